@@ -1,0 +1,304 @@
+//! The contract every driver keeps.
+//!
+//! The calls come in this order, for ever: [`post`](Driver::post) whenever there is something to move,
+//! [`progress`](Driver::progress) until nothing moved, [`arm`](Driver::arm), and if that says [`Armed::Ready`], sleep on
+//! everything that [`wait_on`](Driver::wait_on) names. A driver never blocks, never calls user code and never wakes anybody
+//! in its own process; it is `Send` and used by one thread at a time.
+
+use std::{
+    fmt, io,
+    os::fd::OwnedFd,
+    sync::{Arc, atomic::AtomicU32},
+};
+
+use crate::memory::{Region, RemoteRegion};
+
+mod payload;
+
+pub use payload::{LocalRange, Payload};
+
+/// A rank of the job, as a driver names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);
+
+/// What the caller wants back when a one-sided command is complete. A driver does not look into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// Moves bytes to and from other ranks.
+pub trait Driver: Send + fmt::Debug {
+    /// What this driver can do; the same for its whole life.
+    fn caps(&self) -> &Caps;
+
+    /// Takes a command, or gives it back when there is no room: [`progress`](Self::progress) makes room.
+    ///
+    /// The bytes of a [`Command::Message`] are copied (or gone) when this returns `Posted`. The first command for a peer
+    /// connects to it. A command for a peer that is down is `Posted`, and ends in [`Sink::failed`] (one-sided) or is dropped
+    /// after [`Sink::peer_down`] (a message).
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a>;
+
+    /// Hands at most about `budget` arrivals and completions to `sink`, and moves copies that are under way.
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress;
+
+    /// Asks for a wake-up. `Busy` when anything came since the last [`progress`](Self::progress), so no event is lost between
+    /// the last look and the sleep. The next `progress` disarms.
+    fn arm(&mut self) -> Armed;
+
+    /// What to sleep on after [`Armed::Ready`]: all of it at once. Asked for once; it does not change.
+    fn wait_on(&self) -> Vec<WaitOn>;
+
+    /// Allocates zeroed memory that peers can be given access to. `len` is in bytes and is rounded up to pages.
+    ///
+    /// # Errors
+    /// What the system said when there was no memory, or `InvalidInput` for a length of zero.
+    fn allocate(&mut self, len: usize) -> io::Result<Region>;
+
+    /// A key to memory that was not allocated by [`allocate`](Self::allocate), where the fabric can reach such memory
+    /// ([`Caps::any_memory`]). The memory must outlive every use of the key.
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
+}
+
+const _: Option<&dyn Driver> = None; // stays dyn-compatible
+
+/// Something for a driver to do.
+#[derive(Debug)]
+pub enum Command<'a> {
+    /// An active message: it arrives at the peer's [`Sink::message`], once and in order if [`Caps`] says so.
+    Message {
+        /// Who gets it; the own rank is allowed.
+        to: Peer,
+        /// At most [`Caps::header_max`] bytes.
+        header: &'a [u8],
+        /// At most [`Caps::body_max`] bytes.
+        body: &'a [u8],
+    },
+    /// Write `from` into the peer's memory. Completes when the bytes are visible there.
+    Put {
+        /// Who owns the target.
+        to: Peer,
+        /// What to write; of the same length as `into`.
+        from: LocalRange,
+        /// Where.
+        into: RemoteRegion,
+        /// Comes back in [`Sink::complete`] or [`Sink::failed`].
+        token: Token,
+    },
+    /// Read the peer's memory into `into`.
+    Get {
+        /// Who owns the source.
+        to: Peer,
+        /// What to read.
+        from: RemoteRegion,
+        /// Where to; of the same length as `from`.
+        into: LocalRange,
+        /// Comes back in [`Sink::complete`] or [`Sink::failed`].
+        token: Token,
+    },
+    /// A 64-bit atomic on the peer's memory. The old value comes back in [`Sink::fetched`].
+    Atomic {
+        /// Who owns the word.
+        to: Peer,
+        /// Eight bytes, aligned to eight.
+        at: RemoteRegion,
+        /// What to do with them.
+        op: AtomicOp,
+        /// Comes back in [`Sink::fetched`] or [`Sink::failed`].
+        token: Token,
+    },
+}
+
+/// The atomics of [`Command::Atomic`]. A counter is a word that peers `Add` to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AtomicOp {
+    /// Wrapping addition.
+    Add(u64),
+    /// Bitwise and.
+    And(u64),
+    /// Bitwise or.
+    Or(u64),
+    /// Bitwise exclusive or.
+    Xor(u64),
+    /// The greater of the two, unsigned.
+    Max(u64),
+    /// The lesser of the two, unsigned.
+    Min(u64),
+    /// Exchange.
+    Swap(u64),
+    /// Write `new` if the word is `expected`.
+    CompareSwap {
+        /// What the word must be.
+        expected: u64,
+        /// What it then becomes.
+        new: u64,
+    },
+    /// Read only.
+    Fetch,
+}
+
+/// The answer to a command.
+#[derive(Debug)]
+#[must_use]
+#[expect(clippy::exhaustive_enums, reason = "a third answer would change every caller")]
+pub enum Post<'a> {
+    /// Taken.
+    Posted,
+    /// No room: here it is again.
+    Full(Command<'a>),
+}
+
+/// Where a driver's arrivals and completions go. The implementation may not call back into the driver.
+pub trait Sink {
+    /// A message came from `from`. The body is lent: copy what is needed before returning.
+    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>);
+
+    /// A put or get is done, and its local memory is the caller's again.
+    fn complete(&mut self, token: Token);
+
+    /// An atomic is done; the word was `old` before.
+    fn fetched(&mut self, token: Token, old: u64);
+
+    /// A one-sided command will never be done; its local memory is the caller's again.
+    fn failed(&mut self, token: Token, why: Failure);
+
+    /// The peer is gone. Nothing comes from it any more; said once for each peer.
+    fn peer_down(&mut self, peer: Peer, why: Down);
+}
+
+/// Why a one-sided command failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The peer is down.
+    PeerDown,
+    /// The range is not inside what the key grants, the lengths differ, the word is not aligned, or the key is not one of
+    /// this peer's.
+    BadRange,
+    /// The fabric refused, with the system's reason.
+    Transport(io::Error),
+}
+
+/// How a peer went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Down {
+    /// It closed its driver in good order.
+    Finished,
+    /// Its process ended, or it gave up, without closing.
+    Failed,
+}
+
+/// What one turn of [`Driver::progress`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Progress {
+    /// Arrivals and completions handed to the sink, and copies moved on.
+    pub events: u32,
+}
+
+/// The answer to [`Driver::arm`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[expect(clippy::exhaustive_enums, reason = "a third answer would change every caller")]
+pub enum Armed {
+    /// Sleep: an event will end it.
+    Ready,
+    /// Something came: call `progress` again.
+    Busy,
+}
+
+/// Something to sleep on.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum WaitOn {
+    /// A word in memory that another process shares: sleep while it is `armed`.
+    Futex {
+        /// The word, and what keeps it mapped.
+        word: FutexWord,
+        /// Its value while nothing has happened.
+        armed: u32,
+    },
+    /// A descriptor: sleep until it is readable. The driver drains it.
+    Fd(Arc<OwnedFd>),
+}
+
+/// A shared word that stays mapped as long as this value lives.
+#[derive(Clone, Debug)]
+pub struct FutexWord {
+    region: Region,
+    offset: usize,
+}
+
+impl FutexWord {
+    /// The word at `offset` bytes into `region`.
+    ///
+    /// # Panics
+    /// When the word is not inside the region or not aligned.
+    #[must_use]
+    pub fn new(region: Region, offset: usize) -> Self {
+        let _ = region.atomic_u32(offset);
+        Self { region, offset }
+    }
+
+    /// The word.
+    #[must_use]
+    pub fn get(&self) -> &AtomicU32 {
+        self.region.atomic_u32(self.offset)
+    }
+}
+
+/// What a driver can do, as data: the protocols choose from it.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// `shm`, `loopback`, …
+    pub name: &'static str,
+    /// Header and body together, in bytes, that travel without a buffer.
+    pub inline_max: usize,
+    /// The longest header of a message, in bytes.
+    pub header_max: usize,
+    /// The longest body of a message, in bytes.
+    pub body_max: usize,
+    /// Messages of one peer arrive in the order they were posted.
+    pub ordered: bool,
+    /// Messages arrive exactly once as long as the peer lives.
+    pub reliable: bool,
+    /// [`Command::Put`] and [`Command::Get`] reach memory from [`Driver::allocate`].
+    pub one_sided: bool,
+    /// [`Command::Atomic`] works.
+    pub atomics: bool,
+    /// [`Driver::expose`] reaches any memory; when not, the sentence says why.
+    pub any_memory: Result<(), String>,
+    /// The hardware matches tags.
+    pub tag_matching: bool,
+    /// Triggered operations that can wait at a time; 0 means that the progress agent runs task lists.
+    pub triggered_max: usize,
+    /// Independent ways to one peer.
+    pub lanes: u32,
+    /// What things cost, for the protocol chooser.
+    pub cost: Cost,
+}
+
+/// The cost of a driver's actions in the LogGP manner, in nanoseconds, and nanoseconds per KiB where it says so.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// o_s: the sender's processor, per message.
+    pub send_ns: f64,
+    /// o_r: the receiver's processor, per message.
+    pub recv_ns: f64,
+    /// L: from one end to the other.
+    pub latency_ns: f64,
+    /// γ: a copy within one processor's cache.
+    pub copy_ns_per_kib: f64,
+    /// G: a byte that crosses inside a message.
+    pub message_ns_per_kib: f64,
+    /// The fixed cost of a get.
+    pub get_ns: f64,
+    /// G of a get.
+    pub get_ns_per_kib: f64,
+    /// The fixed cost of a put.
+    pub put_ns: f64,
+    /// G of a put.
+    pub put_ns_per_kib: f64,
+    /// To make memory reachable, once per message.
+    pub expose_ns: f64,
+}

@@ -1,0 +1,124 @@
+//! Borrowed memory that somebody else may write at any moment.
+#![expect(unsafe_code, reason = "raw ranges of shared memory are read and written here, and only here")]
+
+use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
+
+/// The bytes of a message, lent for the length of one call.
+///
+/// They may lie in memory that the sending process can still write, so they are never a `&[u8]`: copy them, then look.
+#[derive(Clone, Copy)]
+pub struct Payload<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    lent: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Payload<'a> {
+    /// Bytes that nobody else can write.
+    #[must_use]
+    pub fn from_slice(bytes: &'a [u8]) -> Self {
+        Self { start: NonNull::from(bytes).cast(), len: bytes.len(), lent: PhantomData }
+    }
+
+    /// Bytes in shared memory.
+    ///
+    /// # Safety
+    /// `start..start + len` is mapped and readable for `'a`.
+    #[must_use]
+    pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, lent: PhantomData }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies the first `into.len()` bytes.
+    ///
+    /// # Panics
+    /// When the payload is shorter than that.
+    pub fn copy_to(self, into: &mut [MaybeUninit<u8>]) {
+        assert!(into.len() <= self.len, "{} bytes asked of a payload of {}", into.len(), self.len);
+        // SAFETY: the source is mapped for 'a and at least as long as `into`, which is ours alone. A writer in another
+        // process can tear the bytes but not the copy.
+        unsafe { self.start.as_ptr().cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies all bytes to the heap.
+    #[must_use]
+    pub fn to_vec(self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len);
+        self.copy_to(&mut bytes.spare_capacity_mut()[..self.len]);
+        // SAFETY: `copy_to` initialised the first `len` bytes.
+        unsafe { bytes.set_len(self.len) };
+        bytes
+    }
+}
+
+impl fmt::Debug for Payload<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Payload({} bytes)", self.len)
+    }
+}
+
+/// A range of this process's memory that a one-sided command reads or writes.
+///
+/// Holding one proves that its maker promised to keep the memory alive and otherwise untouched until the command's
+/// completion. It does not prove that the memory is initialised.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalRange {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `LocalRange` is an address; whoever dereferences it relies on the promise made to `new`, which names no thread.
+unsafe impl Send for LocalRange {}
+
+impl LocalRange {
+    /// A range that a driver may read (put) or write (get).
+    ///
+    /// # Safety
+    /// From now until the command that uses it is complete or failed, the memory stays valid, and nobody else writes it (for
+    /// a put) or touches it (for a get).
+    #[must_use]
+    pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len }
+    }
+
+    /// The first byte.
+    #[must_use]
+    pub const fn start(self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// The part from `offset` on, `len` bytes long.
+    ///
+    /// # Panics
+    /// When that is not inside the range.
+    #[must_use]
+    pub fn slice(self, offset: usize, len: usize) -> Self {
+        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} of {}", self.len);
+        // SAFETY: `offset` is inside the range or one past its end.
+        Self { start: unsafe { self.start.add(offset) }, len }
+    }
+}

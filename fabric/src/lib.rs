@@ -1,0 +1,11 @@
+//! Drivers: they move bytes between the ranks of a job and know no tags' meaning.
+//!
+//! A driver is anything that implements [`driver::Driver`]: seven methods that answer in values. It knows no futures, no
+//! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
+//! [`hook`] wraps any other to trace, count or break it; [`shm`] carries messages between the processes of one node.
+
+pub mod driver;
+pub mod hook;
+pub mod loopback;
+pub mod memory;
+pub mod shm;

@@ -1,0 +1,7 @@
+//! Memory that a driver may touch at any time: [`Region`], and the key to a peer's, [`RemoteRegion`].
+
+mod region;
+mod remote;
+
+pub use region::Region;
+pub use remote::RemoteRegion;

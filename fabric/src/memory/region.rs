@@ -1,0 +1,197 @@
+//! Memory in a memfd, mapped here and mappable by peers.
+#![expect(unsafe_code, reason = "maps memory, and reads and writes what other processes share")]
+
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64},
+    },
+};
+
+use rustix::{
+    fs::{MemfdFlags, SealFlags},
+    mm::{MapFlags, ProtFlags},
+};
+
+/// Shared, reference-counted memory: it stays mapped until the last clone is gone.
+///
+/// Peers may read and write it at any time, so it gives out atomics and copies, never a `&[u8]`.
+#[derive(Clone)]
+pub struct Region {
+    inner: Arc<Mapping>,
+}
+
+/// `start..start + len` is mapped from `fd` until this is dropped.
+struct Mapping {
+    fd: OwnedFd,
+    start: NonNull<u8>,
+    len: usize,
+    writable: bool,
+}
+
+// SAFETY: a mapping is an address range; every access goes through atomics or raw copies that allow for racing writers.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Region {
+    /// New zeroed memory in a memfd that can neither shrink nor grow. `len` is rounded up to pages; pages are made when they
+    /// are first touched, unless `reserve` asks for all of them now.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub fn create(name: &str, len: usize, reserve: bool) -> io::Result<Self> {
+        if len == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a region of length 0"));
+        }
+        let len = page_round(len)?;
+        let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        if reserve {
+            rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+        }
+        Self::map(fd, len, true)
+    }
+
+    /// Maps a peer's memfd.
+    ///
+    /// # Errors
+    /// When it could still shrink (its pages could vanish under us), is not `len` bytes long, or cannot be mapped.
+    pub fn open(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&fd)?;
+        let size = rustix::fs::fstat(&fd)?.st_size;
+        let len = page_round(len)?;
+        if !seals.contains(SealFlags::SHRINK) || u64::try_from(size).ok() != Some(len as u64) {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a peer's memory that is not sealed or not as long as it said"));
+        }
+        Self::map(fd, len, writable)
+    }
+
+    fn map(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a fresh shared mapping at an address of the kernel's choice touches nothing of ours.
+        let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &fd, 0) }?;
+        let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
+        Ok(Self { inner: Arc::new(Mapping { fd, start, len, writable }) })
+    }
+
+    /// Bytes, a multiple of the page size.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.len
+    }
+
+    /// Never: a region has at least a page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.len == 0
+    }
+
+    /// Makes the pages of a range now, so that touching them cannot fail later.
+    ///
+    /// # Errors
+    /// When there is no memory for them.
+    pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
+        self.check(offset, len, 1);
+        Ok(rustix::fs::fallocate(&self.inner.fd, rustix::fs::FallocateFlags::empty(), offset as u64, len as u64)?)
+    }
+
+    /// The first byte. Valid for [`len`](Self::len) bytes as long as a clone of this region lives.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.inner.start
+    }
+
+    /// The address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    #[must_use]
+    pub fn at(&self, offset: usize, len: usize) -> NonNull<u8> {
+        self.check(offset, len, 1);
+        // SAFETY: just checked to be inside the mapping.
+        unsafe { self.inner.start.add(offset) }
+    }
+
+    /// The word at `offset` bytes.
+    ///
+    /// # Panics
+    /// When it is not inside the region, not aligned, or the region is mapped read-only.
+    #[must_use]
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        self.check_word(offset, 4);
+        // SAFETY: inside the mapping, aligned, writable; all access to shared words is atomic.
+        unsafe { AtomicU32::from_ptr(self.inner.start.add(offset).as_ptr().cast()) }
+    }
+
+    /// The word at `offset` bytes.
+    ///
+    /// # Panics
+    /// When it is not inside the region, not aligned, or the region is mapped read-only.
+    #[must_use]
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        self.check_word(offset, 8);
+        // SAFETY: inside the mapping, aligned, writable; all access to shared words is atomic.
+        unsafe { AtomicU64::from_ptr(self.inner.start.add(offset).as_ptr().cast()) }
+    }
+
+    /// Copies bytes out. Racing writers can tear them.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        let from = self.at(offset, into.len());
+        // SAFETY: the source is inside the mapping, `into` is ours alone and cannot overlap it.
+        unsafe { from.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When they do not fit inside the region, or it is mapped read-only.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(self.inner.writable, "a write to a region that is mapped read-only");
+        let into = self.at(offset, from.len());
+        // SAFETY: the target is inside a writable mapping and cannot overlap `from`.
+        unsafe { into.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
+    fn check_word(&self, offset: usize, size: usize) {
+        assert!(self.inner.writable, "a shared word in a region that is mapped read-only");
+        self.check(offset, size, size);
+    }
+
+    fn check(&self, offset: usize, len: usize, align: usize) {
+        let inside = offset <= self.inner.len && len <= self.inner.len - offset;
+        assert!(inside && offset.is_multiple_of(align), "{len} bytes at {offset} of a region of {}", self.inner.len);
+    }
+}
+
+impl AsFd for Region {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.fd.as_fd()
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Region({} bytes)", self.inner.len)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map` with this length, and nobody holds a clone any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping");
+    }
+}
+
+fn page_round(len: usize) -> io::Result<usize> {
+    len.checked_next_multiple_of(rustix::param::page_size())
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "a region longer than the address space"))
+}

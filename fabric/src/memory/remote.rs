@@ -1,0 +1,36 @@
+//! Keys to other ranks' memory.
+
+use bytemuck::{Pod, Zeroable};
+
+/// A range of another rank's memory, as 40 bytes that travel in messages.
+///
+/// Holding one proves nothing: it may come from the wire. A driver checks it against the peer it is used on, and a command
+/// that leaves its bounds ends in `Failure::BadRange` before anything is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub struct RemoteRegion {
+    /// What the driver makes of the other fields.
+    pub kind: u32,
+    /// The peer that owns the memory.
+    pub owner: u32,
+    /// Slot of the region at its owner.
+    pub id: u32,
+    /// Generation of that slot: a key outlives its region harmlessly.
+    pub generation: u32,
+    /// The whole region's length in bytes, or 0 when the key is to plain memory.
+    pub whole: u64,
+    /// Where the granted range starts: an offset into the region, or an address at the owner.
+    pub base: u64,
+    /// How long the granted range is, in bytes.
+    pub len: u64,
+}
+
+impl RemoteRegion {
+    /// The part from `offset` on, `len` bytes long, or `None` when that is not inside the range.
+    #[must_use]
+    pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
+        let inside = offset <= self.len && len <= self.len - offset;
+        let base = self.base.checked_add(offset)?;
+        inside.then_some(Self { base, len, ..self })
+    }
+}
