@@ -1,1 +1,28 @@
-//! Ripstop.
+//! Ripstop: an async networking runtime for HPC, in which a scientific code awaits its communication.
+//!
+//! ```no_run
+//! use ripstop::{Comm, Result};
+//!
+//! #[ripstop::main]
+//! async fn main(world: Comm) -> Result<()> {
+//!     let (rank, size) = (world.rank(), world.size());
+//!     let inbox = world.recv::<f64>((rank + size - 1) % size, 7);
+//!     world.send((rank + 1) % size, 7, vec![rank as f64; 1024]).await?;
+//!     let (from_the_left, _) = inbox.await?;
+//!     assert_eq!(from_the_left[0] as usize, (rank + size - 1) % size);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Run it with `ripstop run -n 4 PROGRAM`, under `mpiexec.hydra` or `srun --mpi=pmi2`, or alone as one rank.
+
+pub use ripstop_rt::{
+    Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, JoinHandle, Matched, Max, Messages, Min, OpError, Product,
+    ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row, Runtime, SendOp, SettingSource, Settings, Source, Status, Sum,
+    Tag, boot, buffer,
+};
+pub use ripstop_rt_macros::{Wire, main, test};
+
+/// What the macros expand to. Not for users.
+#[doc(hidden)]
+pub use ripstop_rt::__private;

@@ -4,6 +4,7 @@
 //! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
 //! [`hook`] wraps any other to trace, count or break it; [`shm`] carries messages between the processes of one node.
 
+pub mod counters;
 pub mod driver;
 pub mod hook;
 pub mod loopback;

@@ -1,1 +1,425 @@
-//! loopback
+//! The tutorial driver: the ranks of one process, joined by queues.
+//!
+//! Read it from the top, beside the contract in [`driver`](crate::driver). A rank is a [`Loopback`]; all that it will ever
+//! hear lies in its mailbox, its own completions too; a put is done when it is posted, because the target is at hand.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::{
+    driver::{
+        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Payload, Peer,
+        Post, Progress, Sink, Token, WaitOn,
+    },
+    memory::{Region, RemoteRegion, WeakRegion},
+};
+
+/// One rank of a world made by [`world`].
+#[derive(Debug)]
+pub struct Loopback {
+    me: Peer,
+    world: Arc<[Mailbox]>,
+    caps: Caps,
+}
+
+/// As many ranks as asked for, which reach each other and nobody else. Each may go to a thread of its own.
+///
+/// # Panics
+/// When the process has no file descriptors left: each rank has one to sleep on.
+#[must_use]
+pub fn world(ranks: u32) -> Vec<Loopback> {
+    let world: Arc<[Mailbox]> = (0..ranks).map(|_| Mailbox::new()).collect();
+    (0..ranks)
+        .map(|rank| Loopback {
+            me: Peer(rank),
+            world: Arc::clone(&world),
+            caps: caps(),
+        })
+        .collect()
+}
+
+impl Driver for Loopback {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let room = match &command {
+            Command::Message { to, header, body } => self.send(*to, header, body),
+            Command::Put { token, .. }
+            | Command::Get { token, .. }
+            | Command::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {
+                self.one_sided(&command)
+                    .unwrap_or_else(|why| Event::Failed(*token, why))
+            }),
+        };
+        if room {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        self.mailbox(self.me).disarm();
+        let mut events = 0;
+        // The sink is never called with the mailbox locked: others go on posting.
+        while events < budget
+            && let Some(event) = self.mailbox(self.me).pop()
+        {
+            event.hand_to(sink);
+            events += 1;
+        }
+        if events > 0 {
+            self.call_refused();
+        }
+        Progress { events }
+    }
+
+    fn arm(&mut self) -> Armed {
+        let mut state = self.mailbox(self.me).lock();
+        state.armed = state.events.is_empty() && !state.nudged;
+        if state.armed {
+            Armed::Ready
+        } else {
+            Armed::Busy
+        }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        vec![WaitOn::Fd(Arc::clone(&self.mailbox(self.me).bell))]
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let region = Region::create("ripstop-loopback", len, true)?;
+        let mut state = self.mailbox(self.me).lock();
+        state.regions.retain(|_, region| region.upgrade().is_some());
+        let name = state.region_next;
+        state.region_next += 1;
+        state.regions.insert(name, region.downgrade());
+        Ok(region)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        let state = self.mailbox(self.me).lock();
+        state
+            .regions
+            .iter()
+            .find_map(|(name, region)| key_to(self.me, *name, &region.upgrade()?, range))
+    }
+}
+
+impl Loopback {
+    /// Whether there was room.
+    fn send(&self, to: Peer, header: &[u8], body: &[u8]) -> bool {
+        check_length("header", header.len(), HEADER_MAX);
+        check_length("body", body.len(), BODY_MAX);
+        self.mailbox(to).push(self.me, || Event::Message {
+            from: self.me,
+            header: header.into(),
+            body: body.into(),
+        })
+    }
+
+    fn one_sided(&self, command: &Command<'_>) -> Result<Event, Failure> {
+        match *command {
+            Command::Put {
+                to,
+                from,
+                into,
+                token,
+            } => {
+                let (region, offset) = self.target(to, into, from.len())?;
+                region.copy_in(offset, from);
+                Ok(Event::Complete(token))
+            }
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => {
+                let (region, offset) = self.target(to, from, into.len())?;
+                region.copy_out(offset, into);
+                Ok(Event::Complete(token))
+            }
+            Command::Atomic { to, at, op, token } => {
+                let (region, offset) = self.target(to, at, size_of::<u64>())?;
+                let aligned = offset.is_multiple_of(size_of::<u64>());
+                aligned
+                    .then(|| Event::Fetched(token, apply(op, region.atomic_u64(offset))))
+                    .ok_or(Failure::BadRange)
+            }
+            Command::Message { .. } => unreachable!("a message is not one-sided"),
+        }
+    }
+
+    /// The region that `key` grants `len` bytes of, and where in it they start.
+    fn target(&self, to: Peer, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
+        let state = self.mailbox(to).lock();
+        if state.closed {
+            return Err(Failure::PeerDown);
+        }
+        let region = state
+            .regions
+            .get(&key_name(key))
+            .and_then(WeakRegion::upgrade)
+            .ok_or(Failure::BadRange)?;
+        let [offset, granted, whole] =
+            [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let inside = offset <= region.len() && len <= region.len() - offset;
+        let ours = key.kind == KIND && key.owner == to.0 && whole == region.len();
+        if inside && ours && granted == len {
+            Ok((region, offset))
+        } else {
+            Err(Failure::BadRange)
+        }
+    }
+
+    /// Ends the sleep of those who found our mailbox full.
+    fn call_refused(&self) {
+        let refused = std::mem::take(&mut self.mailbox(self.me).lock().refused);
+        for peer in refused {
+            self.mailbox(peer).nudge();
+        }
+    }
+
+    fn mailbox(&self, of: Peer) -> &Mailbox {
+        let index = usize::try_from(of.0).unwrap_or(usize::MAX);
+        self.world
+            .get(index)
+            .unwrap_or_else(|| panic!("rank {} in a world of {}", of.0, self.world.len()))
+    }
+}
+
+impl Drop for Loopback {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        let unread = {
+            let mut state = self.mailbox(self.me).lock();
+            state.closed = true;
+            std::mem::take(&mut state.events)
+        };
+        drop(unread);
+        for peer in self.world.iter() {
+            peer.deliver(Event::Down(self.me, how));
+        }
+    }
+}
+
+/// What others can reach of a rank.
+#[derive(Debug)]
+struct Mailbox {
+    state: Mutex<State>,
+    bell: Arc<OwnedFd>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<Event>,
+    /// Who found no room since the last event was taken.
+    refused: BTreeSet<Peer>,
+    regions: BTreeMap<u64, WeakRegion>,
+    region_next: u64,
+    armed: bool,
+    nudged: bool,
+    rung: bool,
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Event {
+    Message {
+        from: Peer,
+        header: Box<[u8]>,
+        body: Box<[u8]>,
+    },
+    Complete(Token),
+    Fetched(Token, u64),
+    Failed(Token, Failure),
+    Down(Peer, Down),
+}
+
+impl Mailbox {
+    fn new() -> Self {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let bell = Arc::new(bell.expect("a file descriptor for each rank of the loopback world"));
+        Self {
+            state: Mutex::default(),
+            bell,
+        }
+    }
+
+    /// A closed mailbox has room for everything, and keeps nothing. Others may push between the look and the delivery, so
+    /// the bound is soft by one event for each rank.
+    fn push(&self, from: Peer, event: impl FnOnce() -> Event) -> bool {
+        {
+            let mut state = self.lock();
+            if !state.closed && state.events.len() >= EVENTS_MAX {
+                state.refused.insert(from);
+                return false;
+            }
+        }
+        self.deliver(event());
+        true
+    }
+
+    fn deliver(&self, event: Event) {
+        let mut state = self.lock();
+        if !state.closed {
+            state.events.push_back(event);
+            state.ring(&self.bell);
+        }
+    }
+
+    /// Its owner was refused somewhere, and there is room now.
+    fn nudge(&self) {
+        let mut state = self.lock();
+        state.nudged = true;
+        state.ring(&self.bell);
+    }
+
+    fn pop(&self) -> Option<Event> {
+        self.lock().events.pop_front()
+    }
+
+    fn disarm(&self) {
+        let mut state = self.lock();
+        state.armed = false;
+        state.nudged = false;
+        if std::mem::take(&mut state.rung) {
+            let drained = rustix::io::read(&*self.bell, &mut [0; 8]);
+            debug_assert!(drained.is_ok(), "a rung bell is readable");
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// One wake-up for each `arm`, however much comes.
+    fn ring(&mut self, bell: &OwnedFd) {
+        if std::mem::take(&mut self.armed) {
+            let rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
+            self.rung = rung.is_ok();
+            debug_assert!(self.rung, "an eventfd at 0 takes a 1");
+        }
+    }
+}
+
+impl Event {
+    fn hand_to(self, sink: &mut dyn Sink) {
+        match self {
+            Self::Message { from, header, body } => {
+                sink.message(from, &header, Payload::from_slice(&body))
+            }
+            Self::Complete(token) => sink.complete(token),
+            Self::Fetched(token, old) => sink.fetched(token, old),
+            Self::Failed(token, why) => sink.failed(token, why),
+            Self::Down(peer, how) => sink.peer_down(peer, how),
+        }
+    }
+}
+
+fn check_length(what: &str, len: usize, max: usize) {
+    assert!(
+        len <= max,
+        "a message {what} of {len} bytes; the longest is {max}: ask `Caps`"
+    );
+}
+
+/// A key to `range`, if that lies in `region`.
+fn key_to(owner: Peer, name: u64, region: &Region, range: LocalRange) -> Option<RemoteRegion> {
+    let offset = range
+        .start()
+        .addr()
+        .get()
+        .checked_sub(region.start().addr().get())?;
+    let inside = offset <= region.len() && range.len() <= region.len() - offset;
+    let [id, generation] = bytemuck::cast(name);
+    let [whole, base, len] = [region.len(), offset, range.len()].map(|n| n as u64);
+    inside.then_some(RemoteRegion {
+        kind: KIND,
+        owner: owner.0,
+        id,
+        generation,
+        whole,
+        base,
+        len,
+    })
+}
+
+fn key_name(key: RemoteRegion) -> u64 {
+    bytemuck::cast([key.id, key.generation])
+}
+
+fn apply(op: AtomicOp, word: &AtomicU64) -> u64 {
+    match op {
+        AtomicOp::Add(n) => word.fetch_add(n, SeqCst),
+        AtomicOp::And(n) => word.fetch_and(n, SeqCst),
+        AtomicOp::Or(n) => word.fetch_or(n, SeqCst),
+        AtomicOp::Xor(n) => word.fetch_xor(n, SeqCst),
+        AtomicOp::Max(n) => word.fetch_max(n, SeqCst),
+        AtomicOp::Min(n) => word.fetch_min(n, SeqCst),
+        AtomicOp::Swap(n) => word.swap(n, SeqCst),
+        AtomicOp::CompareSwap { expected, new } => word
+            .compare_exchange(expected, new, SeqCst, SeqCst)
+            .unwrap_or_else(|old| old),
+        AtomicOp::Fetch => word.load(SeqCst),
+    }
+}
+
+fn caps() -> Caps {
+    Caps {
+        name: "loopback",
+        inline_max: INLINE_MAX,
+        header_max: HEADER_MAX,
+        body_max: BODY_MAX,
+        ordered: true,
+        reliable: true,
+        one_sided: true,
+        atomics: true,
+        any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
+        tag_matching: false,
+        triggered_max: 0,
+        lanes: 1,
+        cost: Cost {
+            send_ns: 100.0,
+            recv_ns: 100.0,
+            latency_ns: 100.0,
+            copy_ns_per_kib: 50.0,
+            message_ns_per_kib: 100.0,
+            get_ns: 100.0,
+            get_ns_per_kib: 50.0,
+            put_ns: 100.0,
+            put_ns_per_kib: 50.0,
+            expose_ns: 100.0,
+        },
+    }
+}
+
+/// What [`RemoteRegion::kind`] is in our keys.
+const KIND: u32 = 0x100b;
+
+/// Events in a mailbox before senders are told to wait: small, so that programs meet back-pressure early.
+const EVENTS_MAX: usize = 256;
+
+/// Everything here travels in a buffer; the limits are those of a usual fabric, so that protocols take the usual paths.
+const INLINE_MAX: usize = 64;
+const HEADER_MAX: usize = 128;
+const BODY_MAX: usize = 64 << 10;

@@ -1,1 +1,37 @@
-//! rt
+//! The runtime: reactor, operations, protocols, communicators.
+
+pub mod boot;
+pub mod buffer;
+mod clock;
+mod comm;
+mod engine;
+mod entry;
+mod error;
+mod executor;
+mod ops;
+mod proto;
+mod reactor;
+mod runtime;
+mod settings;
+mod shared;
+
+/// What the macros expand to. Not for users.
+#[doc(hidden)]
+pub mod __private {
+    pub use bytemuck;
+
+    pub use crate::{
+        buffer::{TypeSig, Wire},
+        comm::Comm,
+        entry::{Outcome, TestConfig, run_main, run_test},
+    };
+}
+
+pub use self::{
+    comm::{Cart, Channel, Comm, Matched, Max, Messages, Min, Product, RecvOp, ReduceOp, SendOp, Source, Status, Sum, Tag},
+    error::{Error, ErrorKind, OpError, Result},
+    executor::JoinHandle,
+    runtime::{Builder, Runtime},
+    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings, Source as SettingSource},
+    shared::Choices,
+};

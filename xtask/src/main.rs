@@ -1,1 +1,60 @@
-fn main() {}
+//! The gate and the chores of the workspace: `cargo xtask help`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a tool for people at a terminal"
+)]
+
+use std::{env, process::ExitCode};
+
+use self::step::Gate;
+
+mod book;
+mod ci;
+mod compare;
+mod examples;
+mod loom;
+mod step;
+mod test;
+mod tidy;
+
+const HELP: &str = "\
+The gate and the chores of the workspace.
+
+cargo xtask ci              everything that must hold before a change goes in, step by step
+cargo xtask test [--fast]   all tests, with the reactor the machine offers and again with epoll; --fast: once
+cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
+cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
+cargo xtask examples        run the examples on 1, 2 and 4 ranks
+cargo xtask loom            the models of what threads share
+cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match dispatch(&words, &args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(words: &[&str], args: &[String]) -> Result<(), String> {
+    match words {
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{HELP}");
+            Ok(())
+        }
+        ["ci"] => Gate::open(ci::run),
+        ["test"] => Gate::open(test::all),
+        ["test", "--fast"] => Gate::open(test::fast),
+        ["tidy"] => Gate::open(tidy::run),
+        ["book"] => Gate::open(book::run),
+        ["examples"] => Gate::open(examples::run),
+        ["loom"] => Gate::open(loom::run),
+        ["bench", "compare", ..] => compare::run(&args[2..]),
+        _ => Err(format!("`cargo xtask {}` is unknown.\n\n{HELP}", words.join(" "))),
+    }
+}

@@ -52,6 +52,16 @@ impl<'a> Payload<'a> {
         unsafe { self.start.as_ptr().cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
+    /// As [`copy_to`](Self::copy_to), over bytes that have values already.
+    ///
+    /// # Panics
+    /// When the payload is shorter than that.
+    pub fn copy_into(self, into: &mut [u8]) {
+        assert!(into.len() <= self.len, "{} bytes asked of a payload of {}", into.len(), self.len);
+        // SAFETY: as in `copy_to`; the bytes written are initialised, so `into` stays so.
+        unsafe { self.start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
     /// Copies all bytes to the heap.
     #[must_use]
     pub fn to_vec(self) -> Vec<u8> {

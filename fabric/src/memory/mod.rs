@@ -3,5 +3,5 @@
 mod region;
 mod remote;
 
-pub use region::Region;
+pub use region::{Region, WeakRegion};
 pub use remote::RemoteRegion;

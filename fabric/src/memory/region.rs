@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU32, AtomicU64},
     },
 };
@@ -16,6 +16,8 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
+use crate::driver::{LocalRange, Payload};
+
 /// Shared, reference-counted memory: it stays mapped until the last clone is gone.
 ///
 /// Peers may read and write it at any time, so it gives out atomics and copies, never a `&[u8]`.
@@ -24,13 +26,23 @@ pub struct Region {
     inner: Arc<Mapping>,
 }
 
+/// A region that is not kept mapped by this value.
+#[derive(Clone)]
+pub struct WeakRegion {
+    inner: Weak<Mapping>,
+}
+
 /// `start..start + len` is mapped from `fd` until this is dropped.
 struct Mapping {
     fd: OwnedFd,
     start: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// Called when the last holder is gone, while `fd` is still open.
+    farewell: Option<Farewell>,
 }
+
+type Farewell = Box<dyn Fn() + Send + Sync>;
 
 // SAFETY: a mapping is an address range; every access goes through atomics or raw copies that allow for racing writers.
 unsafe impl Send for Mapping {}
@@ -76,7 +88,21 @@ impl Region {
         // SAFETY: a fresh shared mapping at an address of the kernel's choice touches nothing of ours.
         let start = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, &fd, 0) }?;
         let start = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
-        Ok(Self { inner: Arc::new(Mapping { fd, start, len, writable }) })
+        Ok(Self { inner: Arc::new(Mapping { fd, start, len, writable, farewell: None }) })
+    }
+
+    /// Has `farewell` called when the last holder is gone, before the descriptor is closed.
+    pub(crate) fn with_farewell(mut self, farewell: impl Fn() + Send + Sync + 'static) -> Self {
+        if let Some(mapping) = Arc::get_mut(&mut self.inner) {
+            mapping.farewell = Some(Box::new(farewell));
+        }
+        self
+    }
+
+    /// The same region, not kept mapped.
+    #[must_use]
+    pub fn downgrade(&self) -> WeakRegion {
+        WeakRegion { inner: Arc::downgrade(&self.inner) }
     }
 
     /// Bytes, a multiple of the page size.
@@ -160,6 +186,38 @@ impl Region {
         unsafe { into.as_ptr().copy_from_nonoverlapping(from.as_ptr(), from.len()) };
     }
 
+    /// `len` bytes at `offset`, lent as a message's body.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    #[must_use]
+    pub fn payload(&self, offset: usize, len: usize) -> Payload<'_> {
+        // SAFETY: `at` checked the range, and the region stays mapped while it is borrowed.
+        unsafe { Payload::from_raw(self.at(offset, len), len) }
+    }
+
+    /// Copies bytes out to where a get wants them; the two may overlap.
+    ///
+    /// # Panics
+    /// When they are not inside the region.
+    pub(crate) fn copy_out(&self, offset: usize, into: LocalRange) {
+        let from = self.at(offset, into.len());
+        // SAFETY: the source was checked by `at`; the maker of `into` promised that it may be written until the command that
+        // holds it is complete, and only such commands call this.
+        unsafe { from.as_ptr().copy_to(into.start().as_ptr(), into.len()) };
+    }
+
+    /// Copies a put's bytes in; the two may overlap.
+    ///
+    /// # Panics
+    /// When they do not fit inside the region, or it is mapped read-only.
+    pub(crate) fn copy_in(&self, offset: usize, from: LocalRange) {
+        assert!(self.inner.writable, "a write to a region that is mapped read-only");
+        let into = self.at(offset, from.len());
+        // SAFETY: as for `copy_out`, the other way round.
+        unsafe { into.as_ptr().copy_from(from.start().as_ptr(), from.len()) };
+    }
+
     fn check_word(&self, offset: usize, size: usize) {
         assert!(self.inner.writable, "a shared word in a region that is mapped read-only");
         self.check(offset, size, size);
@@ -183,8 +241,25 @@ impl fmt::Debug for Region {
     }
 }
 
+impl WeakRegion {
+    /// The region, if it still has a holder.
+    #[must_use]
+    pub fn upgrade(&self) -> Option<Region> {
+        Some(Region { inner: self.inner.upgrade()? })
+    }
+}
+
+impl fmt::Debug for WeakRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakRegion")
+    }
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(farewell) = &self.farewell {
+            farewell();
+        }
         // SAFETY: mapped by `map` with this length, and nobody holds a clone any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping");

@@ -1,1 +1,28 @@
-fn main() {}
+//! The `ripstop` command.
+
+mod run;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Ripstop: an async networking runtime for HPC. This command starts, and later measures and explains, its programs.
+#[derive(Parser)]
+#[command(name = "ripstop", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Run(run::Args),
+}
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    match Cli::parse_from(&words).command {
+        Command::Run(args) => run::run(args, &words),
+    }
+}

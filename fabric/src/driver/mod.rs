@@ -32,6 +32,8 @@ pub trait Driver: Send + fmt::Debug {
 
     /// Takes a command, or gives it back when there is no room: [`progress`](Self::progress) makes room.
     ///
+    /// Room is an event: after `Full`, a sleeper is woken when there is room again.
+    ///
     /// The bytes of a [`Command::Message`] are copied (or gone) when this returns `Posted`. The first command for a peer
     /// connects to it. A command for a peer that is down is `Posted`, and ends in [`Sink::failed`] (one-sided) or is dropped
     /// after [`Sink::peer_down`] (a message).
@@ -53,8 +55,10 @@ pub trait Driver: Send + fmt::Debug {
     /// What the system said when there was no memory, or `InvalidInput` for a length of zero.
     fn allocate(&mut self, len: usize) -> io::Result<Region>;
 
-    /// A key to memory that was not allocated by [`allocate`](Self::allocate), where the fabric can reach such memory
-    /// ([`Caps::any_memory`]). The memory must outlive every use of the key.
+    /// A key to a range of this rank's memory, to send to a peer: always for a range inside a region from
+    /// [`allocate`](Self::allocate), for other memory where the fabric can reach it ([`Caps::any_memory`]), else `None`.
+    ///
+    /// The key works as long as the region has a holder; other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
 }
 

@@ -1,0 +1,105 @@
+//! What a driver did, counted: tests and `ripstop info` read it, protocols do not.
+
+use std::{
+    ops::Sub,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+/// Counts that one driver writes and anybody reads.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Messages taken by `post`.
+    pub messages_sent: Count,
+    /// Messages handed to the sink.
+    pub messages_received: Count,
+    /// Bytes of bodies and of one-sided commands that the driver copied.
+    pub bytes_copied: Count,
+    /// Copies of them.
+    pub copies: Count,
+    /// System calls made to move or to announce something. What a driver asks the system on its own schedule, after a sleep
+    /// or once in very many turns, is in `checks`.
+    pub system_calls: Count,
+    /// Sleeping peers woken.
+    pub wakes_sent: Count,
+    /// System calls that look after the peers' lives and the own bell: none per message.
+    pub checks: Count,
+}
+
+impl Counters {
+    /// What they say now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            messages_sent: self.messages_sent.get(),
+            messages_received: self.messages_received.get(),
+            bytes_copied: self.bytes_copied.get(),
+            copies: self.copies.get(),
+            system_calls: self.system_calls.get(),
+            wakes_sent: self.wakes_sent.get(),
+            checks: self.checks.get(),
+        }
+    }
+}
+
+/// One counter, with one writer at a time.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds, by a load and a store: a driver is used under one lock, so there is nobody to race with, and a locked
+    /// instruction would cost more than a small message does.
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The counters at one moment; the difference of two says what happened between them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the fields are those of `Counters`")]
+pub struct Snapshot {
+    pub messages_sent: u64,
+    pub messages_received: u64,
+    pub bytes_copied: u64,
+    pub copies: u64,
+    pub system_calls: u64,
+    pub wakes_sent: u64,
+    pub checks: u64,
+}
+
+impl Sub for Snapshot {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            messages_sent: self.messages_sent.wrapping_sub(earlier.messages_sent),
+            messages_received: self.messages_received.wrapping_sub(earlier.messages_received),
+            bytes_copied: self.bytes_copied.wrapping_sub(earlier.bytes_copied),
+            copies: self.copies.wrapping_sub(earlier.copies),
+            system_calls: self.system_calls.wrapping_sub(earlier.system_calls),
+            wakes_sent: self.wakes_sent.wrapping_sub(earlier.wakes_sent),
+            checks: self.checks.wrapping_sub(earlier.checks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Counters;
+
+    #[test]
+    fn the_difference_of_two_snapshots_is_what_happened_between() {
+        let counters = Counters::default();
+        counters.copies.add(2);
+        let before = counters.snapshot();
+        counters.copies.add(3);
+        counters.bytes_copied.add(4096);
+        let between = counters.snapshot() - before;
+        assert_eq!((between.copies, between.bytes_copied, between.messages_sent), (3, 4096, 0));
+    }
+}

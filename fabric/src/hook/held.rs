@@ -1,0 +1,115 @@
+//! Messages that wait in a [`Hook`](super::Hook), and the order in which they leave.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::Random;
+use crate::driver::Peer;
+
+/// Messages on hold, for each peer in the order they were posted.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// How many later ones may leave before one that was posted earlier.
+    window: u32,
+    queues: BTreeMap<Peer, VecDeque<Letter>>,
+    count: usize,
+}
+
+/// A message on hold.
+#[derive(Clone, Debug)]
+pub(super) struct Letter {
+    pub(super) header: Box<[u8]>,
+    pub(super) body: Box<[u8]>,
+    /// The turn at which it may leave.
+    due: u64,
+    overtaken: u32,
+}
+
+impl Letter {
+    pub(super) fn new(header: &[u8], body: &[u8], due: u64) -> Self {
+        Self {
+            header: header.into(),
+            body: body.into(),
+            due,
+            overtaken: 0,
+        }
+    }
+}
+
+impl Held {
+    pub(super) const fn new(window: u32) -> Self {
+        Self {
+            window,
+            queues: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    pub(super) const fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn holds_for(&self, to: Peer) -> bool {
+        self.queues.contains_key(&to)
+    }
+
+    pub(super) fn push(&mut self, to: Peer, mut letter: Letter) {
+        let queue = self.queues.entry(to).or_default();
+        if self.window == 0 {
+            letter.due = letter.due.max(queue.back().map_or(0, |last| last.due));
+        }
+        queue.push_back(letter);
+        self.count += 1;
+    }
+
+    /// A message that leaves in this turn, to be given back with [`put_back`](Self::put_back) if there is no room for it.
+    /// Peers in `skipped` are left alone.
+    pub(super) fn pop_due(
+        &mut self,
+        turn: u64,
+        random: &mut Random,
+        skipped: &[Peer],
+    ) -> Option<(Peer, usize, Letter)> {
+        let window = self.window;
+        let mut queues = self
+            .queues
+            .iter_mut()
+            .filter(|(to, _)| !skipped.contains(to));
+        let (to, queue, at) = queues.find_map(|(to, queue)| {
+            choose(queue, turn, window, random).map(|at| (*to, queue, at))
+        })?;
+        let letter = queue.remove(at)?;
+        queue
+            .iter_mut()
+            .take(at)
+            .for_each(|passed| passed.overtaken += 1);
+        if queue.is_empty() {
+            self.queues.remove(&to);
+        }
+        self.count -= 1;
+        Some((to, at, letter))
+    }
+
+    pub(super) fn put_back(&mut self, to: Peer, at: usize, letter: Letter) {
+        let queue = self.queues.entry(to).or_default();
+        queue
+            .iter_mut()
+            .take(at)
+            .for_each(|passed| passed.overtaken -= 1);
+        queue.insert(at, letter);
+        self.count += 1;
+    }
+}
+
+/// Which message of a queue leaves: any of those due, unless an earlier one was overtaken as often as it may be.
+fn choose(queue: &VecDeque<Letter>, turn: u64, window: u32, random: &mut Random) -> Option<usize> {
+    let due: Vec<usize> = (0..queue.len())
+        .filter(|at| queue[*at].due <= turn)
+        .collect();
+    let width = u64::try_from(due.len()).unwrap_or(u64::MAX);
+    let picked = *due.get(usize::try_from(random.within(0..width)).unwrap_or(0))?;
+    let patient = queue
+        .iter()
+        .take(picked)
+        .position(|earlier| earlier.overtaken >= window);
+    Some(patient.unwrap_or(picked))
+}

@@ -1,0 +1,46 @@
+//! Chance that can be replayed.
+
+use std::ops::Range;
+
+/// A stream of numbers that a seed decides (splitmix64). For tests, not for secrets.
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// The stream of `seed`.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    /// Any 64 bits.
+    pub const fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number in `range`, or its start when it is empty.
+    pub const fn within(&mut self, range: Range<u64>) -> u64 {
+        match range.end.saturating_sub(range.start) {
+            0 => range.start,
+            width => range.start + self.bits() % width,
+        }
+    }
+
+    /// True with this probability. 0 and below never, 1 and above always.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        let unit = (self.bits() >> 11) as f64 / (1_u64 << 53) as f64;
+        unit < probability
+    }
+
+    /// Fills `bytes` with noise.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.bits().to_le_bytes()[..chunk.len()]);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What passed a [`Hook`](super::Hook), for whoever looks.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::driver::{Down, Peer};
+
+/// Looks at what passes a [`Hook`](super::Hook), also after the hook went into a `Box<dyn Driver>`. Clones see the same.
+#[derive(Clone, Debug, Default)]
+pub struct Tap {
+    shared: Arc<Mutex<Shared>>,
+}
+
+/// How often things passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Messages that the caller posted, those lost by a fault included.
+    pub sent: u64,
+    /// Bytes of those, headers and bodies.
+    pub sent_bytes: u64,
+    /// Messages that arrived.
+    pub received: u64,
+    /// Bytes of those, headers and bodies.
+    pub received_bytes: u64,
+    /// Puts posted.
+    pub puts: u64,
+    /// Gets posted.
+    pub gets: u64,
+    /// Atomics posted.
+    pub atomics: u64,
+    /// Commands given back, by the driver below or by a fault.
+    pub fulls: u64,
+    /// Messages lost by a fault.
+    pub dropped: u64,
+    /// Messages doubled by a fault.
+    pub duplicated: u64,
+    /// Messages held for a while.
+    pub delayed: u64,
+}
+
+impl Counts {
+    /// Counts a one-sided command.
+    pub(super) fn count(&mut self, what: &What) {
+        match what {
+            What::Put(_) => self.puts += 1,
+            What::Get(_) => self.gets += 1,
+            What::Atomic => self.atomics += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Something that passed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Passed {
+    /// Turns of `progress` before it.
+    pub turn: u64,
+    /// Who it went to or came from; `None` for a completion, which names nobody.
+    pub peer: Option<Peer>,
+    /// What it was.
+    pub what: What,
+}
+
+/// Kinds of things that pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum What {
+    /// A message was posted.
+    Sent {
+        /// Its header.
+        header: Vec<u8>,
+        /// The length of its body, in bytes.
+        body: usize,
+    },
+    /// A message arrived.
+    Received {
+        /// Its header.
+        header: Vec<u8>,
+        /// The length of its body, in bytes.
+        body: usize,
+    },
+    /// The message just sent was lost by a fault.
+    Dropped,
+    /// The message just sent was doubled by a fault.
+    Duplicated,
+    /// The message just sent is held for so many turns.
+    Delayed(u64),
+    /// A command came back.
+    Full,
+    /// A put of so many bytes was posted.
+    Put(usize),
+    /// A get of so many bytes was posted.
+    Get(usize),
+    /// An atomic was posted.
+    Atomic,
+    /// A one-sided command is done.
+    Completed,
+    /// A one-sided command failed.
+    Failed,
+    /// The peer is gone.
+    Down(Down),
+}
+
+/// Called with all that passes.
+pub(super) type Observer = Box<dyn FnMut(&Passed) + Send>;
+
+impl Tap {
+    /// How often things passed until now.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    /// What passed since the last call; empty without [`Plan::record`](super::Plan::record).
+    #[must_use]
+    pub fn take_record(&self) -> Vec<Passed> {
+        self.lock()
+            .record
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    pub(super) fn record_all(&self) {
+        self.lock().record = Some(Vec::new());
+    }
+
+    pub(super) fn observe(&self, observer: Observer) {
+        self.lock().observer = Some(observer);
+    }
+
+    /// Counts it; `what` is made only when somebody looks.
+    pub(super) fn pass(
+        &self,
+        turn: u64,
+        peer: Option<Peer>,
+        count: impl FnOnce(&mut Counts),
+        what: impl FnOnce() -> What,
+    ) {
+        let mut shared = self.lock();
+        count(&mut shared.counts);
+        if shared.observer.is_none() && shared.record.is_none() {
+            return;
+        }
+        let passed = Passed {
+            turn,
+            peer,
+            what: what(),
+        };
+        if let Some(observer) = &mut shared.observer {
+            observer(&passed);
+        }
+        if let Some(record) = &mut shared.record {
+            record.push(passed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    counts: Counts,
+    record: Option<Vec<Passed>>,
+    observer: Option<Observer>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("counts", &self.counts)
+            .finish_non_exhaustive()
+    }
+}

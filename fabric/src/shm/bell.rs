@@ -1,0 +1,191 @@
+//! The bell of a rank: a word that says whether it sleeps, and what ends the sleep.
+//!
+//! The owner stores `ARMED`, then looks once more for work; a peer publishes work, then looks at the word. One of the two has
+//! to see the other's store, which takes a full fence on both sides. The peers' side is the hot one, so the owner pays for
+//! both: `membarrier` makes every running thread of the job execute a fence. Where the kernel has none, the peers fence.
+#![expect(unsafe_code, reason = "membarrier has no wrapper")]
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering, compiler_fence, fence},
+    },
+};
+
+use rustix::{
+    fs::OFlags,
+    pipe::PipeFlags,
+    thread::futex::{self, Flags},
+};
+
+use super::{Wake, board::Board, proc};
+use crate::{
+    counters::Counters,
+    driver::{FutexWord, WaitOn},
+};
+
+/// The own bell.
+#[derive(Debug)]
+pub(super) struct Bell {
+    word: FutexWord,
+    /// Both ends of the pipe, when that is how this rank is woken.
+    pipe: Option<(Arc<OwnedFd>, OwnedFd)>,
+    barrier: bool,
+    armed: bool,
+}
+
+impl Bell {
+    pub(super) fn new(board: &Board, rank: u32, wake: Wake) -> io::Result<Self> {
+        let pipe = match wake {
+            Wake::Futex => None,
+            Wake::Fd => {
+                let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+                Some((Arc::new(read), write))
+            }
+        };
+        let barrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
+        Ok(Self { word: board.bell(rank), pipe, barrier, armed: false })
+    }
+
+    /// What the others have to open to wake us, when it is a pipe.
+    pub(super) fn pipe_fd(&self) -> Option<u32> {
+        self.pipe.as_ref().and_then(|(read, _)| u32::try_from(read.as_raw_fd()).ok())
+    }
+
+    /// Whether the barrier is ours to make; if not, whoever rings has to fence.
+    pub(super) const fn has_barrier(&self) -> bool {
+        self.barrier
+    }
+
+    pub(super) fn wait_on(&self) -> WaitOn {
+        match &self.pipe {
+            Some((read, _)) => WaitOn::Fd(Arc::clone(read)),
+            None => WaitOn::Futex { word: self.word.clone(), armed: ARMED },
+        }
+    }
+
+    /// Says that we are about to sleep. Whatever was published before somebody could see that is visible after this.
+    pub(super) fn arm(&mut self, counters: &Counters) {
+        arm(self.word.get());
+        self.armed = true;
+        if self.barrier {
+            counters.checks.add(1);
+            membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+        }
+    }
+
+    /// Takes `arm` back before the sleep.
+    pub(super) fn wake(&mut self) {
+        self.armed = false;
+        self.word.get().store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Whether we may have slept.
+    pub(super) const fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// After a sleep. A waker swaps the word before it writes to the pipe, so its byte can come when we are awake already:
+    /// it stays for the next sleep, which it ends at once, and is drained then.
+    pub(super) fn disarm(&mut self, counters: &Counters) {
+        self.wake();
+        if let Some((read, _)) = &self.pipe {
+            counters.checks.add(1);
+            let drained = rustix::io::read(&**read, &mut [0_u8; 64]);
+            debug_assert!(drained.is_ok() || drained == Err(rustix::io::Errno::AGAIN), "a read of the own pipe");
+        }
+    }
+}
+
+/// Another rank's bell.
+#[derive(Debug)]
+pub(super) struct PeerBell {
+    word: FutexWord,
+    /// The pipe to write to, opened when it is needed first.
+    pipe: Option<OwnedFd>,
+    rank: u32,
+    fence: bool,
+}
+
+impl PeerBell {
+    /// `barrier` says whether the own process is reached by others' `membarrier`.
+    pub(super) fn new(board: &Board, rank: u32, barrier: bool) -> Self {
+        Self { word: board.bell(rank), pipe: None, rank, fence: !barrier || board.entry(rank).fence }
+    }
+
+    /// Wakes the peer if it sleeps. What was published before this is seen by the peer, now or before it falls asleep.
+    #[inline]
+    pub(super) fn ring(&mut self, board: &Board, counters: &Counters) {
+        self.order();
+        if is_armed(self.word.get()) {
+            self.wake(board, counters);
+        }
+    }
+
+    /// Orders what we published before what we look at next, against the peer's `arm`.
+    #[inline]
+    pub(super) fn order(&self) {
+        if self.fence {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    #[cold]
+    fn wake(&mut self, board: &Board, counters: &Counters) {
+        if !take(self.word.get()) {
+            return; // somebody else was first
+        }
+        counters.wakes_sent.add(1);
+        counters.system_calls.add(1);
+        match board.entry(self.rank).pipe_fd {
+            None => {
+                // A word of ours that is mapped cannot fail to be woken, whoever waits on it.
+                let _woken = futex::wake(self.word.get(), Flags::empty(), 1);
+            }
+            Some(fd) => self.write(board.entry(self.rank).pid, fd),
+        }
+    }
+
+    fn write(&mut self, pid: u32, fd: u32) {
+        if self.pipe.is_none() {
+            // Opened for both, because a write to a pipe without readers raises SIGPIPE.
+            self.pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK).ok().filter(is_pipe);
+        }
+        // A full pipe wakes as well, and a peer that cannot be opened is gone: its death is noticed elsewhere.
+        let _written = self.pipe.as_ref().map(|pipe| rustix::io::write(pipe, &[1]));
+    }
+}
+
+fn is_pipe(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo)
+}
+
+fn arm(word: &AtomicU32) {
+    word.store(ARMED, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
+}
+
+fn is_armed(word: &AtomicU32) -> bool {
+    word.load(Ordering::Relaxed) == ARMED
+}
+
+/// Exactly one waker gets the duty to wake.
+fn take(word: &AtomicU32) -> bool {
+    word.swap(AWAKE, Ordering::AcqRel) == ARMED
+}
+
+fn membarrier(command: libc::c_int) -> bool {
+    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    let answer = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
+    answer == 0
+}
+
+const AWAKE: u32 = 0;
+const ARMED: u32 = 1;
+
+const MEMBARRIER_CMD_GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+const MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;

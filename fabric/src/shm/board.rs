@@ -1,0 +1,323 @@
+//! The node's table of ranks: who is there, how to reach their memory, how to wake them.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+};
+
+use rustix::fs::OFlags;
+
+use super::proc;
+use crate::{driver::FutexWord, memory::Region};
+
+/// The table of the ranks of one node, in one memfd that all of them map.
+///
+/// The node's leader creates it and passes its [`address`](Self::address) through the bootstrap; the others attach. It needs
+/// 128 bytes for each rank, once per node.
+#[derive(Clone, Debug)]
+pub struct Board {
+    region: Region,
+    size: u32,
+    cookie: u64,
+}
+
+/// What the board says about a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// It has not opened its driver yet.
+    Absent,
+    /// It can be reached.
+    Ready,
+    /// It closed its driver in good order.
+    Finished,
+    /// Its process ended, or it gave up, without closing.
+    Failed,
+}
+
+impl Board {
+    /// A new board for `size` ranks, all absent.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no ranks or more than 30 000; else what the system said when there was no memory for it.
+    pub fn create(size: u32) -> io::Result<Self> {
+        if size == 0 || size > SIZE_MAX {
+            let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let region = Region::create("ripstop-board", board_len(size), true)?;
+        let cookie = RandomState::new().hash_one(std::process::id());
+        region.atomic_u32(VERSION_AT).store(VERSION, Relaxed);
+        region.atomic_u32(SIZE_AT).store(size, Relaxed);
+        region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
+        region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
+        Ok(Self { region, size, cookie })
+    }
+
+    /// What another process of this node needs to attach: less than 100 bytes, no spaces. It is good as long as this value
+    /// lives.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
+        format!("{pid}:{fd}:{}:{}:{:016x}", self.region.len(), self.size, self.cookie)
+    }
+
+    /// Maps the board that a leader on this node created.
+    ///
+    /// # Errors
+    /// A sentence that says what to do, when the address is not one, the leader cannot be reached, or what is there is not its
+    /// board.
+    pub fn attach(address: &str) -> io::Result<Self> {
+        let Address { pid, fd, len, size, cookie } = Address::parse(address).ok_or_else(|| {
+            let why = format!("{address:?} is not the address of a board (pid:fd:length:ranks:cookie): start all ranks with one launcher");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        let fd = proc::open_fd_of(pid, fd, OFlags::RDWR).map_err(|why| {
+            let advice = "run all ranks of a node as one user, in one pid namespace, and keep the leader alive until all are attached";
+            io::Error::new(why.kind(), format!("the node's board at {address} cannot be opened: {why}; {advice}"))
+        })?;
+        let region = Region::open(fd, len, true)
+            .map_err(|why| io::Error::new(why.kind(), format!("the node's board at {address} cannot be mapped: {why}")))?;
+        let found = Self { region, size, cookie };
+        found.check().map_err(|what| {
+            let why = format!("what is at {address} is not this job's board ({what}): run the same build of the program on all ranks");
+            io::Error::new(io::ErrorKind::InvalidData, why)
+        })?;
+        Ok(found)
+    }
+
+    /// How many ranks the node has.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Says which processor `rank` runs on: the one that the calling thread is on now.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn publish_cpu(&self, rank: u32) {
+        let cpu = u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
+        let word = self.word(rank, CPU);
+        if word.load(Relaxed) != cpu {
+            word.store(cpu, Relaxed);
+        }
+    }
+
+    /// The processor that `rank` last said it runs on.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn cpu_of(&self, rank: u32) -> Option<u32> {
+        self.word(rank, CPU).load(Relaxed).checked_sub(1)
+    }
+
+    /// Whether `rank` is there.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn state_of(&self, rank: u32) -> PeerState {
+        match self.word(rank, STATE).load(Acquire) {
+            READY => PeerState::Ready,
+            FINISHED => PeerState::Finished,
+            FAILED => PeerState::Failed,
+            _ => PeerState::Absent,
+        }
+    }
+
+    pub(super) const fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Takes a rank's line, so that nobody else opens the same rank.
+    pub(super) fn claim(&self, rank: u32) -> bool {
+        self.word(rank, STATE).compare_exchange(ABSENT, OPENING, AcqRel, Relaxed).is_ok()
+    }
+
+    /// Gives a claimed line back.
+    pub(super) fn disclaim(&self, rank: u32) {
+        self.word(rank, STATE).store(ABSENT, Release);
+    }
+
+    /// Fills a claimed line: from here on the rank can be reached.
+    pub(super) fn enter(&self, rank: u32, entry: &Entry) {
+        self.word(rank, PID).store(entry.pid, Relaxed);
+        self.long(rank, STARTED).store(entry.started, Relaxed);
+        self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
+        self.long(rank, SEGMENT_LEN).store(entry.segment_len, Relaxed);
+        self.word(rank, PIPE_FD).store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
+        self.word(rank, FENCE).store(entry.fence.into(), Relaxed);
+        self.word(rank, STATE).store(READY, Release);
+        self.changes().fetch_add(1, Release);
+    }
+
+    /// What a rank wrote when it entered. It is hostile like everything that others write.
+    pub(super) fn entry(&self, rank: u32) -> Entry {
+        Entry {
+            pid: self.word(rank, PID).load(Relaxed),
+            started: self.long(rank, STARTED).load(Relaxed),
+            segment_fd: self.word(rank, SEGMENT_FD).load(Relaxed),
+            segment_len: self.long(rank, SEGMENT_LEN).load(Relaxed),
+            pipe_fd: self.word(rank, PIPE_FD).load(Relaxed).checked_sub(1),
+            fence: self.word(rank, FENCE).load(Relaxed) != 0,
+        }
+    }
+
+    /// Marks a rank as gone. Whether it was there until now: then its neighbours have to be told.
+    pub(super) fn leave(&self, rank: u32, failed: bool) -> bool {
+        let how = if failed { FAILED } else { FINISHED };
+        let left = self.word(rank, STATE).compare_exchange(READY, how, AcqRel, Relaxed).is_ok();
+        if left {
+            self.changes().fetch_add(1, Release);
+        }
+        left
+    }
+
+    /// Moves on whenever a rank comes or goes.
+    pub(super) fn changes(&self) -> &AtomicU32 {
+        self.region.atomic_u32(CHANGES_AT)
+    }
+
+    /// The word that a rank sleeps on.
+    pub(super) fn bell(&self, rank: u32) -> FutexWord {
+        FutexWord::new(self.region.clone(), self.at(rank, BELL))
+    }
+
+    fn word(&self, rank: u32, field: usize) -> &AtomicU32 {
+        self.region.atomic_u32(self.at(rank, field))
+    }
+
+    fn long(&self, rank: u32, field: usize) -> &AtomicU64 {
+        self.region.atomic_u64(self.at(rank, field))
+    }
+
+    fn at(&self, rank: u32, field: usize) -> usize {
+        assert!(rank < self.size, "rank {rank} on a board of {}", self.size);
+        RANKS_AT + index(rank) * RANK_LEN + field
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let same = [
+            (self.region.len() >= board_len(self.size), "its length"),
+            (self.region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC, "its first bytes"),
+            (self.region.atomic_u32(VERSION_AT).load(Relaxed) == VERSION, "its version"),
+            (self.region.atomic_u32(SIZE_AT).load(Relaxed) == self.size, "the number of ranks"),
+            (self.region.atomic_u64(COOKIE_AT).load(Relaxed) == self.cookie, "the job's cookie"),
+        ];
+        same.into_iter().find(|(same, _)| !same).map_or(Ok(()), |(_, what)| Err(what))
+    }
+}
+
+/// What a rank tells the others about itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) pid: u32,
+    pub(super) started: u64,
+    pub(super) segment_fd: u32,
+    pub(super) segment_len: u64,
+    /// The pipe that wakes it, when it is not the futex.
+    pub(super) pipe_fd: Option<u32>,
+    /// It cannot use `membarrier`, so whoever rings its bell has to use a fence.
+    pub(super) fence: bool,
+}
+
+struct Address {
+    pid: u32,
+    fd: u32,
+    len: usize,
+    size: u32,
+    cookie: u64,
+}
+
+impl Address {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let address = Self {
+            pid: parts.next()?.parse().ok()?,
+            fd: parts.next()?.parse().ok()?,
+            len: parts.next()?.parse().ok()?,
+            size: parts.next()?.parse().ok()?,
+            cookie: u64::from_str_radix(parts.next()?, 16).ok()?,
+        };
+        let sane = parts.next().is_none() && (1..=SIZE_MAX).contains(&address.size) && address.len > 0;
+        sane.then_some(address)
+    }
+}
+
+/// A rank or a count as an index: they have at most 32 bits.
+pub(super) const fn index(n: u32) -> usize {
+    n as usize
+}
+
+const fn board_len(size: u32) -> usize {
+    RANKS_AT + index(size) * RANK_LEN
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
+const VERSION: u32 = 1;
+/// So that a segment's contact bits fit into its first page.
+const SIZE_MAX: u32 = 30_000;
+
+// The head: two lines that hardly ever change, so that looking at them costs nothing.
+const MAGIC_AT: usize = 0;
+const VERSION_AT: usize = 8;
+const SIZE_AT: usize = 12;
+const COOKIE_AT: usize = 16;
+const CHANGES_AT: usize = 64;
+const RANKS_AT: usize = 128;
+
+// Each rank: a line that is written once, and a line that its owner and its wakers write.
+const RANK_LEN: usize = 128;
+const STATE: usize = 0;
+const PID: usize = 4;
+const STARTED: usize = 8;
+const SEGMENT_FD: usize = 16;
+const PIPE_FD: usize = 20;
+const SEGMENT_LEN: usize = 24;
+const FENCE: usize = 32;
+const BELL: usize = 64;
+const CPU: usize = 68;
+
+const ABSENT: u32 = 0;
+const READY: u32 = 1;
+const FINISHED: u32 = 2;
+const FAILED: u32 = 3;
+const OPENING: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::{Board, PeerState};
+
+    #[test]
+    fn a_board_is_found_by_its_address() {
+        let board = Board::create(3).unwrap();
+        let address = board.address();
+        assert!(address.len() < 100 && !address.contains(' '), "{address}");
+        let attached = Board::attach(&address).unwrap();
+        assert_eq!(attached.size(), 3);
+        board.publish_cpu(1);
+        assert!(attached.cpu_of(1).is_some());
+        assert_eq!(attached.cpu_of(2), None);
+        assert_eq!(attached.state_of(2), PeerState::Absent);
+    }
+
+    #[test]
+    fn a_wrong_address_says_what_to_do() {
+        let board = Board::create(2).unwrap();
+        let (address, cookie) = (board.address(), format!("{:016x}", board.cookie()));
+        let other_job = address.replace(&cookie, "00000000000000ff");
+        let wrong = [("nonsense", "one launcher"), (&other_job, "same build"), ("4194305:3:4096:2:00", "keep the leader alive")];
+        for (address, advice) in wrong {
+            let why = Board::attach(address).unwrap_err().to_string();
+            assert!(why.contains(advice) && why.contains(address), "{why}");
+        }
+        assert!(Board::create(0).is_err());
+    }
+}

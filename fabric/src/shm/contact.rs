@@ -1,0 +1,282 @@
+//! How ranks come into contact and part: mapping, adopting, deaths, and being held up.
+
+use std::{io, sync::atomic::Ordering::Acquire};
+
+use super::{
+    Inbound, Link, Reach, Seen, Segment, Shm, Standing,
+    bell::PeerBell,
+    board::{Entry, PeerState, index},
+    proc,
+};
+use crate::driver::{Down, Peer, Sink};
+
+impl Shm {
+    /// Enters the board, and wakes those who may wait for us.
+    pub(super) fn appear(&mut self) -> io::Result<()> {
+        let pid = std::process::id();
+        let (segment_fd, segment_len) = self.segment.published()?;
+        let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
+        let entry = Entry { pid, started: proc::started(pid)?, segment_fd, segment_len, pipe_fd, fence };
+        self.board.enter(self.rank, &entry);
+        self.ring_all();
+        Ok(())
+    }
+
+    /// Makes contact with a rank, if that is possible now.
+    pub(super) fn connect(&mut self, to: u32) -> Reach {
+        let reach = self.map(to);
+        let Some(link) = self.links[index(to)].as_deref_mut().filter(|_| reach == Reach::Linked) else {
+            return reach;
+        };
+        match link.open(self.rank, &self.board, &self.counters) {
+            Ok(()) => Reach::Linked,
+            Err(why) => self.give_up(to, why), // no memory for its ring
+        }
+    }
+
+    /// Maps a rank's segment, if that is possible now.
+    pub(super) fn map(&mut self, rank: u32) -> Reach {
+        assert!(rank < self.board.size(), "rank {rank} on a node of {}", self.board.size());
+        if self.links[index(rank)].is_some() {
+            return Reach::Linked;
+        }
+        if self.standing[index(rank)] == Standing::Gone {
+            return Reach::Down;
+        }
+        match self.board.state_of(rank) {
+            PeerState::Ready => {}
+            PeerState::Finished | PeerState::Failed => return Reach::Down,
+            PeerState::Absent => {
+                self.expecting = true;
+                return Reach::Absent;
+            }
+        }
+        match self.open_segment(rank) {
+            Ok(segment) => self.link(rank, segment),
+            Err(why) => self.missed(rank, why),
+        }
+    }
+
+    /// A rank's segment could not be mapped: is it gone, or is it us?
+    #[cold]
+    fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
+        if why.kind() == io::ErrorKind::NotFound {
+            // It may have closed in good order just now; if not, its process has ended.
+            self.mark_dead(self.board.entry(rank).pid);
+        }
+        if self.board.state_of(rank) == PeerState::Ready { self.give_up(rank, why) } else { Reach::Down }
+    }
+
+    fn open_segment(&self, rank: u32) -> io::Result<Segment> {
+        if rank == self.rank { Ok(self.segment.clone()) } else { Segment::open(&self.board, rank, &self.board.entry(rank)) }
+    }
+
+    fn link(&mut self, rank: u32, segment: Segment) -> Reach {
+        let mut link = Link::new(&self.board, rank, segment, self.bell.has_barrier());
+        // A peer that sends to us has mapped our segment, chunks and all.
+        link.lends = self.inbound.iter().any(|inbound| inbound.from == rank);
+        self.links[index(rank)] = Some(Box::new(link));
+        self.linked.push(rank);
+        self.watch_rank(rank);
+        Reach::Linked
+    }
+
+    /// What the shared counters say now.
+    #[inline]
+    pub(super) fn look(&self) -> Seen {
+        let contacts = self.segment.contacts().load(Acquire);
+        Seen { contacts, changes: self.board.changes().load(Acquire) }
+    }
+
+    /// Takes up new contacts, and notes who came and went.
+    #[inline]
+    pub(super) fn notice(&mut self) -> u32 {
+        let now = self.look();
+        if now == self.seen { 0 } else { self.handle_changes(now) }
+    }
+
+    #[cold]
+    fn handle_changes(&mut self, now: Seen) -> u32 {
+        let came = now.changes != self.seen.changes;
+        self.seen = now;
+        for word in 0..self.board.size().div_ceil(32) {
+            let bits = self.segment.contact_word(word).load(Acquire);
+            for bit in (0..32).filter(|bit| bits >> bit & 1 == 1) {
+                self.adopt(word * 32 + bit);
+            }
+        }
+        if !came {
+            return 0;
+        }
+        for rank in 0..self.board.size() {
+            match self.board.state_of(rank) {
+                PeerState::Finished => self.see_off(rank, Down::Finished),
+                PeerState::Failed => self.see_off(rank, Down::Failed),
+                PeerState::Ready | PeerState::Absent => {}
+            }
+        }
+        // Whoever was refused because a peer was absent has to try again.
+        std::mem::take(&mut self.expecting).into()
+    }
+
+    /// Starts to poll the ring of a rank that made contact. If it could not be mapped, and never can be because it is gone,
+    /// what it left in our ring is delivered all the same.
+    fn adopt(&mut self, rank: u32) {
+        if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
+            return;
+        }
+        let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+        if self.standing[index(rank)] == Standing::Gone {
+            Inbound::new(rank, &self.segment, None, bell).answer(&self.board, &self.counters);
+            return;
+        }
+        let mapped = self.map(rank) == Reach::Linked;
+        let link = self.links[index(rank)].as_deref_mut().filter(|_| mapped);
+        let chunks = link.map(|link| {
+            link.lends = true;
+            link.segment.clone()
+        });
+        let mut inbound = Inbound::new(rank, &self.segment, chunks, bell);
+        inbound.answer(&self.board, &self.counters);
+        self.inbound.push(inbound);
+    }
+
+    /// Notes that a rank has gone: no more to it, and what it left is delivered before the news.
+    fn see_off(&mut self, rank: u32, how: Down) {
+        if rank == self.rank || self.standing[index(rank)] == Standing::Gone {
+            return;
+        }
+        self.standing[index(rank)] = Standing::Gone;
+        if let Some(link) = self.links[index(rank)].take() {
+            link.close(&mut self.pool);
+            self.linked.retain(|linked| *linked != rank);
+        }
+        self.copies.fail(rank);
+        self.leaving.push((rank, how));
+    }
+
+    /// Treats a rank as failed that we cannot work with, though it may live.
+    #[cold]
+    pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
+        self.see_off(rank, Down::Failed);
+        for inbound in self.inbound.iter_mut().filter(|inbound| inbound.from == rank) {
+            inbound.refuse(&self.board, &self.counters);
+        }
+        self.inbound.retain(|inbound| inbound.from != rank);
+        self.troubles.push((rank, why));
+        Reach::Down
+    }
+
+    /// Tells of those who are gone and whose messages are delivered.
+    #[cold]
+    pub(super) fn part(&mut self, sink: &mut dyn Sink) -> u32 {
+        let leaving = std::mem::take(&mut self.leaving);
+        let mut events = 0;
+        for (rank, how) in leaving {
+            if self.inbound.iter().any(|inbound| inbound.from == rank && inbound.is_ready()) {
+                self.leaving.push((rank, how));
+                continue;
+            }
+            self.inbound.retain(|inbound| inbound.from != rank);
+            sink.peer_down(Peer(rank), how);
+            events += 1;
+        }
+        events
+    }
+
+    /// After a sleep, and once in very many turns, looks who has died.
+    #[inline]
+    pub(super) fn wake_up(&mut self) {
+        if self.bell.is_armed() {
+            self.bell.disarm(&self.counters);
+            self.bury();
+        } else if self.turns.is_multiple_of(TURNS_PER_CHECK) {
+            self.bury();
+        }
+    }
+
+    #[cold]
+    fn bury(&mut self) {
+        self.counters.checks.add(1);
+        for pid in self.deaths.poll() {
+            self.mark_dead(pid);
+        }
+    }
+
+    fn mark_dead(&self, pid: u32) {
+        let mut news = false;
+        for rank in 0..self.board.size() {
+            let dead = self.board.state_of(rank) == PeerState::Ready && self.board.entry(rank).pid == pid;
+            news |= dead && self.board.leave(rank, true);
+        }
+        if news {
+            self.ring_all();
+        }
+    }
+
+    fn watch_rank(&mut self, rank: u32) {
+        if !self.deaths.watch(&self.board, rank) {
+            self.mark_dead(self.board.entry(rank).pid);
+        }
+    }
+
+    /// Watches our neighbour on the board.
+    pub(super) fn watch(&mut self) {
+        if let Some(dead) = self.deaths.watch_next(&self.board) {
+            self.mark_dead(self.board.entry(dead).pid);
+        }
+    }
+
+    /// Wakes every rank that sleeps.
+    pub(super) fn ring_all(&self) {
+        for rank in (0..self.board.size()).filter(|rank| *rank != self.rank) {
+            if self.board.state_of(rank) == PeerState::Ready {
+                PeerBell::new(&self.board, rank, self.bell.has_barrier()).ring(&self.board, &self.counters);
+            }
+        }
+    }
+
+    /// Gives back the chunks that any peer is done with. Whether there is one now.
+    pub(super) fn reclaim(&mut self) -> bool {
+        for rank in &self.linked {
+            if let Some(link) = self.links[index(*rank)].as_deref_mut() {
+                link.reclaim(&mut self.pool);
+            }
+        }
+        !self.pool.is_dry()
+    }
+
+    /// Before a sleep, asks those who hold us up to ring when that is over.
+    pub(super) fn ask_for_room(&self) {
+        if self.stalled {
+            let links = self.links.iter().flatten();
+            links.for_each(|link| link.ask_for_room(self.pool.is_dry()));
+        }
+    }
+
+    /// Whether a message that was refused would be taken now.
+    pub(super) fn could_send(&mut self) -> bool {
+        self.reclaim();
+        let Self { links, pool, .. } = self;
+        links.iter_mut().flatten().any(|link| link.could_send(pool))
+    }
+
+    /// Ends the stalls that are over. Each is an event, so that the caller tries again.
+    #[cold]
+    pub(super) fn unstall(&mut self) -> u32 {
+        self.reclaim();
+        let Self { links, pool, .. } = self;
+        let mut events = 0;
+        for link in links.iter_mut().flatten() {
+            if link.could_send(pool) {
+                link.stall = None;
+                events += 1;
+            }
+        }
+        self.stalled = self.links.iter().flatten().any(|link| link.stall.is_some());
+        events
+    }
+}
+
+/// A rank that never sleeps looks every few dozen milliseconds.
+const TURNS_PER_CHECK: u32 = 1 << 20;

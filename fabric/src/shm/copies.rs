@@ -1,0 +1,195 @@
+//! One-sided commands under way, and those that are done and not yet told.
+//!
+//! What is short is copied when it is posted. What is long is copied a piece at a time, one in each turn, so that nobody who
+//! wants to post waits long for the driver.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use super::cma;
+use crate::{
+    counters::Counters,
+    driver::{AtomicOp, Failure, LocalRange, Sink, Token},
+    memory::Region,
+};
+
+/// The commands, in the order they were posted.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    jobs: VecDeque<Job>,
+    done: VecDeque<Done>,
+}
+
+/// A put or a get.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) token: Token,
+    pub(super) peer: u32,
+    pub(super) direction: Direction,
+    pub(super) local: LocalRange,
+    pub(super) remote: Remote,
+    pub(super) copied: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Put,
+    Get,
+}
+
+/// Memory of a peer, checked to be as long as the local range.
+#[derive(Debug)]
+pub(super) enum Remote {
+    Mapped { region: Region, offset: usize },
+    Plain { pid: u32, address: u64 },
+}
+
+/// What the sink is to hear.
+#[derive(Debug)]
+pub(super) enum Done {
+    Complete(Token),
+    Fetched(Token, u64),
+    Failed(Token, Failure),
+}
+
+impl Copies {
+    /// Whether another command is taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.jobs.len() + self.done.len() < COMMANDS_MAX
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.done.is_empty()
+    }
+
+    pub(super) fn finish(&mut self, done: Done) {
+        self.done.push_back(done);
+    }
+
+    pub(super) fn start(&mut self, mut job: Job, counters: &Counters) {
+        if job.local.len() <= AT_ONCE_MAX {
+            let moved = job.run(counters);
+            self.done.push_back(job.outcome(moved));
+        } else {
+            self.jobs.push_back(job);
+        }
+    }
+
+    /// Copies one piece, and tells at most `budget` outcomes. How many events that made.
+    pub(super) fn advance(&mut self, budget: u32, sink: &mut dyn Sink, counters: &Counters) -> u32 {
+        let mut events = self.step(counters);
+        while events < budget && let Some(done) = self.done.pop_front() {
+            done.hand_to(sink);
+            events += 1;
+        }
+        events
+    }
+
+    /// Fails what is under way to or from a peer.
+    pub(super) fn fail(&mut self, peer: u32) {
+        let done = &mut self.done;
+        self.jobs.retain(|job| {
+            if job.peer == peer {
+                done.push_back(Done::Failed(job.token, Failure::PeerDown));
+            }
+            job.peer != peer
+        });
+    }
+
+    fn step(&mut self, counters: &Counters) -> u32 {
+        let Some(job) = self.jobs.front_mut() else { return 0 };
+        let moved = job.piece(counters);
+        if moved.is_err() || job.copied == job.local.len() {
+            self.done.extend(self.jobs.pop_front().map(|job| job.outcome(moved)));
+        }
+        1
+    }
+}
+
+impl Job {
+    fn run(&mut self, counters: &Counters) -> Result<(), Failure> {
+        while self.copied < self.local.len() {
+            self.piece(counters)?;
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, counters: &Counters) -> Result<(), Failure> {
+        let len = (self.local.len() - self.copied).min(PIECE_MAX);
+        let local = self.local.slice(self.copied, len);
+        let moved = match &self.remote {
+            Remote::Mapped { region, offset } => {
+                match self.direction {
+                    Direction::Put => region.copy_in(offset + self.copied, local),
+                    Direction::Get => region.copy_out(offset + self.copied, local),
+                }
+                len
+            }
+            Remote::Plain { pid, address } => {
+                counters.system_calls.add(1);
+                let address = address.saturating_add(self.copied as u64);
+                let moved = match self.direction {
+                    Direction::Put => cma::write(*pid, address, local),
+                    Direction::Get => cma::read(*pid, address, local),
+                };
+                moved.map_err(|why| self.failure(why))?
+            }
+        };
+        self.copied += moved;
+        counters.copies.add(1);
+        counters.bytes_copied.add(moved as u64);
+        Ok(())
+    }
+
+    fn outcome(self, moved: Result<(), Failure>) -> Done {
+        moved.map_or_else(|why| Done::Failed(self.token, why), |()| Done::Complete(self.token))
+    }
+
+    fn failure(&self, why: io::Error) -> Failure {
+        match why.raw_os_error() {
+            Some(libc::ESRCH) => Failure::PeerDown,
+            Some(libc::EFAULT) => Failure::BadRange,
+            _ => {
+                let advice = "let the ranks trace each other, or open the driver with single_copy = false";
+                Failure::Transport(io::Error::new(why.kind(), format!("rank {}'s memory: {why}; {advice}", self.peer)))
+            }
+        }
+    }
+}
+
+impl Done {
+    fn hand_to(self, sink: &mut dyn Sink) {
+        match self {
+            Self::Complete(token) => sink.complete(token),
+            Self::Fetched(token, old) => sink.fetched(token, old),
+            Self::Failed(token, why) => sink.failed(token, why),
+        }
+    }
+}
+
+/// Does it, and says what the word was before.
+pub(super) fn apply(op: AtomicOp, word: &AtomicU64) -> u64 {
+    match op {
+        AtomicOp::Add(n) => word.fetch_add(n, SeqCst),
+        AtomicOp::And(n) => word.fetch_and(n, SeqCst),
+        AtomicOp::Or(n) => word.fetch_or(n, SeqCst),
+        AtomicOp::Xor(n) => word.fetch_xor(n, SeqCst),
+        AtomicOp::Max(n) => word.fetch_max(n, SeqCst),
+        AtomicOp::Min(n) => word.fetch_min(n, SeqCst),
+        AtomicOp::Swap(n) => word.swap(n, SeqCst),
+        AtomicOp::CompareSwap { expected, new } => {
+            word.compare_exchange(expected, new, SeqCst, SeqCst).unwrap_or_else(|old| old)
+        }
+        AtomicOp::Fetch => word.load(SeqCst),
+    }
+}
+
+/// Commands that may be under way or untold.
+const COMMANDS_MAX: usize = 1024;
+/// What is not longer is copied by `post`: about as long as a system call and a half.
+const AT_ONCE_MAX: usize = 64 << 10;
+/// One turn's copy: some ten microseconds.
+const PIECE_MAX: usize = 256 << 10;

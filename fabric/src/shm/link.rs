@@ -1,0 +1,138 @@
+//! What a rank holds of a peer that it sends to or reaches into.
+
+use std::{io, sync::atomic::Ordering::{Acquire, Relaxed}};
+
+use super::{
+    bell::PeerBell,
+    board::Board,
+    pool::Pool,
+    regions::{Imports, Owner},
+    ring::{Mapped, Producer, ROOM},
+    segment::Segment,
+};
+use crate::{
+    counters::Counters,
+    driver::Failure,
+    memory::{Region, RemoteRegion},
+};
+
+/// A peer whose segment is mapped.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) rank: u32,
+    pub(super) pid: u32,
+    pub(super) segment: Segment,
+    bell: PeerBell,
+    /// Our ring in its segment, once we have something to send.
+    out: Option<Producer<Mapped>>,
+    imports: Imports,
+    /// The peer has mapped our chunks.
+    pub(super) lends: bool,
+    pub(super) stall: Option<Stall>,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stall {
+    /// The ring is full.
+    Room,
+    /// The peer has not mapped our chunks yet, and the body does not fit into a slot.
+    Acceptance,
+    /// All chunks are under way.
+    Chunk,
+}
+
+impl Link {
+    pub(super) fn new(board: &Board, rank: u32, segment: Segment, barrier: bool) -> Self {
+        let (pid, bell) = (board.entry(rank).pid, PeerBell::new(board, rank, barrier));
+        Self { rank, pid, segment, bell, out: None, imports: Imports::default(), lends: false, stall: None }
+    }
+
+    /// Whether it has a ring to send through.
+    pub(super) const fn is_open(&self) -> bool {
+        self.out.is_some()
+    }
+
+    /// Makes the first contact: from here on the peer polls our ring.
+    pub(super) fn open(&mut self, me: u32, board: &Board, counters: &Counters) -> io::Result<()> {
+        self.segment.reserve_ring(me)?;
+        let shape = self.segment.shape();
+        let ring = Mapped::new(self.segment.region(), shape.control(me), shape.ring(me), shape.slots);
+        self.out = Some(Producer::new(ring, 0));
+        self.segment.contact(me);
+        self.bell.ring(board, counters);
+        Ok(())
+    }
+
+    /// Sends a message, or says by what it is held up.
+    #[inline]
+    pub(super) fn send(&mut self, pool: &mut Pool, header: &[u8], body: &[u8]) -> Result<(), Stall> {
+        let out = self.out.as_mut().ok_or(Stall::Room)?;
+        if !out.has_room() {
+            return Err(Stall::Room);
+        }
+        if header.len() + body.len() <= ROOM {
+            out.push(header, body);
+            return Ok(());
+        }
+        self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
+        if !self.lends {
+            return Err(Stall::Acceptance);
+        }
+        let chunk = pool.take(|pool| out.reclaim(|chunk| pool.give(chunk))).ok_or(Stall::Chunk)?;
+        pool.fill(chunk, body);
+        out.push_chunk(header, chunk, body.len());
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn ring(&mut self, board: &Board, counters: &Counters) {
+        self.bell.ring(board, counters);
+    }
+
+    /// Whether the peer could not map our chunks, and never will.
+    pub(super) fn is_refused(&self) -> bool {
+        self.out.as_ref().is_some_and(|out| out.memory().accepts().load(Relaxed) == REFUSED)
+    }
+
+    /// Whether what held us up is over.
+    pub(super) fn could_send(&mut self, pool: &Pool) -> bool {
+        match (self.stall, &mut self.out) {
+            (Some(Stall::Room), Some(out)) => out.has_room(),
+            (Some(Stall::Acceptance), Some(out)) => out.memory().accepts().load(Acquire) != 0,
+            (Some(Stall::Chunk), _) => !pool.is_dry(),
+            _ => false,
+        }
+    }
+
+    /// Asks the peer to ring when it has consumed something, if we wait for that.
+    pub(super) fn ask_for_room(&self, is_dry: bool) {
+        let waits = self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(Producer::has_lent);
+        if let Some(out) = self.out.as_ref().filter(|_| waits) {
+            out.memory().wants().store(1, Relaxed);
+        }
+    }
+
+    pub(super) fn reclaim(&mut self, pool: &mut Pool) {
+        if let Some(out) = &mut self.out {
+            out.reclaim(|chunk| pool.give(chunk));
+        }
+    }
+
+    /// The peer is gone: what was under way to it is ours again.
+    pub(super) fn close(mut self, pool: &mut Pool) {
+        if let Some(out) = &mut self.out {
+            out.reclaim_all(|chunk| pool.give(chunk));
+        }
+    }
+
+    /// The region of the peer that `key` names, and where in it the `len` granted bytes start.
+    pub(super) fn resolve(&mut self, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
+        let owner = Owner { rank: self.rank, pid: self.pid, segment: &self.segment };
+        self.imports.resolve(&owner, key, len)
+    }
+}
+
+/// Values of [`Mapped::accepts`].
+pub(super) const ACCEPTED: u32 = 1;
+pub(super) const REFUSED: u32 = 2;

@@ -1,0 +1,463 @@
+//! Ranks of one process on one board.
+#![expect(unsafe_code, reason = "one-sided commands take raw ranges")]
+
+use std::{
+    mem::MaybeUninit,
+    panic::AssertUnwindSafe,
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use super::{Board, PeerState, Shm, ShmConfig, Wake};
+use crate::{
+    counters::Counters,
+    driver::{Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token, WaitOn},
+    memory::RemoteRegion,
+};
+
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    Message(u32, Vec<u8>, Vec<u8>),
+    Complete(u64),
+    Fetched(u64, u64),
+    Failed(u64, &'static str),
+    Down(u32, Down),
+}
+
+#[derive(Debug, Default)]
+struct Ear(Vec<Heard>);
+
+impl Sink for Ear {
+    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
+        self.0.push(Heard::Message(from.0, header.to_vec(), body.to_vec()));
+    }
+    fn complete(&mut self, token: Token) {
+        self.0.push(Heard::Complete(token.0));
+    }
+    fn fetched(&mut self, token: Token, old: u64) {
+        self.0.push(Heard::Fetched(token.0, old));
+    }
+    fn failed(&mut self, token: Token, why: Failure) {
+        let why = match why {
+            Failure::PeerDown => "peer down",
+            Failure::BadRange => "bad range",
+            Failure::Transport(_) => "transport",
+        };
+        self.0.push(Heard::Failed(token.0, why));
+    }
+    fn peer_down(&mut self, peer: Peer, why: Down) {
+        self.0.push(Heard::Down(peer.0, why));
+    }
+}
+
+fn world(ranks: u32) -> (Board, Vec<Shm>) {
+    let board = Board::create(ranks).unwrap();
+    let all = (0..ranks).map(|rank| Shm::open(&board, ShmConfig::new(rank)).unwrap()).collect();
+    (board, all)
+}
+
+fn pair() -> (Shm, Shm) {
+    let (_, all) = world(2);
+    let [a, b] = <[Shm; 2]>::try_from(all).unwrap();
+    (a, b)
+}
+
+fn message<'a>(to: u32, header: &'a [u8], body: &'a [u8]) -> Command<'a> {
+    Command::Message { to: Peer(to), header, body }
+}
+
+/// Posts, and makes progress on the receiver while there is no room.
+fn send(from: &mut Shm, to: &mut Shm, header: &[u8], body: &[u8], ear: &mut Ear) {
+    let rank = to.rank;
+    for _ in 0..1000 {
+        match from.post(message(rank, header, body)) {
+            Post::Posted => return,
+            Post::Full(_) => {
+                let _ = to.progress(64, ear);
+            }
+        }
+    }
+    panic!("rank {rank} never takes it");
+}
+
+fn hear(shm: &mut Shm) -> Vec<Heard> {
+    let mut ear = Ear::default();
+    for _ in 0..3 {
+        while shm.progress(64, &mut ear).events > 0 {}
+    }
+    ear.0
+}
+
+fn posted(shm: &mut Shm, command: Command<'_>) {
+    assert!(matches!(shm.post(command), Post::Posted));
+}
+
+/// A range of test memory that outlives the commands on it.
+fn range(bytes: &mut [u8]) -> LocalRange {
+    // SAFETY: the tests keep the memory until the command is complete, and touch it only then.
+    unsafe { LocalRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_in_order_with_their_headers() {
+    let (mut a, mut b) = pair();
+    let mut ear = Ear::default();
+    let sizes = [0, 1, 8, 31, 32, 33, 56, 64, 88, 96, 97, 100, 4096, 8192];
+    let mut sent = Vec::new();
+    for header_len in [0, 1, 24, 55, 56, 57, 112] {
+        for size in sizes {
+            let header = (0..header_len).map(|i| u8::try_from(i).unwrap()).collect::<Vec<_>>();
+            let body = (0..size).map(|i| u8::try_from((i * 7 + size) % 251).unwrap()).collect::<Vec<_>>();
+            send(&mut a, &mut b, &header, &body, &mut ear);
+            sent.push(Heard::Message(0, header, body));
+        }
+    }
+    ear.0.extend(hear(&mut b));
+    assert_eq!(ear.0, sent);
+}
+
+#[test]
+fn many_laps_of_the_ring_lose_nothing() {
+    let (mut a, mut b) = pair();
+    let mut ear = Ear::default();
+    for i in 0..10_000_u64 {
+        let body = vec![u8::try_from(i % 256).unwrap(); usize::try_from(i % 300).unwrap()];
+        send(&mut a, &mut b, &i.to_le_bytes(), &body, &mut ear);
+    }
+    ear.0.extend(hear(&mut b));
+    assert_eq!(ear.0.len(), 10_000);
+    for (i, heard) in (0_u64..).zip(&ear.0) {
+        let Heard::Message(0, header, body) = heard else { panic!("{heard:?}") };
+        assert_eq!((header.as_slice(), body.len() as u64), (&i.to_le_bytes()[..], i % 300));
+    }
+}
+
+#[test]
+fn a_rank_sends_to_itself() {
+    let (mut a, _b) = pair();
+    let mut ear = Ear::default();
+    posted(&mut a, message(0, b"h", b"to me"));
+    assert_eq!(a.arm(), Armed::Busy);
+    let _ = a.progress(64, &mut ear);
+    posted(&mut a, message(0, b"h", &[1; 8000]));
+    ear.0.extend(hear(&mut a));
+    let own = |body: &[u8]| Heard::Message(0, b"h".to_vec(), body.to_vec());
+    assert_eq!(ear.0, [own(b"to me"), own(&[1; 8000])]);
+}
+
+#[test]
+fn a_full_ring_gives_the_command_back_and_room_is_an_event() {
+    let (mut a, mut b) = pair();
+    let mut count = 0;
+    while matches!(a.post(message(1, b"", b"x")), Post::Posted) {
+        count += 1;
+    }
+    assert_eq!(count, 128);
+    assert_eq!(a.arm(), Armed::Busy, "nobody has looked at the board yet");
+    assert_eq!(hear(&mut a), []);
+    assert_eq!(a.arm(), Armed::Ready);
+    assert_eq!(hear(&mut b).len(), 128);
+    assert_eq!(b.counters.wakes_sent.get(), 1, "the sleeping sender was told that there is room");
+    let mut ear = Ear::default();
+    assert_eq!(a.progress(64, &mut ear).events, 1);
+    posted(&mut a, message(1, b"", b"x"));
+}
+
+#[test]
+fn chunks_come_back_and_their_shortage_is_no_room() {
+    let board = Board::create(2).unwrap();
+    let few = ShmConfig { chunks: 3, ..ShmConfig::new(0) };
+    let (mut a, mut b) = (Shm::open(&board, few).unwrap(), Shm::open(&board, ShmConfig::new(1)).unwrap());
+    let mut ear = Ear::default();
+    send(&mut a, &mut b, b"", &[1; 500], &mut ear);
+    posted(&mut a, message(1, b"", &[2; 500]));
+    posted(&mut a, message(1, b"", &[3; 500]));
+    assert!(matches!(a.post(message(1, b"", &[4; 500])), Post::Full(_)));
+    posted(&mut a, message(1, b"", b"short ones go on"));
+    assert_eq!(hear(&mut b).len(), 4);
+    posted(&mut a, message(1, b"", &[4; 500]));
+    assert_eq!(hear(&mut b), [Heard::Message(0, vec![], vec![4; 500])]);
+}
+
+#[test]
+fn a_long_body_waits_until_the_peer_has_mapped_our_chunks() {
+    let (mut a, mut b) = pair();
+    assert!(matches!(a.post(message(1, b"", &[1; 500])), Post::Full(_)));
+    assert_eq!(hear(&mut a), []);
+    assert_eq!(a.arm(), Armed::Ready);
+    assert_eq!(hear(&mut b), []);
+    assert_eq!(b.counters.wakes_sent.get(), 1, "acceptance wakes the sender");
+    assert!(a.progress(64, &mut Ear::default()).events > 0);
+    posted(&mut a, message(1, b"", &[1; 500]));
+    assert_eq!(hear(&mut b), [Heard::Message(0, vec![], vec![1; 500])]);
+    posted(&mut b, message(0, b"", &[2; 500])); // whom we hear has mapped us
+}
+
+#[test]
+fn an_absent_peer_is_no_room_and_its_coming_wakes() {
+    let board = Board::create(2).unwrap();
+    let mut a = Shm::open(&board, ShmConfig::new(0)).unwrap();
+    assert_eq!(hear(&mut a), []);
+    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert_eq!(a.arm(), Armed::Ready);
+    let mut b = Shm::open(&board, ShmConfig::new(1)).unwrap();
+    assert_eq!(b.counters.wakes_sent.get(), 1);
+    assert_eq!(a.progress(64, &mut Ear::default()).events, 1);
+    posted(&mut a, message(1, b"", b"x"));
+    assert_eq!(hear(&mut b), [Heard::Message(0, vec![], b"x".to_vec())]);
+}
+
+#[test]
+fn a_message_to_an_armed_rank_wakes_it_once() {
+    for wake in [Wake::Futex, Wake::Fd] {
+        let board = Board::create(2).unwrap();
+        let mut a = Shm::open(&board, ShmConfig::new(0)).unwrap();
+        let mut b = Shm::open(&board, ShmConfig { wake, ..ShmConfig::new(1) }).unwrap();
+        posted(&mut a, message(1, b"", b"contact"));
+        assert_eq!(hear(&mut b).len(), 1);
+        assert_eq!(b.arm(), Armed::Ready);
+        let before = a.counters.snapshot();
+        posted(&mut a, message(1, b"", b"one"));
+        posted(&mut a, message(1, b"", b"two"));
+        assert_eq!((a.counters.snapshot() - before).wakes_sent, 1);
+        match &b.wait_on()[0] {
+            WaitOn::Futex { word, armed } => assert_ne!(word.get().load(std::sync::atomic::Ordering::SeqCst), *armed),
+            WaitOn::Fd(fd) => assert!(is_readable(fd)),
+        }
+        assert_eq!(b.arm(), Armed::Busy);
+        assert_eq!(hear(&mut b).len(), 2);
+    }
+}
+
+fn is_readable(fd: &std::os::fd::OwnedFd) -> bool {
+    let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+#[test]
+fn an_awake_pair_makes_no_system_call_per_message() {
+    let (mut a, mut b) = pair();
+    let mut ear = Ear::default();
+    send(&mut a, &mut b, b"", &[0; 500], &mut ear);
+    let before = (a.counters.snapshot(), b.counters.snapshot());
+    for _ in 0..1000 {
+        send(&mut a, &mut b, b"header", &[0; 8], &mut ear);
+        send(&mut a, &mut b, b"header", &[0; 500], &mut ear);
+        let _ = b.progress(64, &mut ear);
+    }
+    let (sent, received) = (a.counters.snapshot() - before.0, b.counters.snapshot() - before.1);
+    assert_eq!((sent.messages_sent, received.messages_received), (2000, 2001));
+    assert_eq!((sent.copies, sent.bytes_copied), (2000, 508_000));
+    assert_eq!(sent.system_calls + received.system_calls + sent.wakes_sent + received.wakes_sent, 0);
+}
+
+#[test]
+fn what_a_finished_rank_left_is_delivered_before_the_news() {
+    let (mut a, mut b) = pair();
+    posted(&mut a, message(1, b"", b"first words are last words"));
+    drop(a);
+    let last = Heard::Message(0, vec![], b"first words are last words".to_vec());
+    assert_eq!(hear(&mut b), [last, Heard::Down(0, Down::Finished)]);
+    posted(&mut b, message(0, b"", b"nobody hears this"));
+    assert_eq!(hear(&mut b), []);
+}
+
+#[test]
+fn chunks_of_a_finished_rank_are_still_read() {
+    let (mut a, mut b) = pair();
+    let mut ear = Ear::default();
+    send(&mut a, &mut b, b"", &[1; 500], &mut ear);
+    posted(&mut a, message(1, b"", &[2; 8000]));
+    drop(a);
+    ear.0.extend(hear(&mut b));
+    let all = [vec![1; 500], vec![2; 8000]].map(|body| Heard::Message(0, vec![], body));
+    assert_eq!(ear.0[..2], all);
+    assert_eq!(ear.0[2..], [Heard::Down(0, Down::Finished)]);
+}
+
+#[test]
+fn a_small_budget_still_delivers_all_before_the_news() {
+    let (mut a, mut b) = pair();
+    (0..5).for_each(|_| posted(&mut a, message(1, b"", b"x")));
+    a.fail();
+    let mut ear = Ear::default();
+    while b.progress(1, &mut ear).events > 0 {}
+    assert_eq!(ear.0.len(), 6);
+    assert_eq!(ear.0.last(), Some(&Heard::Down(0, Down::Failed)));
+}
+
+#[test]
+fn a_panic_closes_as_failed_and_wakes_everybody() {
+    let (board, mut all) = world(3);
+    let dying = all.remove(0);
+    for rank in &mut all {
+        assert_eq!(hear(rank), []);
+        assert_eq!(rank.arm(), Armed::Ready);
+    }
+    let counters = Arc::clone(&dying.counters);
+    let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let _dying = dying;
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }));
+    assert!(panicked.is_err());
+    assert_eq!(board.state_of(0), PeerState::Failed);
+    assert_eq!(counters.wakes_sent.get(), 2);
+    for rank in &mut all {
+        assert_eq!(hear(rank), [Heard::Down(0, Down::Failed)]);
+    }
+}
+
+#[test]
+fn put_get_and_atomics_reach_a_region_of_the_peer() {
+    let (mut a, mut b) = pair();
+    let region = b.allocate(1 << 20).unwrap();
+    let key = b.expose(region_range(&region)).unwrap();
+    let mut source = (0..600_000).map(|i| u8::try_from(i % 251).unwrap()).collect::<Vec<_>>();
+    let mut target = vec![0; 600_000];
+    let part = key.slice(4096, 600_000).unwrap();
+    posted(&mut a, Command::Put { to: Peer(1), from: range(&mut source), into: part, token: Token(1) });
+    assert_eq!(a.arm(), Armed::Busy, "a copy is under way");
+    assert_eq!(hear(&mut a), [Heard::Complete(1)]);
+    posted(&mut a, Command::Get { to: Peer(1), from: part, into: range(&mut target), token: Token(2) });
+    assert_eq!(hear(&mut a), [Heard::Complete(2)]);
+    assert_eq!(source, target);
+    let word = key.slice(8, 8).unwrap();
+    for (token, op) in [(3, AtomicOp::Add(5)), (4, AtomicOp::CompareSwap { expected: 5, new: 9 }), (5, AtomicOp::Fetch)] {
+        posted(&mut a, Command::Atomic { to: Peer(1), at: word, op, token: Token(token) });
+    }
+    assert_eq!(hear(&mut a), [Heard::Fetched(3, 0), Heard::Fetched(4, 5), Heard::Fetched(5, 9)]);
+    assert_eq!(region.atomic_u64(8).load(std::sync::atomic::Ordering::SeqCst), 9);
+}
+
+fn region_range(region: &crate::memory::Region) -> LocalRange {
+    // SAFETY: the region lives to the end of the test.
+    unsafe { LocalRange::new(region.start(), region.len()) }
+}
+
+#[test]
+fn plain_memory_is_reached_in_one_copy() {
+    let (mut a, mut b) = pair();
+    if let Err(why) = &b.caps().any_memory {
+        assert!(!why.is_empty());
+        assert!(b.expose(range(&mut [0; 8])).is_none());
+        return;
+    }
+    let mut theirs = vec![7; 3 << 20];
+    let mut ours = vec![MaybeUninit::<u8>::new(0); 3 << 20];
+    let key = b.expose(range(&mut theirs)).unwrap();
+    // SAFETY: `ours` outlives the command.
+    let into = unsafe { LocalRange::new(NonNull::from(&mut ours[..]).cast(), ours.len()) };
+    posted(&mut a, Command::Get { to: Peer(1), from: key, into, token: Token(1) });
+    assert_eq!(hear(&mut a), [Heard::Complete(1)]);
+    // SAFETY: every byte was initialised above.
+    assert!(ours.iter().all(|byte| unsafe { byte.assume_init() } == 7));
+    let mut short = [9; 100];
+    posted(&mut a, Command::Put { to: Peer(1), from: range(&mut short), into: key.slice(50, 100).unwrap(), token: Token(2) });
+    assert_eq!(hear(&mut a), [Heard::Complete(2)]);
+    assert_eq!((theirs[49], theirs[50], theirs[149], theirs[150]), (7, 9, 9, 7));
+}
+
+#[test]
+fn keys_that_grant_nothing_are_refused() {
+    let (mut a, mut b) = pair();
+    let region = b.allocate(8192).unwrap();
+    let key = b.expose(region_range(&region)).unwrap();
+    let mut plain = [0; 64];
+    let plain = b.expose(range(&mut plain)).unwrap_or(key);
+    let bad = [
+        RemoteRegion { kind: 9, ..key },
+        RemoteRegion { owner: 0, ..key },
+        RemoteRegion { id: 1, ..key },
+        RemoteRegion { id: u32::MAX, ..key },
+        RemoteRegion { generation: 0, ..key },
+        RemoteRegion { generation: key.generation + 1, ..key },
+        RemoteRegion { whole: 4096, ..key },
+        RemoteRegion { base: 8192 - 63, len: 64, ..key },
+        RemoteRegion { base: u64::MAX, len: 64, ..key },
+        RemoteRegion { len: 65, ..key },
+        RemoteRegion { len: 64, generation: plain.generation ^ 1, ..plain },
+        RemoteRegion { len: 64, base: u64::MAX - 8, ..plain },
+        RemoteRegion { len: 64, base: u64::MAX - 8, kind: 2, whole: 0, ..key },
+    ];
+    let mut local = [0; 64];
+    for key in bad {
+        posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(1) });
+        assert_eq!(hear(&mut a), [Heard::Failed(1, "bad range")], "{key:?}");
+    }
+    let odd = key.slice(4, 8).unwrap();
+    posted(&mut a, Command::Atomic { to: Peer(1), at: odd, op: AtomicOp::Fetch, token: Token(2) });
+    assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
+}
+
+#[test]
+fn a_key_outlives_its_region_harmlessly() {
+    let (mut a, mut b) = pair();
+    let region = b.allocate(4096).unwrap();
+    let key = b.expose(region_range(&region)).unwrap();
+    let mut local = [0; 8];
+    let from = key.slice(0, 8).unwrap();
+    posted(&mut a, Command::Get { to: Peer(1), from, into: range(&mut local), token: Token(1) });
+    assert_eq!(hear(&mut a), [Heard::Complete(1)]);
+    drop(region);
+    let _newer = b.allocate(4096).unwrap();
+    posted(&mut a, Command::Get { to: Peer(1), from, into: range(&mut local), token: Token(2) });
+    assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
+}
+
+#[test]
+fn commands_for_a_rank_that_is_gone_fail() {
+    let (mut a, mut b) = pair();
+    let region = b.allocate(1 << 20).unwrap();
+    let key = b.expose(region_range(&region)).unwrap();
+    let mut local = vec![0; 1 << 20];
+    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(1) });
+    drop(b);
+    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(2) });
+    assert_eq!(
+        hear(&mut a),
+        [Heard::Failed(1, "peer down"), Heard::Failed(2, "peer down"), Heard::Down(1, Down::Finished)]
+    );
+    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(3) });
+    assert_eq!(hear(&mut a), [Heard::Failed(3, "peer down")]);
+}
+
+#[test]
+fn nonsense_in_a_ring_fails_the_peer_that_wrote_it() {
+    let (mut a, mut b) = pair();
+    posted(&mut a, message(1, b"", b"contact"));
+    assert_eq!(hear(&mut b).len(), 1);
+    let shape = b.segment.shape();
+    let second = shape.ring(0) + super::ring::SLOT_LEN;
+    let nonsense = 2 | 255_u64 << 32 | 0xffff << 48;
+    b.segment.region().atomic_u64(second).store(nonsense, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(hear(&mut b), [Heard::Down(0, Down::Failed)]);
+    assert!(b.trouble_with(0).unwrap().to_string().contains("rank 0"));
+    while matches!(a.post(message(1, b"", b"more")), Post::Posted) && a.trouble_with(1).is_none() {}
+    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)], "and the peer hears that it was given up");
+}
+
+#[test]
+fn a_rank_opens_once_and_in_range() {
+    let board = Board::create(2).unwrap();
+    let _open = Shm::open(&board, ShmConfig::new(0)).unwrap();
+    let refused = [
+        (ShmConfig::new(0), "rank 0"),
+        (ShmConfig::new(2), "rank 2"),
+        (ShmConfig { ring_slots: 100, ..ShmConfig::new(1) }, "100 ring slots"),
+        (ShmConfig { chunks: 0, ..ShmConfig::new(1) }, "0 chunks"),
+    ];
+    for (config, word) in refused {
+        let why = Shm::open(&board, config).unwrap_err().to_string();
+        assert!(why.contains(word), "{why}");
+    }
+    assert!(Shm::open(&board, ShmConfig::new(1)).is_ok(), "a refused configuration takes no place");
+}
+
+#[test]
+fn counters_are_the_callers() {
+    let counters = Arc::new(Counters::default());
+    let board = Board::create(1).unwrap();
+    let mut a = Shm::open(&board, ShmConfig { counters: Arc::clone(&counters), ..ShmConfig::new(0) }).unwrap();
+    posted(&mut a, message(0, b"", b"x"));
+    assert_eq!(counters.messages_sent.get(), 1);
+}

@@ -1,0 +1,147 @@
+//! Claims about peers that go.
+
+use ripstop_fabric::{
+    driver::{AtomicOp, Command, Down, Failure, Peer, Post, Token},
+    memory::RemoteRegion,
+};
+
+use crate::{
+    messages::{fill, message},
+    world::{Make, World, in_threads, local, peer},
+};
+
+pub(crate) fn a_peer_that_closes_is_reported_once_and_after_its_last_message(make: Make) {
+    let mut world = World::new(make, 3);
+    world.meet();
+    for number in 0..50 {
+        let sent = message(0, number, 8, 300);
+        world.send(0, 1, &sent.header, &sent.body);
+    }
+    world.close(0);
+    // One at a time, so that a report that overtook a message is seen.
+    while world[1].heard.down.is_empty() {
+        let receiver = &mut world[1];
+        let _ = receiver.driver.progress(1, &mut receiver.heard);
+        world.turn_others(1);
+    }
+    let heard: Vec<_> = world[1].heard.from(0).cloned().collect();
+    let sent: Vec<_> = (0..50).map(|number| message(0, number, 8, 300)).collect();
+    assert!(
+        heard == sent,
+        "{} of 50 messages came before the report",
+        heard.len()
+    );
+    world.until("the report at rank 2", |world| {
+        !world[2].heard.down.is_empty()
+    });
+    world.settle();
+    for rank in 1..3 {
+        assert_eq!(
+            world[rank].heard.down,
+            [(Peer(0), Down::Finished)],
+            "rank {rank}"
+        );
+    }
+}
+
+pub(crate) fn a_message_posted_just_before_the_end_arrives(make: Make) {
+    // The receiver never heard of the sender before, and the sender does no turn of progress after.
+    for len in [0, 1, 5000] {
+        let mut world = World::new(make, 2);
+        let sent = message(0, 1, 8, len);
+        let command = Command::Message {
+            to: Peer(1),
+            header: &sent.header,
+            body: &sent.body,
+        };
+        assert!(matches!(world[0].driver.post(command), Post::Posted));
+        world.close(0);
+        world.hears(1, 1);
+        assert!(world[1].heard.messages[0] == sent);
+        world.until("the report", |world| world[1].heard.down.len() == 1);
+    }
+}
+
+pub(crate) fn commands_for_a_peer_that_is_down_end(make: Make) {
+    let mut world = World::new(make, 2);
+    world.meet();
+    let (_region, key) = world[1].memory(4096);
+    get(&mut world, key, 1).unwrap();
+    world.close(1);
+    // At first rank 0 does not know; later it does.
+    for round in 0..100 {
+        world.send(0, 1, b"anybody?", b"there");
+        let ended = get(&mut world, key, 10 + round);
+        assert!(
+            matches!(ended, Err(Failure::PeerDown)),
+            "a get ended in {ended:?}, round {round}"
+        );
+        let put = Command::Put {
+            to: peer(1),
+            from: local(&mut [1; 4096]),
+            into: key,
+            token: Token(5),
+        };
+        assert!(matches!(world.one_sided(0, put), Err(Failure::PeerDown)));
+        let add = Command::Atomic {
+            to: peer(1),
+            at: key.slice(0, 8).unwrap(),
+            op: AtomicOp::Add(1),
+            token: Token(6),
+        };
+        assert!(matches!(world.one_sided(0, add), Err(Failure::PeerDown)));
+    }
+    world.settle();
+    assert_eq!(world[0].heard.down, [(Peer(1), Down::Finished)]);
+}
+
+fn get(world: &mut World, key: RemoteRegion, token: u64) -> crate::world::Ended {
+    let mut bytes = vec![0; 4096];
+    world.one_sided(
+        0,
+        Command::Get {
+            to: peer(1),
+            from: key,
+            into: local(&mut bytes),
+            token: Token(token),
+        },
+    )
+}
+
+pub(crate) fn a_peer_that_closes_while_full_frees_the_sender(make: Make) {
+    let mut world = World::new(make, 2);
+    world.meet();
+    fill(&mut world, 500);
+    world.close(1);
+    // Ends by the guard of `send` if there is never room.
+    world.send(0, 1, b"late", b"");
+    world.until("the report", |world| world[0].heard.down.len() == 1);
+}
+
+pub(crate) fn ranks_may_close_in_any_order_with_messages_in_flight(make: Make) {
+    for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
+        let mut world = World::new(make, 3);
+        for number in 0..30 {
+            for (from, to) in [(0, 1), (1, 2), (2, 0), (0, 0)] {
+                let sent = message(from, number, 8, 1000);
+                world.send(from, to, &sent.header, &sent.body);
+            }
+        }
+        for (at, rank) in order.into_iter().enumerate() {
+            world.close(rank);
+            order[at + 1..]
+                .iter()
+                .for_each(|left| drop(world[*left].progress()));
+        }
+    }
+}
+
+pub(crate) fn ranks_that_close_at_the_same_time_do_not_hang(make: Make) {
+    for _ in 0..10 {
+        in_threads(make, 4, |rank| {
+            for to in 0..4 {
+                rank.send(to, b"bye", &[1; 100]);
+            }
+        });
+    }
+}

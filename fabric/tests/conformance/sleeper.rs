@@ -1,0 +1,98 @@
+//! The little sleeper: arms a driver and sleeps on what it names, as a reactor would.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    time::Duration,
+};
+
+use ripstop_fabric::driver::{Armed, Driver, WaitOn};
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
+    io::Errno,
+    thread::futex,
+};
+
+/// Arms `driver`, and sleeps until something ends the sleep or `limit` is over.
+pub(crate) fn rest(driver: &mut dyn Driver, waits: &[WaitOn], limit: Duration) -> Rest {
+    match driver.arm() {
+        Armed::Busy => Rest::Busy,
+        Armed::Ready => sleep(waits, limit),
+    }
+}
+
+/// How a [`rest`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// There was something to do, so it never slept.
+    Busy,
+    /// Something ended it.
+    Woken,
+    /// Nothing did.
+    TimedOut,
+}
+
+/// Sleeps on all of `waits` at once.
+pub(crate) fn sleep(waits: &[WaitOn], limit: Duration) -> Rest {
+    let mut fds = Vec::new();
+    let mut words = Vec::new();
+    for wait in waits {
+        match wait {
+            WaitOn::Fd(fd) => fds.push(fd.as_fd()),
+            WaitOn::Futex { word, armed } => words.push((word.get(), *armed)),
+            other => panic!("the tests cannot sleep on {other:?}"),
+        }
+    }
+    match words[..] {
+        [] => wait_fds(&fds, limit),
+        [(word, armed)] if fds.is_empty() => wait_word(word, armed, limit),
+        [(word, armed)] => wait_both(word, armed, &fds, limit),
+        _ => panic!("the tests can sleep on one futex, not on {}", words.len()),
+    }
+}
+
+fn wait_fds(fds: &[BorrowedFd<'_>], limit: Duration) -> Rest {
+    let mut polled: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::new(fd, PollFlags::IN))
+        .collect();
+    match poll(&mut polled, Some(&timespec(limit))) {
+        Ok(0) => Rest::TimedOut,
+        Ok(_) | Err(Errno::INTR) => Rest::Woken,
+        Err(why) => panic!("poll: {why}"),
+    }
+}
+
+fn wait_word(word: &AtomicU32, armed: u32, limit: Duration) -> Rest {
+    match futex::wait(word, futex::Flags::empty(), armed, Some(&timespec(limit))) {
+        Err(Errno::TIMEDOUT) => Rest::TimedOut,
+        Ok(()) | Err(Errno::AGAIN | Errno::INTR) => Rest::Woken,
+        Err(why) => panic!("futex wait: {why}"),
+    }
+}
+
+/// A second thread sleeps on the descriptors and ends the futex wait for them.
+fn wait_both(word: &AtomicU32, armed: u32, fds: &[BorrowedFd<'_>], limit: Duration) -> Rest {
+    let over = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let done = AtomicBool::new(false);
+    let mut all = fds.to_vec();
+    all.push(over.as_fd());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_fds(&all, limit + Duration::from_secs(1));
+            // Again and again: the waiter may not sleep yet.
+            while !done.load(SeqCst) {
+                futex::wake(word, futex::Flags::empty(), 1).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let rest = wait_word(word, armed, limit);
+        done.store(true, SeqCst);
+        rustix::io::write(&over, &1_u64.to_ne_bytes()).unwrap();
+        rest
+    })
+}
+
+fn timespec(limit: Duration) -> Timespec {
+    limit.try_into().unwrap()
+}

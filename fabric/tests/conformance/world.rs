@@ -1,0 +1,375 @@
+//! A few ranks in one place, and what they heard.
+
+use std::{
+    num::NonZero,
+    ops::{Index, IndexMut},
+    ptr::NonNull,
+    time::{Duration, Instant},
+};
+
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    hook::Random,
+    memory::{Region, RemoteRegion},
+};
+
+use crate::sleeper;
+
+/// Makes the drivers of a world of so many ranks.
+pub(crate) type Make = fn(u32) -> Vec<Box<dyn Driver>>;
+
+/// Ranks that one thread drives in turns.
+pub(crate) struct World {
+    ranks: Vec<Option<Rank>>,
+    guard: Guard,
+}
+
+/// A rank, and what it heard.
+pub(crate) struct Rank {
+    pub(crate) me: Peer,
+    pub(crate) driver: Box<dyn Driver>,
+    pub(crate) heard: Heard,
+}
+
+/// All that a sink is told, in order.
+#[derive(Default)]
+pub(crate) struct Heard {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) completed: Vec<Token>,
+    pub(crate) fetched: Vec<(Token, u64)>,
+    pub(crate) failed: Vec<(Token, Failure)>,
+    pub(crate) down: Vec<(Peer, Down)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) from: Peer,
+    pub(crate) header: Vec<u8>,
+    pub(crate) body: Vec<u8>,
+}
+
+/// Ends a test that hangs.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard {
+    end: Instant,
+}
+
+impl World {
+    pub(crate) fn new(make: Make, ranks: u32) -> Self {
+        let ranks = (0..)
+            .map(Peer)
+            .zip(make(ranks))
+            .map(|(me, driver)| Some(Rank::new(me, driver)));
+        Self {
+            ranks: ranks.collect(),
+            guard: Guard::new(),
+        }
+    }
+
+    /// One turn of progress for everybody. Returns the events.
+    pub(crate) fn turn(&mut self) -> u32 {
+        let events = self.ranks.iter_mut().flatten().map(Rank::progress).sum();
+        if events == 0 {
+            std::thread::yield_now();
+        }
+        events
+    }
+
+    /// One turn of progress for everybody but `rank`.
+    pub(crate) fn turn_others(&mut self, rank: usize) {
+        let others = self
+            .ranks
+            .iter_mut()
+            .flatten()
+            .filter(|other| other.me != peer(rank));
+        others.for_each(|other| drop(other.progress()));
+        self.guard.check("something to happen");
+    }
+
+    /// Turns until `done`.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        while !done(self) {
+            self.turn();
+            self.guard.check(what);
+        }
+    }
+
+    /// Turns until nobody has anything to do, and some more.
+    pub(crate) fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 20 {
+            quiet = if self.turn() == 0 { quiet + 1 } else { 0 };
+            self.guard.check("settling");
+        }
+    }
+
+    pub(crate) fn post(&mut self, from: usize, mut command: Command<'_>) {
+        while let Post::Full(back) = self[from].driver.post(command) {
+            command = back;
+            self.turn();
+            self.guard.check("room for a command");
+        }
+    }
+
+    pub(crate) fn send(&mut self, from: usize, to: usize, header: &[u8], body: &[u8]) {
+        self.post(
+            from,
+            Command::Message {
+                to: peer(to),
+                header,
+                body,
+            },
+        );
+    }
+
+    /// Turns until `rank` has heard `count` messages in all.
+    pub(crate) fn hears(&mut self, rank: usize, count: usize) {
+        self.until("messages to arrive", |world| {
+            world[rank].heard.messages.len() >= count
+        });
+    }
+
+    /// Has all ranks exchange a message with all, so that everybody is connected.
+    pub(crate) fn meet(&mut self) {
+        let size = self.ranks.len();
+        for from in 0..size {
+            (0..size).for_each(|to| self.send(from, to, b"hello", b""));
+        }
+        (0..size).for_each(|rank| self.hears(rank, size));
+        self.settle();
+        (0..size).for_each(|rank| self[rank].heard.messages.clear());
+    }
+
+    /// Posts a one-sided command and turns until it ended.
+    pub(crate) fn one_sided(&mut self, from: usize, command: Command<'_>) -> Ended {
+        let token = token_of(&command);
+        self.post(from, command);
+        self.ended(from, token)
+    }
+
+    /// Turns until the command of `token` ended.
+    pub(crate) fn ended(&mut self, rank: usize, token: Token) -> Ended {
+        loop {
+            if let Some(ended) = self[rank].heard.take_ended(token) {
+                return ended;
+            }
+            self.turn();
+            self.guard.check("a one-sided command to end");
+        }
+    }
+
+    /// Closes a rank's driver.
+    pub(crate) fn close(&mut self, rank: usize) {
+        drop(self.ranks[rank].take());
+    }
+
+    /// The ranks themselves, to be given to threads.
+    pub(crate) fn into_ranks(self) -> Vec<Rank> {
+        self.ranks.into_iter().flatten().collect()
+    }
+}
+
+/// Runs every rank of a world on a thread of its own, and closes each as soon as it is through.
+pub(crate) fn in_threads(make: Make, ranks: usize, story: impl Fn(&mut Rank) + Sync) {
+    let story = &story;
+    std::thread::scope(|scope| {
+        for mut rank in World::new(make, u32::try_from(ranks).unwrap()).into_ranks() {
+            scope.spawn(move || story(&mut rank));
+        }
+    });
+}
+
+impl Index<usize> for World {
+    type Output = Rank;
+
+    fn index(&self, rank: usize) -> &Rank {
+        self.ranks[rank].as_ref().expect("the rank is not closed")
+    }
+}
+
+impl IndexMut<usize> for World {
+    fn index_mut(&mut self, rank: usize) -> &mut Rank {
+        self.ranks[rank].as_mut().expect("the rank is not closed")
+    }
+}
+
+impl Rank {
+    pub(crate) fn new(me: Peer, driver: Box<dyn Driver>) -> Self {
+        Self {
+            me,
+            driver,
+            heard: Heard::default(),
+        }
+    }
+
+    pub(crate) fn progress(&mut self) -> u32 {
+        self.driver.progress(64, &mut self.heard).events
+    }
+
+    /// A rank alone on its thread: sleeps when it has to wait.
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Heard) -> bool) {
+        let guard = Guard::new();
+        let waits = self.driver.wait_on();
+        while !done(&self.heard) {
+            if self.progress() == 0 {
+                sleeper::rest(self.driver.as_mut(), &waits, guard.left());
+            }
+            guard.check(what);
+        }
+    }
+
+    /// As [`World::post`], for a rank alone on its thread.
+    pub(crate) fn post(&mut self, mut command: Command<'_>) {
+        let guard = Guard::new();
+        let waits = self.driver.wait_on();
+        let mut idle = false;
+        loop {
+            command = match self.driver.post(command) {
+                Post::Posted => return,
+                Post::Full(back) => back,
+            };
+            // Asked again after the last turn, so that room which came before it is not slept on.
+            if idle {
+                sleeper::rest(self.driver.as_mut(), &waits, guard.left());
+            }
+            idle = self.progress() == 0;
+            guard.check("room for a command");
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: usize, header: &[u8], body: &[u8]) {
+        self.post(Command::Message {
+            to: peer(to),
+            header,
+            body,
+        });
+    }
+
+    /// A region, and a key to all of it.
+    pub(crate) fn memory(&mut self, len: usize) -> (Region, RemoteRegion) {
+        let region = self.driver.allocate(len).expect("memory for a test");
+        let key = self
+            .driver
+            .expose(all_of(&region))
+            .expect("a key to allocated memory");
+        (region, key)
+    }
+}
+
+impl Heard {
+    fn take_ended(&mut self, token: Token) -> Option<Ended> {
+        if let Some(at) = self.completed.iter().position(|done| *done == token) {
+            self.completed.remove(at);
+            return Some(Ok(None));
+        }
+        if let Some(at) = self.fetched.iter().position(|(done, _)| *done == token) {
+            return Some(Ok(Some(self.fetched.remove(at).1)));
+        }
+        let at = self.failed.iter().position(|(done, _)| *done == token)?;
+        Some(Err(self.failed.remove(at).1))
+    }
+
+    pub(crate) fn from(&self, rank: usize) -> impl Iterator<Item = &Message> {
+        self.messages
+            .iter()
+            .filter(move |message| message.from == peer(rank))
+    }
+}
+
+/// How a one-sided command ended: with an old value if it was an atomic.
+pub(crate) type Ended = Result<Option<u64>, Failure>;
+
+impl Sink for Heard {
+    fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
+        self.messages.push(Message {
+            from,
+            header: header.to_vec(),
+            body: body.to_vec(),
+        });
+    }
+
+    fn complete(&mut self, token: Token) {
+        self.completed.push(token);
+    }
+
+    fn fetched(&mut self, token: Token, old: u64) {
+        self.fetched.push((token, old));
+    }
+
+    fn failed(&mut self, token: Token, why: Failure) {
+        self.failed.push((token, why));
+    }
+
+    fn peer_down(&mut self, peer: Peer, why: Down) {
+        self.down.push((peer, why));
+    }
+}
+
+impl Guard {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a hang must end in a sentence; nothing is measured"
+    )]
+    pub(crate) fn new() -> Self {
+        Self {
+            end: Instant::now() + Duration::from_secs(20),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "as above")]
+    pub(crate) fn left(self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    pub(crate) fn check(self, what: &str) {
+        assert!(!self.left().is_zero(), "waited 20 s for {what}");
+    }
+}
+
+pub(crate) fn peer(rank: usize) -> Peer {
+    Peer(u32::try_from(rank).unwrap())
+}
+
+/// Bytes that a seed decides.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    Random::new(seed).fill(&mut bytes);
+    bytes
+}
+
+/// All of a region, as the local end of a command.
+#[expect(unsafe_code, reason = "names memory of the test")]
+pub(crate) fn all_of(region: &Region) -> LocalRange {
+    // SAFETY: the tests keep the region until their commands ended.
+    unsafe { LocalRange::new(region.start(), region.len()) }
+}
+
+/// Plain memory, as the local end of a command.
+#[expect(unsafe_code, reason = "names memory of the test")]
+pub(crate) fn local(bytes: &mut [u8]) -> LocalRange {
+    // SAFETY: the tests keep `bytes` alive and untouched until their commands ended.
+    unsafe { LocalRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
+/// A range that is nobody's, for commands that must fail before they touch it.
+#[expect(unsafe_code, reason = "names memory that is never touched")]
+pub(crate) fn nowhere(len: usize) -> LocalRange {
+    // SAFETY: only used with commands that are refused before any byte moves.
+    unsafe { LocalRange::new(NonNull::without_provenance(NonZero::<usize>::MIN), len) }
+}
+
+fn token_of(command: &Command<'_>) -> Token {
+    match command {
+        Command::Put { token, .. } | Command::Get { token, .. } | Command::Atomic { token, .. } => {
+            *token
+        }
+        Command::Message { .. } => panic!("a message has no token"),
+    }
+}
+
+/// Everything a region holds.
+pub(crate) fn contents(region: &Region) -> Vec<u8> {
+    let mut bytes = vec![0; region.len()];
+    region.read(0, &mut bytes);
+    bytes
+}

@@ -1,0 +1,123 @@
+//! What may be written in the brackets of an attribute.
+
+use proc_macro2::{Span, TokenStream};
+use syn::{
+    Attribute, Error, LitInt, LitStr, Path, Result, meta::ParseNestedMeta, parse::Parser,
+    parse_quote,
+};
+
+/// Where `__private` is.
+pub(crate) struct Crate(Path);
+
+impl Crate {
+    fn facade() -> Self {
+        Self(parse_quote!(::ripstop))
+    }
+
+    pub(crate) fn private(&self) -> Path {
+        let Self(path) = self;
+        parse_quote!(#path::__private)
+    }
+
+    fn read(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
+        self.0 = meta.value()?.parse::<LitStr>()?.parse()?;
+        Ok(())
+    }
+}
+
+/// The options of `#[ripstop::main]`.
+pub(crate) struct Main {
+    pub(crate) krate: Crate,
+}
+
+impl Main {
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        let mut options = Self {
+            krate: Crate::facade(),
+        };
+        let parser = syn::meta::parser(|meta| {
+            if meta.path.is_ident("crate") {
+                options.krate.read(&meta)
+            } else {
+                Err(meta.error("`#[ripstop::main]` takes no options: the launcher says how many ranks there are"))
+            }
+        });
+        parser.parse2(tokens)?;
+        Ok(options)
+    }
+}
+
+/// The options of `#[ripstop::test]`.
+pub(crate) struct Test {
+    pub(crate) krate: Crate,
+    pub(crate) ranks: usize,
+    pub(crate) processes: bool,
+    /// Seconds.
+    pub(crate) timeout: Option<u64>,
+}
+
+impl Test {
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        let (mut krate, mut ranks, mut processes, mut timeout) =
+            (Crate::facade(), None, false, None);
+        let parser = syn::meta::parser(|meta| {
+            if meta.path.is_ident("ranks") {
+                ranks = Some(positive(&meta, "ranks")?);
+            } else if meta.path.is_ident("timeout") {
+                timeout = Some(positive(&meta, "timeout")?);
+            } else if meta.path.is_ident("process") {
+                processes = true;
+            } else if meta.path.is_ident("crate") {
+                krate.read(&meta)?;
+            } else {
+                return Err(meta.error(
+                    "unknown option: there are `ranks = N`, `process` and `timeout = SECONDS`",
+                ));
+            }
+            Ok(())
+        });
+        parser.parse2(tokens)?;
+        let ranks = ranks.ok_or_else(|| {
+            Error::new(
+                Span::call_site(),
+                "say how many ranks run the test: `#[ripstop::test(ranks = 4)]`",
+            )
+        })?;
+        let ranks = usize::try_from(ranks).map_err(|why| Error::new(Span::call_site(), why))?;
+        Ok(Self {
+            krate,
+            ranks,
+            processes,
+            timeout,
+        })
+    }
+}
+
+/// The options of `#[derive(Wire)]`.
+pub(crate) fn wire(attributes: &[Attribute]) -> Result<Crate> {
+    let mut krate = Crate::facade();
+    for attribute in attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("wire"))
+    {
+        attribute.parse_nested_meta(|meta| {
+            if meta.path.is_ident("crate") {
+                krate.read(&meta)
+            } else {
+                Err(meta.error("unknown option: there is `crate = \"path\"`"))
+            }
+        })?;
+    }
+    Ok(krate)
+}
+
+fn positive(meta: &ParseNestedMeta<'_>, name: &str) -> Result<u64> {
+    let number: LitInt = meta.value()?.parse()?;
+    match number.base10_parse()? {
+        0 => Err(Error::new(
+            number.span(),
+            format!("`{name} = 0`: it must be at least 1"),
+        )),
+        value => Ok(value),
+    }
+}

@@ -1,0 +1,161 @@
+//! The environment of a process as a value, and what launchers leave in it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::BootError;
+
+/// Environment variables by name. A value, so that tests need no process of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// The variables of this process; those that are not UTF-8 are left out.
+    #[must_use]
+    pub fn of_process() -> Self {
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
+    }
+
+    /// The value of `name`; an empty one counts as unset.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .get(name)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+
+    /// The value of `name` as a number in `least..=most`.
+    pub(super) fn number(
+        &self,
+        name: &'static str,
+        least: u32,
+        most: u32,
+    ) -> Result<Option<u32>, BootError> {
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let number = value
+            .parse()
+            .ok()
+            .filter(|number| (least..=most).contains(number));
+        number.map(Some).ok_or_else(|| {
+            BootError::variable(name, value, &format!("a number from {least} to {most}"))
+        })
+    }
+
+    /// The time limit for every answer of the launcher.
+    pub(super) fn answer_limit(&self) -> Result<Duration, BootError> {
+        let seconds = self
+            .number("RIPSTOP_BOOT_TIMEOUT", 1, 86_400)?
+            .unwrap_or(ANSWER_LIMIT_S);
+        Ok(Duration::from_secs(u64::from(seconds)))
+    }
+
+    /// Refuses to be one rank when a launcher's variables say that there are more.
+    pub(super) fn check_alone(&self) -> Result<(), BootError> {
+        HINTS
+            .iter()
+            .find_map(|hint| self.contradiction(hint))
+            .map_or(Ok(()), Err)
+    }
+
+    fn contradiction(&self, hint: &Hint) -> Option<BootError> {
+        let value = self.get(hint.variable)?;
+        let number: u64 = value.parse().ok()?;
+        let ranks = if hint.is_rank {
+            number.checked_add(1)?
+        } else {
+            number
+        };
+        (ranks > 1).then(|| BootError::WrongLauncher {
+            evidence: format!(
+                "{}={value} says that {} started a job of several ranks",
+                hint.variable, hint.launcher
+            ),
+            advice: advice(ranks, hint),
+        })
+    }
+}
+
+impl<N: Into<String>, V: Into<String>> FromIterator<(N, V)> for Environment {
+    fn from_iter<T: IntoIterator<Item = (N, V)>>(variables: T) -> Self {
+        Self(
+            variables
+                .into_iter()
+                .map(|(name, value)| (name.into(), value.into()))
+                .collect(),
+        )
+    }
+}
+
+/// A variable by which a launcher says how many ranks there are, or that this is not the first of them.
+struct Hint {
+    variable: &'static str,
+    launcher: &'static str,
+    is_rank: bool,
+}
+
+fn advice(ranks: u64, hint: &Hint) -> String {
+    let n = if hint.is_rank {
+        "N".to_owned()
+    } else {
+        ranks.to_string()
+    };
+    let program = std::env::args_os().next().map_or_else(
+        || "PROGRAM".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let under_slurm = hint.variable.starts_with("SLURM");
+    let first = if under_slurm {
+        format!("`srun --mpi=pmi2 -n {n} {program}`")
+    } else {
+        format!("`ripstop run -n {n} {program}`")
+    };
+    format!(
+        "start it with {first} or `mpiexec.hydra -n {n} {program}`{}; RIPSTOP_BOOT=singleton runs one rank on purpose",
+        if under_slurm {
+            format!(", or on one node with `ripstop run -n {n} {program}`")
+        } else {
+            ", under Slurm `srun --mpi=pmi2`".to_owned()
+        }
+    )
+}
+
+const fn count(variable: &'static str, launcher: &'static str) -> Hint {
+    Hint {
+        variable,
+        launcher,
+        is_rank: false,
+    }
+}
+
+const fn rank(variable: &'static str, launcher: &'static str) -> Hint {
+    Hint {
+        variable,
+        launcher,
+        is_rank: true,
+    }
+}
+
+/// Counts before ranks: the advice can name the number then. `SLURM_NTASKS` last: the others are set by what `srun` started.
+const HINTS: &[Hint] = &[
+    count("OMPI_COMM_WORLD_SIZE", "Open MPI's launcher"),
+    count(
+        "PMI_SIZE",
+        "a PMI launcher, without passing its connection on (PMI_FD is not set),",
+    ),
+    count("MV2_COMM_WORLD_SIZE", "MVAPICH's launcher"),
+    count("FLUX_JOB_SIZE", "Flux"),
+    count("JSM_NAMESPACE_SIZE", "jsrun"),
+    count("SLURM_NTASKS", "Slurm"),
+    rank("PMIX_RANK", "a PMIx launcher"),
+    rank("PALS_RANKID", "PALS"),
+    rank("PMI_RANK", "a PMI launcher"),
+    rank("SLURM_PROCID", "Slurm"),
+];
+
+/// Long enough for a program that hundreds of nodes load from one file server; short enough to end before the patience does.
+const ANSWER_LIMIT_S: u32 = 60;

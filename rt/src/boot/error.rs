@@ -1,0 +1,186 @@
+//! What can go wrong before a job runs, and who must act.
+
+use std::{fmt, io};
+
+/// Why a process could not join its job, or a job could not exchange its addresses.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BootError {
+    /// The user: a variable of the environment has a value that cannot be meant.
+    Variable {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// The user: the job was started by something that this process cannot talk to, so it would run as many jobs of one rank.
+    WrongLauncher {
+        /// The variable and value that show it.
+        evidence: String,
+        /// What to type instead.
+        advice: String,
+    },
+    /// The caller: a key that no launcher carries.
+    Key {
+        /// The key.
+        key: String,
+    },
+    /// The caller: a value that no launcher carries.
+    Value {
+        /// Its key.
+        key: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The launcher answered something that makes no sense.
+    Garbled {
+        /// What it was asked.
+        request: String,
+        /// What it answered, shortened and escaped.
+        answer: String,
+        /// What was wrong with that.
+        why: String,
+    },
+    /// The launcher refused a request.
+    Refused {
+        /// What it was asked.
+        request: String,
+        /// What it answered, shortened and escaped.
+        answer: String,
+    },
+    /// The launcher did not answer in time. In a fence this means that some rank has not reached it.
+    Silent {
+        /// What it was asked.
+        request: String,
+        /// The limit, in seconds.
+        seconds: u64,
+    },
+    /// The launcher closed the connection: it has ended, or is ending the job.
+    LauncherGone {
+        /// What it was asked.
+        request: String,
+    },
+    /// A rank left the job before this fence, so the fence can never be passed.
+    RankGone {
+        /// The rank.
+        rank: u32,
+    },
+    /// A rank asked for the end of the job.
+    Aborted {
+        /// The rank.
+        rank: u32,
+        /// Its exit code.
+        code: i32,
+        /// Its reason.
+        why: String,
+    },
+    /// The program: this exchange was finalized, or has failed before.
+    Over,
+    /// The machine, with its reason.
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl BootError {
+    pub(super) fn variable(name: &'static str, value: &str, expected: &str) -> Self {
+        Self::Variable {
+            name,
+            value: shown(value),
+            expected: expected.to_owned(),
+        }
+    }
+
+    pub(super) fn io(doing: &str, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            doing: doing.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Variable {
+                name,
+                value,
+                expected,
+            } => write!(f, "{name}={value}: expected {expected}"),
+            Self::WrongLauncher { evidence, advice } => {
+                write!(
+                    f,
+                    "{evidence}, but this process cannot reach the others and would run alone: {advice}"
+                )
+            }
+            Self::Key { key } => {
+                write!(
+                    f,
+                    "key {key:?}: expected 1 to {} printable ASCII characters, no space, no '='",
+                    super::KEY_MAX
+                )
+            }
+            Self::Value { key, why } => write!(f, "value of key {key:?}: {why}"),
+            Self::Garbled {
+                request,
+                answer,
+                why,
+            } => {
+                write!(
+                    f,
+                    "the launcher answered \"{answer}\" to `{request}`: {why}; does PMI_FD belong to a PMI-1 launcher?"
+                )
+            }
+            Self::Refused { request, answer } => {
+                write!(f, "the launcher refused `{request}`: \"{answer}\"")
+            }
+            Self::Silent { request, seconds } => write!(
+                f,
+                "no answer to `{request}` from the launcher within {seconds} s: some rank is late, or the launcher speaks another \
+                 protocol; RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
+            ),
+            Self::LauncherGone { request } => {
+                write!(
+                    f,
+                    "the launcher closed its connection at `{request}`: it has ended, or is ending the job"
+                )
+            }
+            Self::RankGone { rank } => {
+                write!(f, "rank {rank} left the job, so the fence cannot be passed")
+            }
+            Self::Aborted { rank, code, why } => {
+                write!(f, "rank {rank} ended the job with code {code}: {why}")
+            }
+            Self::Over => f.write_str("this exchange is over: it was finalized, or failed before"),
+            Self::Io { doing, source } => write!(f, "{doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for BootError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// Foreign text, made safe to print: escaped, and no longer than fits a line.
+pub(super) fn shown(text: &str) -> String {
+    const SHOWN_MAX: usize = 120;
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_MAX)
+        .flat_map(char::escape_debug)
+        .collect();
+    if text.chars().nth(SHOWN_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}

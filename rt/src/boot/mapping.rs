@@ -1,0 +1,170 @@
+//! `PMI_process_mapping`: which rank is on which node, in the words of a process manager.
+//!
+//! `(vector,(0,1,3),(1,1,1))` is a list of blocks (first node, nodes, ranks on each): 3 ranks on node 0, then 1 on node 1. The
+//! list starts over until all ranks are placed, so `(vector,(0,2,1))` deals ranks to two nodes in turn.
+
+/// The ranks on the node of `rank`, ascending, in a job of `size` ranks. The error says what is wrong with `mapping`.
+pub(super) fn ranks_beside(rank: u32, size: u32, mapping: &str) -> Result<Vec<u32>, String> {
+    let blocks = parse(mapping)?;
+    let mine = places(&blocks, size)
+        .find(|place| place.contains(rank))
+        .map(|place| place.node);
+    Ok(places(&blocks, size)
+        .filter(|place| Some(place.node) == mine)
+        .flat_map(|place| place.first..place.end)
+        .collect())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Block {
+    node: u32,
+    nodes: u32,
+    ranks_each: u32,
+}
+
+/// Ranks `first..end` are on `node`.
+struct Place {
+    node: u32,
+    first: u32,
+    end: u32,
+}
+
+impl Place {
+    fn contains(&self, rank: u32) -> bool {
+        (self.first..self.end).contains(&rank)
+    }
+}
+
+fn parse(mapping: &str) -> Result<Vec<Block>, String> {
+    let mut rest = mapping
+        .trim()
+        .strip_prefix("(vector")
+        .ok_or("it does not begin with \"(vector\"")?;
+    let mut blocks = Vec::new();
+    while let Some(block) = rest.strip_prefix(",(") {
+        let (numbers, behind) = block.split_once(')').ok_or("a block is not closed")?;
+        blocks.extend(parse_block(numbers)?);
+        rest = behind;
+    }
+    match rest {
+        ")" if !blocks.is_empty() => Ok(blocks),
+        ")" => Err("it places no rank".to_owned()),
+        _ => Err("it does not end as a list of blocks does".to_owned()),
+    }
+}
+
+/// A block without ranks places nothing and is left out, so that walking the others always gets on.
+fn parse_block(numbers: &str) -> Result<Option<Block>, String> {
+    let numbers: Vec<u32> = numbers
+        .split(',')
+        .map(|number| {
+            number
+                .trim()
+                .parse()
+                .map_err(|_| format!("{:?} is not a number", super::error::shown(number)))
+        })
+        .collect::<Result<_, _>>()?;
+    let &[node, nodes, ranks_each] = numbers.as_slice() else {
+        return Err("a block has not three numbers".to_owned());
+    };
+    node.checked_add(nodes)
+        .ok_or("a node number is too large")?;
+    Ok((nodes > 0 && ranks_each > 0).then_some(Block {
+        node,
+        nodes,
+        ranks_each,
+    }))
+}
+
+/// Walks the nodes in the order in which they receive ranks, until all `size` are placed.
+fn places(blocks: &[Block], size: u32) -> impl Iterator<Item = Place> + '_ {
+    let turns = blocks.iter().flat_map(|block| {
+        (block.node..block.node + block.nodes).map(|node| (node, block.ranks_each))
+    });
+    turns.cycle().scan(0, move |next: &mut u32, (node, ranks)| {
+        let first = *next;
+        *next = first.saturating_add(ranks).min(size);
+        (first < size).then_some(Place {
+            node,
+            first,
+            end: *next,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::*;
+
+    fn beside(rank: u32, size: u32, mapping: &str) -> Vec<u32> {
+        ranks_beside(rank, size, mapping).unwrap()
+    }
+
+    #[test]
+    fn one_block_of_one_node_takes_all_ranks() {
+        assert_eq!(
+            beside(2, 4, "(vector,(0,1,1))"),
+            [0, 1, 2, 3],
+            "Hydra on one node"
+        );
+        assert_eq!(beside(0, 3, "(vector,(0,1,3))"), [0, 1, 2]);
+    }
+
+    #[test]
+    fn blocks_give_neighbouring_ranks_to_a_node() {
+        assert_eq!(beside(1, 4, "(vector,(0,1,3),(1,1,1))"), [0, 1, 2]);
+        assert_eq!(beside(3, 4, "(vector,(0,1,3),(1,1,1))"), [3]);
+        assert_eq!(beside(5, 8, "(vector,(0,4,2))"), [4, 5]);
+    }
+
+    #[test]
+    fn a_list_that_ends_early_starts_over() {
+        assert_eq!(beside(3, 6, "(vector,(0,2,1))"), [1, 3, 5], "cyclic");
+        assert_eq!(beside(0, 6, "(vector,(0,1,2),(1,1,1))"), [0, 1, 3, 4]);
+    }
+
+    #[test]
+    fn empty_blocks_place_nothing() {
+        assert_eq!(beside(1, 2, "(vector,(7,4000000000,0),(0,1,2))"), [0, 1]);
+        assert!(ranks_beside(0, 2, "(vector,(0,0,3))").is_err());
+        assert!(ranks_beside(0, 2, "(vector)").is_err());
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for mapping in [
+            "",
+            "(",
+            "vector",
+            "(vector,(0,1",
+            "(vector,(0,1))",
+            "(vector,(0,1,x))",
+            "(vector,(0,1,1)",
+            "(vector,(-1,1,1))",
+        ] {
+            assert!(ranks_beside(0, 2, mapping).is_err(), "{mapping:?}");
+        }
+        assert!(ranks_beside(0, 2, "(vector,(4294967295,4294967295,1))").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(mapping in "\\(?(vector)?[(),0-9 x]{0,40}", rank in 0_u32..9, more in 1_u32..9) {
+            if let Ok(ranks) = ranks_beside(rank, rank + more, &mapping) {
+                prop_assert!(ranks.contains(&rank));
+                prop_assert!(ranks.is_sorted());
+            }
+        }
+
+        #[test]
+        fn every_rank_is_on_exactly_one_node(nodes in 1_u32..5, each in 1_u32..4, size in 1_u32..30, first in any::<u8>()) {
+            let mapping = format!("(vector,({first},{nodes},{each}))");
+            for rank in 0..size {
+                let ranks = ranks_beside(rank, size, &mapping).unwrap();
+                prop_assert!(ranks.iter().all(|&other| ranks_beside(other, size, &mapping).unwrap() == ranks));
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Bootstrap: which rank am I, who is on my node, and how do I tell the others my address.
+//!
+//! [`discover`] finds out from the environment how this process was started; [`threads`] makes the ranks of one process.
+//! Both end in a [`Boot`], whose [`Exchange`] is a small table of strings: what was [`put`](Exchange::put) by anyone before a
+//! [`fence`](Exchange::fence) can be [read](Exchange::get) by everyone after it. Nothing else of a launcher is used, so that
+//! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2`, or alone.
+
+mod environment;
+mod error;
+mod mapping;
+mod pmi1;
+mod singleton;
+mod threads;
+pub mod wire;
+
+use std::fmt::Debug;
+
+pub use environment::Environment;
+pub use error::BootError;
+pub use threads::threads;
+
+/// A rank that knows its place in its job.
+#[derive(Debug)]
+pub struct Boot {
+    /// This rank, in `0..size`.
+    pub rank: u32,
+    /// How many ranks the job has; at least 1.
+    pub size: u32,
+    /// The ranks on the same node.
+    pub node: Node,
+    /// The table shared by all ranks of the job.
+    pub exchange: Box<dyn Exchange>,
+    /// What was found: `"pmi-1"`, `"threads"` or `"singleton"`.
+    pub found: &'static str,
+}
+
+/// The ranks that share a node, so that they can share memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// World ranks on this node, ascending; this rank is one of them.
+    pub ranks: Vec<u32>,
+}
+
+impl Node {
+    /// The rank that speaks for the node: the lowest.
+    ///
+    /// # Panics
+    /// When `ranks` was emptied by hand.
+    #[must_use]
+    pub fn leader(&self) -> u32 {
+        self.ranks[0]
+    }
+}
+
+/// A table of strings shared by all ranks of a job.
+///
+/// A value can be read once the fence after its put has been passed, by nobody earlier: not even by its own rank.
+pub trait Exchange: Send + Debug {
+    /// Stores `value` under `key`, for everybody, from the next fence on. A later put of the same key replaces it.
+    ///
+    /// A key has 1 to 48 characters, a value at most 1 MiB; both of printable ASCII without spaces, and keys without `=`.
+    /// Long values are split for a server that takes only short ones.
+    ///
+    /// # Errors
+    /// A key or value outside these limits, or a launcher that fails.
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError>;
+
+    /// Waits until every rank has called it, and publishes what they have put.
+    ///
+    /// # Errors
+    /// A rank has left the job, or the launcher fails.
+    fn fence(&mut self) -> Result<(), BootError>;
+
+    /// The value under `key`, or `None` when nobody had put it before the last fence.
+    ///
+    /// # Errors
+    /// A key outside the limits of [`put`](Self::put), a value that was not written by this crate, or a launcher that fails.
+    fn get(&mut self, key: &str) -> Result<Option<String>, BootError>;
+
+    /// Asks the launcher to end the whole job with exit code `code`. Returns; the caller should then end its process.
+    fn abort(&mut self, code: i32, why: &str);
+
+    /// Leaves the job in good order. A second call does nothing.
+    ///
+    /// # Errors
+    /// A launcher that fails.
+    fn finalize(&mut self) -> Result<(), BootError>;
+}
+
+const _: Option<&dyn Exchange> = None; // stays dyn-compatible
+
+/// Finds out how this process was started, and joins its job.
+///
+/// `RIPSTOP_BOOT` (`pmi1` or `singleton`) decides when it is set; else a `PMI_FD` does; else the process is alone, unless a
+/// launcher's variables say that it has company which it cannot reach: that is an error, not many jobs of one rank each.
+/// `RIPSTOP_BOOT_TIMEOUT` is the time limit for every answer of the launcher, in seconds.
+///
+/// # Errors
+/// A variable with a bad value, a launcher that was used wrongly or that does not answer. Each says what to do.
+pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
+    match environment.get("RIPSTOP_BOOT") {
+        Some("pmi1") => pmi1::join(environment),
+        Some("singleton") => Ok(singleton::boot()),
+        Some(other) => Err(BootError::variable(
+            "RIPSTOP_BOOT",
+            other,
+            "pmi1 or singleton, or unset it",
+        )),
+        None if environment.get("PMI_FD").is_some() => pmi1::join(environment),
+        None => environment.check_alone().map(|()| singleton::boot()),
+    }
+}
+
+/// Checks what every exchange promises to check, so that a program meets the limits on its laptop first.
+fn check_key(key: &str) -> Result<(), BootError> {
+    let fine = !key.is_empty()
+        && key.len() <= KEY_MAX
+        && key
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && byte != b'=');
+    if fine {
+        Ok(())
+    } else {
+        Err(BootError::Key {
+            key: error::shown(key),
+        })
+    }
+}
+
+fn check_value(key: &str, value: &str) -> Result<(), BootError> {
+    let why = if value.len() > VALUE_MAX {
+        format!("it has {} bytes, the limit is {VALUE_MAX}", value.len())
+    } else if let Some(at) = value.bytes().position(|byte| !byte.is_ascii_graphic()) {
+        format!(
+            "the byte at {at} is not printable ASCII (or it is a space): send hexadecimal digits"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(BootError::Value {
+        key: key.to_owned(),
+        why,
+    })
+}
+
+/// Hydra cuts keys at 63 bytes; the rest is for the number of a piece and to spare.
+const KEY_MAX: usize = 48;
+const VALUE_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests;
+
+/// One rank of a job whose ranks share a node and have met already: there is nothing left to exchange.
+pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
+    Boot { rank, size, node: Node { ranks: (0..size).collect() }, ..singleton::boot() }
+}

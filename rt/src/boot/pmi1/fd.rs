@@ -1,0 +1,133 @@
+//! Taking the launcher's socket out of the number in `PMI_FD`.
+#![expect(
+    unsafe_code,
+    reason = "a descriptor that was inherited is known by its number only; fcntl checks and duplicates it"
+)]
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::net::{SocketType, sockopt};
+
+use crate::boot::BootError;
+
+/// A descriptor of our own for the stream socket that this process inherited as number `fd`.
+///
+/// The number itself stays open and belongs to nobody. It is marked close-on-exec: children of a rank are not ranks, and a
+/// mark that was there already says that it cannot have been inherited, or that it was taken before.
+pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
+    let refuse = |why: &str| {
+        BootError::variable(
+            "PMI_FD",
+            &fd.to_string(),
+            &format!("an inherited stream socket, {why}"),
+        )
+    };
+    let number = RawFd::try_from(fd).map_err(|_| refuse("and this is no descriptor"))?;
+    let socket = take(number).map_err(|error| refuse(reason(&error)))?;
+    match sockopt::socket_type(&socket) {
+        Ok(SocketType::STREAM) => Ok(socket),
+        _ => Err(refuse(
+            "and this is something else: unset PMI_FD, or start the program with its launcher",
+        )),
+    }
+}
+
+fn take(number: RawFd) -> io::Result<OwnedFd> {
+    let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: F_GETFD reads a flag and touches no memory; a number that is not open gives EBADF.
+    let flags = check(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
+    if flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    // SAFETY: as above; without close-on-exec it came over exec, so no owner in this process can be surprised by the mark.
+    check(unsafe { libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC) })?;
+    // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor and touches no memory.
+    let own = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) })?;
+    // SAFETY: the call above has just made `own`, and nobody else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(own) })
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn reason(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        "and this one is in use: a process joins its job once"
+    } else {
+        "and this is not open: a program started by a rank is not a rank itself, unset PMI_FD, PMI_RANK and PMI_SIZE for it"
+    }
+}
+
+/// Reading the mark and setting it are two calls.
+static TAKING: Mutex<()> = Mutex::new(());
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
+
+    use rustix::io::{FdFlags, fcntl_setfd};
+
+    use super::*;
+
+    fn number(fd: &impl AsRawFd) -> u32 {
+        u32::try_from(fd.as_raw_fd()).unwrap()
+    }
+
+    #[test]
+    fn an_inherited_socket_is_taken_once() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        fcntl_setfd(&socket, FdFlags::empty()).unwrap();
+        assert!(inherited(number(&socket)).is_ok());
+        assert!(
+            inherited(number(&socket))
+                .unwrap_err()
+                .to_string()
+                .contains("in use")
+        );
+    }
+
+    #[test]
+    fn what_this_process_opened_itself_is_not_taken() {
+        let (socket, _other) = UnixStream::pair().unwrap();
+        assert!(
+            inherited(number(&socket))
+                .unwrap_err()
+                .to_string()
+                .contains("in use")
+        );
+    }
+
+    #[test]
+    fn a_datagram_socket_a_file_and_nothing_are_refused() {
+        let (socket, _other) = UnixDatagram::pair().unwrap();
+        fcntl_setfd(&socket, FdFlags::empty()).unwrap();
+        assert!(
+            inherited(number(&socket))
+                .unwrap_err()
+                .to_string()
+                .contains("something else")
+        );
+        let file = std::fs::File::open("/dev/null").unwrap();
+        fcntl_setfd(&file, FdFlags::empty()).unwrap();
+        assert!(
+            inherited(number(&file))
+                .unwrap_err()
+                .to_string()
+                .contains("something else")
+        );
+        assert!(
+            inherited(1_000_000)
+                .unwrap_err()
+                .to_string()
+                .contains("not open")
+        );
+    }
+}

@@ -1,0 +1,372 @@
+//! The PMI-1.1 client: Hydra, Slurm's `--mpi=pmi2`, Flux and `ripstop run` all serve it.
+//!
+//! Servers differ in what they do with a request that is too long, unknown or holds a space, and none of it is good. So only
+//! the requests of 1.1 are sent, each fits [`wire::REQUEST_MAX`], and whatever comes back is checked before it is believed.
+
+mod fd;
+mod pieces;
+mod stream;
+
+use super::wire::{self, Line};
+use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, error, mapping};
+use stream::Stream;
+
+/// Joins the job of the launcher behind `PMI_FD`.
+pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
+    let fd = required(environment, "PMI_FD", 0, u32::from(u16::MAX) * 16)?;
+    let size = required(environment, "PMI_SIZE", 1, SIZE_MAX)?;
+    let rank = required(environment, "PMI_RANK", 0, size - 1)?;
+    let socket = fd::inherited(fd)?;
+    let ours = environment.get("RIPSTOP_LAUNCHER").is_some();
+    let mut client = Client::new(Stream::new(socket, environment.answer_limit()?), ours)?;
+    let node = Node {
+        ranks: client.ranks_beside(rank, size, environment)?,
+    };
+    Ok(Boot {
+        rank,
+        size,
+        node,
+        exchange: Box::new(client),
+        found: "pmi-1",
+    })
+}
+
+fn required(
+    environment: &Environment,
+    name: &'static str,
+    least: u32,
+    most: u32,
+) -> Result<u32, BootError> {
+    let expected = || {
+        BootError::variable(
+            name,
+            "",
+            "the number that a PMI-1 launcher sets; RIPSTOP_BOOT=singleton runs one rank",
+        )
+    };
+    environment.number(name, least, most)?.ok_or_else(expected)
+}
+
+/// A rank's end of the connection, past the greeting.
+#[derive(Debug)]
+struct Client {
+    stream: Stream,
+    /// Name of the key space, which every put and get repeats.
+    space: String,
+    key_max: usize,
+    value_max: usize,
+    /// The launcher is our own: it also understands why a job is aborted.
+    ours: bool,
+    over: bool,
+}
+
+impl Client {
+    fn new(stream: Stream, ours: bool) -> Result<Self, BootError> {
+        let mut client = Self {
+            stream,
+            space: String::new(),
+            key_max: 0,
+            value_max: 0,
+            ours,
+            over: false,
+        };
+        client.greet()?;
+        client.learn_limits()?;
+        client.space = client
+            .ask("get_my_kvsname", &[], "my_kvsname")?
+            .required("kvsname")?;
+        Ok(client)
+    }
+
+    fn greet(&mut self) -> Result<(), BootError> {
+        let version = [("pmi_version", "1"), ("pmi_subversion", "1")];
+        let answer = self.ask("init", &version, "response_to_init")?;
+        let ours = answer
+            .line()
+            .attribute("pmi_version")
+            .is_none_or(|version| version == "1");
+        if ours {
+            answer.success()
+        } else {
+            Err(answer.garbled("this client speaks PMI-1"))
+        }
+    }
+
+    fn learn_limits(&mut self) -> Result<(), BootError> {
+        let answer = self.ask("get_maxes", &[], "maxes")?;
+        let limit = |name, cap: usize| {
+            let limit: usize = answer
+                .line()
+                .number(name)
+                .ok_or_else(|| answer.garbled(&format!("{name} is no number")))?;
+            let usable = limit.saturating_sub(1).min(cap);
+            if usable < SHORT {
+                Err(answer.garbled(&format!("{name} leaves no room")))
+            } else {
+                Ok(usable)
+            }
+        };
+        self.key_max = limit("keylen_max", 63)?;
+        self.value_max = limit("vallen_max", 1023)?;
+        Ok(())
+    }
+
+    /// One request, one answer of the expected kind.
+    fn ask(
+        &mut self,
+        command: &str,
+        attributes: &[(&str, &str)],
+        expected: &str,
+    ) -> Result<Answer, BootError> {
+        if self.over {
+            return Err(BootError::Over);
+        }
+        let answer = self.exchange(command, attributes, expected);
+        self.over = answer.is_err(); // After a failure an answer could be taken for that to another question.
+        answer
+    }
+
+    fn exchange(
+        &mut self,
+        command: &str,
+        attributes: &[(&str, &str)],
+        expected: &str,
+    ) -> Result<Answer, BootError> {
+        let request = wire::line(command, attributes);
+        let answer = Answer {
+            request: request.trim_end().to_owned(),
+            bytes: self.stream.ask(&request)?,
+        };
+        let line = Line::parse(&answer.bytes).map_err(|why| answer.garbled(&why.to_string()))?;
+        if line.command() == expected {
+            Ok(answer)
+        } else {
+            Err(answer.garbled(&format!("expected cmd={expected}")))
+        }
+    }
+
+    fn put_short(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        let space = self.space.clone();
+        self.ask(
+            "put",
+            &[("kvsname", &space), ("key", key), ("value", value)],
+            "put_result",
+        )?
+        .success()
+    }
+
+    /// A missing key has `rc` ≠ 0, and on some servers a value all the same.
+    fn get_short(&mut self, key: &str) -> Result<Option<String>, BootError> {
+        let space = self.space.clone();
+        let answer = self.ask("get", &[("kvsname", &space), ("key", key)], "get_result")?;
+        if answer.rc()? != 0 {
+            return Ok(None);
+        }
+        answer.required("value").map(Some)
+    }
+
+    /// How many bytes of a value fit one request under the longest name that a piece of `key` can have.
+    fn room(&self, key: &str) -> Result<usize, BootError> {
+        let name = pieces::name_max(key);
+        let empty = wire::line(
+            "put",
+            &[("kvsname", &self.space), ("key", &name), ("value", "")],
+        );
+        let room = wire::REQUEST_MAX
+            .saturating_sub(empty.len())
+            .min(self.value_max);
+        if room < SHORT || name.len() > self.key_max {
+            let why = format!(
+                "the launcher's limits leave no room (keys of {}, values of {})",
+                self.key_max, self.value_max
+            );
+            return Err(BootError::Value {
+                key: key.to_owned(),
+                why,
+            });
+        }
+        Ok(room)
+    }
+
+    /// The launcher tells where the ranks are; where it does not, they tell each other which machine they run on.
+    fn ranks_beside(
+        &mut self,
+        rank: u32,
+        size: u32,
+        environment: &Environment,
+    ) -> Result<Vec<u32>, BootError> {
+        if size == 1 {
+            return Ok(vec![0]);
+        }
+        if let Some(mapping) = self.get_short(MAPPING)? {
+            return mapping::ranks_beside(rank, size, &mapping).map_err(|why| BootError::Garbled {
+                request: format!("get {MAPPING}"),
+                answer: error::shown(&mapping),
+                why,
+            });
+        }
+        // Only a value that all ranks see may decide whether all of them enter the fence below.
+        let all_here = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
+        if self.ours || all_here {
+            Ok((0..size).collect())
+        } else {
+            self.ranks_on_machine(rank, size)
+        }
+    }
+
+    fn ranks_on_machine(&mut self, rank: u32, size: u32) -> Result<Vec<u32>, BootError> {
+        let machine = machine()?;
+        self.put(&format!("ripstop-machine-{rank}"), &machine)?;
+        self.fence()?;
+        let mut ranks = Vec::new();
+        for other in 0..size {
+            if self.get(&format!("ripstop-machine-{other}"))?.as_ref() == Some(&machine) {
+                ranks.push(other);
+            }
+        }
+        Ok(ranks)
+    }
+}
+
+impl Exchange for Client {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        for (name, piece) in pieces::split(key, value, self.room(key)?)? {
+            self.put_short(&name, &piece)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        self.ask("barrier_in", &[], "barrier_out")?
+            .success_if_said()
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+        check_key(key)?;
+        pieces::join(key, |name| self.get_short(name))
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        let code = code.to_string();
+        let why = hex(why);
+        let attributes = [("exitcode", code.as_str()), ("why", why.as_str())];
+        let known = if self.ours {
+            &attributes[..]
+        } else {
+            &attributes[..1]
+        };
+        self.over = true;
+        self.stream.tell(&wire::line("abort", known));
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        if self.over {
+            return Ok(());
+        }
+        let acknowledged = self.ask("finalize", &[], "finalize_ack");
+        self.over = true;
+        self.stream.close();
+        match acknowledged {
+            // Some servers hang up instead of answering the last request.
+            Ok(_) | Err(BootError::LauncherGone { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// A line that parses and answers `request`.
+struct Answer {
+    request: String,
+    bytes: Vec<u8>,
+}
+
+impl Answer {
+    fn line(&self) -> Line<'_> {
+        Line::parse(&self.bytes).expect("an answer is made from a line that parsed")
+    }
+
+    fn required(&self, name: &str) -> Result<String, BootError> {
+        let value = self
+            .line()
+            .attribute(name)
+            .filter(|value| !value.is_empty());
+        value
+            .map(str::to_owned)
+            .ok_or_else(|| self.garbled(&format!("it has no {name}")))
+    }
+
+    fn rc(&self) -> Result<i64, BootError> {
+        self.line()
+            .number("rc")
+            .ok_or_else(|| self.garbled("it has no number rc"))
+    }
+
+    fn success(&self) -> Result<(), BootError> {
+        if self.rc()? == 0 {
+            Ok(())
+        } else {
+            Err(self.refused())
+        }
+    }
+
+    /// Success, also where the server's answer has no `rc` at all.
+    fn success_if_said(&self) -> Result<(), BootError> {
+        if self.line().attribute("rc").is_none() {
+            Ok(())
+        } else {
+            self.success()
+        }
+    }
+
+    fn refused(&self) -> BootError {
+        BootError::Refused {
+            request: error::shown(&self.request),
+            answer: self.shown(),
+        }
+    }
+
+    fn garbled(&self, why: &str) -> BootError {
+        BootError::Garbled {
+            request: error::shown(&self.request),
+            answer: self.shown(),
+            why: why.to_owned(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        error::shown(String::from_utf8_lossy(&self.bytes).trim_end())
+    }
+}
+
+/// What two ranks have in common exactly when they run on one machine: its kernel's boot, and the name it has for them.
+fn machine() -> Result<String, BootError> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot = std::fs::read_to_string(path)
+        .map_err(|error| BootError::io(&format!("reading {path}"), error))?;
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    Ok(format!("{}-{}", boot.trim(), hex(&name)))
+}
+
+/// Hexadecimal digits of the first bytes of `text`: free of spaces, and short enough for a request beside others.
+fn hex(text: &str) -> String {
+    text.bytes()
+        .take(300)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+const MAPPING: &str = "PMI_process_mapping";
+
+/// More ranks than any machine has cores: what is allocated per rank before anything else is known stays bounded.
+const SIZE_MAX: u32 = 1 << 24;
+
+/// A server with less room than this for a key or a value is not one.
+const SHORT: usize = 32;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Lines over the launcher's socket, each within a time limit and no longer than a line may be.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use crate::boot::wire::REPLY_MAX;
+use crate::boot::{BootError, error};
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: OwnedFd,
+    /// Bytes that came behind the last line.
+    read: Vec<u8>,
+    limit: Duration,
+}
+
+impl Stream {
+    pub(super) fn new(socket: OwnedFd, limit: Duration) -> Self {
+        Self {
+            socket,
+            read: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Sends a line and waits for the next one from the other side, which comes with its newline.
+    pub(super) fn ask(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
+        let deadline = now().saturating_add(self.limit);
+        self.send(request, deadline)?;
+        loop {
+            if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
+                return Ok(self.read.drain(..=end).collect());
+            }
+            self.check_length(request)?;
+            self.receive(request, deadline)?;
+        }
+    }
+
+    /// Sends a line that has no answer, if it can.
+    pub(super) fn tell(&self, request: &str) {
+        let deadline = now().saturating_add(self.limit);
+        let _ = self.send(request, deadline); // The launcher is gone, then; that ends the job as well.
+    }
+
+    /// Ends the connection for every process that holds it, so the launcher need not wait for them.
+    pub(super) fn close(&self) {
+        let _ = shutdown(&self.socket, Shutdown::Both); // Not connected any more: closed as it should be.
+    }
+
+    fn send(&self, request: &str, deadline: Duration) -> Result<(), BootError> {
+        let mut rest = request.as_bytes();
+        while !rest.is_empty() {
+            self.wait(PollFlags::OUT, request, deadline)?;
+            match send(
+                &self.socket,
+                rest,
+                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            ) {
+                Ok(sent) => rest = &rest[sent..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => return Err(failed(request, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, request: &str, deadline: Duration) -> Result<(), BootError> {
+        self.wait(PollFlags::IN, request, deadline)?;
+        let mut bytes = [0; REPLY_MAX];
+        match recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                return Err(BootError::LauncherGone {
+                    request: asked(request),
+                });
+            }
+            Ok((count, _)) => self.read.extend_from_slice(&bytes[..count]),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(error) => return Err(failed(request, error)),
+        }
+        Ok(())
+    }
+
+    fn wait(&self, what: PollFlags, request: &str, deadline: Duration) -> Result<(), BootError> {
+        let silent = || BootError::Silent {
+            request: asked(request),
+            seconds: self.limit.as_secs(),
+        };
+        let left = deadline.checked_sub(now()).ok_or_else(silent)?;
+        let left = Timespec::try_from(left).map_err(|_| silent())?;
+        match poll(&mut [PollFd::new(&self.socket, what)], Some(&left)) {
+            Ok(0) => Err(silent()),
+            Ok(_) | Err(Errno::INTR) => Ok(()), // An interrupted wait finds nothing to do, and is entered again.
+            Err(error) => Err(failed(request, error)),
+        }
+    }
+
+    fn check_length(&self, request: &str) -> Result<(), BootError> {
+        if self.read.len() < REPLY_MAX {
+            return Ok(());
+        }
+        let answer = error::shown(&String::from_utf8_lossy(&self.read));
+        Err(BootError::Garbled {
+            request: asked(request),
+            answer,
+            why: format!("no end of line in {REPLY_MAX} bytes"),
+        })
+    }
+}
+
+fn failed(request: &str, errno: Errno) -> BootError {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => BootError::LauncherGone {
+            request: asked(request),
+        },
+        _ => BootError::io(
+            &format!("talking to the launcher (PMI_FD) at `{}`", asked(request)),
+            errno,
+        ),
+    }
+}
+
+fn asked(request: &str) -> String {
+    error::shown(request.trim_end())
+}
+
+/// The machine's time, not the runtime's: a launcher is a process, and never simulated.
+fn now() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}

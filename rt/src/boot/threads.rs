@@ -1,0 +1,162 @@
+//! The ranks of a job as threads of one process: a shared table and a barrier that ends when a rank leaves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::{Boot, BootError, Exchange, Node, check_key, check_value};
+
+/// Makes the `size` ranks of a job inside this process, rank 0 first, all on one node. Give one to each thread.
+///
+/// A rank that is dropped, finalized or aborted fails the fences of the others instead of leaving them in it.
+#[must_use]
+pub fn threads(size: u32) -> Vec<Boot> {
+    let job = Arc::new(Job {
+        size,
+        table: Mutex::default(),
+        turned: Condvar::new(),
+    });
+    let node = Node {
+        ranks: (0..size).collect(),
+    };
+    let boot = |rank| Boot {
+        rank,
+        size,
+        node: node.clone(),
+        exchange: Box::new(Thread {
+            job: Arc::clone(&job),
+            rank,
+            over: false,
+        }),
+        found: "threads",
+    };
+    (0..size).map(boot).collect()
+}
+
+#[derive(Debug)]
+struct Thread {
+    job: Arc<Job>,
+    rank: u32,
+    over: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    size: u32,
+    table: Mutex<Table>,
+    turned: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    staged: BTreeMap<String, String>,
+    published: BTreeMap<String, String>,
+    /// Ranks waiting in the fence of this `turn`.
+    waiting: u32,
+    turn: u64,
+    end: Option<End>,
+}
+
+/// Why no further fence can be passed.
+#[derive(Clone, Debug)]
+enum End {
+    Left { rank: u32 },
+    Aborted { rank: u32, code: i32, why: String },
+}
+
+impl Exchange for Thread {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        self.table()?
+            .staged
+            .insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        let mut table = self.table()?;
+        let turn = table.turn;
+        table.waiting += 1;
+        if table.waiting == self.job.size {
+            table.publish();
+            self.job.turned.notify_all();
+            return Ok(());
+        }
+        while table.turn == turn {
+            if let Some(end) = &table.end {
+                return Err(end.clone().into());
+            }
+            table = self
+                .job
+                .turned
+                .wait(table)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(())
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+        check_key(key)?;
+        Ok(self.table()?.published.get(key).cloned())
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        self.leave(End::Aborted {
+            rank: self.rank,
+            code,
+            why: why.to_owned(),
+        });
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        self.leave(End::Left { rank: self.rank });
+        Ok(())
+    }
+}
+
+impl Thread {
+    fn table(&self) -> Result<MutexGuard<'_, Table>, BootError> {
+        if self.over {
+            Err(BootError::Over)
+        } else {
+            Ok(self.job.lock())
+        }
+    }
+
+    fn leave(&mut self, end: End) {
+        if !std::mem::replace(&mut self.over, true) {
+            self.job.lock().end.get_or_insert(end);
+            self.job.turned.notify_all();
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.leave(End::Left { rank: self.rank });
+    }
+}
+
+impl Job {
+    /// No code that can panic runs under the lock, and the table is whole between any two statements of it.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn publish(&mut self) {
+        self.published.append(&mut self.staged);
+        self.waiting = 0;
+        self.turn += 1;
+    }
+}
+
+impl From<End> for BootError {
+    fn from(end: End) -> Self {
+        match end {
+            End::Left { rank } => Self::RankGone { rank },
+            End::Aborted { rank, code, why } => Self::Aborted { rank, code, why },
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Registered buffers from a driver.
+#![expect(unsafe_code, reason = "claims a fresh region for one buffer")]
+
+use std::io;
+
+use ripstop_fabric::driver::Driver;
+
+use super::{RegBuf, Wire};
+
+impl<T: Wire> RegBuf<T> {
+    /// A zeroed buffer in a region of its own.
+    pub(crate) fn allocate(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::InvalidInput)?;
+        let region = driver.allocate(bytes)?;
+        // SAFETY: the region is new, so nobody has a key to it; keys are made only for operations that own the buffer.
+        Ok(unsafe { Self::over(region, len) })
+    }
+}

@@ -1,0 +1,86 @@
+//! An owned range of a buffer.
+#![expect(
+    unsafe_code,
+    reason = "lends a range of room that may be uninitialised"
+)]
+
+use std::{
+    mem::MaybeUninit,
+    ops::{Bound, Range, RangeBounds},
+};
+
+use super::{RecvBuf, Registered, SendBuf};
+
+/// A range of a buffer's elements, which an operation owns together with the rest. Made by
+/// [`BufExt::part`](super::BufExt::part).
+///
+/// Holding one proves that the range was inside the elements, so receiving into it initialises nothing new, and the rest of
+/// the buffer stays as it was.
+#[derive(Clone, Debug)]
+pub struct Part<B> {
+    buf: B,
+    range: Range<usize>,
+}
+
+impl<B: SendBuf> Part<B> {
+    pub(super) fn new(buf: B, range: impl RangeBounds<usize>) -> Self {
+        let range = resolve(&range, buf.elems().len());
+        Self { buf, range }
+    }
+
+    /// The range, in elements of the whole buffer.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// The whole buffer.
+    #[must_use]
+    pub fn into_inner(self) -> B {
+        self.buf
+    }
+}
+
+impl<B: SendBuf> SendBuf for Part<B> {
+    type Elem = B::Elem;
+
+    fn elems(&self) -> &[B::Elem] {
+        &self.buf.elems()[self.range.clone()]
+    }
+
+    fn registered(&self) -> Option<Registered<'_>> {
+        self.buf.registered()
+    }
+}
+
+impl<B: RecvBuf> RecvBuf for Part<B> {
+    unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
+        // SAFETY: our caller promises what we promise.
+        let whole = unsafe { self.buf.spare() };
+        &mut whole[self.range.clone()]
+    }
+
+    /// The inner buffer is not told: its elements were and are initialised, and it stays as long as it was.
+    unsafe fn set_filled(&mut self, _: usize) {}
+}
+
+fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Range<usize> {
+    let start = match range.start_bound() {
+        Bound::Included(&at) => Some(at),
+        Bound::Excluded(&at) => at.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&at) => at.checked_add(1),
+        Bound::Excluded(&at) => Some(at),
+        Bound::Unbounded => Some(len),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= len => start..end,
+        _ => panic!(
+            "part({:?}, {:?}) of a buffer of {len} elements: the range must lie inside them",
+            range.start_bound(),
+            range.end_bound()
+        ),
+    }
+}

@@ -1,0 +1,194 @@
+//! What may travel: [`Wire`], and the signature that says what did, [`TypeSig`].
+#![expect(
+    unsafe_code,
+    reason = "promises that the primitive types have no padding and no invalid bits"
+)]
+
+use std::fmt;
+
+/// A hash of a type's structure, carried in the header of every message.
+///
+/// The same structure has the same signature on every rank and in every build: names do not count, sizes, order and
+/// nesting do. A receive whose signature differs from the sender's ends in an error instead of garbage.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeSig(pub u64);
+
+impl TypeSig {
+    /// An unsigned integer of `bytes` bytes.
+    #[must_use]
+    pub const fn unsigned(bytes: usize) -> Self {
+        Self::tagged(b'u').with_number(bytes as u64)
+    }
+
+    /// A two's complement integer of `bytes` bytes.
+    #[must_use]
+    pub const fn signed(bytes: usize) -> Self {
+        Self::tagged(b'i').with_number(bytes as u64)
+    }
+
+    /// An IEEE 754 number of `bytes` bytes.
+    #[must_use]
+    pub const fn float(bytes: usize) -> Self {
+        Self::tagged(b'f').with_number(bytes as u64)
+    }
+
+    /// `len` elements of one type, side by side.
+    #[must_use]
+    pub const fn array(element: Self, len: usize) -> Self {
+        Self::tagged(b'[')
+            .with_number(element.0)
+            .with_number(len as u64)
+    }
+
+    /// A struct of `bytes` bytes with these fields, in the order of their declaration.
+    #[must_use]
+    pub const fn structure(bytes: usize, fields: &[Self]) -> Self {
+        let mut sig = Self::tagged(b'{').with_number(bytes as u64);
+        let mut at = 0;
+        while at < fields.len() {
+            sig = sig.with_number(fields[at].0);
+            at += 1;
+        }
+        sig.with_byte(b'}')
+    }
+
+    /// The byte order is part of it, so a rank of the other one is told so instead of being misread.
+    const fn tagged(tag: u8) -> Self {
+        let order = if cfg!(target_endian = "big") {
+            b'>'
+        } else {
+            b'<'
+        };
+        Self(OFFSET_BASIS).with_byte(order).with_byte(tag)
+    }
+
+    const fn with_number(self, number: u64) -> Self {
+        let bytes = number.to_le_bytes();
+        let mut sig = self;
+        let mut at = 0;
+        while at < bytes.len() {
+            sig = sig.with_byte(bytes[at]);
+            at += 1;
+        }
+        sig
+    }
+
+    /// One step of 64-bit FNV-1a. The byte is widened, which `u64::from` may not do in a constant.
+    const fn with_byte(self, byte: u8) -> Self {
+        Self((self.0 ^ byte as u64).wrapping_mul(PRIME))
+    }
+}
+
+impl fmt::Debug for TypeSig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TypeSig({:#018x})", self.0)
+    }
+}
+
+/// A signature is printed by the name of its type where it is that of a primitive one, else as a number.
+impl fmt::Display for TypeSig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match PRIMITIVES.iter().find(|(sig, _)| sig == self) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "type {:016x}", self.0),
+        }
+    }
+}
+
+/// A type whose values are their bytes: any bit pattern is valid, and there is no padding.
+///
+/// Derive it: `#[derive(Clone, Copy, Wire)] #[repr(C)] struct Particle { .. }`.
+///
+/// # Safety
+/// As [`bytemuck::Pod`], which it extends; `SIG` tells types of different structure apart, and the type is not of size 0.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel in a message",
+    label = "is not `Wire`",
+    note = "numbers and arrays of them are `Wire`; for a struct of such fields use `#[derive(Clone, Copy, Wire)]` and \
+            `#[repr(C)]`"
+)]
+pub unsafe trait Wire: bytemuck::Pod + Send + Sync {
+    /// What the type is made of.
+    const SIG: TypeSig;
+}
+
+macro_rules! primitives {
+    ($kind:ident: $($T:ty)*) => {$(
+        // SAFETY: a primitive number: `Pod` says the rest, and the signature names kind and size.
+        unsafe impl Wire for $T {
+            const SIG: TypeSig = TypeSig::$kind(size_of::<$T>());
+        }
+    )*};
+}
+
+primitives!(unsigned: u8 u16 u32 u64 u128 usize);
+primitives!(signed: i8 i16 i32 i64 i128 isize);
+primitives!(float: f32 f64);
+
+// SAFETY: an array of `Wire` is `Pod` and has no padding; evaluating `SIG`, which every use does, refuses size 0.
+unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
+    const SIG: TypeSig = {
+        assert!(
+            N > 0,
+            "an array of length 0 has no bytes to send: use another element type"
+        );
+        TypeSig::array(T::SIG, N)
+    };
+}
+
+const PRIMITIVES: [(TypeSig, &str); 12] = [
+    (u8::SIG, "u8"),
+    (u16::SIG, "u16"),
+    (u32::SIG, "u32"),
+    (u64::SIG, "u64"),
+    (u128::SIG, "u128"),
+    (i8::SIG, "i8"),
+    (i16::SIG, "i16"),
+    (i32::SIG, "i32"),
+    (i64::SIG, "i64"),
+    (i128::SIG, "i128"),
+    (f32::SIG, "f32"),
+    (f64::SIG, "f64"),
+];
+
+const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const PRIME: u64 = 0x0000_0100_0000_01b3;
+
+#[cfg(test)]
+mod tests {
+    use super::{PRIMITIVES, TypeSig, Wire};
+
+    #[test]
+    fn every_primitive_has_a_signature_of_its_own() {
+        for (at, (sig, name)) in PRIMITIVES.iter().enumerate() {
+            let twin = PRIMITIVES[..at].iter().find(|(other, _)| other == sig);
+            assert_eq!(twin, None, "{name}");
+        }
+    }
+
+    #[test]
+    fn structure_counts_and_names_do_not() {
+        assert_eq!(usize::SIG, u64::SIG);
+        assert_ne!(<[f64; 1]>::SIG, f64::SIG);
+        assert_ne!(<[f64; 4]>::SIG, <[[f64; 2]; 2]>::SIG);
+        assert_ne!(TypeSig::structure(8, &[f64::SIG]), f64::SIG);
+        let ab = TypeSig::structure(12, &[f32::SIG, f64::SIG]);
+        let ba = TypeSig::structure(12, &[f64::SIG, f32::SIG]);
+        assert_ne!(ab, ba);
+    }
+
+    #[test]
+    fn a_signature_stays_what_it_was_in_the_last_release() {
+        if cfg!(target_endian = "little") {
+            assert_eq!(f64::SIG, TypeSig(SIG_OF_F64), "{:?}", f64::SIG);
+        }
+    }
+
+    #[test]
+    fn a_signature_prints_the_name_of_a_primitive_type() {
+        assert_eq!(f64::SIG.to_string(), "f64");
+        assert!(<[f64; 2]>::SIG.to_string().starts_with("type "));
+    }
+
+    const SIG_OF_F64: u64 = 0x18e0_5b8d_bfc9_4a2f;
+}

@@ -1,0 +1,123 @@
+//! Time, so that a simulation can own it. Nothing else in this crate asks the system what time it is.
+
+use std::{
+    ops::Add,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A moment, in nanoseconds since its [`Clock`] was made. Moments of different clocks cannot be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Time(u64);
+
+impl Time {
+    /// The moment that lies `nanos` ns after the making of the clock.
+    pub(crate) const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the making of the clock.
+    pub(crate) const fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// From `earlier` until this moment; zero when it is not earlier.
+    pub(crate) const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Saturating: a duration too long to count (584 years) gives the last moment there is.
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(nanos_of(later)))
+    }
+}
+
+/// What tells the time. Clones tell the same time.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock(Source);
+
+#[derive(Clone, Debug)]
+enum Source {
+    System { start: Instant },
+    Manual { nanos: Arc<AtomicU64> },
+}
+
+impl Clock {
+    /// The system's monotonic clock, starting at 0 now.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that may ask")]
+    pub(crate) fn system() -> Self {
+        Self(Source::System { start: Instant::now() })
+    }
+
+    /// A clock that stands at 0 until it is told to [`advance`](Self::advance).
+    pub(crate) fn manual() -> Self {
+        Self(Source::Manual { nanos: Arc::default() })
+    }
+
+    /// What time it is. Never goes back.
+    #[expect(clippy::disallowed_methods, reason = "this is the one place that may ask")]
+    pub(crate) fn now(&self) -> Time {
+        match &self.0 {
+            Source::System { start } => Time(nanos_of(Instant::now().saturating_duration_since(*start))),
+            Source::Manual { nanos } => Time(nanos.load(Ordering::Acquire)),
+        }
+    }
+
+    /// Moves a manual clock, and all its clones, forward.
+    ///
+    /// # Panics
+    /// When this is the system's clock, which goes by itself.
+    pub(crate) fn advance(&self, by: Duration) {
+        match &self.0 {
+            Source::System { .. } => panic!("Clock::advance on the system's clock: only a manual clock can be moved"),
+            Source::Manual { nanos } => {
+                let _ = nanos.fetch_add(nanos_of(by), Ordering::AcqRel);
+            }
+        }
+    }
+}
+
+fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Clock, Time};
+    use std::time::Duration;
+
+    #[test]
+    fn a_manual_clock_moves_only_when_told_and_its_clones_move_with_it() {
+        let clock = Clock::manual();
+        let clone = clock.clone();
+        assert_eq!(clone.now(), Time::default());
+        clock.advance(Duration::from_micros(7));
+        assert_eq!(clone.now().nanos(), 7_000);
+    }
+
+    #[test]
+    fn the_system_clock_never_goes_back() {
+        let clock = Clock::system();
+        let mut last = clock.now();
+        for _ in 0..1000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn time_saturates_instead_of_wrapping() {
+        let last = Time::from_nanos(u64::MAX);
+        assert_eq!(last + Duration::MAX, last);
+        assert_eq!(Time::default().since(last), Duration::ZERO);
+        assert_eq!(last.since(Time::from_nanos(u64::MAX - 5)), Duration::from_nanos(5));
+    }
+}

@@ -1,0 +1,39 @@
+//! A fixed peer and tag.
+
+use std::marker::PhantomData;
+
+use super::{Comm, RecvOp, SendOp, Source, Tag};
+use crate::{
+    buffer::{RecvBuf, SendBuf, Wire},
+    error::Result,
+    ops::About,
+};
+
+/// One peer, one tag, one element type, checked once: for messages that are exchanged again and again.
+///
+/// Made by [`Comm::channel`]. Its messages are ordinary ones: the other end may use a channel or not.
+#[derive(Clone, Debug)]
+pub struct Channel<T: Wire> {
+    comm: Comm,
+    send: About,
+    recv: About,
+    elem: PhantomData<fn() -> T>,
+}
+
+impl<T: Wire> Channel<T> {
+    pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
+        let send = comm.about_send::<T>(comm.id(), peer, tag, false)?;
+        let recv = comm.about_recv::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
+        Ok(Self { comm: comm.clone(), send, recv, elem: PhantomData })
+    }
+
+    /// As [`Comm::send`].
+    pub fn send<B: SendBuf<Elem = T>>(&self, buf: B) -> SendOp<B> {
+        self.comm.start_send(self.send, buf)
+    }
+
+    /// As [`Comm::recv_into`].
+    pub fn recv_into<B: RecvBuf<Elem = T>>(&self, buf: B) -> RecvOp<B> {
+        self.comm.start_recv(self.recv, buf)
+    }
+}

@@ -1,0 +1,148 @@
+//! Sending and receiving.
+
+use super::{Channel, Comm, Matched, Messages, RecvOp, SendOp, Source, Tag, op::error_of, probe};
+use crate::{
+    buffer::{RecvBuf, SendBuf, Wire},
+    engine::Started,
+    error::{OpError, Result},
+    ops::About,
+};
+
+impl Comm {
+    /// Sends the elements of `buf` to rank `to`; the buffer comes back when it is free again.
+    ///
+    /// The message is on its way when this returns. Messages from one rank to another on one communicator are matched in the
+    /// order in which they were sent. O(1).
+    ///
+    /// # Errors
+    /// The future's: `to` out of range, the peer failed or finished. All carry the buffer.
+    pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
+        self.send_on(self.id(), to, tag, buf, false)
+    }
+
+    /// As [`send`](Self::send), but completes only when the message has been received.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_synchronous<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
+        self.send_on(self.id(), to, tag, buf, true)
+    }
+
+    /// Receives into `buf`, from its start. The status says how many elements came.
+    ///
+    /// A vector with elements has room for as many; an empty one for its capacity.
+    ///
+    /// # Errors
+    /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
+    /// failed or finished. All carry the buffer.
+    pub fn recv_into<B: RecvBuf>(&self, from: impl Into<Source>, tag: impl Into<Tag>, buf: B) -> RecvOp<B> {
+        self.recv_on(self.id(), from.into(), tag.into(), buf)
+    }
+
+    /// Receives into a new vector that is as long as the message.
+    ///
+    /// # Errors
+    /// As [`recv_into`](Self::recv_into), but no message is too long while there is memory for it.
+    pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
+        let about = match self.about_recv::<T>(self.id(), from.into(), tag.into()) {
+            Ok(about) => about,
+            Err(error) => return RecvOp::failed(OpError { error, buf: Vec::new() }),
+        };
+        let ticket = self.shared().with(|engine| {
+            let ticket = engine.core.ops.hold_growing::<T>(about);
+            engine.post(ticket.op);
+            ticket
+        });
+        RecvOp::new(self, about, ticket)
+    }
+
+    /// Sends a copy of `data`. The future only waits for room; the slice is free when it is done.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<()> {
+        if self.try_send_copy(to, tag, data)? {
+            return Ok(());
+        }
+        self.send(to, tag, data.to_vec()).await?;
+        Ok(())
+    }
+
+    /// As [`send_copy`](Self::send_copy), but never waits: `false` when the message cannot leave at once, because there is no
+    /// room now or because it is longer than what is sent without being asked for.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
+        let about = self.about_send::<T>(self.id(), to, tag, false)?;
+        let sent = self.shared().with(|engine| engine.try_send(&about, bytemuck::cast_slice(data)));
+        sent.map_err(|kind| error_of("send", self, &about, kind))
+    }
+
+    /// Every message that matches, as a stream that never ends by itself. The next receive is posted when the last message
+    /// is taken.
+    pub fn messages<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Messages<T> {
+        Messages::new(self, from.into(), tag.into())
+    }
+
+    /// Waits for a message and takes it out of the queue without receiving it: nobody else can get it meanwhile.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub async fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Matched> {
+        probe::probe(self, from.into(), tag.into()).await
+    }
+
+    /// A fixed peer and tag, checked once, for messages that are exchanged again and again.
+    ///
+    /// # Errors
+    /// `peer` out of range.
+    pub fn channel<T: Wire>(&self, peer: usize, tag: u32) -> Result<Channel<T>> {
+        Channel::new(self, peer, tag)
+    }
+
+    pub(super) fn send_on<B: SendBuf>(&self, ctx: u32, to: usize, tag: u32, buf: B, synchronous: bool) -> SendOp<B> {
+        match self.about_send::<B::Elem>(ctx, to, tag, synchronous) {
+            Ok(about) => self.start_send(about, buf),
+            Err(error) => SendOp::failed(OpError { error, buf }),
+        }
+    }
+
+    pub(super) fn start_send<B: SendBuf>(&self, about: About, buf: B) -> SendOp<B> {
+        let started: Started<B> = self.shared().with(|engine| engine.send(about, buf));
+        SendOp::new(self, about, started)
+    }
+
+    pub(super) fn recv_on<B: RecvBuf>(&self, ctx: u32, from: Source, tag: Tag, buf: B) -> RecvOp<B> {
+        match self.about_recv::<B::Elem>(ctx, from, tag) {
+            Ok(about) => self.start_recv(about, buf),
+            Err(error) => RecvOp::failed(OpError { error, buf }),
+        }
+    }
+
+    pub(super) fn start_recv<B: RecvBuf>(&self, about: About, buf: B) -> RecvOp<B> {
+        let ticket = self.shared().with(|engine| {
+            let ticket = engine.core.ops.hold_recv(about, buf);
+            engine.post(ticket.op);
+            ticket
+        });
+        RecvOp::new(self, about, ticket)
+    }
+
+    pub(super) fn about_send<T: Wire>(&self, ctx: u32, to: usize, tag: u32, synchronous: bool) -> Result<About> {
+        let peer = self.peer("send", "to", to)?;
+        Ok(About { ctx, peer: Some(peer), tag: Some(tag), sig: T::SIG.0, elem: size_of::<T>(), synchronous, probe: false })
+    }
+
+    pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
+        let peer = match from {
+            Source::Any => None,
+            Source::Rank(rank) => Some(self.peer("recv", "from", rank)?),
+        };
+        let tag = match tag {
+            Tag::Any => None,
+            Tag::Is(tag) => Some(tag),
+        };
+        Ok(About { ctx, peer, tag, sig: T::SIG.0, elem: size_of::<T>(), synchronous: false, probe: false })
+    }
+}

@@ -1,0 +1,211 @@
+//! Communicators: groups of ranks that talk among themselves.
+
+mod cart;
+mod channel;
+mod collective;
+mod message;
+mod op;
+mod probe;
+mod reduce;
+mod split;
+mod stream;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+pub(crate) use self::split::Contexts;
+pub use self::{
+    cart::Cart,
+    channel::Channel,
+    op::{RecvOp, SendOp},
+    probe::Matched,
+    reduce::{Max, Min, Product, ReduceOp, Sum},
+    stream::Messages,
+};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    shared::Shared,
+};
+
+/// Context of the world communicator. Every communicator has two: an even one for users, the next for its collectives.
+const WORLD: u32 = 0;
+
+/// A group of ranks that talk among themselves: what is sent on one communicator is never received on another.
+///
+/// Clones name the same communicator. It can be used from any thread.
+#[derive(Clone)]
+pub struct Comm {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    ctx: u32,
+    rank: u32,
+    group: Group,
+    /// Collectives begun so far: the tag of the next one.
+    collectives: AtomicU32,
+}
+
+/// The members, in the order of their ranks.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    world: Arc<[u32]>,
+    /// Member `i` is world rank `i`.
+    identity: bool,
+}
+
+/// Whom to receive from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third way to name a source")]
+pub enum Source {
+    /// Whoever sends first.
+    Any,
+    /// This rank.
+    Rank(usize),
+}
+
+impl From<usize> for Source {
+    fn from(rank: usize) -> Self {
+        Self::Rank(rank)
+    }
+}
+
+/// Which messages to receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there is no third way to name a tag")]
+pub enum Tag {
+    /// All.
+    Any,
+    /// Those sent with this tag.
+    Is(u32),
+}
+
+impl From<u32> for Tag {
+    fn from(tag: u32) -> Self {
+        Self::Is(tag)
+    }
+}
+
+/// What is known about a received message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Its sender's rank in the communicator.
+    pub source: usize,
+    /// Its tag.
+    pub tag: u32,
+    /// Its length in elements.
+    pub len: usize,
+}
+
+impl Comm {
+    /// The communicator of all ranks.
+    pub(crate) fn world(shared: Arc<Shared>) -> Self {
+        let (rank, size) = (shared.place.rank, shared.place.size);
+        Self::new(shared, WORLD, rank, Group::new((0..size).collect()))
+    }
+
+    fn new(shared: Arc<Shared>, ctx: u32, rank: u32, group: Group) -> Self {
+        shared.with(|engine| {
+            engine.core.join_group(ctx, Arc::clone(&group.world));
+            engine.core.join_group(ctx + 1, Arc::clone(&group.world));
+        });
+        Self { inner: Arc::new(Inner { shared, ctx, rank, group, collectives: AtomicU32::new(0) }) }
+    }
+
+    /// This process's rank in the communicator, in `0..size()`.
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.inner.rank as usize
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.inner.group.len()
+    }
+
+    /// The communicator's number in errors and traces; the same on all its ranks.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.inner.ctx
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.inner.shared
+    }
+
+    fn group(&self) -> &Group {
+        &self.inner.group
+    }
+
+    /// The world rank behind an argument.
+    fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
+        self.inner.group.world_of(rank).ok_or_else(|| {
+            let size = self.size();
+            let sentence = format!("`{name}` is rank {rank}, and communicator {} has ranks 0..{size}", self.id());
+            Error { comm: Some(self.id()), ..Error::argument(op, sentence) }
+        })
+    }
+
+    /// The tag of the next collective: all ranks begin them in the same order.
+    fn next_collective(&self) -> u32 {
+        self.inner.collectives.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// An operation's error, with the peer's rank in this communicator instead of the world.
+    fn error(&self, op: &'static str, kind: ErrorKind, peer: Option<usize>, tag: Option<u32>) -> Error {
+        let local = |rank: usize| u32::try_from(rank).ok().and_then(|rank| self.group().local_of(rank)).unwrap_or(rank);
+        let kind = match kind {
+            ErrorKind::PeerFailed { rank } => ErrorKind::PeerFailed { rank: local(rank) },
+            ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
+            other => other,
+        };
+        Error { kind, op, comm: Some(self.id()), peer, tag }
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Comm {} (rank {} of {})", self.id(), self.rank(), self.size())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.shared.with(|engine| {
+            engine.core.leave_group(self.ctx);
+            engine.core.leave_group(self.ctx + 1);
+        });
+        self.shared.contexts.release(self.ctx);
+    }
+}
+
+impl Group {
+    fn new(world: Vec<u32>) -> Self {
+        let identity = world.iter().zip(0..).all(|(&rank, index)| rank == index);
+        Self { world: world.into(), identity }
+    }
+
+    fn len(&self) -> usize {
+        self.world.len()
+    }
+
+    fn world_of(&self, rank: usize) -> Option<u32> {
+        self.world.get(rank).copied()
+    }
+
+    /// The rank in this group of a world rank. O(1) where both are the same, else O(size).
+    fn local_of(&self, world: u32) -> Option<usize> {
+        if self.identity {
+            return Some(world as usize).filter(|&rank| rank < self.len());
+        }
+        self.world.iter().position(|&rank| rank == world)
+    }
+}

@@ -1,0 +1,260 @@
+//! The futures of sends and receives.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::poll_fn,
+    mem,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::{Comm, Status};
+use crate::{
+    buffer::{RecvBuf, SendBuf},
+    engine::Started,
+    error::{ErrorKind, OpError},
+    ops::{About, Landed, Ticket},
+    reactor::TimerId,
+};
+
+/// A send under way. It was started when it was made, and proceeds whether or not it is polled.
+///
+/// It completes when the buffer is free again, and gives it back. Dropping it detaches it: the message is still sent, and the
+/// buffer is dropped afterwards.
+#[must_use = "await it, or call `detach`"]
+pub struct SendOp<B: SendBuf> {
+    state: State<B, B>,
+}
+
+/// A receive that is posted. It proceeds whether or not it is polled.
+///
+/// Dropping it takes it back, and a message that it had met already returns to its place in the queue: nothing is lost to a
+/// `select!` or a time limit.
+#[must_use = "await it; dropping it takes the receive back"]
+pub struct RecvOp<B: RecvBuf> {
+    state: State<B, Infallible>,
+}
+
+enum State<B, Done> {
+    Done(Done),
+    Failed(OpError<B>),
+    Flying(Flight<B>),
+    Taken,
+}
+
+/// The future's end of an operation.
+struct Flight<B> {
+    ticket: Ticket<B>,
+    comm: Comm,
+    about: About,
+    timer: Option<TimerId>,
+}
+
+impl<B: SendBuf> SendOp<B> {
+    pub(super) fn new(comm: &Comm, about: About, started: Started<B>) -> Self {
+        let state = match started {
+            Started::Sent(buf) => State::Done(buf),
+            Started::Refused(kind, buf) => State::Failed(OpError { error: error_of("send", comm, &about, kind), buf }),
+            Started::Flying(ticket) => State::Flying(Flight { ticket, comm: comm.clone(), about, timer: None }),
+        };
+        Self { state }
+    }
+
+    pub(super) fn failed(error: OpError<B>) -> Self {
+        Self { state: State::Failed(error) }
+    }
+
+    /// Lets it go on by itself; same as dropping it.
+    pub fn detach(self) {}
+
+    /// Whether awaiting it would not wait.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::Flying(flight) => flight.is_done(),
+            _ => true,
+        }
+    }
+
+    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer.
+    ///
+    /// A message that the receiver has begun to take completes instead. The receiver's agreement to forget an offered message
+    /// is waited for, so the time is a little longer than `limit`, or longer by as much as a receiver in `inline` mode computes.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        if let State::Flying(flight) = &mut self.state {
+            flight.set_timer(limit);
+        }
+        self
+    }
+}
+
+impl<B: SendBuf> Future for SendOp<B> {
+    type Output = Result<B, OpError<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let State::Flying(flight) = &self.state {
+            let polled = flight.comm.shared().with(|engine| engine.core.ops.poll_send(&flight.ticket, cx.waker()));
+            let Poll::Ready((outcome, buf)) = polled else { return Poll::Pending };
+            let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else { unreachable!("just seen") };
+            flight.cancel_timer();
+            return Poll::Ready(match outcome {
+                Ok(()) => Ok(buf),
+                Err(kind) => Err(OpError { error: error_of("send", &flight.comm, &flight.about, kind), buf }),
+            });
+        }
+        Poll::Ready(take(&mut self.state))
+    }
+}
+
+impl<B: SendBuf> Drop for SendOp<B> {
+    fn drop(&mut self) {
+        if let State::Flying(flight) = &self.state {
+            flight.comm.shared().with(|engine| engine.core.detach(flight.ticket.op));
+        }
+    }
+}
+
+impl<B: RecvBuf> RecvOp<B> {
+    pub(super) fn new(comm: &Comm, about: About, ticket: Ticket<B>) -> Self {
+        Self { state: State::Flying(Flight { ticket, comm: comm.clone(), about, timer: None }) }
+    }
+
+    pub(super) fn failed(error: OpError<B>) -> Self {
+        Self { state: State::Failed(error) }
+    }
+
+    /// The message, and the operation that it ended.
+    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Landed, Flight<B>), OpError<B>>> {
+        let flight = match &self.state {
+            State::Flying(flight) => flight,
+            _ => return Poll::Ready(Err(self.take_failure())),
+        };
+        let polled = flight.comm.shared().with(|engine| engine.core.ops.poll_recv(&flight.ticket, cx.waker()));
+        let (outcome, buf) = ready!(polled);
+        let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else { unreachable!("just seen") };
+        flight.cancel_timer();
+        Poll::Ready(match outcome {
+            Ok(landed) => Ok((buf, landed, flight)),
+            Err(kind) => Err(OpError { error: error_of("recv", &flight.comm, &flight.about, kind), buf }),
+        })
+    }
+
+    fn take_failure(&mut self) -> OpError<B> {
+        match mem::replace(&mut self.state, State::Taken) {
+            State::Failed(error) => error,
+            _ => panic!("a receive was polled after it had completed"),
+        }
+    }
+
+    /// For a probe: the message without its bytes.
+    pub(super) async fn landed(mut self) -> Result<Landed, OpError<B>> {
+        let (_, landed, _) = poll_fn(|cx| self.poll_landed(cx)).await?;
+        Ok(landed)
+    }
+
+    /// Whether awaiting it would not wait.
+    pub fn is_done(&self) -> bool {
+        match &self.state {
+            State::Flying(flight) => flight.is_done(),
+            _ => true,
+        }
+    }
+
+    /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer. A message that is already on its way into the
+    /// buffer completes instead.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        if let State::Flying(flight) = &mut self.state {
+            flight.set_timer(limit);
+        }
+        self
+    }
+
+    /// Takes the receive back.
+    ///
+    /// # Errors
+    /// Not an error at all: the buffer and the message in it, when the message had come first.
+    pub async fn cancel(mut self) -> Result<B, (B, Status)> {
+        if let State::Flying(flight) = &mut self.state {
+            let op = flight.ticket.op;
+            flight.comm.shared().with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
+        }
+        match self.await {
+            Ok((buf, status)) => Err((buf, status)),
+            Err(error) => Ok(error.buf),
+        }
+    }
+}
+
+impl<B: RecvBuf> Future for RecvOp<B> {
+    type Output = Result<(B, Status), OpError<B>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let landed = ready!(self.poll_landed(cx));
+        Poll::Ready(landed.map(|(buf, landed, flight)| (buf, status_of(&flight.comm, &landed, flight.about.elem))))
+    }
+}
+
+impl<B: RecvBuf> Drop for RecvOp<B> {
+    fn drop(&mut self) {
+        if let State::Flying(flight) = &self.state {
+            flight.comm.shared().with(|engine| {
+                engine.core.forsake(flight.ticket.op);
+                engine.flush();
+            });
+        }
+    }
+}
+
+// A buffer is moved, never pinned.
+impl<B: SendBuf> Unpin for SendOp<B> {}
+impl<B: RecvBuf> Unpin for RecvOp<B> {}
+
+impl<B> Flight<B> {
+    fn is_done(&self) -> bool {
+        self.comm.shared().with(|engine| engine.core.is_done(self.ticket.op))
+    }
+
+    fn set_timer(&mut self, limit: Duration) {
+        let shared = self.comm.shared();
+        let deadline = shared.clock.now() + limit;
+        self.timer = Some(shared.with(|engine| engine.core.set_timer(deadline, self.ticket.op)));
+        shared.nudge();
+    }
+
+    fn cancel_timer(&self) {
+        if let Some(timer) = self.timer {
+            self.comm.shared().with(|engine| engine.core.cancel_timer(timer));
+        }
+    }
+}
+
+fn take<B>(state: &mut State<B, B>) -> Result<B, OpError<B>> {
+    match mem::replace(state, State::Taken) {
+        State::Done(done) => Ok(done),
+        State::Failed(error) => Err(error),
+        State::Flying(_) | State::Taken => panic!("a send was polled after it had completed"),
+    }
+}
+
+pub(super) fn status_of(comm: &Comm, landed: &Landed, elem: usize) -> Status {
+    let source = comm.group().local_of(landed.source).unwrap_or_default();
+    Status { source, tag: landed.tag, len: landed.bytes / elem.max(1) }
+}
+
+pub(super) fn error_of(op: &'static str, comm: &Comm, about: &About, kind: ErrorKind) -> crate::Error {
+    let peer = about.peer.and_then(|world| comm.group().local_of(world));
+    comm.error(op, kind, peer, about.tag)
+}
+
+impl<B: SendBuf> fmt::Debug for SendOp<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendOp").field("done", &self.is_done()).finish()
+    }
+}
+
+impl<B: RecvBuf> fmt::Debug for RecvOp<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvOp").field("done", &self.is_done()).finish()
+    }
+}

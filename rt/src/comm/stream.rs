@@ -1,0 +1,37 @@
+//! Messages as a stream.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use futures_core::Stream;
+
+use super::{Comm, RecvOp, Source, Status, Tag};
+use crate::{buffer::Wire, error::Result};
+
+/// Every message that matches, in the order of the queue. Made by [`Comm::messages`].
+#[derive(Debug)]
+#[must_use = "a stream does nothing until it is polled"]
+pub struct Messages<T: Wire> {
+    comm: Comm,
+    from: Source,
+    tag: Tag,
+    next: RecvOp<Vec<T>>,
+}
+
+impl<T: Wire> Messages<T> {
+    pub(super) fn new(comm: &Comm, from: Source, tag: Tag) -> Self {
+        Self { comm: comm.clone(), from, tag, next: comm.recv(from, tag) }
+    }
+}
+
+impl<T: Wire> Stream for Messages<T> {
+    type Item = Result<(Vec<T>, Status)>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let message = ready!(Pin::new(&mut self.next).poll(cx));
+        self.next = self.comm.recv(self.from, self.tag);
+        Poll::Ready(Some(message.map_err(Into::into)))
+    }
+}

@@ -1,0 +1,263 @@
+//! What comes from the driver. All of it is checked: a header of the wrong length, an unknown kind or a stale name is counted
+//! and dropped.
+
+use ripstop_fabric::driver::{Down, Failure, Payload, Peer as Rank, Sink, Token};
+
+use super::{
+    Core, Wanted,
+    message::{Message, Offered, Parcel},
+    send::down_kind,
+};
+use crate::{
+    error::ErrorKind,
+    ops::{Landed, Life},
+    proto::{
+        channel::Verdict,
+        matching::{Arrived, Envelope},
+        wire::{self, About, Accept, Base, Eager, Fragment, Kind, MODE_FRAGMENTS, MODE_PUT, Offer, OpId, read},
+    },
+};
+
+impl Sink for Core {
+    fn message(&mut self, from: Rank, header: &[u8], body: Payload<'_>) {
+        let Some((kind, base)) = wire::read_base(header) else {
+            self.refused += 1;
+            return;
+        };
+        let rank = from.0;
+        if self.handle_base(rank, kind, base, header, body) {
+            self.handle(rank, kind, header, body);
+            self.handle_early(rank);
+        }
+    }
+
+    fn complete(&mut self, token: Token) {
+        self.moving -= 1;
+        let op = OpId::unpack(token.0);
+        let Some(slot) = self.ops.get(op) else { return };
+        match slot.life {
+            Life::Landing(landing) => {
+                self.tell(landing.landed.source, Kind::Taken, landing.sender, wire::OK);
+                self.landed(op);
+            }
+            Life::Putting { receiver } => {
+                let (to, bytes) = (slot.about.peer, slot.area.len);
+                if let Some(to) = to {
+                    self.tell(to, Kind::Landed, receiver, wire::OK);
+                }
+                self.land(op, Ok(Landed::sent(bytes)));
+            }
+            _ => {}
+        }
+    }
+
+    fn fetched(&mut self, _: Token, _: u64) {}
+
+    fn failed(&mut self, token: Token, why: Failure) {
+        self.moving -= 1;
+        let op = OpId::unpack(token.0);
+        let Some(slot) = self.ops.get(op) else { return };
+        let partner = slot.life.partner(&slot.about).unwrap_or_default();
+        let way = match &slot.life {
+            Life::Landing(landing) if landing.fragments => return,
+            Life::Landing(_) => Way::Get,
+            Life::Putting { receiver } => Way::Put(*receiver),
+            _ => return,
+        };
+        match (way, why) {
+            (_, Failure::PeerDown) => {
+                let down = self.peers.down(partner).unwrap_or(Down::Failed);
+                self.abandon(op, down_kind(partner, down));
+            }
+            // The fabric or the kernel refuses this way (a container without process_vm_readv, say): there is another.
+            (Way::Get, _) => self.ask_for_fragments(op),
+            (Way::Put(receiver), _) => self.fall_back(op, receiver),
+        }
+    }
+
+    fn peer_down(&mut self, peer: Rank, why: Down) {
+        self.lose(peer.0, why);
+    }
+}
+
+/// What a one-sided command was for.
+enum Way {
+    Get,
+    Put(OpId),
+}
+
+impl Core {
+    /// Credits and order. Says whether the message is next.
+    fn handle_base(&mut self, rank: u32, kind: Kind, base: Base, header: &[u8], body: Payload<'_>) -> bool {
+        if base.credits > 0 {
+            let peer = self.peers.contact(rank);
+            peer.credits.refund(base.credits);
+            if !peer.sends.is_empty() {
+                self.peers.mark(rank);
+            }
+        }
+        self.peers.reliable || self.handle_order(rank, kind, base, header, body)
+    }
+
+    fn handle_order(&mut self, rank: u32, kind: Kind, base: Base, header: &[u8], body: Payload<'_>) -> bool {
+        let now = self.now.nanos();
+        let Some(channel) = &mut self.peers.contact(rank).channel else { return true };
+        match kind {
+            Kind::Nack => channel.handle_nack(base.ack, now),
+            _ => channel.handle_ack(base.ack, now),
+        }
+        let verdict = match kind {
+            Kind::Ack | Kind::Nack => return false,
+            _ => channel.accept(base.seq, || (header.to_vec(), body.to_vec())),
+        };
+        if verdict == Verdict::Refuse {
+            self.peers.contact(rank).nack = true;
+        }
+        self.peers.mark(rank);
+        verdict == Verdict::Deliver
+    }
+
+    /// Messages that came before their turn.
+    fn handle_early(&mut self, rank: u32) {
+        if self.peers.reliable {
+            return;
+        }
+        while let Some(frame) = self.peers.contact(rank).channel.as_mut().and_then(|channel| channel.pop_early()) {
+            if let Some((kind, _)) = wire::read_base(&frame.header) {
+                self.handle(rank, kind, &frame.header, Payload::from_slice(&frame.body));
+            }
+        }
+    }
+
+    fn handle(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
+        let understood = match kind {
+            Kind::Eager => read(header).map(|header| self.handle_eager(rank, &header, body)),
+            Kind::Offer => read(header).map(|header| self.handle_offer(rank, &header)),
+            Kind::Accept => read(header).map(|header| self.handle_accept(rank, &header)),
+            Kind::Fragment => read(header).map(|header| self.handle_fragment(rank, &header, body)),
+            Kind::Landed => read(header).map(|header| self.handle_landed(rank, &header)),
+            Kind::Taken => read(header).map(|header| self.handle_taken(rank, &header)),
+            Kind::Withdraw => read(header).map(|header| self.handle_withdraw(rank, &header)),
+            Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
+            Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
+        };
+        if understood.is_none() {
+            self.refused += 1;
+        }
+    }
+
+    fn handle_eager(&mut self, rank: u32, header: &Eager, body: Payload<'_>) {
+        let envelope = Envelope { ctx: header.ctx, source: rank, tag: header.tag };
+        self.handle_envelope(envelope, header.sig, Parcel::Bytes(body));
+    }
+
+    fn handle_offer(&mut self, rank: u32, header: &Offer) {
+        let envelope = Envelope { ctx: header.ctx, source: rank, tag: header.tag };
+        let offered = Offered { total: header.total, sender: header.sender, modes: header.modes, key: header.key };
+        self.handle_envelope(envelope, header.sig, Parcel::Offered(offered));
+    }
+
+    fn handle_envelope(&mut self, envelope: Envelope, sig: u64, parcel: Parcel<'_>) {
+        if self.closing {
+            self.turn_away(envelope.source, &parcel);
+            return;
+        }
+        let index = self.messages.next();
+        match self.matching.arrive(envelope, index) {
+            Arrived::Waits(place) => {
+                let body = self.messages.keep(&parcel);
+                self.messages.store(Message { envelope, sig, body, place: Some(place) });
+            }
+            matched @ Arrived::Matched { .. } => self.offer_to(matched, envelope, sig, parcel),
+        }
+    }
+
+    /// The receiver of our offer wants the bytes its own way.
+    fn handle_accept(&mut self, rank: u32, header: &Accept) {
+        let Some(slot) = self.sending_to(rank, header.sender) else { return };
+        match header.mode {
+            MODE_PUT if header.key.len == slot.area.len as u64 => {
+                slot.life = Life::Putting { receiver: header.receiver };
+                self.wanted.push(Wanted::Put { op: header.sender, key: header.key });
+            }
+            MODE_FRAGMENTS => {
+                slot.life = Life::Fragmenting { receiver: header.receiver, sent: 0 };
+                self.peers.contact(rank).fragments.push_back(header.sender);
+                self.peers.mark(rank);
+            }
+            _ => self.refused += 1,
+        }
+    }
+
+    fn handle_fragment(&mut self, rank: u32, header: &Fragment, body: Payload<'_>) {
+        let Some(slot) = self.ops.get(header.receiver) else { return };
+        let Life::Landing(mut landing) = slot.life else { return };
+        let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
+        let expected = landing.landed.source == rank && (landing.fragments || landing.invited) && offset == landing.received;
+        if !expected || body.len() > landing.landed.bytes - landing.received || !slot.fill(offset, body) {
+            self.refused += 1;
+            return;
+        }
+        landing.received += body.len();
+        slot.life = Life::Landing(landing);
+        if landing.received == landing.landed.bytes {
+            self.landed(header.receiver);
+        }
+    }
+
+    /// The sender has put everything.
+    fn handle_landed(&mut self, rank: u32, header: &About) {
+        let Some(slot) = self.ops.get(header.op) else { return };
+        let Life::Landing(landing) = slot.life else { return };
+        if landing.landed.source == rank && landing.invited {
+            self.landed(header.op);
+        }
+    }
+
+    fn handle_taken(&mut self, rank: u32, header: &About) {
+        let Some(slot) = self.sending_to(rank, header.op) else { return };
+        let bytes = slot.area.len;
+        let refused = header.status != wire::OK;
+        let outcome = if refused { Err(down_kind(rank, Down::Finished)) } else { Ok(Landed::sent(bytes)) };
+        self.land(header.op, outcome);
+    }
+
+    fn handle_withdraw(&mut self, rank: u32, header: &About) {
+        let found = self.messages.offer_of(rank, header.op);
+        let place = found.and_then(|index| self.messages.get(index).place.take());
+        let forgotten = place.and_then(|place| self.matching.withdraw(place));
+        if let Some(index) = forgotten {
+            self.messages.take(index);
+            self.pay_back(rank, 0);
+        }
+        let status = if forgotten.is_some() { wire::OK } else { wire::REFUSED };
+        self.tell(rank, Kind::Withdrawn, header.op, status);
+    }
+
+    fn handle_withdrawn(&mut self, rank: u32, header: &About) {
+        let Some(slot) = self.sending_to(rank, header.op) else { return };
+        let life = std::mem::replace(&mut slot.life, Life::Offered); // refused: it has been matched, and will complete
+        if header.status == wire::OK
+            && let Life::Withdrawing(why) = life
+        {
+            self.land(header.op, Err(why));
+        }
+    }
+
+    /// The put failed: fragments always work.
+    fn fall_back(&mut self, op: OpId, receiver: OpId) {
+        let slot = self.ops.live(op);
+        slot.life = Life::Fragmenting { receiver, sent: 0 };
+        if let Some(to) = slot.about.peer {
+            self.peers.contact(to).fragments.push_back(op);
+            self.peers.mark(to);
+        }
+    }
+
+    /// One of our sends whose offer this peer has.
+    fn sending_to(&mut self, rank: u32, op: OpId) -> Option<&mut crate::ops::Slot> {
+        let slot = self.ops.get(op)?;
+        let offered = matches!(slot.life, Life::Offered | Life::Withdrawing(_));
+        (offered && slot.about.peer == Some(rank)).then_some(slot)
+    }
+}

@@ -1,0 +1,64 @@
+//! The end of a runtime: sends complete, nothing is received any more.
+
+use ripstop_fabric::loopback;
+
+use super::{Core, Engine, message::Parcel};
+use crate::{
+    error::ErrorKind,
+    ops::Life,
+    proto::wire::{self, Kind},
+};
+
+impl Engine {
+    /// From now on nothing is received; what waits to be received is turned away.
+    pub(crate) fn begin_close(&mut self) {
+        let core = &mut self.core;
+        core.closing = true;
+        for op in core.matching.drain_posted(|_| true) {
+            core.land(op, Err(ErrorKind::Closed));
+        }
+        for index in core.matching.drain_unexpected(|_| true) {
+            let message = core.messages.take(index);
+            core.turn_away(message.envelope.source, &message.body.parcel());
+        }
+        self.flush();
+    }
+
+    /// Whether every send has been received or refused, and every answer has left.
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let busy = |life: &Life| life.is_sending() || matches!(life, Life::Landing(_));
+        !self.core.peers.any_marked() && self.core.wanted.is_empty() && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
+    }
+}
+
+impl Engine {
+    /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
+    pub(crate) fn shut(&mut self) {
+        self.core.closing = true;
+        let nowhere = loopback::world(1).pop().expect("one rank");
+        drop(std::mem::replace(&mut self.driver, Box::new(nowhere)));
+        let Self { core, .. } = self;
+        for op in core.ops.which(|slot| !matches!(slot.life, Life::Done(_))) {
+            if let Life::Posted(posted) = core.ops.live(op).life {
+                core.matching.unpost(posted);
+            }
+            core.land(op, Err(ErrorKind::Closed));
+        }
+    }
+}
+
+impl Core {
+    /// A message that nobody will receive: its sender is told, or gets its credits back.
+    pub(super) fn turn_away(&mut self, source: u32, parcel: &Parcel<'_>) {
+        if let Some(bytes) = parcel.uninvited() {
+            self.pay_back(source, bytes);
+        }
+        match parcel {
+            Parcel::Bytes(bytes) => {
+                tracing::warn!(source, bytes = bytes.len(), "closing with a message that was not received");
+            }
+            Parcel::Offered(offered) => self.tell(source, Kind::Taken, offered.sender, wire::REFUSED),
+            Parcel::InOp { .. } => {}
+        }
+    }
+}

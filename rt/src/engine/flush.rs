@@ -1,0 +1,240 @@
+//! What waits for room at the driver.
+
+use ripstop_fabric::driver::{Command, Driver, Peer as Rank, Post, Token};
+
+use super::{Engine, Wanted, peer::Peer};
+use crate::{
+    ops::{Landed, Life},
+    proto::{
+        wire::{Accept, Base, Fragment, Kind, MODE_FRAGMENTS, MODE_GET, MODE_PUT, Offer, OpId},
+    },
+};
+
+/// Whether there was room for everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flushed {
+    All,
+    Stuck,
+}
+
+impl Engine {
+    /// Posts what handlers asked for and what found no room before.
+    pub(crate) fn flush(&mut self) {
+        self.post_wanted();
+        if self.core.peers.any_marked() {
+            self.flush_peers();
+        }
+    }
+
+    fn flush_peers(&mut self) {
+        let mut marked = self.core.peers.take_marked();
+        marked.retain(|&rank| {
+            let stuck = self.flush_peer(rank) == Flushed::Stuck;
+            if !stuck {
+                self.core.peers.unmark(rank);
+            }
+            stuck
+        });
+        self.core.peers.wait(marked);
+    }
+
+    /// Control first, then envelopes, then fragments.
+    fn flush_peer(&mut self, rank: u32) -> Flushed {
+        if self.flush_retransmissions(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck {
+            return Flushed::Stuck;
+        }
+        if self.flush_sends(rank) == Flushed::Stuck {
+            return Flushed::Stuck;
+        }
+        self.flush_fragments(rank)
+    }
+
+    fn flush_retransmissions(&mut self, rank: u32) -> Flushed {
+        let peer = self.core.peers.contact(rank);
+        let Some(channel) = &mut peer.channel else { return Flushed::All };
+        while let Some(frame) = channel.poll_transmit(self.core.now.nanos()) {
+            let message = Command::Message { to: Rank(rank), header: &frame.header, body: &frame.body };
+            if let Post::Full(_) = self.driver.post(message) {
+                channel.untransmit();
+                return Flushed::Stuck;
+            }
+        }
+        Flushed::All
+    }
+
+    fn flush_control(&mut self, rank: u32) -> Flushed {
+        let peer = self.core.peers.contact(rank);
+        while let Some(mut frame) = peer.control.front().copied() {
+            if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
+                return Flushed::Stuck;
+            }
+            peer.control.pop_front();
+        }
+        Flushed::All
+    }
+
+    /// Envelopes wait for credits without being stuck: credits are a message, and mark the peer again.
+    fn flush_sends(&mut self, rank: u32) -> Flushed {
+        while let Some(&op) = self.core.peers.contact(rank).sends.front() {
+            match self.start(op, rank) {
+                Start::Started => {}
+                Start::NoCredit => return Flushed::All,
+                Start::NoRoom => return Flushed::Stuck,
+            }
+            self.core.peers.contact(rank).sends.pop_front();
+        }
+        Flushed::All
+    }
+
+    fn start(&mut self, op: OpId, rank: u32) -> Start {
+        let Some(slot) = self.core.ops.get(op) else { return Start::Started };
+        let bytes = slot.area.len;
+        let whole = bytes <= self.core.paths.eager_max() && !slot.about.synchronous;
+        let peer = self.core.peers.contact(rank);
+        if whole && peer.credits.spend(bytes) {
+            let slot = self.core.ops.live(op);
+            let mut header = slot.about.eager();
+            if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), slot.bytes(0, bytes)) {
+                peer.credits.unspend(bytes);
+                return Start::NoRoom;
+            }
+            self.core.land(op, Ok(Landed::sent(bytes)));
+            return Start::Started;
+        }
+        // Without credits for its bytes a message is offered: that costs the receiver a header only (spec P7.2).
+        if !peer.credits.spend(0) {
+            return Start::NoCredit;
+        }
+        self.offer(op, rank)
+    }
+
+    fn offer(&mut self, op: OpId, rank: u32) -> Start {
+        let slot = self.core.ops.live(op);
+        let key = self.driver.expose(slot.range(slot.area.len));
+        let put = if self.core.caps.one_sided { MODE_PUT } else { 0 };
+        let get = if key.is_some() { MODE_GET } else { 0 };
+        let about = slot.about;
+        let mut header = Offer {
+            base: Base::new(Kind::Offer),
+            ctx: about.ctx,
+            tag: about.tag.unwrap_or(0),
+            sig: about.sig,
+            total: slot.area.len as u64,
+            sender: op,
+            modes: get | put | MODE_FRAGMENTS,
+            key: key.unwrap_or(bytemuck::Zeroable::zeroed()),
+        };
+        let peer = self.core.peers.contact(rank);
+        if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), &[]) {
+            peer.credits.unspend(0);
+            return Start::NoRoom;
+        }
+        slot.life = Life::Offered;
+        Start::Started
+    }
+}
+
+impl Engine {
+    fn flush_fragments(&mut self, rank: u32) -> Flushed {
+        while let Some(&op) = self.core.peers.contact(rank).fragments.front() {
+            if self.send_fragments(op, rank) == Flushed::Stuck {
+                return Flushed::Stuck;
+            }
+            self.core.peers.contact(rank).fragments.pop_front();
+        }
+        Flushed::All
+    }
+
+    fn send_fragments(&mut self, op: OpId, rank: u32) -> Flushed {
+        let body_max = self.core.caps.body_max;
+        loop {
+            let Some(slot) = self.core.ops.get(op) else { return Flushed::All };
+            let Life::Fragmenting { receiver, sent } = slot.life else { return Flushed::All };
+            let left = slot.area.len - sent;
+            if left == 0 {
+                let bytes = slot.area.len;
+                self.core.land(op, Ok(Landed::sent(bytes)));
+                return Flushed::All;
+            }
+            let piece = left.min(body_max);
+            let mut header = Fragment { base: Base::new(Kind::Fragment), receiver, offset: sent as u64 };
+            let peer = self.core.peers.contact(rank);
+            let body = slot.bytes(sent, piece);
+            if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), body) {
+                return Flushed::Stuck;
+            }
+            slot.life = Life::Fragmenting { receiver, sent: sent + piece };
+        }
+    }
+
+    fn post_wanted(&mut self) {
+        if self.core.wanted.is_empty() {
+            return;
+        }
+        let mut wanted = std::mem::take(&mut self.core.wanted);
+        wanted.retain(|&wanted| !self.post_one_sided(wanted));
+        wanted.append(&mut self.core.wanted);
+        self.core.wanted = wanted;
+    }
+
+    /// Whether it is posted, or no longer wanted.
+    fn post_one_sided(&mut self, wanted: Wanted) -> bool {
+        let (op, key) = match wanted {
+            Wanted::Get { op, key } | Wanted::Put { op, key } => (op, key),
+            Wanted::Invite { op } => {
+                self.invite(op);
+                return true;
+            }
+        };
+        let Some(slot) = self.core.ops.get(op) else { return true };
+        let Some(to) = slot.life.partner(&slot.about).map(Rank) else { return true };
+        let Ok(bytes) = usize::try_from(key.len) else { return true };
+        let (local, token) = (slot.range(bytes), Token(op.pack()));
+        let command = match wanted {
+            Wanted::Put { .. } => Command::Put { to, from: local, into: key, token },
+            _ => Command::Get { to, from: key, into: local, token },
+        };
+        let posted = matches!(self.driver.post(command), Post::Posted);
+        self.core.moving += usize::from(posted);
+        posted
+    }
+
+    /// Asks the sender to put, or to send fragments if our buffer cannot be reached.
+    fn invite(&mut self, op: OpId) {
+        let Some(slot) = self.core.ops.get(op) else { return };
+        let Life::Landing(mut landing) = slot.life else { return };
+        let Some(key) = self.driver.expose(slot.range(landing.landed.bytes)) else {
+            self.core.ask_for_fragments(op);
+            return;
+        };
+        landing.invited = true;
+        slot.life = Life::Landing(landing);
+        self.core.peers.control(landing.landed.source, &Accept::put(landing.sender, op, key));
+    }
+}
+
+/// What became of a send at the head of its queue.
+enum Start {
+    Started,
+    NoCredit,
+    NoRoom,
+}
+
+/// Hands a message to the driver with what rides on every message; says whether there was room.
+pub(super) fn transmit(driver: &mut dyn Driver, peer: &mut Peer, rank: u32, header: &mut [u8], body: &[u8]) -> bool {
+    let credits = peer.credits.due();
+    let (mut seq, mut ack) = (0, 0);
+    if let Some(channel) = &mut peer.channel {
+        let Some(next) = channel.next_seq() else { return false };
+        (seq, ack) = (next, channel.ack());
+    }
+    Base::stamp(header, seq, credits, ack);
+    let posted = matches!(driver.post(Command::Message { to: Rank(rank), header, body }), Post::Posted);
+    if posted {
+        peer.credits.returned(credits);
+        if let Some(channel) = &mut peer.channel {
+            channel.sent(header, body);
+        }
+    }
+    posted
+}

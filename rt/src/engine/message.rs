@@ -1,0 +1,188 @@
+//! Messages that wait for a receive.
+
+use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
+
+use crate::proto::{
+    matching::{Envelope, Unexpected},
+    wire::OpId,
+};
+
+/// Bodies up to this many bytes are stored without a vector.
+const SHORT: usize = 96;
+
+/// Vectors of stored bodies that are kept for the next ones.
+const SPARE_MAX: usize = 64;
+
+/// Longest vector that is kept.
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
+/// A message that is not in a receive's buffer yet.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) envelope: Envelope,
+    pub(crate) sig: u64,
+    pub(crate) body: Body,
+    /// Its place in the matching, while it has one.
+    pub(crate) place: Option<Unexpected>,
+}
+
+/// Where a stored message's bytes are.
+#[derive(Debug)]
+pub(crate) enum Body {
+    Short([u8; SHORT], usize),
+    Long(Vec<u8>),
+    Offered(Offered),
+    /// In the buffer of a receive whose future was dropped.
+    InOp { op: OpId, bytes: usize },
+}
+
+/// An offer: the bytes are still with the sender.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offered {
+    pub(crate) total: u64,
+    pub(crate) sender: OpId,
+    pub(crate) modes: u64,
+    pub(crate) key: RemoteRegion,
+}
+
+/// A message as it arrives, or as it is taken from the store.
+pub(crate) enum Parcel<'a> {
+    Bytes(Payload<'a>),
+    Offered(Offered),
+    InOp { op: OpId, bytes: usize },
+}
+
+/// The store: slots are used again, and so are the vectors of the longer bodies.
+pub(crate) struct Messages {
+    slots: Vec<Option<Message>>,
+    free: Vec<u32>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Messages {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), spare: Vec::new() }
+    }
+
+    /// Where the next message will be stored.
+    pub(crate) fn next(&mut self) -> u32 {
+        if let Some(&index) = self.free.last() {
+            return index;
+        }
+        let index = u32::try_from(self.slots.len()).expect("credits bound the stored messages far below 2^32");
+        self.slots.push(None);
+        self.free.push(index);
+        index
+    }
+
+    /// Stores a message at [`next`](Self::next).
+    pub(crate) fn store(&mut self, message: Message) -> u32 {
+        let index = self.next();
+        self.free.pop();
+        self.slots[index as usize] = Some(message);
+        index
+    }
+
+    pub(crate) fn get(&mut self, index: u32) -> &mut Message {
+        self.slots[index as usize].as_mut().expect("a stored message")
+    }
+
+    pub(crate) fn take(&mut self, index: u32) -> Message {
+        self.free.push(index);
+        self.slots[index as usize].take().expect("a stored message")
+    }
+
+    /// A copy of bytes that are only lent.
+    pub(crate) fn keep(&mut self, parcel: &Parcel<'_>) -> Body {
+        match *parcel {
+            Parcel::Bytes(bytes) if bytes.len() <= SHORT => {
+                let mut short = [0; SHORT];
+                bytes.copy_into(&mut short[..bytes.len()]);
+                Body::Short(short, bytes.len())
+            }
+            Parcel::Bytes(bytes) => {
+                let mut long = self.spare.pop().unwrap_or_default();
+                long.clear();
+                long.resize(bytes.len(), 0);
+                bytes.copy_into(&mut long);
+                Body::Long(long)
+            }
+            Parcel::Offered(offered) => Body::Offered(offered),
+            Parcel::InOp { op, bytes } => Body::InOp { op, bytes },
+        }
+    }
+
+    /// The body is no longer wanted.
+    pub(crate) fn recycle(&mut self, body: Body) {
+        if let Body::Long(long) = body
+            && self.spare.len() < SPARE_MAX
+            && long.capacity() <= SPARE_BYTES_MAX
+        {
+            self.spare.push(long);
+        }
+    }
+
+    /// The stored offer of this sender's operation.
+    pub(crate) fn offer_of(&self, source: u32, sender: OpId) -> Option<u32> {
+        let is_it = |message: &Message| {
+            message.envelope.source == source && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
+        };
+        let found = self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_it))?;
+        u32::try_from(found).ok()
+    }
+
+    /// The stored message with such a body.
+    pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
+        let found = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|message| is_it(&message.body)))?;
+        u32::try_from(found).ok()
+    }
+
+    /// Stored offers for which `of` says yes.
+    pub(crate) fn offers(&self, mut of: impl FnMut(&Envelope) -> bool) -> Vec<u32> {
+        let slots = self.slots.iter().zip(0u32..);
+        slots
+            .filter_map(|(slot, index)| slot.as_ref().map(|message| (message, index)))
+            .filter(|(message, _)| matches!(message.body, Body::Offered(_)) && of(&message.envelope))
+            .map(|(_, index)| index)
+            .collect()
+    }
+}
+
+impl Message {
+    /// Bytes of the whole message.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.body.parcel().bytes()
+    }
+}
+
+impl Body {
+    pub(crate) fn parcel(&self) -> Parcel<'_> {
+        match self {
+            Self::Short(bytes, len) => Parcel::Bytes(Payload::from_slice(&bytes[..*len])),
+            Self::Long(bytes) => Parcel::Bytes(Payload::from_slice(bytes)),
+            Self::Offered(offered) => Parcel::Offered(*offered),
+            Self::InOp { op, bytes } => Parcel::InOp { op: *op, bytes: *bytes },
+        }
+    }
+}
+
+impl Parcel<'_> {
+    /// Bytes of the whole message.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Offered(offered) => offered.total,
+            Self::InOp { bytes, .. } => *bytes as u64,
+        }
+    }
+
+    /// What it cost its sender in credits: bytes that were sent uninvited, and the message itself. A message in an
+    /// operation's buffer has been paid for.
+    pub(crate) fn uninvited(&self) -> Option<usize> {
+        match self {
+            Self::Bytes(bytes) => Some(bytes.len()),
+            Self::Offered(_) => Some(0),
+            Self::InOp { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Where operations, protocols and drivers meet; nothing else knows all three.
+//!
+//! Budget of a small message, from `send` to `post` and from arrival to wake: no allocation, no system call, one uncontended
+//! lock each. `tests/budget` and `ripstop perf` watch it.
+//!
+//! The driver hands arrivals to [`Core`], which may not call the driver back: what it wants done goes to [`Core::wanted`], to a
+//! peer's queues, and is done by [`Engine::flush`] right after. Wakers and buffers of forgotten operations are collected, and
+//! woken and dropped by the caller when it holds no lock.
+
+mod arrive;
+mod close;
+mod down;
+mod flush;
+mod message;
+mod peer;
+mod recv;
+mod send;
+mod sleeper;
+
+use std::{collections::{BTreeMap, BTreeSet}, sync::Arc, task::Waker};
+
+use ripstop_fabric::{
+    driver::{Armed, Caps, Driver},
+    memory::RemoteRegion,
+};
+
+use self::{
+    message::Messages,
+    peer::Peers,
+};
+pub(crate) use self::{send::Started, sleeper::Sleeper};
+use crate::{
+    clock::Time,
+    error::ErrorKind,
+    ops::{Held, Landed, Life, Ops},
+    proto::{
+        matching::Matching,
+        path::Paths,
+        wire::OpId,
+    },
+    reactor::{TimerId, Timers},
+    settings::Rendezvous,
+};
+
+/// Arrivals and completions taken in one turn; more would keep the lock too long from those who submit.
+const ARRIVALS_MAX: u32 = 64;
+
+/// The engine of one runtime; used by one thread at a time.
+pub(crate) struct Engine {
+    driver: Box<dyn Driver>,
+    pub(crate) core: Core,
+}
+
+/// Everything but the driver.
+pub(crate) struct Core {
+    pub(crate) ops: Ops,
+    matching: Matching<OpId, u32>,
+    messages: Messages,
+    peers: Peers,
+    paths: Paths,
+    caps: Caps,
+    rendezvous: Rendezvous,
+    /// One-sided commands that wait to be posted.
+    wanted: Vec<Wanted>,
+    /// World ranks of each communicator's members, by context.
+    groups: BTreeMap<u32, Arc<[u32]>>,
+    timers: Timers,
+    sleepers: sleeper::Sleepers,
+    /// Failed members of which no receive from anybody has heard, by communicator.
+    untold: BTreeSet<(u32, u32)>,
+    /// This rank receives no more.
+    closing: bool,
+    /// Messages that made no sense.
+    pub(crate) refused: u64,
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) garbage: Vec<Held>,
+    now: Time,
+    /// One-sided commands at the driver.
+    moving: usize,
+}
+
+/// A one-sided command for the operation that owns the local memory.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Get { op: OpId, key: RemoteRegion },
+    Put { op: OpId, key: RemoteRegion },
+    /// Not a command: a key for the sender to put to, if the driver can make one.
+    Invite { op: OpId },
+}
+
+/// How an engine is set up.
+pub(crate) struct EngineSetup {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) paths: Paths,
+    pub(crate) rendezvous: Rendezvous,
+    /// Bytes of unexpected messages that one runtime may hold, all peers together.
+    pub(crate) unexpected_bytes: usize,
+}
+
+impl Engine {
+    pub(crate) fn new(driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
+        let caps = driver.caps().clone();
+        let peers = Peers::new(setup.size, setup.unexpected_bytes, caps.reliable && caps.ordered);
+        let core = Core {
+            ops: Ops::new(),
+            matching: Matching::new(),
+            messages: Messages::new(),
+            peers,
+            paths: setup.paths,
+            caps,
+            rendezvous: setup.rendezvous,
+            wanted: Vec::new(),
+            groups: BTreeMap::new(),
+            timers: Timers::default(),
+            sleepers: sleeper::Sleepers::default(),
+            untold: BTreeSet::new(),
+            closing: false,
+            refused: 0,
+            wakers: Vec::new(),
+            garbage: Vec::new(),
+            now: Time::default(),
+            moving: 0,
+        };
+        Self { driver, core }
+    }
+
+    /// One turn: what came, what it asks for, what is late. Returns how many events there were.
+    pub(crate) fn turn(&mut self, now: Time) -> u32 {
+        self.core.now = now;
+        let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
+        self.core.expire(now);
+        self.core.acknowledge();
+        self.flush();
+        events
+    }
+
+    /// Whether it is safe to sleep.
+    pub(crate) fn arm(&mut self) -> Armed {
+        if self.core.has_work() { Armed::Busy } else { self.driver.arm() }
+    }
+
+    /// When to wake up at the latest.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        [self.core.timers.next(), self.core.peers.deadline()].into_iter().flatten().min()
+    }
+
+    /// Posts a receive that owns its buffer already.
+    pub(crate) fn post(&mut self, op: OpId) {
+        self.core.recv(op);
+        self.flush();
+    }
+
+    /// Receives a message that was probed.
+    pub(crate) fn recv_probed(&mut self, op: OpId, landed: &Landed) {
+        if let Some(stored) = landed.stored {
+            self.core.recv_probed(op, stored, landed.arrival);
+            self.flush();
+        }
+    }
+
+    /// Puts a probed message that nobody wants back in its place.
+    pub(crate) fn return_probed(&mut self, landed: &Landed) {
+        if let Some(stored) = landed.stored {
+            self.core.return_probed(stored, landed.arrival);
+            self.flush();
+        }
+    }
+
+    /// Whether something moves that a sleeper does not know of.
+    pub(crate) fn is_restless(&self) -> bool {
+        self.core.moving > 0 || !self.core.wanted.is_empty()
+    }
+
+    pub(crate) fn driver(&mut self) -> &mut dyn Driver {
+        &mut *self.driver
+    }
+}
+
+impl Core {
+    /// Whether somebody looks at the clock.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.timers.next().is_some() || !self.peers.reliable
+    }
+
+    /// What time it was at the last turn.
+    pub(crate) fn time(&self) -> Time {
+        self.now
+    }
+
+    pub(crate) fn is_done(&mut self, op: OpId) -> bool {
+        matches!(self.ops.live(op).life, Life::Done(_))
+    }
+
+    /// The future of a send is gone: it goes on by itself.
+    pub(crate) fn detach(&mut self, op: OpId) {
+        let slot = self.ops.live(op);
+        slot.orphan = true;
+        slot.waker = None;
+        if matches!(slot.life, Life::Done(_)) {
+            self.release(op);
+        }
+    }
+
+    /// Gives up on an operation at a time.
+    pub(crate) fn set_timer(&mut self, deadline: Time, op: OpId) -> TimerId {
+        self.timers.insert(deadline, op.pack())
+    }
+
+    pub(crate) fn cancel_timer(&mut self, timer: TimerId) {
+        self.timers.cancel(timer);
+    }
+
+    /// Operations whose time limit has passed.
+    fn expire(&mut self, now: Time) {
+        while let Some(key) = self.timers.pop_expired(now) {
+            if key >= sleeper::KEYS {
+                self.expire_sleeper(key);
+                continue;
+            }
+            let op = OpId::unpack(key);
+            let Some(slot) = self.ops.get(op) else { continue };
+            if slot.life.is_sending() {
+                self.withdraw(op, ErrorKind::TimedOut);
+            } else {
+                self.unpost(op, ErrorKind::TimedOut);
+            }
+        }
+    }
+
+    /// Members of a communicator, for failures that concern receives from anybody.
+    pub(crate) fn join_group(&mut self, ctx: u32, members: Arc<[u32]>) {
+        self.groups.insert(ctx, members);
+    }
+
+    pub(crate) fn leave_group(&mut self, ctx: u32) {
+        self.groups.remove(&ctx);
+    }
+
+    /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
+    fn has_work(&self) -> bool {
+        !self.wakers.is_empty() || self.peers.fresh()
+    }
+
+    /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.
+    fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
+        let slot = self.ops.live(id);
+        let waker = slot.land(outcome);
+        self.wakers.extend(waker);
+        if slot.orphan {
+            self.release(id);
+        }
+    }
+
+    fn release(&mut self, id: OpId) {
+        let held = self.ops.release(id);
+        self.garbage.extend(held);
+    }
+}
+
+impl Core {
+    /// Channels that owe the peer an answer.
+    fn acknowledge(&mut self) {}
+}

@@ -1,0 +1,288 @@
+//! Receives, from posting to landing.
+
+use super::{
+    Core, Wanted,
+    message::{Message, Offered, Parcel},
+    send::down_kind,
+};
+use crate::{
+    buffer::TypeSig,
+    error::ErrorKind,
+    ops::{Landed, Landing, Life, Room},
+    proto::{
+        matching::{Arrival, Arrived, Envelope, Received, Want},
+        wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
+    },
+    settings::Rendezvous,
+};
+
+impl Core {
+    /// Posts a receive that owns its buffer already.
+    pub(crate) fn recv(&mut self, op: OpId) {
+        let about = self.ops.live(op).about;
+        match self.matching.post(about.want(), op) {
+            Received::Taken(taken) => {
+                let message = self.messages.take(taken.message);
+                self.deliver_stored(op, message, taken.arrival);
+            }
+            Received::Waits(posted) => {
+                self.ops.live(op).life = Life::Posted(posted);
+                if let Some(kind) = self.hopeless(&about.want()) {
+                    self.matching.unpost(posted);
+                    self.land(op, Err(kind));
+                }
+            }
+        }
+    }
+
+    /// A message goes to the receive that it matched, or to the next that matches if that one refuses it, or waits.
+    pub(super) fn offer_to(&mut self, matched: Arrived<OpId>, envelope: Envelope, sig: u64, parcel: Parcel<'_>) {
+        let Arrived::Matched { recv, arrival } = matched else {
+            unreachable!("the caller stores what waits")
+        };
+        if let Err(kind) = self.deliver(recv, envelope, arrival, sig, &parcel) {
+            self.land(recv, Err(kind));
+            let body = self.messages.keep(&parcel);
+            self.put_back(Message { envelope, sig, body, place: None }, arrival);
+        }
+    }
+
+    /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
+    pub(super) fn deliver_stored(&mut self, op: OpId, message: Message, arrival: Arrival) {
+        let outcome = self.deliver(op, message.envelope, arrival, message.sig, &message.body.parcel());
+        match outcome {
+            Ok(()) => self.messages.recycle(message.body),
+            Err(kind) => {
+                self.land(op, Err(kind));
+                self.put_back(message, arrival);
+            }
+        }
+    }
+
+    /// Puts a message back in its place: to the receive that now matches it first, if there is one.
+    pub(super) fn put_back(&mut self, message: Message, arrival: Arrival) {
+        let envelope = message.envelope;
+        let index = self.messages.store(message);
+        match self.matching.restore(envelope, arrival, index) {
+            Arrived::Waits(place) => self.messages.get(index).place = Some(place),
+            Arrived::Matched { recv, arrival } => {
+                let message = self.messages.take(index);
+                self.deliver_stored(recv, message, arrival);
+            }
+        }
+    }
+
+    /// Moves a message towards the receive's buffer, or says why it cannot go there.
+    fn deliver(
+        &mut self,
+        op: OpId,
+        envelope: Envelope,
+        arrival: Arrival,
+        sig: u64,
+        parcel: &Parcel<'_>,
+    ) -> Result<(), ErrorKind> {
+        let probe = self.ops.live(op).about.probe;
+        if probe {
+            self.hand_over(op, envelope, arrival, sig, parcel);
+            return Ok(());
+        }
+        let bytes = self.fits(op, sig, parcel.bytes())?;
+        let landed = Landed { source: envelope.source, tag: envelope.tag, bytes, arrival, stored: None };
+        if let Some(uninvited) = parcel.uninvited() {
+            self.pay_back(envelope.source, uninvited);
+        }
+        match *parcel {
+            Parcel::Bytes(body) => {
+                let filled = self.ops.live(op).fill(0, body);
+                assert!(filled, "`fits` said so");
+                self.land(op, Ok(landed));
+            }
+            Parcel::Offered(offered) => self.take_up(op, landed, &offered),
+            Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
+        }
+        Ok(())
+    }
+
+    /// Whether a message has the type and the length that a receive is made for; in bytes.
+    fn fits(&mut self, op: OpId, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
+        let slot = self.ops.live(op);
+        let about = slot.about;
+        if sig != about.sig {
+            return Err(ErrorKind::TypeMismatch { sent: TypeSig(sig), expected: TypeSig(about.sig) });
+        }
+        let too_long = |room| ErrorKind::Truncated { sent: usize::try_from(bytes).unwrap_or(usize::MAX) / about.elem, room };
+        let bytes = usize::try_from(bytes).map_err(|_| too_long(slot.area.len / about.elem))?;
+        match slot.room_for(bytes) {
+            Room::Enough => Ok(bytes),
+            Room::Short => Err(too_long(slot.area.len / about.elem)),
+            Room::NoMemory => Err(ErrorKind::Transport(std::io::ErrorKind::OutOfMemory.into())),
+        }
+    }
+
+    /// A probe gets the message itself.
+    fn hand_over(&mut self, op: OpId, envelope: Envelope, arrival: Arrival, sig: u64, parcel: &Parcel<'_>) {
+        let body = self.messages.keep(parcel);
+        let stored = Some(self.messages.store(Message { envelope, sig, body, place: None }));
+        let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
+        self.land(op, Ok(Landed { source: envelope.source, tag: envelope.tag, bytes, arrival, stored }));
+    }
+
+    /// Receives a probed message.
+    pub(crate) fn recv_probed(&mut self, op: OpId, stored: u32, arrival: Arrival) {
+        let message = self.messages.take(stored);
+        self.deliver_stored(op, message, arrival);
+    }
+
+    /// Puts a probed message that nobody wants back in its place.
+    pub(crate) fn return_probed(&mut self, stored: u32, arrival: Arrival) {
+        let message = self.messages.take(stored);
+        self.put_back(message, arrival);
+    }
+
+    /// Chooses how the bytes of an offer travel (spec P4), and asks for them.
+    fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
+        let landing = Landing { sender: offered.sender, landed, received: 0, fragments: false, invited: false, follower: None };
+        self.ops.live(op).life = Life::Landing(landing);
+        if landed.bytes == 0 {
+            self.tell(landed.source, Kind::Taken, offered.sender, wire::OK);
+            self.landed(op);
+            return;
+        }
+        let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
+        let put = offered.modes & MODE_PUT != 0;
+        let chosen = match self.rendezvous {
+            Rendezvous::Auto | Rendezvous::Get if get => Rendezvous::Get,
+            Rendezvous::Auto | Rendezvous::Put if put => Rendezvous::Put,
+            _ => Rendezvous::Fragments,
+        };
+        match chosen {
+            Rendezvous::Get => self.wanted.push(Wanted::Get { op, key: offered.key }),
+            Rendezvous::Put => self.wanted.push(Wanted::Invite { op }),
+            _ => self.ask_for_fragments(op),
+        }
+    }
+
+    /// The way that always works.
+    pub(super) fn ask_for_fragments(&mut self, op: OpId) {
+        let Life::Landing(landing) = &mut self.ops.live(op).life else { return };
+        landing.fragments = true;
+        let header = wire::Accept::fragments(landing.sender, op);
+        let source = landing.landed.source;
+        self.peers.control(source, &header);
+    }
+
+    /// A message in an orphan's buffer: now, or when it has landed there.
+    fn follow(&mut self, op: OpId, landed: Landed, orphan: OpId) {
+        let slot = self.ops.live(orphan);
+        if let Life::Landing(landing) = &mut slot.life {
+            landing.follower = Some(op);
+            self.ops.live(op).life = Life::Following { orphan, landed };
+        } else {
+            self.take_over(op, landed, orphan);
+        }
+    }
+
+    /// Copies a landed orphan's message to the receive that took it over.
+    fn take_over(&mut self, op: OpId, landed: Landed, orphan: OpId) {
+        let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
+        let filled = self.ops.live(op).fill(0, ripstop_fabric::driver::Payload::from_slice(&copy));
+        assert!(filled, "`fits` said so");
+        self.release(orphan);
+        self.land(op, Ok(landed));
+    }
+
+    /// All bytes of a message are in the receive's buffer.
+    pub(super) fn landed(&mut self, op: OpId) {
+        let slot = self.ops.live(op);
+        let Life::Landing(landing) = slot.life else { return };
+        if !slot.orphan {
+            self.land(op, Ok(landing.landed));
+            return;
+        }
+        slot.life = Life::Done(Ok(landing.landed)); // an orphan that is a message's body stays until the message is taken
+        if let Some(follower) = landing.follower {
+            let Life::Following { landed, .. } = self.ops.live(follower).life else { return };
+            self.take_over(follower, landed, op);
+        }
+    }
+
+    /// The future of a receive is gone: its message, if it had one, goes back to its place in the queue.
+    pub(crate) fn forsake(&mut self, op: OpId) {
+        let Some(slot) = self.ops.get(op) else { return };
+        slot.orphan = true;
+        slot.waker = None;
+        match &slot.life {
+            Life::Posted(posted) => {
+                self.matching.unpost(*posted);
+                self.release(op);
+            }
+            Life::Landing(landing) => {
+                let landed = landing.landed;
+                self.return_message(op, landed);
+            }
+            Life::Following { orphan, landed } => {
+                let (orphan, landed) = (*orphan, *landed);
+                if let Life::Landing(landing) = &mut self.ops.live(orphan).life {
+                    landing.follower = None;
+                }
+                self.put_back_in_op(op, landed, orphan);
+                self.release(op);
+            }
+            Life::Done(Ok(landed)) => {
+                let landed = *landed;
+                match landed.stored {
+                    Some(stored) => {
+                        self.return_probed(stored, landed.arrival);
+                        self.release(op);
+                    }
+                    None => self.return_message(op, landed),
+                }
+            }
+            _ => self.release(op),
+        }
+    }
+
+    fn return_message(&mut self, op: OpId, landed: Landed) {
+        self.put_back_in_op(op, landed, op);
+    }
+
+    /// The message that the receive `op` had matched is in, or on its way into, the buffer of `orphan`.
+    fn put_back_in_op(&mut self, op: OpId, landed: Landed, orphan: OpId) {
+        let about = self.ops.live(op).about;
+        let envelope = Envelope { ctx: about.ctx, source: landed.source, tag: landed.tag };
+        let body = super::message::Body::InOp { op: orphan, bytes: landed.bytes };
+        self.put_back(Message { envelope, sig: about.sig, body, place: None }, landed.arrival);
+    }
+
+    /// Takes a receive back. Says whether it had not met its message yet; if it had, it completes as usual.
+    pub(crate) fn unpost(&mut self, op: OpId, why: ErrorKind) -> bool {
+        let Some(slot) = self.ops.get(op) else { return false };
+        let Life::Posted(posted) = slot.life else { return false };
+        self.matching.unpost(posted);
+        self.land(op, Err(why));
+        true
+    }
+
+    /// Why a receive that found nothing will never get anything.
+    fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
+        if self.closing {
+            return Some(ErrorKind::Closed);
+        }
+        match want.source {
+            Some(source) => self.peers.down(source).map(|down| down_kind(source, down)),
+            None => self.hopeless_any(want.ctx),
+        }
+    }
+
+    /// Credits go back to the sender when its message has left the store.
+    pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
+        let peer = self.peers.contact(rank);
+        if peer.credits.owe(bytes) && peer.down.is_none() {
+            self.peers.control(rank, &wire::Plain::new(Kind::Credit));
+        }
+    }
+
+    pub(super) fn tell(&mut self, rank: u32, kind: Kind, op: OpId, status: u64) {
+        self.peers.control(rank, &wire::About::new(kind, op, status));
+    }
+}

@@ -1,0 +1,96 @@
+//! Sends as they are made.
+
+use ripstop_fabric::driver::Down;
+
+use super::{Core, Engine, flush::transmit};
+use crate::{
+    buffer::SendBuf,
+    error::ErrorKind,
+    ops::{About, Life, Ticket},
+    proto::wire::{self, Kind, OpId},
+};
+
+/// What became of a new send.
+pub(crate) enum Started<B> {
+    /// The bytes have left: the buffer is free.
+    Sent(B),
+    /// It could not be sent.
+    Refused(ErrorKind, B),
+    Flying(Ticket<B>),
+}
+
+impl Engine {
+    /// Makes a send. A short message that meets no obstacle leaves at once, without an operation.
+    pub(crate) fn send<B: SendBuf>(&mut self, about: About, buf: B) -> Started<B> {
+        let to = about.peer.expect("a send has a peer");
+        if let Some(kind) = self.core.unreachable(to) {
+            return Started::Refused(kind, buf);
+        }
+        if self.send_now(&about, to, bytemuck::cast_slice(buf.elems())) {
+            return Started::Sent(buf);
+        }
+        let ticket = self.core.ops.hold_send(about, buf);
+        self.core.peers.contact(to).sends.push_back(ticket.op);
+        self.core.peers.mark(to);
+        self.flush();
+        Started::Flying(ticket)
+    }
+
+    fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
+        let peer = self.core.peers.contact(to);
+        let fits = bytes.len() <= self.core.paths.eager_max() && !about.synchronous;
+        if !fits || !peer.is_clear() || !peer.credits.spend(bytes.len()) {
+            return false;
+        }
+        let posted = transmit(&mut *self.driver, peer, to, bytemuck::bytes_of_mut(&mut about.eager()), bytes);
+        if !posted {
+            peer.credits.unspend(bytes.len());
+        }
+        posted
+    }
+
+    /// Sends borrowed bytes if they can leave at once.
+    pub(crate) fn try_send(&mut self, about: &About, bytes: &[u8]) -> Result<bool, ErrorKind> {
+        let to = about.peer.expect("a send has a peer");
+        match self.core.unreachable(to) {
+            Some(kind) => Err(kind),
+            None => Ok(self.send_now(about, to, bytes)),
+        }
+    }
+}
+
+impl Core {
+    /// Why nothing can be sent to this rank.
+    pub(super) fn unreachable(&self, rank: u32) -> Option<ErrorKind> {
+        if self.closing {
+            return Some(ErrorKind::Closed);
+        }
+        self.peers.down(rank).map(|down| down_kind(rank, down))
+    }
+
+    /// Gives up on a send: at once while nothing has left, else by asking the receiver to forget the offer.
+    pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
+        let Some(slot) = self.ops.get(op) else { return };
+        let to = slot.about.peer.expect("a send has a peer");
+        match slot.life {
+            Life::Queued => {
+                self.peers.contact(to).sends.retain(|&queued| queued != op);
+                self.land(op, Err(why));
+            }
+            Life::Offered => {
+                slot.life = Life::Withdrawing(why);
+                self.peers.control(to, &wire::About::new(Kind::Withdraw, op, wire::OK));
+            }
+            _ => {} // its bytes are moving: it will complete by itself
+        }
+    }
+}
+
+/// The error of an operation with a peer that is down. The rank is the world's; futures translate it.
+pub(super) fn down_kind(rank: u32, down: Down) -> ErrorKind {
+    let rank = rank as usize;
+    match down {
+        Down::Finished => ErrorKind::PeerFinished { rank },
+        _ => ErrorKind::PeerFailed { rank },
+    }
+}

@@ -1,0 +1,55 @@
+//! Futures that wait for a time.
+
+use std::{
+    collections::BTreeMap,
+    task::{Poll, Waker},
+};
+
+use super::Core;
+use crate::{clock::Time, reactor::TimerId};
+
+/// Names one sleeping future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Sleeper(u32);
+
+/// Those that sleep.
+#[derive(Default)]
+pub(super) struct Sleepers {
+    asleep: BTreeMap<Sleeper, (TimerId, Option<Waker>)>,
+    made: u32,
+}
+
+/// Timer keys from here on are sleepers; below are operations, whose slots never get that high.
+pub(super) const KEYS: u64 = (u32::MAX as u64) << 32;
+
+impl Core {
+    pub(crate) fn fall_asleep(&mut self, deadline: Time) -> Sleeper {
+        let sleeper = Sleeper(self.sleepers.made);
+        self.sleepers.made = self.sleepers.made.wrapping_add(1);
+        let timer = self.timers.insert(deadline, KEYS | u64::from(sleeper.0));
+        self.sleepers.asleep.insert(sleeper, (timer, None));
+        sleeper
+    }
+
+    /// Ready when its time has come.
+    pub(crate) fn poll_sleeper(&mut self, sleeper: Sleeper, waker: &Waker) -> Poll<()> {
+        let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else { return Poll::Ready(()) };
+        *place = Some(waker.clone());
+        Poll::Pending
+    }
+
+    /// The future is gone.
+    pub(crate) fn wake_sleeper(&mut self, sleeper: Sleeper) {
+        if let Some((timer, _)) = self.sleepers.asleep.remove(&sleeper) {
+            self.timers.cancel(timer);
+        }
+    }
+
+    /// Its time has come.
+    pub(super) fn expire_sleeper(&mut self, key: u64) {
+        let sleeper = Sleeper(u32::try_from(key & u64::from(u32::MAX)).unwrap_or_default());
+        if let Some((_, waker)) = self.sleepers.asleep.remove(&sleeper) {
+            self.wakers.extend(waker);
+        }
+    }
+}

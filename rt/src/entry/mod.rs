@@ -1,0 +1,64 @@
+//! What `#[ripstop::main]` and `#[ripstop::test]` expand to.
+
+mod process;
+mod test;
+
+use std::{
+    fmt::Display,
+    future::Future,
+    process::ExitCode,
+};
+
+pub use self::test::{TestConfig, run_test};
+use crate::{comm::Comm, runtime::Runtime};
+
+/// What a rank's function may return: nothing, or a result whose error can be printed.
+pub trait Outcome {
+    /// The error, as a sentence.
+    fn failure(self) -> Option<String>;
+}
+
+impl Outcome for () {
+    fn failure(self) -> Option<String> {
+        None
+    }
+}
+
+impl<E: Display> Outcome for Result<(), E> {
+    fn failure(self) -> Option<String> {
+        self.err().map(|error| error.to_string())
+    }
+}
+
+/// Joins the job, runs the rank's function, and leaves. An error is printed with the rank it happened on, and ends the
+/// process with code 1.
+pub fn run_main<F, Fut>(rank: F) -> ExitCode
+where
+    F: FnOnce(Comm) -> Fut,
+    Fut: Future<Output: Outcome>,
+{
+    let runtime = match Runtime::init() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("ripstop: {error}")),
+    };
+    let world = runtime.world();
+    let number = world.rank();
+    let failure = runtime.block_on(rank(world)).failure();
+    match failure {
+        Some(sentence) => {
+            // Not closed: the peers see the process end, and what waits for this rank ends in `PeerFailed`.
+            std::mem::forget(runtime);
+            complain(&format!("ripstop: rank {number}: {sentence}"))
+        }
+        None => match runtime.close() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(&format!("ripstop: rank {number}: {error}")),
+        },
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "the end of a program is said where its user looks")]
+fn complain(sentence: &str) -> ExitCode {
+    eprintln!("{sentence}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,158 @@
+//! Errors: who must act, and the buffer comes back.
+
+use std::{fmt, io};
+
+use crate::buffer::TypeSig;
+
+/// The result of most calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation did not do what it was asked to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller: an argument is out of range. The sentence names it, its value and the range.
+    InvalidArgument(String),
+    /// The caller: the message is longer than the buffer. It is still there: receive it again with room for `sent` elements.
+    Truncated {
+        /// Elements in the message.
+        sent: usize,
+        /// Elements that the buffer has room for.
+        room: usize,
+    },
+    /// The caller or the peer: the message holds another element type. It is still there: receive it with the type it has.
+    TypeMismatch {
+        /// What was sent.
+        sent: TypeSig,
+        /// What the receive asked for.
+        expected: TypeSig,
+    },
+    /// Nobody: the time limit passed first.
+    TimedOut,
+    /// Nobody: it was cancelled.
+    Cancelled,
+    /// The peer: its process ended without closing.
+    PeerFailed {
+        /// Its rank in the communicator of the operation.
+        rank: usize,
+    },
+    /// The program: the peer closed its runtime before this operation could complete.
+    PeerFinished {
+        /// Its rank in the communicator of the operation.
+        rank: usize,
+    },
+    /// The program: this runtime is closed.
+    Closed,
+    /// The user: a setting or the way the job was started. The sentence names the variable and what to do.
+    Setup(String),
+    /// The machine, with its reason.
+    Transport(io::Error),
+}
+
+/// An error, and the operation it happened to.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Error {
+    /// Why.
+    pub kind: ErrorKind,
+    /// `send`, `recv`, …
+    pub op: &'static str,
+    /// The communicator's context id, where there is one.
+    pub comm: Option<u32>,
+    /// The peer's rank in that communicator, where one was named.
+    pub peer: Option<usize>,
+    /// The tag, where one was named.
+    pub tag: Option<u32>,
+}
+
+impl Error {
+    pub(crate) fn new(op: &'static str, kind: ErrorKind) -> Self {
+        Self { kind, op, comm: None, peer: None, tag: None }
+    }
+
+    pub(crate) fn argument(op: &'static str, sentence: String) -> Self {
+        Self::new(op, ErrorKind::InvalidArgument(sentence))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.op)?;
+        if let Some(peer) = self.peer {
+            write!(f, " with rank {peer}")?;
+        }
+        if let Some(tag) = self.tag {
+            write!(f, ", tag {tag}")?;
+        }
+        if let Some(comm) = self.comm {
+            write!(f, ", communicator {comm}")?;
+        }
+        write!(f, ": {}", self.kind)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidArgument(sentence) | Self::Setup(sentence) => f.write_str(sentence),
+            Self::Truncated { sent, room } => {
+                write!(f, "the message has {sent} elements and the buffer room for {room}; the message is kept: receive it again with more room")
+            }
+            Self::TypeMismatch { sent, expected } => {
+                write!(f, "the message holds {sent} and this receive expects {expected}; the message is kept: receive it with the type that was sent")
+            }
+            Self::TimedOut => f.write_str("the time limit passed first"),
+            Self::Cancelled => f.write_str("cancelled"),
+            Self::PeerFailed { rank } => write!(f, "rank {rank} failed: its process ended without closing"),
+            Self::PeerFinished { rank } => write!(f, "rank {rank} has finished; it sends and receives no more"),
+            Self::Closed => f.write_str("this runtime is closed"),
+            Self::Transport(error) => write!(f, "the transport failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.kind {
+            ErrorKind::Transport(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The error of one operation, with the buffer it owned.
+///
+/// `?` turns it into an [`Error`] where the buffer is not wanted back.
+pub struct OpError<B> {
+    /// Why.
+    pub error: Error,
+    /// The buffer, with the content it had.
+    pub buf: B,
+}
+
+impl<B> OpError<B> {
+    /// Both.
+    pub fn into_parts(self) -> (Error, B) {
+        (self.error, self.buf)
+    }
+}
+
+impl<B> From<OpError<B>> for Error {
+    fn from(error: OpError<B>) -> Self {
+        error.error
+    }
+}
+
+impl<B> fmt::Debug for OpError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpError").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<B> fmt::Display for OpError<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<B> std::error::Error for OpError<B> {}

@@ -1,0 +1,73 @@
+//! Drives one future to its end on the caller's thread.
+
+use std::{
+    hint,
+    pin::pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use super::Parker;
+use crate::{
+    engine::Engine,
+    reactor::{Cooldown, Rest},
+    shared::{Seat, Shared},
+};
+
+/// Polls the future whenever it is woken; meanwhile runs tasks, makes turns, and sleeps when nothing moves.
+pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let parker = Arc::new(Parker::new(shared.new_notifier()));
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let mut cooldown = Cooldown::new(shared.wake_cost());
+    loop {
+        if parker.take() {
+            if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                shared.pass_seat();
+                return output;
+            }
+            run_tasks(shared);
+        }
+        step(shared, &parker, &mut cooldown);
+    }
+}
+
+/// Makes turns until every send is complete.
+pub(crate) fn drain(shared: &Arc<Shared>) {
+    let parker = Arc::new(Parker::new(shared.new_notifier()));
+    let mut cooldown = Cooldown::new(shared.wake_cost());
+    parker.take();
+    while !shared.with(Engine::is_closed) {
+        step(shared, &parker, &mut cooldown);
+    }
+}
+
+/// One turn, and a rest if it moved nothing.
+fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
+    let events = shared.turn();
+    if events > 0 || parker.is_woken() || shared.has_tasks() {
+        cooldown.reset(|| shared.clock.now());
+        run_tasks(shared);
+        return;
+    }
+    match cooldown.after_empty(shared.is_crowded(), || shared.clock.now()) {
+        Rest::Spin => hint::spin_loop(),
+        Rest::Yield => thread::yield_now(),
+        Rest::Park => sleep(shared, parker),
+    }
+}
+
+fn sleep(shared: &Shared, parker: &Arc<Parker>) {
+    shared.place.board.publish_cpu(shared.place.rank);
+    if shared.sleep_in_seat(parker) == Seat::Taken {
+        shared.park(parker);
+    }
+}
+
+fn run_tasks(shared: &Shared) {
+    while let Some(task) = shared.next_task() {
+        task.run();
+    }
+}

@@ -1,0 +1,14 @@
+//! Runs futures: [`block_on`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`.
+
+mod block_on;
+mod parker;
+mod sleep;
+mod task;
+
+pub(crate) use self::{
+    block_on::{block_on, drain},
+    parker::Parker,
+    sleep::sleep,
+    task::{Task, spawn},
+};
+pub use self::task::JoinHandle;

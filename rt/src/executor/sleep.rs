@@ -1,0 +1,45 @@
+//! A future that is ready at a time.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::{engine::Sleeper, shared::Shared};
+
+/// Ready after `duration`.
+pub(crate) fn sleep(shared: &Arc<Shared>, duration: Duration) -> Sleep {
+    let deadline = shared.clock.now() + duration;
+    let sleeper = shared.with(|engine| engine.core.fall_asleep(deadline));
+    shared.nudge();
+    Sleep { shared: Arc::clone(shared), sleeper }
+}
+
+/// Made by [`sleep`].
+pub(crate) struct Sleep {
+    shared: Arc<Shared>,
+    sleeper: Sleeper,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.shared.with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()))
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.shared.with(|engine| engine.core.wake_sleeper(self.sleeper));
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sleep")
+    }
+}

@@ -1,0 +1,153 @@
+//! Spawned tasks.
+
+use std::{
+    fmt,
+    panic::{self, AssertUnwindSafe},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError, Weak,
+        atomic::{AtomicU8, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+};
+
+use crate::shared::Shared;
+
+/// A future that runs on the threads in `block_on`.
+pub(crate) struct Task {
+    shared: Weak<Shared>,
+    /// One of the constants below.
+    state: AtomicU8,
+    future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+/// Waits for a wake-up.
+const IDLE: u8 = 0;
+/// In the run queue.
+const QUEUED: u8 = 1;
+/// Being polled.
+const RUNNING: u8 = 2;
+/// Being polled, and woken meanwhile.
+const AGAIN: u8 = 3;
+
+/// The result of a spawned task: a future of its own. Dropping it lets the task run on by itself.
+///
+/// # Panics
+/// Awaiting it panics when the task did, with the task's panic.
+#[must_use = "await it, or drop it to let the task run by itself"]
+pub struct JoinHandle<T> {
+    outcome: Arc<Mutex<Outcome<T>>>,
+}
+
+struct Outcome<T> {
+    value: Option<thread::Result<T>>,
+    waker: Option<Waker>,
+}
+
+/// Makes the task ready to run.
+pub(crate) fn spawn<F>(shared: &Arc<Shared>, future: F) -> JoinHandle<F::Output>
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let outcome = Arc::new(Mutex::new(Outcome { value: None, waker: None }));
+    let report = Report { outcome: Arc::clone(&outcome), future: Box::pin(future) };
+    let task = Task {
+        shared: Arc::downgrade(shared),
+        state: AtomicU8::new(QUEUED),
+        future: Mutex::new(Some(Box::pin(report))),
+    };
+    shared.schedule(Arc::new(task));
+    JoinHandle { outcome }
+}
+
+impl Task {
+    /// Polls it once, and puts it back in the queue if it was woken meanwhile.
+    pub(crate) fn run(self: Arc<Self>) {
+        self.state.store(RUNNING, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&self));
+        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = future.as_mut().is_none_or(|future| future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        if done {
+            *future = None;
+            return;
+        }
+        drop(future);
+        if self.state.compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            self.queue();
+        }
+    }
+
+    fn queue(self: &Arc<Self>) {
+        self.state.store(QUEUED, Ordering::SeqCst);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.schedule(Arc::clone(self));
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let next = |state| match state {
+            IDLE => Some(QUEUED),
+            RUNNING => Some(AGAIN),
+            _ => None,
+        };
+        if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(IDLE) {
+            self.queue();
+        }
+    }
+}
+
+/// The task's future, whose outcome goes to the handle; a panic too.
+struct Report<F: Future> {
+    outcome: Arc<Mutex<Outcome<F::Output>>>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Report<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let polled = panic::catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(cx)));
+        let value = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(value)) => Ok(value),
+            Err(panic) => Err(panic),
+        };
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        outcome.value = Some(value);
+        let waker = outcome.waker.take();
+        drop(outcome);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome.value.take() {
+            Some(Ok(value)) => Poll::Ready(value),
+            Some(Err(panic)) => panic::resume_unwind(panic),
+            None => {
+                outcome.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinHandle")
+    }
+}

@@ -1,0 +1,168 @@
+//! A buffer of any type, owned by an operation in place.
+#![expect(unsafe_code, reason = "stores values of any type in untyped room")]
+
+use std::{
+    mem::{self, MaybeUninit},
+    ptr::NonNull,
+};
+
+use crate::buffer::{RecvBuf, SendBuf, Wire};
+
+/// Room for a buffer value, in words. A larger or more aligned one is boxed, and the box is what is stored.
+const WORDS: usize = 10;
+
+/// Owns a value of a type that only its maker knows.
+///
+/// `table` is `Some` exactly while `room` holds an initialised value of the type that `table` was made for. The room is an
+/// allocation of its own, made once and used again, so that a `&mut` to the operation says nothing about the buffer's bytes.
+pub(crate) struct Held {
+    room: Option<NonNull<Words>>,
+    table: Option<&'static Table>,
+}
+
+type Words = MaybeUninit<[u64; WORDS]>;
+
+struct Table {
+    drop: unsafe fn(*mut u8),
+    grow: Option<unsafe fn(*mut u8, usize) -> Option<Area>>,
+}
+
+// SAFETY: only `Send` values are put in (`hold` asks for it).
+unsafe impl Send for Held {}
+
+/// The bytes of a buffer that an operation reads or fills.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Area {
+    pub(crate) start: NonNull<u8>,
+    /// Bytes.
+    pub(crate) len: usize,
+}
+
+// SAFETY: an address; it is followed only by the engine, which keeps the buffer alive meanwhile.
+unsafe impl Send for Area {}
+
+impl Area {
+    pub(crate) const NONE: Self = Self { start: NonNull::dangling(), len: 0 };
+}
+
+impl Held {
+    pub(super) const fn empty() -> Self {
+        Self { room: None, table: None }
+    }
+
+    /// Takes the buffer, and says where its elements are *after* the move.
+    pub(super) fn hold_send<B: SendBuf>(&mut self, buf: B) -> Area {
+        let value = self.hold(buf, const { &Table { drop: drop_value::<B>, grow: None } });
+        // SAFETY: `hold` returned the address of the live value it stored.
+        let elems = unsafe { value.as_ref() }.elems();
+        Area { start: NonNull::from(elems).cast(), len: size_of_val(elems) }
+    }
+
+    /// Takes the buffer, and says where the room to receive into is *after* the move.
+    pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> Area {
+        let mut value = self.hold(buf, const { &Table { drop: drop_value::<B>, grow: None } });
+        // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
+        let buf = unsafe { value.as_mut() };
+        // SAFETY: the engine copies whole messages of the element's type to it, which are initialised.
+        let spare = unsafe { buf.spare() };
+        Area { len: size_of_val(spare), start: NonNull::from(spare).cast() }
+    }
+
+    /// Takes an empty vector that the message will size.
+    pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> Area {
+        self.hold(buf, const { &Table { drop: drop_value::<Vec<T>>, grow: Some(grow::<T>) } });
+        Area::NONE
+    }
+
+    /// Makes room for `bytes`, or `None` when there is no memory for them. Only after [`hold_growing`](Self::hold_growing).
+    pub(super) fn grow(&mut self, bytes: usize) -> Option<Area> {
+        let grow = self.table?.grow?;
+        // SAFETY: `room` holds the vector that `grow` was made for.
+        unsafe { grow(self.room?.as_ptr().cast(), bytes) }
+    }
+
+    /// Whether the message sizes the buffer.
+    pub(super) fn grows(&self) -> bool {
+        self.table.is_some_and(|table| table.grow.is_some())
+    }
+
+    /// Moves the value out, if there is one, so that it can be dropped later.
+    pub(super) fn carry_off(&mut self) -> Option<Self> {
+        self.table.is_some().then(|| mem::replace(self, Self::empty()))
+    }
+
+    fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static Table) -> NonNull<B> {
+        assert!(self.table.is_none(), "an operation owns one buffer");
+        self.table = Some(table);
+        let room = *self.room.get_or_insert_with(|| NonNull::from(Box::leak(Box::new(Words::uninit()))));
+        if fits::<B>() {
+            // SAFETY: `fits` says that size and alignment suffice.
+            unsafe { room.cast::<B>().write(buf) };
+            room.cast()
+        } else {
+            let boxed = NonNull::from(Box::leak(Box::new(buf)));
+            // SAFETY: a pointer fits, and is aligned like a word.
+            unsafe { room.cast::<NonNull<B>>().write(boxed) };
+            boxed
+        }
+    }
+
+    /// Gives the buffer back.
+    ///
+    /// # Safety
+    /// `B` is the type that was held, and nobody follows the area any more.
+    pub(super) unsafe fn take<B: Send + 'static>(&mut self) -> B {
+        assert!(self.table.take().is_some(), "a buffer is taken once");
+        let room = self.room.expect("room for what `table` describes");
+        if fits::<B>() {
+            // SAFETY: the caller says that a `B` is there; clearing `table` made us forget it.
+            unsafe { room.cast::<B>().read() }
+        } else {
+            // SAFETY: as above, in a box.
+            let boxed = unsafe { room.cast::<NonNull<B>>().read() };
+            // SAFETY: it came from `Box::leak`, and we own it again.
+            *unsafe { Box::from_raw(boxed.as_ptr()) }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let Some(room) = self.room.take() else { return };
+        if let Some(table) = self.table.take() {
+            // SAFETY: `room` holds a value of the type that `table` was made for, and it is dropped once.
+            unsafe { (table.drop)(room.as_ptr().cast()) };
+        }
+        // SAFETY: it came from `Box::leak`, and nobody follows an area into it any more.
+        drop(unsafe { Box::from_raw(room.as_ptr()) });
+    }
+}
+
+const fn fits<B>() -> bool {
+    size_of::<B>() <= size_of::<[u64; WORDS]>() && align_of::<B>() <= align_of::<u64>()
+}
+
+/// # Safety
+/// `room` holds a `B` the way `hold` stores it, and it is not used afterwards.
+unsafe fn drop_value<B>(room: *mut u8) {
+    if fits::<B>() {
+        // SAFETY: the caller's promise.
+        unsafe { room.cast::<B>().drop_in_place() };
+    } else {
+        // SAFETY: the caller's promise: a pointer from `Box::leak`.
+        let boxed = unsafe { room.cast::<*mut B>().read() };
+        // SAFETY: we own it again.
+        drop(unsafe { Box::from_raw(boxed) });
+    }
+}
+
+/// # Safety
+/// `room` holds a `Vec<T>` in place.
+unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
+    // SAFETY: the caller's promise; the engine has exclusive use of a held buffer.
+    let vec = unsafe { &mut *room.cast::<Vec<T>>() };
+    let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
+    vec.try_reserve_exact(len).ok()?;
+    let spare = vec.spare_capacity_mut().get_mut(..len)?;
+    Some(Area { len: size_of_val(spare), start: NonNull::from(spare).cast() })
+}

@@ -1,0 +1,366 @@
+//! Operations in flight. Each owns its buffer until the buffer is free again.
+//!
+//! A slot's buffer stays where it is from `hold` to `take`: slots live in blocks that never move. A future names its
+//! operation by slot and generation, so a forgotten future leaks a slot and nothing else.
+#![expect(unsafe_code, reason = "follows the areas of held buffers, which it keeps alive")]
+
+mod held;
+
+use std::{marker::PhantomData, mem::MaybeUninit, task::{Poll, Waker}};
+
+use ripstop_fabric::{
+    driver::{LocalRange, Payload},
+};
+
+pub(crate) use self::held::{Area, Held};
+use crate::{
+    buffer::{RecvBuf, SendBuf, Wire},
+    error::ErrorKind,
+    proto::{
+        matching::{Arrival, Posted, Want},
+        wire::{Base, Eager, Kind, OpId},
+    },
+};
+
+/// Slots that are made at a time.
+const BLOCK: usize = 64;
+
+/// Every operation of one runtime.
+pub(crate) struct Ops {
+    blocks: Vec<Box<[Slot]>>,
+    free: Vec<u32>,
+}
+
+/// The claim to an operation and to the buffer of type `B` in it. There is one for each operation, held by its future.
+pub(crate) struct Ticket<B> {
+    pub(crate) op: OpId,
+    buf: PhantomData<fn() -> B>,
+}
+
+impl<B> Ticket<B> {
+    fn new(op: OpId) -> Self {
+        Self { op, buf: PhantomData }
+    }
+}
+
+/// One operation.
+pub(crate) struct Slot {
+    generation: u32,
+    held: Held,
+    pub(crate) area: Area,
+    pub(crate) life: Life,
+    /// Its future is gone: what is left of the operation belongs to the engine.
+    pub(crate) orphan: bool,
+    pub(crate) waker: Option<Waker>,
+    pub(crate) about: About,
+}
+
+/// What an operation is about; fixed when it is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    pub(crate) ctx: u32,
+    /// World rank; `None` for a receive from anybody.
+    pub(crate) peer: Option<u32>,
+    /// `None` for a receive of any tag.
+    pub(crate) tag: Option<u32>,
+    pub(crate) sig: u64,
+    /// Size of an element in bytes, for the counts in errors.
+    pub(crate) elem: usize,
+    /// A send that completes only when it is received.
+    pub(crate) synchronous: bool,
+    /// A receive that wants the message itself, not its bytes.
+    pub(crate) probe: bool,
+}
+
+/// Where an operation stands. The comment names who moves it on.
+#[derive(Debug)]
+pub(crate) enum Life {
+    /// In the free list.
+    Free,
+    /// A send that waits for room or credits (flush).
+    Queued,
+    /// A send whose offer is out (the peer's answer).
+    Offered,
+    /// A send whose bytes the driver puts; then the receiver is told (the driver's completion).
+    Putting {
+        receiver: OpId,
+    },
+    /// A send whose bytes go out in fragments (flush).
+    Fragmenting {
+        receiver: OpId,
+        sent: usize,
+    },
+    /// A send whose offer was withdrawn (the peer's answer).
+    Withdrawing(ErrorKind),
+    /// A receive that waits for its message (matching).
+    Posted(Posted),
+    /// A receive whose bytes are on their way.
+    Landing(Landing),
+    /// A receive that takes over from an orphan, once that has landed.
+    Following {
+        orphan: OpId,
+        landed: Landed,
+    },
+    /// Complete; the future takes it.
+    Done(Result<Landed, ErrorKind>),
+}
+
+/// A message on its way into a receive's buffer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landing {
+    pub(crate) sender: OpId,
+    pub(crate) landed: Landed,
+    /// Bytes of fragments so far.
+    pub(crate) received: usize,
+    /// Fragments were asked for: any other way has failed or is not there.
+    pub(crate) fragments: bool,
+    /// The sender was given a key to put to.
+    pub(crate) invited: bool,
+    /// The receive that gets the message if this one is an orphan.
+    pub(crate) follower: Option<OpId>,
+}
+
+/// A message in a buffer. `source` is a world rank. Of a send, only `bytes` means something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Landed {
+    pub(crate) source: u32,
+    pub(crate) tag: u32,
+    pub(crate) bytes: usize,
+    pub(crate) arrival: Arrival,
+    /// Where a probed message is stored.
+    pub(crate) stored: Option<u32>,
+}
+
+impl Landed {
+    /// The outcome of a send.
+    pub(crate) fn sent(bytes: usize) -> Self {
+        Self { source: 0, tag: 0, bytes, arrival: Arrival::default(), stored: None }
+    }
+}
+
+impl About {
+    /// What a send's envelope looks like.
+    pub(crate) fn eager(&self) -> Eager {
+        Eager { base: Base::new(Kind::Eager), ctx: self.ctx, tag: self.tag.unwrap_or(0), sig: self.sig }
+    }
+
+    /// What a receive waits for.
+    pub(crate) fn want(&self) -> Want {
+        Want { ctx: self.ctx, source: self.peer, tag: self.tag }
+    }
+}
+
+impl Life {
+    /// The peer of a one-sided command that this operation waits for.
+    pub(crate) fn partner(&self, about: &About) -> Option<u32> {
+        match self {
+            Self::Landing(landing) => Some(landing.landed.source),
+            Self::Putting { .. } => about.peer,
+            _ => None,
+        }
+    }
+
+    /// Whether this is a send that the peer has not finished with.
+    pub(crate) fn is_sending(&self) -> bool {
+        matches!(self, Self::Queued | Self::Offered | Self::Putting { .. } | Self::Fragmenting { .. } | Self::Withdrawing(_))
+    }
+}
+
+impl Ops {
+    pub(crate) fn new() -> Self {
+        Self { blocks: Vec::new(), free: Vec::new() }
+    }
+
+    /// A send that owns `buf`.
+    pub(crate) fn hold_send<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Queued, |held| held.hold_send(buf)))
+    }
+
+    /// A receive that owns `buf` and fills it from its start.
+    pub(crate) fn hold_recv<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Queued, |held| held.hold_recv(buf)))
+    }
+
+    /// A receive whose message sizes the vector.
+    pub(crate) fn hold_growing<T: Wire>(&mut self, about: About) -> Ticket<Vec<T>> {
+        Ticket::new(self.make(about, Life::Queued, |held| held.hold_growing(Vec::<T>::new())))
+    }
+
+    /// Takes the outcome and the buffer of a complete send, or remembers whom to wake.
+    pub(crate) fn poll_send<B: SendBuf>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<(), ErrorKind>, B)> {
+        self.poll(ticket, waker).map(|(outcome, buf)| (outcome.map(drop), buf))
+    }
+
+    /// As [`poll_send`](Self::poll_send), for a receive: its buffer says how much of it was filled.
+    pub(crate) fn poll_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<Landed, ErrorKind>, B)> {
+        self.poll(ticket, waker).map(|(outcome, mut buf)| {
+            if let Ok(landed) = &outcome
+                && landed.stored.is_none()
+            {
+                // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
+                unsafe { buf.set_filled(landed.bytes / size_of::<B::Elem>().max(1)) };
+            }
+            (outcome, buf)
+        })
+    }
+
+    fn poll<B: Send + 'static>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<Landed, ErrorKind>, B)> {
+        let slot = self.live(ticket.op);
+        if !matches!(slot.life, Life::Done(_)) {
+            match &mut slot.waker {
+                Some(known) => known.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+            return Poll::Pending;
+        }
+        // SAFETY: a ticket's type is that of the buffer its operation was made with.
+        let buf = unsafe { slot.take::<B>() };
+        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Queued) else { unreachable!("just seen") };
+        let nothing_left = self.release(ticket.op);
+        debug_assert!(nothing_left.is_none(), "the buffer was taken");
+        Poll::Ready((outcome, buf))
+    }
+
+    fn make(&mut self, about: About, life: Life, hold: impl FnOnce(&mut Held) -> Area) -> OpId {
+        let index = self.free_slot();
+        let slot = self.slot(index);
+        slot.area = hold(&mut slot.held);
+        slot.life = life;
+        slot.orphan = false;
+        slot.about = about;
+        OpId { slot: index, generation: slot.generation }
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        if let Some(index) = self.free.pop() {
+            return index;
+        }
+        let first = u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
+        self.blocks.push((0..BLOCK).map(|_| Slot::free()).collect());
+        self.free.extend((first..first + BLOCK as u32).rev());
+        self.free.pop().expect("just filled")
+    }
+
+    fn slot(&mut self, index: u32) -> &mut Slot {
+        let index = index as usize;
+        &mut self.blocks[index / BLOCK][index % BLOCK]
+    }
+
+    /// The operation, unless the name is stale or forged.
+    pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
+        let index = id.slot as usize;
+        let slot = self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)?;
+        (slot.generation == id.generation && !matches!(slot.life, Life::Free)).then_some(slot)
+    }
+
+    /// An operation that its holder knows to be live.
+    pub(crate) fn live(&mut self, id: OpId) -> &mut Slot {
+        self.get(id).expect("a live operation")
+    }
+
+    /// Every live operation for which `of` says yes.
+    pub(crate) fn which(&mut self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
+        let slots = self.blocks.iter().flatten().zip(0u32..);
+        let live = slots.filter(|(slot, _)| !matches!(slot.life, Life::Free) && of(slot));
+        live.map(|(slot, index)| OpId { slot: index, generation: slot.generation }).collect()
+    }
+
+    /// Ends the operation. A buffer that nobody took is the caller's to drop when it holds no lock.
+    #[must_use]
+    pub(crate) fn release(&mut self, id: OpId) -> Option<Held> {
+        let slot = self.live(id);
+        slot.life = Life::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.waker = None;
+        slot.area = Area::NONE;
+        let held = slot.held.carry_off();
+        self.free.push(id.slot);
+        held
+    }
+
+    /// Operations that are not free.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len() * BLOCK - self.free.len()
+    }
+}
+
+impl Slot {
+    fn free() -> Self {
+        let about = About { ctx: 0, peer: None, tag: None, sig: 0, elem: 1, synchronous: false, probe: false };
+        Self { generation: 0, held: Held::empty(), area: Area::NONE, life: Life::Free, orphan: false, waker: None, about }
+    }
+
+    /// The operation is complete. The caller wakes the waker when it holds no lock.
+    #[must_use]
+    pub(crate) fn land(&mut self, outcome: Result<Landed, ErrorKind>) -> Option<Waker> {
+        self.life = Life::Done(outcome);
+        self.waker.take()
+    }
+
+    /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
+    pub(crate) fn room_for(&mut self, bytes: usize) -> Room {
+        if !self.held.grows() {
+            return if bytes <= self.area.len { Room::Enough } else { Room::Short };
+        }
+        match self.held.grow(bytes) {
+            Some(area) => {
+                self.area = area;
+                Room::Enough
+            }
+            None => Room::NoMemory,
+        }
+    }
+
+    /// Copies a piece of a message into the buffer, or says no when it would leave it.
+    pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
+        let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
+        if inside {
+            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody else.
+            let start = unsafe { self.area.start.add(offset) };
+            // SAFETY: as above; any bytes will do, initialised or not.
+            let into = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len()) };
+            body.copy_to(into);
+        }
+        inside
+    }
+
+    /// The first `len` bytes of the buffer.
+    pub(crate) fn content(&self, len: usize) -> Payload<'_> {
+        assert!(len <= self.area.len, "{len} bytes of a buffer of {}", self.area.len);
+        // SAFETY: inside the area of the buffer that this slot holds.
+        unsafe { Payload::from_raw(self.area.start, len) }
+    }
+
+    /// Part of the bytes to send.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.area.len && len <= self.area.len - offset, "{offset}+{len} of {}", self.area.len);
+        // SAFETY: inside the elements of the send buffer that this slot holds; elements are initialised, and nobody writes
+        // a send buffer.
+        unsafe { std::slice::from_raw_parts(self.area.start.as_ptr().add(offset), len) }
+    }
+
+    /// The first `len` bytes, for the driver. The slot must not be released before the driver is done with them.
+    pub(crate) fn range(&self, len: usize) -> LocalRange {
+        assert!(len <= self.area.len, "{len} bytes of a buffer of {}", self.area.len);
+        // SAFETY: the engine keeps a slot, and so its buffer, in place until the driver's completion (see `Life`).
+        unsafe { LocalRange::new(self.area.start, len) }
+    }
+
+    /// Takes the buffer of a complete operation.
+    ///
+    /// # Safety
+    /// `B` is the buffer's type.
+    pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
+        assert!(matches!(self.life, Life::Done(_)), "a buffer comes home when its operation is complete");
+        // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.
+        unsafe { self.held.take() }
+    }
+}
+
+/// The answer of [`Slot::room_for`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    Enough,
+    Short,
+    NoMemory,
+}

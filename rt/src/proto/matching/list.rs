@@ -1,0 +1,197 @@
+//! Entries in a slab, and the ordered lists that are threaded through them.
+
+use std::ops::{Index, IndexMut};
+
+/// No entry.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Names an entry for as long as it lives; stale ones are noticed by their generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle {
+    at: u32,
+    generation: u32,
+}
+
+/// First and last entry of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ends {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+}
+
+impl Ends {
+    pub(super) const EMPTY: Self = Self { head: NIL, tail: NIL };
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+}
+
+/// An entry's neighbours in one list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    prev: u32,
+    next: u32,
+}
+
+impl Link {
+    pub(super) const LOOSE: Self = Self { prev: NIL, next: NIL };
+}
+
+/// What can be in lists: one [`Link`] for each, and a number that orders all of them.
+pub(super) trait Linked {
+    fn order(&self) -> u64;
+    fn link(&self, list: usize) -> Link;
+    fn link_mut(&mut self, list: usize) -> &mut Link;
+}
+
+/// Entries that keep their index, and their memory for the next one.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    places: Vec<Place<T>>,
+    free: u32,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    generation: u32,
+    next_free: u32,
+    entry: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self { places: Vec::new(), free: NIL, len: 0 }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn insert(&mut self, entry: T) -> u32 {
+        if self.free == NIL {
+            self.add_place();
+        }
+        let at = self.free;
+        let place = &mut self.places[at as usize];
+        self.free = place.next_free;
+        place.entry = Some(entry);
+        self.len += 1;
+        at
+    }
+
+    /// Takes a live entry out; the caller has unlinked it.
+    pub(super) fn remove(&mut self, at: u32) -> T {
+        let place = &mut self.places[at as usize];
+        let entry = place.entry.take().expect(LIVE);
+        place.generation = place.generation.wrapping_add(1);
+        place.next_free = self.free;
+        self.free = at;
+        self.len -= 1;
+        entry
+    }
+
+    pub(super) fn handle(&self, at: u32) -> Handle {
+        Handle { at, generation: self.places[at as usize].generation }
+    }
+
+    /// Where the entry is, if it still lives.
+    pub(super) fn find(&self, handle: Handle) -> Option<u32> {
+        let place = self.places.get(handle.at as usize)?;
+        (place.generation == handle.generation && place.entry.is_some()).then_some(handle.at)
+    }
+
+    /// Live entries, in no useful order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.places).filter_map(|(at, place)| Some((at, place.entry.as_ref()?)))
+    }
+
+    #[cfg(test)]
+    pub(super) const fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    fn add_place(&mut self) {
+        let at = u32::try_from(self.places.len()).expect("fewer than 2^32 - 1 entries wait");
+        assert!(at != NIL, "fewer than 2^32 - 1 entries wait");
+        self.places.push(Place { generation: 0, next_free: NIL, entry: None });
+        self.free = at;
+    }
+}
+
+impl<T: Linked> Slab<T> {
+    /// Puts an entry into a list, where its order number says: nearly always at the end.
+    pub(super) fn link(&mut self, ends: &mut Ends, list: usize, at: u32) {
+        let before = self.last_before(*ends, list, self[at].order());
+        let after = if before == NIL { ends.head } else { self[before].link(list).next };
+        *self[at].link_mut(list) = Link { prev: before, next: after };
+        *self.next_of(ends, list, before) = at;
+        *self.prev_of(ends, list, after) = at;
+    }
+
+    /// Takes an entry out of a list.
+    pub(super) fn unlink(&mut self, ends: &mut Ends, list: usize, at: u32) {
+        let Link { prev, next } = self[at].link(list);
+        *self.next_of(ends, list, prev) = next;
+        *self.prev_of(ends, list, next) = prev;
+    }
+
+    /// The entry after this one.
+    pub(super) fn next(&self, list: usize, at: u32) -> u32 {
+        self[at].link(list).next
+    }
+
+    /// The last entry with a lower number, looked for from the nearer end: numbers are close to evenly spread.
+    fn last_before(&self, ends: Ends, list: usize, order: u64) -> u32 {
+        if ends.is_empty() || self[ends.tail].order() < order {
+            return ends.tail;
+        }
+        let (first, last) = (self[ends.head].order(), self[ends.tail].order());
+        if order.saturating_sub(first) < last - order {
+            self.last_before_from_head(ends, list, order)
+        } else {
+            self.last_before_from_tail(ends, list, order)
+        }
+    }
+
+    fn last_before_from_head(&self, ends: Ends, list: usize, order: u64) -> u32 {
+        let (mut before, mut at) = (NIL, ends.head);
+        while at != NIL && self[at].order() < order {
+            (before, at) = (at, self.next(list, at));
+        }
+        before
+    }
+
+    fn last_before_from_tail(&self, ends: Ends, list: usize, order: u64) -> u32 {
+        let mut at = ends.tail;
+        while at != NIL && self[at].order() >= order {
+            at = self[at].link(list).prev;
+        }
+        at
+    }
+
+    fn next_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
+        if at == NIL { &mut ends.head } else { &mut self[at].link_mut(list).next }
+    }
+
+    fn prev_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
+        if at == NIL { &mut ends.tail } else { &mut self[at].link_mut(list).prev }
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, at: u32) -> &T {
+        self.places[at as usize].entry.as_ref().expect(LIVE)
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, at: u32) -> &mut T {
+        self.places[at as usize].entry.as_mut().expect(LIVE)
+    }
+}
+
+const LIVE: &str = "lists name live entries only";

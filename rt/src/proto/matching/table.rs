@@ -1,0 +1,166 @@
+//! An open hash table from keys to lists: linear probing, at most half full, no marks left by removals.
+//!
+//! The hash is fixed, so a run can be replayed. `std`'s map is not: its order is random.
+
+use std::ops::{Index, IndexMut};
+
+use super::list::Ends;
+
+/// What a list is for: the fields that its class leaves open are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    pub(super) ctx: u32,
+    pub(super) source: u32,
+    pub(super) tag: u32,
+    pub(super) class: Class,
+}
+
+/// Which fields of an envelope a receive asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Class {
+    Exact,
+    AnySource,
+    AnyTag,
+    Any,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 4] = [Self::Exact, Self::AnySource, Self::AnyTag, Self::Any];
+    pub(super) const WILD: [Self; 3] = [Self::AnySource, Self::AnyTag, Self::Any];
+}
+
+/// What waits in a list. Never both: a message and a receive of the same list would have met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    Nothing,
+    Receives,
+    Messages,
+}
+
+/// One place of the table: the list of `key` unless it holds nothing.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) key: Key,
+    pub(super) ends: Ends,
+    pub(super) holds: Holds,
+}
+
+const FREE: List = List {
+    key: Key { ctx: 0, source: 0, tag: 0, class: Class::Exact },
+    ends: Ends::EMPTY,
+    holds: Holds::Nothing,
+};
+
+#[derive(Debug)]
+pub(super) struct Table {
+    lists: Box<[List]>,
+    used: usize,
+    shift: u32,
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self::with_bits(BITS_MIN)
+    }
+
+    /// Makes room for `more` lists, so that the places found after this stay where they are.
+    pub(super) fn reserve(&mut self, more: usize) {
+        if (self.used + more) * 2 > self.lists.len() {
+            self.grow();
+        }
+    }
+
+    /// The place of the list of `key`, or a free one where it belongs.
+    pub(super) fn probe(&self, key: Key) -> usize {
+        let mut place = self.home(key);
+        while self[place].holds != Holds::Nothing && self[place].key != key {
+            place = self.after(place);
+        }
+        place
+    }
+
+    /// Starts a list in a free place that [`probe`](Self::probe) found, after [`reserve`](Self::reserve).
+    pub(super) fn open(&mut self, place: usize, key: Key, holds: Holds) {
+        self[place] = List { key, ends: Ends::EMPTY, holds };
+        self.used += 1;
+    }
+
+    /// Frees the place of a list that has become empty. Other lists may move into it: places found before are void.
+    pub(super) fn close(&mut self, place: usize) {
+        let mut hole = place;
+        let mut next = self.after(place);
+        while self[next].holds != Holds::Nothing {
+            if self.may_move(next, hole) {
+                self[hole] = self[next];
+                hole = next;
+            }
+            next = self.after(next);
+        }
+        self[hole] = FREE;
+        self.used -= 1;
+    }
+
+    /// Whether a probe for the list at `place` passes `hole` on its way.
+    fn may_move(&self, place: usize, hole: usize) -> bool {
+        let mask = self.lists.len() - 1;
+        let home = self.home(self[place].key);
+        place.wrapping_sub(home) & mask >= place.wrapping_sub(hole) & mask
+    }
+
+    fn grow(&mut self) {
+        let mut wider = Self::with_bits(u64::BITS - self.shift + 1);
+        for list in self.lists.iter().filter(|list| list.holds != Holds::Nothing) {
+            let place = wider.probe(list.key);
+            wider[place] = *list;
+            wider.used += 1;
+        }
+        *self = wider;
+    }
+
+    fn with_bits(bits: u32) -> Self {
+        Self { lists: vec![FREE; 1 << bits].into(), used: 0, shift: u64::BITS - bits }
+    }
+
+    #[cfg(test)]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    #[cfg(test)]
+    pub(super) const fn places(&self) -> usize {
+        self.lists.len()
+    }
+
+    fn after(&self, place: usize) -> usize {
+        (place + 1) & (self.lists.len() - 1)
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves an index of the table")]
+    fn home(&self, key: Key) -> usize {
+        let low = (u64::from(key.ctx) << 32 | u64::from(key.tag)).wrapping_mul(MIX_LOW);
+        let high = u64::from(key.source) << 2 | key.class as u64;
+        ((low ^ low >> 32).wrapping_add(high).wrapping_mul(MIX_HIGH) >> self.shift) as usize
+    }
+}
+
+impl Index<usize> for Table {
+    type Output = List;
+
+    fn index(&self, place: usize) -> &List {
+        &self.lists[place]
+    }
+}
+
+impl IndexMut<usize> for Table {
+    fn index_mut(&mut self, place: usize) -> &mut List {
+        &mut self.lists[place]
+    }
+}
+
+/// 64 places: 1792 bytes before the first message.
+const BITS_MIN: u32 = 6;
+
+// Odd numbers with about half of their bits set: 2^64 divided by the golden ratio, and by the square root of three.
+const MIX_LOW: u64 = 0x9e37_79b9_7f4a_7c15;
+const MIX_HIGH: u64 = 0x93cd_3a2c_8198_e269;

@@ -1,0 +1,197 @@
+//! The headers of every message, as bytes. After spec P2.
+//!
+//! Whatever comes from the wire is hostile: reading a header is a length check and a copy, ids are slot + generation and are
+//! looked up, never followed.
+
+use bytemuck::{Pod, Zeroable};
+use ripstop_fabric::memory::RemoteRegion;
+
+/// Raised whenever a header changes.
+pub(crate) const VERSION: u8 = 1;
+
+/// What every header starts with.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Base {
+    pub(crate) kind: u8,
+    pub(crate) version: u8,
+    /// Place in the peer's channel.
+    pub(crate) seq: u16,
+    /// Credits that the sender of this message gives back.
+    pub(crate) credits: u16,
+    /// The next `seq` that the sender of this message expects; means something on unreliable drivers only.
+    pub(crate) ack: u16,
+}
+
+macro_rules! kinds {
+    ($($name:ident = $value:literal, $why:literal;)*) => {
+        /// The kinds of message.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub(crate) enum Kind { $(#[doc = $why] $name = $value,)* }
+
+        impl Kind {
+            pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+                match byte { $($value => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+kinds! {
+    Eager = 1, "A whole message.";
+    Offer = 2, "RTS: a message whose bytes stay with the sender until they are asked for.";
+    Accept = 3, "RTR: put or send the bytes of an offered message.";
+    Fragment = 4, "Some bytes of an accepted message.";
+    Landed = 5, "ATP: all bytes of an accepted message were put.";
+    Taken = 6, "ATS: the receiver has the bytes; the sender's buffer is free.";
+    Withdraw = 7, "CANCEL: forget this offer.";
+    Withdrawn = 8, "CANCEL_ACK: forgotten, or too late.";
+    Credit = 9, "Credits only.";
+    Ack = 10, "Acknowledgement only.";
+    Nack = 11, "Send again from `ack` on.";
+}
+
+/// An operation at one of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct OpId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl OpId {
+    /// As a driver's token.
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.slot) << 32 | u64::from(self.generation)
+    }
+
+    pub(crate) fn unpack(token: u64) -> Self {
+        let [slot, generation] = [token >> 32, token & u64::from(u32::MAX)].map(|half| u32::try_from(half).expect("half a word"));
+        Self { slot, generation }
+    }
+}
+
+/// The envelope of a message.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Eager {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    pub(crate) sig: u64,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Offer {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    pub(crate) sig: u64,
+    /// Bytes.
+    pub(crate) total: u64,
+    pub(crate) sender: OpId,
+    /// How the bytes may travel: the `MODE_*` bits.
+    pub(crate) modes: u64,
+    /// Where they are; all zero without [`MODE_GET`].
+    pub(crate) key: RemoteRegion,
+}
+
+/// The receiver may get the bytes with the key.
+pub(crate) const MODE_GET: u64 = 1;
+/// The sender can put them.
+pub(crate) const MODE_PUT: u64 = 2;
+/// The sender can send them in fragments.
+pub(crate) const MODE_FRAGMENTS: u64 = 4;
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Accept {
+    pub(crate) base: Base,
+    pub(crate) sender: OpId,
+    pub(crate) receiver: OpId,
+    /// [`MODE_PUT`] or [`MODE_FRAGMENTS`].
+    pub(crate) mode: u64,
+    /// Where to put them; all zero for fragments.
+    pub(crate) key: RemoteRegion,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Fragment {
+    pub(crate) base: Base,
+    pub(crate) receiver: OpId,
+    pub(crate) offset: u64,
+}
+
+/// [`Kind::Landed`] names the receiver's operation; [`Kind::Taken`], [`Kind::Withdraw`] and [`Kind::Withdrawn`] the sender's.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct About {
+    pub(crate) base: Base,
+    pub(crate) op: OpId,
+    /// `OK`, or why not.
+    pub(crate) status: u64,
+}
+
+pub(crate) const OK: u64 = 0;
+/// The other end could not move the bytes.
+pub(crate) const REFUSED: u64 = 1;
+
+/// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Plain {
+    pub(crate) base: Base,
+}
+
+/// Reads a header, or `None` when the bytes are not as long as one.
+pub(crate) fn read<H: Pod>(header: &[u8]) -> Option<H> {
+    (header.len() == size_of::<H>()).then(|| bytemuck::pod_read_unaligned(header))
+}
+
+/// The base of any header.
+pub(crate) fn read_base(header: &[u8]) -> Option<(Kind, Base)> {
+    let base: Base = bytemuck::pod_read_unaligned(header.get(..size_of::<Base>())?);
+    let kind = Kind::from_byte(base.kind)?;
+    (base.version == VERSION).then_some((kind, base))
+}
+
+impl Base {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind: kind as u8, version: VERSION, seq: 0, credits: 0, ack: 0 }
+    }
+
+    /// Writes what every message carries into a header that is about to leave.
+    pub(crate) fn stamp(header: &mut [u8], seq: u16, credits: u16, ack: u16) {
+        header[2..4].copy_from_slice(&seq.to_ne_bytes());
+        header[4..6].copy_from_slice(&credits.to_ne_bytes());
+        header[6..8].copy_from_slice(&ack.to_ne_bytes());
+    }
+}
+
+const _: () = assert!(size_of::<Eager>() == 24, "an 8-byte message, its header and its frame share one cache line");
+const _: () = assert!(size_of::<Offer>() <= 112, "an offer travels inline");
+
+impl About {
+    pub(crate) fn new(kind: Kind, op: OpId, status: u64) -> Self {
+        Self { base: Base::new(kind), op, status }
+    }
+}
+
+impl Plain {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { base: Base::new(kind) }
+    }
+}
+
+impl Accept {
+    pub(crate) fn fragments(sender: OpId, receiver: OpId) -> Self {
+        Self { base: Base::new(Kind::Accept), sender, receiver, mode: MODE_FRAGMENTS, key: RemoteRegion::zeroed() }
+    }
+
+    pub(crate) fn put(sender: OpId, receiver: OpId, key: RemoteRegion) -> Self {
+        Self { base: Base::new(Kind::Accept), sender, receiver, mode: MODE_PUT, key }
+    }
+}

@@ -1,0 +1,114 @@
+//! The progress agent: it takes the seat while the application computes.
+//!
+//! It looks every tick whether an application still makes turns, so an application that is in and out of `await` pays nothing
+//! for it. After a whole tick without a turn it takes the seat and sleeps on the driver's events like anybody else. While an
+//! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
+
+use std::{
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle, Thread},
+    time::Duration,
+};
+
+use crate::shared::{Seat, Shared};
+
+/// Long enough to cost nothing (one short wake-up in a thousand microseconds), short against any computation worth hiding.
+const TICK: Duration = Duration::from_millis(1);
+
+/// With more ranks than processors the ticks of all ranks add up on each of them.
+const TICK_CROWDED: Duration = Duration::from_millis(4);
+
+/// The agent, seen by those who rouse and stop it.
+#[derive(Debug, Default)]
+pub(crate) struct Agent {
+    thread: OnceLock<Thread>,
+    /// Sleeps without a tick.
+    deep: AtomicBool,
+    /// Is in the seat.
+    sits: AtomicBool,
+    stopped: AtomicBool,
+}
+
+impl Agent {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Starts the thread. It ends when the runtime is stopped or gone.
+    ///
+    /// # Errors
+    /// When the system has no thread for it.
+    pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+        let weak = Arc::downgrade(shared);
+        let tick = if shared.place.crowded { TICK_CROWDED } else { TICK };
+        let name = format!("ripstop-{}", shared.place.rank);
+        let handle = thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || run(&weak, tick))?;
+        let first = shared.agent.thread.set(handle.thread().clone());
+        debug_assert!(first.is_ok(), "an agent is started once");
+        Ok(handle)
+    }
+
+    /// An application leaves the seat: from now on its turns must be watched again.
+    pub(crate) fn rouse(&self) {
+        if self.deep.load(Ordering::SeqCst)
+            && self.deep.swap(false, Ordering::SeqCst)
+            && let Some(thread) = self.thread.get()
+        {
+            thread.unpark();
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+
+    pub(crate) fn sits(&self) -> bool {
+        self.sits.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn set_sits(&self, sits: bool) {
+        self.sits.store(sits, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::SeqCst)
+    }
+}
+
+fn run(shared: &Weak<Shared>, tick: Duration) {
+    let mut seen = None;
+    loop {
+        thread::park_timeout(tick);
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.agent.is_stopped() {
+            return;
+        }
+        let turns = shared.turns();
+        if seen == Some(turns) {
+            look_after(&shared, turns);
+        }
+        seen = Some(turns);
+    }
+}
+
+/// No application has made a turn for a whole tick: it computes, or it sleeps in the seat.
+fn look_after(shared: &Shared, turns: u64) {
+    if shared.agent_in_seat(turns) == Seat::Left {
+        return;
+    }
+    let agent = &shared.agent;
+    agent.deep.store(true, Ordering::SeqCst);
+    // Whoever leaves the seat after this store sees it; if the seat was left before, the next look finds it free.
+    if shared.is_seat_taken() {
+        while agent.deep.load(Ordering::SeqCst) && !agent.is_stopped() {
+            thread::park();
+        }
+    }
+    agent.deep.store(false, Ordering::SeqCst);
+}

@@ -1,0 +1,18 @@
+//! The loop: progress, arm, sleep.
+
+mod agent;
+mod backend;
+#[cfg(test)]
+mod backend_tests;
+mod cooldown;
+mod epoll;
+mod notifier;
+mod timers;
+mod uring;
+
+pub(crate) use self::{
+    agent::Agent,
+    backend::{Backend, Choice, Notifier, open, probe},
+    cooldown::{Cooldown, Rest},
+    timers::{TimerId, Timers},
+};

@@ -1,0 +1,90 @@
+//! Wakes a backend from another thread.
+//!
+//! Budget of `notify`: one atomic swap when the reactor is awake or has been notified already, else one more system call.
+
+use std::{
+    io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU8, Ordering},
+    },
+};
+
+use rustix::event::EventfdFlags;
+
+/// Ends the sleep of one backend, or the next one if it is awake. Clones wake the same backend, and may outlive it.
+///
+/// What was written before `notify` is seen by the reactor when that sleep is over.
+#[derive(Clone, Debug)]
+pub(crate) struct Notifier(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU8,
+    /// An eventfd that is only ever written: backends wait for *edges* on it, and its count says nothing.
+    doorbell: OwnedFd,
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+const NOTIFIED: u8 = 2;
+
+impl Notifier {
+    /// A notifier whose reactor is awake.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), doorbell: new_eventfd()? })))
+    }
+
+    /// Ends the sleep. Never blocks.
+    pub(crate) fn notify(&self) {
+        if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+            ring(&self.0.doorbell);
+        }
+    }
+
+    /// The reactor's side: from now on `notify` rings the doorbell. `false`, and awake again, if it came before.
+    pub(super) fn fall_asleep(&self) -> bool {
+        let notified = self.0.state.swap(ASLEEP, Ordering::AcqRel) == NOTIFIED;
+        if notified {
+            self.wake_up();
+        }
+        !notified
+    }
+
+    /// The reactor's side: the sleep is over, and with it every notification so far is heard.
+    pub(super) fn wake_up(&self) {
+        // A swap, not a store: it must see what the notifying thread wrote.
+        let _ = self.0.state.swap(AWAKE, Ordering::AcqRel);
+    }
+
+    /// The reactor's side: what becomes readable, with an edge for every ring.
+    pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
+        self.0.doorbell.as_fd()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_asleep(&self) -> bool {
+        self.0.state.load(Ordering::Acquire) == ASLEEP
+    }
+}
+
+/// A counter of rings, not blocking.
+pub(super) fn new_eventfd() -> io::Result<OwnedFd> {
+    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// Makes an eventfd readable.
+pub(super) fn ring(eventfd: impl AsFd) {
+    // It can only fail with EAGAIN, at a count of 2^64 - 2: then it is readable already.
+    let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+}
+
+/// Makes an eventfd unreadable.
+pub(super) fn silence(eventfd: impl AsFd) {
+    // It can only fail with EAGAIN: nobody rang.
+    let _ = rustix::io::read(eventfd, &mut [0_u8; 8]);
+}

@@ -1,0 +1,349 @@
+//! The backend on io_uring: one `io_uring_enter` submits all waits and sleeps.
+//!
+//! Waits are one-shot, and submitted again when they have fired: each submission looks at the word or the descriptor
+//! first, so nothing can be missed between two sleeps. One that has not fired stays in the kernel over many sleeps; it stays
+//! good, because whoever changes an armed word wakes it, however often the word was armed in between.
+//!
+//! A completion is delivered by the thread that submitted the wait, which may be computing, blocked or gone when another
+//! thread sleeps. So a thread that finds waits of another's takes them back and submits its own. For the same reason the ring
+//! is a plain one: with `COOP_TASKRUN` a computing thread delivers at the next tick, and with `SINGLE_ISSUER` threads could
+//! not take turns.
+#![expect(unsafe_code, reason = "submits to the kernel what holds addresses and descriptors")]
+
+use std::{
+    fmt, io,
+    os::fd::{AsRawFd, OwnedFd},
+    sync::Arc,
+    thread::{self, ThreadId},
+    time::Duration,
+};
+
+use io_uring::{
+    EnterFlags, IoUring, cqueue, opcode, squeue,
+    types::{Fd, SubmitArgs, Timespec},
+};
+use ripstop_fabric::driver::{FutexWord, WaitOn};
+
+use super::{
+    backend::{Backend, TIMEOUT_MAX, UringCaps, no_futex},
+    notifier::{Notifier, new_eventfd, ring, silence},
+};
+
+/// A ring, and everything it waits for.
+///
+/// Whatever a submitted wait names is in `waits` until the ring is closed: `ring` is the first field, so it goes first.
+pub(crate) struct Uring {
+    ring: IoUring,
+    waits: Vec<Wait>,
+    caps: UringCaps,
+    notifier: Notifier,
+    completed: Arc<OwnedFd>,
+    completed_registered: bool,
+    /// Who submitted the waits in flight, and how many threads did before.
+    owner: Option<ThreadId>,
+    generation: u32,
+}
+
+/// One thing to sleep on.
+struct Wait {
+    what: What,
+    in_flight: bool,
+}
+
+enum What {
+    /// The notifier's doorbell: a multishot poll, one completion for each edge.
+    Doorbell(Notifier),
+    Fd(Arc<OwnedFd>),
+    Futex { word: FutexWord, armed: u32 },
+}
+
+/// How to make a ring for a number of entries.
+pub(super) type SetUp = fn(u32) -> io::Result<IoUring>;
+
+/// Asks the kernel.
+pub(super) fn set_up(entries: u32) -> io::Result<IoUring> {
+    IoUring::new(entries)
+}
+
+impl Uring {
+    /// A ring that waits for its notifier only.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none, and what would help.
+    pub(crate) fn open(set_up: SetUp) -> Result<Self, String> {
+        let ring = set_up(ENTRIES_MIN).map_err(|error| why_not(&error))?;
+        let caps = caps_of(&ring)?;
+        let (notifier, completed) = Notifier::new()
+            .and_then(|notifier| Ok((notifier, new_eventfd()?)))
+            .map_err(|error| why_not(&error))?;
+        let waits = vec![Wait::new(What::Doorbell(notifier.clone()))];
+        let completed = Arc::new(completed);
+        Ok(Self { ring, waits, caps, notifier, completed, completed_registered: false, owner: None, generation: 0 })
+    }
+
+    /// What it can do.
+    pub(crate) const fn caps(&self) -> UringCaps {
+        self.caps
+    }
+
+    /// Forgets what fired, makes every wait the calling thread's, and says `true` if the sleep may begin.
+    fn settle(&mut self) -> io::Result<bool> {
+        self.reap()?;
+        self.take_over()?;
+        if !self.waits[0].in_flight {
+            silence(self.notifier.doorbell()); // a fresh poll takes an old count for a new edge
+        }
+        // After the reaping: from here on no ring of the doorbell is forgotten.
+        let asleep = self.notifier.fall_asleep();
+        self.submit_waits()?;
+        Ok(asleep)
+    }
+
+    fn take_over(&mut self) -> io::Result<()> {
+        let me = thread::current().id();
+        if self.owner.replace(me).is_some_and(|owner| owner != me) {
+            self.cancel_waits()?;
+            self.generation = self.generation.wrapping_add(1);
+        }
+        Ok(())
+    }
+
+    /// Their completions may come much later, from the thread that submitted them; the kernel's queues forget them now.
+    fn cancel_waits(&mut self) -> io::Result<()> {
+        for index in 0..self.waits.len() {
+            if self.waits[index].in_flight {
+                let cancel = opcode::AsyncCancel::new(self.name_of(index)).build().user_data(CANCEL);
+                self.push(&cancel)?;
+                self.waits[index].in_flight = false;
+            }
+        }
+        Ok(())
+    }
+
+    fn submit_waits(&mut self) -> io::Result<()> {
+        for index in 0..self.waits.len() {
+            if !self.waits[index].in_flight {
+                let entry = self.waits[index].entry().user_data(self.name_of(index));
+                self.push(&entry)?;
+                self.waits[index].in_flight = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, index: usize) -> u64 {
+        (u64::from(self.generation) << 32) | index as u64
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: a wait's entry names a word or descriptor that `waits` keeps until the ring is closed; others name none.
+        let pushed = unsafe { self.ring.submission().push(entry) };
+        // `watch` made room for a cancellation and a wait of each.
+        pushed.map_err(|full| io::Error::other(format!("io_uring's {full}")))
+    }
+
+    /// Takes what completed. A wait that could not be made is an error.
+    fn reap(&mut self) -> io::Result<()> {
+        let first = self.name_of(0);
+        let mut outcome = Ok(());
+        for completion in self.ring.completion() {
+            let index = usize::try_from(completion.user_data().wrapping_sub(first));
+            // Cancellations, and waits of the thread before, have names that are no index.
+            if let Some(wait) = index.ok().and_then(|index| self.waits.get_mut(index)) {
+                outcome = outcome.and(wait.handle_completion(&completion));
+            }
+        }
+        outcome
+    }
+
+    /// Submits, and waits until `want` completions are there, but no longer than `timeout`.
+    fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
+        let queued = u32::try_from(self.ring.submission().len()).expect("a ring's length is a u32");
+        let timeout = timeout.map(|timeout| Timespec::from(timeout.min(TIMEOUT_MAX)));
+        let mut args = SubmitArgs::new();
+        if let Some(timeout) = &timeout {
+            args = args.timespec(timeout);
+        }
+        let mut flags = EnterFlags::EXT_ARG | EnterFlags::GETEVENTS;
+        flags.set(EnterFlags::NO_IOWAIT, self.caps.no_iowait);
+        // SAFETY: EXT_ARG says that `args` is such a structure, and it outlives the call with the timeout it points to.
+        let entered = unsafe { self.ring.submitter().enter(queued, want, flags.bits(), Some(&args)) };
+        match entered.map_err(|error| (error.raw_os_error(), error)) {
+            // A timeout, a signal, and completions that wait to be reaped.
+            Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY), _)) => Ok(()),
+            Err((_, error)) => Err(io::Error::new(error.kind(), format!("io_uring_enter: {error}"))),
+        }
+    }
+}
+
+impl Backend for Uring {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    fn futex(&self) -> bool {
+        self.caps.futex
+    }
+
+    fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()> {
+        for wait in waits {
+            let what = match wait {
+                WaitOn::Fd(fd) => What::Fd(Arc::clone(fd)),
+                WaitOn::Futex { word, armed } if self.caps.futex => What::Futex { word: word.clone(), armed: *armed },
+                WaitOn::Futex { .. } => return Err(no_futex("io_uring before Linux 6.7")),
+                _ => return Err(io::Error::new(io::ErrorKind::Unsupported, format!("io_uring cannot sleep on {wait:?}"))),
+            };
+            self.waits.push(Wait::new(what));
+        }
+        let entries = u32::try_from(2 * self.waits.len()).map_err(io::Error::other)?;
+        if entries > ENTRIES_MIN {
+            self.ring = set_up(entries.next_power_of_two())?;
+            self.completed_registered = false;
+            self.waits.iter_mut().for_each(|wait| wait.in_flight = false);
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        if !self.settle()? {
+            return Ok(());
+        }
+        let slept = self.enter(1, timeout);
+        self.notifier.wake_up();
+        slept
+    }
+
+    fn prepare(&mut self) -> io::Result<()> {
+        if !self.completed_registered {
+            self.ring.submitter().register_eventfd(self.completed.as_raw_fd())?;
+            self.completed_registered = true;
+        }
+        silence(&self.completed);
+        if !self.settle()? {
+            ring(&self.completed);
+        }
+        if self.ring.submission().is_empty() {
+            return Ok(());
+        }
+        self.enter(0, None)
+    }
+
+    fn readable_fd(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.completed)
+    }
+
+    fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+}
+
+impl Wait {
+    const fn new(what: What) -> Self {
+        Self { what, in_flight: false }
+    }
+
+    fn entry(&self) -> squeue::Entry {
+        match &self.what {
+            What::Doorbell(notifier) => {
+                opcode::PollAdd::new(Fd(notifier.doorbell().as_raw_fd()), READABLE).multi(true).build()
+            }
+            What::Fd(fd) => opcode::PollAdd::new(Fd(fd.as_raw_fd()), READABLE).build(),
+            What::Futex { word, armed } => {
+                opcode::FutexWait::new(word.get().as_ptr(), u64::from(*armed), ANY_WAKER, FUTEX2_SIZE_U32).build()
+            }
+        }
+    }
+
+    fn handle_completion(&mut self, completion: &cqueue::Entry) -> io::Result<()> {
+        self.in_flight = cqueue::more(completion.flags());
+        match -completion.result() {
+            // Fired; the word had another value; the thread that submitted it has ended, and its waits with it.
+            ..=0 | libc::EAGAIN | libc::ECANCELED | libc::EINTR => Ok(()),
+            errno => {
+                let error = io::Error::from_raw_os_error(errno);
+                Err(io::Error::new(error.kind(), format!("io_uring cannot sleep on {:?}: {error}", self.what)))
+            }
+        }
+    }
+}
+
+impl Drop for Uring {
+    /// A ring dies after it is closed, at the kernel's leisure; until then a wait for a word would take the wake-ups of
+    /// whoever watches the word next.
+    fn drop(&mut self) {
+        // Nothing is lost if it fails, but those.
+        let _ = self.cancel_waits().and_then(|()| self.enter(0, None));
+    }
+}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring").field("waits", &self.waits).field("caps", &self.caps).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}{}", self.what, if self.in_flight { " (in flight)" } else { "" })
+    }
+}
+
+impl fmt::Debug for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Doorbell(_) => write!(f, "the notifier"),
+            Self::Fd(fd) => write!(f, "descriptor {}", fd.as_raw_fd()),
+            Self::Futex { word, armed } => write!(f, "the futex word {word:?} while it is {armed}"),
+        }
+    }
+}
+
+fn caps_of(ring: &IoUring) -> Result<UringCaps, String> {
+    let mut probe = io_uring::Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(|error| why_not(&error))?;
+    let params = ring.params();
+    // Resource tagging came with 5.13, as multishot polls did, which have no flag of their own.
+    let complete = params.is_feature_ext_arg()
+        && params.is_feature_resource_tagging()
+        && [opcode::PollAdd::CODE, opcode::AsyncCancel::CODE].iter().all(|op| probe.is_supported(*op));
+    if !complete {
+        return Err("this kernel's io_uring is older than Linux 5.13".to_owned());
+    }
+    let futex = probe.is_supported(opcode::FutexWait::CODE);
+    Ok(UringCaps { futex, no_iowait: params.is_feature_no_iowait() })
+}
+
+/// The reason of a refusal, in words an administrator can act on.
+fn why_not(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS) => {
+            "this kernel has no io_uring, or a container's seccomp profile hides it (io_uring_setup: ENOSYS)".to_owned()
+        }
+        Some(libc::EPERM | libc::EACCES) => format!("io_uring is forbidden here ({}) (io_uring_setup: {error})", forbidden_by()),
+        Some(libc::EMFILE | libc::ENFILE) => format!("no descriptor is left for io_uring; raise `ulimit -n` ({error})"),
+        Some(libc::ENOMEM) => format!("io_uring got no memory; before Linux 5.12 its rings count, raise `ulimit -l` ({error})"),
+        _ => format!("io_uring does not work here: {error}"),
+    }
+}
+
+fn forbidden_by() -> String {
+    match std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").as_deref().map(str::trim_ascii) {
+        Ok(level @ ("1" | "2")) => format!("kernel.io_uring_disabled = {level}; the administrator can set it to 0"),
+        _ => "by a container's seccomp profile or a security module".to_owned(),
+    }
+}
+
+/// What a cancellation's own completion is called; no wait has this name before 2^32 threads took over.
+const CANCEL: u64 = u64::MAX;
+
+/// `POLLIN` as the ring takes it. Errors and hang-ups are always included.
+const READABLE: u32 = 1;
+
+/// `FUTEX_BITSET_MATCH_ANY`.
+const ANY_WAKER: u64 = 0xffff_ffff;
+
+/// A 32-bit word that other processes share, in the flags of futex2 (not those of futex(2)).
+const FUTEX2_SIZE_U32: u32 = 2;
+
+/// Room for the waits of a usual runtime, and for taking them back: notifier, one or two words, a few descriptors.
+const ENTRIES_MIN: u32 = 16;

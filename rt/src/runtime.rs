@@ -1,0 +1,321 @@
+//! The runtime as a value.
+
+use std::{
+    fmt, io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::Driver,
+    shm::{Board, Shm, ShmConfig, Wake},
+};
+
+use crate::{
+    boot::{self, Boot, BootError, Environment, Exchange},
+    buffer::{RegBuf, Wire},
+    clock::Clock,
+    comm::Comm,
+    engine::{Engine, EngineSetup},
+    error::{Error, ErrorKind, Result},
+    executor,
+    proto::path::Paths,
+    reactor::{self, Agent, Backend},
+    settings::{ProgressMode, ReactorChoice, Row, Settings},
+    shared::{Choices, Parts, Place, Shared},
+};
+
+/// One rank of a job. There is no global state: a process may hold several.
+pub struct Runtime {
+    shared: Arc<Shared>,
+    exchange: Mutex<Box<dyn Exchange>>,
+    /// `None` when the runtime has ended.
+    agent: Mutex<Option<Option<JoinHandle<()>>>>,
+}
+
+/// Makes a [`Runtime`] with settings of its own.
+#[derive(Debug)]
+#[must_use = "nothing is started before `init`"]
+pub struct Builder {
+    settings: Result<Settings>,
+    boot: Option<Boot>,
+    board: Option<Board>,
+}
+
+impl Runtime {
+    /// Joins the job that this process was started in, with the settings of the environment.
+    ///
+    /// # Errors
+    /// A bad setting, a launcher that was used wrongly, no memory. Each says what to do.
+    pub fn init() -> Result<Self> {
+        Self::builder().init()
+    }
+
+    /// A runtime with settings of its own; those of the environment hold where it says nothing.
+    pub fn builder() -> Builder {
+        Builder { settings: Settings::from_environment(), boot: None, board: None }
+    }
+
+    /// The communicator of all ranks.
+    #[must_use]
+    pub fn world(&self) -> Comm {
+        Comm::world(Arc::clone(&self.shared))
+    }
+
+    /// Runs a future to its end on this thread, and the runtime while it waits.
+    ///
+    /// Any thread may be in `block_on`, several at a time.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        executor::block_on(&self.shared, future)
+    }
+
+    /// Starts a task. It runs on the threads that are in [`block_on`](Self::block_on), while they wait.
+    pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        executor::spawn(&self.shared, future)
+    }
+
+    /// A zeroed buffer in registered memory, of `len` elements: peers read and write it without a copy in between.
+    ///
+    /// # Errors
+    /// `len` is 0 or more than there is memory for.
+    pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        let failed = |error| Error::new("alloc", ErrorKind::Transport(error));
+        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0);
+        let bytes = bytes.ok_or_else(|| Error::argument("alloc", format!("`len` is {len} elements of {} bytes", size_of::<T>())))?;
+        debug_assert!(bytes > 0, "checked");
+        self.shared.with(|engine| RegBuf::allocate(engine.driver(), len)).map_err(failed)
+    }
+
+    /// A future that is ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
+        executor::sleep(&self.shared, duration)
+    }
+
+    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`.
+    ///
+    /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed.
+    ///
+    /// # Errors
+    /// The launcher failed.
+    pub fn close(self) -> Result<()> {
+        self.end()
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> ripstop_fabric::counters::Snapshot {
+        self.shared.counters.snapshot()
+    }
+
+    /// The settings, and where each came from.
+    #[must_use]
+    pub fn settings(&self) -> Vec<Row> {
+        self.shared.settings.rows()
+    }
+
+    /// What was chosen at start, and why, in sentences.
+    #[must_use]
+    pub fn choices(&self) -> Choices {
+        self.shared.choices.clone()
+    }
+
+    fn end(&self) -> Result<()> {
+        let Some(agent) = lock(&self.agent).take() else { return Ok(()) };
+        self.shared.with(Engine::begin_close);
+        executor::drain(&self.shared);
+        self.shared.agent.stop();
+        self.shared.nudge();
+        let joined = agent.map(JoinHandle::join);
+        self.shared.with(Engine::shut);
+        let left = lock(&self.exchange).finalize();
+        drop(joined);
+        left.map_err(boot_error)
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Place { rank, size, found, .. } = &self.shared.place;
+        write!(f, "Runtime (rank {rank} of {size}, {found})")
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.give_up();
+        } else if let Err(error) = self.end() {
+            tracing::warn!(%error, "a runtime was dropped, and could not leave its job in good order");
+        }
+    }
+}
+
+impl Runtime {
+    /// Leaves without completing anything: the driver sees the panic, and peers get `PeerFailed`.
+    fn give_up(&self) {
+        self.shared.agent.stop();
+        self.shared.nudge();
+        if let Some(Some(agent)) = lock(&self.agent).take() {
+            drop(agent.join());
+        }
+        self.shared.with(Engine::shut);
+    }
+}
+
+impl Builder {
+    /// Sets one setting, by the name it has in the environment.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        if let Ok(settings) = &mut self.settings
+            && let Err(error) = settings.set(name, value)
+        {
+            self.settings = Err(error);
+        }
+        self
+    }
+
+    /// Joins this job instead of the one that the environment names.
+    pub fn boot(mut self, boot: Boot) -> Self {
+        self.boot = Some(boot);
+        self
+    }
+
+    /// Meets the other ranks of the node on this board, instead of one that the node's first rank makes.
+    pub fn board(mut self, board: Board) -> Self {
+        self.board = Some(board);
+        self
+    }
+
+    /// Joins.
+    ///
+    /// # Errors
+    /// As [`Runtime::init`].
+    pub fn init(self) -> Result<Runtime> {
+        let settings = self.settings?;
+        let mut boot = match self.boot {
+            Some(boot) => boot,
+            None => boot::discover(&Environment::of_process()).map_err(boot_error)?,
+        };
+        let board = match self.board {
+            Some(board) => board,
+            None => meet(&mut boot)?,
+        };
+        let (mut backend, why) = reactor::open(choice(settings.reactor)).map_err(|error| setup(error.to_string()))?;
+        let counters = Arc::new(Counters::default());
+        let shm = open_shm(&boot, &board, &settings, backend.futex(), &counters)?;
+        backend.watch(&shm.wait_on()).map_err(transport)?;
+        let parts = assemble(&boot, board, settings, counters, backend, why, Box::new(shm));
+        let shared = Arc::new(Shared::new(parts));
+        let agent = match shared.settings.progress {
+            ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
+            _ => None,
+        };
+        Ok(Runtime { shared, exchange: Mutex::new(boot.exchange), agent: Mutex::new(Some(agent)) })
+    }
+}
+
+/// The node's board: its first rank makes it, and tells the others where it is.
+fn meet(boot: &mut Boot) -> Result<Board> {
+    let node = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
+    if node != boot.size {
+        let sentence = format!(
+            "the job has {} ranks and this node {node} of them, and there is no driver for messages between nodes yet: start all ranks on one node",
+            boot.size
+        );
+        return Err(setup(sentence));
+    }
+    let leader = boot.node.leader();
+    let key = format!("ripstop-board-{leader}");
+    if boot.rank == leader {
+        let board = Board::create(node).map_err(transport)?;
+        if boot.size > 1 {
+            boot.exchange.put(&key, &board.address()).map_err(boot_error)?;
+            boot.exchange.fence().map_err(boot_error)?;
+        }
+        return Ok(board);
+    }
+    boot.exchange.fence().map_err(boot_error)?;
+    let address = boot.exchange.get(&key).map_err(boot_error)?;
+    let address = address.ok_or_else(|| setup(format!("rank {leader} did not publish `{key}`: did it fail at start?")))?;
+    Board::attach(&address).map_err(|error| setup(error.to_string()))
+}
+
+fn open_shm(boot: &Boot, board: &Board, settings: &Settings, futex: bool, counters: &Arc<Counters>) -> Result<Shm> {
+    let mut config = ShmConfig::new(boot.rank);
+    config.wake = if futex { Wake::Futex } else { Wake::Fd };
+    config.single_copy = settings.single_copy;
+    config.counters = Arc::clone(counters);
+    Shm::open(board, config).map_err(|error| setup(error.to_string()))
+}
+
+fn assemble(
+    boot: &Boot,
+    board: Board,
+    settings: Settings,
+    counters: Arc<Counters>,
+    backend: Box<dyn Backend>,
+    why: String,
+    driver: Box<dyn Driver>,
+) -> Parts {
+    let paths = Paths::new(driver.caps(), &settings);
+    let choices = Choices {
+        reactor: backend.name(),
+        reactor_why: why,
+        paths: paths.to_string(),
+        single_copy: driver.caps().any_memory.clone(),
+    };
+    let setup = EngineSetup {
+        rank: boot.rank,
+        size: boot.size,
+        paths,
+        rendezvous: settings.rendezvous,
+        unexpected_bytes: settings.unexpected_bytes,
+    };
+    board.publish_cpu(boot.rank);
+    let crowded = is_crowded(boot.node.ranks.len());
+    let place = Place { rank: boot.rank, size: boot.size, node: boot.node.ranks.clone(), board, crowded, found: boot.found };
+    Parts { engine: Engine::new(driver, setup), backend, clock: Clock::system(), place, settings, counters, choices }
+}
+
+/// More ranks than processors. A rank that is bound to one processor sees no other, so then all of the machine's count.
+fn is_crowded(ranks: usize) -> bool {
+    let mine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    ranks > if mine > 1 { mine } else { online() }
+}
+
+fn online() -> usize {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let ends = |range: &str| {
+        let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
+        Some(last.parse::<usize>().ok()?.saturating_sub(first.parse().ok()?) + 1)
+    };
+    text.split(',').filter_map(ends).sum::<usize>().max(1)
+}
+
+fn choice(reactor: ReactorChoice) -> reactor::Choice {
+    match reactor {
+        ReactorChoice::Auto => reactor::Choice::Auto,
+        ReactorChoice::Uring => reactor::Choice::Uring,
+        ReactorChoice::Epoll => reactor::Choice::Epoll,
+    }
+}
+
+fn boot_error(error: BootError) -> Error {
+    setup(error.to_string())
+}
+
+fn setup(sentence: String) -> Error {
+    Error::new("init", ErrorKind::Setup(sentence))
+}
+
+fn transport(error: io::Error) -> Error {
+    Error::new("init", ErrorKind::Transport(error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,344 @@
+//! Every setting: one typed table, read from the environment, overridden by the builder, printed by `ripstop info`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How the reactor sleeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReactorChoice {
+    /// `uring` if the kernel has what it takes, else `epoll`.
+    #[default]
+    Auto,
+    /// One `io_uring_enter`; an error where that is missing or forbidden.
+    Uring,
+    /// One `epoll_wait`.
+    Epoll,
+}
+
+/// Who drives the reactor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProgressMode {
+    /// `block_on` while it waits, and an agent thread while the application computes.
+    #[default]
+    Thread,
+    /// `block_on` alone: nothing moves while the application computes.
+    Inline,
+    /// A task that the application spawns on tokio.
+    Tokio,
+}
+
+/// How the bytes of an offered message travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rendezvous {
+    /// By what works: get, else put, else fragments.
+    #[default]
+    Auto,
+    /// The receiver reads the sender's memory.
+    Get,
+    /// The sender writes the receiver's memory.
+    Put,
+    /// In messages, copied twice.
+    Fragments,
+}
+
+/// The values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `RIPSTOP_REACTOR`.
+    pub reactor: ReactorChoice,
+    /// `RIPSTOP_PROGRESS`.
+    pub progress: ProgressMode,
+    /// `RIPSTOP_EAGER_MAX`, bytes; `None` is by cost.
+    pub eager_max: Option<usize>,
+    /// `RIPSTOP_RENDEZVOUS`.
+    pub rendezvous: Rendezvous,
+    /// `RIPSTOP_SINGLE_COPY`.
+    pub single_copy: bool,
+    /// `RIPSTOP_SPIN_US_MAX`; `None` is by measurement.
+    pub spin_max: Option<Duration>,
+    /// `RIPSTOP_UNEXPECTED_BYTES`.
+    pub unexpected_bytes: usize,
+    /// `RIPSTOP_BOOT`; empty is by discovery.
+    pub boot: String,
+    /// `RIPSTOP_CONNECT_S`.
+    pub connect_max: Duration,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Nobody said anything.
+    Default,
+    /// A variable of the environment.
+    Environment,
+    /// The runtime's builder.
+    Builder,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Row {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value now.
+    pub value: String,
+    /// Where that came from.
+    pub source: Source,
+    /// What it may be.
+    pub range: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+struct Spec {
+    name: &'static str,
+    range: &'static str,
+    meaning: &'static str,
+    set: fn(&mut Settings, &str) -> Option<()>,
+    get: fn(&Settings) -> String,
+}
+
+/// What the launcher sets for its ranks; not settings.
+const LAUNCHER: &[&str] = &["RIPSTOP_LAUNCHER", "RIPSTOP_PROGRAM", "RIPSTOP_TEST_RANK", "RIPSTOP_BOOT_TIMEOUT"];
+
+const TABLE: &[Spec] = &[
+    Spec {
+        name: "RIPSTOP_REACTOR",
+        range: "auto | uring | epoll",
+        meaning: "how the reactor sleeps",
+        set: |settings, value| {
+            settings.reactor = match value {
+                "auto" => ReactorChoice::Auto,
+                "uring" => ReactorChoice::Uring,
+                "epoll" => ReactorChoice::Epoll,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| format!("{:?}", settings.reactor).to_lowercase(),
+    },
+    Spec {
+        name: "RIPSTOP_PROGRESS",
+        range: "thread | inline | tokio",
+        meaning: "who drives the reactor: an agent thread too, block_on alone, or a tokio task",
+        set: |settings, value| {
+            settings.progress = match value {
+                "thread" => ProgressMode::Thread,
+                "inline" => ProgressMode::Inline,
+                "tokio" => ProgressMode::Tokio,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| format!("{:?}", settings.progress).to_lowercase(),
+    },
+    Spec {
+        name: "RIPSTOP_EAGER_MAX",
+        range: "auto | 0..=8192 bytes",
+        meaning: "the longest message that is sent before it is asked for",
+        set: |settings, value| {
+            settings.eager_max = or_auto(value, |value| value.parse().ok().filter(|&bytes| bytes <= 8192))?;
+            Some(())
+        },
+        get: |settings| settings.eager_max.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
+    },
+    Spec {
+        name: "RIPSTOP_RENDEZVOUS",
+        range: "auto | get | put | fragments",
+        meaning: "how the bytes of longer messages travel",
+        set: |settings, value| {
+            settings.rendezvous = match value {
+                "auto" => Rendezvous::Auto,
+                "get" => Rendezvous::Get,
+                "put" => Rendezvous::Put,
+                "fragments" => Rendezvous::Fragments,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| format!("{:?}", settings.rendezvous).to_lowercase(),
+    },
+    Spec {
+        name: "RIPSTOP_SINGLE_COPY",
+        range: "on | off",
+        meaning: "whether process_vm_readv and process_vm_writev may be used between ranks of a node",
+        set: |settings, value| {
+            settings.single_copy = match value {
+                "on" => true,
+                "off" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| if settings.single_copy { "on" } else { "off" }.to_owned(),
+    },
+    Spec {
+        name: "RIPSTOP_SPIN_US_MAX",
+        range: "auto | 0..=10000 microseconds",
+        meaning: "how long a wait may spin before it sleeps, when its peer runs on another processor",
+        set: |settings, value| {
+            settings.spin_max = or_auto(value, |value| value.parse().ok().filter(|&us| us <= 10_000).map(Duration::from_micros))?;
+            Some(())
+        },
+        get: |settings| settings.spin_max.map_or_else(|| "auto".to_owned(), |spin| spin.as_micros().to_string()),
+    },
+    Spec {
+        name: "RIPSTOP_UNEXPECTED_BYTES",
+        range: "65536..=17179869184 bytes",
+        meaning: "how much a rank stores of messages that nobody has asked for yet, all peers together",
+        set: |settings, value| {
+            settings.unexpected_bytes = value.parse().ok().filter(|bytes| (64 << 10..=16 << 30).contains(bytes))?;
+            Some(())
+        },
+        get: |settings| settings.unexpected_bytes.to_string(),
+    },
+    Spec {
+        name: "RIPSTOP_BOOT",
+        range: "auto | pmi1 | singleton",
+        meaning: "how a rank learns who it is",
+        set: |settings, value| {
+            settings.boot = ["auto", "pmi1", "singleton"].contains(&value).then(|| value.to_owned())?;
+            Some(())
+        },
+        get: |settings| settings.boot.clone(),
+    },
+    Spec {
+        name: "RIPSTOP_CONNECT_S",
+        range: "1..=3600 seconds",
+        meaning: "how long a rank waits for the others of its node to start",
+        set: |settings, value| {
+            settings.connect_max = value.parse().ok().filter(|s| (1..=3600).contains(s)).map(Duration::from_secs)?;
+            Some(())
+        },
+        get: |settings| settings.connect_max.as_secs().to_string(),
+    },
+];
+
+impl Settings {
+    /// What holds when nobody says anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            reactor: ReactorChoice::Auto,
+            progress: ProgressMode::Thread,
+            eager_max: None,
+            rendezvous: Rendezvous::Auto,
+            single_copy: true,
+            spin_max: None,
+            unexpected_bytes: 64 << 20,
+            boot: "auto".to_owned(),
+            connect_max: Duration::from_secs(60),
+            sources: BTreeMap::new(),
+        }
+    }
+
+    /// The defaults, and what the environment says.
+    ///
+    /// # Errors
+    /// A `RIPSTOP_*` variable that does not exist or has a bad value: named, with what it may be.
+    pub fn from_environment() -> Result<Self> {
+        Self::from_variables(std::env::vars_os().filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+        }))
+    }
+
+    /// As [`from_environment`](Self::from_environment), from any list of variables.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        let mut settings = Self::new();
+        for (name, value) in variables {
+            if name.starts_with("RIPSTOP_") && !LAUNCHER.contains(&name.as_str()) {
+                settings.put(&name, &value, Source::Environment)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Sets one by its name, as the builder.
+    ///
+    /// # Errors
+    /// No such variable, or a bad value: with what there is, or what it may be.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.put(name, value, Source::Builder)
+    }
+
+    fn put(&mut self, name: &str, value: &str, source: Source) -> Result<()> {
+        let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
+        let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
+            let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
+            return Err(error(format!("{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name", names.join(", "))));
+        };
+        (spec.set)(self, value)
+            .ok_or_else(|| error(format!("{name}={value} is out of range: it may be {} ({})", spec.range, spec.meaning)))?;
+        self.sources.insert(spec.name, source);
+        Ok(())
+    }
+
+    /// The whole table.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |spec: &Spec| Row {
+            name: spec.name,
+            value: (spec.get)(self),
+            source: self.sources.get(spec.name).copied().unwrap_or(Source::Default),
+            range: spec.range,
+            meaning: spec.meaning,
+        };
+        TABLE.iter().map(row).collect()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
+fn or_auto<T>(value: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if value == "auto" { Some(None) } else { parse(value).map(Some) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(name: &str, value: &str) -> Result<Settings> {
+        Settings::from_variables([(name.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn every_default_is_inside_its_own_range() {
+        let settings = Settings::new();
+        for row in settings.rows() {
+            assert!(one(row.name, &row.value).is_ok(), "{} = {}", row.name, row.value);
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_an_error_that_names_variable_value_and_range() {
+        let error = one("RIPSTOP_REACTOR", "kqueue").unwrap_err().to_string();
+        assert!(error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_variable_is_an_error_that_names_it() {
+        let error = one("RIPSTOP_REAKTOR", "epoll").unwrap_err().to_string();
+        assert!(error.contains("RIPSTOP_REAKTOR"), "{error}");
+    }
+
+    #[test]
+    fn other_variables_are_not_ours() {
+        assert_eq!(one("PATH", "/bin").unwrap(), Settings::new());
+    }
+}

@@ -1,0 +1,431 @@
+//! A running job: one loop that waits for everything, and the rules by which a job ends.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+
+use super::affinity;
+use super::message::{self, tell};
+use super::poller::{Poller, Token};
+use super::program::Program;
+use super::rank::{Rank, Request, Setup, Which};
+use super::server::{Desertion, Effect, Server};
+use super::signals::{PASSED_ON, Signals};
+use super::verdict::{self, Cause};
+use super::{Args, Refusal};
+
+/// The ranks that run, and why they are to end, once they are.
+///
+/// Dropping it kills every process of the job, so that none is left on any way out.
+#[derive(Debug)]
+pub(super) struct Job {
+    name: String,
+    keep_going: bool,
+    size: u32,
+    ranks: Vec<Rank>,
+    server: Server,
+    poller: Poller,
+    signals: Signals,
+    /// The end of the time that the job has, and that time.
+    limit: Option<(Instant, Duration)>,
+    /// The first thing that went wrong.
+    cause: Option<Cause>,
+    ending: Option<Ending>,
+    /// Since when a barrier has been waiting for a rank that will not come.
+    deserted_since: Option<Instant>,
+    interrupts: u32,
+}
+
+/// The ranks were asked to end.
+#[derive(Debug)]
+struct Ending {
+    /// When those that have not are killed.
+    patience: Option<Instant>,
+}
+
+impl Job {
+    /// Starts all ranks. Answers those that run already meanwhile.
+    pub(super) fn start(args: &Args, program: &Program) -> Result<Self, Refusal> {
+        let size = args.ranks;
+        raise_descriptor_limit(size, args.label)?;
+        let cpus = affinity::plan(args.bind, size)
+            .map_err(|error| Refusal::machine(format!("reading the allowed CPUs: {error}")))?;
+        let mut job = Self::empty(args, program)
+            .map_err(|error| Refusal::machine(format!("preparing the job: {error}")))?;
+        let setup = Setup {
+            program,
+            ranks: size,
+            label: args.label,
+        };
+        for (rank, cpus) in (0..size).zip(cpus) {
+            let started =
+                Rank::start(&setup, rank, cpus).and_then(|started| job.adopt(rank, started));
+            started.map_err(|error| refusal(&error, rank, program))?;
+            job.turn(Some(Duration::ZERO));
+            if job.ending.is_some() {
+                break;
+            }
+        }
+        Ok(job)
+    }
+
+    /// Looks after the ranks until the last has ended; the exit code.
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "the last of the fallible steps of `run`"
+    )]
+    pub(super) fn run(mut self) -> Result<u8, Refusal> {
+        while self.running().next().is_some() {
+            let time = self
+                .next_deadline()
+                .map(|deadline| deadline.saturating_duration_since(now()));
+            self.turn(time);
+        }
+        Ok(self.finish())
+    }
+
+    fn empty(args: &Args, program: &Program) -> std::io::Result<Self> {
+        let signals = Signals::new()?;
+        let poller = Poller::new()?;
+        poller.watch(&signals, Token::Signals)?;
+        let space = format!("ripstop-{}", getpid().as_raw_nonzero());
+        Ok(Self {
+            name: program.name.clone(),
+            keep_going: args.keep_going,
+            size: args.ranks,
+            ranks: Vec::new(),
+            server: Server::new(args.ranks, space, args.keep_going),
+            poller,
+            signals,
+            limit: args.timeout.map(|limit| (now() + limit, limit)),
+            cause: None,
+            ending: None,
+            deserted_since: None,
+            interrupts: 0,
+        })
+    }
+
+    fn adopt(&mut self, number: u32, rank: Rank) -> std::io::Result<()> {
+        self.ranks.push(rank); // First of all, so that it is killed if the rest fails.
+        let rank = &self.ranks[number as usize];
+        let watches = [
+            (rank.socket(), Token::Connection(number)),
+            (rank.output(Which::Out), Token::Output(number)),
+            (rank.output(Which::Err), Token::Errors(number)),
+        ];
+        watches
+            .into_iter()
+            .try_for_each(|(fd, token)| fd.map_or(Ok(()), |fd| self.poller.watch(fd, token)))
+    }
+
+    /// Waits until something happens, or for `time`, and handles it.
+    fn turn(&mut self, time: Option<Duration>) {
+        for token in self.poller.wait(time) {
+            match token {
+                Token::Connection(rank) => self.handle_request(rank),
+                Token::Output(rank) => self.handle_output(rank, Which::Out),
+                Token::Errors(rank) => self.handle_output(rank, Which::Err),
+                Token::Signals => self.handle_signals(),
+            }
+        }
+        self.handle_time();
+    }
+
+    fn handle_request(&mut self, rank: u32) {
+        match self.ranks[rank as usize].receive() {
+            Request::Lines(lines) => {
+                for line in lines {
+                    let effects = self.server.handle_line(rank, &line);
+                    self.apply(effects);
+                }
+            }
+            Request::Endless => self.fail(Cause::Garbled {
+                rank,
+                why: "a line without end".to_owned(),
+            }),
+            Request::Closed => self.handle_hang_up(rank),
+        }
+    }
+
+    fn handle_hang_up(&mut self, rank: u32) {
+        if let Some(socket) = self.ranks[rank as usize].socket() {
+            self.poller.forget(socket);
+        }
+        self.ranks[rank as usize].hang_up();
+        self.leave(rank, "closed its connection");
+    }
+
+    fn leave(&mut self, rank: u32, how: &str) {
+        let effects = self.server.leave(rank, how);
+        self.apply(effects);
+    }
+
+    fn apply(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Answer { rank, line } => self.answer(rank, &line),
+                Effect::Abort { rank, code, why } => {
+                    let pid = self.ranks[rank as usize].id();
+                    self.fail(Cause::Aborted {
+                        rank,
+                        pid,
+                        code,
+                        why,
+                    });
+                }
+                Effect::Garbled { rank, why } => self.fail(Cause::Garbled { rank, why }),
+            }
+        }
+    }
+
+    fn answer(&mut self, rank: u32, line: &str) {
+        if !self.ranks[rank as usize].answer(line) {
+            self.fail(Cause::Garbled {
+                rank,
+                why: "it asks and does not read the answers".to_owned(),
+            });
+        }
+    }
+
+    fn handle_output(&mut self, rank: u32, which: Which) {
+        if self.ranks[rank as usize].copy_output(which).is_err() {
+            self.fail(Cause::Unread);
+        }
+    }
+
+    fn handle_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                libc::SIGCHLD => self.handle_ends(),
+                libc::SIGTSTP => self.stop(),
+                libc::SIGCONT => self.signal_all(Signal::CONT),
+                _ => self.pass_on(signal),
+            }
+        }
+    }
+
+    /// Some ranks have ended. One that was killed is likelier to be the reason for the others than the other way round.
+    fn handle_ends(&mut self) {
+        let mut ended: Vec<u32> = (0..)
+            .zip(&mut self.ranks)
+            .filter_map(|(number, rank)| rank.has_ended().then_some(number))
+            .collect();
+        ended.sort_by_key(|&rank| {
+            self.ranks[rank as usize]
+                .status
+                .is_some_and(|status| status.code().is_some())
+        });
+        for rank in ended {
+            self.handle_end(rank);
+        }
+    }
+
+    fn handle_end(&mut self, number: u32) {
+        let rank = &mut self.ranks[number as usize];
+        let read = rank.drain_output();
+        let pid = rank.id();
+        let Some(status) = rank.status else { return };
+        if !status.success() {
+            self.fail(Cause::Failed {
+                rank: number,
+                pid,
+                status,
+            });
+        } else if read.is_err() {
+            self.fail(Cause::Unread);
+        }
+        self.leave(number, &verdict::fate(status));
+    }
+
+    /// Stops the ranks and this process, as the terminal wishes; a SIGCONT will follow.
+    fn stop(&self) {
+        self.signal_all(Signal::STOP);
+        let _ = kill_process(getpid(), Signal::STOP); // Nothing else can be done about a failure than to go on.
+    }
+
+    fn pass_on(&mut self, number: i32) {
+        let Some(signal) = PASSED_ON
+            .contains(&number)
+            .then(|| Signal::from_named_raw(number))
+            .flatten()
+        else {
+            return;
+        };
+        self.signal_all(signal);
+        if ![Signal::INT, Signal::TERM].contains(&signal) {
+            return;
+        }
+        self.interrupts += 1;
+        let name = verdict::name(number).unwrap_or("a signal");
+        if self.interrupts > 1 || self.ending.is_some() {
+            tell(&format!("{name} again: killing {}", self.running_ranks()));
+            self.signal_all(Signal::KILL);
+        } else {
+            tell(&format!(
+                "{name} passed on to {}; once more kills",
+                self.running_ranks()
+            ));
+        }
+    }
+
+    fn handle_time(&mut self) {
+        let now = now();
+        if let Some((_, limit)) = self.limit.take_if(|(end, _)| *end <= now) {
+            self.fail(Cause::Late {
+                limit,
+                running: self.running().collect(),
+            });
+        }
+        if self
+            .ending
+            .as_mut()
+            .and_then(|ending| ending.patience.take_if(|end| *end <= now))
+            .is_some()
+        {
+            tell(&format!(
+                "{} did not end within {} s of SIGTERM: killing",
+                self.running_ranks(),
+                GRACE.as_secs()
+            ));
+            self.signal_all(Signal::KILL);
+        }
+        self.handle_desertion(now);
+    }
+
+    /// A rank that closes its connection is often about to end, and then its exit code says more.
+    fn handle_desertion(&mut self, now: Instant) {
+        let Some(Desertion { rank, how, waiting }) =
+            self.server.desertion().filter(|_| !self.keep_going)
+        else {
+            self.deserted_since = None;
+            return;
+        };
+        if now >= *self.deserted_since.get_or_insert(now) + DESERTION_DELAY {
+            self.fail(Cause::Deserted { rank, how, waiting });
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let limit = self.limit.map(|(end, _)| end);
+        let patience = self.ending.as_ref().and_then(|ending| ending.patience);
+        let desertion = self
+            .deserted_since
+            .filter(|_| self.ending.is_none())
+            .map(|since| since + DESERTION_DELAY);
+        [limit, patience, desertion].into_iter().flatten().min()
+    }
+
+    /// Something went wrong: says so, and ends the job unless its other ranks are to go on.
+    fn fail(&mut self, cause: Cause) {
+        if self.ending.is_some() {
+            return; // A consequence of the first failure.
+        }
+        let goes_on = self.keep_going && matches!(cause, Cause::Failed { .. });
+        let what = match (message::others(self.running().count(), self.size), goes_on) {
+            (None, _) => String::new(),
+            (Some((others, verb)), true) => format!("; {others} {verb} on"),
+            (Some((others, _)), false) => format!("; ending {others}"),
+        };
+        tell(&format!("{}{what}", cause.sentence()));
+        self.cause.get_or_insert(cause);
+        if !goes_on {
+            self.end();
+        }
+    }
+
+    fn end(&mut self) {
+        self.ending = Some(Ending {
+            patience: Some(now() + GRACE),
+        });
+        self.signal_all(Signal::TERM);
+        self.signal_all(Signal::CONT); // One that is stopped would not notice.
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        self.ranks.iter().for_each(|rank| rank.signal(signal));
+    }
+
+    fn running(&self) -> impl Iterator<Item = u32> {
+        (0..)
+            .zip(&self.ranks)
+            .filter(|(_, rank)| rank.status.is_none())
+            .map(|(number, _)| number)
+    }
+
+    fn running_ranks(&self) -> String {
+        message::ranks(&self.running().collect::<Vec<_>>())
+    }
+
+    fn finish(&mut self) -> u8 {
+        let read = self.ranks.iter_mut().try_for_each(Rank::close_output);
+        if read.is_err() {
+            self.fail(Cause::Unread);
+        }
+        match &self.cause {
+            Some(cause) => cause.code(),
+            None if self.size > 1 && !self.server.joined() => {
+                tell(&format!("error: {}", not_a_job(&self.name, self.size)));
+                NOT_A_JOB
+            }
+            None => 0,
+        }
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.ranks.iter_mut().for_each(Rank::bury);
+    }
+}
+
+fn not_a_job(name: &str, size: u32) -> String {
+    format!(
+        "'{name}' never joined the job: it ran {size} times, each time alone. It is not a Ripstop program, or it did not get as \
+         far as #[ripstop::main], or RIPSTOP_BOOT=singleton is set; one copy is `ripstop run -n 1 …`"
+    )
+}
+
+fn refusal(error: &std::io::Error, rank: u32, program: &Program) -> Refusal {
+    let hint = match error.raw_os_error() {
+        Some(libc::ENOEXEC) => {
+            ": neither a program of this machine nor a script that begins with #!"
+        }
+        Some(libc::EAGAIN) => ": too many processes (see `ulimit -u`), use a smaller -n",
+        Some(libc::ENOMEM) => ": use a smaller -n",
+        _ => "",
+    };
+    Refusal::machine(format!(
+        "starting rank {rank} of {}: {error}{hint}",
+        program.path.display()
+    ))
+}
+
+/// A job needs a socket for each rank and, labelled, two pipes; the usual soft limit is 1024.
+fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
+    let needed = 64 + u64::from(ranks) * if label { 3 } else { 1 };
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit }).map_err(|_| {
+        let most = limit.maximum.unwrap_or(0);
+        Refusal::machine(format!("{ranks} ranks need {needed} open files, the limit is {most} (see `ulimit -Hn`); use a smaller -n"))
+    })
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a launcher lives in real time; nothing of it is simulated"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Between SIGTERM and SIGKILL: time to write a file or two.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A process that closes its files is reaped well within this time.
+const DESERTION_DELAY: Duration = Duration::from_millis(200);
+
+/// As for every other mistake in the command line.
+const NOT_A_JOB: u8 = 2;

@@ -1,0 +1,60 @@
+//! What the launcher itself has to say, on standard error, each under its own name.
+
+use std::io::Write;
+
+/// Prints one line. That nobody reads it is no reason to stop looking after the ranks.
+pub(super) fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "ripstop: {text}");
+}
+
+/// `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`: runs of three and more are shortened.
+pub(super) fn ranks(ranks: &[u32]) -> String {
+    let runs = runs(ranks);
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    match runs.as_slice() {
+        [] => "no ranks".to_owned(),
+        [only] => format!("{noun} {only}"),
+        [most @ .., last] => format!("{noun} {} and {last}", most.join(", ")),
+    }
+}
+
+/// Those `running` of `size` ranks to whom nothing has happened, and the form of `go` for them; nothing when there are none.
+pub(super) fn others(running: usize, size: u32) -> Option<(String, &'static str)> {
+    match running {
+        0 => None,
+        _ if u32::try_from(running) == Ok(size) => Some(("all ranks".to_owned(), "go")),
+        1 => Some(("the other rank".to_owned(), "goes")),
+        _ => Some((format!("the other {running} ranks"), "go")),
+    }
+}
+
+fn runs(ranks: &[u32]) -> Vec<String> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let words = runs
+        .into_iter()
+        .flat_map(|(first, last)| match last - first {
+            0 => vec![first.to_string()],
+            1 => vec![first.to_string(), last.to_string()],
+            _ => vec![format!("{first}-{last}")],
+        });
+    words.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn ranks_are_listed_as_one_would_say_them() {
+        assert_eq!(super::ranks(&[3]), "rank 3");
+        assert_eq!(super::ranks(&[0, 2]), "ranks 0 and 2");
+        assert_eq!(super::ranks(&[0, 1]), "ranks 0 and 1");
+        assert_eq!(super::ranks(&[0, 1, 2, 3]), "ranks 0-3");
+        assert_eq!(super::ranks(&[0, 1, 2, 5, 7, 8]), "ranks 0-2, 5, 7 and 8");
+        assert_eq!(super::ranks(&[]), "no ranks");
+    }
+}

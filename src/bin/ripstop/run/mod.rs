@@ -1,0 +1,183 @@
+//! `ripstop run`: starts the ranks of a job on this machine, and stays with them to the end.
+
+mod affinity;
+mod job;
+mod label;
+mod message;
+mod poller;
+mod program;
+mod rank;
+mod server;
+mod signals;
+mod verdict;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, ValueEnum, value_parser};
+
+use job::Job;
+
+/// Start the ranks of a job on this machine.
+///
+/// Every rank is a process of its own, in a process group of its own. The first rank that fails ends the job and decides the
+/// exit code: its own, 128 + the number of the signal that killed it, or 124 at the time limit.
+#[derive(clap::Args, Debug)]
+#[command(override_usage = USAGE, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Number of ranks, 1 to 8192
+    #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
+    ranks: u32,
+
+    /// Bind rank r to the r-th allowed CPU, or do not [default: core if there are enough CPUs, else none]
+    #[arg(long, value_name = "WHERE")]
+    bind: Option<Bind>,
+
+    /// Begin every line of output with the rank that wrote it
+    #[arg(long)]
+    label: bool,
+
+    /// End the job after this many seconds, with exit code 124
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
+
+    /// Let the other ranks live when one fails; the exit code still tells
+    #[arg(long)]
+    keep_going: bool,
+
+    /// Build this cargo example (in release if this command was) and run it
+    #[arg(long, value_name = "NAME")]
+    example: Option<String>,
+
+    /// A program and its arguments: a path, or a name to look for in PATH
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Bind {
+    /// Rank r to the r-th allowed CPU
+    Core,
+    /// To nothing
+    None,
+}
+
+/// Runs the job that `args` describe; `words` are those of the whole command line.
+pub(crate) fn run(mut args: Args, words: &[OsString]) -> ExitCode {
+    check_words(&mut args, words);
+    let program = program::find(args.example.as_deref(), &mut args.command);
+    let started = program.and_then(|program| Job::start(&args, &program));
+    match started.and_then(Job::run) {
+        Ok(code) => ExitCode::from(code),
+        Err(refusal) => refusal.exit(),
+    }
+}
+
+/// Why no job could be started, in a sentence; nothing is left running.
+#[derive(Debug)]
+struct Refusal {
+    sentence: String,
+    /// The command line is at fault, rather than the machine.
+    usage: bool,
+}
+
+impl Refusal {
+    fn usage(sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            usage: true,
+        }
+    }
+
+    fn machine(sentence: impl Into<String>) -> Self {
+        Self {
+            sentence: sentence.into(),
+            usage: false,
+        }
+    }
+
+    fn exit(self) -> ExitCode {
+        if self.usage {
+            complain(&self.sentence);
+        }
+        message::tell(&format!("error: {}", self.sentence));
+        ExitCode::FAILURE
+    }
+}
+
+/// `--example NAME` and a program exclude each other; what follows `--` are arguments of the example.
+fn check_words(args: &mut Args, words: &[OsString]) {
+    let separated = words
+        .len()
+        .checked_sub(args.command.len() + 1)
+        .is_some_and(|at| words[at] == "--");
+    match (&args.example, args.command.first()) {
+        (None, None) => complain(
+            "nothing to run: name a PROGRAM, or an example of this package with --example NAME",
+        ),
+        (Some(name), Some(program)) if !separated => complain(&format!(
+            "--example {name} and the program {program:?} exclude each other; arguments of the example go behind `--`"
+        )),
+        (None, Some(_)) if args.command.get(1).is_some_and(|word| word == "--") => {
+            drop(args.command.remove(1))
+        }
+        _ => {}
+    }
+}
+
+/// Ends this process the way a mistake in the command line does.
+fn complain(sentence: &str) -> ! {
+    let mut command = crate::Cli::command();
+    command.build();
+    let run = command
+        .find_subcommand_mut("run")
+        .expect("this is the subcommand `run`");
+    run.error(ErrorKind::ValueValidation, sentence).exit()
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    let limit = Duration::try_from_secs_f64(seconds)
+        .ok()
+        .filter(|limit| (TIMEOUT_MIN..=TIMEOUT_MAX).contains(limit));
+    limit.ok_or_else(|| "expected 0.001 to 31536000 seconds".to_owned())
+}
+
+/// As many processes as a large node may carry; each costs this one a socket and, with --label, two pipes.
+const RANKS_MAX: i64 = 8192;
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
+const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
+const USAGE: &str = "ripstop run -n N [OPTIONS] PROGRAM [-- ARGS]\n       ripstop run -n N [OPTIONS] --example NAME [-- ARGS]";
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop run -n 4 target/release/simulation -- --steps 100
+  ripstop run -n 4 --example halo -- --n 64
+  ripstop run -n 2 --label --timeout 60 ./program
+  ripstop run -n 4 --keep-going ./survivor     the others live on when a rank dies
+
+Rank 0 reads this command's standard input unless that is a terminal; the others have none.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
+SIGTERM kills them.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_is_a_positive_number_of_seconds() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for text in ["", "x", "0", "-1", "nan", "inf", "1e300", "1e-9"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Waiting for many descriptors at once.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{Timespec, epoll};
+
+/// Whose descriptor is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Token {
+    Signals,
+    Connection(u32),
+    Output(u32),
+    Errors(u32),
+}
+
+#[derive(Debug)]
+pub(super) struct Poller {
+    epoll: OwnedFd,
+}
+
+impl Poller {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// A descriptor that is closed need not be forgotten first, unless a duplicate of it lives on.
+    pub(super) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
+        Ok(epoll::add(
+            &self.epoll,
+            fd,
+            epoll::EventData::new_u64(token.pack()),
+            epoll::EventFlags::IN,
+        )?)
+    }
+
+    pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.epoll, fd); // It was not watched: then there is nothing to forget.
+    }
+
+    /// What is ready now, or becomes ready within `time`; signals come last, so that what a rank sent is read before its end.
+    pub(super) fn wait(&self, time: Option<Duration>) -> Vec<Token> {
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(READY_MAX);
+        // An interrupted wait finds nothing ready; any other error would be one of this file.
+        let _ = epoll::wait(
+            &self.epoll,
+            rustix::buffer::spare_capacity(&mut ready),
+            time.as_ref(),
+        );
+        let mut tokens: Vec<Token> = ready
+            .iter()
+            .map(|event| Token::unpack(event.data.u64()))
+            .collect();
+        tokens.sort_by_key(|token| *token == Token::Signals);
+        tokens
+    }
+}
+
+impl Token {
+    fn pack(self) -> u64 {
+        let (kind, rank) = match self {
+            Self::Signals => (0, 0),
+            Self::Connection(rank) => (1, rank),
+            Self::Output(rank) => (2, rank),
+            Self::Errors(rank) => (3, rank),
+        };
+        kind << 32 | u64::from(rank)
+    }
+
+    fn unpack(data: u64) -> Self {
+        let rank = u32::try_from(data & 0xffff_ffff).unwrap_or(0); // Always fits: it is masked.
+        match data >> 32 {
+            1 => Self::Connection(rank),
+            2 => Self::Output(rank),
+            3 => Self::Errors(rank),
+            _ => Self::Signals,
+        }
+    }
+}
+
+/// Descriptors handled in one turn; the others come in the next.
+const READY_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_comes_back_as_it_was() {
+        for token in [
+            Token::Signals,
+            Token::Connection(u32::MAX),
+            Token::Output(0),
+            Token::Errors(7),
+        ] {
+            assert_eq!(Token::unpack(token.pack()), token);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Which program to run: a path, a name in `PATH`, or an example that is built first.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Access, access};
+use serde_json::Value;
+
+use super::Refusal;
+
+/// A program that is there and may be executed, and its arguments.
+#[derive(Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    pub(super) arguments: Vec<OsString>,
+    /// As the user knows it.
+    pub(super) name: String,
+}
+
+/// Finds what to run. `words` are the arguments of the example, or the program and its arguments.
+pub(super) fn find(example: Option<&str>, words: &mut Vec<OsString>) -> Result<Program, Refusal> {
+    if let Some(name) = example {
+        let path = build(name)?;
+        return Ok(Program {
+            path,
+            arguments: std::mem::take(words),
+            name: name.to_owned(),
+        });
+    }
+    let program = words.remove(0);
+    let path = if program.as_encoded_bytes().contains(&b'/') {
+        check(Path::new(&program))?
+    } else {
+        in_path(&program)?
+    };
+    Ok(Program {
+        path,
+        arguments: std::mem::take(words),
+        name: program.to_string_lossy().into_owned(),
+    })
+}
+
+fn check(path: &Path) -> Result<PathBuf, Refusal> {
+    let shown = path.display();
+    if path.is_dir() {
+        return Err(Refusal::usage(format!(
+            "{shown} is a directory, not a program"
+        )));
+    }
+    if let Err(error) = path.metadata() {
+        return Err(Refusal::usage(format!("cannot run {shown}: {error}")));
+    }
+    if !executable(path) {
+        return Err(Refusal::usage(format!(
+            "{shown} is not executable; is it the program? `chmod +x {shown}` if so"
+        )));
+    }
+    Ok(path.to_owned())
+}
+
+fn in_path(name: &OsStr) -> Result<PathBuf, Refusal> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if let Some(found) = std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| executable(file))
+    {
+        return Ok(found);
+    }
+    let shown = name.to_string_lossy();
+    let hint = if Path::new(name).is_file() {
+        format!("there is a file of that name here: write ./{shown}")
+    } else {
+        format!("write its path, or --example {shown} if it is an example of this package")
+    };
+    Err(Refusal::usage(format!(
+        "no program {shown} in PATH; {hint}"
+    )))
+}
+
+fn executable(path: &Path) -> bool {
+    path.is_file() && access(path, Access::EXEC_OK).is_ok()
+}
+
+/// Builds an example of the package in the current folder, with this command's profile, and asks cargo where it put it.
+fn build(name: &str) -> Result<PathBuf, Refusal> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(&cargo);
+    command.args([
+        "build",
+        "--quiet",
+        "--message-format=json-render-diagnostics",
+        "--example",
+        name,
+    ]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let shown = cargo.to_string_lossy();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| {
+            Refusal::machine(format!("--example {name}: cannot start {shown}: {error}"))
+        })?;
+    let messages = BufReader::new(child.stdout.take().expect("it was asked for a pipe"));
+    let path = messages
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| built(&line, name))
+        .last();
+    let built = child.wait().is_ok_and(|status| status.success());
+    let failed = || {
+        Refusal::machine(format!(
+            "--example {name}: `cargo build --example {name}` failed in {}",
+            here()
+        ))
+    };
+    path.filter(|_| built).ok_or_else(failed)
+}
+
+/// The executable in a line that cargo prints for every target it has built.
+fn built(line: &str, name: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let target = &message["target"];
+    let is_example = target["kind"]
+        .as_array()
+        .is_some_and(|kinds| kinds.iter().any(|kind| kind == "example"));
+    (is_example && target["name"] == name)
+        .then(|| message["executable"].as_str().map(PathBuf::from))?
+}
+
+fn here() -> String {
+    std::env::current_dir()
+        .map_or_else(|error| error.to_string(), |path| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(words: &[&str]) -> String {
+        let mut words = words.iter().map(OsString::from).collect();
+        find(None, &mut words).unwrap_err().sentence
+    }
+
+    #[test]
+    fn a_name_is_looked_for_in_the_path() {
+        let mut words = vec!["sh".into(), "-c".into()];
+        let program = find(None, &mut words).unwrap();
+        assert!(program.path.is_absolute() && program.path.ends_with("sh"));
+        assert_eq!(program.arguments, ["-c"]);
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_the_reason() {
+        assert!(refusal(&["no-such-program"]).contains("no program no-such-program in PATH"));
+        assert!(refusal(&["./no-such-program"]).contains("No such file"));
+        assert!(refusal(&["/tmp"]).contains("is a directory"));
+        assert!(refusal(&["/etc/passwd"]).contains("not executable"));
+    }
+
+    #[test]
+    fn cargo_says_where_the_example_is() {
+        let line = r#"{"reason":"compiler-artifact","target":{"kind":["example"],"name":"halo"},"executable":"/t/halo"}"#;
+        assert_eq!(built(line, "halo"), Some("/t/halo".into()));
+        assert_eq!(built(line, "ring"), None);
+        assert_eq!(built("not json", "halo"), None);
+        assert_eq!(built(r#"{"reason":"build-finished"}"#, "halo"), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! One rank: its process, its PMI connection and, where it is labelled, its output.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::thread::CpuSet;
+
+use super::label::Lines;
+use super::program::Program;
+use super::signals::InChild;
+
+/// A process that was started. It is not reaped before [`bury`](Self::bury), so its process group keeps its number.
+#[derive(Debug)]
+pub(super) struct Rank {
+    child: Child,
+    pid: Pid,
+    socket: Option<UnixStream>,
+    request: Vec<u8>,
+    output: [Option<Output>; 2],
+    /// How it ended, once it has.
+    pub(super) status: Option<ExitStatus>,
+}
+
+/// What all ranks of a job have in common.
+#[derive(Debug)]
+pub(super) struct Setup<'a> {
+    pub(super) program: &'a Program,
+    pub(super) ranks: u32,
+    pub(super) label: bool,
+}
+
+/// What a read from the other side of a connection brought.
+pub(super) enum Request {
+    /// Lines, each without its newline.
+    Lines(Vec<Vec<u8>>),
+    /// More bytes than a line may have, and no end.
+    Endless,
+    /// The end.
+    Closed,
+}
+
+/// Standard output, standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Out = 0,
+    Err = 1,
+}
+
+#[derive(Debug)]
+struct Output {
+    pipe: OwnedFd,
+    lines: Lines,
+}
+
+impl Rank {
+    pub(super) fn start(setup: &Setup<'_>, rank: u32, cpus: Option<CpuSet>) -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = command(setup, rank, theirs.as_raw_fd());
+        InChild {
+            socket: theirs.into(),
+            cpus,
+        }
+        .prepare(&mut command);
+        let mut child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let output = [
+            Output::new(rank, child.stdout.take().map(OwnedFd::from))?,
+            Output::new(rank, child.stderr.take().map(OwnedFd::from))?,
+        ];
+        Ok(Self {
+            child,
+            pid,
+            socket: Some(ours),
+            request: Vec::new(),
+            output,
+            status: None,
+        })
+    }
+
+    pub(super) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What there is to watch: the connection, standard output, standard error.
+    pub(super) fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(super) fn output(&self, which: Which) -> Option<BorrowedFd<'_>> {
+        self.output[which as usize]
+            .as_ref()
+            .map(|output| output.pipe.as_fd())
+    }
+
+    /// Reads what has come over the connection.
+    pub(super) fn receive(&mut self) -> Request {
+        let Some(socket) = &mut self.socket else {
+            return Request::Closed;
+        };
+        let mut bytes = [0; REQUEST_MAX];
+        match socket.read(&mut bytes) {
+            Ok(0) => return Request::Closed,
+            Ok(count) => self.request.extend_from_slice(&bytes[..count]),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Err(_) => return Request::Closed,
+        }
+        let whole = self
+            .request
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |end| end + 1);
+        let lines = self.request.drain(..whole).collect::<Vec<u8>>();
+        if self.request.len() >= REQUEST_MAX {
+            return Request::Endless;
+        }
+        Request::Lines(
+            lines
+                .split_inclusive(|&byte| byte == b'\n')
+                .map(|line| line[..line.len() - 1].to_vec())
+                .collect(),
+        )
+    }
+
+    /// Sends an answer; `false` when the rank has left so many unread that this one does not fit.
+    pub(super) fn answer(&self, line: &str) -> bool {
+        let Some(socket) = &self.socket else {
+            return true;
+        };
+        match send(
+            socket,
+            line.as_bytes(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        ) {
+            Ok(sent) => sent == line.len(),
+            Err(Errno::AGAIN) => false,
+            Err(_) => true, // It has hung up; that is noticed where it is read.
+        }
+    }
+
+    pub(super) fn hang_up(&mut self) {
+        self.socket = None;
+    }
+
+    /// Copies output that is there, under the rank's label. `Ok(false)` at its end.
+    pub(super) fn copy_output(&mut self, which: Which) -> io::Result<bool> {
+        let Some(output) = &mut self.output[which as usize] else {
+            return Ok(false);
+        };
+        let more = output.copy(which)?;
+        if !more {
+            self.output[which as usize] = None;
+        }
+        Ok(more)
+    }
+
+    /// Copies all output that is there.
+    pub(super) fn drain_output(&mut self) -> io::Result<()> {
+        for which in [Which::Out, Which::Err] {
+            while self.output[which as usize]
+                .as_ref()
+                .is_some_and(Output::is_ready)
+                && self.copy_output(which)?
+            {}
+        }
+        Ok(())
+    }
+
+    /// Copies all output that is there, and looks for no more: a process that the rank left behind may hold the pipe open.
+    pub(super) fn close_output(&mut self) -> io::Result<()> {
+        self.drain_output()?;
+        for which in [Which::Out, Which::Err] {
+            if let Some(mut output) = self.output[which as usize].take() {
+                output.lines.end(&mut *which.target())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended since the last call; then `status` is set.
+    pub(super) fn has_ended(&mut self) -> bool {
+        if self.status.is_some() {
+            return false;
+        }
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let Ok(Some(end)) = waitid(WaitId::Pid(self.pid), look) else {
+            return false;
+        };
+        let raw = match (end.exit_status(), end.terminating_signal()) {
+            (Some(code), _) => (code & 0xff) << 8,
+            (None, Some(signal)) => signal | if end.dumped() { 0x80 } else { 0 },
+            (None, None) => return false,
+        };
+        self.status = Some(ExitStatus::from_raw(raw));
+        true
+    }
+
+    /// Sends a signal to the rank and whatever it has started.
+    pub(super) fn signal(&self, signal: Signal) {
+        let _ = kill_process_group(self.pid, signal); // Nobody left: then all is done.
+    }
+
+    /// Kills whatever is left of the rank and reaps it.
+    pub(super) fn bury(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.child.wait(); // Fails only if somebody else has reaped it.
+    }
+}
+
+impl Output {
+    fn new(rank: u32, pipe: Option<OwnedFd>) -> io::Result<Option<Self>> {
+        let Some(pipe) = pipe else { return Ok(None) };
+        fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
+        Ok(Some(Self {
+            pipe,
+            lines: Lines::new(rank),
+        }))
+    }
+
+    fn copy(&mut self, which: Which) -> io::Result<bool> {
+        let mut bytes = [0; 16 << 10];
+        let into = &mut *which.target();
+        match rustix::io::read(&self.pipe, &mut bytes) {
+            Ok(0) => self.lines.end(into).map(|()| false),
+            Ok(count) => self.lines.write(&bytes[..count], into).map(|()| true),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
+            Err(_) => self.lines.end(into).map(|()| false),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
+        poll(&mut pipe, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl Which {
+    fn target(self) -> Box<dyn io::Write> {
+        match self {
+            Self::Out => Box::new(io::stdout()),
+            Self::Err => Box::new(io::stderr()),
+        }
+    }
+}
+
+fn command(setup: &Setup<'_>, rank: u32, fd: i32) -> Command {
+    let mut command = Command::new(&setup.program.path);
+    command.args(&setup.program.arguments).process_group(0);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
+        command.env_remove(name);
+    }
+    let ranks = setup.ranks.to_string();
+    command
+        .env("PMI_FD", fd.to_string())
+        .env("PMI_RANK", rank.to_string())
+        .env("PMI_SIZE", &ranks);
+    command
+        .env("MPI_LOCALRANKID", rank.to_string())
+        .env("MPI_LOCALNRANKS", &ranks)
+        .env("RIPSTOP_LAUNCHER", "1");
+    // A terminal stops a process of another group that reads from it.
+    let reads = rank == 0 && !io::IsTerminal::is_terminal(&io::stdin());
+    command.stdin(if reads {
+        Stdio::inherit()
+    } else {
+        Stdio::null()
+    });
+    if setup.label {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
+    command
+}
+
+/// What another launcher, which started us, says about its own job.
+fn is_foreign(name: &str) -> bool {
+    ["PMI_", "PMIX_", "OMPI_COMM_WORLD_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+/// Longer than any request of PMI-1.
+const REQUEST_MAX: usize = 8 << 10;

@@ -1,0 +1,442 @@
+//! The PMI-1 server: a table of strings, a barrier, and who is still there. No I/O; what it answers is returned as values.
+//!
+//! What is put can be read after the next barrier, as Hydra and Slurm have it, so that no program depends on more.
+
+use std::collections::BTreeMap;
+
+use ripstop_rt::boot::wire::{self, Line};
+
+/// What a rank's request leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// A line to send.
+    Answer { rank: u32, line: String },
+    /// The rank wants the job to end.
+    Abort { rank: u32, code: i32, why: String },
+    /// The rank does not speak the protocol.
+    Garbled { rank: u32, why: String },
+}
+
+/// Somebody who left without a failure, and those who wait for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Desertion {
+    pub(super) rank: u32,
+    pub(super) how: String,
+    pub(super) waiting: Vec<u32>,
+}
+
+#[derive(Debug)]
+pub(super) struct Server {
+    space: String,
+    members: Vec<Member>,
+    staged: BTreeMap<String, String>,
+    published: BTreeMap<String, String>,
+    bytes: usize,
+    /// Barriers are for those who are left.
+    keep_going: bool,
+    joined: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Member {
+    /// Has not asked for anything yet, or has and goes on.
+    Here,
+    /// In the barrier.
+    Waiting,
+    /// Will not come to another barrier.
+    Left { how: String },
+}
+
+impl Server {
+    pub(super) fn new(ranks: u32, space: String, keep_going: bool) -> Self {
+        let members = (0..ranks).map(|_| Member::Here).collect();
+        let published = BTreeMap::from([(MAPPING.to_owned(), format!("(vector,(0,1,{ranks}))"))]);
+        Self {
+            space,
+            members,
+            staged: BTreeMap::new(),
+            published,
+            bytes: 0,
+            keep_going,
+            joined: false,
+        }
+    }
+
+    /// Whether any rank has said hello.
+    pub(super) fn joined(&self) -> bool {
+        self.joined
+    }
+
+    /// A line of `rank`, without its newline.
+    pub(super) fn handle_line(&mut self, rank: u32, bytes: &[u8]) -> Vec<Effect> {
+        let garbled = |why: String| vec![Effect::Garbled { rank, why }];
+        let line = match Line::parse(bytes) {
+            Ok(line) => line,
+            Err(why) => return garbled(format!("it sent \"{}\", {why}", shown(bytes))),
+        };
+        match line.command() {
+            "barrier_in" if self.member(rank) != &Member::Here => {
+                garbled("it entered a barrier twice".to_owned())
+            }
+            "barrier_in" => self.enter_barrier(rank),
+            "abort" => vec![abort(rank, line)],
+            "finalize" => self.finalize(rank),
+            _ => vec![Effect::Answer {
+                rank,
+                line: self.answer(line),
+            }],
+        }
+    }
+
+    /// `rank` will not come to another barrier. What comes later says more, except that one who has finalized may do anything.
+    pub(super) fn leave(&mut self, rank: u32, how: &str) -> Vec<Effect> {
+        let member = self.member_mut(rank);
+        if !matches!(member, Member::Left { how } if how == FINALIZED) {
+            *member = Member::Left {
+                how: how.to_owned(),
+            };
+        }
+        self.release()
+    }
+
+    /// Who keeps others waiting for a barrier that cannot be passed any more.
+    pub(super) fn desertion(&self) -> Option<Desertion> {
+        let waiting: Vec<u32> = self
+            .ranks_that(|member| *member == Member::Waiting)
+            .collect();
+        if waiting.is_empty() {
+            return None;
+        }
+        let rank = self
+            .ranks_that(|member| matches!(member, Member::Left { .. }))
+            .next()?;
+        let Member::Left { how } = self.member(rank) else {
+            return None;
+        };
+        Some(Desertion {
+            rank,
+            how: how.clone(),
+            waiting,
+        })
+    }
+
+    fn answer(&mut self, line: Line<'_>) -> String {
+        let size = self.members.len().to_string();
+        match line.command() {
+            "init" => self.greet(line),
+            "get_maxes" => wire::line(
+                "maxes",
+                &[
+                    ("rc", "0"),
+                    ("kvsname_max", "256"),
+                    ("keylen_max", "64"),
+                    ("vallen_max", "1024"),
+                ],
+            ),
+            "get_appnum" => wire::line("appnum", &[("rc", "0"), ("appnum", "0")]),
+            "get_universe_size" => wire::line("universe_size", &[("rc", "0"), ("size", &size)]),
+            "get_my_kvsname" => wire::line("my_kvsname", &[("rc", "0"), ("kvsname", &self.space)]),
+            "put" => self.put(line),
+            "get" => self.get(line),
+            // Named as most answers are, so that a client which insists on something unknown gets an error and no silence.
+            other => wire::line(
+                &format!("{other}_result"),
+                &[("rc", "-1"), ("msg", "unknown_command")],
+            ),
+        }
+    }
+
+    fn greet(&mut self, line: Line<'_>) -> String {
+        self.joined = true;
+        let rc = if line.attribute("pmi_version") == Some("1") {
+            "0"
+        } else {
+            "-1"
+        };
+        wire::line(
+            "response_to_init",
+            &[("rc", rc), ("pmi_version", "1"), ("pmi_subversion", "1")],
+        )
+    }
+
+    fn put(&mut self, line: Line<'_>) -> String {
+        let refuse = |why| wire::line("put_result", &[("rc", "-1"), ("msg", why)]);
+        let (Some(key), Some(value)) = (line.attribute("key"), line.attribute("value")) else {
+            return refuse("no_key_or_value");
+        };
+        if line.attribute("kvsname") != Some(&self.space) {
+            return refuse("unknown_kvsname");
+        }
+        self.bytes += key.len() + value.len();
+        if self.bytes > BYTES_MAX {
+            return refuse("no_room");
+        }
+        self.staged.insert(key.to_owned(), value.to_owned());
+        wire::line("put_result", &[("rc", "0"), ("msg", "success")])
+    }
+
+    fn get(&self, line: Line<'_>) -> String {
+        let known = line.attribute("kvsname") == Some(&self.space);
+        let value = line
+            .attribute("key")
+            .filter(|_| known)
+            .and_then(|key| self.published.get(key));
+        match value {
+            Some(value) => wire::line(
+                "get_result",
+                &[("rc", "0"), ("msg", "success"), ("value", value)],
+            ),
+            None => wire::line("get_result", &[("rc", "-1"), ("msg", "key_not_found")]),
+        }
+    }
+
+    fn enter_barrier(&mut self, rank: u32) -> Vec<Effect> {
+        *self.member_mut(rank) = Member::Waiting;
+        self.release()
+    }
+
+    fn finalize(&mut self, rank: u32) -> Vec<Effect> {
+        let line = wire::line("finalize_ack", &[("rc", "0")]);
+        let mut effects = vec![Effect::Answer { rank, line }];
+        effects.extend(self.leave(rank, FINALIZED));
+        effects
+    }
+
+    /// Ends the barrier if all those who count have come to it.
+    fn release(&mut self) -> Vec<Effect> {
+        let comes = |member: &Member| match member {
+            Member::Waiting => true,
+            Member::Here => false,
+            Member::Left { .. } => self.keep_going,
+        };
+        if !self.members.iter().all(comes) {
+            return Vec::new();
+        }
+        self.published.append(&mut self.staged);
+        let waiting: Vec<u32> = self
+            .ranks_that(|member| *member == Member::Waiting)
+            .collect();
+        let line = wire::line("barrier_out", &[("rc", "0")]);
+        for &rank in &waiting {
+            *self.member_mut(rank) = Member::Here;
+        }
+        waiting
+            .into_iter()
+            .map(|rank| Effect::Answer {
+                rank,
+                line: line.clone(),
+            })
+            .collect()
+    }
+
+    fn ranks_that(&self, matches: impl Fn(&Member) -> bool) -> impl Iterator<Item = u32> {
+        (0..)
+            .zip(&self.members)
+            .filter(move |(_, member)| matches(member))
+            .map(|(rank, _)| rank)
+    }
+
+    fn member(&self, rank: u32) -> &Member {
+        &self.members[rank as usize]
+    }
+
+    fn member_mut(&mut self, rank: u32) -> &mut Member {
+        &mut self.members[rank as usize]
+    }
+}
+
+fn abort(rank: u32, line: Line<'_>) -> Effect {
+    let why = line.attribute("why").and_then(unhex).unwrap_or_default();
+    Effect::Abort {
+        rank,
+        code: line.number("exitcode").unwrap_or(1),
+        why: shown(&why),
+    }
+}
+
+/// The bytes behind hexadecimal digits.
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect()
+}
+
+/// What a rank sent, made safe to print.
+fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes)
+        .chars()
+        .take(300)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+const FINALIZED: &str = "finalized";
+
+const MAPPING: &str = "PMI_process_mapping";
+
+/// What all ranks together may store, so that one that loops cannot eat the node.
+const BYTES_MAX: usize = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(ranks: u32) -> Server {
+        Server::new(ranks, "kvs".to_owned(), false)
+    }
+
+    fn ask(server: &mut Server, rank: u32, line: &str) -> String {
+        match server.handle_line(rank, line.as_bytes()).as_slice() {
+            [Effect::Answer { line, .. }] => line.trim_end().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn out(rank: u32) -> Effect {
+        Effect::Answer {
+            rank,
+            line: "cmd=barrier_out rc=0\n".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_put_can_be_read_after_the_barrier_and_not_before() {
+        let mut server = server(2);
+        assert_eq!(
+            ask(&mut server, 0, "cmd=put kvsname=kvs key=a value=x=1"),
+            "cmd=put_result rc=0 msg=success"
+        );
+        assert!(ask(&mut server, 0, "cmd=get kvsname=kvs key=a").contains("rc=-1"));
+        assert_eq!(server.handle_line(1, b"cmd=barrier_in"), []);
+        assert_eq!(server.handle_line(0, b"cmd=barrier_in"), [out(0), out(1)]);
+        assert_eq!(
+            ask(&mut server, 1, "cmd=get kvsname=kvs key=a"),
+            "cmd=get_result rc=0 msg=success value=x=1"
+        );
+        assert!(ask(&mut server, 1, "cmd=get kvsname=other key=a").contains("rc=-1"));
+    }
+
+    #[test]
+    fn the_questions_of_a_start_are_answered() {
+        let mut server = server(3);
+        assert!(!server.joined());
+        assert!(
+            ask(&mut server, 0, "cmd=init pmi_version=2 pmi_subversion=0")
+                .contains("rc=-1 pmi_version=1")
+        );
+        assert!(ask(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1").contains("rc=0"));
+        assert!(server.joined());
+        assert!(ask(&mut server, 0, "cmd=get_maxes").contains("keylen_max=64"));
+        assert!(ask(&mut server, 0, "cmd=get_universe_size").ends_with("size=3"));
+        assert!(ask(&mut server, 0, "cmd=get_appnum").ends_with("appnum=0"));
+        assert!(ask(&mut server, 0, "cmd=get_my_kvsname").ends_with("kvsname=kvs"));
+        assert!(
+            ask(
+                &mut server,
+                0,
+                "cmd=get kvsname=kvs key=PMI_process_mapping"
+            )
+            .ends_with("value=(vector,(0,1,3))")
+        );
+        assert!(ask(&mut server, 0, "cmd=spawn").contains("rc=-1"));
+        assert_eq!(ask(&mut server, 0, "cmd=finalize"), "cmd=finalize_ack rc=0");
+    }
+
+    #[test]
+    fn one_who_leaves_is_named_to_those_who_wait() {
+        let mut server = server(3);
+        server.handle_line(0, b"cmd=barrier_in");
+        assert_eq!(server.desertion(), None);
+        server.handle_line(1, b"cmd=finalize");
+        server.leave(1, "exited with code 0");
+        let expected = Desertion {
+            rank: 1,
+            how: "finalized".to_owned(),
+            waiting: vec![0],
+        };
+        assert_eq!(server.desertion(), Some(expected));
+    }
+
+    #[test]
+    fn those_who_are_kept_going_wait_for_each_other_only() {
+        let mut server = Server::new(3, "kvs".to_owned(), true);
+        server.handle_line(0, b"cmd=barrier_in");
+        server.handle_line(2, b"cmd=barrier_in");
+        assert_eq!(server.leave(1, "was killed"), [out(0), out(2)]);
+        assert_eq!(server.desertion(), None);
+    }
+
+    #[test]
+    fn an_abort_brings_its_code_and_its_reason() {
+        let aborted = |line: &str| server(1).handle_line(0, line.as_bytes()).remove(0);
+        assert_eq!(
+            aborted("cmd=abort exitcode=3 why=6e6f"),
+            Effect::Abort {
+                rank: 0,
+                code: 3,
+                why: "no".to_owned()
+            }
+        );
+        assert_eq!(
+            aborted("cmd=abort"),
+            Effect::Abort {
+                rank: 0,
+                code: 1,
+                why: String::new()
+            }
+        );
+        assert_eq!(
+            aborted("cmd=abort why=0x+é"),
+            Effect::Abort {
+                rank: 0,
+                code: 1,
+                why: String::new()
+            }
+        );
+    }
+
+    #[test]
+    fn nonsense_is_shown_not_believed() {
+        for bytes in [&b"hello"[..], b"\xff\xfe", b"mcmd=spawn"] {
+            assert!(matches!(
+                server(1).handle_line(0, bytes).as_slice(),
+                [Effect::Garbled { .. }]
+            ));
+        }
+        let mut server = server(2);
+        server.handle_line(0, b"cmd=barrier_in");
+        assert!(matches!(
+            server.handle_line(0, b"cmd=barrier_in").as_slice(),
+            [Effect::Garbled { .. }]
+        ));
+        assert!(ask(&mut server, 1, "cmd=put key=a").contains("rc=-1"));
+    }
+
+    #[test]
+    fn no_line_makes_the_server_panic() {
+        let commands = [
+            "init",
+            "put",
+            "get",
+            "barrier_in",
+            "abort",
+            "finalize",
+            "",
+            "x",
+        ];
+        let mut state = 7_u32; // The seed.
+        let mut noise = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state.to_be_bytes()[0]
+        };
+        for command in commands.iter().cycle().take(4000) {
+            let mut line = format!("cmd={command} kvsname=kvs ").into_bytes();
+            line.extend((0..noise() % 40).map(|_| noise()));
+            let mut server = server(2);
+            server.handle_line(0, &line);
+            server.handle_line(1, &line[4..]);
+            server.leave(0, "ended");
+        }
+    }
+}

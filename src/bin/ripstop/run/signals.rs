@@ -1,0 +1,122 @@
+//! Signals as something to read, and a child that does not outlive this process.
+#![expect(
+    unsafe_code,
+    reason = "neither std nor rustix has signalfd, and pre_exec is unsafe by its type"
+)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// The signals that are passed on to the ranks.
+pub(super) const PASSED_ON: [i32; 6] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Signals to this process arrive here from when one is made; one is made for the life of the process.
+#[derive(Debug)]
+pub(super) struct Signals {
+    fd: OwnedFd,
+}
+
+impl Signals {
+    /// Blocks what is to be read here, plus the end and stop of children and of this process' terminal job.
+    pub(super) fn new() -> io::Result<Self> {
+        // A parent that ignores SIGCHLD would leave us without the exit codes of our children.
+        // SAFETY: setting the default disposition runs no code of ours.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        let set = set(&PASSED_ON, &[libc::SIGCHLD, libc::SIGTSTP, libc::SIGCONT]);
+        mask(libc::SIG_BLOCK, &set)?;
+        // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+        let fd = check(unsafe {
+            libc::signalfd(-1, &raw const set, libc::SFD_NONBLOCK | libc::SFD_CLOEXEC)
+        })?;
+        // SAFETY: the call above has just made `fd`.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd })
+    }
+
+    /// The next signal that arrived, if there is one.
+    pub(super) fn next(&self) -> Option<i32> {
+        let mut record = [0; size_of::<libc::signalfd_siginfo>()];
+        let count = rustix::io::read(&self.fd, &mut record).ok()?;
+        let number = record.first_chunk().filter(|_| count == record.len())?;
+        i32::try_from(u32::from_ne_bytes(*number)).ok() // Its first field, ssi_signo.
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What a child does between fork and exec.
+#[derive(Debug)]
+pub(super) struct InChild {
+    /// Stays open in the program that the child becomes.
+    pub(super) socket: OwnedFd,
+    /// The CPUs that it may run on, where they are to be fewer than ours.
+    pub(super) cpus: Option<CpuSet>,
+}
+
+impl InChild {
+    /// Binds the child, hands it the socket, and ties its life to the life of this process, whatever ends that.
+    pub(super) fn prepare(self, command: &mut Command) {
+        let parent = getpid();
+        let nothing = set(&[], &[]);
+        let prepare = move || {
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            if getppid() != Some(parent) {
+                return Err(Errno::SRCH.into()); // It died before the line above.
+            }
+            if let Some(cpus) = &self.cpus {
+                sched_setaffinity(None, cpus)?;
+            }
+            fcntl_setfd(&self.socket, FdFlags::empty())?;
+            mask(libc::SIG_SETMASK, &nothing) // What is blocked here would be blocked there.
+        };
+        // SAFETY: the closure does system calls only: it takes no lock, allocates nothing, and its errors are numbers.
+        unsafe { command.pre_exec(prepare) };
+    }
+}
+
+fn set(first: &[i32], second: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset initialises the set, and fails for no pointer to one.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: initialised by the line above.
+    let mut set = unsafe { set.assume_init() };
+    for &signal in first.iter().chain(second) {
+        // SAFETY: the set is initialised; a bad number would be refused, and these are none.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    set
+}
+
+fn mask(how: i32, set: &libc::sigset_t) -> io::Result<()> {
+    // SAFETY: `set` is initialised, and the old mask is not asked for.
+    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}

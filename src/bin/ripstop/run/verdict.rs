@@ -1,0 +1,208 @@
+//! What ended a job, in words and as an exit code.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::message;
+
+/// The first thing that went wrong. Whatever follows is its consequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Cause {
+    /// A rank exited with a code other than 0, or was killed.
+    Failed {
+        rank: u32,
+        pid: u32,
+        status: ExitStatus,
+    },
+    /// A rank asked for the end of the job.
+    Aborted {
+        rank: u32,
+        pid: u32,
+        code: i32,
+        why: String,
+    },
+    /// A rank left without a failure while others wait for it.
+    Deserted {
+        rank: u32,
+        how: String,
+        waiting: Vec<u32>,
+    },
+    /// A rank does not speak the protocol.
+    Garbled { rank: u32, why: String },
+    /// The time limit.
+    Late { limit: Duration, running: Vec<u32> },
+    /// Nobody reads the output any more.
+    Unread,
+}
+
+impl Cause {
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::Failed { status, .. } => code(*status),
+            Self::Aborted { code, .. } => low_byte(*code),
+            Self::Deserted { .. } | Self::Garbled { .. } => 1,
+            Self::Late { .. } => 124,
+            Self::Unread => 128 + 13, // As if SIGPIPE had ended it.
+        }
+    }
+
+    pub(super) fn sentence(&self) -> String {
+        match self {
+            Self::Failed { rank, pid, status } => {
+                format!("rank {rank} (pid {pid}) {}", fate(*status))
+            }
+            Self::Aborted {
+                rank,
+                pid,
+                code,
+                why,
+            } if why.is_empty() => {
+                format!("rank {rank} (pid {pid}) aborted the job with code {code}")
+            }
+            Self::Aborted {
+                rank,
+                pid,
+                code,
+                why,
+            } => format!("rank {rank} (pid {pid}) aborted the job with code {code}: {why}"),
+            Self::Deserted { rank, how, waiting } => {
+                let waiting = message::ranks(waiting);
+                format!("rank {rank} {how}, and {waiting} would wait for it in a fence forever")
+            }
+            Self::Garbled { rank, why } => {
+                format!("rank {rank} does not speak PMI-1 on PMI_FD: {why}")
+            }
+            Self::Late { limit, running } => {
+                format!(
+                    "time limit of {} s reached, still running: {}",
+                    limit.as_secs_f64(),
+                    message::ranks(running)
+                )
+            }
+            Self::Unread => "nobody reads the output any more".to_owned(),
+        }
+    }
+}
+
+/// The exit code of a job that ended with one rank's `status`.
+pub(super) fn code(status: ExitStatus) -> u8 {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => u8::try_from(code & 0xff).unwrap_or(1),
+        (None, signal) => low_byte(128 + signal.unwrap_or(0)),
+    }
+}
+
+/// How a process ended.
+pub(super) fn fate(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => {
+            let core = if status.core_dumped() {
+                ", core dumped"
+            } else {
+                ""
+            };
+            format!(
+                "was killed by signal {signal}{}{core}",
+                name(signal)
+                    .map(|name| format!(" ({name})"))
+                    .unwrap_or_default()
+            )
+        }
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// A failure never looks like a success.
+fn low_byte(code: i32) -> u8 {
+    u8::try_from(code & 0xff)
+        .ok()
+        .filter(|&code| code != 0)
+        .unwrap_or(1)
+}
+
+/// The name of a signal that ends processes.
+pub(super) fn name(signal: i32) -> Option<&'static str> {
+    NAMES
+        .iter()
+        .find(|&&(number, _)| number == signal)
+        .map(|&(_, name)| name)
+}
+
+const NAMES: &[(i32, &str)] = &[
+    (libc::SIGHUP, "SIGHUP"),
+    (libc::SIGINT, "SIGINT"),
+    (libc::SIGQUIT, "SIGQUIT"),
+    (libc::SIGILL, "SIGILL"),
+    (libc::SIGTRAP, "SIGTRAP"),
+    (libc::SIGABRT, "SIGABRT"),
+    (libc::SIGBUS, "SIGBUS"),
+    (libc::SIGFPE, "SIGFPE"),
+    (libc::SIGKILL, "SIGKILL"),
+    (libc::SIGUSR1, "SIGUSR1"),
+    (libc::SIGSEGV, "SIGSEGV"),
+    (libc::SIGUSR2, "SIGUSR2"),
+    (libc::SIGPIPE, "SIGPIPE"),
+    (libc::SIGALRM, "SIGALRM"),
+    (libc::SIGTERM, "SIGTERM"),
+    (libc::SIGXCPU, "SIGXCPU"),
+    (libc::SIGXFSZ, "SIGXFSZ"),
+    (libc::SIGSYS, "SIGSYS"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(raw: i32) -> Cause {
+        Cause::Failed {
+            rank: 2,
+            pid: 7,
+            status: ExitStatus::from_raw(raw),
+        }
+    }
+
+    #[test]
+    fn an_exit_code_is_passed_on() {
+        assert_eq!(
+            failed(3 << 8).sentence(),
+            "rank 2 (pid 7) exited with code 3"
+        );
+        assert_eq!(failed(3 << 8).code(), 3);
+    }
+
+    #[test]
+    fn a_signal_is_named_and_counted_from_128() {
+        assert_eq!(
+            failed(9).sentence(),
+            "rank 2 (pid 7) was killed by signal 9 (SIGKILL)"
+        );
+        assert_eq!(failed(9).code(), 137);
+        assert_eq!(
+            failed(0x80 | 11).sentence(),
+            "rank 2 (pid 7) was killed by signal 11 (SIGSEGV), core dumped"
+        );
+        assert_eq!(
+            failed(40).sentence(),
+            "rank 2 (pid 7) was killed by signal 40"
+        );
+    }
+
+    #[test]
+    fn an_abort_is_never_a_success() {
+        for (code, expected) in [(3, 3), (0, 1), (256, 1), (-1, 255)] {
+            assert_eq!(
+                Cause::Aborted {
+                    rank: 0,
+                    pid: 7,
+                    code,
+                    why: String::new()
+                }
+                .code(),
+                expected,
+                "{code}"
+            );
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! `cargo xtask ci`: everything that must hold before a change goes in. Quick steps come first.
+
+use crate::{
+    book, examples, loom,
+    step::{Gate, Task},
+    test, tidy,
+};
+
+pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    gate.run("format", &Task::cargo(&["fmt", "--all", "--check"]))?;
+    tidy::run(gate)?;
+    gate.run("lints", &Task::cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    gate.run("documentation", &documentation())?;
+    test::all(gate)?;
+    book::run(gate)?;
+    examples::run(gate)?;
+    loom::run(gate)
+}
+
+fn documentation() -> Task {
+    let words = ["doc", "--workspace", "--no-deps", "--all-features", "--document-private-items"];
+    Task::cargo(&words).with("RUSTDOCFLAGS", "-D warnings")
+}

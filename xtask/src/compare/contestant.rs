@@ -1,0 +1,233 @@
+//! Who is compared: how each is found, built and started.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::figures::{Job, Ours};
+
+/// One column of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Who {
+    /// Debian's MPICH.
+    Mpich,
+    /// Debian's Open MPI.
+    OpenMpi,
+    /// Ripstop as it comes.
+    Ours,
+    /// Ripstop with `RIPSTOP_PROGRESS=inline`.
+    OursInline,
+    /// `line.c`: a bare cache line between two cores.
+    Line,
+}
+
+impl Who {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Mpich => "mpich",
+            Self::OpenMpi => "openmpi",
+            Self::Ours => "ours",
+            Self::OursInline => "ours-inline",
+            Self::Line => "line",
+        }
+    }
+
+    pub(super) const fn is_ours(self) -> bool {
+        matches!(self, Self::Ours | Self::OursInline)
+    }
+
+    /// The command of this contestant for a job; `None` when it takes no part in it.
+    pub(super) fn command(self, job: &Job, paths: &Paths) -> Option<Command> {
+        match self {
+            Self::Line => Some(Command::new(paths.peer_program("line", self))),
+            Self::Mpich | Self::OpenMpi => self.peer_command(job, paths),
+            Self::Ours | Self::OursInline => {
+                let mut command = our_command(job, paths);
+                if self == Self::OursInline {
+                    command.env("RIPSTOP_PROGRESS", "inline");
+                }
+                Some(command)
+            }
+        }
+    }
+
+    fn peer_command(self, job: &Job, paths: &Paths) -> Option<Command> {
+        let program = job.peer_program?;
+        let mut command = Command::new(format!("mpiexec.{}", self.name()));
+        let bound = usize::try_from(job.ranks).is_ok_and(|ranks| ranks <= cores());
+        match (self, bound) {
+            (Self::Mpich, true) => command.args(["-bind-to", "core"]),
+            (Self::OpenMpi, true) => command.args(["--bind-to", "core"]),
+            (Self::OpenMpi, false) => command.args(["--oversubscribe", "--bind-to", "none"]),
+            _ => &mut command,
+        };
+        // Without these Open MPI refuses to start for root, as in a container.
+        command
+            .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.args(["-n", &job.ranks.to_string()]);
+        command
+            .arg(paths.peer_program(program, self))
+            .args(&job.peer_args);
+        Some(command)
+    }
+}
+
+fn our_command(job: &Job, paths: &Paths) -> Command {
+    let mut command = Command::new(&paths.ripstop);
+    command.args(["run", "-n", &job.ranks.to_string(), "--bind", job.bind()]);
+    match job.ours {
+        Ours::Perf => command.arg(&paths.ripstop).args(["--", "perf"]),
+        Ours::Example(name) => command.arg(paths.example(name)).arg("--"),
+    };
+    command.args(&job.our_args);
+    command
+}
+
+/// Where sources, built peers and our own binaries lie.
+#[derive(Debug)]
+pub(super) struct Paths {
+    workspace: PathBuf,
+    sources: PathBuf,
+    built: PathBuf,
+    release: PathBuf,
+    ripstop: PathBuf,
+}
+
+impl Paths {
+    pub(super) fn find(workspace: &Path) -> Self {
+        let target =
+            env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from);
+        // The contestants are started from elsewhere than the shell that set a relative directory.
+        let target = std::path::absolute(&target).unwrap_or(target);
+        let release = target.join("release");
+        Self {
+            workspace: workspace.to_owned(),
+            sources: workspace.join("benches/compare"),
+            built: target.join("compare"),
+            ripstop: release.join("ripstop"),
+            release,
+        }
+    }
+
+    fn peer_program(&self, program: &str, who: Who) -> PathBuf {
+        self.built.join(format!("{program}-{}", who.name()))
+    }
+
+    fn example(&self, name: &str) -> PathBuf {
+        self.release.join("examples").join(name)
+    }
+
+    /// What is missing for our side of a job, in words.
+    pub(super) fn not_built(&self, job: &Job) -> Option<String> {
+        match job.ours {
+            Ours::Example(name) if !self.example(name).exists() => {
+                Some(format!("not built yet: example {name}"))
+            }
+            _ if !self.ripstop.exists() => Some("not built yet: the ripstop command".to_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// Cores this process may run on.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Says how to install the peers, if they are not there. Nothing is ever installed from here.
+pub(super) fn require_peers() -> Result<(), String> {
+    let needed = [
+        "cc",
+        "mpicc.mpich",
+        "mpiexec.mpich",
+        "mpicc.openmpi",
+        "mpiexec.openmpi",
+    ];
+    let missing: Vec<_> = needed
+        .into_iter()
+        .filter(|program| !on_path(program))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "the comparison needs Debian's MPICH and Open MPI; not found: {}. Install them with\n\n    \
+         apt-get install gcc mpich libmpich-dev openmpi-bin libopenmpi-dev\n",
+        missing.join(", ")
+    ))
+}
+
+fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// Compiles every C program with each peer's compiler, and the bare cache line with `cc`.
+pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
+    std::fs::create_dir_all(&paths.built)
+        .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
+    for who in [Who::Mpich, Who::OpenMpi] {
+        for program in ["p2p", "ring", "halo", "startup"] {
+            compile(&format!("mpicc.{}", who.name()), program, who, paths)?;
+        }
+    }
+    compile("cc", "line", Who::Line, paths)
+}
+
+/// The same for all, and no `-march`: rustc builds for the baseline of the architecture too.
+///
+/// The last one silences a false alarm that MPICH's `MPI_STATUSES_IGNORE`, an invented address, provokes.
+const C_FLAGS: [&str; 6] = [
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-O3",
+    "-Wall",
+    "-Wextra",
+    "-Wno-stringop-overflow",
+];
+
+fn compile(compiler: &str, program: &str, who: Who, paths: &Paths) -> Result<(), String> {
+    let source = paths.sources.join(format!("{program}.c"));
+    let output = Command::new(compiler)
+        .args(C_FLAGS)
+        .arg(&source)
+        .arg("-o")
+        .arg(paths.peer_program(program, who))
+        .arg("-lm")
+        .output()
+        .map_err(|error| format!("cannot start {compiler}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(format!(
+        "{compiler} does not compile {}:\n{message}",
+        source.display()
+    ))
+}
+
+/// Builds the command and the examples; an error is the reason why our side has no figures.
+pub(super) fn build_ours(paths: &Paths) -> Result<(), String> {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(&paths.workspace)
+        .args([
+            "build",
+            "--quiet",
+            "--release",
+            "--package",
+            "ripstop",
+            "--bins",
+            "--examples",
+        ])
+        .stdin(Stdio::null())
+        .status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(
+            "not built yet: `cargo build --release -p ripstop --bins --examples` fails".to_owned(),
+        ),
+        Err(error) => Err(format!("not built yet: cannot start cargo: {error}")),
+    }
+}

@@ -1,0 +1,424 @@
+//! What is measured and what it must reach: the table of targets as data.
+
+use serde_json::Value;
+
+use super::contestant::{Who, cores};
+
+/// One launch per contestant and repeat, and the rows of the table that come from it.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) group: &'static str,
+    pub(super) ranks: u32,
+    pub(super) peer_program: Option<&'static str>,
+    pub(super) peer_args: Vec<String>,
+    pub(super) ours: Ours,
+    pub(super) our_args: Vec<String>,
+    pub(super) contestants: Vec<Who>,
+    pub(super) repeats_max: usize,
+    pub(super) rows: Vec<Row>,
+}
+
+/// Which of our programs a job starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ours {
+    /// `ripstop perf ...`
+    Perf,
+    /// An example by name.
+    Example(&'static str),
+}
+
+/// One line of the table.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) who: Who,
+    pub(super) ours: Pick,
+    pub(super) theirs: Pick,
+    pub(super) target: Target,
+}
+
+/// What the ratio of ours to the best of `against` must be; without `against`, what the figure itself must be.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) against: Vec<(Who, Pick)>,
+    pub(super) limit: f64,
+}
+
+/// Which figure to take from the records of a launch.
+#[derive(Clone, Debug)]
+pub(super) struct Pick {
+    wanted: Vec<(&'static str, Value)>,
+    pub(super) field: &'static str,
+    pub(super) better: Better,
+}
+
+/// Which way a figure improves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Better {
+    Lower,
+    Higher,
+}
+
+impl Better {
+    /// The better of two figures.
+    pub(super) fn of(self, one: f64, other: f64) -> f64 {
+        match self {
+            Self::Lower => one.min(other),
+            Self::Higher => one.max(other),
+        }
+    }
+}
+
+impl Pick {
+    pub(super) fn new(program: &'static str, field: &'static str, better: Better) -> Self {
+        Self {
+            wanted: vec![("program", program.into())],
+            field,
+            better,
+        }
+    }
+
+    fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.wanted.push((name, value.into()));
+        self
+    }
+
+    pub(super) fn matches(&self, record: &Value) -> bool {
+        self.wanted
+            .iter()
+            .all(|(name, value)| record.get(name) == Some(value))
+    }
+}
+
+impl Row {
+    /// Ours against the better of the two peers, by the same figure.
+    fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
+        let against = PEERS.map(|peer| (peer, pick.clone())).to_vec();
+        Self::new(label, pick, Target { against, limit })
+    }
+
+    fn new(label: impl Into<String>, pick: &Pick, target: Target) -> Self {
+        Self {
+            label: label.into(),
+            who: Who::Ours,
+            ours: pick.clone(),
+            theirs: pick.clone(),
+            target,
+        }
+    }
+
+    fn by(mut self, who: Who) -> Self {
+        self.who = who;
+        self
+    }
+}
+
+impl Job {
+    fn perf(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
+        Self {
+            group,
+            ranks: 2,
+            peer_program: Some("p2p"),
+            peer_args: words(args),
+            ours: Ours::Perf,
+            our_args: words(&format!("{args} --json")),
+            contestants: vec![Who::Mpich, Who::OpenMpi, Who::Ours],
+            repeats_max: usize::MAX,
+            rows,
+        }
+    }
+
+    fn example(group: &'static str, program: &'static str, args: &str, rows: Vec<Row>) -> Self {
+        Self {
+            peer_program: Some(program),
+            ours: Ours::Example(program),
+            ..Self::perf(group, args, rows)
+        }
+    }
+
+    /// Figures that have a limit of their own and no peer beside them; `args` and the time they take are ours alone.
+    fn alone(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
+        Self {
+            peer_program: None,
+            contestants: vec![Who::Ours],
+            repeats_max: 2,
+            ..Self::perf(group, args, rows)
+        }
+    }
+
+    fn on(mut self, ranks: u32) -> Self {
+        self.ranks = ranks;
+        self
+    }
+
+    pub(super) fn title(&self) -> String {
+        format!("{}, {} ranks", self.group, self.ranks)
+    }
+
+    pub(super) fn repeats(&self, asked: usize) -> usize {
+        asked.min(self.repeats_max)
+    }
+
+    pub(super) fn bind(&self) -> &'static str {
+        if usize::try_from(self.ranks).is_ok_and(|ranks| ranks <= cores()) {
+            "core"
+        } else {
+            "none"
+        }
+    }
+}
+
+/// The jobs whose group is in `only`, or all when it is empty.
+///
+/// # Errors
+/// Names the group that does not exist.
+pub(super) fn catalogue(only: &[String]) -> Result<Vec<Job>, String> {
+    let jobs = all();
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| jobs.iter().all(|job| job.group != name.as_str()))
+    {
+        let mut groups: Vec<_> = jobs.iter().map(|job| job.group).collect();
+        groups.dedup();
+        return Err(format!(
+            "--only {unknown}: there is no such comparison; choose from {}",
+            groups.join(", ")
+        ));
+    }
+    let wanted = |job: &Job| only.is_empty() || only.iter().any(|name| name == job.group);
+    Ok(jobs.into_iter().filter(wanted).collect())
+}
+
+const PEERS: [Who; 2] = [Who::Mpich, Who::OpenMpi];
+
+fn all() -> Vec<Job> {
+    vec![
+        latency(),
+        bandwidth("bandwidth"),
+        bandwidth("bibandwidth"),
+        rate(),
+        matching(),
+        ring(),
+        halo(64, 2000),
+        halo(128, 200),
+        startup(2),
+        startup(32),
+        idle(2),
+        idle(8),
+        overlap(),
+    ]
+}
+
+fn latency() -> Job {
+    let pick = |size: u64| Pick::new("latency", "median_us", Better::Lower).with("size", size);
+    let sizes = [
+        (8, "8 B", 0.8),
+        (4096, "4 KiB", 0.9),
+        (65536, "64 KiB", 0.95),
+        (1_048_576, "1 MiB", 1.0),
+    ];
+    let mut rows = Vec::new();
+    for (size, name, limit) in sizes {
+        for (who, mode) in [(Who::OursInline, "inline"), (Who::Ours, "default")] {
+            rows.push(
+                Row::against_peers(format!("latency {name}, {mode}"), &pick(size), limit).by(who),
+            );
+        }
+    }
+    let line = Pick::new("line", "median_us", Better::Lower).with("kind", "one");
+    let to_line = Target {
+        against: vec![(Who::Line, line)],
+        limit: 3.0,
+    };
+    rows.push(Row::new("latency 8 B, inline / cache line", &pick(8), to_line).by(Who::OursInline));
+    let to_inline = Target {
+        against: vec![(Who::OursInline, pick(8))],
+        limit: 1.25,
+    };
+    rows.push(Row::new(
+        "latency 8 B, default / inline",
+        &pick(8),
+        to_inline,
+    ));
+    let contestants = vec![
+        Who::Mpich,
+        Who::OpenMpi,
+        Who::OursInline,
+        Who::Ours,
+        Who::Line,
+    ];
+    Job {
+        contestants,
+        ..Job::perf("latency", "latency --size 8,4096,65536,1048576", rows)
+    }
+}
+
+fn bandwidth(program: &'static str) -> Job {
+    let row = |(size, name, limit): (u64, &str, f64)| {
+        let pick = Pick::new(program, "mb_per_s", Better::Higher).with("size", size);
+        Row::against_peers(format!("{program} {name}"), &pick, limit)
+    };
+    let sizes = [
+        (8192, "8 KiB", 1.1),
+        (16384, "16 KiB", 1.1),
+        (65536, "64 KiB", 1.1),
+        (262_144, "256 KiB", 1.0),
+        (1_048_576, "1 MiB", 1.0),
+    ];
+    let args = format!("{program} --size 8192,16384,65536,262144,1048576");
+    Job::perf(program, &args, sizes.map(row).into())
+}
+
+fn rate() -> Job {
+    let pick = Pick::new("rate", "million_per_s", Better::Higher);
+    Job::perf(
+        "rate",
+        "rate",
+        vec![Row::against_peers("rate 8 B, window 64", &pick, 1.2)],
+    )
+}
+
+/// Ours with 10 000 messages in front against ours with none; the peers' figures stand beside it.
+fn matching() -> Job {
+    let pick = |kind: &str, depth: u64| {
+        Pick::new("matching", "median_us", Better::Lower)
+            .with("kind", kind)
+            .with("depth", depth)
+    };
+    let row = |kind: &str| {
+        let target = Target {
+            against: vec![(Who::Ours, pick(kind, 0))],
+            limit: 1.2,
+        };
+        Row::new(
+            format!("10 000 {kind} / empty queue"),
+            &pick(kind, 10_000),
+            target,
+        )
+    };
+    Job::perf(
+        "matching",
+        "matching --depth 0,10000",
+        vec![row("posted"), row("unexpected")],
+    )
+}
+
+/// The mean, not the median: with more ranks than cores most samples are near nothing and a few are whole time slices.
+fn ring() -> Job {
+    let mut rows = Vec::new();
+    for program in ["ring", "token", "barrier"] {
+        let pick = Pick::new(program, "mean_us", Better::Lower);
+        for (peer, limit) in [(Who::Mpich, 0.01), (Who::OpenMpi, 1.2)] {
+            let target = Target {
+                against: vec![(peer, pick.clone())],
+                limit,
+            };
+            rows.push(Row::new(
+                format!("{program}, 8 ranks / {}", peer.name()),
+                &pick,
+                target,
+            ));
+        }
+    }
+    let ours = words("--json --seconds 1");
+    Job {
+        our_args: ours,
+        ..Job::example("ring", "ring", "--seconds 1", rows).on(8)
+    }
+}
+
+/// The peers are taken by the better of their two versions, with overlap and without.
+fn halo(n: u64, steps: u64) -> Job {
+    let theirs = Pick::new("halo", "median_us", Better::Lower).with("n", n);
+    let ours = theirs.clone().with("mode", "overlap");
+    let blocking = theirs.clone().with("mode", "blocking");
+    let mut first = Row::against_peers(format!("halo {n}, whole step"), &theirs, 0.95);
+    first.ours = ours.clone();
+    let own = Target {
+        against: vec![(Who::Ours, blocking)],
+        limit: 1.0,
+    };
+    let mut second = Row::new(format!("halo {n}, overlap / blocking"), &ours, own);
+    second.theirs = ours;
+    let args = format!("--n {n} --steps {steps}");
+    let job = Job::example("halo", "halo", &args, vec![first, second]);
+    Job {
+        our_args: words(&format!("{args} --mode both --json")),
+        ..job
+    }
+}
+
+fn startup(ranks: u32) -> Job {
+    let pick = Pick::new("wall", "wall_ms", Better::Lower);
+    let rows = vec![Row::against_peers(
+        format!("start-up, {ranks} ranks"),
+        &pick,
+        0.5,
+    )];
+    let job = Job::example("startup", "startup", "", rows).on(ranks);
+    Job {
+        ours: Ours::Example("hello"),
+        our_args: Vec::new(),
+        ..job
+    }
+}
+
+fn idle(ranks: u32) -> Job {
+    let pick = Pick::new("idle", "cpu_percent", Better::Lower);
+    let target = Target {
+        against: Vec::new(),
+        limit: 1.0,
+    };
+    let rows = vec![Row::new(
+        format!("idle, {ranks} ranks, % of one core"),
+        &pick,
+        target,
+    )];
+    Job::alone("idle", "idle --seconds 5", rows).on(ranks)
+}
+
+/// When a transfer ended, as a share of the computation that went on at one side without touching the runtime.
+fn overlap() -> Job {
+    let row = |busy: &str| {
+        let pick = Pick::new("overlap", "done_share", Better::Lower).with("busy", busy);
+        Row::new(
+            format!("64 MiB while the {busy} computes"),
+            &pick,
+            Target {
+                against: Vec::new(),
+                limit: 1.0,
+            },
+        )
+    };
+    Job::alone("overlap", "overlap", vec![row("receiver"), row("sender")])
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Better, Pick, catalogue};
+
+    #[test]
+    fn a_pick_takes_only_records_with_every_wanted_value() {
+        let pick = Pick::new("latency", "median_us", Better::Lower).with("size", 8);
+        assert!(pick.matches(&json!({ "program": "latency", "size": 8, "peer": "mpich" })));
+        assert!(!pick.matches(&json!({ "program": "latency", "size": 64 })));
+        assert!(!pick.matches(&json!({ "program": "latency" })));
+    }
+
+    #[test]
+    fn only_selects_groups_and_names_the_unknown_one() {
+        let jobs = catalogue(&["halo".to_owned()]).unwrap();
+        assert_eq!(jobs.len(), 2);
+        assert!(
+            catalogue(&["hola".to_owned()])
+                .unwrap_err()
+                .contains("--only hola")
+        );
+    }
+}

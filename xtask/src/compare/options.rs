@@ -1,0 +1,90 @@
+//! The arguments of `cargo xtask bench compare`.
+
+use std::path::PathBuf;
+
+pub(super) const HELP: &str = "\
+cargo xtask bench compare [--only NAME,NAME] [--repeats N] [--json FILE] [--peers-only]
+
+  --only        latency, bandwidth, bibandwidth, rate, matching, ring, halo, startup, idle, overlap (default: all)
+  --repeats     how often every contestant runs, in turns (default 5, at least 1; fewer than 5 is for trying out)
+  --json        writes every record and every row of the table to FILE, one JSON object per line
+  --peers-only  MPICH and Open MPI alone
+";
+
+/// What to measure, how often, and where the records go.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) only: Vec<String>,
+    pub(super) repeats: usize,
+    pub(super) json: Option<PathBuf>,
+    pub(super) peers_only: bool,
+}
+
+impl Options {
+    /// `None` when help was asked for.
+    pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
+        let mut options = Self {
+            only: Vec::new(),
+            repeats: 5,
+            json: None,
+            peers_only: false,
+        };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || {
+                args.next()
+                    .ok_or_else(|| format!("{arg} needs a value\n\n{HELP}"))
+            };
+            match arg.as_str() {
+                "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+                "--repeats" => options.repeats = repeats(value()?)?,
+                "--json" => options.json = Some(PathBuf::from(value()?)),
+                "--peers-only" => options.peers_only = true,
+                "--help" | "-h" => return Ok(None),
+                _ => return Err(format!("unknown argument {arg}\n\n{HELP}")),
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+fn repeats(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(repeats) if repeats >= 1 => Ok(repeats),
+        _ => Err(format!(
+            "--repeats {text}: give a whole number of at least 1, such as 5"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Options;
+
+    fn parse(line: &str) -> Result<Option<Options>, String> {
+        Options::parse(
+            &line
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn all_arguments_are_understood() {
+        let options = parse("--only latency,halo --repeats 7 --json out.jsonl --peers-only")
+            .unwrap()
+            .unwrap();
+        assert_eq!(options.only, ["latency", "halo"]);
+        assert_eq!((options.repeats, options.peers_only), (7, true));
+        assert_eq!(options.json.unwrap().to_str(), Some("out.jsonl"));
+    }
+
+    #[test]
+    fn a_bad_argument_is_named() {
+        assert!(parse("--repeats 0").unwrap_err().contains("--repeats 0"));
+        assert!(parse("--repeats").unwrap_err().contains("needs a value"));
+        assert!(parse("--fast").unwrap_err().contains("--fast"));
+        assert_eq!(parse("--help"), Ok(None));
+    }
+}

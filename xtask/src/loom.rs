@@ -1,0 +1,29 @@
+//! `cargo xtask loom`: the models of what threads share, in every order that matters.
+
+use std::fs;
+
+use crate::step::{Gate, Task, target_dir};
+
+/// Crates that may have models: tests with `loom` in their path, built with `--cfg loom`.
+const CRATES: [(&str, &str); 2] = [("fabric", "ripstop-fabric"), ("rt", "ripstop-rt")];
+
+pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    for (folder, package) in CRATES {
+        let manifest = fs::read_to_string(gate.root.join(folder).join("Cargo.toml")).unwrap_or_default();
+        if manifest.contains("loom") {
+            model(gate, package)?;
+        }
+    }
+    Ok(())
+}
+
+fn model(gate: &mut Gate, package: &str) -> Result<(), String> {
+    // A target directory of its own: other flags would have everything built again, here and back.
+    let target = target_dir(&gate.root).join("loom").display().to_string();
+    let task = Task::cargo(&["test", "-p", package, "--lib", "--release", "loom"])
+        .with("RUSTFLAGS", "--cfg loom")
+        .with("CARGO_TARGET_DIR", target);
+    let before = gate.tally.passed;
+    gate.tests(&format!("models of {package}"), &task)?;
+    if gate.tally.passed > before { Ok(()) } else { Err(format!("no model of {package} ran: {task}")) }
+}

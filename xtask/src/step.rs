@@ -1,0 +1,238 @@
+//! One step after the other, each with its name and its time, until one fails.
+
+use std::{
+    env, fmt,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Runs steps in the root of the workspace and remembers how they went.
+pub(crate) struct Gate {
+    pub(crate) root: PathBuf,
+    pub(crate) tally: Tally,
+    done: Vec<(String, Duration)>,
+}
+
+/// Tests counted over all runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) ignored: u64,
+}
+
+/// A command line.
+#[derive(Clone)]
+pub(crate) struct Task {
+    words: Vec<String>,
+    env: Vec<(&'static str, String)>,
+}
+
+impl Gate {
+    /// Runs the steps, then says how long each took and how many tests passed.
+    pub(crate) fn open(steps: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        let mut gate = Self { root: root(), tally: Tally::default(), done: Vec::new() };
+        let outcome = steps(&mut gate);
+        gate.summary();
+        outcome
+    }
+
+    /// A step that is a command.
+    pub(crate) fn run(&mut self, name: &str, task: &Task) -> Result<(), String> {
+        println!("\n==> {name}: {task}");
+        let (outcome, took) = timed(|| task.status(&self.root));
+        self.close(name, took, &task.to_string(), outcome)
+    }
+
+    /// A step that is a `cargo test`: its counts are added up.
+    pub(crate) fn tests(&mut self, name: &str, task: &Task) -> Result<(), String> {
+        println!("\n==> {name}: {task}");
+        let (outcome, took) = timed(|| task.status_of_tests(&self.root, &mut self.tally));
+        self.close(name, took, &task.to_string(), outcome)
+    }
+
+    /// A step that is code of ours; `repeat` is the command that runs it alone.
+    pub(crate) fn check(
+        &mut self,
+        name: &str,
+        repeat: &str,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<(), String> {
+        println!("\n==> {name}");
+        let (outcome, took) = timed(|| check(&self.root));
+        self.close(name, took, repeat, outcome)
+    }
+
+    fn close(&mut self, name: &str, took: Duration, repeat: &str, outcome: Result<(), String>) -> Result<(), String> {
+        self.done.push((name.to_owned(), took));
+        outcome.map_err(|why| {
+            let seconds = took.as_secs_f64();
+            format!("\nFAILED: {name}, after {seconds:.1} s: {why}\nTo repeat: {repeat}")
+        })
+    }
+
+    fn summary(&self) {
+        println!();
+        for (name, took) in &self.done {
+            println!("{:>8.1} s  {name}", took.as_secs_f64());
+        }
+        let Tally { passed, failed, ignored } = self.tally;
+        if self.tally != Tally::default() {
+            println!("{passed} passed, {failed} failed, {ignored} ignored");
+        }
+    }
+}
+
+impl Task {
+    /// `cargo` with these words.
+    pub(crate) fn cargo(words: &[&str]) -> Self {
+        Self::new("cargo", words)
+    }
+
+    /// A program with these words.
+    pub(crate) fn new(program: &str, words: &[&str]) -> Self {
+        let words = [program].iter().chain(words).map(ToString::to_string).collect();
+        Self { words, env: Vec::new() }
+    }
+
+    /// With a variable set.
+    pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.env.push((name, value.into()));
+        self
+    }
+
+    fn command(&self, root: &Path) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).current_dir(root);
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn status(&self, root: &Path) -> Result<(), String> {
+        let status = self.command(root).status().map_err(|why| self.missing(&why))?;
+        judge(status)
+    }
+
+    fn status_of_tests(&self, root: &Path, tally: &mut Tally) -> Result<(), String> {
+        let mut command = self.command(root);
+        let mut child = command.stdout(Stdio::piped()).spawn().map_err(|why| self.missing(&why))?;
+        let lines = child.stdout.take().map(lines_of).ok_or("no output to read")?;
+        judge(follow(&mut child, &lines, tally)?)
+    }
+
+    fn missing(&self, why: &std::io::Error) -> String {
+        format!("`{}` does not start: {why}", self.words[0])
+    }
+}
+
+/// As it would be typed in a shell.
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        let words: Vec<String> = self.words.iter().map(|word| quoted(word)).collect();
+        f.write_str(&words.join(" "))
+    }
+}
+
+impl Tally {
+    /// Adds a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ..`; any other line adds nothing.
+    fn add(&mut self, line: &str) {
+        let Some((_, counts)) = line.split_once("test result: ") else { return };
+        for pair in counts.split([';', '.']) {
+            let mut words = pair.split_whitespace();
+            let (count, what) = (words.next().and_then(|word| word.parse::<u64>().ok()), words.next());
+            match (count, what) {
+                (Some(count), Some("passed")) => self.passed += count,
+                (Some(count), Some("failed")) => self.failed += count,
+                (Some(count), Some("ignored")) => self.ignored += count,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Where cargo builds.
+pub(crate) fn target_dir(root: &Path) -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir))
+}
+
+/// Repeats and counts the output until the child ends.
+fn follow(child: &mut Child, lines: &Receiver<String>, tally: &mut Tally) -> Result<ExitStatus, String> {
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                println!("{line}");
+                tally.add(&line);
+            }
+            Err(RecvTimeoutError::Disconnected) => return child.wait().map_err(|why| why.to_string()),
+            // A process that a test left behind keeps the pipe open: that must not hang the gate.
+            Err(RecvTimeoutError::Timeout) => {
+                if child.try_wait().map_err(|why| why.to_string())?.is_some() {
+                    return Err("the tests ended, but a process they started is still there".to_owned());
+                }
+            }
+        }
+    }
+}
+
+fn lines_of(output: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            if sender.send(String::from_utf8_lossy(&line).into_owned()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn judge(status: ExitStatus) -> Result<(), String> {
+    if status.success() { Ok(()) } else { Err(status.to_string()) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "says how long a step took")]
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let outcome = work();
+    (outcome, start.elapsed())
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./=:^,+".contains(&byte);
+    if !word.is_empty() && word.bytes().all(plain) { word.to_owned() } else { format!("'{word}'") }
+}
+
+fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
+/// How often a silent child is asked whether it still runs.
+const LOOK: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::{Tally, Task};
+
+    #[test]
+    fn counts_are_read_from_the_lines_of_cargo_test() {
+        let mut tally = Tally::default();
+        tally.add("test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.10s");
+        tally.add("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
+        tally.add("test a_line_about_12_passed ... ok");
+        assert_eq!(tally, Tally { passed: 4, failed: 2, ignored: 1 });
+    }
+
+    #[test]
+    fn a_task_prints_as_a_shell_would_take_it() {
+        let task = Task::cargo(&["test", "a b"]).with("RUSTFLAGS", "--cfg loom");
+        assert_eq!(task.to_string(), "RUSTFLAGS='--cfg loom' cargo test 'a b'");
+    }
+}
