@@ -7,11 +7,16 @@ async fn a_ring_passes_every_value_on(world: Comm) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
     for len in [0, 1, 10, 1000, 100_000, 1_000_000] {
         let inbox = world.recv::<f64>((rank + size - 1) % size, 7);
-        let mine = world.send((rank + 1) % size, 7, vec![rank as f64; len]).await?;
+        let mine = world
+            .send((rank + 1) % size, 7, vec![rank as f64; len])
+            .await?;
         assert_eq!(mine, vec![rank as f64; len]);
         let (got, status) = inbox.await?;
         assert_eq!(got, vec![((rank + size - 1) % size) as f64; len]);
-        assert_eq!((status.source, status.tag, status.len), ((rank + size - 1) % size, 7, len));
+        assert_eq!(
+            (status.source, status.tag, status.len),
+            ((rank + size - 1) % size, 7, len)
+        );
     }
     Ok(())
 }
@@ -37,7 +42,9 @@ async fn anybody_can_be_received_from(world: Comm) -> Result<()> {
 #[ripstop::test(ranks = 4, process)]
 async fn ranks_can_be_processes(world: Comm) -> Result<()> {
     world.barrier().await?;
-    let [sum] = world.all_reduce([world.rank() as u64], ripstop::Sum).await?;
+    let [sum] = world
+        .all_reduce([world.rank() as u64], ripstop::Sum)
+        .await?;
     assert_eq!(sum, 6);
     Ok(())
 }

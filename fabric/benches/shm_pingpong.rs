@@ -1,4 +1,4 @@
-//! The shared-memory driver between two processes on two cores: `cargo bench -p ripstop-fabric --bench shm_pingpong -- [size [iterations]]`.
+//! The shared-memory driver between two processes on two cores: `cargo bench -p ripstop-fabric --bench shm_pingpong -- [ping] [rate] [self] [get] [arm] [size [iterations]]`.
 //!
 //! Prints the one-way time of a ping-pong (header of 24 bytes, bodies copied in and out), the rate of short messages in windows
 //! of 64, and what gets of mapped and of plain memory take. Medians of batches; the least batch beside them.
@@ -23,29 +23,69 @@ fn main() {
     if let Ok(address) = std::env::var(ADDRESS) {
         return serve(&address);
     }
-    let numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok()).collect::<Vec<_>>();
+    let numbers = std::env::args()
+        .skip(1)
+        .filter_map(|arg| arg.parse::<usize>().ok())
+        .collect::<Vec<_>>();
     let iterations = numbers.get(1).copied().unwrap_or(100_000);
-    let sizes = numbers.first().map_or_else(|| vec![0, 8, 32, 64, 96, 256, 1024, 4096, 8192], |size| vec![*size]);
+    let sizes = numbers.first().map_or_else(
+        || vec![0, 8, 32, 64, 96, 256, 1024, 4096, 8192],
+        |size| vec![*size],
+    );
 
     let board = Board::create(2).expect("a board");
     pin(0);
     let mut shm = Shm::open(&board, ShmConfig::new(0)).expect("rank 0");
     let mut server = start(&board);
     let mut ear = Ear::default();
-    for size in sizes {
-        report(&format!("ping-pong, {size} B, one way"), &ping_pong(&mut shm, &mut ear, size, iterations));
+    for size in sizes.into_iter().filter(|_| is_asked("ping")) {
+        report(
+            &format!("ping-pong, {size} B, one way"),
+            &ping_pong(&mut shm, &mut ear, size, iterations),
+        );
     }
-    report("message of 8 B in windows of 64", &windows(&mut shm, &mut ear, iterations));
-    for (len, times) in [(64 << 10, 200), (1 << 20, 50)] {
+    if is_asked("rate") {
+        report(
+            "message of 8 B in windows of 64",
+            &windows(&mut shm, &mut ear, iterations * 10),
+        );
+    }
+    if is_asked("self") {
+        report(
+            "message of 8 B to itself, in windows of 64",
+            &windows_to_self(&mut shm, &mut ear, iterations * 10),
+        );
+    }
+    for (len, times) in [(64 << 10, 200), (1 << 20, 50)]
+        .into_iter()
+        .filter(|_| is_asked("get"))
+    {
         let [mapped, plain] = keys(&mut shm, &mut ear, len);
-        report(&format!("get of {} KiB, mapped", len >> 10), &gets(&mut shm, &mut ear, mapped, times));
+        report(
+            &format!("get of {} KiB, mapped", len >> 10),
+            &gets(&mut shm, &mut ear, mapped, times),
+        );
         if plain.len > 0 {
-            report(&format!("get of {} KiB, process_vm_readv", len >> 10), &gets(&mut shm, &mut ear, plain, times));
+            report(
+                &format!("get of {} KiB, process_vm_readv", len >> 10),
+                &gets(&mut shm, &mut ear, plain, times),
+            );
         }
     }
-    report("arm and disarm", &arms(&mut shm, &mut ear));
+    if is_asked("arm") {
+        report("arm and disarm", &arms(&mut shm, &mut ear));
+    }
     send(&mut shm, &mut ear, 1, &header(QUIT, 0), &[]);
     server.wait().expect("rank 1 ends");
+}
+
+/// Whether a part is named on the command line, or none is.
+fn is_asked(part: &str) -> bool {
+    let mut named = std::env::args()
+        .skip(1)
+        .filter(|arg| PARTS.contains(&arg.as_str()))
+        .peekable();
+    named.peek().is_none() || named.any(|arg| arg == part)
 }
 
 fn ping_pong(shm: &mut Shm, ear: &mut Ear, size: usize, iterations: usize) -> Vec<f64> {
@@ -67,9 +107,28 @@ fn windows(shm: &mut Shm, ear: &mut Ear, iterations: usize) -> Vec<f64> {
             ear.heard = 0;
             for i in 0..WINDOW {
                 let last = i == WINDOW - 1;
-                send(shm, ear, 1, &header(if last { ACK } else { COUNT }, 0), &[0; 8]);
+                send(
+                    shm,
+                    ear,
+                    1,
+                    &header(if last { ACK } else { COUNT }, 0),
+                    &[0; 8],
+                );
             }
             while ear.heard == 0 {
+                let _ = shm.progress(64, ear);
+            }
+        }
+    })
+}
+
+/// What a message costs in instructions, with everything in one processor's cache.
+fn windows_to_self(shm: &mut Shm, ear: &mut Ear, iterations: usize) -> Vec<f64> {
+    batches(iterations / WINDOW / 10, WINDOW * 10, || {
+        for _ in 0..10 {
+            ear.heard = 0;
+            (0..WINDOW).for_each(|_| send(shm, ear, 0, &header(COUNT, 0), &[0; 8]));
+            while ear.heard < 64 {
                 let _ = shm.progress(64, ear);
             }
         }
@@ -83,7 +142,12 @@ fn gets(shm: &mut Shm, ear: &mut Ear, key: RemoteRegion, times: usize) -> Vec<f6
         ear.heard = 0;
         // SAFETY: `target` outlives the get, which is complete before it is touched.
         let into = unsafe { LocalRange::new(NonNull::from(&mut target[..]).cast(), len) };
-        let get = Command::Get { to: Peer(1), from: key, into, token: Token(0) };
+        let get = Command::Get {
+            to: Peer(1),
+            from: key,
+            into,
+            token: Token(0),
+        };
         assert!(matches!(shm.post(get), Post::Posted));
         while ear.heard == 0 {
             let _ = shm.progress(64, ear);
@@ -115,7 +179,10 @@ fn report(what: &str, batches: &[f64]) {
     let mut sorted = batches.to_vec();
     sorted.sort_by(f64::total_cmp);
     let (least, median) = (sorted[0], sorted[sorted.len() / 2]);
-    println!("{what:42} median {median:9.1} ns   least {least:9.1} ns   {:7.2} M/s", 1e3 / median);
+    println!(
+        "{what:42} median {median:9.1} ns   least {least:9.1} ns   {:7.2} M/s",
+        1e3 / median
+    );
 }
 
 /// The second process: answers what it is asked.
@@ -134,8 +201,18 @@ fn serve(address: &str) {
                 ECHO => send(&mut shm, &mut ear, 0, &header(ECHO, 0), &body[..body_len]),
                 ACK => send(&mut shm, &mut ear, 0, &header(ACK, 0), &[]),
                 KEYS => {
-                    let keys = make_keys(&mut shm, &mut memory, usize::try_from(*argument).expect("a length"));
-                    send(&mut shm, &mut ear, 0, &header(KEYS, 0), bytemuck::bytes_of(&keys));
+                    let keys = make_keys(
+                        &mut shm,
+                        &mut memory,
+                        usize::try_from(*argument).expect("a length"),
+                    );
+                    send(
+                        &mut shm,
+                        &mut ear,
+                        0,
+                        &header(KEYS, 0),
+                        bytemuck::bytes_of(&keys),
+                    );
                 }
                 _ => return,
             }
@@ -144,7 +221,11 @@ fn serve(address: &str) {
     }
 }
 
-fn make_keys(shm: &mut Shm, memory: &mut Vec<(ripstop_fabric::memory::Region, Vec<u8>)>, len: usize) -> [RemoteRegion; 2] {
+fn make_keys(
+    shm: &mut Shm,
+    memory: &mut Vec<(ripstop_fabric::memory::Region, Vec<u8>)>,
+    len: usize,
+) -> [RemoteRegion; 2] {
     let region = shm.allocate(len).expect("a region");
     let mut plain = vec![1_u8; len];
     // SAFETY: both live as long as this process serves.
@@ -152,7 +233,9 @@ fn make_keys(shm: &mut Shm, memory: &mut Vec<(ripstop_fabric::memory::Region, Ve
     // SAFETY: as above.
     let plain_range = unsafe { LocalRange::new(NonNull::from(&mut plain[..]).cast(), len) };
     let mapped = shm.expose(mapped_range).expect("a key to a region");
-    let plain_key = shm.expose(plain_range).unwrap_or(RemoteRegion { len: 0, ..mapped });
+    let plain_key = shm
+        .expose(plain_range)
+        .unwrap_or(RemoteRegion { len: 0, ..mapped });
     memory.push((region, plain));
     [mapped, plain_key]
 }
@@ -167,7 +250,11 @@ fn keys(shm: &mut Shm, ear: &mut Ear, len: usize) -> [RemoteRegion; 2] {
 }
 
 fn send(shm: &mut Shm, ear: &mut Ear, to: u32, header: &[u8], body: &[u8]) {
-    while let Post::Full(_) = shm.post(Command::Message { to: Peer(to), header, body }) {
+    while let Post::Full(_) = shm.post(Command::Message {
+        to: Peer(to),
+        header,
+        body,
+    }) {
         let _ = shm.progress(64, ear);
     }
 }
@@ -181,7 +268,12 @@ struct Ear {
 
 impl Default for Ear {
     fn default() -> Self {
-        Self { heard: 0, asked: [None; 2], copied: vec![0; 8192], body_len: 0 }
+        Self {
+            heard: 0,
+            asked: [None; 2],
+            copied: vec![0; 8192],
+            body_len: 0,
+        }
     }
 }
 
@@ -209,7 +301,10 @@ impl Sink for Ear {
 
 fn start(board: &Board) -> Child {
     let program = std::env::current_exe().expect("our own path");
-    Program::new(program).env(ADDRESS, board.address()).spawn().expect("a second process")
+    Program::new(program)
+        .env(ADDRESS, board.address())
+        .spawn()
+        .expect("a second process")
 }
 
 fn pin(cpu: usize) {
@@ -224,6 +319,7 @@ fn header(verb: u64, argument: u64) -> [u8; 24] {
 }
 
 const ADDRESS: &str = "SHM_PINGPONG_BOARD";
+const PARTS: [&str; 5] = ["ping", "rate", "self", "get", "arm"];
 const BATCH: usize = 1000;
 const WINDOW: usize = 64;
 const ECHO: u64 = 0;
@@ -231,4 +327,3 @@ const COUNT: u64 = 1;
 const ACK: u64 = 2;
 const KEYS: u64 = 3;
 const QUIT: u64 = 4;
-

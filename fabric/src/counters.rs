@@ -48,6 +48,7 @@ pub struct Count(AtomicU64);
 impl Count {
     /// Adds, by a load and a store: a driver is used under one lock, so there is nobody to race with, and a locked
     /// instruction would cost more than a small message does.
+    #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
@@ -78,7 +79,9 @@ impl Sub for Snapshot {
     fn sub(self, earlier: Self) -> Self {
         Self {
             messages_sent: self.messages_sent.wrapping_sub(earlier.messages_sent),
-            messages_received: self.messages_received.wrapping_sub(earlier.messages_received),
+            messages_received: self
+                .messages_received
+                .wrapping_sub(earlier.messages_received),
             bytes_copied: self.bytes_copied.wrapping_sub(earlier.bytes_copied),
             copies: self.copies.wrapping_sub(earlier.copies),
             system_calls: self.system_calls.wrapping_sub(earlier.system_calls),
@@ -100,6 +103,9 @@ mod tests {
         counters.copies.add(3);
         counters.bytes_copied.add(4096);
         let between = counters.snapshot() - before;
-        assert_eq!((between.copies, between.bytes_copied, between.messages_sent), (3, 4096, 0));
+        assert_eq!(
+            (between.copies, between.bytes_copied, between.messages_sent),
+            (3, 4096, 0)
+        );
     }
 }

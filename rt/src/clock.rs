@@ -1,11 +1,12 @@
 //! Time, so that a simulation can own it. Nothing else in this crate asks the system what time it is.
 
+#[cfg(test)]
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 use std::{
     ops::Add,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
     time::{Duration, Instant},
 };
 
@@ -46,26 +47,41 @@ pub(crate) struct Clock(Source);
 #[derive(Clone, Debug)]
 enum Source {
     System { start: Instant },
+    #[cfg(test)]
     Manual { nanos: Arc<AtomicU64> },
 }
 
 impl Clock {
     /// The system's monotonic clock, starting at 0 now.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that may ask")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that may ask"
+    )]
     pub(crate) fn system() -> Self {
-        Self(Source::System { start: Instant::now() })
+        Self(Source::System {
+            start: Instant::now(),
+        })
     }
 
     /// A clock that stands at 0 until it is told to [`advance`](Self::advance).
+    #[cfg(test)]
     pub(crate) fn manual() -> Self {
-        Self(Source::Manual { nanos: Arc::default() })
+        Self(Source::Manual {
+            nanos: Arc::default(),
+        })
     }
 
     /// What time it is. Never goes back.
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that may ask")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that may ask"
+    )]
     pub(crate) fn now(&self) -> Time {
         match &self.0 {
-            Source::System { start } => Time(nanos_of(Instant::now().saturating_duration_since(*start))),
+            Source::System { start } => {
+                Time(nanos_of(Instant::now().saturating_duration_since(*start)))
+            }
+            #[cfg(test)]
             Source::Manual { nanos } => Time(nanos.load(Ordering::Acquire)),
         }
     }
@@ -74,9 +90,12 @@ impl Clock {
     ///
     /// # Panics
     /// When this is the system's clock, which goes by itself.
+    #[cfg(test)]
     pub(crate) fn advance(&self, by: Duration) {
         match &self.0 {
-            Source::System { .. } => panic!("Clock::advance on the system's clock: only a manual clock can be moved"),
+            Source::System { .. } => {
+                panic!("Clock::advance on the system's clock: only a manual clock can be moved")
+            }
             Source::Manual { nanos } => {
                 let _ = nanos.fetch_add(nanos_of(by), Ordering::AcqRel);
             }
@@ -118,6 +137,9 @@ mod tests {
         let last = Time::from_nanos(u64::MAX);
         assert_eq!(last + Duration::MAX, last);
         assert_eq!(Time::default().since(last), Duration::ZERO);
-        assert_eq!(last.since(Time::from_nanos(u64::MAX - 5)), Duration::from_nanos(5));
+        assert_eq!(
+            last.since(Time::from_nanos(u64::MAX - 5)),
+            Duration::from_nanos(5)
+        );
     }
 }

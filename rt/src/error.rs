@@ -67,7 +67,13 @@ pub struct Error {
 
 impl Error {
     pub(crate) fn new(op: &'static str, kind: ErrorKind) -> Self {
-        Self { kind, op, comm: None, peer: None, tag: None }
+        Self {
+            kind,
+            op,
+            comm: None,
+            peer: None,
+            tag: None,
+        }
     }
 
     pub(crate) fn argument(op: &'static str, sentence: String) -> Self {
@@ -96,15 +102,25 @@ impl fmt::Display for ErrorKind {
         match self {
             Self::InvalidArgument(sentence) | Self::Setup(sentence) => f.write_str(sentence),
             Self::Truncated { sent, room } => {
-                write!(f, "the message has {sent} elements and the buffer room for {room}; the message is kept: receive it again with more room")
+                write!(
+                    f,
+                    "the message has {sent} elements and the buffer room for {room}; the message is kept: receive it again with more room"
+                )
             }
             Self::TypeMismatch { sent, expected } => {
-                write!(f, "the message holds {sent} and this receive expects {expected}; the message is kept: receive it with the type that was sent")
+                write!(
+                    f,
+                    "the message holds {sent} and this receive expects {expected}; the message is kept: receive it with the type that was sent"
+                )
             }
             Self::TimedOut => f.write_str("the time limit passed first"),
             Self::Cancelled => f.write_str("cancelled"),
-            Self::PeerFailed { rank } => write!(f, "rank {rank} failed: its process ended without closing"),
-            Self::PeerFinished { rank } => write!(f, "rank {rank} has finished; it sends and receives no more"),
+            Self::PeerFailed { rank } => {
+                write!(f, "rank {rank} failed: its process ended without closing")
+            }
+            Self::PeerFinished { rank } => {
+                write!(f, "rank {rank} has finished; it sends and receives no more")
+            }
             Self::Closed => f.write_str("this runtime is closed"),
             Self::Transport(error) => write!(f, "the transport failed: {error}"),
         }
@@ -145,7 +161,9 @@ impl<B> From<OpError<B>> for Error {
 
 impl<B> fmt::Debug for OpError<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpError").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("OpError")
+            .field("error", &self.error)
+            .finish_non_exhaustive()
     }
 }
 

@@ -15,6 +15,16 @@ mod runtime;
 mod settings;
 mod shared;
 
+/// What io_uring can do here, as a sentence, or why there is none and what would help.
+///
+/// # Errors
+/// Not an error of the program: then the reactor sleeps by epoll.
+pub fn io_uring() -> std::result::Result<String, String> {
+    let caps = reactor::probe().uring?;
+    let futex = if caps.futex { "with" } else { "without" };
+    Ok(format!("works, {futex} waiting on futex words"))
+}
+
 /// What the macros expand to. Not for users.
 #[doc(hidden)]
 pub mod __private {
@@ -28,7 +38,10 @@ pub mod __private {
 }
 
 pub use self::{
-    comm::{Cart, Channel, Comm, Matched, Max, Messages, Min, Product, RecvOp, ReduceOp, SendOp, Source, Status, Sum, Tag},
+    comm::{
+        Cart, Channel, Comm, Matched, Max, Messages, Min, Product, RecvOp, ReduceOp, SendOp,
+        Source, Status, Sum, Tag,
+    },
     error::{Error, ErrorKind, OpError, Result},
     executor::JoinHandle,
     runtime::{Builder, Runtime},

@@ -10,6 +10,7 @@ use std::{
 use ripstop_fabric::{
     counters::Counters,
     driver::Driver,
+    hook::{Hook, Plan},
     shm::{Board, Shm, ShmConfig, Wake},
 };
 
@@ -42,6 +43,7 @@ pub struct Builder {
     settings: Result<Settings>,
     boot: Option<Boot>,
     board: Option<Board>,
+    plan: Option<Plan>,
 }
 
 impl Runtime {
@@ -55,7 +57,12 @@ impl Runtime {
 
     /// A runtime with settings of its own; those of the environment hold where it says nothing.
     pub fn builder() -> Builder {
-        Builder { settings: Settings::from_environment(), boot: None, board: None }
+        Builder {
+            settings: Settings::from_environment(),
+            boot: None,
+            board: None,
+            plan: None,
+        }
     }
 
     /// The communicator of all ranks.
@@ -79,6 +86,15 @@ impl Runtime {
         executor::spawn(&self.shared, future)
     }
 
+    /// A future that drives the runtime for ever; spawn it on tokio, and await operations in any of its tasks.
+    ///
+    /// # Errors
+    /// What the system said about the descriptor that it sleeps on.
+    #[cfg(feature = "tokio")]
+    pub fn drive_on_tokio(&self) -> impl Future<Output = io::Result<()>> + Send + use<> {
+        reactor::tokio::drive(Arc::clone(&self.shared))
+    }
+
     /// A zeroed buffer in registered memory, of `len` elements: peers read and write it without a copy in between.
     ///
     /// # Errors
@@ -86,9 +102,16 @@ impl Runtime {
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         let failed = |error| Error::new("alloc", ErrorKind::Transport(error));
         let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0);
-        let bytes = bytes.ok_or_else(|| Error::argument("alloc", format!("`len` is {len} elements of {} bytes", size_of::<T>())))?;
+        let bytes = bytes.ok_or_else(|| {
+            Error::argument(
+                "alloc",
+                format!("`len` is {len} elements of {} bytes", size_of::<T>()),
+            )
+        })?;
         debug_assert!(bytes > 0, "checked");
-        self.shared.with(|engine| RegBuf::allocate(engine.driver(), len)).map_err(failed)
+        self.shared
+            .with(|engine| RegBuf::allocate(engine.driver(), len))
+            .map_err(failed)
     }
 
     /// A future that is ready after `duration`.
@@ -125,7 +148,9 @@ impl Runtime {
     }
 
     fn end(&self) -> Result<()> {
-        let Some(agent) = lock(&self.agent).take() else { return Ok(()) };
+        let Some(agent) = lock(&self.agent).take() else {
+            return Ok(());
+        };
         self.shared.with(Engine::begin_close);
         executor::drain(&self.shared);
         self.shared.agent.stop();
@@ -140,7 +165,9 @@ impl Runtime {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, size, found, .. } = &self.shared.place;
+        let Place {
+            rank, size, found, ..
+        } = &self.shared.place;
         write!(f, "Runtime (rank {rank} of {size}, {found})")
     }
 }
@@ -190,6 +217,12 @@ impl Builder {
         self
     }
 
+    /// Puts a hook between this rank and its driver, that counts, records or breaks what passes: for tests.
+    pub fn hook(mut self, plan: impl Into<Plan>) -> Self {
+        self.plan = Some(plan.into());
+        self
+    }
+
     /// Joins.
     ///
     /// # Errors
@@ -198,24 +231,44 @@ impl Builder {
         let settings = self.settings?;
         let mut boot = match self.boot {
             Some(boot) => boot,
-            None => boot::discover(&Environment::of_process()).map_err(boot_error)?,
+            None => boot::discover(&environment(&settings)).map_err(boot_error)?,
         };
         let board = match self.board {
             Some(board) => board,
             None => meet(&mut boot)?,
         };
-        let (mut backend, why) = reactor::open(choice(settings.reactor)).map_err(|error| setup(error.to_string()))?;
+        let (mut backend, why) =
+            reactor::open(choice(settings.reactor)).map_err(|error| setup(error.to_string()))?;
         let counters = Arc::new(Counters::default());
         let shm = open_shm(&boot, &board, &settings, backend.futex(), &counters)?;
         backend.watch(&shm.wait_on()).map_err(transport)?;
-        let parts = assemble(&boot, board, settings, counters, backend, why, Box::new(shm));
+        let driver: Box<dyn Driver> = match self.plan {
+            Some(plan) => Box::new(Hook::new(Box::new(shm), plan)),
+            None => Box::new(shm),
+        };
+        let parts = assemble(&boot, board, settings, counters, backend, why, driver);
         let shared = Arc::new(Shared::new(parts));
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
             _ => None,
         };
-        Ok(Runtime { shared, exchange: Mutex::new(boot.exchange), agent: Mutex::new(Some(agent)) })
+        Ok(Runtime {
+            shared,
+            exchange: Mutex::new(boot.exchange),
+            agent: Mutex::new(Some(agent)),
+        })
     }
+}
+
+/// The environment, with the settings that the builder changed.
+fn environment(settings: &Settings) -> Environment {
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let rows = settings
+        .rows()
+        .into_iter()
+        .map(|row| (row.name.to_owned(), row.value));
+    variables.chain(rows).collect()
 }
 
 /// The node's board: its first rank makes it, and tells the others where it is.
@@ -233,18 +286,30 @@ fn meet(boot: &mut Boot) -> Result<Board> {
     if boot.rank == leader {
         let board = Board::create(node).map_err(transport)?;
         if boot.size > 1 {
-            boot.exchange.put(&key, &board.address()).map_err(boot_error)?;
+            boot.exchange
+                .put(&key, &board.address())
+                .map_err(boot_error)?;
             boot.exchange.fence().map_err(boot_error)?;
         }
         return Ok(board);
     }
     boot.exchange.fence().map_err(boot_error)?;
     let address = boot.exchange.get(&key).map_err(boot_error)?;
-    let address = address.ok_or_else(|| setup(format!("rank {leader} did not publish `{key}`: did it fail at start?")))?;
+    let address = address.ok_or_else(|| {
+        setup(format!(
+            "rank {leader} did not publish `{key}`: did it fail at start?"
+        ))
+    })?;
     Board::attach(&address).map_err(|error| setup(error.to_string()))
 }
 
-fn open_shm(boot: &Boot, board: &Board, settings: &Settings, futex: bool, counters: &Arc<Counters>) -> Result<Shm> {
+fn open_shm(
+    boot: &Boot,
+    board: &Board,
+    settings: &Settings,
+    futex: bool,
+    counters: &Arc<Counters>,
+) -> Result<Shm> {
     let mut config = ShmConfig::new(boot.rank);
     config.wake = if futex { Wake::Futex } else { Wake::Fd };
     config.single_copy = settings.single_copy;
@@ -269,16 +334,29 @@ fn assemble(
         single_copy: driver.caps().any_memory.clone(),
     };
     let setup = EngineSetup {
-        rank: boot.rank,
         size: boot.size,
         paths,
-        rendezvous: settings.rendezvous,
         unexpected_bytes: settings.unexpected_bytes,
     };
     board.publish_cpu(boot.rank);
     let crowded = is_crowded(boot.node.ranks.len());
-    let place = Place { rank: boot.rank, size: boot.size, node: boot.node.ranks.clone(), board, crowded, found: boot.found };
-    Parts { engine: Engine::new(driver, setup), backend, clock: Clock::system(), place, settings, counters, choices }
+    let place = Place {
+        rank: boot.rank,
+        size: boot.size,
+        node: boot.node.ranks.clone(),
+        board,
+        crowded,
+        found: boot.found,
+    };
+    Parts {
+        engine: Engine::new(driver, setup),
+        backend,
+        clock: Clock::system(),
+        place,
+        settings,
+        counters,
+        choices,
+    }
 }
 
 /// More ranks than processors. A rank that is bound to one processor sees no other, so then all of the machine's count.
@@ -290,8 +368,16 @@ fn is_crowded(ranks: usize) -> bool {
 fn online() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let ends = |range: &str| {
-        let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
-        Some(last.parse::<usize>().ok()?.saturating_sub(first.parse().ok()?) + 1)
+        let (first, last) = range
+            .trim()
+            .split_once('-')
+            .unwrap_or_else(|| (range.trim(), range.trim()));
+        Some(
+            last.parse::<usize>()
+                .ok()?
+                .saturating_sub(first.parse().ok()?)
+                + 1,
+        )
     };
     text.split(',').filter_map(ends).sum::<usize>().max(1)
 }

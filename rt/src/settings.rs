@@ -65,8 +65,8 @@ pub struct Settings {
     pub unexpected_bytes: usize,
     /// `RIPSTOP_BOOT`; empty is by discovery.
     pub boot: String,
-    /// `RIPSTOP_CONNECT_S`.
-    pub connect_max: Duration,
+    /// `RIPSTOP_BOOT_TIMEOUT`.
+    pub boot_timeout: Duration,
     sources: BTreeMap<&'static str, Source>,
 }
 
@@ -107,7 +107,7 @@ struct Spec {
 }
 
 /// What the launcher sets for its ranks; not settings.
-const LAUNCHER: &[&str] = &["RIPSTOP_LAUNCHER", "RIPSTOP_PROGRAM", "RIPSTOP_TEST_RANK", "RIPSTOP_BOOT_TIMEOUT"];
+const LAUNCHER: &[&str] = &["RIPSTOP_LAUNCHER", "RIPSTOP_PROGRAM", "RIPSTOP_TEST_RANK"];
 
 const TABLE: &[Spec] = &[
     Spec {
@@ -145,10 +145,16 @@ const TABLE: &[Spec] = &[
         range: "auto | 0..=8192 bytes",
         meaning: "the longest message that is sent before it is asked for",
         set: |settings, value| {
-            settings.eager_max = or_auto(value, |value| value.parse().ok().filter(|&bytes| bytes <= 8192))?;
+            settings.eager_max = or_auto(value, |value| {
+                value.parse().ok().filter(|&bytes| bytes <= 8192)
+            })?;
             Some(())
         },
-        get: |settings| settings.eager_max.map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string()),
+        get: |settings| {
+            settings
+                .eager_max
+                .map_or_else(|| "auto".to_owned(), |bytes| bytes.to_string())
+        },
     },
     Spec {
         name: "RIPSTOP_RENDEZVOUS",
@@ -185,17 +191,30 @@ const TABLE: &[Spec] = &[
         range: "auto | 0..=10000 microseconds",
         meaning: "how long a wait may spin before it sleeps, when its peer runs on another processor",
         set: |settings, value| {
-            settings.spin_max = or_auto(value, |value| value.parse().ok().filter(|&us| us <= 10_000).map(Duration::from_micros))?;
+            settings.spin_max = or_auto(value, |value| {
+                value
+                    .parse()
+                    .ok()
+                    .filter(|&us| us <= 10_000)
+                    .map(Duration::from_micros)
+            })?;
             Some(())
         },
-        get: |settings| settings.spin_max.map_or_else(|| "auto".to_owned(), |spin| spin.as_micros().to_string()),
+        get: |settings| {
+            settings
+                .spin_max
+                .map_or_else(|| "auto".to_owned(), |spin| spin.as_micros().to_string())
+        },
     },
     Spec {
         name: "RIPSTOP_UNEXPECTED_BYTES",
         range: "65536..=17179869184 bytes",
         meaning: "how much a rank stores of messages that nobody has asked for yet, all peers together",
         set: |settings, value| {
-            settings.unexpected_bytes = value.parse().ok().filter(|bytes| (64 << 10..=16 << 30).contains(bytes))?;
+            settings.unexpected_bytes = value
+                .parse()
+                .ok()
+                .filter(|bytes| (64 << 10..=16 << 30).contains(bytes))?;
             Some(())
         },
         get: |settings| settings.unexpected_bytes.to_string(),
@@ -205,20 +224,26 @@ const TABLE: &[Spec] = &[
         range: "auto | pmi1 | singleton",
         meaning: "how a rank learns who it is",
         set: |settings, value| {
-            settings.boot = ["auto", "pmi1", "singleton"].contains(&value).then(|| value.to_owned())?;
+            settings.boot = ["auto", "pmi1", "singleton"]
+                .contains(&value)
+                .then(|| value.to_owned())?;
             Some(())
         },
         get: |settings| settings.boot.clone(),
     },
     Spec {
-        name: "RIPSTOP_CONNECT_S",
-        range: "1..=3600 seconds",
-        meaning: "how long a rank waits for the others of its node to start",
+        name: "RIPSTOP_BOOT_TIMEOUT",
+        range: "1..=86400 seconds",
+        meaning: "how long a rank waits for each answer of the launcher",
         set: |settings, value| {
-            settings.connect_max = value.parse().ok().filter(|s| (1..=3600).contains(s)).map(Duration::from_secs)?;
+            settings.boot_timeout = value
+                .parse()
+                .ok()
+                .filter(|s| (1..=86_400).contains(s))
+                .map(Duration::from_secs)?;
             Some(())
         },
-        get: |settings| settings.connect_max.as_secs().to_string(),
+        get: |settings| settings.boot_timeout.as_secs().to_string(),
     },
 ];
 
@@ -235,7 +260,7 @@ impl Settings {
             spin_max: None,
             unexpected_bytes: 64 << 20,
             boot: "auto".to_owned(),
-            connect_max: Duration::from_secs(60),
+            boot_timeout: Duration::from_secs(60),
             sources: BTreeMap::new(),
         }
     }
@@ -246,7 +271,10 @@ impl Settings {
     /// A `RIPSTOP_*` variable that does not exist or has a bad value: named, with what it may be.
     pub fn from_environment() -> Result<Self> {
         Self::from_variables(std::env::vars_os().filter_map(|(name, value)| {
-            Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
         }))
     }
 
@@ -276,10 +304,17 @@ impl Settings {
         let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
         let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
             let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
-            return Err(error(format!("{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name", names.join(", "))));
+            return Err(error(format!(
+                "{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name",
+                names.join(", ")
+            )));
         };
-        (spec.set)(self, value)
-            .ok_or_else(|| error(format!("{name}={value} is out of range: it may be {} ({})", spec.range, spec.meaning)))?;
+        (spec.set)(self, value).ok_or_else(|| {
+            error(format!(
+                "{name}={value} is out of range: it may be {} ({})",
+                spec.range, spec.meaning
+            ))
+        })?;
         self.sources.insert(spec.name, source);
         Ok(())
     }
@@ -290,7 +325,11 @@ impl Settings {
         let row = |spec: &Spec| Row {
             name: spec.name,
             value: (spec.get)(self),
-            source: self.sources.get(spec.name).copied().unwrap_or(Source::Default),
+            source: self
+                .sources
+                .get(spec.name)
+                .copied()
+                .unwrap_or(Source::Default),
             range: spec.range,
             meaning: spec.meaning,
         };
@@ -306,7 +345,11 @@ impl Default for Settings {
 
 #[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
 fn or_auto<T>(value: &str, parse: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
-    if value == "auto" { Some(None) } else { parse(value).map(Some) }
+    if value == "auto" {
+        Some(None)
+    } else {
+        parse(value).map(Some)
+    }
 }
 
 #[cfg(test)]
@@ -321,14 +364,22 @@ mod tests {
     fn every_default_is_inside_its_own_range() {
         let settings = Settings::new();
         for row in settings.rows() {
-            assert!(one(row.name, &row.value).is_ok(), "{} = {}", row.name, row.value);
+            assert!(
+                one(row.name, &row.value).is_ok(),
+                "{} = {}",
+                row.name,
+                row.value
+            );
         }
     }
 
     #[test]
     fn a_bad_value_is_an_error_that_names_variable_value_and_range() {
         let error = one("RIPSTOP_REACTOR", "kqueue").unwrap_err().to_string();
-        assert!(error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"), "{error}");
+        assert!(
+            error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! driver's events; one thread at a time has it: a thread in `block_on`, or the agent while the application computes. A thread
 //! that wants to sleep and finds the seat taken parks, and is woken by the waker of its future, or to take the seat over.
 
+#[cfg(feature = "tokio")]
+use std::io;
 use std::{
     cell::RefCell,
     collections::VecDeque,
@@ -12,17 +14,21 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    task::Waker,
+    task::{Poll, Waker},
     time::Duration,
 };
 
-use ripstop_fabric::{counters::Counters, driver::Armed, shm::Board};
+use ripstop_fabric::{
+    counters::Counters,
+    driver::Armed,
+    shm::{Board, PeerState},
+};
 
 use crate::{
     clock::Clock,
     comm::Contexts,
     engine::Engine,
-    executor::{Parker, Task},
+    executor::{self, Parker, Task},
     ops::Held,
     reactor::{Agent, Backend, Notifier},
     settings::Settings,
@@ -62,6 +68,16 @@ pub(crate) struct Place {
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
     pub(crate) found: &'static str,
+}
+
+impl Place {
+    /// Whether the ranks of the node have all been on the board. Its owner keeps it until then: they find it through the
+    /// owner's open descriptor.
+    pub(crate) fn everybody_came(&self) -> bool {
+        let is_owner = self.node.first() == Some(&self.rank);
+        !is_owner
+            || (0..self.board.size()).all(|rank| self.board.state_of(rank) != PeerState::Absent)
+    }
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.
@@ -123,17 +139,54 @@ impl Shared {
         result
     }
 
+    /// Polls an operation on behalf of its future. A thread that drives this runtime makes turns meanwhile, for about as long
+    /// as an answer from another processor takes: then nobody needs to be woken, and nothing is locked twice.
+    pub(crate) fn poll<R>(
+        &self,
+        waker: &Waker,
+        mut poll: impl FnMut(&mut Engine, Option<&Waker>) -> Poll<R>,
+    ) -> Poll<R> {
+        let driving = executor::drives(self);
+        if driving {
+            self.announce_turn();
+        }
+        let turns = if driving && !self.is_crowded() {
+            IMPATIENCE
+        } else {
+            u32::from(driving)
+        };
+        let mut engine = lock(&self.engine);
+        let mut polled = poll(&mut engine, None);
+        for _ in 0..turns {
+            if polled.is_ready() || !engine.core.wakers.is_empty() {
+                break;
+            }
+            engine_turn(&mut engine, &self.clock);
+            polled = poll(&mut engine, None);
+        }
+        if polled.is_pending() {
+            polled = poll(&mut engine, Some(waker));
+        }
+        finish(engine);
+        polled
+    }
+
     /// One turn on behalf of an application.
     pub(crate) fn turn(&self) -> u32 {
+        self.announce_turn();
         let mut engine = lock(&self.engine);
         let events = engine_turn(&mut engine, &self.clock);
         finish(engine);
+        events
+    }
+
+    /// The agent gives the seat back to an application that makes turns.
+    fn announce_turn(&self) {
         // Against the agent's store of `sits` and load of `turns`: one of the two sees the other.
         self.turns.fetch_add(1, Ordering::SeqCst);
         if self.agent.sits() {
             self.notifier.notify();
         }
-        events
     }
 
     /// One turn on behalf of nobody.
@@ -151,7 +204,9 @@ impl Shared {
     /// Takes the seat and sleeps there until something happens, or says that it is taken. `parker` is told where its thread
     /// is, so that its waker reaches it.
     pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> Seat {
-        let Ok(mut seat) = self.seat.try_lock() else { return Seat::Taken };
+        let Ok(mut seat) = self.seat.try_lock() else {
+            return Seat::Taken;
+        };
         self.asleep.store(true, Ordering::SeqCst);
         parker.sits(true);
         if !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0 {
@@ -167,7 +222,9 @@ impl Shared {
 
     /// The agent's stay in the seat; it leaves when an application makes turns again.
     pub(crate) fn agent_in_seat(&self, turns: u64) -> Seat {
-        let Ok(mut seat) = self.seat.try_lock() else { return Seat::Taken };
+        let Ok(mut seat) = self.seat.try_lock() else {
+            return Seat::Taken;
+        };
         self.agent.set_sits(true);
         while self.turns() == turns && !self.agent.is_stopped() {
             if self.agent_turn() == 0 {
@@ -195,6 +252,37 @@ impl Shared {
             tracing::warn!(%error, "the reactor could not sleep; trying again");
             std::thread::yield_now();
         }
+    }
+
+    /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
+        let mut seat = lock(&self.seat);
+        self.asleep.store(true, Ordering::SeqCst);
+        let (armed, deadline) = {
+            let mut engine = lock(&self.engine);
+            (engine.arm(), engine.deadline())
+        };
+        if armed == Armed::Busy {
+            self.asleep.store(false, Ordering::SeqCst);
+            return Ok(Prepared::Busy);
+        }
+        seat.prepare()?;
+        Ok(Prepared::Until(
+            deadline.map(|deadline| deadline.since(self.clock.now())),
+        ))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_sleep(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+        self.notifier.wake_up();
+    }
+
+    /// Becomes readable after `prepare_sleep`, when something happens.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn readable_fd(&self) -> Arc<std::os::fd::OwnedFd> {
+        lock(&self.seat).readable_fd()
     }
 
     pub(crate) fn is_seat_taken(&self) -> bool {
@@ -256,9 +344,18 @@ impl Shared {
 
     /// Whether spinning is in vain: too many ranks, or a peer that shares this processor.
     pub(crate) fn is_crowded(&self) -> bool {
-        let Place { rank, size, board, crowded, .. } = &self.place;
+        let Place {
+            rank,
+            size,
+            board,
+            crowded,
+            ..
+        } = &self.place;
         // With two ranks it is cheap to know where the other one runs; with more, the count decides.
-        *crowded || (*size == 2 && board.cpu_of(*rank).is_some() && board.cpu_of(*rank) == board.cpu_of(1 - *rank))
+        *crowded
+            || (*size == 2
+                && board.cpu_of(*rank).is_some()
+                && board.cpu_of(*rank) == board.cpu_of(1 - *rank))
     }
 
     /// What waking a sleeper on another processor costs; measured on virtual machines, where an idle processor is woken by an
@@ -269,6 +366,16 @@ impl Shared {
     }
 }
 
+/// Whether one may sleep, and for how long.
+#[cfg(feature = "tokio")]
+pub(crate) enum Prepared {
+    Busy,
+    Until(Option<Duration>),
+}
+
+/// Turns that a poll makes before it lets go of the engine; about a microsecond when nothing comes.
+const IMPATIENCE: u32 = 100;
+
 /// Whether a thread got the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seat {
@@ -277,7 +384,11 @@ pub(crate) enum Seat {
 }
 
 fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
-    let now = if engine.core.needs_time() { clock.now() } else { engine.core.time() };
+    let now = if engine.core.needs_time() {
+        clock.now()
+    } else {
+        engine.core.time()
+    };
     engine.turn(now)
 }
 

@@ -10,14 +10,32 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     if !mdbook.exists() {
         gate.run("install mdbook", &install(&tools))?;
     }
-    gate.run("book", &Task::new(&mdbook.display().to_string(), &["build", "book"]))?;
-    gate.tests("snippets of the book", &Task::cargo(&["test", "-p", "ripstop", "--test", "book"]))
+    gate.run(
+        "book",
+        &Task::new(&mdbook.display().to_string(), &["build", "book"]),
+    )?;
+    gate.tests(
+        "snippets of the book",
+        &Task::cargo(&["test", "-p", "ripstop", "--test", "book"]),
+    )
 }
 
 fn install(tools: &Path) -> Task {
     let root = tools.display().to_string();
-    let words = ["install", "mdbook", "--version", "^0.5", "--no-default-features", "--locked", "--root", &root];
-    Task::cargo(&words).with("CARGO_TARGET_DIR", tools.join("build").display().to_string())
+    let words = [
+        "install",
+        "mdbook",
+        "--version",
+        "^0.5",
+        "--no-default-features",
+        "--locked",
+        "--root",
+        &root,
+    ];
+    Task::cargo(&words).with(
+        "CARGO_TARGET_DIR",
+        tools.join("build").display().to_string(),
+    )
 }
 
 fn mdbook(tools: &Path) -> PathBuf {

@@ -9,7 +9,18 @@ use crate::{
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     gate.run("format", &Task::cargo(&["fmt", "--all", "--check"]))?;
     tidy::run(gate)?;
-    gate.run("lints", &Task::cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    gate.run(
+        "lints",
+        &Task::cargo(&[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--all-features",
+            "--",
+            "-D",
+            "warnings",
+        ]),
+    )?;
     gate.run("documentation", &documentation())?;
     test::all(gate)?;
     book::run(gate)?;
@@ -18,6 +29,12 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
 }
 
 fn documentation() -> Task {
-    let words = ["doc", "--workspace", "--no-deps", "--all-features", "--document-private-items"];
+    let words = [
+        "doc",
+        "--workspace",
+        "--no-deps",
+        "--all-features",
+        "--document-private-items",
+    ];
     Task::cargo(&words).with("RUSTDOCFLAGS", "-D warnings")
 }

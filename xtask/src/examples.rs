@@ -3,21 +3,40 @@
 use crate::step::{Gate, Task};
 
 /// Names, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 3] = [("hello", &[]), ("ring", &[]), ("halo", &["--cells", "16", "--steps", "20"])];
+const EXAMPLES: [(&str, &[&str]); 3] = [
+    ("hello", &[]),
+    ("ring", &[]),
+    ("halo", &["--cells", "16", "--steps", "20"]),
+];
 
 const RANKS: [&str; 3] = ["1", "2", "4"];
 
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     for (name, args) in EXAMPLES {
         for ranks in RANKS {
-            gate.run(&format!("example {name}, {ranks} ranks"), &example(name, args, ranks))?;
+            gate.run(
+                &format!("example {name}, {ranks} ranks"),
+                &example(name, args, ranks),
+            )?;
         }
     }
     Ok(())
 }
 
 fn example(name: &str, args: &[&str], ranks: &str) -> Task {
-    let launch = ["run", "--release", "--quiet", "--", "run", "-n", ranks, "--timeout", "120", "--example", name];
+    let launch = [
+        "run",
+        "--release",
+        "--quiet",
+        "--",
+        "run",
+        "-n",
+        ranks,
+        "--timeout",
+        "120",
+        "--example",
+        name,
+    ];
     let mut words = launch.to_vec();
     if !args.is_empty() {
         words.push("--");

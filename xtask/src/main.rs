@@ -55,6 +55,9 @@ fn dispatch(words: &[&str], args: &[String]) -> Result<(), String> {
         ["examples"] => Gate::open(examples::run),
         ["loom"] => Gate::open(loom::run),
         ["bench", "compare", ..] => compare::run(&args[2..]),
-        _ => Err(format!("`cargo xtask {}` is unknown.\n\n{HELP}", words.join(" "))),
+        _ => Err(format!(
+            "`cargo xtask {}` is unknown.\n\n{HELP}",
+            words.join(" ")
+        )),
     }
 }

@@ -6,12 +6,27 @@ use crate::step::{Gate, Task};
 /// machine that offers it; the second is the other one everywhere.
 pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
     fast(gate)?;
-    let words = ["test", "-p", "ripstop-rt", "-p", "ripstop", "--all-features", "--tests", "--no-fail-fast"];
-    gate.tests("tests with epoll", &ci(&words).with("RIPSTOP_REACTOR", "epoll"))
+    let words = [
+        "test",
+        "-p",
+        "ripstop-rt",
+        "-p",
+        "ripstop",
+        "--all-features",
+        "--tests",
+        "--no-fail-fast",
+    ];
+    gate.tests(
+        "tests with epoll",
+        &ci(&words).with("RIPSTOP_REACTOR", "epoll"),
+    )
 }
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
-    gate.tests("tests", &ci(&["test", "--workspace", "--all-features", "--no-fail-fast"]))
+    gate.tests(
+        "tests",
+        &ci(&["test", "--workspace", "--all-features", "--no-fail-fast"]),
+    )
 }
 
 fn ci(words: &[&str]) -> Task {

@@ -66,6 +66,7 @@ const _: Option<&dyn Driver> = None; // stays dyn-compatible
 
 /// Something for a driver to do.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Command<'a> {
     /// An active message: it arrives at the peer's [`Sink::message`], once and in order if [`Caps`] says so.
     Message {

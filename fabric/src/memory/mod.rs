@@ -3,5 +3,6 @@
 mod region;
 mod remote;
 
+pub(crate) use region::prefetch_line;
 pub use region::{Region, WeakRegion};
 pub use remote::RemoteRegion;

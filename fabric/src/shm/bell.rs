@@ -41,17 +41,25 @@ impl Bell {
         let pipe = match wake {
             Wake::Futex => None,
             Wake::Fd => {
-                let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+                let (read, write) =
+                    rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
                 Some((Arc::new(read), write))
             }
         };
         let barrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
-        Ok(Self { word: board.bell(rank), pipe, barrier, armed: false })
+        Ok(Self {
+            word: board.bell(rank),
+            pipe,
+            barrier,
+            armed: false,
+        })
     }
 
     /// What the others have to open to wake us, when it is a pipe.
     pub(super) fn pipe_fd(&self) -> Option<u32> {
-        self.pipe.as_ref().and_then(|(read, _)| u32::try_from(read.as_raw_fd()).ok())
+        self.pipe
+            .as_ref()
+            .and_then(|(read, _)| u32::try_from(read.as_raw_fd()).ok())
     }
 
     /// Whether the barrier is ours to make; if not, whoever rings has to fence.
@@ -62,7 +70,10 @@ impl Bell {
     pub(super) fn wait_on(&self) -> WaitOn {
         match &self.pipe {
             Some((read, _)) => WaitOn::Fd(Arc::clone(read)),
-            None => WaitOn::Futex { word: self.word.clone(), armed: ARMED },
+            None => WaitOn::Futex {
+                word: self.word.clone(),
+                armed: ARMED,
+            },
         }
     }
 
@@ -79,10 +90,11 @@ impl Bell {
     /// Takes `arm` back before the sleep.
     pub(super) fn wake(&mut self) {
         self.armed = false;
-        self.word.get().store(AWAKE, Ordering::Relaxed);
+        Word::store(self.word.get(), AWAKE);
     }
 
     /// Whether we may have slept.
+    #[inline]
     pub(super) const fn is_armed(&self) -> bool {
         self.armed
     }
@@ -94,7 +106,10 @@ impl Bell {
         if let Some((read, _)) = &self.pipe {
             counters.checks.add(1);
             let drained = rustix::io::read(&**read, &mut [0_u8; 64]);
-            debug_assert!(drained.is_ok() || drained == Err(rustix::io::Errno::AGAIN), "a read of the own pipe");
+            debug_assert!(
+                drained.is_ok() || drained == Err(rustix::io::Errno::AGAIN),
+                "a read of the own pipe"
+            );
         }
     }
 }
@@ -112,7 +127,12 @@ pub(super) struct PeerBell {
 impl PeerBell {
     /// `barrier` says whether the own process is reached by others' `membarrier`.
     pub(super) fn new(board: &Board, rank: u32, barrier: bool) -> Self {
-        Self { word: board.bell(rank), pipe: None, rank, fence: !barrier || board.entry(rank).fence }
+        Self {
+            word: board.bell(rank),
+            pipe: None,
+            rank,
+            fence: !barrier || board.entry(rank).fence,
+        }
     }
 
     /// Wakes the peer if it sleeps. What was published before this is seen by the peer, now or before it falls asleep.
@@ -153,7 +173,9 @@ impl PeerBell {
     fn write(&mut self, pid: u32, fd: u32) {
         if self.pipe.is_none() {
             // Opened for both, because a write to a pipe without readers raises SIGPIPE.
-            self.pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK).ok().filter(is_pipe);
+            self.pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK)
+                .ok()
+                .filter(is_pipe);
         }
         // A full pipe wakes as well, and a peer that cannot be opened is gone: its death is noticed elsewhere.
         let _written = self.pipe.as_ref().map(|pipe| rustix::io::write(pipe, &[1]));
@@ -161,21 +183,49 @@ impl PeerBell {
 }
 
 fn is_pipe(fd: &OwnedFd) -> bool {
-    rustix::fs::fstat(fd).is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo)
+    rustix::fs::fstat(fd).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Fifo
+    })
 }
 
-fn arm(word: &AtomicU32) {
-    word.store(ARMED, Ordering::SeqCst);
-    fence(Ordering::SeqCst);
+/// The word of a bell: an atomic, or a model of one.
+pub(super) trait Word {
+    fn load(&self) -> u32;
+    fn store(&self, value: u32);
+    fn swap(&self, value: u32) -> u32;
+    /// A sequentially consistent fence.
+    fn fence();
 }
 
-fn is_armed(word: &AtomicU32) -> bool {
-    word.load(Ordering::Relaxed) == ARMED
+impl Word for AtomicU32 {
+    #[inline]
+    fn load(&self) -> u32 {
+        self.load(Ordering::Relaxed)
+    }
+    fn store(&self, value: u32) {
+        self.store(value, Ordering::Relaxed);
+    }
+    fn swap(&self, value: u32) -> u32 {
+        self.swap(value, Ordering::AcqRel)
+    }
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+pub(super) fn arm<W: Word>(word: &W) {
+    word.store(ARMED);
+    W::fence();
+}
+
+#[inline]
+pub(super) fn is_armed<W: Word>(word: &W) -> bool {
+    word.load() == ARMED
 }
 
 /// Exactly one waker gets the duty to wake.
-fn take(word: &AtomicU32) -> bool {
-    word.swap(AWAKE, Ordering::AcqRel) == ARMED
+pub(super) fn take<W: Word>(word: &W) -> bool {
+    word.swap(AWAKE) == ARMED
 }
 
 fn membarrier(command: libc::c_int) -> bool {

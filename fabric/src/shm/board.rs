@@ -56,7 +56,11 @@ impl Board {
         region.atomic_u32(SIZE_AT).store(size, Relaxed);
         region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
-        Ok(Self { region, size, cookie })
+        Ok(Self {
+            region,
+            size,
+            cookie,
+        })
     }
 
     /// What another process of this node needs to attach: less than 100 bytes, no spaces. It is good as long as this value
@@ -64,7 +68,12 @@ impl Board {
     #[must_use]
     pub fn address(&self) -> String {
         let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
-        format!("{pid}:{fd}:{}:{}:{:016x}", self.region.len(), self.size, self.cookie)
+        format!(
+            "{pid}:{fd}:{}:{}:{:016x}",
+            self.region.len(),
+            self.size,
+            self.cookie
+        )
     }
 
     /// Maps the board that a leader on this node created.
@@ -81,9 +90,17 @@ impl Board {
             let advice = "run all ranks of a node as one user, in one pid namespace, and keep the leader alive until all are attached";
             io::Error::new(why.kind(), format!("the node's board at {address} cannot be opened: {why}; {advice}"))
         })?;
-        let region = Region::open(fd, len, true)
-            .map_err(|why| io::Error::new(why.kind(), format!("the node's board at {address} cannot be mapped: {why}")))?;
-        let found = Self { region, size, cookie };
+        let region = Region::open(fd, len, true).map_err(|why| {
+            io::Error::new(
+                why.kind(),
+                format!("the node's board at {address} cannot be mapped: {why}"),
+            )
+        })?;
+        let found = Self {
+            region,
+            size,
+            cookie,
+        };
         found.check().map_err(|what| {
             let why = format!("what is at {address} is not this job's board ({what}): run the same build of the program on all ranks");
             io::Error::new(io::ErrorKind::InvalidData, why)
@@ -102,7 +119,8 @@ impl Board {
     /// # Panics
     /// When there is no such rank.
     pub fn publish_cpu(&self, rank: u32) {
-        let cpu = u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
+        let cpu =
+            u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
         let word = self.word(rank, CPU);
         if word.load(Relaxed) != cpu {
             word.store(cpu, Relaxed);
@@ -138,7 +156,9 @@ impl Board {
 
     /// Takes a rank's line, so that nobody else opens the same rank.
     pub(super) fn claim(&self, rank: u32) -> bool {
-        self.word(rank, STATE).compare_exchange(ABSENT, OPENING, AcqRel, Relaxed).is_ok()
+        self.word(rank, STATE)
+            .compare_exchange(ABSENT, OPENING, AcqRel, Relaxed)
+            .is_ok()
     }
 
     /// Gives a claimed line back.
@@ -151,8 +171,10 @@ impl Board {
         self.word(rank, PID).store(entry.pid, Relaxed);
         self.long(rank, STARTED).store(entry.started, Relaxed);
         self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
-        self.long(rank, SEGMENT_LEN).store(entry.segment_len, Relaxed);
-        self.word(rank, PIPE_FD).store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
+        self.long(rank, SEGMENT_LEN)
+            .store(entry.segment_len, Relaxed);
+        self.word(rank, PIPE_FD)
+            .store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
         self.word(rank, FENCE).store(entry.fence.into(), Relaxed);
         self.word(rank, STATE).store(READY, Release);
         self.changes().fetch_add(1, Release);
@@ -173,7 +195,10 @@ impl Board {
     /// Marks a rank as gone. Whether it was there until now: then its neighbours have to be told.
     pub(super) fn leave(&self, rank: u32, failed: bool) -> bool {
         let how = if failed { FAILED } else { FINISHED };
-        let left = self.word(rank, STATE).compare_exchange(READY, how, AcqRel, Relaxed).is_ok();
+        let left = self
+            .word(rank, STATE)
+            .compare_exchange(READY, how, AcqRel, Relaxed)
+            .is_ok();
         if left {
             self.changes().fetch_add(1, Release);
         }
@@ -181,6 +206,7 @@ impl Board {
     }
 
     /// Moves on whenever a rank comes or goes.
+    #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.region.atomic_u32(CHANGES_AT)
     }
@@ -206,12 +232,26 @@ impl Board {
     fn check(&self) -> Result<(), &'static str> {
         let same = [
             (self.region.len() >= board_len(self.size), "its length"),
-            (self.region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC, "its first bytes"),
-            (self.region.atomic_u32(VERSION_AT).load(Relaxed) == VERSION, "its version"),
-            (self.region.atomic_u32(SIZE_AT).load(Relaxed) == self.size, "the number of ranks"),
-            (self.region.atomic_u64(COOKIE_AT).load(Relaxed) == self.cookie, "the job's cookie"),
+            (
+                self.region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC,
+                "its first bytes",
+            ),
+            (
+                self.region.atomic_u32(VERSION_AT).load(Relaxed) == VERSION,
+                "its version",
+            ),
+            (
+                self.region.atomic_u32(SIZE_AT).load(Relaxed) == self.size,
+                "the number of ranks",
+            ),
+            (
+                self.region.atomic_u64(COOKIE_AT).load(Relaxed) == self.cookie,
+                "the job's cookie",
+            ),
         ];
-        same.into_iter().find(|(same, _)| !same).map_or(Ok(()), |(_, what)| Err(what))
+        same.into_iter()
+            .find(|(same, _)| !same)
+            .map_or(Ok(()), |(_, what)| Err(what))
     }
 }
 
@@ -246,7 +286,8 @@ impl Address {
             size: parts.next()?.parse().ok()?,
             cookie: u64::from_str_radix(parts.next()?, 16).ok()?,
         };
-        let sane = parts.next().is_none() && (1..=SIZE_MAX).contains(&address.size) && address.len > 0;
+        let sane =
+            parts.next().is_none() && (1..=SIZE_MAX).contains(&address.size) && address.len > 0;
         sane.then_some(address)
     }
 }
@@ -313,7 +354,11 @@ mod tests {
         let board = Board::create(2).unwrap();
         let (address, cookie) = (board.address(), format!("{:016x}", board.cookie()));
         let other_job = address.replace(&cookie, "00000000000000ff");
-        let wrong = [("nonsense", "one launcher"), (&other_job, "same build"), ("4194305:3:4096:2:00", "keep the leader alive")];
+        let wrong = [
+            ("nonsense", "one launcher"),
+            (&other_job, "same build"),
+            ("4194305:3:4096:2:00", "keep the leader alive"),
+        ];
         for (address, advice) in wrong {
             let why = Board::attach(address).unwrap_err().to_string();
             assert!(why.contains(advice) && why.contains(address), "{why}");

@@ -40,7 +40,10 @@ pub(super) fn probe() -> Result<(), String> {
 fn yama() -> Result<(), String> {
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
     match scope.trim() {
-        "2" if !may_trace() => Err("kernel.yama.ptrace_scope is 2, so only CAP_SYS_PTRACE may use process_vm_readv".to_owned()),
+        "2" if !may_trace() => Err(
+            "kernel.yama.ptrace_scope is 2, so only CAP_SYS_PTRACE may use process_vm_readv"
+                .to_owned(),
+        ),
         "3" => Err("kernel.yama.ptrace_scope is 3, so nobody may use process_vm_readv".to_owned()),
         _ => Ok(()),
     }
@@ -49,15 +52,23 @@ fn yama() -> Result<(), String> {
 fn may_trace() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
+    effective
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .is_some_and(|bits| bits & CAP_SYS_PTRACE != 0)
 }
 
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 
 fn vectors(address: u64, range: LocalRange) -> io::Result<(libc::iovec, libc::iovec)> {
     let address = usize::try_from(address).map_err(io::Error::other)?;
-    let local = libc::iovec { iov_base: range.start().as_ptr().cast(), iov_len: range.len() };
-    let remote = libc::iovec { iov_base: std::ptr::without_provenance_mut(address), iov_len: range.len() };
+    let local = libc::iovec {
+        iov_base: range.start().as_ptr().cast(),
+        iov_len: range.len(),
+    };
+    let remote = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(address),
+        iov_len: range.len(),
+    };
     Ok((local, remote))
 }
 

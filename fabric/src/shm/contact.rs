@@ -12,11 +12,18 @@ use crate::driver::{Down, Peer, Sink};
 
 impl Shm {
     /// Enters the board, and wakes those who may wait for us.
-    pub(super) fn appear(&mut self) -> io::Result<()> {
+    pub(super) fn appear(&self) -> io::Result<()> {
         let pid = std::process::id();
         let (segment_fd, segment_len) = self.segment.published()?;
         let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
-        let entry = Entry { pid, started: proc::started(pid)?, segment_fd, segment_len, pipe_fd, fence };
+        let entry = Entry {
+            pid,
+            started: proc::started(pid)?,
+            segment_fd,
+            segment_len,
+            pipe_fd,
+            fence,
+        };
         self.board.enter(self.rank, &entry);
         self.ring_all();
         Ok(())
@@ -25,7 +32,10 @@ impl Shm {
     /// Makes contact with a rank, if that is possible now.
     pub(super) fn connect(&mut self, to: u32) -> Reach {
         let reach = self.map(to);
-        let Some(link) = self.links[index(to)].as_deref_mut().filter(|_| reach == Reach::Linked) else {
+        let Some(link) = self.links[index(to)]
+            .as_deref_mut()
+            .filter(|_| reach == Reach::Linked)
+        else {
             return reach;
         };
         match link.open(self.rank, &self.board, &self.counters) {
@@ -36,7 +46,11 @@ impl Shm {
 
     /// Maps a rank's segment, if that is possible now.
     pub(super) fn map(&mut self, rank: u32) -> Reach {
-        assert!(rank < self.board.size(), "rank {rank} on a node of {}", self.board.size());
+        assert!(
+            rank < self.board.size(),
+            "rank {rank} on a node of {}",
+            self.board.size()
+        );
         if self.links[index(rank)].is_some() {
             return Reach::Linked;
         }
@@ -64,11 +78,19 @@ impl Shm {
             // It may have closed in good order just now; if not, its process has ended.
             self.mark_dead(self.board.entry(rank).pid);
         }
-        if self.board.state_of(rank) == PeerState::Ready { self.give_up(rank, why) } else { Reach::Down }
+        if self.board.state_of(rank) == PeerState::Ready {
+            self.give_up(rank, why)
+        } else {
+            Reach::Down
+        }
     }
 
     fn open_segment(&self, rank: u32) -> io::Result<Segment> {
-        if rank == self.rank { Ok(self.segment.clone()) } else { Segment::open(&self.board, rank, &self.board.entry(rank)) }
+        if rank == self.rank {
+            Ok(self.segment.clone())
+        } else {
+            Segment::open(&self.board, rank, &self.board.entry(rank))
+        }
     }
 
     fn link(&mut self, rank: u32, segment: Segment) -> Reach {
@@ -85,14 +107,21 @@ impl Shm {
     #[inline]
     pub(super) fn look(&self) -> Seen {
         let contacts = self.segment.contacts().load(Acquire);
-        Seen { contacts, changes: self.board.changes().load(Acquire) }
+        Seen {
+            contacts,
+            changes: self.board.changes().load(Acquire),
+        }
     }
 
     /// Takes up new contacts, and notes who came and went.
     #[inline]
     pub(super) fn notice(&mut self) -> u32 {
         let now = self.look();
-        if now == self.seen { 0 } else { self.handle_changes(now) }
+        if now == self.seen {
+            0
+        } else {
+            self.handle_changes(now)
+        }
     }
 
     #[cold]
@@ -159,7 +188,11 @@ impl Shm {
     #[cold]
     pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
         self.see_off(rank, Down::Failed);
-        for inbound in self.inbound.iter_mut().filter(|inbound| inbound.from == rank) {
+        for inbound in self
+            .inbound
+            .iter_mut()
+            .filter(|inbound| inbound.from == rank)
+        {
             inbound.refuse(&self.board, &self.counters);
         }
         self.inbound.retain(|inbound| inbound.from != rank);
@@ -173,7 +206,11 @@ impl Shm {
         let leaving = std::mem::take(&mut self.leaving);
         let mut events = 0;
         for (rank, how) in leaving {
-            if self.inbound.iter().any(|inbound| inbound.from == rank && inbound.is_ready()) {
+            if self
+                .inbound
+                .iter()
+                .any(|inbound| inbound.from == rank && inbound.is_ready())
+            {
                 self.leaving.push((rank, how));
                 continue;
             }
@@ -184,19 +221,20 @@ impl Shm {
         events
     }
 
-    /// After a sleep, and once in very many turns, looks who has died.
+    /// After a sleep, and after much work without one, looks who has died.
     #[inline]
     pub(super) fn wake_up(&mut self) {
         if self.bell.is_armed() {
             self.bell.disarm(&self.counters);
             self.bury();
-        } else if self.turns.is_multiple_of(TURNS_PER_CHECK) {
+        } else if self.unchecked >= WORK_PER_CHECK {
             self.bury();
         }
     }
 
     #[cold]
     fn bury(&mut self) {
+        self.unchecked = 0;
         self.counters.checks.add(1);
         for pid in self.deaths.poll() {
             self.mark_dead(pid);
@@ -206,7 +244,8 @@ impl Shm {
     fn mark_dead(&self, pid: u32) {
         let mut news = false;
         for rank in 0..self.board.size() {
-            let dead = self.board.state_of(rank) == PeerState::Ready && self.board.entry(rank).pid == pid;
+            let dead =
+                self.board.state_of(rank) == PeerState::Ready && self.board.entry(rank).pid == pid;
             news |= dead && self.board.leave(rank, true);
         }
         if news {
@@ -231,7 +270,8 @@ impl Shm {
     pub(super) fn ring_all(&self) {
         for rank in (0..self.board.size()).filter(|rank| *rank != self.rank) {
             if self.board.state_of(rank) == PeerState::Ready {
-                PeerBell::new(&self.board, rank, self.bell.has_barrier()).ring(&self.board, &self.counters);
+                PeerBell::new(&self.board, rank, self.bell.has_barrier())
+                    .ring(&self.board, &self.counters);
             }
         }
     }
@@ -278,5 +318,7 @@ impl Shm {
     }
 }
 
-/// A rank that never sleeps looks every few dozen milliseconds.
-const TURNS_PER_CHECK: u32 = 1 << 20;
+/// A rank that never sleeps looks every 5 to 10 ms: a driver has no clock, so it counts turns of at least 20 ns, and messages.
+const WORK_PER_CHECK: u32 = 1 << 18;
+/// A turn that copies takes from some hundred nanoseconds to some dozen microseconds.
+pub(super) const WORK_OF_A_COPY: u32 = 1 << 9;

@@ -81,7 +81,9 @@ impl Copies {
     /// Copies one piece, and tells at most `budget` outcomes. How many events that made.
     pub(super) fn advance(&mut self, budget: u32, sink: &mut dyn Sink, counters: &Counters) -> u32 {
         let mut events = self.step(counters);
-        while events < budget && let Some(done) = self.done.pop_front() {
+        while events < budget
+            && let Some(done) = self.done.pop_front()
+        {
             done.hand_to(sink);
             events += 1;
         }
@@ -100,10 +102,13 @@ impl Copies {
     }
 
     fn step(&mut self, counters: &Counters) -> u32 {
-        let Some(job) = self.jobs.front_mut() else { return 0 };
+        let Some(job) = self.jobs.front_mut() else {
+            return 0;
+        };
         let moved = job.piece(counters);
         if moved.is_err() || job.copied == job.local.len() {
-            self.done.extend(self.jobs.pop_front().map(|job| job.outcome(moved)));
+            self.done
+                .extend(self.jobs.pop_front().map(|job| job.outcome(moved)));
         }
         1
     }
@@ -145,7 +150,10 @@ impl Job {
     }
 
     fn outcome(self, moved: Result<(), Failure>) -> Done {
-        moved.map_or_else(|why| Done::Failed(self.token, why), |()| Done::Complete(self.token))
+        moved.map_or_else(
+            |why| Done::Failed(self.token, why),
+            |()| Done::Complete(self.token),
+        )
     }
 
     fn failure(&self, why: io::Error) -> Failure {
@@ -153,8 +161,12 @@ impl Job {
             Some(libc::ESRCH) => Failure::PeerDown,
             Some(libc::EFAULT) => Failure::BadRange,
             _ => {
-                let advice = "let the ranks trace each other, or open the driver with single_copy = false";
-                Failure::Transport(io::Error::new(why.kind(), format!("rank {}'s memory: {why}; {advice}", self.peer)))
+                let advice =
+                    "let the ranks trace each other, or open the driver with single_copy = false";
+                Failure::Transport(io::Error::new(
+                    why.kind(),
+                    format!("rank {}'s memory: {why}; {advice}", self.peer),
+                ))
             }
         }
     }
@@ -180,9 +192,9 @@ pub(super) fn apply(op: AtomicOp, word: &AtomicU64) -> u64 {
         AtomicOp::Max(n) => word.fetch_max(n, SeqCst),
         AtomicOp::Min(n) => word.fetch_min(n, SeqCst),
         AtomicOp::Swap(n) => word.swap(n, SeqCst),
-        AtomicOp::CompareSwap { expected, new } => {
-            word.compare_exchange(expected, new, SeqCst, SeqCst).unwrap_or_else(|old| old)
-        }
+        AtomicOp::CompareSwap { expected, new } => word
+            .compare_exchange(expected, new, SeqCst, SeqCst)
+            .unwrap_or_else(|old| old),
         AtomicOp::Fetch => word.load(SeqCst),
     }
 }

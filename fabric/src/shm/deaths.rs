@@ -4,12 +4,7 @@
 //! death is noticed by somebody even when nobody talked to the dead. Who notices marks the rank's line; the board tells the
 //! others.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
 
 use rustix::{
     event::epoll::{self, CreateFlags, EventData, EventFlags},
@@ -35,7 +30,12 @@ pub(super) struct Deaths {
 impl Deaths {
     pub(super) fn new(me: u32) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
-        Ok(Self { epoll, watched: BTreeMap::new(), me, own_pid: std::process::id() })
+        Ok(Self {
+            epoll,
+            watched: BTreeMap::new(),
+            me,
+            own_pid: std::process::id(),
+        })
     }
 
     pub(super) fn wait_on(&self) -> Arc<OwnedFd> {
@@ -83,11 +83,17 @@ impl Deaths {
     /// The pids that have died since the last time. They are not watched any more.
     pub(super) fn poll(&mut self) -> Vec<u32> {
         let mut events = [std::mem::MaybeUninit::uninit(); EVENTS_MAX];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let Ok((events, _)) = epoll::wait(&self.epoll, &mut events[..], Some(&now)) else {
             return Vec::new();
         };
-        let dead = events.iter().filter_map(|event| u32::try_from(event.data.u64()).ok()).collect::<Vec<_>>();
+        let dead = events
+            .iter()
+            .filter_map(|event| u32::try_from(event.data.u64()).ok())
+            .collect::<Vec<_>>();
         for pid in &dead {
             if let Some(pidfd) = self.watched.remove(pid) {
                 let _closing_removes_it_too = epoll::delete(&self.epoll, &pidfd);

@@ -32,10 +32,20 @@ impl Inbound {
     /// Takes up a contact. Without the peer's `chunks`, only what is in the ring can be read: the peer is told so.
     pub(super) fn new(from: u32, own: &Segment, chunks: Option<Segment>, bell: PeerBell) -> Self {
         let shape = own.shape();
-        let ring = Mapped::new(own.region(), shape.control(from), shape.ring(from), shape.slots);
+        let ring = Mapped::new(
+            own.region(),
+            shape.control(from),
+            shape.ring(from),
+            shape.slots,
+        );
         let answer = if chunks.is_some() { ACCEPTED } else { REFUSED };
         ring.accepts().store(answer, Release);
-        Self { from, ring: Consumer::new(ring, 0), chunks, bell }
+        Self {
+            from,
+            ring: Consumer::new(ring, 0),
+            chunks,
+            bell,
+        }
     }
 
     /// Tells the peer that nobody reads what it sends any more.
@@ -60,7 +70,9 @@ impl Inbound {
         counters: &Counters,
     ) -> Result<u32, Malformed> {
         let mut count = 0;
-        while count < budget && let Some(frame) = self.ring.peek() {
+        while count < budget
+            && let Some(frame) = self.ring.peek()
+        {
             self.hand_to(sink, frame?)?;
             count += 1;
             if self.ring.advance() {
@@ -96,7 +108,11 @@ impl Inbound {
     fn hand_to(&self, sink: &mut dyn Sink, frame: Frame) -> Result<(), Malformed> {
         let mut room = [MaybeUninit::uninit(); HEADER_MAX];
         let header = self.ring.header(frame, &mut room);
-        let body = if frame.chunk { self.chunk(frame)? } else { self.ring.body(frame) };
+        let body = if frame.chunk {
+            self.chunk(frame)?
+        } else {
+            self.ring.body(frame)
+        };
         sink.message(Peer(self.from), header, body);
         Ok(())
     }
@@ -104,6 +120,10 @@ impl Inbound {
     fn chunk(&self, frame: Frame) -> Result<Payload<'_>, Malformed> {
         let segment = self.chunks.as_ref().ok_or(Malformed)?;
         let (chunk, shape) = (self.ring.chunk(frame), segment.shape());
-        if chunk < shape.chunks { Ok(segment.region().payload(shape.chunk(chunk), frame.body)) } else { Err(Malformed) }
+        if chunk < shape.chunks {
+            Ok(segment.region().payload(shape.chunk(chunk), frame.body))
+        } else {
+            Err(Malformed)
+        }
     }
 }

@@ -1,6 +1,9 @@
 //! What a rank holds of a peer that it sends to or reaches into.
 
-use std::{io, sync::atomic::Ordering::{Acquire, Relaxed}};
+use std::{
+    io,
+    sync::atomic::Ordering::{Acquire, Relaxed},
+};
 
 use super::{
     bell::PeerBell,
@@ -45,7 +48,16 @@ pub(super) enum Stall {
 impl Link {
     pub(super) fn new(board: &Board, rank: u32, segment: Segment, barrier: bool) -> Self {
         let (pid, bell) = (board.entry(rank).pid, PeerBell::new(board, rank, barrier));
-        Self { rank, pid, segment, bell, out: None, imports: Imports::default(), lends: false, stall: None }
+        Self {
+            rank,
+            pid,
+            segment,
+            bell,
+            out: None,
+            imports: Imports::default(),
+            lends: false,
+            stall: None,
+        }
     }
 
     /// Whether it has a ring to send through.
@@ -57,7 +69,12 @@ impl Link {
     pub(super) fn open(&mut self, me: u32, board: &Board, counters: &Counters) -> io::Result<()> {
         self.segment.reserve_ring(me)?;
         let shape = self.segment.shape();
-        let ring = Mapped::new(self.segment.region(), shape.control(me), shape.ring(me), shape.slots);
+        let ring = Mapped::new(
+            self.segment.region(),
+            shape.control(me),
+            shape.ring(me),
+            shape.slots,
+        );
         self.out = Some(Producer::new(ring, 0));
         self.segment.contact(me);
         self.bell.ring(board, counters);
@@ -66,7 +83,12 @@ impl Link {
 
     /// Sends a message, or says by what it is held up.
     #[inline]
-    pub(super) fn send(&mut self, pool: &mut Pool, header: &[u8], body: &[u8]) -> Result<(), Stall> {
+    pub(super) fn send(
+        &mut self,
+        pool: &mut Pool,
+        header: &[u8],
+        body: &[u8],
+    ) -> Result<(), Stall> {
         let out = self.out.as_mut().ok_or(Stall::Room)?;
         if !out.has_room() {
             return Err(Stall::Room);
@@ -79,7 +101,9 @@ impl Link {
         if !self.lends {
             return Err(Stall::Acceptance);
         }
-        let chunk = pool.take(|pool| out.reclaim(|chunk| pool.give(chunk))).ok_or(Stall::Chunk)?;
+        let chunk = pool
+            .take(|pool| out.reclaim(|chunk| pool.give(chunk)))
+            .ok_or(Stall::Chunk)?;
         pool.fill(chunk, body);
         out.push_chunk(header, chunk, body.len());
         Ok(())
@@ -92,7 +116,9 @@ impl Link {
 
     /// Whether the peer could not map our chunks, and never will.
     pub(super) fn is_refused(&self) -> bool {
-        self.out.as_ref().is_some_and(|out| out.memory().accepts().load(Relaxed) == REFUSED)
+        self.out
+            .as_ref()
+            .is_some_and(|out| out.memory().accepts().load(Relaxed) == REFUSED)
     }
 
     /// Whether what held us up is over.
@@ -107,7 +133,8 @@ impl Link {
 
     /// Asks the peer to ring when it has consumed something, if we wait for that.
     pub(super) fn ask_for_room(&self, is_dry: bool) {
-        let waits = self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(Producer::has_lent);
+        let waits =
+            self.stall.is_some() || is_dry && self.out.as_ref().is_some_and(Producer::has_lent);
         if let Some(out) = self.out.as_ref().filter(|_| waits) {
             out.memory().wants().store(1, Relaxed);
         }
@@ -127,8 +154,16 @@ impl Link {
     }
 
     /// The region of the peer that `key` names, and where in it the `len` granted bytes start.
-    pub(super) fn resolve(&mut self, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
-        let owner = Owner { rank: self.rank, pid: self.pid, segment: &self.segment };
+    pub(super) fn resolve(
+        &mut self,
+        key: RemoteRegion,
+        len: usize,
+    ) -> Result<(Region, usize), Failure> {
+        let owner = Owner {
+            rank: self.rank,
+            pid: self.pid,
+            segment: &self.segment,
+        };
         self.imports.resolve(&owner, key, len)
     }
 }

@@ -25,7 +25,8 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Post, Progress, Sink, Token, WaitOn,
+        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Post, Progress,
+        Sink, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
 };
@@ -38,12 +39,16 @@ mod copies;
 mod deaths;
 mod inbound;
 mod link;
+#[cfg(test)]
+#[cfg(loom)]
+mod loom_models;
 mod pool;
 mod proc;
 mod regions;
 mod ring;
 mod segment;
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 pub use board::{Board, PeerState};
@@ -80,6 +85,8 @@ pub struct Shm {
     expecting: bool,
     failed: bool,
     turns: u32,
+    /// Work done since we looked who has died.
+    unchecked: u32,
 }
 
 /// How peers wake a rank that sleeps.
@@ -115,7 +122,14 @@ impl ShmConfig {
     #[must_use]
     pub fn new(rank: u32) -> Self {
         let counters = Arc::default();
-        Self { rank, wake: Wake::Futex, single_copy: true, counters, ring_slots: 128, chunks: 256 }
+        Self {
+            rank,
+            wake: Wake::Futex,
+            single_copy: true,
+            counters,
+            ring_slots: 128,
+            chunks: 256,
+        }
     }
 }
 
@@ -126,10 +140,17 @@ impl Shm {
     /// `InvalidInput` for a rank or a size out of range, `AddrInUse` when somebody has opened this rank, else what the system
     /// said when there was no memory or no descriptor.
     pub fn open(board: &Board, config: ShmConfig) -> io::Result<Self> {
-        let shape = Shape { size: board.size(), slots: config.ring_slots, chunks: config.chunks };
+        let shape = Shape {
+            size: board.size(),
+            slots: config.ring_slots,
+            chunks: config.chunks,
+        };
         check(&config, shape)?;
         if !board.claim(config.rank) {
-            let why = format!("rank {} of this node is open, or was: each rank opens its driver once", config.rank);
+            let why = format!(
+                "rank {} of this node is open, or was: each rank opens its driver once",
+                config.rank
+            );
             return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         }
         let rank = config.rank;
@@ -145,14 +166,22 @@ impl Shm {
     /// as failed.
     #[must_use]
     pub fn trouble_with(&self, rank: u32) -> Option<&io::Error> {
-        self.troubles.iter().find_map(|(of, why)| (*of == rank).then_some(why))
+        self.troubles
+            .iter()
+            .find_map(|(of, why)| (*of == rank).then_some(why))
     }
 
     fn enter(board: &Board, config: ShmConfig, shape: Shape) -> io::Result<Self> {
-        let ShmConfig { rank, wake, single_copy, counters, .. } = config;
+        let ShmConfig {
+            rank,
+            wake,
+            single_copy,
+            counters,
+            ..
+        } = config;
         let segment = Segment::create(board, rank, shape)?;
         let size = index(shape.size);
-        let mut shm = Self {
+        let shm = Self {
             rank,
             board: board.clone(),
             caps: caps(single_copy),
@@ -174,6 +203,7 @@ impl Shm {
             expecting: false,
             failed: false,
             turns: 0,
+            unchecked: 0,
         };
         shm.appear()?;
         Ok(shm)
@@ -189,11 +219,25 @@ impl Driver for Shm {
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         let taken = match command {
             Command::Message { to, header, body } => self.send(to.0, header, body),
-            Command::Put { to, from, into, token } => self.copy(Direction::Put, to.0, from, into, token),
-            Command::Get { to, from, into, token } => self.copy(Direction::Get, to.0, into, from, token),
+            Command::Put {
+                to,
+                from,
+                into,
+                token,
+            } => self.copy(Direction::Put, to.0, from, into, token),
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => self.copy(Direction::Get, to.0, into, from, token),
             Command::Atomic { to, at, op, token } => self.atomic(to.0, at, op, token),
         };
-        if taken { Post::Posted } else { Post::Full(command) }
+        if taken {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
     }
 
     #[inline]
@@ -203,6 +247,7 @@ impl Driver for Shm {
         events += self.receive(budget, sink);
         if !self.copies.is_idle() {
             events += self.copies.advance(budget, sink, &self.counters);
+            self.unchecked += contact::WORK_OF_A_COPY;
         }
         if !self.leaving.is_empty() {
             events += self.part(sink);
@@ -210,6 +255,7 @@ impl Driver for Shm {
         if self.stalled {
             events += self.unstall();
         }
+        self.unchecked += 1 + events;
         Progress { events }
     }
 
@@ -244,10 +290,26 @@ impl Shm {
     /// Whether the message was taken.
     #[inline]
     fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
-        assert!(header.len() <= ring::HEADER_MAX, "a header of {} bytes; the longest is {}", header.len(), ring::HEADER_MAX);
-        assert!(body.len() <= CHUNK_LEN, "a body of {} bytes; the longest is {CHUNK_LEN}", body.len());
-        assert!(to < self.board.size(), "rank {to} on a node of {}", self.board.size());
-        let Some(link) = self.links[index(to)].as_deref_mut().filter(|link| link.is_open()) else {
+        assert!(
+            header.len() <= ring::HEADER_MAX,
+            "a header of {} bytes; the longest is {}",
+            header.len(),
+            ring::HEADER_MAX
+        );
+        assert!(
+            body.len() <= CHUNK_LEN,
+            "a body of {} bytes; the longest is {CHUNK_LEN}",
+            body.len()
+        );
+        assert!(
+            to < self.board.size(),
+            "rank {to} on a node of {}",
+            self.board.size()
+        );
+        let Some(link) = self.links[index(to)]
+            .as_deref_mut()
+            .filter(|link| link.is_open())
+        else {
             return self.send_first(to, header, body);
         };
         if let Err(stall) = link.send(&mut self.pool, header, body) {
@@ -275,7 +337,10 @@ impl Shm {
     fn stall(&mut self, to: u32, stall: Stall, header: &[u8], body: &[u8]) -> bool {
         let link = self.links[index(to)].as_deref();
         if link.is_some_and(|link| link.is_refused()) {
-            self.give_up(to, io::Error::other(format!("rank {to} could not map our memory, or gave us up")));
+            self.give_up(
+                to,
+                io::Error::other(format!("rank {to} could not map our memory, or gave us up")),
+            );
             return true;
         }
         if stall == Stall::Chunk && self.reclaim() {
@@ -288,13 +353,27 @@ impl Shm {
         false
     }
 
-    fn copy(&mut self, direction: Direction, to: u32, local: LocalRange, key: RemoteRegion, token: Token) -> bool {
+    fn copy(
+        &mut self,
+        direction: Direction,
+        to: u32,
+        local: LocalRange,
+        key: RemoteRegion,
+        token: Token,
+    ) -> bool {
         if !self.copies.has_room() {
             return false;
         }
         match self.remote(to, key, local.len()) {
             Ok(remote) => {
-                let job = Job { token, peer: to, direction, local, remote, copied: 0 };
+                let job = Job {
+                    token,
+                    peer: to,
+                    direction,
+                    local,
+                    remote,
+                    copied: 0,
+                };
                 self.copies.start(job, &self.counters);
             }
             Err(Refusal::NotYet) => return false,
@@ -334,16 +413,30 @@ impl Shm {
             return Ok(Remote::Mapped { region, offset });
         }
         let secret = link.segment.secret();
-        let expected = RemoteRegion { base: key.base, len: len as u64, ..plain_key(to, secret) };
+        let expected = RemoteRegion {
+            base: key.base,
+            len: len as u64,
+            ..plain_key(to, secret)
+        };
         let fits = key == expected && key.base.checked_add(key.len).is_some();
         let may = fits && self.caps.any_memory.is_ok();
-        if may { Ok(Remote::Plain { pid: link.pid, address: key.base }) } else { Err(Refusal::Never(Failure::BadRange)) }
+        if may {
+            Ok(Remote::Plain {
+                pid: link.pid,
+                address: key.base,
+            })
+        } else {
+            Err(Refusal::Never(Failure::BadRange))
+        }
     }
 
     fn plain_key(&self, range: LocalRange) -> Option<RemoteRegion> {
         let key = plain_key(self.rank, self.segment.secret());
         let (base, len) = (range.start().addr().get() as u64, range.len() as u64);
-        self.caps.any_memory.is_ok().then_some(RemoteRegion { base, len, ..key })
+        self.caps
+            .any_memory
+            .is_ok()
+            .then_some(RemoteRegion { base, len, ..key })
     }
 
     #[inline]
@@ -351,14 +444,26 @@ impl Shm {
         // Not from the same peer first each time, so that none can starve the others.
         self.turns = self.turns.wrapping_add(1);
         let count = self.inbound.len();
-        let first = if count > 1 { self.turns as usize % count } else { 0 };
+        let first = if count > 1 {
+            self.turns as usize % count
+        } else {
+            0
+        };
         let mut events = 0;
         for i in (first..count).chain(0..first) {
-            match self.inbound[i].deliver(budget.saturating_sub(events), sink, &self.board, &self.counters) {
+            match self.inbound[i].deliver(
+                budget.saturating_sub(events),
+                sink,
+                &self.board,
+                &self.counters,
+            ) {
                 Ok(count) => events += count,
                 Err(ring::Malformed) => {
                     let from = self.inbound[i].from;
-                    self.give_up(from, io::Error::other(format!("rank {from} wrote what is no message")));
+                    self.give_up(
+                        from,
+                        io::Error::other(format!("rank {from} wrote what is no message")),
+                    );
                     break; // the list has changed
                 }
             }
@@ -422,11 +527,22 @@ impl From<Failure> for Refusal {
 }
 
 fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
-    let ShmConfig { rank, ring_slots, chunks, .. } = config;
+    let ShmConfig {
+        rank,
+        ring_slots,
+        chunks,
+        ..
+    } = config;
     let why = if *rank >= shape.size {
-        format!("rank {rank} on a board of {}: ranks go from 0 to {}", shape.size, shape.size - 1)
+        format!(
+            "rank {rank} on a board of {}: ranks go from 0 to {}",
+            shape.size,
+            shape.size - 1
+        )
     } else if !shape.is_sane() || *ring_slots < 2 {
-        format!("{ring_slots} ring slots and {chunks} chunks: slots are a power of two, 2 to 65536, chunks 1 to 65536")
+        format!(
+            "{ring_slots} ring slots and {chunks} chunks: slots are a power of two, 2 to 65536, chunks 1 to 65536"
+        )
     } else {
         return Ok(());
     };
@@ -436,7 +552,15 @@ fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
 /// A key to plain memory without its range. It carries the owner's secret where a region's key has its slot and generation.
 fn plain_key(owner: u32, secret: u64) -> RemoteRegion {
     let [id, generation] = bytemuck::cast(secret);
-    RemoteRegion { kind: PLAIN, owner, id, generation, whole: 0, base: 0, len: 0 }
+    RemoteRegion {
+        kind: PLAIN,
+        owner,
+        id,
+        generation,
+        whole: 0,
+        base: 0,
+        len: 0,
+    }
 }
 
 const PLAIN: u32 = 2;
@@ -452,7 +576,11 @@ fn caps(single_copy: bool) -> Caps {
         reliable: true,
         one_sided: true,
         atomics: true,
-        any_memory: if single_copy { cma::probe() } else { forbidden() },
+        any_memory: if single_copy {
+            cma::probe()
+        } else {
+            forbidden()
+        },
         tag_matching: false,
         triggered_max: 0,
         lanes: 1,
@@ -462,14 +590,14 @@ fn caps(single_copy: bool) -> Caps {
 
 /// From `benches/shm_pingpong` on a two-core virtual machine (Sapphire Rapids); ratios matter more than figures.
 const COST: Cost = Cost {
-    send_ns: 20.0,
+    send_ns: 15.0,
     recv_ns: 15.0,
-    latency_ns: 90.0,
+    latency_ns: 120.0,
     copy_ns_per_kib: 20.0,
-    message_ns_per_kib: 130.0,
-    get_ns: 150.0,
-    get_ns_per_kib: 60.0,
-    put_ns: 150.0,
-    put_ns_per_kib: 60.0,
+    message_ns_per_kib: 140.0,
+    get_ns: 400.0,
+    get_ns_per_kib: 55.0,
+    put_ns: 400.0,
+    put_ns_per_kib: 55.0,
     expose_ns: 50.0,
 };

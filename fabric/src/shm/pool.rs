@@ -1,21 +1,32 @@
 //! The own chunks: where bodies wait that do not fit into a slot.
 
+use std::collections::VecDeque;
+
 use super::segment::{CHUNK_LEN, Segment};
 
-/// Free chunks of the own segment. The one that came back last is taken first, because it is still in the caches.
+/// Free chunks of the own segment. They are taken in turn, [`STEP`] of them as long as that many do: a chunk that the peer has
+/// just read is in its first-level cache, and writing to it takes longer (by a sixth for 4 KiB) than to one read some time ago.
 #[derive(Debug)]
 pub(super) struct Pool {
     segment: Segment,
-    free: Vec<u32>,
+    free: VecDeque<u32>,
     /// Chunks below this have their pages.
     reserved: u32,
+    /// Chunks from this on will never have them.
+    limit: u32,
 }
 
 impl Pool {
     /// Makes the first chunks, so that there is always one to wait for.
     pub(super) fn new(segment: Segment) -> std::io::Result<Self> {
-        let free = Vec::with_capacity(segment.shape().chunks as usize);
-        let mut pool = Self { segment, free, reserved: 0 };
+        let free = VecDeque::with_capacity(segment.shape().chunks as usize);
+        let limit = segment.shape().chunks;
+        let mut pool = Self {
+            segment,
+            free,
+            reserved: 0,
+            limit,
+        };
         pool.grow()?;
         Ok(pool)
     }
@@ -29,38 +40,45 @@ impl Pool {
         }
         if self.free.is_empty() {
             // No memory for more is the same as none left: those under way come back.
-            self.grow().ok()?;
+            self.grow()
+                .unwrap_or_else(|_no_memory| self.limit = self.reserved);
         }
-        self.free.pop()
+        self.free.pop_front()
     }
 
     pub(super) fn is_dry(&self) -> bool {
-        self.free.is_empty() && self.reserved == self.segment.shape().chunks
+        self.free.is_empty() && self.reserved == self.limit
     }
 
     /// Copies a body into a chunk that was taken.
     #[inline]
     pub(super) fn fill(&self, chunk: u32, body: &[u8]) {
-        assert!(body.len() <= CHUNK_LEN, "a body of {} bytes in a chunk", body.len());
-        self.segment.region().write(self.segment.shape().chunk(chunk), body);
+        assert!(
+            body.len() <= CHUNK_LEN,
+            "a body of {} bytes in a chunk",
+            body.len()
+        );
+        let (region, at) = (self.segment.region(), self.segment.shape().chunk(chunk));
+        region.prefetch(at, body.len());
+        region.write(at, body);
     }
 
     #[inline]
     pub(super) fn give(&mut self, chunk: u32) {
-        self.free.push(chunk);
+        self.free.push_back(chunk);
     }
 
     #[cold]
     fn grow(&mut self) -> std::io::Result<()> {
-        let count = STEP.min(self.segment.shape().chunks - self.reserved);
+        let count = STEP.min(self.limit - self.reserved);
         if count > 0 {
             self.segment.reserve_chunks(self.reserved, count)?;
-            self.free.extend((self.reserved..self.reserved + count).rev());
+            self.free.extend(self.reserved..self.reserved + count);
             self.reserved += count;
         }
         Ok(())
     }
 }
 
-/// Chunks made at a time: 64 KiB.
-const STEP: u32 = 8;
+/// Chunks made at a time: 256 KiB.
+const STEP: u32 = 32;

@@ -18,8 +18,16 @@ pub(super) fn started(pid: u32) -> io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The second field is the program's name in parentheses, which may hold anything.
     let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = after_name.split_ascii_whitespace().nth(STARTED_AFTER_NAME).and_then(|text| text.parse().ok());
-    field.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has no start time")))
+    let field = after_name
+        .split_ascii_whitespace()
+        .nth(STARTED_AFTER_NAME)
+        .and_then(|text| text.parse().ok());
+    field.ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("/proc/{pid}/stat has no start time"),
+        )
+    })
 }
 
 /// Field 22 of the line, when the first after the name is field 3.

@@ -35,7 +35,11 @@ pub(super) struct Exports {
 
 impl Exports {
     pub(super) const fn new(segment: Segment, rank: u32) -> Self {
-        Self { segment, rank, regions: Vec::new() }
+        Self {
+            segment,
+            rank,
+            regions: Vec::new(),
+        }
     }
 
     pub(super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
@@ -45,12 +49,16 @@ impl Exports {
         let at = Segment::table_entry(slot).ok_or_else(too_many)?;
         let table = self.segment.region();
         table.atomic_u32(at + FD).store(fd, Relaxed);
-        table.atomic_u64(at + LEN).store(region.len() as u64, Relaxed);
+        table
+            .atomic_u64(at + LEN)
+            .store(region.len() as u64, Relaxed);
         table.atomic_u32(at + GENERATION).store(generation, Release);
         let table = table.clone();
         let region = region.with_farewell(move || {
             // The slot may have a new region already, which then has a new generation.
-            let _newer = table.atomic_u32(at + GENERATION).compare_exchange(generation, 0, AcqRel, Relaxed);
+            let _newer = table
+                .atomic_u32(at + GENERATION)
+                .compare_exchange(generation, 0, AcqRel, Relaxed);
         });
         let entry = (generation, region.downgrade());
         match self.regions.get_mut(slot as usize) {
@@ -62,18 +70,34 @@ impl Exports {
 
     /// The key to a range, when it is inside a region of ours.
     pub(super) fn key_to(&self, range: LocalRange) -> Option<RemoteRegion> {
-        (0..).zip(&self.regions).find_map(|(id, (generation, region))| {
-            let region = region.upgrade()?;
-            let offset = range.start().addr().get().checked_sub(region.start().addr().get())?;
-            let inside = offset <= region.len() && range.len() <= region.len() - offset;
-            let [whole, base, len] = [region.len(), offset, range.len()].map(|n| n as u64);
-            let key = RemoteRegion { kind: MAPPED, owner: self.rank, id, generation: *generation, whole, base, len };
-            inside.then_some(key)
-        })
+        (0..)
+            .zip(&self.regions)
+            .find_map(|(id, (generation, region))| {
+                let region = region.upgrade()?;
+                let offset = range
+                    .start()
+                    .addr()
+                    .get()
+                    .checked_sub(region.start().addr().get())?;
+                let inside = offset <= region.len() && range.len() <= region.len() - offset;
+                let [whole, base, len] = [region.len(), offset, range.len()].map(|n| n as u64);
+                let key = RemoteRegion {
+                    kind: MAPPED,
+                    owner: self.rank,
+                    id,
+                    generation: *generation,
+                    whole,
+                    base,
+                    len,
+                };
+                inside.then_some(key)
+            })
     }
 
     fn free_slot(&self) -> io::Result<(u32, u32)> {
-        let freed = (0..).zip(&self.regions).find(|(_, (_, region))| region.upgrade().is_none());
+        let freed = (0..)
+            .zip(&self.regions)
+            .find(|(_, (_, region))| region.upgrade().is_none());
         match freed {
             // 0 means that there is no region.
             Some((slot, (generation, _))) => Ok((slot, generation.wrapping_add(1).max(1))),
@@ -91,22 +115,35 @@ pub(super) struct Imports(BTreeMap<u32, (u32, Region)>);
 
 impl Imports {
     /// The region that `key` names, and where in it the granted `len` bytes start.
-    pub(super) fn resolve(&mut self, owner: &Owner<'_>, key: RemoteRegion, len: usize) -> Result<(Region, usize), Failure> {
+    pub(super) fn resolve(
+        &mut self,
+        owner: &Owner<'_>,
+        key: RemoteRegion,
+        len: usize,
+    ) -> Result<(Region, usize), Failure> {
         let at = Segment::table_entry(key.id).ok_or(Failure::BadRange)?;
         let live = owner.segment.region().atomic_u32(at + GENERATION);
         if key.owner != owner.rank || key.generation == 0 || live.load(Acquire) != key.generation {
             self.0.remove(&key.id);
             return Err(Failure::BadRange);
         }
-        let is_mapped = self.0.get(&key.id).is_some_and(|(generation, _)| *generation == key.generation);
+        let is_mapped = self
+            .0
+            .get(&key.id)
+            .is_some_and(|(generation, _)| *generation == key.generation);
         if !is_mapped {
             let region = open(owner, at, live, key.generation)?;
             self.0.insert(key.id, (key.generation, region));
         }
         let (_, region) = self.0.get(&key.id).ok_or(Failure::BadRange)?;
-        let [offset, granted, whole] = [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let [offset, granted, whole] =
+            [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let inside = offset <= region.len() && len <= region.len() - offset;
-        if inside && granted == len && whole == region.len() { Ok((region.clone(), offset)) } else { Err(Failure::BadRange) }
+        if inside && granted == len && whole == region.len() {
+            Ok((region.clone(), offset))
+        } else {
+            Err(Failure::BadRange)
+        }
     }
 }
 
@@ -118,19 +155,28 @@ pub(super) struct Owner<'a> {
     pub(super) segment: &'a Segment,
 }
 
-fn open(owner: &Owner<'_>, at: usize, live: &AtomicU32, generation: u32) -> Result<Region, Failure> {
+fn open(
+    owner: &Owner<'_>,
+    at: usize,
+    live: &AtomicU32,
+    generation: u32,
+) -> Result<Region, Failure> {
     let table = owner.segment.region();
     let fd = table.atomic_u32(at + FD).load(Relaxed);
-    let len = usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
+    let len =
+        usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
     let fd = proc::open_fd_of(owner.pid, fd, OFlags::RDWR);
     if live.load(Acquire) != generation {
         return Err(Failure::BadRange);
     }
-    fd.and_then(|fd| Region::open(fd, len, true)).map_err(Failure::Transport)
+    fd.and_then(|fd| Region::open(fd, len, true))
+        .map_err(Failure::Transport)
 }
 
 fn too_many() -> io::Error {
-    let why = format!("a rank can have {TABLE_SLOTS} regions at a time: drop some, or cut them from a larger one");
+    let why = format!(
+        "a rank can have {TABLE_SLOTS} regions at a time: drop some, or cut them from a larger one"
+    );
     io::Error::new(io::ErrorKind::QuotaExceeded, why)
 }
 

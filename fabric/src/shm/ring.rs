@@ -6,7 +6,10 @@
 //! slots and the chunks that their bodies lay in.
 //!
 //! Small-message path: no allocation, lock or system call; one line crosses when header and body fit into 56 bytes.
-#![expect(unsafe_code, reason = "slots are written and read as raw bytes between two processes")]
+#![expect(
+    unsafe_code,
+    reason = "slots are written and read as raw bytes between two processes"
+)]
 
 use std::{
     collections::VecDeque,
@@ -18,7 +21,10 @@ use std::{
     },
 };
 
-use crate::{driver::Payload, memory::Region};
+use crate::{
+    driver::Payload,
+    memory::{Region, prefetch_line},
+};
 
 /// The memory of a ring, as its two ends see it.
 pub(super) trait Memory {
@@ -26,14 +32,13 @@ pub(super) trait Memory {
     fn slots(&self) -> u32;
     /// Acquires what the producer wrote before it stored this frame.
     fn frame(&self, slot: u32) -> u64;
-    /// Releases what was written to the slot.
-    fn set_frame(&self, slot: u32, frame: u64);
     /// Acquires the consumer's reads of the slots before it.
     fn tail(&self) -> u32;
     /// Releases the slots before it.
     fn set_tail(&self, tail: u32);
-    /// Writes `first` and `second` behind the frame, one after the other. They fit: [`ROOM`].
-    fn write(&self, slot: u32, first: &[u8], second: &[u8]);
+    /// Writes `first` and `second` behind the frame, one after the other, and then releases them by the frame. They fit:
+    /// [`ROOM`].
+    fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64);
     /// Lends `len` bytes at `offset` behind the frame. They are inside the slot.
     fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_>;
 }
@@ -52,7 +57,12 @@ pub(super) struct Producer<M> {
 impl<M: Memory> Producer<M> {
     pub(super) fn new(memory: M, start: u32) -> Self {
         let lent = VecDeque::with_capacity(memory.slots() as usize);
-        Self { memory, head: start, tail: start, lent }
+        Self {
+            memory,
+            head: start,
+            tail: start,
+            lent,
+        }
     }
 
     /// Whether a slot is free.
@@ -68,16 +78,30 @@ impl<M: Memory> Producer<M> {
     /// Sends a message whose body, if any, fits into the slot. There has to be room.
     #[inline]
     pub(super) fn push(&mut self, header: &[u8], body: &[u8]) {
-        self.memory.write(self.slot(), header, body);
-        self.stamp(Frame { header: header.len(), body: body.len(), chunk: false });
+        self.write(
+            header,
+            body,
+            Frame {
+                header: header.len(),
+                body: body.len(),
+                chunk: false,
+            },
+        );
     }
 
     /// Sends a message whose body of `len` bytes is in `chunk`. There has to be room.
     #[inline]
     pub(super) fn push_chunk(&mut self, header: &[u8], chunk: u32, len: usize) {
-        self.memory.write(self.slot(), header, &chunk.to_le_bytes());
         self.lent.push_back((self.head, chunk));
-        self.stamp(Frame { header: header.len(), body: len, chunk: true });
+        self.write(
+            header,
+            &chunk.to_le_bytes(),
+            Frame {
+                header: header.len(),
+                body: len,
+                chunk: true,
+            },
+        );
     }
 
     /// Whether chunks are under way.
@@ -120,10 +144,11 @@ impl<M: Memory> Producer<M> {
     }
 
     #[inline]
-    fn stamp(&mut self, frame: Frame) {
+    fn write(&mut self, first: &[u8], second: &[u8], frame: Frame) {
         let slot = self.slot();
         self.head = self.head.wrapping_add(1);
-        self.memory.set_frame(slot, frame.pack(self.head));
+        self.memory
+            .write(slot, first, second, frame.pack(self.head));
     }
 }
 
@@ -146,7 +171,11 @@ pub(super) struct Frame {
 
 impl<M: Memory> Consumer<M> {
     pub(super) const fn new(memory: M, start: u32) -> Self {
-        Self { memory, position: start, published: start }
+        Self {
+            memory,
+            position: start,
+            published: start,
+        }
     }
 
     /// Whether a message waits.
@@ -164,7 +193,11 @@ impl<M: Memory> Consumer<M> {
 
     /// The header of the message that `peek` found.
     #[inline]
-    pub(super) fn header<'a>(&self, frame: Frame, into: &'a mut [MaybeUninit<u8>; HEADER_MAX]) -> &'a [u8] {
+    pub(super) fn header<'a>(
+        &self,
+        frame: Frame,
+        into: &'a mut [MaybeUninit<u8>; HEADER_MAX],
+    ) -> &'a [u8] {
         let into = &mut into[..frame.header];
         self.memory.read(self.slot(), 0, frame.header).copy_to(into);
         // SAFETY: `copy_to` has initialised all of `into`.
@@ -181,7 +214,9 @@ impl<M: Memory> Consumer<M> {
     #[inline]
     pub(super) fn chunk(&self, frame: Frame) -> u32 {
         let mut bytes = [0; size_of::<u32>()];
-        self.memory.read(self.slot(), frame.header, bytes.len()).copy_into(&mut bytes);
+        self.memory
+            .read(self.slot(), frame.header, bytes.len())
+            .copy_into(&mut bytes);
         u32::from_le_bytes(bytes)
     }
 
@@ -216,20 +251,37 @@ impl Frame {
     #[inline]
     fn pack(self, stamp: u32) -> u64 {
         debug_assert!(self.is_sane(), "{self:?}");
-        u64::from(stamp) | (self.header as u64) << 32 | u64::from(self.chunk) << 40 | (self.body as u64) << 48
+        u64::from(stamp)
+            | (self.header as u64) << 32
+            | u64::from(self.chunk) << 40
+            | (self.body as u64) << 48
     }
 
     #[inline]
     fn unpack(frame: u64) -> Result<Self, Malformed> {
         let [_, _, _, _, header, flags, low, high] = frame.to_le_bytes();
         let (header, body) = (header.into(), u16::from_le_bytes([low, high]).into());
-        let unpacked = Self { header, body, chunk: flags == 1 };
-        if flags <= 1 && unpacked.is_sane() { Ok(unpacked) } else { Err(Malformed) }
+        let unpacked = Self {
+            header,
+            body,
+            chunk: flags == 1,
+        };
+        if flags <= 1 && unpacked.is_sane() {
+            Ok(unpacked)
+        } else {
+            Err(Malformed)
+        }
     }
 
     const fn is_sane(self) -> bool {
-        let behind = if self.chunk { size_of::<u32>() } else { self.body };
-        self.header <= HEADER_MAX && behind <= ROOM - self.header && self.body <= super::segment::CHUNK_LEN
+        let behind = if self.chunk {
+            size_of::<u32>()
+        } else {
+            self.body
+        };
+        self.header <= HEADER_MAX
+            && behind <= ROOM - self.header
+            && self.body <= super::segment::CHUNK_LEN
     }
 }
 
@@ -255,10 +307,19 @@ impl Mapped {
     /// # Panics
     /// When the ring or the control line are not inside the region, or not aligned.
     pub(super) fn new(region: &Region, control: usize, ring: usize, slots: u32) -> Self {
-        assert!(slots.is_power_of_two() && ring.is_multiple_of(SLOT_LEN) && control.is_multiple_of(CONTROL_LEN));
+        assert!(
+            slots.is_power_of_two()
+                && ring.is_multiple_of(SLOT_LEN)
+                && control.is_multiple_of(CONTROL_LEN)
+        );
         let slots_start = region.at(ring, slots as usize * SLOT_LEN);
         let control = region.at(control, CONTROL_LEN);
-        Self { slots_start, control, mask: slots - 1, _mapped: region.clone() }
+        Self {
+            slots_start,
+            control,
+            mask: slots - 1,
+            _mapped: region.clone(),
+        }
     }
 
     /// The consumer's word beside its tail: whether it lets the producer use chunks.
@@ -317,11 +378,6 @@ impl Memory for Mapped {
     }
 
     #[inline]
-    fn set_frame(&self, slot: u32, frame: u64) {
-        self.frame_word(slot).store(frame.to_le(), Release);
-    }
-
-    #[inline]
     fn tail(&self) -> u32 {
         self.control_word(TAIL).load(Acquire)
     }
@@ -331,23 +387,38 @@ impl Memory for Mapped {
         self.control_word(TAIL).store(tail, Release);
     }
 
-    /// The second line is written first: the consumer polls the first, and would take it away between its two writes.
+    /// The consumer polls the first line, and takes it away between any two writes to it: so the second line is written
+    /// before it, and the first one all at once, from a copy. Both are asked for at the start, so that they come together.
     #[inline]
-    fn write(&self, slot: u32, first: &[u8], second: &[u8]) {
-        assert!(first.len() <= ROOM && second.len() <= ROOM - first.len(), "{} + {} bytes in a slot", first.len(), second.len());
+    fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64) {
+        assert!(
+            first.len() <= ROOM && second.len() <= ROOM - first.len(),
+            "{} + {} bytes in a slot",
+            first.len(),
+            second.len()
+        );
+        prefetch_line(self.slot(slot).as_ptr());
         let (first_near, first_far) = first.split_at(first.len().min(LINE_ROOM));
-        let (second_near, second_far) = second.split_at(second.len().min(LINE_ROOM - first_near.len()));
+        let (second_near, second_far) =
+            second.split_at(second.len().min(LINE_ROOM - first_near.len()));
         if first.len() + second.len() > LINE_ROOM {
-            self.copy_in(slot, LINE_ROOM, first_far);
-            self.copy_in(slot, first.len() + second_near.len(), second_far);
+            prefetch_line(self.slot(slot).as_ptr().wrapping_add(LINE_LEN));
+            self.copy_far(slot, LINE_ROOM, first_far);
+            self.copy_far(slot, first.len() + second_near.len(), second_far);
         }
-        self.copy_in(slot, 0, first_near);
-        self.copy_in(slot, first_near.len(), second_near);
+        let mut line = [MaybeUninit::uninit(); LINE_ROOM];
+        line[..first_near.len()].write_copy_of_slice(first_near);
+        line[first_near.len()..][..second_near.len()].write_copy_of_slice(second_near);
+        self.copy_near(slot, &line);
+        self.frame_word(slot).store(frame.to_le(), Release);
     }
 
     #[inline]
     fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_> {
-        assert!(offset <= ROOM && len <= ROOM - offset, "{len} bytes at {offset} of a slot");
+        assert!(
+            offset <= ROOM && len <= ROOM - offset,
+            "{len} bytes at {offset} of a slot"
+        );
         // SAFETY: inside the slot, as just checked.
         let start = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
         // SAFETY: the slot is mapped as long as `self`, and lent no longer.
@@ -356,14 +427,29 @@ impl Memory for Mapped {
 }
 
 impl Mapped {
+    #[inline]
+    fn copy_near(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
+        // SAFETY: behind the frame, in the slot's first line.
+        let into = unsafe { self.slot(slot).add(FRAME_LEN) };
+        // SAFETY: the line is in the mapped ring, and the copy is on our stack.
+        unsafe {
+            into.as_ptr()
+                .cast::<[MaybeUninit<u8>; LINE_ROOM]>()
+                .copy_from_nonoverlapping(line, 1)
+        };
+    }
+
     /// `write` has checked that it fits.
     #[inline]
-    fn copy_in(&self, slot: u32, offset: usize, bytes: &[u8]) {
+    fn copy_far(&self, slot: u32, offset: usize, bytes: &[u8]) {
         debug_assert!(offset + bytes.len() <= ROOM);
         // SAFETY: inside the slot: `write` checked.
         let into = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
         // SAFETY: as above; shared memory of the ring cannot overlap a caller's slice, which nobody else may write.
-        unsafe { into.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe {
+            into.as_ptr()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+        };
     }
 }
 
@@ -375,7 +461,8 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 /// The longest header: it leaves room for a chunk's number.
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 const FRAME_LEN: usize = 8;
-const LINE_ROOM: usize = 64 - FRAME_LEN;
+const LINE_LEN: usize = 64;
+const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 
 /// From one lap to the next the consumer says this many times how far it is, when it is busy all the time.
 const PUBLISHED_PER_LAP: u32 = 4;
@@ -384,3 +471,96 @@ const PUBLISHED_PER_LAP: u32 = 4;
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
 const WANTS: usize = 64;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::{
+        CONTROL_LEN, Consumer, Frame, HEADER_MAX, Malformed, Mapped, MaybeUninit, Producer,
+        SLOT_LEN,
+    };
+    use crate::memory::Region;
+
+    const SLOTS: u32 = 4;
+
+    fn ring(start: u32) -> (Producer<Mapped>, Consumer<Mapped>) {
+        let region =
+            Region::create("ring-test", CONTROL_LEN + SLOTS as usize * SLOT_LEN, true).unwrap();
+        let mapped = || Mapped::new(&region, 0, CONTROL_LEN, SLOTS);
+        (
+            Producer::new(mapped(), start),
+            Consumer::new(mapped(), start),
+        )
+    }
+
+    #[test]
+    fn positions_wrap_around() {
+        let (mut producer, mut consumer) = ring(u32::MAX - 9);
+        let mut given_back = 0;
+        for i in 0..50_u8 {
+            assert!(producer.has_room());
+            producer.push_chunk(&[i; 3], i.into(), 5);
+            let frame = consumer.peek().unwrap().unwrap();
+            assert_eq!(
+                frame,
+                Frame {
+                    header: 3,
+                    body: 5,
+                    chunk: true
+                }
+            );
+            assert_eq!(
+                consumer.header(frame, &mut [MaybeUninit::uninit(); HEADER_MAX]),
+                [i; 3]
+            );
+            assert_eq!(consumer.chunk(frame), u32::from(i));
+            consumer.advance();
+            assert!(consumer.peek().is_none());
+            if i % 3 == 0 {
+                consumer.publish();
+                producer.reclaim(|chunk| given_back = chunk);
+                assert_eq!(given_back, u32::from(i));
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_ring_has_no_room_until_the_consumer_says_so() {
+        let (mut producer, mut consumer) = ring(0);
+        (0..SLOTS).for_each(|_| producer.push(&[], &[]));
+        assert!(!producer.has_room());
+        consumer.advance();
+        assert!(!producer.has_room());
+        assert!(consumer.publish() && !consumer.publish());
+        assert!(producer.has_room());
+    }
+
+    #[test]
+    fn frames_that_cannot_be_are_refused() {
+        let good = Frame {
+            header: 112,
+            body: 8192,
+            chunk: true,
+        };
+        assert_eq!(Frame::unpack(good.pack(7)), Ok(good));
+        let bad = [
+            113 << 32 | 1 << 40,      // a header longer than any
+            24 << 32 | 97 << 48,      // more than fits into the slot
+            24 << 32 | 2 << 40,       // flags that nobody sets
+            1 << 40 | 8193_u64 << 48, // more than a chunk
+        ];
+        for frame in bad {
+            assert_eq!(Frame::unpack(frame), Err(Malformed), "{frame:x}");
+        }
+    }
+
+    #[test]
+    fn a_tail_that_cannot_be_is_ignored() {
+        let (mut producer, _consumer) = ring(100);
+        (0..SLOTS).for_each(|_| producer.push(&[], &[]));
+        for tail in [0, 99, 105, u32::MAX] {
+            super::Memory::set_tail(&producer.memory, tail);
+            assert!(!producer.has_room(), "{tail}");
+        }
+    }
+}

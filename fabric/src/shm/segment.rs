@@ -46,11 +46,18 @@ impl Segment {
     pub(super) fn create(board: &Board, rank: u32, shape: Shape) -> io::Result<Self> {
         let region = Region::create("ripstop-segment", shape.len(), false)?;
         region.reserve(0, HEAD_LEN)?;
-        for (at, value) in [(RANK_AT, rank), (SIZE_AT, shape.size), (SLOTS_AT, shape.slots), (CHUNKS_AT, shape.chunks)] {
+        for (at, value) in [
+            (RANK_AT, rank),
+            (SIZE_AT, shape.size),
+            (SLOTS_AT, shape.slots),
+            (CHUNKS_AT, shape.chunks),
+        ] {
             region.atomic_u32(at).store(value, Relaxed);
         }
         region.atomic_u64(COOKIE_AT).store(board.cookie(), Relaxed);
-        region.atomic_u64(SECRET_AT).store(RandomState::new().hash_one(rank), Relaxed);
+        region
+            .atomic_u64(SECRET_AT)
+            .store(RandomState::new().hash_one(rank), Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
         Ok(Self { region, shape })
     }
@@ -64,9 +71,15 @@ impl Segment {
         let ours = region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC
             && region.atomic_u64(COOKIE_AT).load(Relaxed) == board.cookie()
             && of(RANK_AT) == rank;
-        let shape = Shape { size: of(SIZE_AT), slots: of(SLOTS_AT), chunks: of(CHUNKS_AT) };
+        let shape = Shape {
+            size: of(SIZE_AT),
+            slots: of(SLOTS_AT),
+            chunks: of(CHUNKS_AT),
+        };
         if !ours || shape.size != board.size() || !shape.is_sane() || shape.len() > region.len() {
-            let why = format!("what rank {rank} has open is not its segment: run the same build of the program on all ranks");
+            let why = format!(
+                "what rank {rank} has open is not its segment: run the same build of the program on all ranks"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
         Ok(Self { region, shape })
@@ -92,13 +105,15 @@ impl Segment {
     }
 
     /// Moves on whenever a rank makes contact.
+    #[inline]
     pub(super) fn contacts(&self) -> &AtomicU32 {
         self.region.atomic_u32(CONTACTS_AT)
     }
 
     /// Tells the owner that `rank` writes to its ring from now on.
     pub(super) fn contact(&self, rank: u32) {
-        self.contact_word(rank / 32).fetch_or(1 << (rank % 32), AcqRel);
+        self.contact_word(rank / 32)
+            .fetch_or(1 << (rank % 32), AcqRel);
         self.contacts().fetch_add(1, Release);
     }
 
@@ -109,18 +124,24 @@ impl Segment {
 
     /// The owner's table of regions.
     pub(super) const fn table_entry(slot: u32) -> Option<usize> {
-        if slot < TABLE_SLOTS { Some(HEAD_LEN + index(slot) * TABLE_ENTRY_LEN) } else { None }
+        if slot < TABLE_SLOTS {
+            Some(HEAD_LEN + index(slot) * TABLE_ENTRY_LEN)
+        } else {
+            None
+        }
     }
 
     /// Makes the pages that `rank` needs to send to the owner, so that no access to them can fail later.
     pub(super) fn reserve_ring(&self, rank: u32) -> io::Result<()> {
         self.region.reserve(self.shape.control(rank), CONTROL_LEN)?;
-        self.region.reserve(self.shape.ring(rank), self.shape.ring_len())
+        self.region
+            .reserve(self.shape.ring(rank), self.shape.ring_len())
     }
 
     /// Makes the pages of some chunks.
     pub(super) fn reserve_chunks(&self, from: u32, count: u32) -> io::Result<()> {
-        self.region.reserve(self.shape.chunk(from), index(count) * CHUNK_LEN)
+        self.region
+            .reserve(self.shape.chunk(from), index(count) * CHUNK_LEN)
     }
 }
 
@@ -142,7 +163,10 @@ impl Shape {
 
     /// Powers of two and bounds, so that no layout overflows.
     pub(super) const fn is_sane(self) -> bool {
-        self.slots.is_power_of_two() && self.slots <= SLOTS_MAX && self.chunks <= CHUNKS_MAX && self.chunks > 0
+        self.slots.is_power_of_two()
+            && self.slots <= SLOTS_MAX
+            && self.chunks <= CHUNKS_MAX
+            && self.chunks > 0
     }
 
     const fn ring_len(self) -> usize {
@@ -178,4 +202,7 @@ const CONTACTS_AT: usize = 64;
 const CONTACT_BITS_AT: usize = 128;
 const HEAD_LEN: usize = PAGE;
 
-const _: () = assert!(CONTACT_BITS_AT + 30_000 / 8 + 4 <= HEAD_LEN, "a bit for each rank fits into the first page");
+const _: () = assert!(
+    CONTACT_BITS_AT + 30_000 / 8 + 4 <= HEAD_LEN,
+    "a bit for each rank fits into the first page"
+);

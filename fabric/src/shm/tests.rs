@@ -1,17 +1,15 @@
 //! Ranks of one process on one board.
 #![expect(unsafe_code, reason = "one-sided commands take raw ranges")]
 
-use std::{
-    mem::MaybeUninit,
-    panic::AssertUnwindSafe,
-    ptr::NonNull,
-    sync::Arc,
-};
+use std::{mem::MaybeUninit, panic::AssertUnwindSafe, ptr::NonNull, sync::Arc};
 
 use super::{Board, PeerState, Shm, ShmConfig, Wake};
 use crate::{
     counters::Counters,
-    driver::{Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token, WaitOn},
+    driver::{
+        Armed, AtomicOp, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink,
+        Token, WaitOn,
+    },
     memory::RemoteRegion,
 };
 
@@ -29,7 +27,8 @@ struct Ear(Vec<Heard>);
 
 impl Sink for Ear {
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>) {
-        self.0.push(Heard::Message(from.0, header.to_vec(), body.to_vec()));
+        self.0
+            .push(Heard::Message(from.0, header.to_vec(), body.to_vec()));
     }
     fn complete(&mut self, token: Token) {
         self.0.push(Heard::Complete(token.0));
@@ -52,7 +51,9 @@ impl Sink for Ear {
 
 fn world(ranks: u32) -> (Board, Vec<Shm>) {
     let board = Board::create(ranks).unwrap();
-    let all = (0..ranks).map(|rank| Shm::open(&board, ShmConfig::new(rank)).unwrap()).collect();
+    let all = (0..ranks)
+        .map(|rank| Shm::open(&board, ShmConfig::new(rank)).unwrap())
+        .collect();
     (board, all)
 }
 
@@ -63,7 +64,11 @@ fn pair() -> (Shm, Shm) {
 }
 
 fn message<'a>(to: u32, header: &'a [u8], body: &'a [u8]) -> Command<'a> {
-    Command::Message { to: Peer(to), header, body }
+    Command::Message {
+        to: Peer(to),
+        header,
+        body,
+    }
 }
 
 /// Posts, and makes progress on the receiver while there is no room.
@@ -106,8 +111,12 @@ fn messages_of_all_sizes_arrive_in_order_with_their_headers() {
     let mut sent = Vec::new();
     for header_len in [0, 1, 24, 55, 56, 57, 112] {
         for size in sizes {
-            let header = (0..header_len).map(|i| u8::try_from(i).unwrap()).collect::<Vec<_>>();
-            let body = (0..size).map(|i| u8::try_from((i * 7 + size) % 251).unwrap()).collect::<Vec<_>>();
+            let header = (0..header_len)
+                .map(|i| u8::try_from(i).unwrap())
+                .collect::<Vec<_>>();
+            let body = (0..size)
+                .map(|i| u8::try_from((i * 7 + size) % 251).unwrap())
+                .collect::<Vec<_>>();
             send(&mut a, &mut b, &header, &body, &mut ear);
             sent.push(Heard::Message(0, header, body));
         }
@@ -127,8 +136,13 @@ fn many_laps_of_the_ring_lose_nothing() {
     ear.0.extend(hear(&mut b));
     assert_eq!(ear.0.len(), 10_000);
     for (i, heard) in (0_u64..).zip(&ear.0) {
-        let Heard::Message(0, header, body) = heard else { panic!("{heard:?}") };
-        assert_eq!((header.as_slice(), body.len() as u64), (&i.to_le_bytes()[..], i % 300));
+        let Heard::Message(0, header, body) = heard else {
+            panic!("{heard:?}")
+        };
+        assert_eq!(
+            (header.as_slice(), body.len() as u64),
+            (&i.to_le_bytes()[..], i % 300)
+        );
     }
 }
 
@@ -157,7 +171,11 @@ fn a_full_ring_gives_the_command_back_and_room_is_an_event() {
     assert_eq!(hear(&mut a), []);
     assert_eq!(a.arm(), Armed::Ready);
     assert_eq!(hear(&mut b).len(), 128);
-    assert_eq!(b.counters.wakes_sent.get(), 1, "the sleeping sender was told that there is room");
+    assert_eq!(
+        b.counters.wakes_sent.get(),
+        1,
+        "the sleeping sender was told that there is room"
+    );
     let mut ear = Ear::default();
     assert_eq!(a.progress(64, &mut ear).events, 1);
     posted(&mut a, message(1, b"", b"x"));
@@ -166,8 +184,14 @@ fn a_full_ring_gives_the_command_back_and_room_is_an_event() {
 #[test]
 fn chunks_come_back_and_their_shortage_is_no_room() {
     let board = Board::create(2).unwrap();
-    let few = ShmConfig { chunks: 3, ..ShmConfig::new(0) };
-    let (mut a, mut b) = (Shm::open(&board, few).unwrap(), Shm::open(&board, ShmConfig::new(1)).unwrap());
+    let few = ShmConfig {
+        chunks: 3,
+        ..ShmConfig::new(0)
+    };
+    let (mut a, mut b) = (
+        Shm::open(&board, few).unwrap(),
+        Shm::open(&board, ShmConfig::new(1)).unwrap(),
+    );
     let mut ear = Ear::default();
     send(&mut a, &mut b, b"", &[1; 500], &mut ear);
     posted(&mut a, message(1, b"", &[2; 500]));
@@ -186,7 +210,11 @@ fn a_long_body_waits_until_the_peer_has_mapped_our_chunks() {
     assert_eq!(hear(&mut a), []);
     assert_eq!(a.arm(), Armed::Ready);
     assert_eq!(hear(&mut b), []);
-    assert_eq!(b.counters.wakes_sent.get(), 1, "acceptance wakes the sender");
+    assert_eq!(
+        b.counters.wakes_sent.get(),
+        1,
+        "acceptance wakes the sender"
+    );
     assert!(a.progress(64, &mut Ear::default()).events > 0);
     posted(&mut a, message(1, b"", &[1; 500]));
     assert_eq!(hear(&mut b), [Heard::Message(0, vec![], vec![1; 500])]);
@@ -212,7 +240,14 @@ fn a_message_to_an_armed_rank_wakes_it_once() {
     for wake in [Wake::Futex, Wake::Fd] {
         let board = Board::create(2).unwrap();
         let mut a = Shm::open(&board, ShmConfig::new(0)).unwrap();
-        let mut b = Shm::open(&board, ShmConfig { wake, ..ShmConfig::new(1) }).unwrap();
+        let mut b = Shm::open(
+            &board,
+            ShmConfig {
+                wake,
+                ..ShmConfig::new(1)
+            },
+        )
+        .unwrap();
         posted(&mut a, message(1, b"", b"contact"));
         assert_eq!(hear(&mut b).len(), 1);
         assert_eq!(b.arm(), Armed::Ready);
@@ -221,7 +256,9 @@ fn a_message_to_an_armed_rank_wakes_it_once() {
         posted(&mut a, message(1, b"", b"two"));
         assert_eq!((a.counters.snapshot() - before).wakes_sent, 1);
         match &b.wait_on()[0] {
-            WaitOn::Futex { word, armed } => assert_ne!(word.get().load(std::sync::atomic::Ordering::SeqCst), *armed),
+            WaitOn::Futex { word, armed } => {
+                assert_ne!(word.get().load(std::sync::atomic::Ordering::SeqCst), *armed)
+            }
             WaitOn::Fd(fd) => assert!(is_readable(fd)),
         }
         assert_eq!(b.arm(), Armed::Busy);
@@ -231,7 +268,15 @@ fn a_message_to_an_armed_rank_wakes_it_once() {
 
 fn is_readable(fd: &std::os::fd::OwnedFd) -> bool {
     let mut fds = [rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN)];
-    rustix::event::poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    rustix::event::poll(
+        &mut fds,
+        Some(&rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )
+    .unwrap()
+        == 1
 }
 
 #[test]
@@ -245,10 +290,19 @@ fn an_awake_pair_makes_no_system_call_per_message() {
         send(&mut a, &mut b, b"header", &[0; 500], &mut ear);
         let _ = b.progress(64, &mut ear);
     }
-    let (sent, received) = (a.counters.snapshot() - before.0, b.counters.snapshot() - before.1);
-    assert_eq!((sent.messages_sent, received.messages_received), (2000, 2001));
+    let (sent, received) = (
+        a.counters.snapshot() - before.0,
+        b.counters.snapshot() - before.1,
+    );
+    assert_eq!(
+        (sent.messages_sent, received.messages_received),
+        (2000, 2001)
+    );
     assert_eq!((sent.copies, sent.bytes_copied), (2000, 508_000));
-    assert_eq!(sent.system_calls + received.system_calls + sent.wakes_sent + received.wakes_sent, 0);
+    assert_eq!(
+        sent.system_calls + received.system_calls + sent.wakes_sent + received.wakes_sent,
+        0
+    );
 }
 
 #[test]
@@ -312,21 +366,69 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
     let (mut a, mut b) = pair();
     let region = b.allocate(1 << 20).unwrap();
     let key = b.expose(region_range(&region)).unwrap();
-    let mut source = (0..600_000).map(|i| u8::try_from(i % 251).unwrap()).collect::<Vec<_>>();
+    let mut source = (0..600_000)
+        .map(|i| u8::try_from(i % 251).unwrap())
+        .collect::<Vec<_>>();
     let mut target = vec![0; 600_000];
     let part = key.slice(4096, 600_000).unwrap();
-    posted(&mut a, Command::Put { to: Peer(1), from: range(&mut source), into: part, token: Token(1) });
+    posted(
+        &mut a,
+        Command::Put {
+            to: Peer(1),
+            from: range(&mut source),
+            into: part,
+            token: Token(1),
+        },
+    );
     assert_eq!(a.arm(), Armed::Busy, "a copy is under way");
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
-    posted(&mut a, Command::Get { to: Peer(1), from: part, into: range(&mut target), token: Token(2) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from: part,
+            into: range(&mut target),
+            token: Token(2),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Complete(2)]);
     assert_eq!(source, target);
     let word = key.slice(8, 8).unwrap();
-    for (token, op) in [(3, AtomicOp::Add(5)), (4, AtomicOp::CompareSwap { expected: 5, new: 9 }), (5, AtomicOp::Fetch)] {
-        posted(&mut a, Command::Atomic { to: Peer(1), at: word, op, token: Token(token) });
+    for (token, op) in [
+        (3, AtomicOp::Add(5)),
+        (
+            4,
+            AtomicOp::CompareSwap {
+                expected: 5,
+                new: 9,
+            },
+        ),
+        (5, AtomicOp::Fetch),
+    ] {
+        posted(
+            &mut a,
+            Command::Atomic {
+                to: Peer(1),
+                at: word,
+                op,
+                token: Token(token),
+            },
+        );
     }
-    assert_eq!(hear(&mut a), [Heard::Fetched(3, 0), Heard::Fetched(4, 5), Heard::Fetched(5, 9)]);
-    assert_eq!(region.atomic_u64(8).load(std::sync::atomic::Ordering::SeqCst), 9);
+    assert_eq!(
+        hear(&mut a),
+        [
+            Heard::Fetched(3, 0),
+            Heard::Fetched(4, 5),
+            Heard::Fetched(5, 9)
+        ]
+    );
+    assert_eq!(
+        region
+            .atomic_u64(8)
+            .load(std::sync::atomic::Ordering::SeqCst),
+        9
+    );
 }
 
 fn region_range(region: &crate::memory::Region) -> LocalRange {
@@ -347,14 +449,33 @@ fn plain_memory_is_reached_in_one_copy() {
     let key = b.expose(range(&mut theirs)).unwrap();
     // SAFETY: `ours` outlives the command.
     let into = unsafe { LocalRange::new(NonNull::from(&mut ours[..]).cast(), ours.len()) };
-    posted(&mut a, Command::Get { to: Peer(1), from: key, into, token: Token(1) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from: key,
+            into,
+            token: Token(1),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
     // SAFETY: every byte was initialised above.
     assert!(ours.iter().all(|byte| unsafe { byte.assume_init() } == 7));
     let mut short = [9; 100];
-    posted(&mut a, Command::Put { to: Peer(1), from: range(&mut short), into: key.slice(50, 100).unwrap(), token: Token(2) });
+    posted(
+        &mut a,
+        Command::Put {
+            to: Peer(1),
+            from: range(&mut short),
+            into: key.slice(50, 100).unwrap(),
+            token: Token(2),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Complete(2)]);
-    assert_eq!((theirs[49], theirs[50], theirs[149], theirs[150]), (7, 9, 9, 7));
+    assert_eq!(
+        (theirs[49], theirs[50], theirs[149], theirs[150]),
+        (7, 9, 9, 7)
+    );
 }
 
 #[test]
@@ -368,24 +489,71 @@ fn keys_that_grant_nothing_are_refused() {
         RemoteRegion { kind: 9, ..key },
         RemoteRegion { owner: 0, ..key },
         RemoteRegion { id: 1, ..key },
-        RemoteRegion { id: u32::MAX, ..key },
-        RemoteRegion { generation: 0, ..key },
-        RemoteRegion { generation: key.generation + 1, ..key },
+        RemoteRegion {
+            id: u32::MAX,
+            ..key
+        },
+        RemoteRegion {
+            generation: 0,
+            ..key
+        },
+        RemoteRegion {
+            generation: key.generation + 1,
+            ..key
+        },
         RemoteRegion { whole: 4096, ..key },
-        RemoteRegion { base: 8192 - 63, len: 64, ..key },
-        RemoteRegion { base: u64::MAX, len: 64, ..key },
+        RemoteRegion {
+            base: 8192 - 63,
+            len: 64,
+            ..key
+        },
+        RemoteRegion {
+            base: u64::MAX,
+            len: 64,
+            ..key
+        },
         RemoteRegion { len: 65, ..key },
-        RemoteRegion { len: 64, generation: plain.generation ^ 1, ..plain },
-        RemoteRegion { len: 64, base: u64::MAX - 8, ..plain },
-        RemoteRegion { len: 64, base: u64::MAX - 8, kind: 2, whole: 0, ..key },
+        RemoteRegion {
+            len: 64,
+            generation: plain.generation ^ 1,
+            ..plain
+        },
+        RemoteRegion {
+            len: 64,
+            base: u64::MAX - 8,
+            ..plain
+        },
+        RemoteRegion {
+            len: 64,
+            base: u64::MAX - 8,
+            kind: 2,
+            whole: 0,
+            ..key
+        },
     ];
     let mut local = [0; 64];
     for key in bad {
-        posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(1) });
+        posted(
+            &mut a,
+            Command::Get {
+                to: Peer(1),
+                from: key,
+                into: range(&mut local),
+                token: Token(1),
+            },
+        );
         assert_eq!(hear(&mut a), [Heard::Failed(1, "bad range")], "{key:?}");
     }
     let odd = key.slice(4, 8).unwrap();
-    posted(&mut a, Command::Atomic { to: Peer(1), at: odd, op: AtomicOp::Fetch, token: Token(2) });
+    posted(
+        &mut a,
+        Command::Atomic {
+            to: Peer(1),
+            at: odd,
+            op: AtomicOp::Fetch,
+            token: Token(2),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
@@ -396,11 +564,27 @@ fn a_key_outlives_its_region_harmlessly() {
     let key = b.expose(region_range(&region)).unwrap();
     let mut local = [0; 8];
     let from = key.slice(0, 8).unwrap();
-    posted(&mut a, Command::Get { to: Peer(1), from, into: range(&mut local), token: Token(1) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from,
+            into: range(&mut local),
+            token: Token(1),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Complete(1)]);
     drop(region);
     let _newer = b.allocate(4096).unwrap();
-    posted(&mut a, Command::Get { to: Peer(1), from, into: range(&mut local), token: Token(2) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from,
+            into: range(&mut local),
+            token: Token(2),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
@@ -410,14 +594,42 @@ fn commands_for_a_rank_that_is_gone_fail() {
     let region = b.allocate(1 << 20).unwrap();
     let key = b.expose(region_range(&region)).unwrap();
     let mut local = vec![0; 1 << 20];
-    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(1) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from: key,
+            into: range(&mut local),
+            token: Token(1),
+        },
+    );
     drop(b);
-    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(2) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from: key,
+            into: range(&mut local),
+            token: Token(2),
+        },
+    );
     assert_eq!(
         hear(&mut a),
-        [Heard::Failed(1, "peer down"), Heard::Failed(2, "peer down"), Heard::Down(1, Down::Finished)]
+        [
+            Heard::Failed(1, "peer down"),
+            Heard::Failed(2, "peer down"),
+            Heard::Down(1, Down::Finished)
+        ]
     );
-    posted(&mut a, Command::Get { to: Peer(1), from: key, into: range(&mut local), token: Token(3) });
+    posted(
+        &mut a,
+        Command::Get {
+            to: Peer(1),
+            from: key,
+            into: range(&mut local),
+            token: Token(3),
+        },
+    );
     assert_eq!(hear(&mut a), [Heard::Failed(3, "peer down")]);
 }
 
@@ -429,11 +641,18 @@ fn nonsense_in_a_ring_fails_the_peer_that_wrote_it() {
     let shape = b.segment.shape();
     let second = shape.ring(0) + super::ring::SLOT_LEN;
     let nonsense = 2 | 255_u64 << 32 | 0xffff << 48;
-    b.segment.region().atomic_u64(second).store(nonsense, std::sync::atomic::Ordering::SeqCst);
+    b.segment
+        .region()
+        .atomic_u64(second)
+        .store(nonsense, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(hear(&mut b), [Heard::Down(0, Down::Failed)]);
     assert!(b.trouble_with(0).unwrap().to_string().contains("rank 0"));
     while matches!(a.post(message(1, b"", b"more")), Post::Posted) && a.trouble_with(1).is_none() {}
-    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)], "and the peer hears that it was given up");
+    assert_eq!(
+        hear(&mut a),
+        [Heard::Down(1, Down::Failed)],
+        "and the peer hears that it was given up"
+    );
 }
 
 #[test]
@@ -443,21 +662,133 @@ fn a_rank_opens_once_and_in_range() {
     let refused = [
         (ShmConfig::new(0), "rank 0"),
         (ShmConfig::new(2), "rank 2"),
-        (ShmConfig { ring_slots: 100, ..ShmConfig::new(1) }, "100 ring slots"),
-        (ShmConfig { chunks: 0, ..ShmConfig::new(1) }, "0 chunks"),
+        (
+            ShmConfig {
+                ring_slots: 100,
+                ..ShmConfig::new(1)
+            },
+            "100 ring slots",
+        ),
+        (
+            ShmConfig {
+                chunks: 0,
+                ..ShmConfig::new(1)
+            },
+            "0 chunks",
+        ),
     ];
     for (config, word) in refused {
         let why = Shm::open(&board, config).unwrap_err().to_string();
         assert!(why.contains(word), "{why}");
     }
-    assert!(Shm::open(&board, ShmConfig::new(1)).is_ok(), "a refused configuration takes no place");
+    assert!(
+        Shm::open(&board, ShmConfig::new(1)).is_ok(),
+        "a refused configuration takes no place"
+    );
 }
 
 #[test]
 fn counters_are_the_callers() {
     let counters = Arc::new(Counters::default());
     let board = Board::create(1).unwrap();
-    let mut a = Shm::open(&board, ShmConfig { counters: Arc::clone(&counters), ..ShmConfig::new(0) }).unwrap();
+    let mut a = Shm::open(
+        &board,
+        ShmConfig {
+            counters: Arc::clone(&counters),
+            ..ShmConfig::new(0)
+        },
+    )
+    .unwrap();
     posted(&mut a, message(0, b"", b"x"));
     assert_eq!(counters.messages_sent.get(), 1);
+}
+
+/// The name of the test below, and what it finds the board by.
+const OTHER_PROCESS: &str = "shm::tests::the_other_process_of_the_test_above";
+const BOARD: &str = "RIPSTOP_TEST_BOARD";
+
+fn other_process(board: &Board) -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", OTHER_PROCESS])
+        .env(BOARD, board.address())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
+    let board = Board::create(2).unwrap();
+    let mut a = Shm::open(
+        &board,
+        ShmConfig {
+            wake: Wake::Fd,
+            ..ShmConfig::new(0)
+        },
+    )
+    .unwrap();
+    let mut other = other_process(&board);
+    let mut ear = Ear::default();
+    while ear.0.is_empty() {
+        sleep(&mut a, &mut ear);
+    }
+    other.kill().unwrap();
+    while ear.0.last() != Some(&Heard::Down(1, Down::Failed)) {
+        sleep(&mut a, &mut ear);
+    }
+    other.wait().unwrap();
+    assert_eq!(
+        ear.0[0],
+        Heard::Message(1, b"header".to_vec(), vec![1; 300])
+    );
+    assert_eq!(board.state_of(1), PeerState::Failed);
+    posted(&mut a, message(1, b"", b"too late"));
+    assert_eq!(hear(&mut a), []);
+}
+
+/// One turn of a loop as a runtime has it.
+fn sleep(shm: &mut Shm, ear: &mut Ear) {
+    let moved = shm.progress(64, ear).events > 0;
+    if moved || shm.arm() == Armed::Busy {
+        return;
+    }
+    let all = shm.wait_on();
+    let mut fds = Vec::new();
+    for wait in &all {
+        let WaitOn::Fd(fd) = wait else {
+            panic!("a futex")
+        };
+        fds.push(rustix::event::PollFd::new(fd, rustix::event::PollFlags::IN));
+    }
+    let guard = rustix::time::Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    assert!(
+        rustix::event::poll(&mut fds, Some(&guard)).unwrap() > 0,
+        "nothing woke us"
+    );
+}
+
+#[test]
+fn the_other_process_of_the_test_above() {
+    let Ok(address) = std::env::var(BOARD) else {
+        return;
+    };
+    let mut shm = Shm::open(
+        &Board::attach(&address).unwrap(),
+        ShmConfig {
+            wake: Wake::Fd,
+            ..ShmConfig::new(1)
+        },
+    )
+    .unwrap();
+    let mut ear = Ear::default();
+    // The first answer is no room, because the peer has to map us.
+    while let Post::Full(_) = shm.post(message(0, b"header", &[1; 300])) {
+        sleep(&mut shm, &mut ear);
+    }
+    while ear.0.is_empty() {
+        sleep(&mut shm, &mut ear);
+    }
 }

@@ -1,8 +1,18 @@
 //! One suite for every driver: each claim of the driver contract is a function, and runs on all of them.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::print_stderr,
+    reason = "a test may panic and says its seed, and its numbers are small"
+)]
+
 mod ending;
+mod faults;
+mod hostile;
 mod messages;
 mod onesided;
+mod processes;
 mod sleeper;
 mod waking;
 mod world;
@@ -11,6 +21,7 @@ use ripstop_fabric::{
     driver::Driver,
     hook::{Hook, Plan},
     loopback,
+    shm::{Board, Shm, ShmConfig, Wake},
 };
 
 macro_rules! claims {
@@ -32,7 +43,7 @@ macro_rules! conformance {
                 messages::first_contact_of_all_with_all_at_the_same_time
                 messages::a_rank_sends_to_itself
                 messages::a_full_post_gives_back_the_command_and_nothing_is_lost
-                messages::a_full_peer_does_not_stop_the_others
+                messages::a_full_peer_does_not_stop_short_messages_to_others
                 messages::both_sides_full_of_each_other_still_move
                 messages::progress_keeps_to_its_budget_and_counts_what_it_hands_over
                 messages::threads_exchange_streams_while_they_sleep_and_wake
@@ -53,7 +64,8 @@ macro_rules! conformance {
                 onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
                 onesided::allocated_memory_is_zeroed_whole_pages_and_never_empty
                 onesided::a_key_opens_the_exposed_range_only
-                onesided::wrong_keys_lengths_and_words_are_refused
+                onesided::wrong_keys_are_refused
+                onesided::wrong_lengths_and_words_are_refused
                 onesided::keys_of_random_bytes_harm_nobody
                 onesided::the_key_to_a_dropped_region_is_refused
                 onesided::memory_from_elsewhere_is_reached_where_caps_say_so
@@ -74,6 +86,11 @@ macro_rules! conformance {
 conformance!(on_loopback, crate::loopback_world);
 conformance!(on_a_hook_without_faults, crate::hooked_world);
 
+conformance!(on_shm_with_a_futex, crate::futex_world);
+conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
+conformance!(on_shm_that_copies_twice, crate::two_copy_world);
+conformance!(on_shm_with_little_room, crate::small_world);
+
 fn loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     loopback::world(ranks)
         .into_iter()
@@ -88,4 +105,38 @@ fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     hooked
         .map(|rank| Box::new(rank) as Box<dyn Driver>)
         .collect()
+}
+
+fn futex_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    shm_world(ranks, |config| config)
+}
+
+fn descriptor_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    shm_world(ranks, |config| ShmConfig {
+        wake: Wake::Fd,
+        ..config
+    })
+}
+
+fn two_copy_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    shm_world(ranks, |config| ShmConfig {
+        single_copy: false,
+        ..config
+    })
+}
+
+fn small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    shm_world(ranks, |config| ShmConfig {
+        ring_slots: 4,
+        chunks: 2,
+        ..config
+    })
+}
+
+fn shm_world(ranks: u32, change: fn(ShmConfig) -> ShmConfig) -> Vec<Box<dyn Driver>> {
+    let board = Board::create(ranks).unwrap();
+    let open = |rank| {
+        Box::new(Shm::open(&board, change(ShmConfig::new(rank))).unwrap()) as Box<dyn Driver>
+    };
+    (0..ranks).map(open).collect()
 }

@@ -56,9 +56,13 @@ pub(crate) struct Guard {
 
 impl World {
     pub(crate) fn new(make: Make, ranks: u32) -> Self {
+        Self::from_drivers(make(ranks))
+    }
+
+    pub(crate) fn from_drivers(drivers: Vec<Box<dyn Driver>>) -> Self {
         let ranks = (0..)
             .map(Peer)
-            .zip(make(ranks))
+            .zip(drivers)
             .map(|(me, driver)| Some(Rank::new(me, driver)));
         Self {
             ranks: ranks.collect(),
@@ -82,7 +86,7 @@ impl World {
             .iter_mut()
             .flatten()
             .filter(|other| other.me != peer(rank));
-        others.for_each(|other| drop(other.progress()));
+        others.for_each(|other| _ = other.progress());
         self.guard.check("something to happen");
     }
 
@@ -363,7 +367,7 @@ fn token_of(command: &Command<'_>) -> Token {
         Command::Put { token, .. } | Command::Get { token, .. } | Command::Atomic { token, .. } => {
             *token
         }
-        Command::Message { .. } => panic!("a message has no token"),
+        other => panic!("{other:?} has no token"),
     }
 }
 

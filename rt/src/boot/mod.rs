@@ -101,13 +101,25 @@ pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
     match environment.get("RIPSTOP_BOOT") {
         Some("pmi1") => pmi1::join(environment),
         Some("singleton") => Ok(singleton::boot()),
-        Some(other) => Err(BootError::variable(
+        Some(other) if other != "auto" => Err(BootError::variable(
             "RIPSTOP_BOOT",
             other,
-            "pmi1 or singleton, or unset it",
+            "auto, pmi1 or singleton, or unset it",
         )),
-        None if environment.get("PMI_FD").is_some() => pmi1::join(environment),
-        None => environment.check_alone().map(|()| singleton::boot()),
+        _ if environment.get("PMI_FD").is_some() => pmi1::join(environment),
+        _ => environment.check_alone().map(|()| singleton::boot()),
+    }
+}
+
+/// One rank of a job whose ranks share a node and have met already: there is nothing left to exchange.
+pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
+    Boot {
+        rank,
+        size,
+        node: Node {
+            ranks: (0..size).collect(),
+        },
+        ..singleton::boot()
     }
 }
 
@@ -149,8 +161,3 @@ const VALUE_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests;
-
-/// One rank of a job whose ranks share a node and have met already: there is nothing left to exchange.
-pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
-    Boot { rank, size, node: Node { ranks: (0..size).collect() }, ..singleton::boot() }
-}

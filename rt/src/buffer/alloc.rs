@@ -10,7 +10,9 @@ use super::{RegBuf, Wire};
 impl<T: Wire> RegBuf<T> {
     /// A zeroed buffer in a region of its own.
     pub(crate) fn allocate(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or(io::ErrorKind::InvalidInput)?;
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or(io::ErrorKind::InvalidInput)?;
         let region = driver.allocate(bytes)?;
         // SAFETY: the region is new, so nobody has a key to it; keys are made only for operations that own the buffer.
         Ok(unsafe { Self::over(region, len) })

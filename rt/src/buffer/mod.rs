@@ -196,7 +196,12 @@ mod tests;
 pub(crate) fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
     // SAFETY: only initialised elements are written below.
     let room = unsafe { buf.spare() };
-    assert!(elems.len() <= room.len(), "{} elements for a buffer with room for {}", elems.len(), room.len());
+    assert!(
+        elems.len() <= room.len(),
+        "{} elements for a buffer with room for {}",
+        elems.len(),
+        room.len()
+    );
     for (place, elem) in room.iter_mut().zip(elems) {
         place.write(*elem);
     }

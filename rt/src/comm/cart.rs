@@ -23,18 +23,32 @@ impl Comm {
     /// # Errors
     /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator.
     pub async fn cart(&self, dims: &[usize], periodic: &[bool]) -> Result<Cart> {
-        let product = dims.iter().try_fold(1_usize, |product, &dim| product.checked_mul(dim));
+        let product = dims
+            .iter()
+            .try_fold(1_usize, |product, &dim| product.checked_mul(dim));
         if product != Some(self.size()) {
-            let sentence = format!("`dims` {dims:?} makes another number of ranks than the {} there are; see `Cart::dims_for`", self.size());
+            let sentence = format!(
+                "`dims` {dims:?} makes another number of ranks than the {} there are; see `Cart::dims_for`",
+                self.size()
+            );
             return Err(Error::argument("cart", sentence));
         }
         if dims.len() != periodic.len() {
-            let sentence = format!("`periodic` has {} entries for {} dimensions", periodic.len(), dims.len());
+            let sentence = format!(
+                "`periodic` has {} entries for {} dimensions",
+                periodic.len(),
+                dims.len()
+            );
             return Err(Error::argument("cart", sentence));
         }
         let comm = self.dup().await?;
         let coords = coords_of(comm.rank(), dims);
-        Ok(Cart { comm, dims: dims.to_vec(), periodic: periodic.to_vec(), coords })
+        Ok(Cart {
+            comm,
+            dims: dims.to_vec(),
+            periodic: periodic.to_vec(),
+            coords,
+        })
     }
 }
 
@@ -70,7 +84,12 @@ impl Cart {
     /// When there are not as many coordinates as dimensions.
     #[must_use]
     pub fn rank_at(&self, coords: &[isize]) -> Option<usize> {
-        assert_eq!(coords.len(), self.dims.len(), "coordinates for a grid of {} dimensions", self.dims.len());
+        assert_eq!(
+            coords.len(),
+            self.dims.len(),
+            "coordinates for a grid of {} dimensions",
+            self.dims.len()
+        );
         let mut rank = 0;
         for ((&at, &dim), &wraps) in coords.iter().zip(&self.dims).zip(&self.periodic) {
             let dim_signed = isize::try_from(dim).ok()?;
@@ -88,12 +107,23 @@ impl Cart {
     /// When there is no such dimension.
     #[must_use]
     pub fn shift(&self, dim: usize, by: isize) -> (Option<usize>, Option<usize>) {
-        assert!(dim < self.dims.len(), "`dim` is {dim} in a grid of {} dimensions", self.dims.len());
-        (self.neighbour(dim, by.checked_neg()), self.neighbour(dim, Some(by)))
+        assert!(
+            dim < self.dims.len(),
+            "`dim` is {dim} in a grid of {} dimensions",
+            self.dims.len()
+        );
+        (
+            self.neighbour(dim, by.checked_neg()),
+            self.neighbour(dim, Some(by)),
+        )
     }
 
     fn neighbour(&self, dim: usize, by: Option<isize>) -> Option<usize> {
-        let mut coords: Vec<isize> = self.coords.iter().map(|&at| isize::try_from(at).unwrap_or(isize::MAX)).collect();
+        let mut coords: Vec<isize> = self
+            .coords
+            .iter()
+            .map(|&at| isize::try_from(at).unwrap_or(isize::MAX))
+            .collect();
         coords[dim] = coords[dim].checked_add(by?)?;
         self.rank_at(&coords)
     }

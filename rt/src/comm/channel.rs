@@ -24,7 +24,12 @@ impl<T: Wire> Channel<T> {
     pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
         let send = comm.about_send::<T>(comm.id(), peer, tag, false)?;
         let recv = comm.about_recv::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
-        Ok(Self { comm: comm.clone(), send, recv, elem: PhantomData })
+        Ok(Self {
+            comm: comm.clone(),
+            send,
+            recv,
+            elem: PhantomData,
+        })
     }
 
     /// As [`Comm::send`].

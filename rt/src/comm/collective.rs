@@ -17,9 +17,17 @@ impl Comm {
         let (rank, size, tag) = (self.rank(), self.size(), self.next_collective());
         let mut distance = 1;
         while distance < size {
-            let sent = self.send_on(self.id() + 1, (rank + distance) % size, tag, [0_u8; 1], false);
+            let sent = self.send_on(
+                self.id() + 1,
+                (rank + distance) % size,
+                tag,
+                [0_u8; 1],
+                false,
+            );
             let from = Source::Rank((rank + size - distance) % size);
-            self.recv_on(self.id() + 1, from, Tag::Is(tag), [0_u8; 1]).await.map_err(|error| as_op("barrier", error))?;
+            self.recv_on(self.id() + 1, from, Tag::Is(tag), [0_u8; 1])
+                .await
+                .map_err(|error| as_op("barrier", error))?;
             sent.await.map_err(|error| as_op("barrier", error))?;
             distance *= 2;
         }
@@ -46,12 +54,18 @@ impl Comm {
         }
         if bit < size {
             let parent = Source::Rank(at(place - bit));
-            (buf, _) = self.recv_on(self.id() + 1, parent, Tag::Is(tag), buf).await.map_err(|error| renamed("bcast", error))?;
+            (buf, _) = self
+                .recv_on(self.id() + 1, parent, Tag::Is(tag), buf)
+                .await
+                .map_err(|error| renamed("bcast", error))?;
         }
         while bit > 1 {
             bit /= 2;
             if place + bit < size {
-                buf = self.send_on(self.id() + 1, at(place + bit), tag, buf, false).await.map_err(|error| renamed("bcast", error))?;
+                buf = self
+                    .send_on(self.id() + 1, at(place + bit), tag, buf, false)
+                    .await
+                    .map_err(|error| renamed("bcast", error))?;
             }
         }
         Ok(buf)
@@ -62,7 +76,11 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished, buffers of different lengths. The buffer comes back.
-    pub async fn all_reduce<B: RecvBuf>(&self, buf: B, op: impl ReduceOp<B::Elem>) -> Result<B, OpError<B>> {
+    pub async fn all_reduce<B: RecvBuf>(
+        &self,
+        buf: B,
+        op: impl ReduceOp<B::Elem>,
+    ) -> Result<B, OpError<B>> {
         match self.reduce_to_first(buf.elems().to_vec(), op).await {
             Ok(mine) => self.spread_from_first(buf, mine).await,
             Err(error) => Err(OpError { error, buf }),
@@ -70,20 +88,32 @@ impl Comm {
     }
 
     /// The partial result of this rank's subtree, on its way to rank 0.
-    async fn reduce_to_first<T: crate::buffer::Wire>(&self, mut mine: Vec<T>, op: impl ReduceOp<T>) -> Result<Vec<T>> {
+    async fn reduce_to_first<T: crate::buffer::Wire>(
+        &self,
+        mut mine: Vec<T>,
+        op: impl ReduceOp<T>,
+    ) -> Result<Vec<T>> {
         let (rank, size, tag) = (self.rank(), self.size(), self.next_collective());
         let mut bit = 1;
         while bit < size {
             if rank & bit != 0 {
-                return Ok(self.send_on(self.id() + 1, rank - bit, tag, mine, false).await.map_err(|error| as_op("all_reduce", error))?);
+                let sent = self.send_on(self.id() + 1, rank - bit, tag, mine, false);
+                return sent.await.map_err(|error| as_op("all_reduce", error));
             }
             if rank + bit < size {
-                let theirs = vec![mine[..].first().copied().unwrap_or(T::zeroed()); mine.len()];
+                let theirs = vec![T::zeroed(); mine.len()];
                 let from = Source::Rank(rank + bit);
-                let (theirs, status) =
-                    self.recv_on(self.id() + 1, from, Tag::Is(tag), theirs).await.map_err(|error| as_op("all_reduce", error))?;
+                let (theirs, status) = self
+                    .recv_on(self.id() + 1, from, Tag::Is(tag), theirs)
+                    .await
+                    .map_err(|error| as_op("all_reduce", error))?;
                 if status.len != mine.len() {
-                    let sentence = format!("`buf` has {} elements here and {} on rank {}", mine.len(), status.len, rank + bit);
+                    let sentence = format!(
+                        "`buf` has {} elements here and {} on rank {}",
+                        mine.len(),
+                        status.len,
+                        rank + bit
+                    );
                     return Err(Error::argument("all_reduce", sentence));
                 }
                 for (mine, theirs) in mine.iter_mut().zip(theirs) {
@@ -95,16 +125,25 @@ impl Comm {
         Ok(mine)
     }
 
-    async fn spread_from_first<B: RecvBuf>(&self, mut buf: B, result: Vec<B::Elem>) -> Result<B, OpError<B>> {
+    async fn spread_from_first<B: RecvBuf>(
+        &self,
+        mut buf: B,
+        result: Vec<B::Elem>,
+    ) -> Result<B, OpError<B>> {
         if self.rank() == 0 {
             crate::buffer::overwrite(&mut buf, &result);
         }
-        self.bcast(0, buf).await.map_err(|error| renamed("all_reduce", error))
+        self.bcast(0, buf)
+            .await
+            .map_err(|error| renamed("all_reduce", error))
     }
 }
 
 fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
-    OpError { error: Error { op, ..error.error }, buf: error.buf }
+    OpError {
+        error: Error { op, ..error.error },
+        buf: error.buf,
+    }
 }
 
 fn as_op<B>(op: &'static str, error: OpError<B>) -> Error {

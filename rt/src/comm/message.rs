@@ -35,7 +35,12 @@ impl Comm {
     /// # Errors
     /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
     /// failed or finished. All carry the buffer.
-    pub fn recv_into<B: RecvBuf>(&self, from: impl Into<Source>, tag: impl Into<Tag>, buf: B) -> RecvOp<B> {
+    pub fn recv_into<B: RecvBuf>(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+        buf: B,
+    ) -> RecvOp<B> {
         self.recv_on(self.id(), from.into(), tag.into(), buf)
     }
 
@@ -46,7 +51,12 @@ impl Comm {
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
         let about = match self.about_recv::<T>(self.id(), from.into(), tag.into()) {
             Ok(about) => about,
-            Err(error) => return RecvOp::failed(OpError { error, buf: Vec::new() }),
+            Err(error) => {
+                return RecvOp::failed(OpError {
+                    error,
+                    buf: Vec::new(),
+                });
+            }
         };
         let ticket = self.shared().with(|engine| {
             let ticket = engine.core.ops.hold_growing::<T>(about);
@@ -75,7 +85,9 @@ impl Comm {
     /// As [`send`](Self::send).
     pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
         let about = self.about_send::<T>(self.id(), to, tag, false)?;
-        let sent = self.shared().with(|engine| engine.try_send(&about, bytemuck::cast_slice(data)));
+        let sent = self
+            .shared()
+            .with(|engine| engine.try_send(&about, bytemuck::cast_slice(data)));
         sent.map_err(|kind| error_of("send", self, &about, kind))
     }
 
@@ -93,6 +105,18 @@ impl Comm {
         probe::probe(self, from.into(), tag.into()).await
     }
 
+    /// As [`probe`](Self::probe), but takes only a message that has come already.
+    ///
+    /// # Errors
+    /// `from` out of range.
+    pub fn try_probe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> Result<Option<Matched>> {
+        probe::try_probe(self, from.into(), tag.into())
+    }
+
     /// A fixed peer and tag, checked once, for messages that are exchanged again and again.
     ///
     /// # Errors
@@ -101,7 +125,14 @@ impl Comm {
         Channel::new(self, peer, tag)
     }
 
-    pub(super) fn send_on<B: SendBuf>(&self, ctx: u32, to: usize, tag: u32, buf: B, synchronous: bool) -> SendOp<B> {
+    pub(super) fn send_on<B: SendBuf>(
+        &self,
+        ctx: u32,
+        to: usize,
+        tag: u32,
+        buf: B,
+        synchronous: bool,
+    ) -> SendOp<B> {
         match self.about_send::<B::Elem>(ctx, to, tag, synchronous) {
             Ok(about) => self.start_send(about, buf),
             Err(error) => SendOp::failed(OpError { error, buf }),
@@ -113,7 +144,13 @@ impl Comm {
         SendOp::new(self, about, started)
     }
 
-    pub(super) fn recv_on<B: RecvBuf>(&self, ctx: u32, from: Source, tag: Tag, buf: B) -> RecvOp<B> {
+    pub(super) fn recv_on<B: RecvBuf>(
+        &self,
+        ctx: u32,
+        from: Source,
+        tag: Tag,
+        buf: B,
+    ) -> RecvOp<B> {
         match self.about_recv::<B::Elem>(ctx, from, tag) {
             Ok(about) => self.start_recv(about, buf),
             Err(error) => RecvOp::failed(OpError { error, buf }),
@@ -129,9 +166,23 @@ impl Comm {
         RecvOp::new(self, about, ticket)
     }
 
-    pub(super) fn about_send<T: Wire>(&self, ctx: u32, to: usize, tag: u32, synchronous: bool) -> Result<About> {
+    pub(super) fn about_send<T: Wire>(
+        &self,
+        ctx: u32,
+        to: usize,
+        tag: u32,
+        synchronous: bool,
+    ) -> Result<About> {
         let peer = self.peer("send", "to", to)?;
-        Ok(About { ctx, peer: Some(peer), tag: Some(tag), sig: T::SIG.0, elem: size_of::<T>(), synchronous, probe: false })
+        Ok(About {
+            ctx,
+            peer: Some(peer),
+            tag: Some(tag),
+            sig: T::SIG.0,
+            elem: size_of::<T>(),
+            synchronous,
+            probe: false,
+        })
     }
 
     pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
@@ -143,6 +194,14 @@ impl Comm {
             Tag::Any => None,
             Tag::Is(tag) => Some(tag),
         };
-        Ok(About { ctx, peer, tag, sig: T::SIG.0, elem: size_of::<T>(), synchronous: false, probe: false })
+        Ok(About {
+            ctx,
+            peer,
+            tag,
+            sig: T::SIG.0,
+            elem: size_of::<T>(),
+            synchronous: false,
+            probe: false,
+        })
     }
 }

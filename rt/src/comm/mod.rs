@@ -62,7 +62,10 @@ pub(crate) struct Group {
 
 /// Whom to receive from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "there is no third way to name a source")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "there is no third way to name a source"
+)]
 pub enum Source {
     /// Whoever sends first.
     Any,
@@ -78,7 +81,10 @@ impl From<usize> for Source {
 
 /// Which messages to receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "there is no third way to name a tag")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "there is no third way to name a tag"
+)]
 pub enum Tag {
     /// All.
     Any,
@@ -116,7 +122,15 @@ impl Comm {
             engine.core.join_group(ctx, Arc::clone(&group.world));
             engine.core.join_group(ctx + 1, Arc::clone(&group.world));
         });
-        Self { inner: Arc::new(Inner { shared, ctx, rank, group, collectives: AtomicU32::new(0) }) }
+        Self {
+            inner: Arc::new(Inner {
+                shared,
+                ctx,
+                rank,
+                group,
+                collectives: AtomicU32::new(0),
+            }),
+        }
     }
 
     /// This process's rank in the communicator, in `0..size()`.
@@ -149,8 +163,14 @@ impl Comm {
     fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
         self.inner.group.world_of(rank).ok_or_else(|| {
             let size = self.size();
-            let sentence = format!("`{name}` is rank {rank}, and communicator {} has ranks 0..{size}", self.id());
-            Error { comm: Some(self.id()), ..Error::argument(op, sentence) }
+            let sentence = format!(
+                "`{name}` is rank {rank}, and communicator {} has ranks 0..{size}",
+                self.id()
+            );
+            Error {
+                comm: Some(self.id()),
+                ..Error::argument(op, sentence)
+            }
         })
     }
 
@@ -160,20 +180,43 @@ impl Comm {
     }
 
     /// An operation's error, with the peer's rank in this communicator instead of the world.
-    fn error(&self, op: &'static str, kind: ErrorKind, peer: Option<usize>, tag: Option<u32>) -> Error {
-        let local = |rank: usize| u32::try_from(rank).ok().and_then(|rank| self.group().local_of(rank)).unwrap_or(rank);
+    fn error(
+        &self,
+        op: &'static str,
+        kind: ErrorKind,
+        peer: Option<usize>,
+        tag: Option<u32>,
+    ) -> Error {
+        let local = |rank: usize| {
+            u32::try_from(rank)
+                .ok()
+                .and_then(|rank| self.group().local_of(rank))
+                .unwrap_or(rank)
+        };
         let kind = match kind {
             ErrorKind::PeerFailed { rank } => ErrorKind::PeerFailed { rank: local(rank) },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
             other => other,
         };
-        Error { kind, op, comm: Some(self.id()), peer, tag }
+        Error {
+            kind,
+            op,
+            comm: Some(self.id()),
+            peer,
+            tag,
+        }
     }
 }
 
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Comm {} (rank {} of {})", self.id(), self.rank(), self.size())
+        write!(
+            f,
+            "Comm {} (rank {} of {})",
+            self.id(),
+            self.rank(),
+            self.size()
+        )
     }
 }
 
@@ -190,7 +233,10 @@ impl Drop for Inner {
 impl Group {
     fn new(world: Vec<u32>) -> Self {
         let identity = world.iter().zip(0..).all(|(&rank, index)| rank == index);
-        Self { world: world.into(), identity }
+        Self {
+            world: world.into(),
+            identity,
+        }
     }
 
     fn len(&self) -> usize {

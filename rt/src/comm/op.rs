@@ -44,6 +44,9 @@ enum State<B, Done> {
     Taken,
 }
 
+/// How a receive ended: the buffer, the message in it, and the operation that it was.
+type Landing<B> = Result<(B, Landed, Flight<B>), OpError<B>>;
+
 /// The future's end of an operation.
 struct Flight<B> {
     ticket: Ticket<B>,
@@ -56,14 +59,24 @@ impl<B: SendBuf> SendOp<B> {
     pub(super) fn new(comm: &Comm, about: About, started: Started<B>) -> Self {
         let state = match started {
             Started::Sent(buf) => State::Done(buf),
-            Started::Refused(kind, buf) => State::Failed(OpError { error: error_of("send", comm, &about, kind), buf }),
-            Started::Flying(ticket) => State::Flying(Flight { ticket, comm: comm.clone(), about, timer: None }),
+            Started::Refused(kind, buf) => State::Failed(OpError {
+                error: error_of("send", comm, &about, kind),
+                buf,
+            }),
+            Started::Flying(ticket) => State::Flying(Flight {
+                ticket,
+                comm: comm.clone(),
+                about,
+                timer: None,
+            }),
         };
         Self { state }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
-        Self { state: State::Failed(error) }
+        Self {
+            state: State::Failed(error),
+        }
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -94,13 +107,22 @@ impl<B: SendBuf> Future for SendOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Flying(flight) = &self.state {
-            let polled = flight.comm.shared().with(|engine| engine.core.ops.poll_send(&flight.ticket, cx.waker()));
-            let Poll::Ready((outcome, buf)) = polled else { return Poll::Pending };
-            let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else { unreachable!("just seen") };
+            let polled = flight.comm.shared().poll(cx.waker(), |engine, waker| {
+                engine.core.ops.poll_send(&flight.ticket, waker)
+            });
+            let Poll::Ready((outcome, buf)) = polled else {
+                return Poll::Pending;
+            };
+            let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
+                unreachable!("just seen")
+            };
             flight.cancel_timer();
             return Poll::Ready(match outcome {
                 Ok(()) => Ok(buf),
-                Err(kind) => Err(OpError { error: error_of("send", &flight.comm, &flight.about, kind), buf }),
+                Err(kind) => Err(OpError {
+                    error: error_of("send", &flight.comm, &flight.about, kind),
+                    buf,
+                }),
             });
         }
         Poll::Ready(take(&mut self.state))
@@ -110,33 +132,54 @@ impl<B: SendBuf> Future for SendOp<B> {
 impl<B: SendBuf> Drop for SendOp<B> {
     fn drop(&mut self) {
         if let State::Flying(flight) = &self.state {
-            flight.comm.shared().with(|engine| engine.core.detach(flight.ticket.op));
+            flight
+                .comm
+                .shared()
+                .with(|engine| engine.core.detach(flight.ticket.op));
         }
     }
 }
 
 impl<B: RecvBuf> RecvOp<B> {
     pub(super) fn new(comm: &Comm, about: About, ticket: Ticket<B>) -> Self {
-        Self { state: State::Flying(Flight { ticket, comm: comm.clone(), about, timer: None }) }
+        Self {
+            state: State::Flying(Flight {
+                ticket,
+                comm: comm.clone(),
+                about,
+                timer: None,
+            }),
+        }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
-        Self { state: State::Failed(error) }
+        Self {
+            state: State::Failed(error),
+        }
     }
 
     /// The message, and the operation that it ended.
-    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<(B, Landed, Flight<B>), OpError<B>>> {
-        let flight = match &self.state {
-            State::Flying(flight) => flight,
-            _ => return Poll::Ready(Err(self.take_failure())),
+    fn poll_landed(
+        &mut self,
+        cx: &Context<'_>,
+    ) -> Poll<Landing<B>> {
+        let State::Flying(flight) = &self.state else {
+            return Poll::Ready(Err(self.take_failure()));
         };
-        let polled = flight.comm.shared().with(|engine| engine.core.ops.poll_recv(&flight.ticket, cx.waker()));
+        let polled = flight.comm.shared().poll(cx.waker(), |engine, waker| {
+            engine.core.ops.poll_recv(&flight.ticket, waker)
+        });
         let (outcome, buf) = ready!(polled);
-        let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else { unreachable!("just seen") };
+        let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
+            unreachable!("just seen")
+        };
         flight.cancel_timer();
         Poll::Ready(match outcome {
             Ok(landed) => Ok((buf, landed, flight)),
-            Err(kind) => Err(OpError { error: error_of("recv", &flight.comm, &flight.about, kind), buf }),
+            Err(kind) => Err(OpError {
+                error: error_of("recv", &flight.comm, &flight.about, kind),
+                buf,
+            }),
         })
     }
 
@@ -177,7 +220,10 @@ impl<B: RecvBuf> RecvOp<B> {
     pub async fn cancel(mut self) -> Result<B, (B, Status)> {
         if let State::Flying(flight) = &mut self.state {
             let op = flight.ticket.op;
-            flight.comm.shared().with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
+            flight
+                .comm
+                .shared()
+                .with(|engine| engine.core.unpost(op, ErrorKind::Cancelled));
         }
         match self.await {
             Ok((buf, status)) => Err((buf, status)),
@@ -191,7 +237,9 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let landed = ready!(self.poll_landed(cx));
-        Poll::Ready(landed.map(|(buf, landed, flight)| (buf, status_of(&flight.comm, &landed, flight.about.elem))))
+        Poll::Ready(landed.map(|(buf, landed, flight)| {
+            (buf, status_of(&flight.comm, &landed, flight.about.elem))
+        }))
     }
 }
 
@@ -212,7 +260,9 @@ impl<B: RecvBuf> Unpin for RecvOp<B> {}
 
 impl<B> Flight<B> {
     fn is_done(&self) -> bool {
-        self.comm.shared().with(|engine| engine.core.is_done(self.ticket.op))
+        self.comm
+            .shared()
+            .with(|engine| engine.core.is_done(self.ticket.op))
     }
 
     fn set_timer(&mut self, limit: Duration) {
@@ -224,7 +274,9 @@ impl<B> Flight<B> {
 
     fn cancel_timer(&self) {
         if let Some(timer) = self.timer {
-            self.comm.shared().with(|engine| engine.core.cancel_timer(timer));
+            self.comm
+                .shared()
+                .with(|engine| engine.core.cancel_timer(timer));
         }
     }
 }
@@ -239,22 +291,35 @@ fn take<B>(state: &mut State<B, B>) -> Result<B, OpError<B>> {
 
 pub(super) fn status_of(comm: &Comm, landed: &Landed, elem: usize) -> Status {
     let source = comm.group().local_of(landed.source).unwrap_or_default();
-    Status { source, tag: landed.tag, len: landed.bytes / elem.max(1) }
+    Status {
+        source,
+        tag: landed.tag,
+        len: landed.bytes / elem.max(1),
+    }
 }
 
-pub(super) fn error_of(op: &'static str, comm: &Comm, about: &About, kind: ErrorKind) -> crate::Error {
+pub(super) fn error_of(
+    op: &'static str,
+    comm: &Comm,
+    about: &About,
+    kind: ErrorKind,
+) -> crate::Error {
     let peer = about.peer.and_then(|world| comm.group().local_of(world));
     comm.error(op, kind, peer, about.tag)
 }
 
 impl<B: SendBuf> fmt::Debug for SendOp<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SendOp").field("done", &self.is_done()).finish()
+        f.debug_struct("SendOp")
+            .field("done", &self.is_done())
+            .finish()
     }
 }
 
 impl<B: RecvBuf> fmt::Debug for RecvOp<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RecvOp").field("done", &self.is_done()).finish()
+        f.debug_struct("RecvOp")
+            .field("done", &self.is_done())
+            .finish()
     }
 }

@@ -20,9 +20,24 @@ pub struct Matched {
 
 pub(super) async fn probe(comm: &Comm, from: Source, tag: Tag) -> Result<Matched> {
     let ctx = comm.id();
-    let about = About { probe: true, ..comm.about_recv::<u8>(ctx, from, tag)? };
+    let about = About {
+        probe: true,
+        ..comm.about_recv::<u8>(ctx, from, tag)?
+    };
     let landed = comm.start_recv(about, [0_u8; 0]).landed().await?;
-    Ok(Matched { comm: comm.clone(), ctx, landed, gone: false })
+    Ok(Matched {
+        comm: comm.clone(),
+        ctx,
+        landed,
+        gone: false,
+    })
+}
+
+pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
+    let ctx = comm.id();
+    let about = comm.about_recv::<u8>(ctx, from, tag)?;
+    let found = comm.shared().with(|engine| engine.try_probe(&about));
+    Ok(found.map(|landed| Matched { comm: comm.clone(), ctx, landed, gone: false }))
 }
 
 impl Matched {
@@ -77,7 +92,15 @@ impl Matched {
     fn about<T: Wire>(&self) -> About {
         let Landed { source, tag, .. } = self.landed;
         let (sig, elem) = (T::SIG.0, size_of::<T>());
-        About { ctx: self.ctx, peer: Some(source), tag: Some(tag), sig, elem, synchronous: false, probe: false }
+        About {
+            ctx: self.ctx,
+            peer: Some(source),
+            tag: Some(tag),
+            sig,
+            elem,
+            synchronous: false,
+            probe: false,
+        }
     }
 
     fn status(&self, elem: usize) -> Status {
@@ -88,7 +111,9 @@ impl Matched {
 impl Drop for Matched {
     fn drop(&mut self) {
         if !self.gone {
-            self.comm.shared().with(|engine| engine.return_probed(&self.landed));
+            self.comm
+                .shared()
+                .with(|engine| engine.return_probed(&self.landed));
         }
     }
 }

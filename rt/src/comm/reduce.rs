@@ -3,7 +3,10 @@
 use crate::buffer::Wire;
 
 /// Combines elements of type `T`. Implemented by [`Sum`], [`Product`], [`Min`] and [`Max`] for numbers, and by closures.
-#[diagnostic::on_unimplemented(message = "`{Self}` does not reduce `{T}`", label = "not a reduction of `{T}`")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not reduce `{T}`",
+    label = "not a reduction of `{T}`"
+)]
 pub trait ReduceOp<T>: Send + 'static {
     /// One element out of two. Must be associative up to rounding; it is applied in the order of the ranks.
     fn combine(&self, left: T, right: T) -> T;

@@ -32,7 +32,9 @@ impl Contexts {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
-        self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.used
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
@@ -44,18 +46,40 @@ impl Comm {
     /// A member failed or finished.
     pub async fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
         let ctx = self.agree_on_context().await?;
-        let all = self.gather_all([i64::from(color.is_some()), color.map_or(0, i64::from), i64::from(key)]).await?;
+        let all = self
+            .gather_all([
+                i64::from(color.is_some()),
+                color.map_or(0, i64::from),
+                i64::from(key),
+            ])
+            .await?;
         let Some(color) = color else {
             self.shared().contexts.release(ctx);
             return Ok(None);
         };
         let mine = |entry: &&(usize, [i64; 3])| entry.1[0] == 1 && entry.1[1] == i64::from(color);
-        let mut members: Vec<_> = all.iter().filter(mine).map(|&(rank, [_, _, key])| (key, rank)).collect();
+        let mut members: Vec<_> = all
+            .iter()
+            .filter(mine)
+            .map(|&(rank, [_, _, key])| (key, rank))
+            .collect();
         members.sort_unstable();
-        let world: Vec<u32> = members.iter().filter_map(|&(_, rank)| self.group().world_of(rank)).collect();
+        let world: Vec<u32> = members
+            .iter()
+            .filter_map(|&(_, rank)| self.group().world_of(rank))
+            .collect();
         let group = Group::new(world);
-        let rank = members.iter().zip(0_u32..).find(|((_, rank), _)| *rank == self.rank()).map(|(_, index)| index);
-        let rank = rank.ok_or_else(|| Error::argument("split", "this rank's own entry came back changed".to_owned()))?;
+        let rank = members
+            .iter()
+            .zip(0_u32..)
+            .find(|((_, rank), _)| *rank == self.rank())
+            .map(|(_, index)| index);
+        let rank = rank.ok_or_else(|| {
+            Error::argument(
+                "split",
+                "this rank's own entry came back changed".to_owned(),
+            )
+        })?;
         Ok(Some(Self::new(self.shared().clone(), ctx, rank, group)))
     }
 
@@ -65,7 +89,12 @@ impl Comm {
     /// A member failed or finished.
     pub async fn dup(&self) -> Result<Self> {
         let ctx = self.agree_on_context().await?;
-        Ok(Self::new(self.shared().clone(), ctx, self.inner.rank, self.group().clone()))
+        Ok(Self::new(
+            self.shared().clone(),
+            ctx,
+            self.inner.rank,
+            self.group().clone(),
+        ))
     }
 
     /// The ranks that share this rank's node. Collective.
@@ -75,7 +104,9 @@ impl Comm {
     pub async fn split_node(&self) -> Result<Self> {
         let node = self.shared().place.node.first().copied();
         let comm = self.split(node, 0).await?;
-        comm.ok_or_else(|| Error::argument("split_node", "this rank's node has no ranks".to_owned()))
+        comm.ok_or_else(|| {
+            Error::argument("split_node", "this rank's node has no ranks".to_owned())
+        })
     }
 
     /// A context that is free on all ranks. Each proposes one; the greatest is taken if it is free everywhere, else the next
@@ -85,7 +116,10 @@ impl Comm {
         let mut from = 2;
         loop {
             let proposed = contexts.reserve(from);
-            let agreed = self.all_reduce([proposed], Max).await.inspect_err(|_| contexts.release(proposed))?[0];
+            let agreed = self
+                .all_reduce([proposed], Max)
+                .await
+                .inspect_err(|_| contexts.release(proposed))?[0];
             let mut free = agreed == proposed;
             if !free {
                 contexts.release(proposed);
@@ -109,7 +143,15 @@ impl Comm {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
             for (rank, entry) in all.iter_mut().enumerate().skip(1) {
-                (*entry, _) = self.recv_on(self.id() + 1, Source::Rank(rank), Tag::Is(tag), [[0_i64; 3]]).await.map(|(buf, status)| (buf[0], status))?;
+                (*entry, _) = self
+                    .recv_on(
+                        self.id() + 1,
+                        Source::Rank(rank),
+                        Tag::Is(tag),
+                        [[0_i64; 3]],
+                    )
+                    .await
+                    .map(|(buf, status)| (buf[0], status))?;
             }
         } else {
             self.send_on(self.id() + 1, 0, tag, [mine], false).await?;

@@ -22,7 +22,12 @@ pub struct Messages<T: Wire> {
 
 impl<T: Wire> Messages<T> {
     pub(super) fn new(comm: &Comm, from: Source, tag: Tag) -> Self {
-        Self { comm: comm.clone(), from, tag, next: comm.recv(from, tag) }
+        Self {
+            comm: comm.clone(),
+            from,
+            tag,
+            next: comm.recv(from, tag),
+        }
     }
 }
 

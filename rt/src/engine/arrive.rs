@@ -9,12 +9,14 @@ use super::{
     send::down_kind,
 };
 use crate::{
-    error::ErrorKind,
     ops::{Landed, Life},
     proto::{
         channel::Verdict,
         matching::{Arrived, Envelope},
-        wire::{self, About, Accept, Base, Eager, Fragment, Kind, MODE_FRAGMENTS, MODE_PUT, Offer, OpId, read},
+        wire::{
+            self, About, Accept, Base, Eager, Fragment, Kind, MODE_FRAGMENTS, MODE_PUT, Offer,
+            OpId, read,
+        },
     },
 };
 
@@ -88,7 +90,14 @@ enum Way {
 
 impl Core {
     /// Credits and order. Says whether the message is next.
-    fn handle_base(&mut self, rank: u32, kind: Kind, base: Base, header: &[u8], body: Payload<'_>) -> bool {
+    fn handle_base(
+        &mut self,
+        rank: u32,
+        kind: Kind,
+        base: Base,
+        header: &[u8],
+        body: Payload<'_>,
+    ) -> bool {
         if base.credits > 0 {
             let peer = self.peers.contact(rank);
             peer.credits.refund(base.credits);
@@ -99,9 +108,18 @@ impl Core {
         self.peers.reliable || self.handle_order(rank, kind, base, header, body)
     }
 
-    fn handle_order(&mut self, rank: u32, kind: Kind, base: Base, header: &[u8], body: Payload<'_>) -> bool {
+    fn handle_order(
+        &mut self,
+        rank: u32,
+        kind: Kind,
+        base: Base,
+        header: &[u8],
+        body: Payload<'_>,
+    ) -> bool {
         let now = self.now.nanos();
-        let Some(channel) = &mut self.peers.contact(rank).channel else { return true };
+        let Some(channel) = &mut self.peers.contact(rank).channel else {
+            return true;
+        };
         match kind {
             Kind::Nack => channel.handle_nack(base.ack, now),
             _ => channel.handle_ack(base.ack, now),
@@ -110,10 +128,6 @@ impl Core {
             Kind::Ack | Kind::Nack => return false,
             _ => channel.accept(base.seq, || (header.to_vec(), body.to_vec())),
         };
-        if verdict == Verdict::Refuse {
-            self.peers.contact(rank).nack = true;
-        }
-        self.peers.mark(rank);
         verdict == Verdict::Deliver
     }
 
@@ -122,7 +136,13 @@ impl Core {
         if self.peers.reliable {
             return;
         }
-        while let Some(frame) = self.peers.contact(rank).channel.as_mut().and_then(|channel| channel.pop_early()) {
+        while let Some(frame) = self
+            .peers
+            .contact(rank)
+            .channel
+            .as_mut()
+            .and_then(|channel| channel.pop_early())
+        {
             if let Some((kind, _)) = wire::read_base(&frame.header) {
                 self.handle(rank, kind, &frame.header, Payload::from_slice(&frame.body));
             }
@@ -147,13 +167,26 @@ impl Core {
     }
 
     fn handle_eager(&mut self, rank: u32, header: &Eager, body: Payload<'_>) {
-        let envelope = Envelope { ctx: header.ctx, source: rank, tag: header.tag };
+        let envelope = Envelope {
+            ctx: header.ctx,
+            source: rank,
+            tag: header.tag,
+        };
         self.handle_envelope(envelope, header.sig, Parcel::Bytes(body));
     }
 
     fn handle_offer(&mut self, rank: u32, header: &Offer) {
-        let envelope = Envelope { ctx: header.ctx, source: rank, tag: header.tag };
-        let offered = Offered { total: header.total, sender: header.sender, modes: header.modes, key: header.key };
+        let envelope = Envelope {
+            ctx: header.ctx,
+            source: rank,
+            tag: header.tag,
+        };
+        let offered = Offered {
+            total: header.total,
+            sender: header.sender,
+            modes: header.modes,
+            key: header.key,
+        };
         self.handle_envelope(envelope, header.sig, Parcel::Offered(offered));
     }
 
@@ -166,7 +199,12 @@ impl Core {
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
                 let body = self.messages.keep(&parcel);
-                self.messages.store(Message { envelope, sig, body, place: Some(place) });
+                self.messages.store(Message {
+                    envelope,
+                    sig,
+                    body,
+                    place: Some(place),
+                });
             }
             matched @ Arrived::Matched { .. } => self.offer_to(matched, envelope, sig, parcel),
         }
@@ -174,14 +212,24 @@ impl Core {
 
     /// The receiver of our offer wants the bytes its own way.
     fn handle_accept(&mut self, rank: u32, header: &Accept) {
-        let Some(slot) = self.sending_to(rank, header.sender) else { return };
+        let Some(slot) = self.sending_to(rank, header.sender) else {
+            return;
+        };
         match header.mode {
             MODE_PUT if header.key.len == slot.area.len as u64 => {
-                slot.life = Life::Putting { receiver: header.receiver };
-                self.wanted.push(Wanted::Put { op: header.sender, key: header.key });
+                slot.life = Life::Putting {
+                    receiver: header.receiver,
+                };
+                self.wanted.push(Wanted::Put {
+                    op: header.sender,
+                    key: header.key,
+                });
             }
             MODE_FRAGMENTS => {
-                slot.life = Life::Fragmenting { receiver: header.receiver, sent: 0 };
+                slot.life = Life::Fragmenting {
+                    receiver: header.receiver,
+                    sent: 0,
+                };
                 self.peers.contact(rank).fragments.push_back(header.sender);
                 self.peers.mark(rank);
             }
@@ -190,11 +238,20 @@ impl Core {
     }
 
     fn handle_fragment(&mut self, rank: u32, header: &Fragment, body: Payload<'_>) {
-        let Some(slot) = self.ops.get(header.receiver) else { return };
-        let Life::Landing(mut landing) = slot.life else { return };
+        let Some(slot) = self.ops.get(header.receiver) else {
+            return;
+        };
+        let Life::Landing(mut landing) = slot.life else {
+            return;
+        };
         let offset = usize::try_from(header.offset).unwrap_or(usize::MAX);
-        let expected = landing.landed.source == rank && (landing.fragments || landing.invited) && offset == landing.received;
-        if !expected || body.len() > landing.landed.bytes - landing.received || !slot.fill(offset, body) {
+        let expected = landing.landed.source == rank
+            && (landing.fragments || landing.invited)
+            && offset == landing.received;
+        if !expected
+            || body.len() > landing.landed.bytes - landing.received
+            || !slot.fill(offset, body)
+        {
             self.refused += 1;
             return;
         }
@@ -207,18 +264,28 @@ impl Core {
 
     /// The sender has put everything.
     fn handle_landed(&mut self, rank: u32, header: &About) {
-        let Some(slot) = self.ops.get(header.op) else { return };
-        let Life::Landing(landing) = slot.life else { return };
+        let Some(slot) = self.ops.get(header.op) else {
+            return;
+        };
+        let Life::Landing(landing) = slot.life else {
+            return;
+        };
         if landing.landed.source == rank && landing.invited {
             self.landed(header.op);
         }
     }
 
     fn handle_taken(&mut self, rank: u32, header: &About) {
-        let Some(slot) = self.sending_to(rank, header.op) else { return };
+        let Some(slot) = self.sending_to(rank, header.op) else {
+            return;
+        };
         let bytes = slot.area.len;
         let refused = header.status != wire::OK;
-        let outcome = if refused { Err(down_kind(rank, Down::Finished)) } else { Ok(Landed::sent(bytes)) };
+        let outcome = if refused {
+            Err(down_kind(rank, Down::Finished))
+        } else {
+            Ok(Landed::sent(bytes))
+        };
         self.land(header.op, outcome);
     }
 
@@ -230,12 +297,18 @@ impl Core {
             self.messages.take(index);
             self.pay_back(rank, 0);
         }
-        let status = if forgotten.is_some() { wire::OK } else { wire::REFUSED };
+        let status = if forgotten.is_some() {
+            wire::OK
+        } else {
+            wire::REFUSED
+        };
         self.tell(rank, Kind::Withdrawn, header.op, status);
     }
 
     fn handle_withdrawn(&mut self, rank: u32, header: &About) {
-        let Some(slot) = self.sending_to(rank, header.op) else { return };
+        let Some(slot) = self.sending_to(rank, header.op) else {
+            return;
+        };
         let life = std::mem::replace(&mut slot.life, Life::Offered); // refused: it has been matched, and will complete
         if header.status == wire::OK
             && let Life::Withdrawing(why) = life

@@ -27,7 +27,10 @@ impl Engine {
     /// Whether every send has been received or refused, and every answer has left.
     pub(crate) fn is_closed(&mut self) -> bool {
         let busy = |life: &Life| life.is_sending() || matches!(life, Life::Landing(_));
-        !self.core.peers.any_marked() && self.core.wanted.is_empty() && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
+        !self.core.peers.any_marked()
+            && !self.core.peers.any_unacked()
+            && self.core.wanted.is_empty()
+            && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
     }
 }
 
@@ -55,9 +58,15 @@ impl Core {
         }
         match parcel {
             Parcel::Bytes(bytes) => {
-                tracing::warn!(source, bytes = bytes.len(), "closing with a message that was not received");
+                tracing::warn!(
+                    source,
+                    bytes = bytes.len(),
+                    "closing with a message that was not received"
+                );
             }
-            Parcel::Offered(offered) => self.tell(source, Kind::Taken, offered.sender, wire::REFUSED),
+            Parcel::Offered(offered) => {
+                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED)
+            }
             Parcel::InOp { .. } => {}
         }
     }

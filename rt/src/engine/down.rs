@@ -29,7 +29,10 @@ impl Core {
     fn lose_sends(&mut self, rank: u32, why: Down) {
         // A put under way ends by the driver's word, which lets go of the buffer.
         let lost = |life: &Life| life.is_sending() && !matches!(life, Life::Putting { .. });
-        for op in self.ops.which(|slot| slot.about.peer == Some(rank) && lost(&slot.life)) {
+        for op in self
+            .ops
+            .which(|slot| slot.about.peer == Some(rank) && lost(&slot.life))
+        {
             self.land(op, Err(down_kind(rank, why)));
         }
     }
@@ -45,8 +48,19 @@ impl Core {
     }
 
     fn lose_receives(&mut self, rank: u32, why: Down) {
-        let Self { matching, groups, peers, .. } = self;
-        let all_down = |members: &[u32]| members.iter().filter(|&&member| peers.down(member).is_none()).count() <= 1;
+        let Self {
+            matching,
+            groups,
+            peers,
+            ..
+        } = self;
+        let all_down = |members: &[u32]| {
+            members
+                .iter()
+                .filter(|&&member| peers.down(member).is_none())
+                .count()
+                <= 1
+        };
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
             None => groups.get(&want.ctx).is_some_and(|members| {
@@ -56,8 +70,15 @@ impl Core {
         let lost = matching.drain_posted(concerns);
         let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
         if why == Down::Failed {
-            let concerned = self.groups.iter().filter(|(_, members)| members.contains(&rank));
-            self.untold.extend(concerned.map(|(&ctx, _)| (ctx, rank)).filter(|(ctx, _)| !told.contains(ctx)));
+            let concerned = self
+                .groups
+                .iter()
+                .filter(|(_, members)| members.contains(&rank));
+            self.untold.extend(
+                concerned
+                    .map(|(&ctx, _)| (ctx, rank))
+                    .filter(|(ctx, _)| !told.contains(ctx)),
+            );
         }
         for op in lost {
             self.land(op, Err(down_kind(rank, why)));
@@ -72,16 +93,18 @@ impl Core {
 
     /// A receive from anybody hears of each failed member once; later ones wait for the others.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
-        let news = self.untold.range((ctx, 0)..=(ctx, u32::MAX)).next().copied()?;
+        let news = self
+            .untold
+            .range((ctx, 0)..=(ctx, u32::MAX))
+            .next()
+            .copied()?;
         self.untold.remove(&news);
         Some(down_kind(news.1, Down::Failed))
     }
 
     fn lose_landings(&mut self, rank: u32, why: Down) {
         // A get under way ends by the driver's word, which lets go of the buffer.
-        let of_peer = |life: &Life| {
-            matches!(life, Life::Landing(landing) if landing.landed.source == rank && (landing.fragments || landing.invited))
-        };
+        let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.landed.source == rank && (landing.fragments || landing.invited));
         for op in self.ops.which(|slot| of_peer(&slot.life)) {
             self.abandon(op, down_kind(rank, why));
         }

@@ -6,7 +6,10 @@ use super::{Engine, Wanted, peer::Peer};
 use crate::{
     ops::{Landed, Life},
     proto::{
-        wire::{Accept, Base, Fragment, Kind, MODE_FRAGMENTS, MODE_GET, MODE_PUT, Offer, OpId},
+        channel::Answer,
+        wire::{
+            Accept, Base, Fragment, Kind, MODE_FRAGMENTS, MODE_GET, MODE_PUT, Offer, OpId, Plain,
+        },
     },
 };
 
@@ -40,7 +43,8 @@ impl Engine {
 
     /// Control first, then envelopes, then fragments.
     fn flush_peer(&mut self, rank: u32) -> Flushed {
-        if self.flush_retransmissions(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck {
+        if self.flush_channel(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck
+        {
             return Flushed::Stuck;
         }
         if self.flush_sends(rank) == Flushed::Stuck {
@@ -49,16 +53,43 @@ impl Engine {
         self.flush_fragments(rank)
     }
 
-    fn flush_retransmissions(&mut self, rank: u32) -> Flushed {
+    /// What a channel sends by itself: everything again from where it went wrong, and answers.
+    fn flush_channel(&mut self, rank: u32) -> Flushed {
+        let now = self.core.now.nanos();
         let peer = self.core.peers.contact(rank);
-        let Some(channel) = &mut peer.channel else { return Flushed::All };
-        while let Some(frame) = channel.poll_transmit(self.core.now.nanos()) {
-            let message = Command::Message { to: Rank(rank), header: &frame.header, body: &frame.body };
+        let Some(channel) = &mut peer.channel else {
+            return Flushed::All;
+        };
+        while let Some(frame) = channel.poll_transmit(now) {
+            let message = Command::Message {
+                to: Rank(rank),
+                header: &frame.header,
+                body: &frame.body,
+            };
             if let Post::Full(_) = self.driver.post(message) {
                 channel.untransmit();
                 return Flushed::Stuck;
             }
         }
+        let Some(answer) = channel.answer(now) else {
+            return Flushed::All;
+        };
+        let (kind, ack) = match answer {
+            Answer::Ack(ack) => (Kind::Ack, ack),
+            Answer::Nack(ack) => (Kind::Nack, ack),
+        };
+        let mut header = Plain::new(kind);
+        header.base.ack = ack;
+        header.base.credits = peer.credits.due();
+        let message = Command::Message {
+            to: Rank(rank),
+            header: bytemuck::bytes_of(&header),
+            body: &[],
+        };
+        if let Post::Full(_) = self.driver.post(message) {
+            return Flushed::Stuck;
+        }
+        channel.answered(now);
         Flushed::All
     }
 
@@ -87,14 +118,22 @@ impl Engine {
     }
 
     fn start(&mut self, op: OpId, rank: u32) -> Start {
-        let Some(slot) = self.core.ops.get(op) else { return Start::Started };
+        let Some(slot) = self.core.ops.get(op) else {
+            return Start::Started;
+        };
         let bytes = slot.area.len;
         let whole = bytes <= self.core.paths.eager_max() && !slot.about.synchronous;
         let peer = self.core.peers.contact(rank);
         if whole && peer.credits.spend(bytes) {
             let slot = self.core.ops.live(op);
             let mut header = slot.about.eager();
-            if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), slot.bytes(0, bytes)) {
+            if !transmit(
+                &mut *self.driver,
+                peer,
+                rank,
+                bytemuck::bytes_of_mut(&mut header),
+                slot.bytes(0, bytes),
+            ) {
                 peer.credits.unspend(bytes);
                 return Start::NoRoom;
             }
@@ -111,7 +150,11 @@ impl Engine {
     fn offer(&mut self, op: OpId, rank: u32) -> Start {
         let slot = self.core.ops.live(op);
         let key = self.driver.expose(slot.range(slot.area.len));
-        let put = if self.core.caps.one_sided { MODE_PUT } else { 0 };
+        let put = if self.core.caps.one_sided {
+            MODE_PUT
+        } else {
+            0
+        };
         let get = if key.is_some() { MODE_GET } else { 0 };
         let about = slot.about;
         let mut header = Offer {
@@ -122,10 +165,16 @@ impl Engine {
             total: slot.area.len as u64,
             sender: op,
             modes: get | put | MODE_FRAGMENTS,
-            key: key.unwrap_or(bytemuck::Zeroable::zeroed()),
+            key: key.unwrap_or_else(bytemuck::Zeroable::zeroed),
         };
         let peer = self.core.peers.contact(rank);
-        if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), &[]) {
+        if !transmit(
+            &mut *self.driver,
+            peer,
+            rank,
+            bytemuck::bytes_of_mut(&mut header),
+            &[],
+        ) {
             peer.credits.unspend(0);
             return Start::NoRoom;
         }
@@ -148,8 +197,12 @@ impl Engine {
     fn send_fragments(&mut self, op: OpId, rank: u32) -> Flushed {
         let body_max = self.core.caps.body_max;
         loop {
-            let Some(slot) = self.core.ops.get(op) else { return Flushed::All };
-            let Life::Fragmenting { receiver, sent } = slot.life else { return Flushed::All };
+            let Some(slot) = self.core.ops.get(op) else {
+                return Flushed::All;
+            };
+            let Life::Fragmenting { receiver, sent } = slot.life else {
+                return Flushed::All;
+            };
             let left = slot.area.len - sent;
             if left == 0 {
                 let bytes = slot.area.len;
@@ -157,13 +210,26 @@ impl Engine {
                 return Flushed::All;
             }
             let piece = left.min(body_max);
-            let mut header = Fragment { base: Base::new(Kind::Fragment), receiver, offset: sent as u64 };
+            let mut header = Fragment {
+                base: Base::new(Kind::Fragment),
+                receiver,
+                offset: sent as u64,
+            };
             let peer = self.core.peers.contact(rank);
             let body = slot.bytes(sent, piece);
-            if !transmit(&mut *self.driver, peer, rank, bytemuck::bytes_of_mut(&mut header), body) {
+            if !transmit(
+                &mut *self.driver,
+                peer,
+                rank,
+                bytemuck::bytes_of_mut(&mut header),
+                body,
+            ) {
                 return Flushed::Stuck;
             }
-            slot.life = Life::Fragmenting { receiver, sent: sent + piece };
+            slot.life = Life::Fragmenting {
+                receiver,
+                sent: sent + piece,
+            };
         }
     }
 
@@ -186,13 +252,29 @@ impl Engine {
                 return true;
             }
         };
-        let Some(slot) = self.core.ops.get(op) else { return true };
-        let Some(to) = slot.life.partner(&slot.about).map(Rank) else { return true };
-        let Ok(bytes) = usize::try_from(key.len) else { return true };
+        let Some(slot) = self.core.ops.get(op) else {
+            return true;
+        };
+        let Some(to) = slot.life.partner(&slot.about).map(Rank) else {
+            return true;
+        };
+        let Ok(bytes) = usize::try_from(key.len) else {
+            return true;
+        };
         let (local, token) = (slot.range(bytes), Token(op.pack()));
         let command = match wanted {
-            Wanted::Put { .. } => Command::Put { to, from: local, into: key, token },
-            _ => Command::Get { to, from: key, into: local, token },
+            Wanted::Put { .. } => Command::Put {
+                to,
+                from: local,
+                into: key,
+                token,
+            },
+            _ => Command::Get {
+                to,
+                from: key,
+                into: local,
+                token,
+            },
         };
         let posted = matches!(self.driver.post(command), Post::Posted);
         self.core.moving += usize::from(posted);
@@ -201,15 +283,21 @@ impl Engine {
 
     /// Asks the sender to put, or to send fragments if our buffer cannot be reached.
     fn invite(&mut self, op: OpId) {
-        let Some(slot) = self.core.ops.get(op) else { return };
-        let Life::Landing(mut landing) = slot.life else { return };
+        let Some(slot) = self.core.ops.get(op) else {
+            return;
+        };
+        let Life::Landing(mut landing) = slot.life else {
+            return;
+        };
         let Some(key) = self.driver.expose(slot.range(landing.landed.bytes)) else {
             self.core.ask_for_fragments(op);
             return;
         };
         landing.invited = true;
         slot.life = Life::Landing(landing);
-        self.core.peers.control(landing.landed.source, &Accept::put(landing.sender, op, key));
+        self.core
+            .peers
+            .control(landing.landed.source, &Accept::put(landing.sender, op, key));
     }
 }
 
@@ -221,15 +309,30 @@ enum Start {
 }
 
 /// Hands a message to the driver with what rides on every message; says whether there was room.
-pub(super) fn transmit(driver: &mut dyn Driver, peer: &mut Peer, rank: u32, header: &mut [u8], body: &[u8]) -> bool {
+pub(super) fn transmit(
+    driver: &mut dyn Driver,
+    peer: &mut Peer,
+    rank: u32,
+    header: &mut [u8],
+    body: &[u8],
+) -> bool {
     let credits = peer.credits.due();
     let (mut seq, mut ack) = (0, 0);
     if let Some(channel) = &mut peer.channel {
-        let Some(next) = channel.next_seq() else { return false };
+        let Some(next) = channel.next_seq() else {
+            return false;
+        };
         (seq, ack) = (next, channel.ack());
     }
     Base::stamp(header, seq, credits, ack);
-    let posted = matches!(driver.post(Command::Message { to: Rank(rank), header, body }), Post::Posted);
+    let posted = matches!(
+        driver.post(Command::Message {
+            to: Rank(rank),
+            header,
+            body
+        }),
+        Post::Posted
+    );
     if posted {
         peer.credits.returned(credits);
         if let Some(channel) = &mut peer.channel {

@@ -33,7 +33,10 @@ pub(crate) enum Body {
     Long(Vec<u8>),
     Offered(Offered),
     /// In the buffer of a receive whose future was dropped.
-    InOp { op: OpId, bytes: usize },
+    InOp {
+        op: OpId,
+        bytes: usize,
+    },
 }
 
 /// An offer: the bytes are still with the sender.
@@ -61,7 +64,11 @@ pub(crate) struct Messages {
 
 impl Messages {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), spare: Vec::new() }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            spare: Vec::new(),
+        }
     }
 
     /// Where the next message will be stored.
@@ -69,7 +76,8 @@ impl Messages {
         if let Some(&index) = self.free.last() {
             return index;
         }
-        let index = u32::try_from(self.slots.len()).expect("credits bound the stored messages far below 2^32");
+        let index = u32::try_from(self.slots.len())
+            .expect("credits bound the stored messages far below 2^32");
         self.slots.push(None);
         self.free.push(index);
         index
@@ -84,7 +92,9 @@ impl Messages {
     }
 
     pub(crate) fn get(&mut self, index: u32) -> &mut Message {
-        self.slots[index as usize].as_mut().expect("a stored message")
+        self.slots[index as usize]
+            .as_mut()
+            .expect("a stored message")
     }
 
     pub(crate) fn take(&mut self, index: u32) -> Message {
@@ -125,15 +135,22 @@ impl Messages {
     /// The stored offer of this sender's operation.
     pub(crate) fn offer_of(&self, source: u32, sender: OpId) -> Option<u32> {
         let is_it = |message: &Message| {
-            message.envelope.source == source && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
+            message.envelope.source == source
+                && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
         };
-        let found = self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_it))?;
+        let found = self
+            .slots
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(is_it))?;
         u32::try_from(found).ok()
     }
 
     /// The stored message with such a body.
     pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
-        let found = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|message| is_it(&message.body)))?;
+        let found = self
+            .slots
+            .iter()
+            .position(|slot| slot.as_ref().is_some_and(|message| is_it(&message.body)))?;
         u32::try_from(found).ok()
     }
 
@@ -142,16 +159,11 @@ impl Messages {
         let slots = self.slots.iter().zip(0u32..);
         slots
             .filter_map(|(slot, index)| slot.as_ref().map(|message| (message, index)))
-            .filter(|(message, _)| matches!(message.body, Body::Offered(_)) && of(&message.envelope))
+            .filter(|(message, _)| {
+                matches!(message.body, Body::Offered(_)) && of(&message.envelope)
+            })
             .map(|(_, index)| index)
             .collect()
-    }
-}
-
-impl Message {
-    /// Bytes of the whole message.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.body.parcel().bytes()
     }
 }
 
@@ -161,7 +173,10 @@ impl Body {
             Self::Short(bytes, len) => Parcel::Bytes(Payload::from_slice(&bytes[..*len])),
             Self::Long(bytes) => Parcel::Bytes(Payload::from_slice(bytes)),
             Self::Offered(offered) => Parcel::Offered(*offered),
-            Self::InOp { op, bytes } => Parcel::InOp { op: *op, bytes: *bytes },
+            Self::InOp { op, bytes } => Parcel::InOp {
+                op: *op,
+                bytes: *bytes,
+            },
         }
     }
 }

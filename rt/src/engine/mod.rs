@@ -17,29 +17,25 @@ mod recv;
 mod send;
 mod sleeper;
 
-use std::{collections::{BTreeMap, BTreeSet}, sync::Arc, task::Waker};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    task::Waker,
+};
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Driver},
+    driver::{Armed, Caps, Down, Driver},
     memory::RemoteRegion,
 };
 
-use self::{
-    message::Messages,
-    peer::Peers,
-};
+use self::{message::Messages, peer::Peers};
 pub(crate) use self::{send::Started, sleeper::Sleeper};
 use crate::{
     clock::Time,
     error::ErrorKind,
-    ops::{Held, Landed, Life, Ops},
-    proto::{
-        matching::Matching,
-        path::Paths,
-        wire::OpId,
-    },
+    ops::{About, Held, Landed, Life, Ops},
+    proto::{matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers},
-    settings::Rendezvous,
 };
 
 /// Arrivals and completions taken in one turn; more would keep the lock too long from those who submit.
@@ -59,7 +55,6 @@ pub(crate) struct Core {
     peers: Peers,
     paths: Paths,
     caps: Caps,
-    rendezvous: Rendezvous,
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
     /// World ranks of each communicator's members, by context.
@@ -82,18 +77,24 @@ pub(crate) struct Core {
 /// A one-sided command for the operation that owns the local memory.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
-    Get { op: OpId, key: RemoteRegion },
-    Put { op: OpId, key: RemoteRegion },
+    Get {
+        op: OpId,
+        key: RemoteRegion,
+    },
+    Put {
+        op: OpId,
+        key: RemoteRegion,
+    },
     /// Not a command: a key for the sender to put to, if the driver can make one.
-    Invite { op: OpId },
+    Invite {
+        op: OpId,
+    },
 }
 
 /// How an engine is set up.
 pub(crate) struct EngineSetup {
-    pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) paths: Paths,
-    pub(crate) rendezvous: Rendezvous,
     /// Bytes of unexpected messages that one runtime may hold, all peers together.
     pub(crate) unexpected_bytes: usize,
 }
@@ -101,7 +102,11 @@ pub(crate) struct EngineSetup {
 impl Engine {
     pub(crate) fn new(driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let caps = driver.caps().clone();
-        let peers = Peers::new(setup.size, setup.unexpected_bytes, caps.reliable && caps.ordered);
+        let peers = Peers::new(
+            setup.size,
+            setup.unexpected_bytes,
+            caps.reliable && caps.ordered,
+        );
         let core = Core {
             ops: Ops::new(),
             matching: Matching::new(),
@@ -109,7 +114,6 @@ impl Engine {
             peers,
             paths: setup.paths,
             caps,
-            rendezvous: setup.rendezvous,
             wanted: Vec::new(),
             groups: BTreeMap::new(),
             timers: Timers::default(),
@@ -130,25 +134,41 @@ impl Engine {
         self.core.now = now;
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         self.core.expire(now);
-        self.core.acknowledge();
+        if !self.core.peers.reliable {
+            self.core.tend_channels();
+        }
         self.flush();
         events
     }
 
     /// Whether it is safe to sleep.
     pub(crate) fn arm(&mut self) -> Armed {
-        if self.core.has_work() { Armed::Busy } else { self.driver.arm() }
+        if self.core.has_work() {
+            Armed::Busy
+        } else {
+            self.driver.arm()
+        }
     }
 
     /// When to wake up at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        [self.core.timers.next(), self.core.peers.deadline()].into_iter().flatten().min()
+        [self.core.timers.next(), self.core.peers.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Posts a receive that owns its buffer already.
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.recv(op);
         self.flush();
+    }
+
+    /// Takes a message out of the queue if one has come: after a turn, since it may be waiting at the driver.
+    pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
+        let now = self.core.now;
+        self.turn(now);
+        self.core.try_probe(about)
     }
 
     /// Receives a message that was probed.
@@ -219,7 +239,9 @@ impl Core {
                 continue;
             }
             let op = OpId::unpack(key);
-            let Some(slot) = self.ops.get(op) else { continue };
+            let Some(slot) = self.ops.get(op) else {
+                continue;
+            };
             if slot.life.is_sending() {
                 self.withdraw(op, ErrorKind::TimedOut);
             } else {
@@ -259,6 +281,24 @@ impl Core {
 }
 
 impl Core {
-    /// Channels that owe the peer an answer.
-    fn acknowledge(&mut self) {}
+    /// Channels that owe an answer, must send again, or have given up on their peer.
+    fn tend_channels(&mut self) {
+        let now = self.now.nanos();
+        let mut dead = Vec::new();
+        for rank in self.peers.with_channels() {
+            let Some(channel) = &self.peers.contact(rank).channel else {
+                continue;
+            };
+            if channel.is_dead() {
+                dead.push(rank);
+            } else if channel.answer(now).is_some()
+                || channel.next_timeout().is_some_and(|time| time <= now)
+            {
+                self.peers.mark(rank);
+            }
+        }
+        for rank in dead {
+            self.lose(rank, Down::Failed);
+        }
+    }
 }

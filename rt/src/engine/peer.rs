@@ -35,8 +35,6 @@ pub(crate) struct Peer {
     pub(crate) credits: Credits,
     /// Only on drivers that lose or reorder.
     pub(crate) channel: Option<Channel>,
-    /// The peer must send again what it sent: it came too early to be kept.
-    pub(crate) nack: bool,
     /// In the list of peers to flush.
     marked: bool,
 }
@@ -57,7 +55,14 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(size: u32, unexpected_bytes: usize, reliable: bool) -> Self {
         let list = (0..size).map(|_| None).collect();
-        Self { list, marked: Vec::new(), fresh: false, unexpected_bytes, reliable, channels: Vec::new() }
+        Self {
+            list,
+            marked: Vec::new(),
+            fresh: false,
+            unexpected_bytes,
+            reliable,
+            channels: Vec::new(),
+        }
     }
 
     /// The peer; made at first contact.
@@ -73,11 +78,6 @@ impl Peers {
             *place = Some(Box::new(Peer::new(credits, channel)));
         }
         place.as_mut().expect("just made")
-    }
-
-    /// The peer, if there was contact.
-    pub(crate) fn known(&mut self, rank: u32) -> Option<&mut Peer> {
-        self.list.get_mut(rank as usize)?.as_deref_mut()
     }
 
     /// Whether the peer is known to be down.
@@ -125,19 +125,37 @@ impl Peers {
         self.mark(rank);
     }
 
-    pub(crate) fn channels(&self) -> &[u32] {
-        &self.channels
+    /// Peers whose channels must be looked after.
+    pub(crate) fn with_channels(&self) -> Vec<u32> {
+        self.channels.clone()
+    }
+
+    /// Whether a peer may still miss something that was sent.
+    pub(crate) fn any_unacked(&self) -> bool {
+        let unacked = |rank: &u32| {
+            let peer = self.list[*rank as usize].as_ref()?;
+            Some(peer.channel.as_ref()?.unacked_len())
+        };
+        self.channels
+            .iter()
+            .filter_map(unacked)
+            .any(|unacked| unacked > 0)
     }
 
     /// When the next channel wants to send again.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let channel = |rank: &u32| self.list[*rank as usize].as_ref()?.channel.as_ref()?.next_timeout();
-        self.channels.iter().filter_map(channel).min().map(Time::from_nanos)
-    }
-
-    /// World ranks in contact.
-    pub(crate) fn known_ranks(&self) -> impl Iterator<Item = u32> + '_ {
-        self.list.iter().zip(0..).filter(|(peer, _)| peer.is_some()).map(|(_, rank)| rank)
+        let channel = |rank: &u32| {
+            self.list[*rank as usize]
+                .as_ref()?
+                .channel
+                .as_ref()?
+                .next_timeout()
+        };
+        self.channels
+            .iter()
+            .filter_map(channel)
+            .min()
+            .map(Time::from_nanos)
     }
 }
 
@@ -150,7 +168,6 @@ impl Peer {
             fragments: VecDeque::new(),
             credits,
             channel,
-            nack: false,
             marked: false,
         }
     }
@@ -166,7 +183,10 @@ impl Frame {
         let from = bytemuck::bytes_of(header);
         let mut bytes = [0; FRAME];
         bytes[..from.len()].copy_from_slice(from);
-        Self { bytes, len: u8::try_from(from.len()).expect("headers are short") }
+        Self {
+            bytes,
+            len: u8::try_from(from.len()).expect("headers are short"),
+        }
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {

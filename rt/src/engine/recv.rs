@@ -8,12 +8,12 @@ use super::{
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
-    ops::{Landed, Landing, Life, Room},
+    ops::{About, Landed, Landing, Life, Room},
     proto::{
+        path::Path,
         matching::{Arrival, Arrived, Envelope, Received, Want},
         wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
     },
-    settings::Rendezvous,
 };
 
 impl Core {
@@ -36,20 +36,40 @@ impl Core {
     }
 
     /// A message goes to the receive that it matched, or to the next that matches if that one refuses it, or waits.
-    pub(super) fn offer_to(&mut self, matched: Arrived<OpId>, envelope: Envelope, sig: u64, parcel: Parcel<'_>) {
+    pub(super) fn offer_to(
+        &mut self,
+        matched: Arrived<OpId>,
+        envelope: Envelope,
+        sig: u64,
+        parcel: Parcel<'_>,
+    ) {
         let Arrived::Matched { recv, arrival } = matched else {
             unreachable!("the caller stores what waits")
         };
         if let Err(kind) = self.deliver(recv, envelope, arrival, sig, &parcel) {
             self.land(recv, Err(kind));
             let body = self.messages.keep(&parcel);
-            self.put_back(Message { envelope, sig, body, place: None }, arrival);
+            self.put_back(
+                Message {
+                    envelope,
+                    sig,
+                    body,
+                    place: None,
+                },
+                arrival,
+            );
         }
     }
 
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
     pub(super) fn deliver_stored(&mut self, op: OpId, message: Message, arrival: Arrival) {
-        let outcome = self.deliver(op, message.envelope, arrival, message.sig, &message.body.parcel());
+        let outcome = self.deliver(
+            op,
+            message.envelope,
+            arrival,
+            message.sig,
+            &message.body.parcel(),
+        );
         match outcome {
             Ok(()) => self.messages.recycle(message.body),
             Err(kind) => {
@@ -87,7 +107,13 @@ impl Core {
             return Ok(());
         }
         let bytes = self.fits(op, sig, parcel.bytes())?;
-        let landed = Landed { source: envelope.source, tag: envelope.tag, bytes, arrival, stored: None };
+        let landed = Landed {
+            source: envelope.source,
+            tag: envelope.tag,
+            bytes,
+            arrival,
+            stored: None,
+        };
         if let Some(uninvited) = parcel.uninvited() {
             self.pay_back(envelope.source, uninvited);
         }
@@ -108,9 +134,15 @@ impl Core {
         let slot = self.ops.live(op);
         let about = slot.about;
         if sig != about.sig {
-            return Err(ErrorKind::TypeMismatch { sent: TypeSig(sig), expected: TypeSig(about.sig) });
+            return Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(sig),
+                expected: TypeSig(about.sig),
+            });
         }
-        let too_long = |room| ErrorKind::Truncated { sent: usize::try_from(bytes).unwrap_or(usize::MAX) / about.elem, room };
+        let too_long = |room| ErrorKind::Truncated {
+            sent: usize::try_from(bytes).unwrap_or(usize::MAX) / about.elem,
+            room,
+        };
         let bytes = usize::try_from(bytes).map_err(|_| too_long(slot.area.len / about.elem))?;
         match slot.room_for(bytes) {
             Room::Enough => Ok(bytes),
@@ -120,11 +152,44 @@ impl Core {
     }
 
     /// A probe gets the message itself.
-    fn hand_over(&mut self, op: OpId, envelope: Envelope, arrival: Arrival, sig: u64, parcel: &Parcel<'_>) {
+    fn hand_over(
+        &mut self,
+        op: OpId,
+        envelope: Envelope,
+        arrival: Arrival,
+        sig: u64,
+        parcel: &Parcel<'_>,
+    ) {
         let body = self.messages.keep(parcel);
-        let stored = Some(self.messages.store(Message { envelope, sig, body, place: None }));
+        let stored = Some(self.messages.store(Message {
+            envelope,
+            sig,
+            body,
+            place: None,
+        }));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
-        self.land(op, Ok(Landed { source: envelope.source, tag: envelope.tag, bytes, arrival, stored }));
+        self.land(
+            op,
+            Ok(Landed {
+                source: envelope.source,
+                tag: envelope.tag,
+                bytes,
+                arrival,
+                stored,
+            }),
+        );
+    }
+
+    /// Takes the earliest message that matches out of the queue.
+    pub(super) fn try_probe(&mut self, about: &About) -> Option<Landed> {
+        let found = self.matching.peek(about.want())?;
+        let taken = self.matching.take(found.at)?;
+        let message = self.messages.get(taken.message);
+        message.place = None;
+        let Envelope { source, tag, .. } = taken.envelope;
+        let bytes = usize::try_from(message.body.parcel().bytes()).unwrap_or(usize::MAX);
+        let (arrival, stored) = (taken.arrival, Some(taken.message));
+        Some(Landed { source, tag, bytes, arrival, stored })
     }
 
     /// Receives a probed message.
@@ -141,7 +206,14 @@ impl Core {
 
     /// Chooses how the bytes of an offer travel (spec P4), and asks for them.
     fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
-        let landing = Landing { sender: offered.sender, landed, received: 0, fragments: false, invited: false, follower: None };
+        let landing = Landing {
+            sender: offered.sender,
+            landed,
+            received: 0,
+            fragments: false,
+            invited: false,
+            follower: None,
+        };
         self.ops.live(op).life = Life::Landing(landing);
         if landed.bytes == 0 {
             self.tell(landed.source, Kind::Taken, offered.sender, wire::OK);
@@ -150,21 +222,22 @@ impl Core {
         }
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
         let put = offered.modes & MODE_PUT != 0;
-        let chosen = match self.rendezvous {
-            Rendezvous::Auto | Rendezvous::Get if get => Rendezvous::Get,
-            Rendezvous::Auto | Rendezvous::Put if put => Rendezvous::Put,
-            _ => Rendezvous::Fragments,
-        };
-        match chosen {
-            Rendezvous::Get => self.wanted.push(Wanted::Get { op, key: offered.key }),
-            Rendezvous::Put => self.wanted.push(Wanted::Invite { op }),
+        // A message that was only offered for want of credits is shorter than those that the table offers.
+        let path = self.paths.choose(landed.bytes, offered.key.whole > 0);
+        match path {
+            Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
+            Path::Fragments => self.ask_for_fragments(op),
+            _ if get => self.wanted.push(Wanted::Get { op, key: offered.key }),
+            _ if put => self.wanted.push(Wanted::Invite { op }),
             _ => self.ask_for_fragments(op),
         }
     }
 
     /// The way that always works.
     pub(super) fn ask_for_fragments(&mut self, op: OpId) {
-        let Life::Landing(landing) = &mut self.ops.live(op).life else { return };
+        let Life::Landing(landing) = &mut self.ops.live(op).life else {
+            return;
+        };
         landing.fragments = true;
         let header = wire::Accept::fragments(landing.sender, op);
         let source = landing.landed.source;
@@ -185,7 +258,10 @@ impl Core {
     /// Copies a landed orphan's message to the receive that took it over.
     fn take_over(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
-        let filled = self.ops.live(op).fill(0, ripstop_fabric::driver::Payload::from_slice(&copy));
+        let filled = self
+            .ops
+            .live(op)
+            .fill(0, ripstop_fabric::driver::Payload::from_slice(&copy));
         assert!(filled, "`fits` said so");
         self.release(orphan);
         self.land(op, Ok(landed));
@@ -194,14 +270,18 @@ impl Core {
     /// All bytes of a message are in the receive's buffer.
     pub(super) fn landed(&mut self, op: OpId) {
         let slot = self.ops.live(op);
-        let Life::Landing(landing) = slot.life else { return };
+        let Life::Landing(landing) = slot.life else {
+            return;
+        };
         if !slot.orphan {
             self.land(op, Ok(landing.landed));
             return;
         }
         slot.life = Life::Done(Ok(landing.landed)); // an orphan that is a message's body stays until the message is taken
         if let Some(follower) = landing.follower {
-            let Life::Following { landed, .. } = self.ops.live(follower).life else { return };
+            let Life::Following { landed, .. } = self.ops.live(follower).life else {
+                return;
+            };
             self.take_over(follower, landed, op);
         }
     }
@@ -249,15 +329,34 @@ impl Core {
     /// The message that the receive `op` had matched is in, or on its way into, the buffer of `orphan`.
     fn put_back_in_op(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let about = self.ops.live(op).about;
-        let envelope = Envelope { ctx: about.ctx, source: landed.source, tag: landed.tag };
-        let body = super::message::Body::InOp { op: orphan, bytes: landed.bytes };
-        self.put_back(Message { envelope, sig: about.sig, body, place: None }, landed.arrival);
+        let envelope = Envelope {
+            ctx: about.ctx,
+            source: landed.source,
+            tag: landed.tag,
+        };
+        let body = super::message::Body::InOp {
+            op: orphan,
+            bytes: landed.bytes,
+        };
+        self.put_back(
+            Message {
+                envelope,
+                sig: about.sig,
+                body,
+                place: None,
+            },
+            landed.arrival,
+        );
     }
 
     /// Takes a receive back. Says whether it had not met its message yet; if it had, it completes as usual.
     pub(crate) fn unpost(&mut self, op: OpId, why: ErrorKind) -> bool {
-        let Some(slot) = self.ops.get(op) else { return false };
-        let Life::Posted(posted) = slot.life else { return false };
+        let Some(slot) = self.ops.get(op) else {
+            return false;
+        };
+        let Life::Posted(posted) = slot.life else {
+            return false;
+        };
         self.matching.unpost(posted);
         self.land(op, Err(why));
         true
@@ -283,6 +382,7 @@ impl Core {
     }
 
     pub(super) fn tell(&mut self, rank: u32, kind: Kind, op: OpId, status: u64) {
-        self.peers.control(rank, &wire::About::new(kind, op, status));
+        self.peers
+            .control(rank, &wire::About::new(kind, op, status));
     }
 }

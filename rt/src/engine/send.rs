@@ -42,7 +42,13 @@ impl Engine {
         if !fits || !peer.is_clear() || !peer.credits.spend(bytes.len()) {
             return false;
         }
-        let posted = transmit(&mut *self.driver, peer, to, bytemuck::bytes_of_mut(&mut about.eager()), bytes);
+        let posted = transmit(
+            &mut *self.driver,
+            peer,
+            to,
+            bytemuck::bytes_of_mut(&mut about.eager()),
+            bytes,
+        );
         if !posted {
             peer.credits.unspend(bytes.len());
         }
@@ -79,7 +85,8 @@ impl Core {
             }
             Life::Offered => {
                 slot.life = Life::Withdrawing(why);
-                self.peers.control(to, &wire::About::new(Kind::Withdraw, op, wire::OK));
+                self.peers
+                    .control(to, &wire::About::new(Kind::Withdraw, op, wire::OK));
             }
             _ => {} // its bytes are moving: it will complete by itself
         }

@@ -33,7 +33,9 @@ impl Core {
 
     /// Ready when its time has come.
     pub(crate) fn poll_sleeper(&mut self, sleeper: Sleeper, waker: &Waker) -> Poll<()> {
-        let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else { return Poll::Ready(()) };
+        let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else {
+            return Poll::Ready(());
+        };
         *place = Some(waker.clone());
         Poll::Pending
     }

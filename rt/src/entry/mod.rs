@@ -3,11 +3,7 @@
 mod process;
 mod test;
 
-use std::{
-    fmt::Display,
-    future::Future,
-    process::ExitCode,
-};
+use std::{fmt::Display, future::Future, process::ExitCode};
 
 pub use self::test::{TestConfig, run_test};
 use crate::{comm::Comm, runtime::Runtime};
@@ -57,7 +53,10 @@ where
     }
 }
 
-#[expect(clippy::print_stderr, reason = "the end of a program is said where its user looks")]
+#[expect(
+    clippy::print_stderr,
+    reason = "the end of a program is said where its user looks"
+)]
 fn complain(sentence: &str) -> ExitCode {
     eprintln!("{sentence}");
     ExitCode::FAILURE

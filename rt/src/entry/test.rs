@@ -39,7 +39,11 @@ where
 {
     let limit = config.timeout.unwrap_or(TIMEOUT);
     if let Some((boot, board)) = process::this_rank(config.name) {
-        let runtime = Runtime::builder().boot(boot).board(board).init().unwrap_or_else(|error| panic!("{error}"));
+        let runtime = Runtime::builder()
+            .boot(boot)
+            .board(board)
+            .init()
+            .unwrap_or_else(|error| panic!("{error}"));
         run_rank(runtime, rank);
     } else if config.processes {
         process::run(&config, limit);
@@ -59,13 +63,19 @@ where
         let (ended, rank) = (ended.clone(), rank.clone());
         let body = move || {
             let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-                let runtime = Runtime::builder().boot(boot).init().unwrap_or_else(|error| panic!("{error}"));
+                let runtime = Runtime::builder()
+                    .boot(boot)
+                    .init()
+                    .unwrap_or_else(|error| panic!("{error}"));
                 run_rank(runtime, rank);
             }));
             // Nobody listens any more when another rank has failed before.
             drop(ended.send((number, outcome)));
         };
-        thread::Builder::new().name(format!("rank {number}")).spawn(body).expect("a thread for a rank");
+        thread::Builder::new()
+            .name(format!("rank {number}"))
+            .spawn(body)
+            .expect("a thread for a rank");
     }
     drop(ended);
     let mut running: Vec<usize> = (0..config.ranks).collect();
@@ -74,7 +84,11 @@ where
             Ok((number, Ok(()))) => running.retain(|&rank| rank != number),
             Ok((_, Err(panic))) => panic::resume_unwind(panic),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                panic!("{}: ranks {running:?} did not end within {} s", config.name, limit.as_secs());
+                panic!(
+                    "{}: ranks {running:?} did not end within {} s",
+                    config.name,
+                    limit.as_secs()
+                );
             }
         }
     }
@@ -90,5 +104,7 @@ where
     if let Some(sentence) = runtime.block_on(rank(world)).failure() {
         panic!("rank {number}: {sentence}");
     }
-    runtime.close().unwrap_or_else(|error| panic!("rank {number}: {error}"));
+    runtime
+        .close()
+        .unwrap_or_else(|error| panic!("rank {number}: {error}"));
 }

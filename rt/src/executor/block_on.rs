@@ -1,8 +1,10 @@
 //! Drives one future to its end on the caller's thread.
 
 use std::{
+    cell::Cell,
     hint,
     pin::pin,
+    ptr,
     sync::Arc,
     task::{Context, Poll, Waker},
     thread,
@@ -17,6 +19,7 @@ use crate::{
 
 /// Polls the future whenever it is woken; meanwhile runs tasks, makes turns, and sleeps when nothing moves.
 pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output {
+    let _driving = Driving::start(shared);
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
@@ -34,12 +37,12 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     }
 }
 
-/// Makes turns until every send is complete.
+/// Makes turns until every send is complete, and everybody has found the way here.
 pub(crate) fn drain(shared: &Arc<Shared>) {
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let mut cooldown = Cooldown::new(shared.wake_cost());
     parker.take();
-    while !shared.with(Engine::is_closed) {
+    while !shared.with(Engine::is_closed) || !shared.place.everybody_came() {
         step(shared, &parker, &mut cooldown);
     }
 }
@@ -69,5 +72,34 @@ fn sleep(shared: &Shared, parker: &Arc<Parker>) {
 fn run_tasks(shared: &Shared) {
     while let Some(task) = shared.next_task() {
         task.run();
+    }
+}
+
+thread_local! {
+    /// The runtime that this thread drives.
+    static DRIVEN: Cell<*const Shared> = const { Cell::new(ptr::null()) };
+}
+
+/// Whether the calling thread is in `block_on` of this runtime.
+pub(crate) fn drives(shared: &Shared) -> bool {
+    ptr::eq(DRIVEN.get(), shared)
+}
+
+/// This thread drives a runtime until this is dropped; then the one that it drove before.
+struct Driving {
+    before: *const Shared,
+}
+
+impl Driving {
+    fn start(shared: &Shared) -> Self {
+        Self {
+            before: DRIVEN.replace(shared),
+        }
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        DRIVEN.set(self.before);
     }
 }

@@ -5,10 +5,10 @@ mod parker;
 mod sleep;
 mod task;
 
+pub use self::task::JoinHandle;
 pub(crate) use self::{
-    block_on::{block_on, drain},
+    block_on::{block_on, drain, drives},
     parker::Parker,
     sleep::sleep,
     task::{Task, spawn},
 };
-pub use self::task::JoinHandle;

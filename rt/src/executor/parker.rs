@@ -1,9 +1,9 @@
 //! Wakes a thread in `block_on`, wherever it waits.
 
 use std::{
+    sync::Arc,
     sync::atomic::{AtomicBool, AtomicU8, Ordering},
     task::Wake,
-    sync::Arc,
     thread::{self, Thread},
 };
 
@@ -26,7 +26,12 @@ const PARKED: u8 = 2;
 impl Parker {
     /// For the calling thread; woken from the start, so that its future is polled.
     pub(crate) fn new(notifier: Notifier) -> Self {
-        Self { woken: AtomicBool::new(true), at: AtomicU8::new(UP), thread: thread::current(), notifier }
+        Self {
+            woken: AtomicBool::new(true),
+            at: AtomicU8::new(UP),
+            thread: thread::current(),
+            notifier,
+        }
     }
 
     pub(crate) fn is_woken(&self) -> bool {
@@ -40,7 +45,8 @@ impl Parker {
 
     /// The thread is about to sleep in the seat, or is back.
     pub(crate) fn sits(&self, sits: bool) {
-        self.at.store(if sits { IN_SEAT } else { UP }, Ordering::SeqCst);
+        self.at
+            .store(if sits { IN_SEAT } else { UP }, Ordering::SeqCst);
     }
 
     /// Parks the thread until woken or [`unpark`](Self::unpark)ed; may also end early.

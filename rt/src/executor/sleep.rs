@@ -15,7 +15,10 @@ pub(crate) fn sleep(shared: &Arc<Shared>, duration: Duration) -> Sleep {
     let deadline = shared.clock.now() + duration;
     let sleeper = shared.with(|engine| engine.core.fall_asleep(deadline));
     shared.nudge();
-    Sleep { shared: Arc::clone(shared), sleeper }
+    Sleep {
+        shared: Arc::clone(shared),
+        sleeper,
+    }
 }
 
 /// Made by [`sleep`].
@@ -28,13 +31,15 @@ impl Future for Sleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.shared.with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()))
+        self.shared
+            .with(|engine| engine.core.poll_sleeper(self.sleeper, cx.waker()))
     }
 }
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.shared.with(|engine| engine.core.wake_sleeper(self.sleeper));
+        self.shared
+            .with(|engine| engine.core.wake_sleeper(self.sleeper));
     }
 }
 

@@ -50,8 +50,14 @@ pub(crate) fn spawn<F>(shared: &Arc<Shared>, future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {
-    let outcome = Arc::new(Mutex::new(Outcome { value: None, waker: None }));
-    let report = Report { outcome: Arc::clone(&outcome), future: Box::pin(future) };
+    let outcome = Arc::new(Mutex::new(Outcome {
+        value: None,
+        waker: None,
+    }));
+    let report = Report {
+        outcome: Arc::clone(&outcome),
+        future: Box::pin(future),
+    };
     let task = Task {
         shared: Arc::downgrade(shared),
         state: AtomicU8::new(QUEUED),
@@ -67,13 +73,22 @@ impl Task {
         self.state.store(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = future.as_mut().is_none_or(|future| future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
+        let done = future.as_mut().is_none_or(|future| {
+            future
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_ready()
+        });
         if done {
             *future = None;
             return;
         }
         drop(future);
-        if self.state.compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+        if self
+            .state
+            .compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
             self.queue();
         }
     }
@@ -97,7 +112,11 @@ impl Wake for Task {
             RUNNING => Some(AGAIN),
             _ => None,
         };
-        if self.state.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next) == Ok(IDLE) {
+        if self
+            .state
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
+            == Ok(IDLE)
+        {
             self.queue();
         }
     }

@@ -42,35 +42,71 @@ pub(crate) struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    pub(crate) const NONE: Self = Self { start: NonNull::dangling(), len: 0 };
+    pub(crate) const NONE: Self = Self {
+        start: NonNull::dangling(),
+        len: 0,
+    };
 }
 
 impl Held {
     pub(super) const fn empty() -> Self {
-        Self { room: None, table: None }
+        Self {
+            room: None,
+            table: None,
+        }
     }
 
     /// Takes the buffer, and says where its elements are *after* the move.
     pub(super) fn hold_send<B: SendBuf>(&mut self, buf: B) -> Area {
-        let value = self.hold(buf, const { &Table { drop: drop_value::<B>, grow: None } });
+        let value = self.hold(
+            buf,
+            const {
+                &Table {
+                    drop: drop_value::<B>,
+                    grow: None,
+                }
+            },
+        );
         // SAFETY: `hold` returned the address of the live value it stored.
         let elems = unsafe { value.as_ref() }.elems();
-        Area { start: NonNull::from(elems).cast(), len: size_of_val(elems) }
+        Area {
+            start: NonNull::from(elems).cast(),
+            len: size_of_val(elems),
+        }
     }
 
     /// Takes the buffer, and says where the room to receive into is *after* the move.
     pub(super) fn hold_recv<B: RecvBuf>(&mut self, buf: B) -> Area {
-        let mut value = self.hold(buf, const { &Table { drop: drop_value::<B>, grow: None } });
+        let mut value = self.hold(
+            buf,
+            const {
+                &Table {
+                    drop: drop_value::<B>,
+                    grow: None,
+                }
+            },
+        );
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let buf = unsafe { value.as_mut() };
         // SAFETY: the engine copies whole messages of the element's type to it, which are initialised.
         let spare = unsafe { buf.spare() };
-        Area { len: size_of_val(spare), start: NonNull::from(spare).cast() }
+        Area {
+            len: size_of_val(spare),
+            start: NonNull::from(spare).cast(),
+        }
     }
 
     /// Takes an empty vector that the message will size.
     pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> Area {
-        self.hold(buf, const { &Table { drop: drop_value::<Vec<T>>, grow: Some(grow::<T>) } });
+        self.hold(
+            buf,
+            const {
+                &Table {
+                    drop: drop_value::<Vec<T>>,
+                    grow: Some(grow::<T>),
+                }
+            },
+        );
         Area::NONE
     }
 
@@ -88,13 +124,17 @@ impl Held {
 
     /// Moves the value out, if there is one, so that it can be dropped later.
     pub(super) fn carry_off(&mut self) -> Option<Self> {
-        self.table.is_some().then(|| mem::replace(self, Self::empty()))
+        self.table
+            .is_some()
+            .then(|| mem::replace(self, Self::empty()))
     }
 
     fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static Table) -> NonNull<B> {
         assert!(self.table.is_none(), "an operation owns one buffer");
         self.table = Some(table);
-        let room = *self.room.get_or_insert_with(|| NonNull::from(Box::leak(Box::new(Words::uninit()))));
+        let room = *self
+            .room
+            .get_or_insert_with(|| NonNull::from(Box::leak(Box::new(Words::uninit()))));
         if fits::<B>() {
             // SAFETY: `fits` says that size and alignment suffice.
             unsafe { room.cast::<B>().write(buf) };
@@ -164,5 +204,8 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
     let len = bytes.checked_div(size_of::<T>()).unwrap_or(0);
     vec.try_reserve_exact(len).ok()?;
     let spare = vec.spare_capacity_mut().get_mut(..len)?;
-    Some(Area { len: size_of_val(spare), start: NonNull::from(spare).cast() })
+    Some(Area {
+        len: size_of_val(spare),
+        start: NonNull::from(spare).cast(),
+    })
 }

@@ -2,15 +2,20 @@
 //!
 //! A slot's buffer stays where it is from `hold` to `take`: slots live in blocks that never move. A future names its
 //! operation by slot and generation, so a forgotten future leaks a slot and nothing else.
-#![expect(unsafe_code, reason = "follows the areas of held buffers, which it keeps alive")]
+#![expect(
+    unsafe_code,
+    reason = "follows the areas of held buffers, which it keeps alive"
+)]
 
 mod held;
 
-use std::{marker::PhantomData, mem::MaybeUninit, task::{Poll, Waker}};
-
-use ripstop_fabric::{
-    driver::{LocalRange, Payload},
+use std::{
+    marker::PhantomData,
+    mem::MaybeUninit,
+    task::{Poll, Waker},
 };
+
+use ripstop_fabric::driver::{LocalRange, Payload};
 
 pub(crate) use self::held::{Area, Held};
 use crate::{
@@ -39,7 +44,10 @@ pub(crate) struct Ticket<B> {
 
 impl<B> Ticket<B> {
     fn new(op: OpId) -> Self {
-        Self { op, buf: PhantomData }
+        Self {
+            op,
+            buf: PhantomData,
+        }
     }
 }
 
@@ -82,14 +90,9 @@ pub(crate) enum Life {
     /// A send whose offer is out (the peer's answer).
     Offered,
     /// A send whose bytes the driver puts; then the receiver is told (the driver's completion).
-    Putting {
-        receiver: OpId,
-    },
+    Putting { receiver: OpId },
     /// A send whose bytes go out in fragments (flush).
-    Fragmenting {
-        receiver: OpId,
-        sent: usize,
-    },
+    Fragmenting { receiver: OpId, sent: usize },
     /// A send whose offer was withdrawn (the peer's answer).
     Withdrawing(ErrorKind),
     /// A receive that waits for its message (matching).
@@ -97,10 +100,7 @@ pub(crate) enum Life {
     /// A receive whose bytes are on their way.
     Landing(Landing),
     /// A receive that takes over from an orphan, once that has landed.
-    Following {
-        orphan: OpId,
-        landed: Landed,
-    },
+    Following { orphan: OpId, landed: Landed },
     /// Complete; the future takes it.
     Done(Result<Landed, ErrorKind>),
 }
@@ -134,19 +134,34 @@ pub(crate) struct Landed {
 impl Landed {
     /// The outcome of a send.
     pub(crate) fn sent(bytes: usize) -> Self {
-        Self { source: 0, tag: 0, bytes, arrival: Arrival::default(), stored: None }
+        Self {
+            source: 0,
+            tag: 0,
+            bytes,
+            arrival: Arrival::default(),
+            stored: None,
+        }
     }
 }
 
 impl About {
     /// What a send's envelope looks like.
     pub(crate) fn eager(&self) -> Eager {
-        Eager { base: Base::new(Kind::Eager), ctx: self.ctx, tag: self.tag.unwrap_or(0), sig: self.sig }
+        Eager {
+            base: Base::new(Kind::Eager),
+            ctx: self.ctx,
+            tag: self.tag.unwrap_or(0),
+            sig: self.sig,
+        }
     }
 
     /// What a receive waits for.
     pub(crate) fn want(&self) -> Want {
-        Want { ctx: self.ctx, source: self.peer, tag: self.tag }
+        Want {
+            ctx: self.ctx,
+            source: self.peer,
+            tag: self.tag,
+        }
     }
 }
 
@@ -162,13 +177,23 @@ impl Life {
 
     /// Whether this is a send that the peer has not finished with.
     pub(crate) fn is_sending(&self) -> bool {
-        matches!(self, Self::Queued | Self::Offered | Self::Putting { .. } | Self::Fragmenting { .. } | Self::Withdrawing(_))
+        matches!(
+            self,
+            Self::Queued
+                | Self::Offered
+                | Self::Putting { .. }
+                | Self::Fragmenting { .. }
+                | Self::Withdrawing(_)
+        )
     }
 }
 
 impl Ops {
     pub(crate) fn new() -> Self {
-        Self { blocks: Vec::new(), free: Vec::new() }
+        Self {
+            blocks: Vec::new(),
+            free: Vec::new(),
+        }
     }
 
     /// A send that owns `buf`.
@@ -183,16 +208,27 @@ impl Ops {
 
     /// A receive whose message sizes the vector.
     pub(crate) fn hold_growing<T: Wire>(&mut self, about: About) -> Ticket<Vec<T>> {
-        Ticket::new(self.make(about, Life::Queued, |held| held.hold_growing(Vec::<T>::new())))
+        Ticket::new(self.make(about, Life::Queued, |held| {
+            held.hold_growing(Vec::<T>::new())
+        }))
     }
 
     /// Takes the outcome and the buffer of a complete send, or remembers whom to wake.
-    pub(crate) fn poll_send<B: SendBuf>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<(), ErrorKind>, B)> {
-        self.poll(ticket, waker).map(|(outcome, buf)| (outcome.map(drop), buf))
+    pub(crate) fn poll_send<B: SendBuf>(
+        &mut self,
+        ticket: &Ticket<B>,
+        waker: Option<&Waker>,
+    ) -> Poll<(Result<(), ErrorKind>, B)> {
+        self.poll(ticket, waker)
+            .map(|(outcome, buf)| (outcome.map(drop), buf))
     }
 
     /// As [`poll_send`](Self::poll_send), for a receive: its buffer says how much of it was filled.
-    pub(crate) fn poll_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<Landed, ErrorKind>, B)> {
+    pub(crate) fn poll_recv<B: RecvBuf>(
+        &mut self,
+        ticket: &Ticket<B>,
+        waker: Option<&Waker>,
+    ) -> Poll<(Result<Landed, ErrorKind>, B)> {
         self.poll(ticket, waker).map(|(outcome, mut buf)| {
             if let Ok(landed) = &outcome
                 && landed.stored.is_none()
@@ -204,18 +240,25 @@ impl Ops {
         })
     }
 
-    fn poll<B: Send + 'static>(&mut self, ticket: &Ticket<B>, waker: &Waker) -> Poll<(Result<Landed, ErrorKind>, B)> {
+    fn poll<B: Send + 'static>(
+        &mut self,
+        ticket: &Ticket<B>,
+        waker: Option<&Waker>,
+    ) -> Poll<(Result<Landed, ErrorKind>, B)> {
         let slot = self.live(ticket.op);
         if !matches!(slot.life, Life::Done(_)) {
-            match &mut slot.waker {
-                Some(known) => known.clone_from(waker),
-                none => *none = Some(waker.clone()),
+            match (&mut slot.waker, waker) {
+                (_, None) => {}
+                (Some(known), Some(waker)) => known.clone_from(waker),
+                (none, Some(waker)) => *none = Some(waker.clone()),
             }
             return Poll::Pending;
         }
         // SAFETY: a ticket's type is that of the buffer its operation was made with.
         let buf = unsafe { slot.take::<B>() };
-        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Queued) else { unreachable!("just seen") };
+        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Queued) else {
+            unreachable!("just seen")
+        };
         let nothing_left = self.release(ticket.op);
         debug_assert!(nothing_left.is_none(), "the buffer was taken");
         Poll::Ready((outcome, buf))
@@ -228,16 +271,20 @@ impl Ops {
         slot.life = life;
         slot.orphan = false;
         slot.about = about;
-        OpId { slot: index, generation: slot.generation }
+        OpId {
+            slot: index,
+            generation: slot.generation,
+        }
     }
 
     fn free_slot(&mut self) -> u32 {
         if let Some(index) = self.free.pop() {
             return index;
         }
-        let first = u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
+        let first =
+            u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
         self.blocks.push((0..BLOCK).map(|_| Slot::free()).collect());
-        self.free.extend((first..first + BLOCK as u32).rev());
+        self.free.extend((first..).take(BLOCK));
         self.free.pop().expect("just filled")
     }
 
@@ -259,10 +306,14 @@ impl Ops {
     }
 
     /// Every live operation for which `of` says yes.
-    pub(crate) fn which(&mut self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
+    pub(crate) fn which(&self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
         let slots = self.blocks.iter().flatten().zip(0u32..);
         let live = slots.filter(|(slot, _)| !matches!(slot.life, Life::Free) && of(slot));
-        live.map(|(slot, index)| OpId { slot: index, generation: slot.generation }).collect()
+        live.map(|(slot, index)| OpId {
+            slot: index,
+            generation: slot.generation,
+        })
+        .collect()
     }
 
     /// Ends the operation. A buffer that nobody took is the caller's to drop when it holds no lock.
@@ -278,16 +329,28 @@ impl Ops {
         held
     }
 
-    /// Operations that are not free.
-    pub(crate) fn len(&self) -> usize {
-        self.blocks.len() * BLOCK - self.free.len()
-    }
 }
 
 impl Slot {
     fn free() -> Self {
-        let about = About { ctx: 0, peer: None, tag: None, sig: 0, elem: 1, synchronous: false, probe: false };
-        Self { generation: 0, held: Held::empty(), area: Area::NONE, life: Life::Free, orphan: false, waker: None, about }
+        let about = About {
+            ctx: 0,
+            peer: None,
+            tag: None,
+            sig: 0,
+            elem: 1,
+            synchronous: false,
+            probe: false,
+        };
+        Self {
+            generation: 0,
+            held: Held::empty(),
+            area: Area::NONE,
+            life: Life::Free,
+            orphan: false,
+            waker: None,
+            about,
+        }
     }
 
     /// The operation is complete. The caller wakes the waker when it holds no lock.
@@ -300,7 +363,11 @@ impl Slot {
     /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
     pub(crate) fn room_for(&mut self, bytes: usize) -> Room {
         if !self.held.grows() {
-            return if bytes <= self.area.len { Room::Enough } else { Room::Short };
+            return if bytes <= self.area.len {
+                Room::Enough
+            } else {
+                Room::Short
+            };
         }
         match self.held.grow(bytes) {
             Some(area) => {
@@ -318,7 +385,9 @@ impl Slot {
             // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody else.
             let start = unsafe { self.area.start.add(offset) };
             // SAFETY: as above; any bytes will do, initialised or not.
-            let into = unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len()) };
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len())
+            };
             body.copy_to(into);
         }
         inside
@@ -326,22 +395,36 @@ impl Slot {
 
     /// The first `len` bytes of the buffer.
     pub(crate) fn content(&self, len: usize) -> Payload<'_> {
-        assert!(len <= self.area.len, "{len} bytes of a buffer of {}", self.area.len);
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
         // SAFETY: inside the area of the buffer that this slot holds.
         unsafe { Payload::from_raw(self.area.start, len) }
     }
 
     /// Part of the bytes to send.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
-        assert!(offset <= self.area.len && len <= self.area.len - offset, "{offset}+{len} of {}", self.area.len);
+        assert!(
+            offset <= self.area.len && len <= self.area.len - offset,
+            "{offset}+{len} of {}",
+            self.area.len
+        );
         // SAFETY: inside the elements of the send buffer that this slot holds; elements are initialised, and nobody writes
         // a send buffer.
-        unsafe { std::slice::from_raw_parts(self.area.start.as_ptr().add(offset), len) }
+        let start = unsafe { self.area.start.add(offset) };
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     /// The first `len` bytes, for the driver. The slot must not be released before the driver is done with them.
     pub(crate) fn range(&self, len: usize) -> LocalRange {
-        assert!(len <= self.area.len, "{len} bytes of a buffer of {}", self.area.len);
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
         // SAFETY: the engine keeps a slot, and so its buffer, in place until the driver's completion (see `Life`).
         unsafe { LocalRange::new(self.area.start, len) }
     }
@@ -351,7 +434,10 @@ impl Slot {
     /// # Safety
     /// `B` is the buffer's type.
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
-        assert!(matches!(self.life, Life::Done(_)), "a buffer comes home when its operation is complete");
+        assert!(
+            matches!(self.life, Life::Done(_)),
+            "a buffer comes home when its operation is complete"
+        );
         // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.
         unsafe { self.held.take() }
     }

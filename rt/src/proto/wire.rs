@@ -67,7 +67,8 @@ impl OpId {
     }
 
     pub(crate) fn unpack(token: u64) -> Self {
-        let [slot, generation] = [token >> 32, token & u64::from(u32::MAX)].map(|half| u32::try_from(half).expect("half a word"));
+        let [slot, generation] = [token >> 32, token & u64::from(u32::MAX)]
+            .map(|half| u32::try_from(half).expect("half a word"));
         Self { slot, generation }
     }
 }
@@ -160,7 +161,13 @@ pub(crate) fn read_base(header: &[u8]) -> Option<(Kind, Base)> {
 
 impl Base {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind: kind as u8, version: VERSION, seq: 0, credits: 0, ack: 0 }
+        Self {
+            kind: kind as u8,
+            version: VERSION,
+            seq: 0,
+            credits: 0,
+            ack: 0,
+        }
     }
 
     /// Writes what every message carries into a header that is about to leave.
@@ -171,27 +178,48 @@ impl Base {
     }
 }
 
-const _: () = assert!(size_of::<Eager>() == 24, "an 8-byte message, its header and its frame share one cache line");
+const _: () = assert!(
+    size_of::<Eager>() == 24,
+    "an 8-byte message, its header and its frame share one cache line"
+);
 const _: () = assert!(size_of::<Offer>() <= 112, "an offer travels inline");
 
 impl About {
     pub(crate) fn new(kind: Kind, op: OpId, status: u64) -> Self {
-        Self { base: Base::new(kind), op, status }
+        Self {
+            base: Base::new(kind),
+            op,
+            status,
+        }
     }
 }
 
 impl Plain {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { base: Base::new(kind) }
+        Self {
+            base: Base::new(kind),
+        }
     }
 }
 
 impl Accept {
     pub(crate) fn fragments(sender: OpId, receiver: OpId) -> Self {
-        Self { base: Base::new(Kind::Accept), sender, receiver, mode: MODE_FRAGMENTS, key: RemoteRegion::zeroed() }
+        Self {
+            base: Base::new(Kind::Accept),
+            sender,
+            receiver,
+            mode: MODE_FRAGMENTS,
+            key: RemoteRegion::zeroed(),
+        }
     }
 
     pub(crate) fn put(sender: OpId, receiver: OpId, key: RemoteRegion) -> Self {
-        Self { base: Base::new(Kind::Accept), sender, receiver, mode: MODE_PUT, key }
+        Self {
+            base: Base::new(Kind::Accept),
+            sender,
+            receiver,
+            mode: MODE_PUT,
+            key,
+        }
     }
 }

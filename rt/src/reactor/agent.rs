@@ -43,9 +43,16 @@ impl Agent {
     /// When the system has no thread for it.
     pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
         let weak = Arc::downgrade(shared);
-        let tick = if shared.place.crowded { TICK_CROWDED } else { TICK };
+        let tick = if shared.place.crowded {
+            TICK_CROWDED
+        } else {
+            TICK
+        };
         let name = format!("ripstop-{}", shared.place.rank);
-        let handle = thread::Builder::new().name(name).stack_size(256 << 10).spawn(move || run(&weak, tick))?;
+        let handle = thread::Builder::new()
+            .name(name)
+            .stack_size(256 << 10)
+            .spawn(move || run(&weak, tick))?;
         let first = shared.agent.thread.set(handle.thread().clone());
         debug_assert!(first.is_ok(), "an agent is started once");
         Ok(handle)
@@ -85,7 +92,9 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
     let mut seen = None;
     loop {
         thread::park_timeout(tick);
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(shared) = shared.upgrade() else {
+            return;
+        };
         if shared.agent.is_stopped() {
             return;
         }

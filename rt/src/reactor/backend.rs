@@ -40,7 +40,7 @@ pub(crate) trait Backend: Send + Debug {
     fn sleep(&mut self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Does what `sleep` does before it sleeps: from now on [`readable_fd`](Self::readable_fd) becomes readable when
-    /// something fires or has fired. Call it before every wait for that descriptor.
+    /// something fires or has fired. Call it before every wait for that descriptor, and [`Notifier::wake_up`] after it.
     ///
     /// # Errors
     /// As for `sleep`.
@@ -73,7 +73,9 @@ pub(crate) struct UringCaps {
 
 /// Looks what this machine allows. Costs the making of one ring, about 50 µs.
 pub(crate) fn probe() -> Probe {
-    Probe { uring: Uring::open(uring::set_up).map(|ring| ring.caps()) }
+    Probe {
+        uring: Uring::open(uring::set_up).map(|ring| ring.caps()),
+    }
 }
 
 /// The value of `RIPSTOP_REACTOR`.
@@ -97,10 +99,18 @@ pub(crate) fn open(choice: Choice) -> io::Result<(Box<dyn Backend>, String)> {
 }
 
 /// [`open`] on a machine where making a ring ends as `set_up` says.
-pub(super) fn open_with(choice: Choice, set_up: uring::SetUp) -> io::Result<(Box<dyn Backend>, String)> {
+pub(super) fn open_with(
+    choice: Choice,
+    set_up: uring::SetUp,
+) -> io::Result<(Box<dyn Backend>, String)> {
     match choice {
-        Choice::Epoll => Ok((Box::new(Epoll::open()?), "epoll, because RIPSTOP_REACTOR=epoll".to_owned())),
-        Choice::Uring => Uring::open(set_up).map_err(refused).map(|ring| with_reason(ring, "because RIPSTOP_REACTOR=uring")),
+        Choice::Epoll => Ok((
+            Box::new(Epoll::open()?),
+            "epoll, because RIPSTOP_REACTOR=epoll".to_owned(),
+        )),
+        Choice::Uring => Uring::open(set_up)
+            .map_err(refused)
+            .map(|ring| with_reason(ring, "because RIPSTOP_REACTOR=uring")),
         Choice::Auto => match Uring::open(set_up) {
             Ok(ring) => Ok(with_reason(ring, "because it works here")),
             Err(why) => Ok((Box::new(Epoll::open()?), format!("epoll, because {why}"))),
@@ -109,18 +119,26 @@ pub(super) fn open_with(choice: Choice, set_up: uring::SetUp) -> io::Result<(Box
 }
 
 fn with_reason(ring: Uring, because: &str) -> (Box<dyn Backend>, String) {
-    let waits = if ring.caps().futex { "futex words and descriptors" } else { "descriptors (futex words need Linux 6.7)" };
+    let waits = if ring.caps().futex {
+        "futex words and descriptors"
+    } else {
+        "descriptors (futex words need Linux 6.7)"
+    };
     (Box::new(ring), format!("io_uring on {waits}, {because}"))
 }
 
 fn refused(why: String) -> io::Error {
-    let message = format!("RIPSTOP_REACTOR=uring cannot be had: {why}; set RIPSTOP_REACTOR=epoll or leave it unset");
+    let message = format!(
+        "RIPSTOP_REACTOR=uring cannot be had: {why}; set RIPSTOP_REACTOR=epoll or leave it unset"
+    );
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
 
 /// The answer to a futex word that cannot be watched.
 pub(super) fn no_futex(who: &str) -> io::Error {
-    let message = format!("{who} cannot sleep on a futex word: open the driver with a descriptor as its doorbell");
+    let message = format!(
+        "{who} cannot sleep on a futex word: open the driver with a descriptor as its doorbell"
+    );
     io::Error::new(io::ErrorKind::Unsupported, message)
 }
 

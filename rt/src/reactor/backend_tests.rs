@@ -1,5 +1,8 @@
 //! Every claim about backends, on every backend.
-#![expect(clippy::disallowed_methods, reason = "the tests measure the sleeps from outside")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests measure the sleeps from outside"
+)]
 
 use std::{
     fs::OpenOptions,
@@ -92,7 +95,11 @@ impl Bed {
     fn new(mut backend: Box<dyn Backend>) -> Self {
         let region = Region::create("bell", 4096, false).unwrap();
         let by_futex = backend.futex();
-        let bell = Bell { word: FutexWord::new(region, 64), fd: Arc::new(new_eventfd().unwrap()), by_futex };
+        let bell = Bell {
+            word: FutexWord::new(region, 64),
+            fd: Arc::new(new_eventfd().unwrap()),
+            by_futex,
+        };
         backend.watch(&[bell.wait_on()]).unwrap();
         Self { backend, bell }
     }
@@ -100,8 +107,12 @@ impl Bed {
     /// Watches some eventfds in addition.
     fn with_fds(count: usize) -> impl Fn(Self) -> (Self, Vec<Arc<OwnedFd>>) {
         move |mut bed| {
-            let fds: Vec<_> = (0..count).map(|_| Arc::new(new_eventfd().unwrap())).collect();
-            bed.backend.watch(&fds.iter().cloned().map(WaitOn::Fd).collect::<Vec<_>>()).unwrap();
+            let fds: Vec<_> = (0..count)
+                .map(|_| Arc::new(new_eventfd().unwrap()))
+                .collect();
+            bed.backend
+                .watch(&fds.iter().cloned().map(WaitOn::Fd).collect::<Vec<_>>())
+                .unwrap();
             (bed, fds)
         }
     }
@@ -122,7 +133,10 @@ impl Bed {
 impl Bell {
     fn wait_on(&self) -> WaitOn {
         if self.by_futex {
-            WaitOn::Futex { word: self.word.clone(), armed: ARMED }
+            WaitOn::Futex {
+                word: self.word.clone(),
+                armed: ARMED,
+            }
         } else {
             WaitOn::Fd(Arc::clone(&self.fd))
         }
@@ -178,7 +192,11 @@ fn a_timeout_is_not_early(mut bed: Bed) {
     for micros in [1, 90, 1_300, 9_999, 12_345] {
         let (timeout, start) = (Duration::from_micros(micros), Instant::now());
         bed.backend.sleep(Some(timeout)).unwrap();
-        assert!(start.elapsed() >= timeout, "{timeout:?} took {:?}", start.elapsed());
+        assert!(
+            start.elapsed() >= timeout,
+            "{timeout:?} took {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -190,7 +208,11 @@ fn a_timeout_of_zero_returns(mut bed: Bed) {
 fn a_timeout_without_end_is_accepted(mut bed: Bed) {
     bed.bell.arm();
     let notifier = bed.backend.notifier();
-    for timeout in [Some(Duration::MAX), Some(Duration::from_secs(1 << 40)), None] {
+    for timeout in [
+        Some(Duration::MAX),
+        Some(Duration::from_secs(1 << 40)),
+        None,
+    ] {
         notifier.notify();
         guarded(|| bed.backend.sleep(timeout).unwrap());
         let waker = notify_when_asleep(&notifier);
@@ -236,7 +258,10 @@ fn a_notification_ends_one_sleep_only(mut bed: Bed) {
 fn notifications_to_an_awake_reactor_make_no_system_call(bed: Bed) {
     let notifier = bed.backend.notifier();
     (0..1000).for_each(|_| notifier.notify());
-    assert!(!readable(&notifier.doorbell(), Duration::ZERO), "the doorbell was rung");
+    assert!(
+        !readable(&notifier.doorbell(), Duration::ZERO),
+        "the doorbell was rung"
+    );
 }
 
 fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: Bed) {
@@ -288,7 +313,11 @@ fn ten_thousand_notified_sleeps_and_answers(mut bed: Bed) {
     bed.bell.arm();
     let (asked, answered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let asker = {
-        let (notifier, asked, answered) = (bed.backend.notifier(), Arc::clone(&asked), Arc::clone(&answered));
+        let (notifier, asked, answered) = (
+            bed.backend.notifier(),
+            Arc::clone(&asked),
+            Arc::clone(&answered),
+        );
         thread::spawn(move || {
             for round in 1..=ROUNDS {
                 asked.store(round, Ordering::Relaxed); // `notify` publishes it
@@ -332,7 +361,9 @@ fn race(mut bed: Bed, messages: u64, mut seed: u64) {
             jitter(&mut seed);
             // Short timeouts leave waits in flight over several armings.
             if seed.is_multiple_of(4) {
-                bed.backend.sleep(Some(Duration::from_nanos(seed % 5000))).unwrap();
+                bed.backend
+                    .sleep(Some(Duration::from_nanos(seed % 5000)))
+                    .unwrap();
             } else {
                 bed.sleep();
             }
@@ -366,7 +397,9 @@ fn threads_take_turns(bed: Bed) {
         }
         thread::yield_now();
     }
-    sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+    sleepers
+        .into_iter()
+        .for_each(|sleeper| sleeper.join().unwrap());
 }
 
 fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
@@ -401,7 +434,8 @@ fn a_sleep_works_after_the_thread_that_slept_before_has_ended(mut bed: Bed) {
 fn sleep_and_be_rung(mut bed: Bed) {
     for _ in 0..10 {
         let rung = Arc::new(AtomicBool::new(false));
-        let (bell, notifier, has_rung) = (bed.bell.clone(), bed.backend.notifier(), Arc::clone(&rung));
+        let (bell, notifier, has_rung) =
+            (bed.bell.clone(), bed.backend.notifier(), Arc::clone(&rung));
         bed.bell.arm();
         let waker = thread::spawn(move || {
             until(|| notifier.is_asleep());
@@ -449,7 +483,11 @@ fn prepared_without_events_the_descriptor_is_silent(bed: Bed) {
 
 fn prepared_the_descriptor_tells_of_every_kind_of_event(bed: Bed) {
     let (mut bed, fds) = Bed::with_fds(1)(bed);
-    let (fd, bell, notifier) = (bed.backend.readable_fd(), bed.bell.clone(), bed.backend.notifier());
+    let (fd, bell, notifier) = (
+        bed.backend.readable_fd(),
+        bed.bell.clone(),
+        bed.backend.notifier(),
+    );
     let events: [&dyn Fn(); 3] = [&|| bell.ring(), &|| ring(&fds[0]), &|| notifier.notify()];
     for event in events.iter().cycle().take(9) {
         for after in [true, false] {
@@ -483,7 +521,9 @@ fn a_notifier_outlives_its_backend(bed: Bed) {
 #[test]
 fn a_new_backend_on_the_same_word_is_not_robbed_of_its_wake_by_the_old_one() {
     for _ in 0..100 {
-        let Ok((backend, _)) = open(Choice::Uring) else { return };
+        let Ok((backend, _)) = open(Choice::Uring) else {
+            return;
+        };
         let mut old = Bed::new(backend);
         old.bell.arm();
         old.backend.sleep(Some(Duration::ZERO)).unwrap();
@@ -500,19 +540,34 @@ fn a_new_backend_on_the_same_word_is_not_robbed_of_its_wake_by_the_old_one() {
 
 #[test]
 fn another_process_ends_the_sleep_through_a_shared_word() {
-    let Ok((backend, _)) = open(Choice::Uring) else { return };
+    let Ok((backend, _)) = open(Choice::Uring) else {
+        return;
+    };
     let mut bed = Bed::new(backend);
     if !bed.bell.by_futex {
         return;
     }
     let region = Region::create("shared bell", 4096, false).unwrap();
     let word = FutexWord::new(region.clone(), 0);
-    bed.backend.watch(&[WaitOn::Futex { word: word.clone(), armed: ARMED }]).unwrap();
+    bed.backend
+        .watch(&[WaitOn::Futex {
+            word: word.clone(),
+            armed: ARMED,
+        }])
+        .unwrap();
     bed.bell.arm();
     word.get().store(ARMED, Ordering::SeqCst);
-    let path = format!("/proc/{}/fd/{}", std::process::id(), region.as_fd().as_raw_fd());
+    let path = format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        region.as_fd().as_raw_fd()
+    );
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "reactor::backend_tests::rings_from_another_process", "--include-ignored"])
+        .args([
+            "--exact",
+            "reactor::backend_tests::rings_from_another_process",
+            "--include-ignored",
+        ])
         .env(SHARED_BELL, path)
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -527,8 +582,14 @@ const SHARED_BELL: &str = "RIPSTOP_TEST_SHARED_BELL";
 #[test]
 #[ignore = "the other process of the test before"]
 fn rings_from_another_process() {
-    let Ok(path) = std::env::var(SHARED_BELL) else { return };
-    let memfd = OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let Ok(path) = std::env::var(SHARED_BELL) else {
+        return;
+    };
+    let memfd = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
     let region = Region::open(memfd.into(), 4096, true).unwrap();
     region.atomic_u32(0).store(AWAKE, Ordering::SeqCst);
     futex::wake(region.atomic_u32(0), futex::Flags::empty(), 1).unwrap();
@@ -553,7 +614,11 @@ fn where_io_uring_is_refused_auto_takes_epoll_and_says_why() {
 fn where_io_uring_is_refused_asking_for_it_is_an_error_that_tells_what_to_set() {
     let error = open_with(Choice::Uring, refusal(libc::EPERM)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-    for part in ["RIPSTOP_REACTOR=uring", "forbidden", "RIPSTOP_REACTOR=epoll"] {
+    for part in [
+        "RIPSTOP_REACTOR=uring",
+        "forbidden",
+        "RIPSTOP_REACTOR=epoll",
+    ] {
         assert!(error.to_string().contains(part), "{error}");
     }
 }
@@ -569,7 +634,9 @@ fn epoll_that_was_asked_for_never_touches_io_uring() {
 fn epoll_refuses_a_futex_word_and_says_what_to_do() {
     let (mut backend, _) = open(Choice::Epoll).unwrap();
     let word = FutexWord::new(Region::create("word", 4096, false).unwrap(), 0);
-    let error = backend.watch(&[WaitOn::Futex { word, armed: ARMED }]).unwrap_err();
+    let error = backend
+        .watch(&[WaitOn::Futex { word, armed: ARMED }])
+        .unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("doorbell"), "{error}");
 }
@@ -581,5 +648,89 @@ fn refusal(errno: i32) -> fn(u32) -> io::Result<io_uring::IoUring> {
         libc::EMFILE => |_| Err(io::Error::from_raw_os_error(libc::EMFILE)),
         libc::ENOMEM => |_| Err(io::Error::from_raw_os_error(libc::ENOMEM)),
         _ => |_| Err(io::Error::from_raw_os_error(libc::EINVAL)),
+    }
+}
+
+/// Tokio waits for edges, which an epoll instance inside another gives sparingly.
+#[cfg(feature = "tokio")]
+mod tokio_loop {
+    use super::{Bed, Choice, HANG, SHORT, open};
+    use crate::reactor::notifier::{Notifier, ring};
+    use rustix::fd::OwnedFd;
+    use std::{
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+        },
+        thread,
+    };
+    use tokio::{io::unix::AsyncFd, time::timeout};
+
+    const EVENTS: u32 = 2_000;
+
+    #[tokio::test]
+    async fn hears_every_event_and_nothing_else_through_uring() {
+        hears(Choice::Uring).await;
+    }
+
+    #[tokio::test]
+    async fn hears_every_event_and_nothing_else_through_epoll() {
+        hears(Choice::Epoll).await;
+    }
+
+    async fn hears(choice: Choice) {
+        let Ok((backend, _)) = open(choice) else {
+            return;
+        };
+        let (mut bed, fds) = Bed::with_fds(1)(Bed::new(backend));
+        bed.bell.arm();
+        #[expect(
+            deprecated,
+            reason = "what replaces it is unsafe, for descriptors that are closed too early"
+        )]
+        let loop_fd = AsyncFd::new(bed.backend.readable_fd()).unwrap();
+        let heard = Arc::new(AtomicU32::new(0));
+        let sender = send_events(&fds[0], bed.backend.notifier(), Arc::clone(&heard));
+        while heard.load(Ordering::SeqCst) < EVENTS {
+            bed.backend.prepare().unwrap();
+            timeout(HANG, loop_fd.readable())
+                .await
+                .expect("a lost event")
+                .unwrap()
+                .clear_ready();
+            bed.backend.notifier().wake_up();
+            if rustix::io::read(&fds[0], &mut [0; 8]).is_ok() {
+                heard.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        sender.join().unwrap();
+        let _ = timeout(SHORT, loop_fd.readable())
+            .await
+            .map(|guard| guard.unwrap().clear_ready()); // of the last event
+        bed.backend.prepare().unwrap();
+        assert!(
+            timeout(SHORT, loop_fd.readable()).await.is_err(),
+            "readable without a cause"
+        );
+    }
+
+    /// In turns a descriptor that becomes readable, and a notification; each after the one before has been heard.
+    fn send_events(
+        fd: &Arc<OwnedFd>,
+        notifier: Notifier,
+        heard: Arc<AtomicU32>,
+    ) -> thread::JoinHandle<()> {
+        let fd = Arc::clone(fd);
+        thread::spawn(move || {
+            for event in 0..EVENTS {
+                super::until(|| heard.load(Ordering::SeqCst) == event);
+                if event % 2 == 0 {
+                    ring(&fd);
+                } else {
+                    heard.store(event + 1, Ordering::SeqCst);
+                    notifier.notify();
+                }
+            }
+        })
     }
 }

@@ -36,7 +36,13 @@ impl Cooldown {
     /// For a machine where it takes `wake_cost` (counted as 10 ms if longer) to wake a sleeping thread.
     pub(crate) fn new(wake_cost: Duration) -> Self {
         let spin_max = wake_cost.min(Duration::from_millis(10)) * SPIN_WAKES_MAX;
-        Self { spin_max, wait_nanos: 0, turns: 0, since: None, parked: false }
+        Self {
+            spin_max,
+            wait_nanos: 0,
+            turns: 0,
+            since: None,
+            parked: false,
+        }
     }
 
     /// After an empty turn. `oversubscribed` when a peer may need this core to make the next step. `now` is asked rarely.
@@ -59,15 +65,25 @@ impl Cooldown {
         if self.turns == 0 {
             return;
         }
-        let waited = self.since.map_or(Duration::ZERO, |since| now().since(since));
+        let waited = self
+            .since
+            .map_or(Duration::ZERO, |since| now().since(since));
         let sample = nanos(waited.min(self.spin_max * SAMPLE_SPINS_MAX));
         self.wait_nanos = (self.wait_nanos * (SAMPLES - 1) + sample) / SAMPLES;
         (self.turns, self.since, self.parked) = (0, None, false);
     }
 
     fn step_aside(&mut self, now: impl FnOnce() -> Time) -> Rest {
-        let turns_max = if self.waits_are_long() { YIELDS_MIN } else { YIELDS_MAX };
-        if self.turns <= turns_max { Rest::Yield } else { self.park(now()) }
+        let turns_max = if self.waits_are_long() {
+            YIELDS_MIN
+        } else {
+            YIELDS_MAX
+        };
+        if self.turns <= turns_max {
+            Rest::Yield
+        } else {
+            self.park(now())
+        }
     }
 
     fn look(&mut self, now: Time) -> Rest {
@@ -129,7 +145,10 @@ const SAMPLE_SPINS_MAX: u32 = 4;
 
 #[cfg(test)]
 mod tests {
-    use super::{Cooldown, Rest, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, WAKE_COST, YIELDS_MAX, YIELDS_MIN};
+    use super::{
+        Cooldown, Rest, SAMPLE_SPINS_MAX, TURNS_MAX, TURNS_PER_LOOK, WAKE_COST, YIELDS_MAX,
+        YIELDS_MIN,
+    };
     use crate::clock::{Clock, Time};
     use proptest::prelude::{any, prop, proptest};
     use std::time::Duration;
@@ -156,13 +175,22 @@ mod tests {
     fn a_lone_peer_is_waited_for_by_spinning_twice_the_wake_cost() {
         let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
         let _ = turns_until_park(&mut cooldown, false, &clock);
-        let (spun, slack) = (clock.now().since(Time::default()), Duration::from_nanos(100) * 2 * TURNS_PER_LOOK);
-        assert!(spun >= WAKE_COST * 2 && spun <= WAKE_COST * 2 + slack, "spun {spun:?}");
+        let (spun, slack) = (
+            clock.now().since(Time::default()),
+            Duration::from_nanos(100) * 2 * TURNS_PER_LOOK,
+        );
+        assert!(
+            spun >= WAKE_COST * 2 && spun <= WAKE_COST * 2 + slack,
+            "spun {spun:?}"
+        );
     }
 
     #[test]
     fn a_crowded_core_is_given_away_a_bounded_number_of_times() {
-        assert_eq!(turns_until_park(&mut Cooldown::default(), true, &Clock::manual()), YIELDS_MAX);
+        assert_eq!(
+            turns_until_park(&mut Cooldown::default(), true, &Clock::manual()),
+            YIELDS_MAX
+        );
     }
 
     #[test]
@@ -173,7 +201,10 @@ mod tests {
         clock.advance(Duration::from_secs(5));
         cooldown.reset(|| clock.now());
         waits(&mut cooldown, &clock, 1, Duration::from_secs(5));
-        assert_eq!(turns_until_park(&mut cooldown, false, &clock), TURNS_PER_LOOK - 1);
+        assert_eq!(
+            turns_until_park(&mut cooldown, false, &clock),
+            TURNS_PER_LOOK - 1
+        );
     }
 
     #[test]
@@ -187,7 +218,12 @@ mod tests {
     fn short_waits_bring_the_spinning_back() {
         let (mut cooldown, clock) = (Cooldown::default(), Clock::manual());
         waits(&mut cooldown, &clock, 100, Duration::from_secs(5));
-        waits(&mut cooldown, &clock, 4 * SAMPLE_SPINS_MAX, Duration::from_micros(20));
+        waits(
+            &mut cooldown,
+            &clock,
+            4 * SAMPLE_SPINS_MAX,
+            Duration::from_micros(20),
+        );
         assert!(turns_until_park(&mut cooldown, false, &clock) > 10 * TURNS_PER_LOOK);
     }
 
@@ -203,7 +239,10 @@ mod tests {
         let mut cooldown = Cooldown::default();
         cooldown.reset(|| unreachable!("no wait to measure"));
         for _ in 1..TURNS_PER_LOOK {
-            assert_eq!(cooldown.after_empty(false, || unreachable!("too early")), Rest::Spin);
+            assert_eq!(
+                cooldown.after_empty(false, || unreachable!("too early")),
+                Rest::Spin
+            );
         }
         cooldown.reset(|| unreachable!("too short to measure"));
     }

@@ -1,11 +1,6 @@
 //! The backend that every Linux has. One system call per sleep, two with a short timeout.
 
-use std::{
-    io,
-    os::fd::OwnedFd,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use ripstop_fabric::driver::WaitOn;
 use rustix::{
@@ -38,8 +33,17 @@ impl Epoll {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let notifier = Notifier::new()?;
         // Edges, so that nobody has to drain it.
-        epoll::add(&epoll, notifier.doorbell(), EventData::new_u64(DOORBELL), EventFlags::IN | EventFlags::ET)?;
-        Ok(Self { epoll: Arc::new(epoll), notifier, watched: Vec::new() })
+        epoll::add(
+            &epoll,
+            notifier.doorbell(),
+            EventData::new_u64(DOORBELL),
+            EventFlags::IN | EventFlags::ET,
+        )?;
+        Ok(Self {
+            epoll: Arc::new(epoll),
+            notifier,
+            watched: Vec::new(),
+        })
     }
 
     fn wait(&self, timeout: Option<Duration>) -> io::Result<()> {
@@ -62,9 +66,19 @@ impl Epoll {
 
     /// Takes what fired: whether any of it was something watched. A timeout is rounded up to whole milliseconds.
     fn collect(&self, timeout: Option<Duration>) -> io::Result<bool> {
-        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; EVENTS_MAX];
-        let count = awake_on_signal(epoll::wait(&self.epoll, &mut events[..], timespec(timeout).as_ref()))?;
-        Ok(events.iter().take(count).any(|event| { event.data }.u64() != DOORBELL))
+        let mut events = [Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; EVENTS_MAX];
+        let count = awake_on_signal(epoll::wait(
+            &self.epoll,
+            &mut events[..],
+            timespec(timeout).as_ref(),
+        ))?;
+        Ok(events
+            .iter()
+            .take(count)
+            .any(|event| { event.data }.u64() != DOORBELL))
     }
 }
 
@@ -79,7 +93,9 @@ impl Backend for Epoll {
 
     fn watch(&mut self, waits: &[WaitOn]) -> io::Result<()> {
         for wait in waits {
-            let WaitOn::Fd(fd) = wait else { return Err(no_futex("epoll")) };
+            let WaitOn::Fd(fd) = wait else {
+                return Err(no_futex("epoll"));
+            };
             epoll::add(&self.epoll, fd, EventData::new_u64(WATCHED), EventFlags::IN)?;
             self.watched.push(Arc::clone(fd));
         }
@@ -122,7 +138,8 @@ fn awake_on_signal(slept: Result<usize, Errno>) -> io::Result<usize> {
 }
 
 fn timespec(timeout: Option<Duration>) -> Option<Timespec> {
-    timeout.map(|timeout| Timespec::try_from(timeout.min(TIMEOUT_MAX)).expect("a day can be counted"))
+    timeout
+        .map(|timeout| Timespec::try_from(timeout.min(TIMEOUT_MAX)).expect("a day can be counted"))
 }
 
 const DOORBELL: u64 = 0;

@@ -8,6 +8,8 @@ mod cooldown;
 mod epoll;
 mod notifier;
 mod timers;
+#[cfg(feature = "tokio")]
+pub(crate) mod tokio;
 mod uring;
 
 pub(crate) use self::{

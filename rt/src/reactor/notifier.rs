@@ -36,7 +36,10 @@ impl Notifier {
     /// # Errors
     /// When there is no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(Shared { state: AtomicU8::new(AWAKE), doorbell: new_eventfd()? })))
+        Ok(Self(Arc::new(Shared {
+            state: AtomicU8::new(AWAKE),
+            doorbell: new_eventfd()?,
+        })))
     }
 
     /// Ends the sleep. Never blocks.
@@ -55,8 +58,9 @@ impl Notifier {
         !notified
     }
 
-    /// The reactor's side: the sleep is over, and with it every notification so far is heard.
-    pub(super) fn wake_up(&self) {
+    /// The reactor's side: the sleep is over, and with it every notification so far is heard. `sleep` does it by itself;
+    /// without it, one that ended a wait after `prepare` costs an empty turn more.
+    pub(crate) fn wake_up(&self) {
         // A swap, not a store: it must see what the notifying thread wrote.
         let _ = self.0.state.swap(AWAKE, Ordering::AcqRel);
     }
@@ -74,7 +78,10 @@ impl Notifier {
 
 /// A counter of rings, not blocking.
 pub(super) fn new_eventfd() -> io::Result<OwnedFd> {
-    Ok(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+    Ok(rustix::event::eventfd(
+        0,
+        EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+    )?)
 }
 
 /// Makes an eventfd readable.

@@ -22,7 +22,10 @@ pub(crate) struct TimerId {
 impl Timers {
     /// Asks for `key` once `deadline` has come.
     pub(crate) fn insert(&mut self, deadline: Time, key: u64) -> TimerId {
-        let id = TimerId { deadline, number: self.made };
+        let id = TimerId {
+            deadline,
+            number: self.made,
+        };
         self.made += 1;
         self.pending.insert(id, key);
         id
@@ -71,7 +74,10 @@ mod tests {
         for key in [3, 1, 2] {
             timers.insert(at(9), key);
         }
-        assert_eq!([(); 3].map(|()| timers.pop_expired(at(9))), [Some(3), Some(1), Some(2)]);
+        assert_eq!(
+            [(); 3].map(|()| timers.pop_expired(at(9))),
+            [Some(3), Some(1), Some(2)]
+        );
     }
 
     #[test]

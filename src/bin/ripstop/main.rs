@@ -1,5 +1,6 @@
 //! The `ripstop` command.
 
+mod perf;
 mod run;
 
 use std::ffi::OsString;
@@ -18,11 +19,13 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(run::Args),
+    Perf(perf::Args),
 }
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
     match Cli::parse_from(&words).command {
         Command::Run(args) => run::run(args, &words),
+        Command::Perf(args) => perf::run(&args),
     }
 }

@@ -30,8 +30,13 @@ impl Stream {
 
     /// Sends a line and waits for the next one from the other side, which comes with its newline.
     pub(super) fn ask(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
+        self.send(request, now().saturating_add(self.limit))?;
+        self.answer(request)
+    }
+
+    /// Waits for the next line, which answers `request`.
+    pub(super) fn answer(&mut self, request: &str) -> Result<Vec<u8>, BootError> {
         let deadline = now().saturating_add(self.limit);
-        self.send(request, deadline)?;
         loop {
             if let Some(end) = self.read.iter().position(|&byte| byte == b'\n') {
                 return Ok(self.read.drain(..=end).collect());
@@ -41,7 +46,7 @@ impl Stream {
         }
     }
 
-    /// Sends a line that has no answer, if it can.
+    /// Sends lines without waiting for answers, if it can.
     pub(super) fn tell(&self, request: &str) {
         let deadline = now().saturating_add(self.limit);
         let _ = self.send(request, deadline); // The launcher is gone, then; that ends the job as well.
@@ -55,14 +60,14 @@ impl Stream {
     fn send(&self, request: &str, deadline: Duration) -> Result<(), BootError> {
         let mut rest = request.as_bytes();
         while !rest.is_empty() {
-            self.wait(PollFlags::OUT, request, deadline)?;
             match send(
                 &self.socket,
                 rest,
                 SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
             ) {
                 Ok(sent) => rest = &rest[sent..],
-                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(Errno::AGAIN) => self.wait(PollFlags::OUT, request, deadline)?,
+                Err(Errno::INTR) => {}
                 Err(error) => return Err(failed(request, error)),
             }
         }

@@ -207,6 +207,7 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
             key_max: 63,
             value_max: 1023,
             ours,
+            ahead: 0,
             over: false,
         };
         client.abort(3, "no");

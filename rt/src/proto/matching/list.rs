@@ -20,7 +20,10 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) const EMPTY: Self = Self { head: NIL, tail: NIL };
+    pub(super) const EMPTY: Self = Self {
+        head: NIL,
+        tail: NIL,
+    };
 
     pub(super) const fn is_empty(self) -> bool {
         self.head == NIL
@@ -35,7 +38,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) const LOOSE: Self = Self { prev: NIL, next: NIL };
+    pub(super) const LOOSE: Self = Self {
+        prev: NIL,
+        next: NIL,
+    };
 }
 
 /// What can be in lists: one [`Link`] for each, and a number that orders all of them.
@@ -62,9 +68,14 @@ struct Place<T> {
 
 impl<T> Slab<T> {
     pub(super) const fn new() -> Self {
-        Self { places: Vec::new(), free: NIL, len: 0 }
+        Self {
+            places: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
     }
 
+    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -93,7 +104,10 @@ impl<T> Slab<T> {
     }
 
     pub(super) fn handle(&self, at: u32) -> Handle {
-        Handle { at, generation: self.places[at as usize].generation }
+        Handle {
+            at,
+            generation: self.places[at as usize].generation,
+        }
     }
 
     /// Where the entry is, if it still lives.
@@ -104,7 +118,9 @@ impl<T> Slab<T> {
 
     /// Live entries, in no useful order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0..).zip(&self.places).filter_map(|(at, place)| Some((at, place.entry.as_ref()?)))
+        (0..)
+            .zip(&self.places)
+            .filter_map(|(at, place)| Some((at, place.entry.as_ref()?)))
     }
 
     #[cfg(test)]
@@ -115,7 +131,11 @@ impl<T> Slab<T> {
     fn add_place(&mut self) {
         let at = u32::try_from(self.places.len()).expect("fewer than 2^32 - 1 entries wait");
         assert!(at != NIL, "fewer than 2^32 - 1 entries wait");
-        self.places.push(Place { generation: 0, next_free: NIL, entry: None });
+        self.places.push(Place {
+            generation: 0,
+            next_free: NIL,
+            entry: None,
+        });
         self.free = at;
     }
 }
@@ -124,8 +144,15 @@ impl<T: Linked> Slab<T> {
     /// Puts an entry into a list, where its order number says: nearly always at the end.
     pub(super) fn link(&mut self, ends: &mut Ends, list: usize, at: u32) {
         let before = self.last_before(*ends, list, self[at].order());
-        let after = if before == NIL { ends.head } else { self[before].link(list).next };
-        *self[at].link_mut(list) = Link { prev: before, next: after };
+        let after = if before == NIL {
+            ends.head
+        } else {
+            self[before].link(list).next
+        };
+        *self[at].link_mut(list) = Link {
+            prev: before,
+            next: after,
+        };
         *self.next_of(ends, list, before) = at;
         *self.prev_of(ends, list, after) = at;
     }
@@ -172,11 +199,19 @@ impl<T: Linked> Slab<T> {
     }
 
     fn next_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
-        if at == NIL { &mut ends.head } else { &mut self[at].link_mut(list).next }
+        if at == NIL {
+            &mut ends.head
+        } else {
+            &mut self[at].link_mut(list).next
+        }
     }
 
     fn prev_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
-        if at == NIL { &mut ends.tail } else { &mut self[at].link_mut(list).prev }
+        if at == NIL {
+            &mut ends.tail
+        } else {
+            &mut self[at].link_mut(list).prev
+        }
     }
 }
 

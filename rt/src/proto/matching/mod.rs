@@ -11,13 +11,17 @@
 //! Budget: no allocation once the queues have been as long before; every call in constant time, except
 //! [`restore`](Matching::restore), which may pass the messages that came before, and the drains.
 
+mod entry;
 mod list;
 mod table;
 #[cfg(test)]
 mod tests;
 
-use list::{Ends, Handle, Link, Linked, NIL, Slab};
-use table::{Class, Holds, Key, Table};
+pub(crate) use entry::{Envelope, Want};
+
+use entry::{ARRIVED, Message, Receive};
+use list::{Ends, Handle, Link, NIL, Slab};
+use table::{Class, Holds, Table};
 
 /// Receives that wait for messages, and messages that wait for receives, of all communicators of a runtime.
 ///
@@ -36,22 +40,6 @@ pub(crate) struct Matching<R, M> {
     unlinked: u32,
     next_posting: u64,
     next_arrival: Arrival,
-}
-
-/// What a message carries for matching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Envelope {
-    pub(crate) ctx: u32,
-    pub(crate) source: u32,
-    pub(crate) tag: u32,
-}
-
-/// What a receive asks for; `None` is any.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Want {
-    pub(crate) ctx: u32,
-    pub(crate) source: Option<u32>,
-    pub(crate) tag: Option<u32>,
 }
 
 /// A message's place in the order of arrival; with it a message can be put back.
@@ -116,7 +104,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 
-    /// A receive is posted: the earliest message it fits is taken out, or it waits.
+    /// A receive is posted: the earliest message that fits it is taken out, or it waits.
     #[inline]
     pub(crate) fn post(&mut self, want: Want, recv: R) -> Received<M> {
         self.link_for(want);
@@ -139,7 +127,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// A message that was taken out comes back to its place, or goes to the earliest receive that fits it now.
-    pub(crate) fn restore(&mut self, envelope: Envelope, arrival: Arrival, message: M) -> Arrived<R> {
+    pub(crate) fn restore(
+        &mut self,
+        envelope: Envelope,
+        arrival: Arrival,
+        message: M,
+    ) -> Arrived<R> {
         match self.earliest_receive(envelope) {
             Some(place) => {
                 let recv = self.take_receive(place, self.lists[place].ends.head);
@@ -165,8 +158,14 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.link_for(want);
         let list = &self.lists[self.lists.probe(want.key())];
         (list.holds == Holds::Messages).then(|| {
-            let Message { envelope, message, .. } = self.messages[list.ends.head];
-            Found { message, envelope, at: Unexpected(self.messages.handle(list.ends.head)) }
+            let Message {
+                envelope, message, ..
+            } = self.messages[list.ends.head];
+            Found {
+                message,
+                envelope,
+                at: Unexpected(self.messages.handle(list.ends.head)),
+            }
         })
     }
 
@@ -177,21 +176,29 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Receives that wait.
+    #[cfg(test)]
     pub(crate) const fn posted_len(&self) -> usize {
         self.receives.len()
     }
 
     /// Messages that wait.
+    #[cfg(test)]
     pub(crate) const fn unexpected_len(&self) -> usize {
         self.messages.len()
     }
 
     /// Takes out every posted receive that `filter` picks, in the order they were posted.
     pub(crate) fn drain_posted(&mut self, mut filter: impl FnMut(&Want) -> bool) -> Vec<R> {
-        let picked = self.receives.iter().filter(|(_, receive)| filter(&receive.want));
+        let picked = self
+            .receives
+            .iter()
+            .filter(|(_, receive)| filter(&receive.want));
         let mut picked: Vec<_> = picked.map(|(at, receive)| (receive.posting, at)).collect();
         picked.sort_unstable();
-        picked.into_iter().map(|(_, at)| self.remove_receive(at)).collect()
+        picked
+            .into_iter()
+            .map(|(_, at)| self.remove_receive(at))
+            .collect()
     }
 
     /// Takes out every waiting message that `filter` picks, in the order they came.
@@ -218,7 +225,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
         let posting = self.next_posting;
         self.next_posting += 1;
-        let at = self.receives.insert(Receive { posting, want, recv, link: Link::LOOSE });
+        let at = self.receives.insert(Receive {
+            posting,
+            want,
+            recv,
+            link: Link::LOOSE,
+        });
         self.receives.link(&mut self.lists[place].ends, 0, at);
         self.posted[key.class as usize] += 1;
         Posted(self.receives.handle(at))
@@ -227,7 +239,10 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     /// The list whose head is the receive that was posted first of those that fit.
     fn earliest_receive(&self, envelope: Envelope) -> Option<usize> {
         let mut earliest = None;
-        for class in Class::ALL.into_iter().filter(|class| self.posted[*class as usize] > 0) {
+        for class in Class::ALL
+            .into_iter()
+            .filter(|class| self.posted[*class as usize] > 0)
+        {
             let place = self.lists.probe(envelope.key(class));
             let list = &self.lists[place];
             if list.holds == Holds::Receives {
@@ -259,7 +274,13 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 /// Messages.
 impl<R: Copy, M: Copy> Matching<R, M> {
     fn add_message(&mut self, envelope: Envelope, arrival: Arrival, message: M) -> Unexpected {
-        let entry = Message { arrival, envelope, message, linked: false, links: [Link::LOOSE; 5] };
+        let entry = Message {
+            arrival,
+            envelope,
+            message,
+            linked: false,
+            links: [Link::LOOSE; 5],
+        };
         let at = self.messages.insert(entry);
         self.messages.link(&mut self.arrived, ARRIVED, at);
         self.link_message(at, Class::Exact);
@@ -270,13 +291,24 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     fn take_message(&mut self, at: u32) -> Taken<M> {
         self.unlink_message(at, Class::Exact);
         if self.messages[at].linked {
-            Class::WILD.into_iter().for_each(|class| self.unlink_message(at, class));
+            Class::WILD
+                .into_iter()
+                .for_each(|class| self.unlink_message(at, class));
         } else if self.unlinked == at {
             self.unlinked = self.messages.next(ARRIVED, at);
         }
         self.messages.unlink(&mut self.arrived, ARRIVED, at);
-        let Message { message, envelope, arrival, .. } = self.messages.remove(at);
-        Taken { message, envelope, arrival }
+        let Message {
+            message,
+            envelope,
+            arrival,
+            ..
+        } = self.messages.remove(at);
+        Taken {
+            message,
+            envelope,
+            arrival,
+        }
     }
 
     /// Before a wildcard looks at its list: the messages that wait must be in it.
@@ -300,7 +332,9 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     fn link_wild(&mut self, at: u32) {
-        Class::WILD.into_iter().for_each(|class| self.link_message(at, class));
+        Class::WILD
+            .into_iter()
+            .for_each(|class| self.link_message(at, class));
         self.messages[at].linked = true;
     }
 
@@ -311,8 +345,13 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         if self.lists[place].holds == Holds::Nothing {
             self.lists.open(place, key, Holds::Messages);
         }
-        debug_assert_eq!(self.lists[place].holds, Holds::Messages, "a receive and a message that fit met");
-        self.messages.link(&mut self.lists[place].ends, class as usize, at);
+        debug_assert_eq!(
+            self.lists[place].holds,
+            Holds::Messages,
+            "a receive and a message that fit met"
+        );
+        self.messages
+            .link(&mut self.lists[place].ends, class as usize, at);
     }
 
     fn unlink_message(&mut self, at: u32, class: Class) {
@@ -324,85 +363,3 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         }
     }
 }
-
-impl Want {
-    /// Whether a message with this envelope may answer the receive.
-    pub(crate) fn fits(&self, envelope: &Envelope) -> bool {
-        self.ctx == envelope.ctx
-            && self.source.is_none_or(|source| source == envelope.source)
-            && self.tag.is_none_or(|tag| tag == envelope.tag)
-    }
-
-    fn key(&self) -> Key {
-        let class = match (self.source, self.tag) {
-            (Some(_), Some(_)) => Class::Exact,
-            (None, Some(_)) => Class::AnySource,
-            (Some(_), None) => Class::AnyTag,
-            (None, None) => Class::Any,
-        };
-        Key { ctx: self.ctx, source: self.source.unwrap_or(0), tag: self.tag.unwrap_or(0), class }
-    }
-}
-
-impl Envelope {
-    /// The list of this class in which a message waits, or the receives wait that it fits.
-    fn key(&self, class: Class) -> Key {
-        let Self { ctx, source, tag } = *self;
-        match class {
-            Class::Exact => Key { ctx, source, tag, class },
-            Class::AnySource => Key { ctx, source: 0, tag, class },
-            Class::AnyTag => Key { ctx, source, tag: 0, class },
-            Class::Any => Key { ctx, source: 0, tag: 0, class },
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Receive<R> {
-    posting: u64,
-    want: Want,
-    recv: R,
-    link: Link,
-}
-
-impl<R> Linked for Receive<R> {
-    fn order(&self) -> u64 {
-        self.posting
-    }
-
-    fn link(&self, _: usize) -> Link {
-        self.link
-    }
-
-    fn link_mut(&mut self, _: usize) -> &mut Link {
-        &mut self.link
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Message<M> {
-    arrival: Arrival,
-    envelope: Envelope,
-    message: M,
-    /// In its wildcard lists, and not only in the exact one.
-    linked: bool,
-    /// By class, and the last one for [`ARRIVED`].
-    links: [Link; 5],
-}
-
-impl<M> Linked for Message<M> {
-    fn order(&self) -> u64 {
-        self.arrival.0
-    }
-
-    fn link(&self, list: usize) -> Link {
-        self.links[list]
-    }
-
-    fn link_mut(&mut self, list: usize) -> &mut Link {
-        &mut self.links[list]
-    }
-}
-
-/// The list of all messages, among a message's links.
-const ARRIVED: usize = 4;

@@ -47,7 +47,12 @@ pub(super) struct List {
 }
 
 const FREE: List = List {
-    key: Key { ctx: 0, source: 0, tag: 0, class: Class::Exact },
+    key: Key {
+        ctx: 0,
+        source: 0,
+        tag: 0,
+        class: Class::Exact,
+    },
     ends: Ends::EMPTY,
     holds: Holds::Nothing,
 };
@@ -82,7 +87,11 @@ impl Table {
 
     /// Starts a list in a free place that [`probe`](Self::probe) found, after [`reserve`](Self::reserve).
     pub(super) fn open(&mut self, place: usize, key: Key, holds: Holds) {
-        self[place] = List { key, ends: Ends::EMPTY, holds };
+        self[place] = List {
+            key,
+            ends: Ends::EMPTY,
+            holds,
+        };
         self.used += 1;
     }
 
@@ -110,7 +119,11 @@ impl Table {
 
     fn grow(&mut self) {
         let mut wider = Self::with_bits(u64::BITS - self.shift + 1);
-        for list in self.lists.iter().filter(|list| list.holds != Holds::Nothing) {
+        for list in self
+            .lists
+            .iter()
+            .filter(|list| list.holds != Holds::Nothing)
+        {
             let place = wider.probe(list.key);
             wider[place] = *list;
             wider.used += 1;
@@ -119,7 +132,11 @@ impl Table {
     }
 
     fn with_bits(bits: u32) -> Self {
-        Self { lists: vec![FREE; 1 << bits].into(), used: 0, shift: u64::BITS - bits }
+        Self {
+            lists: vec![FREE; 1 << bits].into(),
+            used: 0,
+            shift: u64::BITS - bits,
+        }
     }
 
     #[cfg(test)]
@@ -136,7 +153,10 @@ impl Table {
         (place + 1) & (self.lists.len() - 1)
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the shift leaves an index of the table")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the shift leaves an index of the table"
+    )]
     fn home(&self, key: Key) -> usize {
         let low = (u64::from(key.ctx) << 32 | u64::from(key.tag)).wrapping_mul(MIX_LOW);
         let high = u64::from(key.source) << 2 | key.class as u64;

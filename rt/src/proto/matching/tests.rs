@@ -1,4 +1,8 @@
-#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "one test measures and prints; seeds are printed")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "one test measures and prints; seeds are printed"
+)]
 
 use std::time::Instant;
 
@@ -14,7 +18,10 @@ struct Reference {
 
 impl Reference {
     fn post(&mut self, want: Want, recv: u32) -> Option<(u64, Envelope, u32)> {
-        let hit = self.waiting.iter().position(|(_, envelope, _)| want.fits(envelope));
+        let hit = self
+            .waiting
+            .iter()
+            .position(|(_, envelope, _)| want.fits(envelope));
         if hit.is_none() {
             self.posted.push((want, recv));
         }
@@ -27,7 +34,10 @@ impl Reference {
     }
 
     fn restore(&mut self, envelope: Envelope, arrival: u64, message: u32) -> Option<u32> {
-        let hit = self.posted.iter().position(|(want, _)| want.fits(&envelope));
+        let hit = self
+            .posted
+            .iter()
+            .position(|(want, _)| want.fits(&envelope));
         if hit.is_none() {
             let place = self.waiting.partition_point(|(other, ..)| *other < arrival);
             self.waiting.insert(place, (arrival, envelope, message));
@@ -41,7 +51,10 @@ impl Reference {
     }
 
     fn take(&mut self, message: u32) -> Option<(u64, Envelope, u32)> {
-        let at = self.waiting.iter().position(|(.., other)| *other == message)?;
+        let at = self
+            .waiting
+            .iter()
+            .position(|(.., other)| *other == message)?;
         Some(self.waiting.remove(at))
     }
 }
@@ -101,7 +114,13 @@ impl Pair {
         self.arrived(answer, expected, envelope, message);
     }
 
-    fn arrived(&mut self, answer: Arrived<u32>, expected: Option<u32>, envelope: Envelope, message: u32) {
+    fn arrived(
+        &mut self,
+        answer: Arrived<u32>,
+        expected: Option<u32>,
+        envelope: Envelope,
+        message: u32,
+    ) {
         match answer {
             Arrived::Matched { recv, arrival } => {
                 assert_eq!(Some(recv), expected, "{envelope:?}");
@@ -115,7 +134,11 @@ impl Pair {
     }
 
     fn took(&mut self, taken: Taken<u32>, expected: Option<(u64, Envelope, u32)>) {
-        let Taken { message, envelope, arrival } = taken;
+        let Taken {
+            message,
+            envelope,
+            arrival,
+        } = taken;
         assert_eq!(Some((arrival.0, envelope, message)), expected);
         self.taken.push((envelope, arrival, message));
     }
@@ -127,7 +150,10 @@ impl Pair {
 
     fn withdraw(&mut self, at: usize) {
         let (handle, message) = self.messages[at];
-        assert_eq!(self.real.withdraw(handle), self.reference.take(message).map(|(.., message)| message));
+        assert_eq!(
+            self.real.withdraw(handle),
+            self.reference.take(message).map(|(.., message)| message)
+        );
     }
 
     fn take(&mut self, at: usize) {
@@ -140,26 +166,51 @@ impl Pair {
     }
 
     fn peek(&mut self, want: Want) {
-        let expected = self.reference.waiting.iter().find(|(_, envelope, _)| want.fits(envelope));
+        let expected = self
+            .reference
+            .waiting
+            .iter()
+            .find(|(_, envelope, _)| want.fits(envelope));
         let found = self.real.peek(want);
-        assert_eq!(found.map(|found| (found.envelope, found.message)), expected.map(|(_, e, m)| (*e, *m)));
+        assert_eq!(
+            found.map(|found| (found.envelope, found.message)),
+            expected.map(|(_, e, m)| (*e, *m))
+        );
         if let Some(found) = found {
             self.messages.push((found.at, found.message));
         }
     }
 
     fn drain(&mut self, source: u32) {
-        let (gone, kept) = self.reference.posted.drain(..).partition(|(want, _)| want.source == Some(source));
+        let (gone, kept) = self
+            .reference
+            .posted
+            .drain(..)
+            .partition(|(want, _)| want.source == Some(source));
         self.reference.posted = kept;
         let gone: Vec<(Want, u32)> = gone;
         let drained = self.real.drain_posted(|want| want.source == Some(source));
-        assert_eq!(drained, gone.iter().map(|(_, recv)| *recv).collect::<Vec<_>>());
+        assert_eq!(
+            drained,
+            gone.iter().map(|(_, recv)| *recv).collect::<Vec<_>>()
+        );
 
-        let (gone, kept) = self.reference.waiting.drain(..).partition(|(_, envelope, _)| envelope.source == source);
+        let (gone, kept) = self
+            .reference
+            .waiting
+            .drain(..)
+            .partition(|(_, envelope, _)| envelope.source == source);
         self.reference.waiting = kept;
         let gone: Vec<(u64, Envelope, u32)> = gone;
-        let drained = self.real.drain_unexpected(|envelope| envelope.source == source);
-        assert_eq!(drained, gone.iter().map(|(.., message)| *message).collect::<Vec<_>>());
+        let drained = self
+            .real
+            .drain_unexpected(|envelope| envelope.source == source);
+        assert_eq!(
+            drained,
+            gone.iter()
+                .map(|(.., message)| *message)
+                .collect::<Vec<_>>()
+        );
     }
 
     fn check_lengths(&self) {
@@ -205,13 +256,21 @@ struct Mix {
 impl Mix {
     fn envelope(self, random: &mut Random) -> Envelope {
         let ctx = random.field(2);
-        Envelope { ctx, source: random.field(self.fields), tag: random.field(self.fields) }
+        Envelope {
+            ctx,
+            source: random.field(self.fields),
+            tag: random.field(self.fields),
+        }
     }
 
     fn want(self, random: &mut Random) -> Want {
         let Envelope { ctx, source, tag } = self.envelope(random);
         let mut open = |field| (random.below(self.open_in) > 0).then_some(field);
-        Want { ctx, source: open(source), tag: open(tag) }
+        Want {
+            ctx,
+            source: open(source),
+            tag: open(tag),
+        }
     }
 
     fn run(self) {
@@ -264,7 +323,14 @@ fn a_million_random_steps_agree_with_the_two_vectors() {
         let open_in = [2, 4, 1 << 20][seed % 3];
         // The lopsided mixes grow long queues, which the reference pays for.
         let length = if post == arrive { 80_000 } else { 6_000 };
-        let mix = Mix { seed: seed as u64, steps: length, fields, open_in, post, arrive };
+        let mix = Mix {
+            seed: seed as u64,
+            steps: length,
+            fields,
+            open_in,
+            post,
+            arrive,
+        };
         println!("{mix:?}");
         mix.run();
         steps += length;
@@ -275,12 +341,33 @@ fn a_million_random_steps_agree_with_the_two_vectors() {
 #[test]
 fn every_short_sequence_agrees_with_the_two_vectors() {
     let fields = [Some(0), Some(1), None];
-    let wants = fields.iter().flat_map(|&source| fields.map(|tag| Want { ctx: 0, source, tag }));
-    let posts = wants.filter(|want| want.source != Some(1) || want.tag != Some(1)).map(Step::Post);
-    let envelopes = [(0, 0), (0, 1), (1, 0)].map(|(source, tag)| Step::Arrive(Envelope { ctx: 0, source, tag }));
-    // Eleven steps to the fifth, and the smaller alphabet one step deeper.
+    let wants = fields.iter().flat_map(|&source| {
+        fields.map(|tag| Want {
+            ctx: 0,
+            source,
+            tag,
+        })
+    });
+    let posts = wants
+        .filter(|want| want.source != Some(1) || want.tag != Some(1))
+        .map(Step::Post);
+    let envelopes = [(0, 0), (0, 1), (1, 0)].map(|(source, tag)| {
+        Step::Arrive(Envelope {
+            ctx: 0,
+            source,
+            tag,
+        })
+    });
+    // Twelve kinds of step five deep, seven of them six deep; what is shorter is a beginning of these.
     let wide: Vec<Step> = posts.chain(envelopes).chain([Step::Undo]).collect();
-    let narrow = [&wide[..1], &wide[2..3], &wide[6..8], &wide[8..9], &[Step::Undo, Step::Unpost]].concat();
+    let narrow = [
+        &wide[..1],
+        &wide[2..3],
+        &wide[6..8],
+        &wide[8..9],
+        &[Step::Undo, Step::Unpost],
+    ]
+    .concat();
     for (alphabet, length) in [(&wide, 5), (&narrow, 6)] {
         for sequence in 0..alphabet.len().pow(length) {
             let mut rest = sequence;
@@ -316,16 +403,32 @@ impl Step {
     }
 }
 
-const ENVELOPE: Envelope = Envelope { ctx: 1, source: 2, tag: 3 };
-const EXACT: Want = Want { ctx: 1, source: Some(2), tag: Some(3) };
-const ANY: Want = Want { ctx: 1, source: None, tag: None };
+const ENVELOPE: Envelope = Envelope {
+    ctx: 1,
+    source: 2,
+    tag: 3,
+};
+const EXACT: Want = Want {
+    ctx: 1,
+    source: Some(2),
+    tag: Some(3),
+};
+const ANY: Want = Want {
+    ctx: 1,
+    source: None,
+    tag: None,
+};
 
 #[test]
 fn an_old_handle_does_not_touch_the_entry_that_took_its_place() {
     let mut matching = Matching::<u32, u32>::new();
-    let Received::Waits(old) = matching.post(EXACT, 1) else { panic!("nothing has come") };
+    let Received::Waits(old) = matching.post(EXACT, 1) else {
+        panic!("nothing has come")
+    };
     assert_eq!(matching.unpost(old), Some(1));
-    let Received::Waits(new) = matching.post(EXACT, 2) else { panic!("nothing has come") };
+    let Received::Waits(new) = matching.post(EXACT, 2) else {
+        panic!("nothing has come")
+    };
     assert_eq!(matching.unpost(old), None);
     assert_eq!(matching.unpost(new), Some(2));
 }
@@ -335,7 +438,9 @@ fn a_restored_message_is_the_first_again() {
     let mut matching = Matching::<u32, u32>::new();
     let _ = matching.arrive(ENVELOPE, 10);
     let _ = matching.arrive(ENVELOPE, 11);
-    let Received::Taken(first) = matching.post(EXACT, 1) else { panic!("two wait") };
+    let Received::Taken(first) = matching.post(EXACT, 1) else {
+        panic!("two wait")
+    };
     assert_eq!(first.message, 10);
     let _ = matching.restore(first.envelope, first.arrival, first.message);
     assert_eq!(matching.peek(ANY).map(|found| found.message), Some(10));
@@ -346,13 +451,19 @@ fn a_restored_message_is_the_first_again() {
 fn no_memory_is_asked_for_in_steady_state() {
     let mut matching = Matching::<u32, u32>::new();
     for tag in 0..100_000 {
-        let want = Want { tag: Some(tag), ..EXACT };
+        let want = Want {
+            tag: Some(tag),
+            ..EXACT
+        };
         let _ = matching.post(want, tag);
         let _ = matching.arrive(Envelope { tag, ..ENVELOPE }, tag);
         let _ = matching.arrive(Envelope { tag, ..ENVELOPE }, tag);
         let _ = matching.post(if tag % 2 == 0 { want } else { ANY }, tag);
     }
-    assert_eq!((matching.receives.places(), matching.messages.places()), (1, 1));
+    assert_eq!(
+        (matching.receives.places(), matching.messages.places()),
+        (1, 1)
+    );
     assert_eq!(matching.lists.places(), 64);
 }
 
@@ -365,7 +476,10 @@ fn matching_costs() {
         ("10 000 messages waiting", Others::Waiting),
         ("10 000 waiting, seen by a wildcard", Others::Wild),
         ("10 000 receives and 10 000 messages", Others::Both),
-        ("one wildcard receive of each kind posted", Others::Wildcards),
+        (
+            "one wildcard receive of each kind posted",
+            Others::Wildcards,
+        ),
     ]
     .map(|(name, others)| (name, others.fill(), [f64::MAX; 2]));
     // In turns, and the best of each: another process then spoils a turn, not a case.
@@ -388,13 +502,27 @@ fn cost(matching: &mut Matching<u32, u32>, receive_first: bool) -> f64 {
     for round in 0..rounds {
         // As in a halo exchange: six neighbours, the same tags again and again.
         let (source, tag) = (round % 6, 1_000_000 + round % 6);
-        let want = Want { ctx: 1, source: Some(source), tag: Some(tag) };
-        let envelope = Envelope { ctx: 1, source, tag };
+        let want = Want {
+            ctx: 1,
+            source: Some(source),
+            tag: Some(tag),
+        };
+        let envelope = Envelope {
+            ctx: 1,
+            source,
+            tag,
+        };
         if receive_first {
             assert!(matches!(matching.post(want, round), Received::Waits(_)));
-            assert!(matches!(matching.arrive(envelope, round), Arrived::Matched { .. }));
+            assert!(matches!(
+                matching.arrive(envelope, round),
+                Arrived::Matched { .. }
+            ));
         } else {
-            assert!(matches!(matching.arrive(envelope, round), Arrived::Waits(_)));
+            assert!(matches!(
+                matching.arrive(envelope, round),
+                Arrived::Waits(_)
+            ));
             assert!(matches!(matching.post(want, round), Received::Taken(_)));
         }
     }
@@ -416,19 +544,58 @@ impl Others {
         let mut matching = Matching::new();
         for tag in 0..10_000 {
             if matches!(self, Self::Posted | Self::Both) {
-                let _ = matching.post(Want { ctx: 1, source: Some(7), tag: Some(tag) }, tag);
+                let _ = matching.post(
+                    Want {
+                        ctx: 1,
+                        source: Some(7),
+                        tag: Some(tag),
+                    },
+                    tag,
+                );
             }
             if matches!(self, Self::Waiting | Self::Wild | Self::Both) {
-                let _ = matching.arrive(Envelope { ctx: 1, source: 8, tag }, tag);
+                let _ = matching.arrive(
+                    Envelope {
+                        ctx: 1,
+                        source: 8,
+                        tag,
+                    },
+                    tag,
+                );
             }
         }
         if self == Self::Wild {
-            let _ = matching.peek(Want { ctx: 1, source: None, tag: Some(0) });
+            let _ = matching.peek(Want {
+                ctx: 1,
+                source: None,
+                tag: Some(0),
+            });
         }
         if self == Self::Wildcards {
-            let _ = matching.post(Want { ctx: 1, source: Some(99), tag: None }, 0);
-            let _ = matching.post(Want { ctx: 1, source: None, tag: Some(99) }, 0);
-            let _ = matching.post(Want { ctx: 2, source: None, tag: None }, 0);
+            let _ = matching.post(
+                Want {
+                    ctx: 1,
+                    source: Some(99),
+                    tag: None,
+                },
+                0,
+            );
+            let _ = matching.post(
+                Want {
+                    ctx: 1,
+                    source: None,
+                    tag: Some(99),
+                },
+                0,
+            );
+            let _ = matching.post(
+                Want {
+                    ctx: 2,
+                    source: None,
+                    tag: None,
+                },
+                0,
+            );
         }
         matching
     }

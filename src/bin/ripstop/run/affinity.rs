@@ -6,21 +6,24 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::{Bind, message};
 
-/// For each of `ranks` the CPU it is bound to, or nothing for all of them.
+/// For each of `ranks` the CPUs it is bound to, or nothing for all of them.
+///
+/// Without a wish every rank gets an even share of the allowed CPUs: its progress agent then has a CPU of its own where
+/// there are more of them than ranks.
 pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
     let allowed = allowed()?;
-    let enough = usize::try_from(ranks).is_ok_and(|ranks| ranks <= allowed.len());
-    if wish == Some(Bind::Core) && !enough {
-        let cpus = allowed.len();
-        message::tell(&format!(
-            "--bind core: {ranks} ranks on {cpus} allowed CPUs would share; binding none of them"
-        ));
+    let ranks = usize::try_from(ranks).unwrap_or(usize::MAX);
+    if wish == Some(Bind::None) || ranks > allowed.len() {
+        if wish == Some(Bind::Core) {
+            let cpus = allowed.len();
+            message::tell(&format!(
+                "--bind core: {ranks} ranks on {cpus} allowed CPUs would share; binding none of them"
+            ));
+        }
+        return Ok(vec![None; ranks]);
     }
-    let bound = enough && wish != Some(Bind::None);
-    let mut cpus = allowed.into_iter();
-    Ok((0..ranks)
-        .map(|_| if bound { cpus.next().map(only) } else { None })
-        .collect())
+    let each = if wish == Some(Bind::Core) { 1 } else { allowed.len() / ranks };
+    Ok(allowed.chunks_exact(each).take(ranks).map(|cpus| Some(only(cpus))).collect())
 }
 
 fn allowed() -> io::Result<Vec<usize>> {
@@ -30,9 +33,9 @@ fn allowed() -> io::Result<Vec<usize>> {
         .collect())
 }
 
-fn only(cpu: usize) -> CpuSet {
+fn only(cpus: &[usize]) -> CpuSet {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     set
 }
 
@@ -49,6 +52,8 @@ mod tests {
                 .iter()
                 .all(|set| set.as_ref().is_some_and(|set| set.count() == 1))
         );
+        let alone = plan(None, 1).unwrap();
+        assert_eq!(alone[0].as_ref().unwrap().count(), cpus);
         assert!(plan(None, cpus + 1).unwrap().iter().all(Option::is_none));
         assert!(
             plan(Some(Bind::None), 1)

@@ -321,7 +321,15 @@ impl Job {
             return; // A consequence of the first failure.
         }
         let goes_on = self.keep_going && matches!(cause, Cause::Failed { .. });
-        let what = match (message::others(self.running().count(), self.size), goes_on) {
+        let started = self.ranks.len();
+        let running = self.running().count();
+        let alive = running
+            + if goes_on {
+                self.size as usize - started
+            } else {
+                0
+            };
+        let what = match (message::others(alive, self.size), goes_on) {
             (None, _) => String::new(),
             (Some((others, verb)), true) => format!("; {others} {verb} on"),
             (Some((others, _)), false) => format!("; ending {others}"),

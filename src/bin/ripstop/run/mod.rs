@@ -31,7 +31,7 @@ pub(crate) struct Args {
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = value_parser!(u32).range(1..=RANKS_MAX))]
     ranks: u32,
 
-    /// Bind rank r to the r-th allowed CPU, or do not [default: core if there are enough CPUs, else none]
+    /// Bind rank r to the r-th allowed CPU, or do not [default: an even share of the CPUs each, none if there are too few]
     #[arg(long, value_name = "WHERE")]
     bind: Option<Bind>,
 
@@ -167,7 +167,7 @@ Examples:
 
 Rank 0 reads this command's standard input unless that is a terminal; the others have none.
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to all ranks; a second SIGINT or
-SIGTERM kills them.";
+SIGTERM kills them. Nothing that a rank has started in its process group outlives the job.";
 
 #[cfg(test)]
 mod tests {

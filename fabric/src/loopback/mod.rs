@@ -1,24 +1,24 @@
 //! The tutorial driver: the ranks of one process, joined by queues.
 //!
-//! Read it from the top, beside the contract in [`driver`](crate::driver). A rank is a [`Loopback`]; all that it will ever
-//! hear lies in its mailbox, its own completions too; a put is done when it is posted, because the target is at hand.
+//! Read it from the top, beside the contract in [`driver`](crate::driver), then its only other file, `mailbox.rs`. A rank
+//! is a [`Loopback`]; all that it will ever hear lies in its mailbox, its own completions too; a put is done when it is
+//! posted, because the target is at hand.
+
+mod mailbox;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use self::mailbox::{Event, Mailbox};
 use crate::{
     driver::{
-        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Payload, Peer,
-        Post, Progress, Sink, Token, WaitOn,
+        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post,
+        Progress, Sink, WaitOn,
     },
     memory::{Region, RemoteRegion, WeakRegion},
 };
@@ -86,9 +86,7 @@ impl Driver for Loopback {
     }
 
     fn arm(&mut self) -> Armed {
-        let mut state = self.mailbox(self.me).lock();
-        state.armed = state.events.is_empty() && !state.nudged;
-        if state.armed {
+        if self.mailbox(self.me).arm() {
             Armed::Ready
         } else {
             Armed::Busy
@@ -96,7 +94,7 @@ impl Driver for Loopback {
     }
 
     fn wait_on(&self) -> Vec<WaitOn> {
-        vec![WaitOn::Fd(Arc::clone(&self.mailbox(self.me).bell))]
+        vec![WaitOn::Fd(self.mailbox(self.me).bell())]
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
@@ -187,8 +185,7 @@ impl Loopback {
 
     /// Ends the sleep of those who found our mailbox full.
     fn call_refused(&self) {
-        let refused = std::mem::take(&mut self.mailbox(self.me).lock().refused);
-        for peer in refused {
+        for peer in self.mailbox(self.me).take_refused() {
             self.mailbox(peer).nudge();
         }
     }
@@ -208,130 +205,9 @@ impl Drop for Loopback {
         } else {
             Down::Finished
         };
-        let unread = {
-            let mut state = self.mailbox(self.me).lock();
-            state.closed = true;
-            std::mem::take(&mut state.events)
-        };
-        drop(unread);
+        self.mailbox(self.me).close();
         for peer in self.world.iter() {
             peer.deliver(Event::Down(self.me, how));
-        }
-    }
-}
-
-/// What others can reach of a rank.
-#[derive(Debug)]
-struct Mailbox {
-    state: Mutex<State>,
-    bell: Arc<OwnedFd>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    events: VecDeque<Event>,
-    /// Who found no room since the last event was taken.
-    refused: BTreeSet<Peer>,
-    regions: BTreeMap<u64, WeakRegion>,
-    region_next: u64,
-    armed: bool,
-    nudged: bool,
-    rung: bool,
-    closed: bool,
-}
-
-#[derive(Debug)]
-enum Event {
-    Message {
-        from: Peer,
-        header: Box<[u8]>,
-        body: Box<[u8]>,
-    },
-    Complete(Token),
-    Fetched(Token, u64),
-    Failed(Token, Failure),
-    Down(Peer, Down),
-}
-
-impl Mailbox {
-    fn new() -> Self {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = Arc::new(bell.expect("a file descriptor for each rank of the loopback world"));
-        Self {
-            state: Mutex::default(),
-            bell,
-        }
-    }
-
-    /// A closed mailbox has room for everything, and keeps nothing. Others may push between the look and the delivery, so
-    /// the bound is soft by one event for each rank.
-    fn push(&self, from: Peer, event: impl FnOnce() -> Event) -> bool {
-        {
-            let mut state = self.lock();
-            if !state.closed && state.events.len() >= EVENTS_MAX {
-                state.refused.insert(from);
-                return false;
-            }
-        }
-        self.deliver(event());
-        true
-    }
-
-    fn deliver(&self, event: Event) {
-        let mut state = self.lock();
-        if !state.closed {
-            state.events.push_back(event);
-            state.ring(&self.bell);
-        }
-    }
-
-    /// Its owner was refused somewhere, and there is room now.
-    fn nudge(&self) {
-        let mut state = self.lock();
-        state.nudged = true;
-        state.ring(&self.bell);
-    }
-
-    fn pop(&self) -> Option<Event> {
-        self.lock().events.pop_front()
-    }
-
-    fn disarm(&self) {
-        let mut state = self.lock();
-        state.armed = false;
-        state.nudged = false;
-        if std::mem::take(&mut state.rung) {
-            let drained = rustix::io::read(&*self.bell, &mut [0; 8]);
-            debug_assert!(drained.is_ok(), "a rung bell is readable");
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    /// One wake-up for each `arm`, however much comes.
-    fn ring(&mut self, bell: &OwnedFd) {
-        if std::mem::take(&mut self.armed) {
-            let rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
-            self.rung = rung.is_ok();
-            debug_assert!(self.rung, "an eventfd at 0 takes a 1");
-        }
-    }
-}
-
-impl Event {
-    fn hand_to(self, sink: &mut dyn Sink) {
-        match self {
-            Self::Message { from, header, body } => {
-                sink.message(from, &header, Payload::from_slice(&body))
-            }
-            Self::Complete(token) => sink.complete(token),
-            Self::Fetched(token, old) => sink.fetched(token, old),
-            Self::Failed(token, why) => sink.failed(token, why),
-            Self::Down(peer, how) => sink.peer_down(peer, how),
         }
     }
 }
@@ -415,9 +291,6 @@ fn caps() -> Caps {
 
 /// What [`RemoteRegion::kind`] is in our keys.
 const KIND: u32 = 0x100b;
-
-/// Events in a mailbox before senders are told to wait: small, so that programs meet back-pressure early.
-const EVENTS_MAX: usize = 256;
 
 /// Everything here travels in a buffer; the limits are those of a usual fabric, so that protocols take the usual paths.
 const INLINE_MAX: usize = 64;

@@ -1,0 +1,10 @@
+//! The snippets of the book: every one is compiled and run as a test.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a snippet shows what it got"
+)]
+
+mod messages;
+mod operations;
+mod testing;

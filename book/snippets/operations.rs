@@ -1,0 +1,64 @@
+//! Snippets of the chapter on the rules of an operation.
+
+use std::time::Duration;
+
+use ripstop::{Comm, ErrorKind, Result};
+
+#[ripstop::test(ranks = 2)]
+async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
+    let far = world.size();
+    // ANCHOR: error
+    let values = vec![1.0_f64; 8];
+    let values = match world.send(far, 0, values).await {
+        Ok(values) => values,
+        Err(failure) => {
+            let (why, values) = failure.into_parts();
+            eprintln!("{why}");
+            values
+        }
+    };
+    // ANCHOR_END: error
+    assert_eq!(values, [1.0; 8]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_time_limit_loses_no_message(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    if world.rank() == 1 {
+        world.send(peer, 0, *b"at last").await?;
+        return Ok(());
+    }
+    // ANCHOR: timeout
+    let text = loop {
+        let inbox = world.recv::<u8>(peer, 0);
+        match inbox.timeout(Duration::from_millis(1)).await {
+            Ok((text, _)) => break text,
+            Err(late) if matches!(late.error.kind, ErrorKind::TimedOut) => println!("nothing yet"),
+            Err(other) => return Err(other.into()),
+        }
+    };
+    // ANCHOR_END: timeout
+    assert_eq!(text, b"at last");
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_receive_can_be_cancelled(world: Comm) -> Result<()> {
+    let peer = 1 - world.rank();
+    // ANCHOR: cancel
+    let inbox = world.recv_into(peer, 0, vec![0_u8; 64]);
+    match inbox.cancel().await {
+        Ok(buffer) => println!(
+            "nothing had come; {} bytes of room are free again",
+            buffer.len()
+        ),
+        Err((message, status)) => println!(
+            "{} bytes from rank {} were faster",
+            message.len(),
+            status.source
+        ),
+    }
+    // ANCHOR_END: cancel
+    Ok(())
+}

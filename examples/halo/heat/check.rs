@@ -1,0 +1,81 @@
+//! The same box on one rank, compared bit by bit.
+
+use std::fmt;
+
+use ripstop::{Cart, Result};
+
+use super::{Domain, Exchange, Heat, Mode};
+
+/// The first cell that came out differently.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Difference {
+    cell: [usize; 3],
+    got: f64,
+    expected: f64,
+}
+
+/// Runs `steps` with poisoned ghosts, and compares every cell with a computation of the whole box on rank 0 alone, which
+/// alone learns the result. Collective.
+///
+/// # Errors
+/// Those of the messages.
+pub(crate) async fn check(cart: &Cart, domain: Domain, mode: Mode, steps: usize) -> Result<Option<Difference>> {
+    let exchange = Exchange::new(cart, domain.cells)?.poisoned();
+    let heat = run(domain, mode, exchange, steps).await?;
+    if cart.rank() > 0 {
+        cart.send(0, TAG, heat.block()).await?;
+        return Ok(None);
+    }
+    let alone = run(Domain::whole(domain.global), Mode::Blocking, Exchange::none(), steps).await?;
+    let mut first = None;
+    for rank in 0..cart.size() {
+        let part = domain.of(rank);
+        let block = if rank == 0 { heat.block() } else { cart.recv(rank, TAG).await?.0 };
+        first = first.or_else(|| alone.compare(part, &block));
+    }
+    Ok(first)
+}
+
+async fn run(domain: Domain, mode: Mode, exchange: Exchange, steps: usize) -> Result<Heat> {
+    let mut heat = Heat::new(domain, mode, exchange).await?;
+    for _ in 0..steps {
+        heat.step().await?;
+    }
+    Ok(heat)
+}
+
+impl Heat {
+    /// Own cells, z, y, x.
+    fn block(&self) -> Vec<f64> {
+        let planes = 1..=self.domain.cells[0];
+        planes.flat_map(|z| self.u.rows(z)).flatten().copied().collect()
+    }
+
+    /// Where the part of the whole box that is held here differs from `block`.
+    fn compare(&self, part: Domain, block: &[f64]) -> Option<Difference> {
+        let [planes, rows, columns] = part.cells;
+        let mut lines = block.chunks_exact(columns);
+        for z in part.before[0]..part.before[0] + planes {
+            for (y, row) in (0..).zip(self.u.rows(z + 1)).skip(part.before[1]).take(rows) {
+                let line = lines.next().unwrap_or_default();
+                let expected = &row[part.before[2]..][..columns];
+                let differs = |(got, expected): (&f64, &f64)| got.to_bits() != expected.to_bits();
+                if let Some(x) = line.iter().zip(expected).position(differs) {
+                    let cell = [z, y, part.before[2] + x];
+                    return Some(Difference { cell, got: line[x], expected: expected[x] });
+                }
+                assert_eq!(line.len(), columns, "a block of {} elements for {:?} cells", block.len(), part.cells);
+            }
+        }
+        None
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cell: [z, y, x], got, expected } = self;
+        write!(f, "cell ({x}, {y}, {z}) is {got:e}, and {expected:e} when one rank computes it alone")
+    }
+}
+
+const TAG: u32 = 20;

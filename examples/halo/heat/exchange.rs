@@ -1,0 +1,119 @@
+//! The exchange of faces with the neighbours.
+
+use std::mem;
+
+use ripstop::{Cart, Channel, RecvOp, Result, SendOp};
+
+use super::{
+    clock::Stopwatch,
+    domain::{Dim, SIDES, Side},
+    field::Field,
+};
+
+/// The neighbours, and what is under way to and from them. Buffers are made once, travel with their operations, and come
+/// home with the results.
+#[derive(Debug, Default)]
+pub(crate) struct Exchange {
+    links: [Option<Link>; 6],
+    poison: bool,
+}
+
+/// The way to one neighbour.
+#[derive(Debug)]
+struct Link {
+    channel: Channel<f64>,
+    /// Packed faces; a z side has none.
+    out: Vec<f64>,
+    inbox: Vec<f64>,
+    flight: Option<(SendOp<Vec<f64>>, RecvOp<Vec<f64>>)>,
+}
+
+impl Exchange {
+    /// With the neighbours in `cart`, for boxes of `cells`.
+    ///
+    /// # Errors
+    /// None that a grid of its own ranks could give.
+    pub(crate) fn new(cart: &Cart, cells: [usize; 3]) -> Result<Self> {
+        let like = Field::new(cells);
+        let mut exchange = Self::default();
+        for side in SIDES {
+            let (low, high) = cart.shift(side.dim, 1);
+            let Some(peer) = (if side.high { high } else { low }) else { continue };
+            let face = || vec![0.0; like.face_len(side)];
+            let link = Link { channel: cart.channel(peer, TAGS[side.dim])?, out: face(), inbox: face(), flight: None };
+            exchange.links[side.index()] = Some(link);
+        }
+        Ok(exchange)
+    }
+
+    /// With nobody.
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    /// Fills ghosts with NaN before every exchange: a cell that was not received shows in all that is computed from it.
+    pub(crate) fn poisoned(self) -> Self {
+        Self { poison: true, ..self }
+    }
+
+    /// Whether there is a neighbour at `side`.
+    pub(super) fn has(&self, side: Side) -> bool {
+        self.links[side.index()].is_some()
+    }
+
+    /// Where to put what is sent across `side`, if there is a neighbour: a packed face, or for z an empty one, since what is
+    /// sent then is the plane of the field.
+    pub(super) fn face_mut(&mut self, side: Side) -> Option<&mut [f64]> {
+        self.links[side.index()].as_mut().map(|link| &mut link.out[..])
+    }
+
+    /// Starts the exchange across `side`, in the order of [`SIDES_TO_START`](super::domain::SIDES_TO_START). Until [`finish`](Self::finish) the planes that z neighbours exchange are gone from
+    /// the field.
+    pub(super) fn start(&mut self, side: Side, field: &mut Field) {
+        let Some(link) = &mut self.links[side.index()] else { return };
+        if self.poison {
+            link.poison(side, field);
+        }
+        let (out, inbox) = link.buffers(side, field);
+        let (out, inbox) = (mem::take(out), mem::take(inbox));
+        let recv = link.channel.recv_into(inbox);
+        link.flight = Some((link.channel.send(out), recv));
+    }
+
+    /// Waits for everything that was started, and puts it in its place: the planes of z first, since the others reach into
+    /// them.
+    ///
+    /// # Errors
+    /// A neighbour failed or finished.
+    pub(super) async fn finish(&mut self, field: &mut Field, watch: &mut Stopwatch) -> Result<()> {
+        for (side, link) in SIDES.into_iter().zip(&mut self.links) {
+            let Some(link) = link else { continue };
+            let Some((send, recv)) = link.flight.take() else { continue };
+            let (received, _) = watch.waiting(recv).await?;
+            let sent = watch.waiting(send).await?;
+            let (out, inbox) = link.buffers(side, field);
+            (*out, *inbox) = (sent, received);
+            field.unpack(side, &link.inbox);
+        }
+        Ok(())
+    }
+}
+
+impl Link {
+    /// What is sent and what is received into: planes of the field for z, packed faces for the others.
+    fn buffers<'a>(&'a mut self, side: Side, field: &'a mut Field) -> (&'a mut Vec<f64>, &'a mut Vec<f64>) {
+        if side.dim == Dim::Z {
+            let end = usize::from(side.high);
+            (&mut field.faces[end], &mut field.ghosts[end])
+        } else {
+            (&mut self.out, &mut self.inbox)
+        }
+    }
+
+    fn poison(&mut self, side: Side, field: &mut Field) {
+        self.buffers(side, field).1.fill(f64::NAN);
+        field.unpack(side, &self.inbox);
+    }
+}
+
+const TAGS: [u32; 3] = [10, 11, 12];

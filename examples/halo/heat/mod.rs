@@ -1,0 +1,130 @@
+//! The heat equation on a box that is split over the ranks.
+//!
+//! `u' = u + α (Σ of the six neighbours − 6 u)`, zero on the boundary, started as a sine mode, whose decay is known exactly.
+//! Triples are in the order z, y, x, from the slowest to the fastest dimension.
+
+mod check;
+mod clock;
+mod domain;
+mod exchange;
+mod field;
+mod sine;
+mod simd;
+mod stencil;
+
+use ripstop::Result;
+
+pub(crate) use self::{check::check, domain::Domain, exchange::Exchange};
+use self::{
+    clock::Stopwatch,
+    domain::{Dim, SIDES_TO_START, Side},
+    field::Field,
+};
+
+/// How a step communicates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Exchange the faces of `u`, then update all cells.
+    Blocking,
+    /// Update the cells that a neighbour needs, send them, update the others meanwhile, and only then wait.
+    Overlap,
+}
+
+/// This rank's part of the box, at two moments.
+#[derive(Debug)]
+pub(crate) struct Heat {
+    domain: Domain,
+    mode: Mode,
+    u: Field,
+    v: Field,
+    exchange: Exchange,
+    steps: usize,
+}
+
+/// Where the time of a step went, in µs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lap {
+    /// All of it.
+    pub(crate) whole_us: f64,
+    /// Packing, starting, waiting and unpacking.
+    pub(crate) comm_us: f64,
+    /// Waiting: what is left exposed.
+    pub(crate) wait_us: f64,
+}
+
+impl Heat {
+    /// The start: the sine mode, and the ghosts of `u` where `mode` needs them.
+    ///
+    /// # Errors
+    /// Those of the exchange.
+    pub(crate) async fn new(domain: Domain, mode: Mode, exchange: Exchange) -> Result<Self> {
+        let (u, v) = (Field::new(domain.cells), Field::new(domain.cells));
+        let mut heat = Self { domain, mode, u, v, exchange, steps: 0 };
+        sine::start(&heat.domain, &mut heat.u);
+        if mode == Mode::Overlap {
+            heat.exchange_u(&mut Stopwatch::start()).await?;
+        }
+        Ok(heat)
+    }
+
+    /// One step. Nothing is allocated in it here.
+    ///
+    /// # Errors
+    /// Those of the exchange; the fields are of no use afterwards.
+    pub(crate) async fn step(&mut self) -> Result<Lap> {
+        let mut watch = Stopwatch::start();
+        match self.mode {
+            Mode::Blocking => self.step_blocking(&mut watch).await?,
+            Mode::Overlap => self.step_overlap(&mut watch).await?,
+        }
+        std::mem::swap(&mut self.u, &mut self.v);
+        self.steps += 1;
+        Ok(watch.stop())
+    }
+
+    async fn step_blocking(&mut self, watch: &mut Stopwatch) -> Result<()> {
+        watch.communicating();
+        self.exchange_u(watch).await?;
+        watch.computing();
+        self.sweep(1, self.domain.cells[Dim::Z]);
+        Ok(())
+    }
+
+    /// The ghosts of `u` are there; those of `v` come while the interior is computed.
+    async fn step_overlap(&mut self, watch: &mut Stopwatch) -> Result<()> {
+        for side in SIDES_TO_START {
+            let Some(face) = self.exchange.face_mut(side) else { continue };
+            stencil::update_face(&self.u, &mut self.v, side, face);
+            watch.communicating();
+            self.exchange.start(side, &mut self.v);
+            watch.computing();
+        }
+        let low = 1 + usize::from(self.exchange.has(Side::BELOW));
+        let high = self.domain.cells[Dim::Z] - usize::from(self.exchange.has(Side::ABOVE));
+        self.sweep(low, high);
+        watch.communicating();
+        self.exchange.finish(&mut self.v, watch).await
+    }
+
+    async fn exchange_u(&mut self, watch: &mut Stopwatch) -> Result<()> {
+        for side in SIDES_TO_START {
+            let Some(face) = self.exchange.face_mut(side) else { continue };
+            self.u.pack(side, face);
+            self.exchange.start(side, &mut self.u);
+        }
+        self.exchange.finish(&mut self.u, watch).await
+    }
+
+    /// Updates the planes `low..=high`, every other step downwards: what the last step touched last is still in the cache.
+    fn sweep(&mut self, low: usize, high: usize) {
+        for z in low..=high {
+            let z = if self.steps.is_multiple_of(2) { z } else { low + high - z };
+            stencil::update_plane(&self.u, &mut self.v, z);
+        }
+    }
+
+    /// The largest difference of this rank's cells from the exact decay, and how large rounding alone may make it.
+    pub(crate) fn error(&self) -> (f64, f64) {
+        (sine::error(&self.domain, &self.u, self.steps), sine::tolerance(&self.domain, self.steps))
+    }
+}

@@ -1,0 +1,58 @@
+//! The sine mode and its exact decay.
+
+use std::f64::consts::PI;
+
+use super::{
+    domain::{Dim, Domain},
+    field::Field,
+    stencil::ALPHA,
+};
+
+/// Sets the own cells to the mode of half a wave in each dimension.
+pub(super) fn start(domain: &Domain, u: &mut Field) {
+    let [in_z, in_y, in_x] = [Dim::Z, Dim::Y, Dim::X].map(|dim| values(domain, dim));
+    for (z, in_z) in (1..).zip(in_z) {
+        for (row, in_y) in u.rows_mut(z).zip(&in_y) {
+            row.iter_mut().zip(&in_x).for_each(|(cell, in_x)| *cell = in_x * in_y * in_z);
+        }
+    }
+}
+
+/// The largest difference from what the mode must have become after `steps`. NaN if any cell is.
+pub(super) fn error(domain: &Domain, u: &Field, steps: usize) -> f64 {
+    let [in_z, in_y, in_x] = [Dim::Z, Dim::Y, Dim::X].map(|dim| values(domain, dim));
+    let scale = scale(domain, steps);
+    let mut worst: f64 = 0.0;
+    for (z, in_z) in (1..).zip(in_z) {
+        for (row, in_y) in u.rows(z).zip(&in_y) {
+            for (cell, in_x) in row.iter().zip(&in_x) {
+                let off = (cell - scale * in_x * in_y * in_z).abs();
+                worst = if off > worst || off.is_nan() { off } else { worst };
+            }
+        }
+    }
+    worst
+}
+
+/// What rounding may make of [`error`]: a few last places per step, of what is left of the mode.
+pub(super) fn tolerance(domain: &Domain, steps: usize) -> f64 {
+    f64::EPSILON * (float(steps) + 8.0) * scale(domain, steps) + f64::MIN_POSITIVE
+}
+
+/// What is left of the mode after `steps`.
+fn scale(domain: &Domain, steps: usize) -> f64 {
+    let decay = |dim: usize| 2.0 * ALPHA * (PI / float(domain.global[dim] + 1)).cos();
+    let factor = 1.0 - 6.0 * ALPHA + decay(Dim::Z) + decay(Dim::Y) + decay(Dim::X);
+    factor.powf(float(steps))
+}
+
+/// The mode at the own cells of a dimension.
+fn values(domain: &Domain, dim: usize) -> Vec<f64> {
+    let at = |i: usize| (PI * float(domain.before[dim] + i) / float(domain.global[dim] + 1)).sin();
+    (1..=domain.cells[dim]).map(at).collect()
+}
+
+/// Numbers of cells and steps are far below 2^53.
+fn float(n: usize) -> f64 {
+    n as f64
+}

@@ -1,0 +1,97 @@
+//! A 3-D heat equation on a grid of ranks, with the exchange of faces hidden behind the computation.
+//!
+//!     ripstop run -n 4 --example halo
+//!     ripstop run -n 4 --example halo -- --help
+
+mod heat;
+mod options;
+mod report;
+
+use std::{env, error::Error};
+
+use ripstop::{Cart, Comm};
+
+use heat::{Domain, Exchange, Heat, Mode};
+use options::{HELP, Options};
+use report::Figures;
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+#[ripstop::main]
+async fn main(world: Comm) -> Result<()> {
+    match prepare(&world) {
+        Ok(Some((options, domain))) => run(&world, &options, domain).await,
+        // All ranks see the same arguments: one of them speaks.
+        Ok(None) if world.rank() == 0 => help(),
+        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
+        _ => Ok(()),
+    }
+}
+
+fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
+    let Some(options) = Options::parse(env::args().skip(1), world.size())? else { return Ok(None) };
+    let domain = Domain::part(options.global, options.grid, world.rank())?;
+    Ok(Some((options, domain)))
+}
+
+async fn run(world: &Comm, options: &Options, domain: Domain) -> Result<()> {
+    let cart = world.cart(&options.grid, &[false; 3]).await?;
+    if cart.rank() == 0 {
+        report::print_head(options, cart.size());
+    }
+    for &mode in &options.modes {
+        if options.check {
+            compare(&cart, options, domain, mode).await?;
+        }
+        time(&cart, options, domain, mode).await?;
+    }
+    Ok(())
+}
+
+async fn compare(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Result<()> {
+    let steps = options.steps.min(CHECKED_STEPS_MAX);
+    if let Some(difference) = heat::check(cart, domain, mode, steps).await? {
+        return Err(format!("after {steps} steps {difference}").into());
+    }
+    if cart.rank() == 0 {
+        report::print_checked(options, mode, steps);
+    }
+    Ok(())
+}
+
+async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Result<()> {
+    let exchange = Exchange::new(cart, domain.cells)?;
+    let mut heat = Heat::new(domain, mode, exchange).await?;
+    let warm = options.steps / 10 + 5;
+    let bar = report::bar(options, cart.rank(), mode, warm + options.steps);
+    let mut laps = Vec::with_capacity(options.steps);
+    cart.barrier().await?;
+    for step in 0..warm + options.steps {
+        let lap = heat.step().await?;
+        if step >= warm {
+            laps.push(lap);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let figures = Figures::gather(cart, &laps, heat.error()).await?;
+    if cart.rank() > 0 {
+        return Ok(());
+    }
+    report::print(options, cart.size(), mode, &figures);
+    if !figures.error_is_small() {
+        let (error, tolerance) = (figures.error(), figures.tolerance);
+        return Err(format!("the error {error:e} is more than the {tolerance:e} that rounding explains").into());
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
+fn help() -> Result<()> {
+    print!("{HELP}");
+    Ok(())
+}
+
+/// Enough for every cell to have felt every neighbour of its rank, and for both directions of the sweep.
+const CHECKED_STEPS_MAX: usize = 20;

@@ -1,0 +1,114 @@
+//! What is said, by rank 0.
+#![expect(clippy::print_stdout, reason = "this is what the program prints")]
+
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use ripstop::{Comm, Max, Result};
+
+use crate::{
+    heat::{Lap, Mode},
+    options::{Options, shown},
+};
+
+/// The figures of a run, each of the slowest rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    median_us: f64,
+    comm_us: f64,
+    wait_us: f64,
+    p99_us: f64,
+    min_us: f64,
+    error: f64,
+    /// What rounding alone may make of the error.
+    pub(crate) tolerance: f64,
+}
+
+impl Figures {
+    /// From the samples of all ranks. Collective.
+    ///
+    /// # Errors
+    /// Those of the reduction.
+    pub(crate) async fn gather(world: &Comm, laps: &[Lap], (error, tolerance): (f64, f64)) -> Result<Self> {
+        let of = |field: fn(&Lap) -> f64, share: f64| {
+            let mut values: Vec<f64> = laps.iter().map(field).collect();
+            values.sort_by(f64::total_cmp);
+            // The smallest sample that at least `share` of all do not exceed.
+            let below = values.iter().zip(1_u32..).find(|&(_, count)| f64::from(count) > share * laps.len() as f64);
+            below.or(values.last().zip(Some(0))).map_or(0.0, |(&value, _)| value)
+        };
+        // A maximum passes over NaN, which is the worst error of all.
+        let error = if error.is_nan() { f64::INFINITY } else { error };
+        let whole = |lap: &Lap| lap.whole_us;
+        let mine =
+            [of(whole, 0.5), of(|lap| lap.comm_us, 0.5), of(|lap| lap.wait_us, 0.5), of(whole, 0.99), of(whole, 0.0), error];
+        let [median_us, comm_us, wait_us, p99_us, min_us, error] = world.all_reduce(mine, Max).await?;
+        Ok(Self { median_us, comm_us, wait_us, p99_us, min_us, error, tolerance })
+    }
+
+    /// Whether the decay is the exact one but for rounding.
+    pub(crate) fn error_is_small(&self) -> bool {
+        self.error <= self.tolerance
+    }
+
+    /// The largest difference from the exact decay.
+    pub(crate) fn error(&self) -> f64 {
+        self.error
+    }
+
+    /// The share of a step that is spent waiting.
+    fn exposed(&self) -> f64 {
+        self.wait_us / self.median_us
+    }
+}
+
+/// The first line.
+pub(crate) fn print_head(options: &Options, ranks: usize) {
+    if !options.json {
+        let (cells, grid) = (shown(options.global), shown(options.grid));
+        println!("halo: {cells} cells on {ranks} ranks in a grid of {grid}, {} steps", options.steps);
+    }
+}
+
+/// After a comparison without a difference.
+pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
+    if !options.json {
+        println!("{:<9} {steps} steps with poisoned ghosts: the same bits as on one rank", name(mode));
+    }
+}
+
+/// After a timed run.
+pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
+    let Figures { median_us, comm_us, wait_us, p99_us, min_us, error, .. } = figures;
+    let (mode, exposed) = (name(mode), figures.exposed());
+    if !options.json {
+        let percent = 100.0 * exposed;
+        println!("{mode:<9} {median_us:.1} µs per step (median), {percent:.1} % of it waiting for messages; error {error:.2e}");
+        return;
+    }
+    let n = options.n.map_or(String::new(), |n| format!("\"n\":{n},"));
+    let Options { grid, global, steps, check, .. } = options;
+    println!(
+        "{{\"program\":\"halo\",\"peer\":\"ripstop\",\"mode\":\"{mode}\",{n}\"ranks\":{ranks},\"grid\":{grid:?},\
+         \"global\":{global:?},\"median_us\":{median_us:.2},\"comm_us\":{comm_us:.2},\"wait_us\":{wait_us:.2},\
+         \"exposed\":{exposed:.4},\"p99_us\":{p99_us:.2},\"min_us\":{min_us:.2},\"error\":{error:.3e},\"steps\":{steps},\
+         \"checked\":{check}}}"
+    );
+}
+
+/// A bar on rank 0's terminal; nothing elsewhere.
+pub(crate) fn bar(options: &Options, rank: usize, mode: Mode, steps: usize) -> ProgressBar {
+    if rank > 0 || options.json || !stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let steps = u64::try_from(steps).unwrap_or(u64::MAX);
+    let style = ProgressStyle::with_template("{prefix:<9} {wide_bar} {pos}/{len} steps {eta}");
+    ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_prefix(name(mode))
+}
+
+fn name(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Blocking => "blocking",
+        Mode::Overlap => "overlap",
+    }
+}

@@ -1,0 +1,215 @@
+//! What two ranks share, in every order that matters: `RUSTFLAGS="--cfg loom" cargo test --release --lib loom`.
+//!
+//! The ring and the bell are the code that runs; the memory is loom's. `membarrier` is modelled by what it stands for, a fence
+//! on both sides.
+
+use std::mem::MaybeUninit;
+
+use loom::{
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{
+            AtomicU32, AtomicU64,
+            Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+            fence,
+        },
+    },
+    thread,
+};
+
+use super::{
+    bell::{Word, arm, is_armed, take},
+    ring::{Consumer, HEADER_MAX, Memory, Producer},
+};
+use crate::driver::Payload;
+
+const SLOTS: usize = 2;
+
+/// A ring whose messages are one byte, and one chunk of one byte.
+#[derive(Default)]
+struct Model {
+    frames: [AtomicU64; SLOTS],
+    bytes: [UnsafeCell<u8>; SLOTS],
+    chunk: UnsafeCell<u8>,
+    tail: AtomicU32,
+}
+
+impl Memory for Arc<Model> {
+    fn slots(&self) -> u32 {
+        2
+    }
+    fn frame(&self, slot: u32) -> u64 {
+        self.frames[slot as usize].load(Acquire)
+    }
+    fn tail(&self) -> u32 {
+        self.tail.load(Acquire)
+    }
+    fn set_tail(&self, tail: u32) {
+        self.tail.store(tail, Release);
+    }
+    fn write(&self, slot: u32, first: &[u8], _: &[u8], frame: u64) {
+        self.bytes[slot as usize].put_byte(first[0]);
+        self.frames[slot as usize].store(frame, Release);
+    }
+    fn read(&self, slot: u32, _: usize, _: usize) -> Payload<'_> {
+        // Given away: loom's memory cannot be lent longer than a closure.
+        Payload::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))
+    }
+}
+
+/// Loom reports a write or a read that races with another.
+trait Access {
+    fn put_byte(&self, value: u8);
+    fn byte(&self) -> u8;
+}
+
+impl Access for UnsafeCell<u8> {
+    #[expect(unsafe_code, reason = "loom checks the access")]
+    fn put_byte(&self, value: u8) {
+        // SAFETY: loom fails the model when another access can happen at the same time.
+        self.with_mut(|byte| unsafe { *byte = value });
+    }
+    #[expect(unsafe_code, reason = "loom checks the access")]
+    fn byte(&self) -> u8 {
+        // SAFETY: as above.
+        self.with(|byte| unsafe { *byte })
+    }
+}
+
+impl Word for AtomicU32 {
+    fn load(&self) -> u32 {
+        self.load(Relaxed)
+    }
+    fn store(&self, value: u32) {
+        self.store(value, Relaxed);
+    }
+    fn swap(&self, value: u32) -> u32 {
+        self.swap(value, AcqRel)
+    }
+    fn fence() {
+        fence(SeqCst);
+    }
+}
+
+#[test]
+fn a_slot_is_read_after_it_was_written_and_written_after_it_was_read() {
+    loom::model(|| {
+        let memory = Arc::new(Model::default());
+        let mut producer = Producer::new(Arc::clone(&memory), 0);
+        let sender = thread::spawn(move || {
+            for byte in 1..=3 {
+                while !producer.has_room() {
+                    thread::yield_now();
+                }
+                producer.push(&[byte], &[]);
+            }
+        });
+        let mut consumer = Consumer::new(Arc::clone(&memory), 0);
+        for byte in 1..=3 {
+            while !consumer.is_ready() {
+                thread::yield_now();
+            }
+            let frame = consumer.peek().unwrap().unwrap();
+            let mut room = [MaybeUninit::uninit(); HEADER_MAX];
+            assert_eq!(consumer.header(frame, &mut room), [byte]);
+            consumer.advance();
+            consumer.publish();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_chunk_is_reused_after_it_was_read() {
+    loom::model(|| {
+        let memory = Arc::new(Model::default());
+        let mut producer = Producer::new(Arc::clone(&memory), 0);
+        let shared = Arc::clone(&memory);
+        let sender = thread::spawn(move || {
+            let mut is_free = true;
+            for byte in 1..=2 {
+                while !is_free {
+                    producer.reclaim(|_| is_free = true);
+                    thread::yield_now();
+                }
+                is_free = false;
+                shared.chunk.put_byte(byte);
+                producer.push_chunk(&[byte], 0, 1);
+            }
+        });
+        let mut consumer = Consumer::new(Arc::clone(&memory), 0);
+        for byte in 1..=2 {
+            while !consumer.is_ready() {
+                thread::yield_now();
+            }
+            assert_eq!(memory.chunk.byte(), byte);
+            consumer.advance();
+            consumer.publish();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_falls_asleep_over_a_message_is_woken_once() {
+    loom::model(|| {
+        let (work, bell, wakes) = (
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicU32::new(0)),
+            Arc::new(AtomicU32::new(0)),
+        );
+        let senders = [(); 2].map(|()| {
+            let (work, bell, wakes) = (Arc::clone(&work), Arc::clone(&bell), Arc::clone(&wakes));
+            thread::spawn(move || {
+                work.fetch_add(1, Release);
+                <AtomicU32 as Word>::fence();
+                if is_armed(&*bell) && take(&*bell) {
+                    wakes.fetch_add(1, Relaxed);
+                }
+            })
+        });
+        arm(&*bell);
+        let sleeps = work.load(Acquire) == 0;
+        for sender in senders {
+            sender.join().unwrap();
+        }
+        let woken = wakes.load(Relaxed);
+        assert!(woken <= 1, "one sleep, {woken} wakes");
+        assert!(!sleeps || woken == 1, "asleep over a message");
+    });
+}
+
+#[test]
+fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
+    loom::model(|| {
+        let words = || Arc::new(AtomicU32::new(0));
+        let (tail, wants, bell, woken) = (words(), words(), words(), words());
+        let consumer = {
+            let (tail, wants, bell, woken) = (
+                Arc::clone(&tail),
+                Arc::clone(&wants),
+                Arc::clone(&bell),
+                Arc::clone(&woken),
+            );
+            thread::spawn(move || {
+                tail.store(1, Release);
+                <AtomicU32 as Word>::fence();
+                if wants.load(Relaxed) != 0 && wants.swap(0, AcqRel) != 0 {
+                    <AtomicU32 as Word>::fence();
+                    if is_armed(&*bell) && take(&*bell) {
+                        woken.store(1, Relaxed);
+                    }
+                }
+            })
+        };
+        wants.store(1, Relaxed);
+        arm(&*bell);
+        let sleeps = tail.load(Acquire) == 0;
+        consumer.join().unwrap();
+        assert!(
+            !sleeps || woken.load(Relaxed) == 1,
+            "asleep, and there is room"
+        );
+    });
+}

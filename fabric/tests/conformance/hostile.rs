@@ -1,0 +1,192 @@
+//! A peer that writes nonsense into all memory it can reach.
+
+use std::{
+    fs,
+    os::fd::OwnedFd,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use ripstop_fabric::{
+    driver::{Armed, AtomicOp, Command, Driver, Peer, Post, Token},
+    hook::Random,
+    memory::{Region, RemoteRegion},
+    shm::{Board, Shm, ShmConfig},
+};
+
+use crate::world::{Rank, local, noise, peer};
+
+/// Worlds that are broken. The process belongs to this test alone: every memfd it has open is scribbled on.
+const ROUNDS: u64 = 60;
+
+pub(crate) fn scribble(seed: u64) {
+    for round in 0..ROUNDS {
+        let told = catch_unwind(AssertUnwindSafe(|| break_a_world(seed * ROUNDS + round)));
+        assert!(
+            told.is_ok(),
+            "a rank panicked over nonsense in shared memory: seed {seed}, round {round}"
+        );
+    }
+}
+
+fn break_a_world(seed: u64) {
+    let mut random = Random::new(seed);
+    let board = Board::create(3).unwrap();
+    let config = |rank| ShmConfig {
+        ring_slots: 8,
+        chunks: 4,
+        single_copy: seed.is_multiple_of(2),
+        ..ShmConfig::new(rank)
+    };
+    let open = |rank| {
+        Rank::new(
+            Peer(rank),
+            Box::new(Shm::open(&board, config(rank)).unwrap()) as Box<dyn Driver>,
+        )
+    };
+    let mut ranks: Vec<Rank> = (0..3).map(open).collect();
+    let keys: Vec<_> = ranks.iter_mut().map(|rank| rank.memory(4096)).collect();
+    let mut memory = vec![noise(seed, 4096); 3];
+    use_everything(&mut ranks, &keys, &mut memory, &mut random);
+    // In a third of the worlds the board stays sane, so that not all fails there at once.
+    let skip = if seed.is_multiple_of(3) {
+        "ripstop-board"
+    } else {
+        "nothing"
+    };
+    let targets = memfds(skip);
+    assert!(
+        targets.len() >= 6,
+        "three segments and three regions, not {}",
+        targets.len()
+    );
+    if seed.is_multiple_of(4) {
+        return while_it_changes(&targets, seed, || {
+            use_everything(&mut ranks, &keys, &mut memory, &mut random)
+        });
+    }
+    for _ in 0..6 {
+        for target in &targets {
+            write_nonsense(target, &mut random);
+        }
+        use_everything(&mut ranks, &keys, &mut memory, &mut random);
+    }
+}
+
+/// Writes nonsense from another thread meanwhile, so that what was checked is something else when it is used.
+fn while_it_changes(targets: &[Region], seed: u64, mut used: impl FnMut()) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(!seed);
+            while !done.load(Relaxed) {
+                targets
+                    .iter()
+                    .for_each(|target| write_nonsense(target, &mut random));
+            }
+        });
+        let told = catch_unwind(AssertUnwindSafe(|| (0..6).for_each(|_| used())));
+        done.store(true, Relaxed);
+        told.unwrap();
+    });
+}
+
+/// A few commands of every kind and a few turns. What comes of them does not matter.
+fn use_everything(
+    ranks: &mut [Rank],
+    keys: &[(Region, RemoteRegion)],
+    memory: &mut [Vec<u8>],
+    random: &mut Random,
+) {
+    for _ in 0..4 {
+        for (rank, bytes) in ranks.iter_mut().zip(memory.iter_mut()) {
+            let to = random.within(0..3) as usize;
+            let body = &noise(1, random.within(0..9000) as usize);
+            let len = body.len().min(rank.driver.caps().body_max);
+            let key = keys[to].1;
+            let at = key.slice(8, 8).unwrap();
+            for command in [
+                Command::Message {
+                    to: peer(to),
+                    header: b"a header",
+                    body: &body[..len],
+                },
+                Command::Message {
+                    to: peer(to),
+                    header: b"",
+                    body: b"",
+                },
+                Command::Put {
+                    to: peer(to),
+                    from: local(bytes),
+                    into: key,
+                    token: Token(1),
+                },
+                Command::Get {
+                    to: peer(to),
+                    from: key,
+                    into: local(bytes),
+                    token: Token(2),
+                },
+                Command::Atomic {
+                    to: peer(to),
+                    at,
+                    op: AtomicOp::Add(1),
+                    token: Token(3),
+                },
+            ] {
+                let (Post::Posted | Post::Full(_)) = rank.driver.post(command);
+            }
+        }
+        for rank in ranks.iter_mut() {
+            (0..3).for_each(|_| _ = rank.progress());
+            let (Armed::Ready | Armed::Busy) = rank.driver.arm();
+            rank.heard.messages.clear();
+        }
+    }
+}
+
+fn write_nonsense(target: &Region, random: &mut Random) {
+    let words = target.len() as u64 / 4;
+    for _ in 0..1 << random.within(0..8) {
+        // Heads and indices lie in front, so most of it goes there.
+        let reach = words.min(1 << random.within(4..20));
+        let word = target.atomic_u32(4 * random.within(0..reach) as usize);
+        let old = word.load(Relaxed);
+        let new = match random.within(0..6) {
+            0 => 0,
+            1 => u32::MAX,
+            2 => old.wrapping_add(1),
+            3 => old ^ (1 << random.within(0..32)),
+            4 => random.within(0..300) as u32,
+            _ => (random.bits() >> 32) as u32,
+        };
+        word.store(new, Relaxed);
+    }
+}
+
+/// Everything in memfds that this process has open, as a peer would map it.
+fn memfds(except: &str) -> Vec<Region> {
+    let fds = fs::read_dir("/proc/self/fd")
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let of_ripstop = fds.filter(|path| {
+        let name = fs::read_link(path).unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        name.contains("memfd:ripstop") && !name.contains(except)
+    });
+    let opened = of_ripstop.map(|path| {
+        fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap()
+    });
+    opened
+        .map(|file| map(file.metadata().unwrap().len(), file.into()))
+        .collect()
+}
+
+fn map(len: u64, fd: OwnedFd) -> Region {
+    Region::open(fd, usize::try_from(len).unwrap(), true).unwrap()
+}

@@ -1,0 +1,626 @@
+//! Claims about ranks that are processes. The test binary starts itself again for each rank: `a_rank` is where they begin.
+
+use std::{
+    collections::BTreeSet,
+    env,
+    process::{Child, Command as Process, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use bytemuck::Zeroable;
+use ripstop_fabric::{
+    driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
+    hook::Random,
+    memory::RemoteRegion,
+    shm::{Board, Shm, ShmConfig, Wake},
+};
+
+use crate::{
+    hostile, messages,
+    sleeper::{self, Rest},
+    world::{Guard, Heard, Rank, World, contents, local, noise, peer},
+};
+
+/// What a child process does.
+fn story(name: &str) -> fn(&mut Rank, usize) {
+    match name {
+        "exchange" => |rank, ranks| messages::exchange_streams(rank, ranks, 200),
+        "share" => share_memory,
+        "flood" => flood,
+        "witness" => witness,
+        "serve" => serve,
+        "panic" => |rank, _| {
+            rank.send(0, b"soon", b"");
+            panic!("this panic is part of the test");
+        },
+        "greet" => |rank, _| rank.send(0, b"hello", b""),
+        _ => panic!("no story {name}"),
+    }
+}
+
+const STORY: &str = "RIPSTOP_TEST_STORY";
+const RANK: &str = "RIPSTOP_TEST_RANK";
+const BOARD: &str = "RIPSTOP_TEST_BOARD";
+const MODE: &str = "RIPSTOP_TEST_MODE";
+
+#[test]
+#[ignore = "runs as a process of the other tests"]
+fn a_rank() {
+    let parent_signal = rustix::process::Signal::KILL;
+    rustix::process::set_parent_process_death_signal(Some(parent_signal)).unwrap();
+    let of = |name| {
+        env::var(name).unwrap_or_else(|_| panic!("{name} is not set: the tests start this one"))
+    };
+    match of(STORY).as_str() {
+        "leftovers" => leave_nothing_behind(),
+        "hostile" => hostile::scribble(of(RANK).parse().unwrap()),
+        name => {
+            let board = Board::attach(&of(BOARD)).unwrap();
+            let ranks = board.size() as usize;
+            let mut rank = open(&board, of(RANK).parse().unwrap(), of(MODE).parse().unwrap());
+            story(name)(&mut rank, ranks);
+        }
+    }
+}
+
+/// Ways to configure the driver; all must work as processes, and rank by rank mixed.
+const MODES: u32 = 4;
+
+fn open(board: &Board, rank: u32, mode: u32) -> Rank {
+    let config = ShmConfig::new(rank);
+    let config = match mode {
+        0 => config,
+        1 => ShmConfig {
+            wake: Wake::Fd,
+            ..config
+        },
+        2 => ShmConfig {
+            single_copy: false,
+            ..config
+        },
+        _ => ShmConfig {
+            ring_slots: 4,
+            chunks: 2,
+            ..config
+        },
+    };
+    Rank::new(Peer(rank), Box::new(Shm::open(board, config).unwrap()))
+}
+
+/// Child processes that do not outlive the test.
+struct Job {
+    board: Board,
+    mode: u32,
+    children: Vec<Child>,
+}
+
+impl Job {
+    fn new(ranks: u32, mode: u32) -> Self {
+        Self {
+            board: Board::create(ranks).unwrap(),
+            mode,
+            children: Vec::new(),
+        }
+    }
+
+    fn start(mut self, story: &str, rank: u32) -> Self {
+        let address = self.board.address();
+        self.children.push(start(story, rank, &address, self.mode));
+        self
+    }
+
+    /// The rank that the test itself is.
+    fn own_rank(&self, rank: u32) -> Rank {
+        open(&self.board, rank, self.mode)
+    }
+
+    fn kill(&mut self, child: usize) {
+        self.children[child].kill().unwrap();
+    }
+
+    /// How all children ended.
+    fn finish(&mut self) -> Vec<ExitStatus> {
+        self.children.iter_mut().map(end_of).collect()
+    }
+
+    fn succeed(mut self) {
+        let ends = self.finish();
+        assert!(
+            ends.iter().all(ExitStatus::success),
+            "mode {}: the ranks ended with {ends:?}",
+            self.mode
+        );
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(story: &str, rank: u32, board: &str, mode: u32) -> Child {
+    let mut process = Process::new(env::current_exe().unwrap());
+    process
+        .args(["--exact", "processes::a_rank", "--ignored", "--nocapture"])
+        .stdout(Stdio::null());
+    if story == "panic" {
+        process.stderr(Stdio::null());
+    }
+    process
+        .env(STORY, story)
+        .env(RANK, rank.to_string())
+        .env(BOARD, board)
+        .env(MODE, mode.to_string());
+    process.spawn().unwrap()
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "std can wait for a child only without an end"
+)]
+fn end_of(child: &mut Child) -> ExitStatus {
+    let guard = Guard::new();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        guard.check("a child process to end");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn processes_exchange_streams() {
+    for mode in 0..MODES {
+        Job::new(3, mode)
+            .start("exchange", 0)
+            .start("exchange", 1)
+            .start("exchange", 2)
+            .succeed();
+    }
+}
+
+#[test]
+fn threads_and_processes_mix() {
+    let job = Job::new(3, 0).start("exchange", 1);
+    std::thread::scope(|scope| {
+        for rank in [0, 2] {
+            let mut rank = open(&job.board, rank, rank);
+            scope.spawn(move || messages::exchange_streams(&mut rank, 3, 200));
+        }
+    });
+    job.succeed();
+}
+
+#[test]
+fn processes_put_get_and_count_in_each_others_memory() {
+    for mode in 0..MODES {
+        Job::new(3, mode)
+            .start("share", 0)
+            .start("share", 1)
+            .start("share", 2)
+            .succeed();
+    }
+}
+
+/// Everybody writes to everybody's memory, reads it back, and counts there.
+fn share_memory(rank: &mut Rank, ranks: usize) {
+    const PIECE: usize = 50_000;
+    const ADDS: u64 = 200;
+    let me = rank.me.0 as usize;
+    let (region, key) = rank.memory(64 + PIECE * ranks);
+    (0..ranks).for_each(|to| rank.send(to, b"key", bytemuck::bytes_of(&key)));
+    rank.until("the keys", |heard| {
+        (0..ranks).all(|from| heard.from(from).next().is_some())
+    });
+    for to in 0..ranks {
+        let key = first_key(rank, to);
+        let piece = key.slice((64 + PIECE * me) as u64, PIECE as u64).unwrap();
+        let (mut there, mut back) = (noise(me as u64, PIECE), vec![0; PIECE]);
+        rank.post(Command::Put {
+            to: peer(to),
+            from: local(&mut there),
+            into: piece,
+            token: Token(1),
+        });
+        rank.until("a put", |heard| heard.completed.len() == 1);
+        rank.post(Command::Get {
+            to: peer(to),
+            from: piece,
+            into: local(&mut back),
+            token: Token(2),
+        });
+        rank.until("a get", |heard| heard.completed.len() == 2);
+        assert!(
+            there == back,
+            "rank {me} read from rank {to} what it did not write"
+        );
+        rank.heard.completed.clear();
+        for _ in 0..ADDS {
+            let at = key.slice(0, 8).unwrap();
+            rank.post(Command::Atomic {
+                to: peer(to),
+                at,
+                op: AtomicOp::Add(1),
+                token: Token(3),
+            });
+        }
+    }
+    rank.until("the atomics", |heard| {
+        heard.fetched.len() as u64 == ADDS * ranks as u64
+    });
+    (0..ranks).for_each(|to| rank.send(to, b"done", b""));
+    rank.until("everybody", |heard| heard.messages.len() == 2 * ranks);
+    assert_eq!(
+        region
+            .atomic_u64(0)
+            .load(std::sync::atomic::Ordering::SeqCst),
+        ADDS * ranks as u64
+    );
+    let written = contents(&region);
+    for from in 0..ranks {
+        assert!(
+            written[64 + PIECE * from..][..PIECE] == noise(from as u64, PIECE),
+            "the piece of rank {from} at rank {me}"
+        );
+    }
+    assert!(rank.heard.failed.is_empty(), "{:?}", rank.heard.failed);
+}
+
+fn first_key(rank: &Rank, from: usize) -> RemoteRegion {
+    let message = rank.heard.from(from).next().unwrap();
+    let mut key = RemoteRegion::zeroed();
+    bytemuck::bytes_of_mut(&mut key).copy_from_slice(&message.body);
+    key
+}
+
+#[test]
+fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
+    let seed = u64::from(std::process::id());
+    eprintln!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..12 {
+        let mut job = Job::new(3, round % MODES)
+            .start("flood", 1)
+            .start("witness", 2);
+        let mut survivor = job.own_rank(0);
+        survivor.send(2, b"hello", b"");
+        // With the first message the victim is in contact; then it is killed somewhere in its flood, or while it is refused.
+        let bits = random.within(0..11);
+        let before = random.within(1..1 << bits) as usize;
+        survivor.until("the flood", |heard| heard.from(1).count() >= before);
+        (0..random.within(0..200_000)).for_each(|_| std::hint::spin_loop());
+        job.kill(0);
+        // It floods us, too, so that we are in the middle of sending to it.
+        (0..random.within(0..50)).for_each(|_| survivor.send(1, b"to the dead", &[1; 3000]));
+        survivor.until("the report", |heard| {
+            heard.down.iter().any(|(gone, _)| *gone == Peer(1))
+        });
+        check_flood(&survivor, seed);
+        survivor.send(1, b"again", b"");
+        survivor.until("the witness", |heard| heard.down.len() == 2);
+        // The witness may be through before us, so the two come in either order.
+        survivor.heard.down.sort_by_key(|(gone, _)| *gone);
+        let down = [(Peer(1), Down::Failed), (Peer(2), Down::Finished)];
+        assert_eq!(survivor.heard.down, down, "seed {seed}, round {round}");
+        assert_eq!(
+            survivor.heard.from(2).count(),
+            1,
+            "seed {seed}, round {round}"
+        );
+        drop(survivor);
+        let ends = job.finish();
+        assert!(
+            ends[1].success(),
+            "seed {seed}, round {round}: the witness ended with {}",
+            ends[1]
+        );
+    }
+}
+
+/// Sends to everybody until it is killed.
+fn flood(rank: &mut Rank, ranks: usize) {
+    let max = rank.driver.caps().body_max;
+    let mut random = Random::new(rank.me.0.into());
+    for number in 0.. {
+        let bits = random.within(0..15);
+        let body = (random.within(0..1 << bits) as usize).min(max);
+        let sent = messages::message(1, number, 16, body);
+        (0..ranks)
+            .filter(|to| *to != 1)
+            .for_each(|to| rank.send(to, &sent.header, &sent.body));
+        rank.progress();
+        rank.heard.messages.clear();
+    }
+}
+
+/// What came from the dead is a piece of its flood from the start, with nothing changed or torn.
+fn check_flood(rank: &Rank, seed: u64) {
+    for (number, heard) in (0..).zip(rank.heard.from(1)) {
+        let sent = messages::message(1, number, 16, heard.body.len());
+        assert!(
+            *heard == sent,
+            "seed {seed}: message {number} of the dead is torn or out of place"
+        );
+    }
+}
+
+/// Hears that rank 1 was killed, and tells rank 0.
+fn witness(rank: &mut Rank, _ranks: usize) {
+    rank.until("the end of rank 1", |heard| !heard.down.is_empty());
+    assert_eq!(rank.heard.down, [(Peer(1), Down::Failed)]);
+    rank.send(0, b"seen", b"");
+}
+
+#[test]
+fn a_sleeper_is_woken_by_the_death_of_a_peer_within_a_second() {
+    for mode in 0..MODES {
+        let mut job = Job::new(2, mode).start("serve", 1);
+        let mut survivor = job.own_rank(0);
+        survivor.until("the key", |heard| heard.messages.len() == 1);
+        let waits = survivor.driver.wait_on();
+        while survivor.progress() > 0 {}
+        let rest = sleeper::rest(survivor.driver.as_mut(), &waits, Duration::from_millis(20));
+        assert_eq!(rest, Rest::TimedOut, "nothing happens, mode {mode}");
+        job.kill(0);
+        // Generous on a busy machine: without a wake-up it would be the whole limit.
+        let limit = Duration::from_secs(10);
+        let rest = sleeper::sleep(&waits, limit);
+        assert_eq!(
+            rest,
+            Rest::Woken,
+            "the peer died and nobody woke, mode {mode}"
+        );
+        survivor.until("the report", |heard| {
+            heard.down == [(Peer(1), Down::Failed)]
+        });
+    }
+}
+
+/// Gives its memory to rank 0, and serves until the end.
+fn serve(rank: &mut Rank, _ranks: usize) {
+    let (_region, key) = rank.memory(1 << 20);
+    let mut plain = noise(1, 1 << 20);
+    let plain = rank.driver.expose(local(&mut plain)).unwrap_or(key);
+    let both = [key, plain];
+    rank.send(0, b"keys", bytemuck::cast_slice(&both));
+    rank.until("the end", |heard| !heard.down.is_empty());
+}
+
+#[test]
+fn one_sided_commands_end_when_their_target_is_killed() {
+    let seed = u64::from(std::process::id()) + 1;
+    eprintln!("seed {seed}");
+    let mut random = Random::new(seed);
+    for round in 0..8 {
+        let (mut job, mut origin, keys) = serve_and_open(round % MODES);
+        let mut bytes = vec![1; 1 << 20];
+        let kill_at = random.within(0..20);
+        for number in 0..20 {
+            if number == kill_at {
+                job.kill(0);
+            }
+            post_all(&mut origin, keys, &mut bytes);
+            origin.progress();
+        }
+        origin.until("the report", |heard| !heard.down.is_empty());
+        let ended = |heard: &Heard| heard.completed.len() + heard.failed.len();
+        origin.until("all commands to end", |heard| ended(heard) == 3 * 20);
+        assert_eq!(
+            origin.heard.down,
+            [(Peer(1), Down::Failed)],
+            "seed {seed}, round {round}"
+        );
+        origin.heard.failed.clear();
+        let at = keys[0].slice(0, 8).unwrap();
+        origin.post(Command::Atomic {
+            to: peer(1),
+            at,
+            op: AtomicOp::Add(1),
+            token: Token(0),
+        });
+        origin.until("the refusal", |heard| !heard.failed.is_empty());
+        assert!(
+            matches!(origin.heard.failed[0].1, Failure::PeerDown),
+            "{:?}",
+            origin.heard.failed
+        );
+    }
+}
+
+#[test]
+fn a_busy_origin_notices_the_death_of_its_target() {
+    let (mut job, mut origin, keys) = serve_and_open(0);
+    let mut bytes = vec![1; 1 << 20];
+    job.kill(0);
+    let guard = Guard::new();
+    while origin.heard.down.is_empty() {
+        post_all(&mut origin, keys, &mut bytes);
+        origin.progress();
+        guard.check("a report to a rank that never sleeps");
+    }
+    let posted = origin.heard.completed.len() + origin.heard.failed.len();
+    // A mebibyte takes a good part of a millisecond at the most, and death is to be noticed within a second.
+    assert!(posted < 30_000, "{posted} commands ended before the report");
+}
+
+/// A child that serves, ourselves as rank 0, and keys to the child's region and to plain memory of it.
+fn serve_and_open(mode: u32) -> (Job, Rank, [RemoteRegion; 2]) {
+    let job = Job::new(2, mode).start("serve", 1);
+    let mut origin = job.own_rank(0);
+    origin.until("the keys", |heard| heard.messages.len() == 1);
+    let mut keys = [RemoteRegion::zeroed(); 2];
+    bytemuck::cast_slice_mut(&mut keys).copy_from_slice(&origin.heard.messages[0].body);
+    (job, origin, keys)
+}
+
+fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [u8]) {
+    let (to, token, bytes) = (peer(1), Token(0), local(bytes));
+    origin.post(Command::Put {
+        to,
+        from: bytes,
+        into: region,
+        token,
+    });
+    origin.post(Command::Get {
+        to,
+        from: region,
+        into: bytes,
+        token,
+    });
+    origin.post(Command::Get {
+        to,
+        from: plain,
+        into: bytes,
+        token,
+    });
+}
+
+#[test]
+fn a_process_that_panics_has_failed_and_one_that_returns_has_finished() {
+    for (story, down) in [("panic", Down::Failed), ("greet", Down::Finished)] {
+        let job = Job::new(2, 0).start(story, 1);
+        let mut survivor = job.own_rank(0);
+        survivor.until("the report", |heard| !heard.down.is_empty());
+        assert_eq!(survivor.heard.down, [(Peer(1), down)], "{story}");
+        assert_eq!(
+            survivor.heard.messages.len(),
+            1,
+            "its last message came first: {story}"
+        );
+    }
+}
+
+#[test]
+fn messages_to_a_rank_that_opens_late_arrive() {
+    let job = Job::new(2, 0);
+    let board = job.board.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut early = open(&board, 0, 0);
+            early.send(1, b"early", b"");
+            early.until("the exchange", |heard| heard.messages.len() == 200);
+        });
+        let mut late = open(&board, 1, 1);
+        (0..200).for_each(|_| late.send(0, b"late", b""));
+        late.until("the early message", |heard| heard.messages.len() == 1);
+    });
+}
+
+#[test]
+fn a_board_that_is_not_there_is_a_clear_error() {
+    let board = Board::create(2).unwrap();
+    let good = board.address();
+    let fields: Vec<&str> = good.split(':').collect();
+    let with = |at: usize, value: &str| {
+        let mut fields = fields.clone();
+        fields[at] = value;
+        fields.join(":")
+    };
+    let mut wrong: Vec<String> = ["", "nonsense", "1:2:3", ":::::", "-1:3:4096:2:00", "é"]
+        .map(str::to_owned)
+        .into();
+    wrong.extend((0..fields.len()).flat_map(|at| {
+        ["", "0", "4294967294", "18446744073709551616", "x"].map(|value| with(at, value))
+    }));
+    // A process that is gone, and a descriptor that is something else.
+    let mut gone = Process::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    wrong.push(with(0, &gone.id().to_string()));
+    wrong.push(with(1, "0"));
+    for address in wrong {
+        let why = Board::attach(&address)
+            .map(|_| ())
+            .expect_err(&address)
+            .to_string();
+        assert!(
+            why.contains(&address) && why.len() > address.len() + 40,
+            "{address:?} gives {why:?}"
+        );
+    }
+    assert!(Board::attach(&good).is_ok());
+    assert!(Board::create(0).is_err());
+    let twice = |rank| Shm::open(&board, ShmConfig::new(rank)).map(|_| ());
+    let _first = Shm::open(&board, ShmConfig::new(0)).unwrap();
+    assert!(twice(0).unwrap_err().to_string().contains("rank 0"));
+    assert!(twice(2).unwrap_err().to_string().contains('2'));
+    assert!(twice(u32::MAX).is_err());
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let before = shared_files();
+    let mut child = start("leftovers", 0, "", 0);
+    assert!(end_of(&mut child).success());
+    let mut job = Job::new(2, 0).start("flood", 1);
+    let mut survivor = job.own_rank(0);
+    survivor.until("the flood", |heard| heard.messages.len() > 10);
+    job.kill(0);
+    drop(survivor);
+    drop(job);
+    let after = shared_files();
+    let new: Vec<_> = after.difference(&before).collect();
+    assert!(new.is_empty(), "left behind: {new:?}");
+}
+
+/// In a process of its own, where nobody else opens anything.
+fn leave_nothing_behind() {
+    let make = |mode| (0..3).map(move |rank| (rank, mode));
+    let round = |mode| {
+        let board = Board::create(3).unwrap();
+        let drivers: Vec<Box<dyn Driver>> = make(mode)
+            .map(|(rank, mode)| open(&board, rank, mode).driver)
+            .collect();
+        let mut world = World::from_drivers(drivers);
+        world.meet();
+        let (_region, key) = world[1].memory(100_000);
+        let at = key.slice(0, 8).unwrap();
+        world
+            .one_sided(
+                0,
+                Command::Atomic {
+                    to: peer(1),
+                    at,
+                    op: AtomicOp::Add(1),
+                    token: Token(1),
+                },
+            )
+            .unwrap();
+        world.close(1);
+        world.settle();
+    };
+    // The first round may open what stays open for the whole process.
+    round(0);
+    let before = held();
+    (0..MODES).for_each(round);
+    assert_eq!(held(), before, "descriptors and mappings");
+}
+
+/// Descriptors and mapped memfds of this process.
+fn held() -> (usize, usize) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    (
+        std::fs::read_dir("/proc/self/fd").unwrap().count(),
+        maps.matches("memfd:").count(),
+    )
+}
+
+/// Ripstop's files where shared memory is usually left.
+fn shared_files() -> BTreeSet<String> {
+    let in_dir = |dir| std::fs::read_dir(dir).into_iter().flatten();
+    let names = ["/dev/shm", "/tmp"].into_iter().flat_map(in_dir);
+    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.contains("ripstop")).collect()
+}
+
+#[test]
+fn nonsense_in_shared_memory_never_panics_or_hangs_a_rank() {
+    for seed in 0..4 {
+        let mut child = start("hostile", seed, "", 0);
+        assert!(end_of(&mut child).success(), "seed {seed}");
+    }
+}

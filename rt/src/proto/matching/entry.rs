@@ -1,0 +1,123 @@
+//! What receives ask for, what messages carry, and how they wait in the lists.
+
+use super::{
+    Arrival,
+    list::{Link, Linked},
+    table::{Class, Key},
+};
+
+/// What a message carries for matching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Envelope {
+    pub(crate) ctx: u32,
+    pub(crate) source: u32,
+    pub(crate) tag: u32,
+}
+
+/// What a receive asks for; `None` is any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Want {
+    pub(crate) ctx: u32,
+    pub(crate) source: Option<u32>,
+    pub(crate) tag: Option<u32>,
+}
+
+impl Want {
+    /// Whether a message with this envelope may answer the receive.
+    #[cfg(test)]
+    pub(crate) fn fits(&self, envelope: &Envelope) -> bool {
+        self.ctx == envelope.ctx
+            && self.source.is_none_or(|source| source == envelope.source)
+            && self.tag.is_none_or(|tag| tag == envelope.tag)
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let class = match (self.source, self.tag) {
+            (Some(_), Some(_)) => Class::Exact,
+            (None, Some(_)) => Class::AnySource,
+            (Some(_), None) => Class::AnyTag,
+            (None, None) => Class::Any,
+        };
+        Key {
+            ctx: self.ctx,
+            source: self.source.unwrap_or(0),
+            tag: self.tag.unwrap_or(0),
+            class,
+        }
+    }
+}
+
+impl Envelope {
+    /// The list of this class in which a message waits, or the receives wait that it fits.
+    pub(super) fn key(&self, class: Class) -> Key {
+        let Self { ctx, source, tag } = *self;
+        let open = Key {
+            ctx,
+            source: 0,
+            tag: 0,
+            class,
+        };
+        match class {
+            Class::Exact => Key {
+                source,
+                tag,
+                ..open
+            },
+            Class::AnySource => Key { tag, ..open },
+            Class::AnyTag => Key { source, ..open },
+            Class::Any => open,
+        }
+    }
+}
+
+/// A receive that waits.
+#[derive(Debug)]
+pub(super) struct Receive<R> {
+    pub(super) posting: u64,
+    pub(super) want: Want,
+    pub(super) recv: R,
+    pub(super) link: Link,
+}
+
+impl<R> Linked for Receive<R> {
+    fn order(&self) -> u64 {
+        self.posting
+    }
+
+    fn link(&self, _: usize) -> Link {
+        self.link
+    }
+
+    fn link_mut(&mut self, _: usize) -> &mut Link {
+        &mut self.link
+    }
+}
+
+/// A message that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Message<M> {
+    pub(super) arrival: Arrival,
+    pub(super) envelope: Envelope,
+    pub(super) message: M,
+    /// In its wildcard lists, and not only in the exact one.
+    pub(super) linked: bool,
+    /// By class, and the last one for [`ARRIVED`].
+    pub(super) links: [Link; 5],
+}
+
+impl<M> Linked for Message<M> {
+    fn order(&self) -> u64 {
+        self.arrival.0
+    }
+
+    fn link(&self, list: usize) -> Link {
+        self.links[list]
+    }
+
+    fn link_mut(&mut self, list: usize) -> &mut Link {
+        &mut self.links[list]
+    }
+}
+
+/// The list of all messages, among a message's links.
+pub(super) const ARRIVED: usize = 4;

@@ -1,0 +1,75 @@
+//! The lower envelope of lines.
+
+use super::Path;
+
+/// What a way costs, in nanoseconds, up to some length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Line {
+    pub(super) path: Path,
+    /// The longest message, in bytes.
+    pub(super) limit: usize,
+    pub(super) fixed: f64,
+    pub(super) per_byte: f64,
+}
+
+/// Lengths that go the same way, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Row {
+    pub(super) from: usize,
+    pub(super) up_to: usize,
+    pub(super) line: Line,
+}
+
+/// The cheapest line for every length from `start` on, up to the longest limit there is.
+///
+/// From left to right: take the cheapest, keep it until another is cheaper by [`BIAS`] or its limit is reached, repeat. With
+/// each change before a limit the price of a byte falls, so there are at most as many rows as lines and limits.
+pub(super) fn envelope(lines: &[Line], start: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut from = start;
+    while let Some(line) = cheapest(lines, from) {
+        let challengers = lines.iter().filter(|other| other.limit > from);
+        let overtaken = challengers
+            .filter_map(|other| line.overtaken_by(other, from))
+            .min();
+        let up_to = overtaken.map_or(line.limit, |at| line.limit.min(at - 1));
+        rows.push(Row { from, up_to, line });
+        let Some(next) = up_to.checked_add(1) else {
+            break;
+        };
+        from = next;
+    }
+    rows
+}
+
+fn cheapest(lines: &[Line], len: usize) -> Option<Line> {
+    let able = lines.iter().filter(|line| line.limit >= len);
+    able.min_by(|one, other| one.at(len).total_cmp(&other.at(len)))
+        .copied()
+}
+
+impl Line {
+    pub(super) fn at(&self, len: usize) -> f64 {
+        self.fixed + self.per_byte * super::float(len)
+    }
+
+    /// The first length after `from` at which `other`, for which it is not too long, is clearly cheaper.
+    fn overtaken_by(&self, other: &Self, from: usize) -> Option<usize> {
+        let gain = self.per_byte - BIAS * other.per_byte;
+        let at = whole((BIAS * other.fixed - self.fixed) / gain)?.saturating_add(1);
+        (gain > 0.0 && at <= other.limit).then_some(at.max(from + 1))
+    }
+}
+
+/// The whole part of a length, if it is one.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturates, which is as good as never"
+)]
+fn whole(len: f64) -> Option<usize> {
+    len.is_finite().then_some(len as usize)
+}
+
+/// Another way must be better by 1 %: less is within the error of the costs.
+const BIAS: f64 = 1.01;

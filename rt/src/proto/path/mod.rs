@@ -1,0 +1,258 @@
+//! Which way a message goes, by its length: decided once for each driver, from what the driver says about itself.
+//!
+//! After spec P6. Each way costs a fixed time and a time for each byte; the table is the lower envelope of those lines, within
+//! the limits that the driver and the settings set.
+
+mod envelope;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use ripstop_fabric::driver::{Caps, Cost};
+
+use self::envelope::{Line, Row, envelope};
+use super::wire::Eager;
+use crate::settings::{Rendezvous, Settings};
+
+/// A way from the sender's buffer to the receiver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// Whole, in a message short enough to need no buffer.
+    Inline,
+    /// Whole, in a message.
+    Eager,
+    /// Offered; the receiver reads the sender's memory.
+    RendezvousGet,
+    /// Offered; the sender writes the receiver's memory.
+    RendezvousPut,
+    /// Offered; sent in messages.
+    Fragments,
+}
+
+/// The tables of one driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    /// For buffers anywhere in memory.
+    anywhere: Vec<Row>,
+    /// For buffers in memory that the driver allocated, at both ends.
+    regions: Vec<Row>,
+    eager_max: usize,
+}
+
+impl Paths {
+    pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
+        let rules = Rules {
+            eager_max: settings.eager_max,
+            rendezvous: match settings.rendezvous {
+                Rendezvous::Auto => None,
+                Rendezvous::Get => Some(Path::RendezvousGet),
+                Rendezvous::Put => Some(Path::RendezvousPut),
+                Rendezvous::Fragments => Some(Path::Fragments),
+            },
+        };
+        Self::with(caps, rules)
+    }
+
+    fn with(caps: &Caps, rules: Rules) -> Self {
+        let anywhere = rules.table(caps, Memory::Anywhere);
+        let whole = anywhere.iter().filter(|row| row.line.path.is_whole());
+        Self {
+            eager_max: whole.map(|row| row.up_to).max().unwrap_or(0),
+            regions: rules.table(caps, Memory::Regions),
+            anywhere,
+        }
+    }
+
+    /// The way of a message of `len` bytes, with both buffers in the driver's memory (`regions`) or anywhere.
+    pub(crate) fn choose(&self, len: usize, regions: bool) -> Path {
+        let rows = if regions {
+            &self.regions
+        } else {
+            &self.anywhere
+        };
+        let passed = rows.iter().filter(|row| row.up_to < len).count();
+        rows[passed].line.path
+    }
+
+    /// The longest message, in bytes, that is sent whole from any memory.
+    pub(crate) fn eager_max(&self) -> usize {
+        self.eager_max
+    }
+}
+
+impl Path {
+    /// Whether the message goes whole and uninvited.
+    pub(crate) const fn is_whole(self) -> bool {
+        matches!(self, Self::Inline | Self::Eager)
+    }
+
+    const ALL: [Self; 5] = [
+        Self::Inline,
+        Self::Eager,
+        Self::RendezvousGet,
+        Self::RendezvousPut,
+        Self::Fragments,
+    ];
+}
+
+/// What the settings say about paths.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rules {
+    /// The longest message that goes whole, in bytes; `None` is by cost.
+    eager_max: Option<usize>,
+    /// The only way for longer ones, where it works; `None` is by cost.
+    rendezvous: Option<Path>,
+}
+
+/// Where the buffers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Memory {
+    Anywhere,
+    Regions,
+}
+
+impl Rules {
+    fn table(self, caps: &Caps, memory: Memory) -> Vec<Row> {
+        let reachable = caps.one_sided && (memory == Memory::Regions || caps.any_memory.is_ok());
+        let lines = Path::ALL.into_iter().filter_map(|path| {
+            let limit = self.limit(path, caps, reachable)?;
+            Some(path.line(caps, memory, limit))
+        });
+        let lines: Vec<Line> = lines.collect();
+        match self.eager_max {
+            // A threshold that was asked for is kept, whatever the costs say.
+            Some(_) => {
+                let (whole, offered): (Vec<_>, _) =
+                    lines.into_iter().partition(|line| line.path.is_whole());
+                let mut rows = envelope(&whole, 0);
+                rows.extend(envelope(
+                    &offered,
+                    rows.last().map_or(0, |row| row.up_to + 1),
+                ));
+                rows
+            }
+            None => envelope(&lines, 0),
+        }
+    }
+
+    /// The longest message, in bytes, that may go this way; `None` if none may.
+    fn limit(self, path: Path, caps: &Caps, reachable: bool) -> Option<usize> {
+        let whole_max = self.eager_max.unwrap_or(usize::MAX).min(caps.body_max);
+        match path {
+            Path::Inline => {
+                let room = caps.inline_max.checked_sub(size_of::<Eager>())?;
+                Some(room.min(whole_max))
+            }
+            Path::Eager => Some(whole_max),
+            Path::RendezvousGet | Path::RendezvousPut => {
+                let wanted = self.rendezvous.is_none_or(|only| only == path);
+                (reachable && wanted).then_some(usize::MAX)
+            }
+            Path::Fragments => {
+                let other = self.rendezvous.is_some_and(|only| only != path);
+                (!other || !reachable).then_some(usize::MAX)
+            }
+        }
+    }
+}
+
+impl Path {
+    /// What this way costs, in nanoseconds, from the send until the bytes are in the receiver's buffer.
+    fn line(self, caps: &Caps, memory: Memory, limit: usize) -> Line {
+        let cost = &caps.cost;
+        let message = message(cost);
+        let expose = match memory {
+            Memory::Anywhere => cost.expose_ns,
+            Memory::Regions => 0.0,
+        };
+        let (fixed, per_kib) = match self {
+            Self::Inline => (message, cost.message_ns_per_kib),
+            Self::Eager => {
+                let copies = cost.copy_ns_per_kib * (1.0 + UNEXPECTED);
+                (message, cost.message_ns_per_kib + copies)
+            }
+            // The last term: the answer leaves before the receive is complete.
+            Self::RendezvousGet => (
+                message + expose + cost.get_ns + cost.send_ns,
+                cost.get_ns_per_kib,
+            ),
+            // Offer, answer, and the word that all is there.
+            Self::RendezvousPut => (3.0 * message + expose + cost.put_ns, cost.put_ns_per_kib),
+            Self::Fragments => fragments(caps),
+        };
+        Line {
+            path: self,
+            limit,
+            fixed,
+            per_byte: per_kib / KIB,
+        }
+    }
+}
+
+/// o_s + L + o_r.
+fn message(cost: &Cost) -> f64 {
+    cost.send_ns + cost.latency_ns + cost.recv_ns
+}
+
+/// Offer and answer, then a pipeline: one piece is copied while another crosses, and each is a message.
+fn fragments(caps: &Caps) -> (f64, f64) {
+    let cost = &caps.cost;
+    let pieces_per_kib = KIB / float(caps.body_max.max(1));
+    let slowest = cost.copy_ns_per_kib.max(cost.message_ns_per_kib);
+    let each = cost.send_ns.max(cost.recv_ns);
+    (3.0 * message(cost), slowest + pieces_per_kib * each)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a length for an estimate")]
+fn float(len: usize) -> f64 {
+    len as f64
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Inline => "inline",
+            Self::Eager => "eager",
+            Self::RendezvousGet => "rendezvous by get",
+            Self::RendezvousPut => "rendezvous by put",
+            Self::Fragments => "fragments",
+        })
+    }
+}
+
+/// The tables, with the predicted time at both ends of each range.
+impl fmt::Display for Paths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "buffers anywhere")?;
+        write_rows(f, &self.anywhere)?;
+        writeln!(f, "buffers in the driver's memory, at both ends")?;
+        write_rows(f, &self.regions)
+    }
+}
+
+fn write_rows(f: &mut fmt::Formatter<'_>, rows: &[Row]) -> fmt::Result {
+    for Row { from, up_to, line } in rows {
+        let micros = |len| line.at(len) / 1e3;
+        let (range, shown) = match *up_to {
+            usize::MAX => ("and more".to_owned(), SHOWN.max(*from)),
+            up_to => (format!("to {up_to:>8}"), up_to),
+        };
+        write!(f, "  {from:>8} {range:<11} B  {:<17}", line.path)?;
+        writeln!(
+            f,
+            " {:>6.2} to {:.2} µs at {shown} B",
+            micros(*from),
+            micros(shown)
+        )?;
+    }
+    Ok(())
+}
+
+const KIB: f64 = 1024.0;
+
+/// How often a message finds no receive posted and is copied once more; a guess on the side of codes that post early.
+const UNEXPECTED: f64 = 0.25;
+
+/// Where the last range's time is shown, in bytes.
+const SHOWN: usize = 1 << 20;

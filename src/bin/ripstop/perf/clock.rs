@@ -1,0 +1,47 @@
+//! The clocks of a measurement. Nanoseconds of one clock can be compared between the processes of a node.
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds since some moment in the past, the same for all processes of this machine.
+#[inline]
+pub(super) fn now() -> u64 {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds of processor time that this process has used in all its threads.
+pub(super) fn cpu() -> u64 {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// Calculates for `duration`, and touches nothing but registers and the clock. Returns when it started and ended.
+pub(super) fn compute(duration: Duration) -> (u64, u64) {
+    let start = now();
+    let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let mut x = 1.0_f64;
+    while now() - start < nanos {
+        for _ in 0..10_000 {
+            x = std::hint::black_box(x * 1.000_001 + 1e-9);
+        }
+    }
+    (start, now())
+}
+
+#[inline]
+fn nanos(time: Timespec) -> u64 {
+    // Clocks of this machine: neither part is negative.
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_computation_takes_as_long_as_it_was_asked_to() {
+        let before = cpu();
+        let (start, end) = compute(Duration::from_millis(2));
+        assert!(end - start >= 2_000_000 && cpu() > before);
+    }
+}

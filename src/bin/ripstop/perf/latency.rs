@@ -1,0 +1,119 @@
+//! Ping-pong: one message at a time, each way awaited.
+
+use ripstop::{Result, buffer::RecvBuf};
+
+use super::{
+    Pair, TAG, Trouble, buffers, clock,
+    options::{Common, bytes},
+    report::{Report, Row, human},
+    samples::Samples,
+    tally::Tally,
+};
+
+/// Time of a message one way: half a round trip, every trip timed by itself.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,64K,1M"
+)]
+pub(super) struct Args {
+    /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,64,512,4096,65536,1048576")]
+    size: Vec<usize>,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+impl Args {
+    pub(super) fn lines(&self) -> usize {
+        self.size.len()
+    }
+}
+
+pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+    for &size in &args.size {
+        report.announce(format!("latency {}", human(size)));
+        let iters = args.common.iters(size);
+        // A part of a vector is a larger value to hand over than a vector, which short messages would notice.
+        let (samples, tally) = if size < buffers::PAGE {
+            timed(pair, || vec![1; size], iters, &args.common).await?
+        } else {
+            timed(pair, || buffers::aligned(size), iters, &args.common).await?
+        };
+        let row = Row::new("latency").size(size).times(&samples);
+        report.print(pair.signed(row.cost(tally, 2 * iters)))?;
+    }
+    Ok(())
+}
+
+async fn timed<B: RecvBuf<Elem = u8>>(
+    pair: &Pair<'_>,
+    buffer: impl Fn() -> B,
+    iters: u64,
+    common: &Common,
+) -> Result<(Samples, Tally)> {
+    let mut ping_pong = PingPong::new(pair, buffer);
+    ping_pong.run(common.warmup(iters, 10)).await?;
+    pair.world.barrier().await?;
+    ping_pong.measure(iters).await
+}
+
+/// Two buffers, used again and again.
+#[derive(Debug)]
+pub(super) struct PingPong<'a, B> {
+    pair: &'a Pair<'a>,
+    /// `None` while an operation has it.
+    out: Option<B>,
+    inbox: Option<B>,
+    samples: Samples,
+}
+
+impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
+    pub(super) fn new(pair: &'a Pair<'a>, buffer: impl Fn() -> B) -> Self {
+        Self {
+            pair,
+            out: Some(buffer()),
+            inbox: Some(buffer()),
+            samples: Samples::new(2.0),
+        }
+    }
+
+    /// The times of `iters` round trips (on rank 0), and what their messages cost on both ranks.
+    pub(super) async fn measure(mut self, iters: u64) -> Result<(Samples, Tally)> {
+        self.samples = Samples::new(2.0);
+        let before = Tally::now(self.pair.runtime);
+        self.run(iters).await?;
+        let tally = Tally::now(self.pair.runtime).since(before);
+        Ok((self.samples, tally.gather(self.pair.world).await?))
+    }
+
+    pub(super) async fn run(&mut self, iters: u64) -> Result<()> {
+        for _ in 0..iters {
+            if self.pair.me == 0 {
+                let start = clock::now();
+                self.send().await?;
+                self.recv().await?;
+                self.samples.record(clock::now() - start);
+            } else {
+                self.recv().await?;
+                self.send().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self) -> Result<()> {
+        if let Some(out) = self.out.take() {
+            self.out = Some(self.pair.world.send(self.pair.other, TAG, out).await?);
+        }
+        Ok(())
+    }
+
+    async fn recv(&mut self) -> Result<()> {
+        if let Some(inbox) = self.inbox.take() {
+            let receive = self.pair.world.recv_into(self.pair.other, TAG, inbox);
+            self.inbox = Some(receive.await?.0);
+        }
+        Ok(())
+    }
+}

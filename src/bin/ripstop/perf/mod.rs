@@ -1,0 +1,253 @@
+//! `ripstop perf`: measures messages with what an application would write.
+//!
+//! The process is one rank: `ripstop run -n 2 -- ripstop perf latency`. Rank 0 prints. The work of `latency`, `bandwidth`,
+//! `bibandwidth`, `rate` and `matching` is that of `benches/compare/p2p.c`, so that the two can be compared.
+
+mod allocations;
+mod buffers;
+mod clock;
+mod idle;
+mod latency;
+mod matching;
+mod onesided;
+mod options;
+mod overlap;
+mod report;
+mod samples;
+mod stream;
+mod tally;
+
+use std::{error::Error, io::Write, process::ExitCode, time::Duration};
+
+use clap::Subcommand;
+use ripstop::{Comm, Runtime};
+
+use self::report::{Report, Row};
+
+/// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    program: Program,
+}
+
+#[derive(Debug, Subcommand)]
+enum Program {
+    Latency(latency::Args),
+    Bandwidth(stream::Args),
+    /// As bandwidth, but both ranks send and receive a window at the same time
+    Bibandwidth(stream::Args),
+    Rate(stream::RateArgs),
+    Matching(matching::Args),
+    /// Writing to the other rank's memory, by the driver alone
+    Put(onesided::Args),
+    /// Reading the other rank's memory, by the driver alone
+    Get(onesided::Args),
+    Idle(idle::Args),
+    Overlap(overlap::Args),
+}
+
+/// This rank and the one it talks to.
+#[derive(Debug)]
+struct Pair<'a> {
+    runtime: &'a Runtime,
+    world: &'a Comm,
+    me: usize,
+    other: usize,
+}
+
+/// Whatever ended a measurement.
+type Trouble = Box<dyn Error>;
+
+/// Measures, as one rank of a job.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match measure(&args.program) {
+        Ok(code) => code,
+        Err(trouble) => {
+            tell(&trouble.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(program: &Program) -> Result<ExitCode, Trouble> {
+    if let Program::Put(args) | Program::Get(args) = program {
+        return onesided::run(program.name(), args);
+    }
+    let runtime = Runtime::init()?;
+    let world = runtime.world();
+    if let Some(sentence) = program.refuses(world.size()) {
+        return Ok(refuse(world.rank() == 0, &sentence));
+    }
+    let (me, size) = (world.rank(), world.size());
+    let pair = Pair {
+        runtime: &runtime,
+        world: &world,
+        me,
+        other: (me + 1) % size,
+    };
+    let (json, lines) = program.printing();
+    let mut report = Report::new(me, json, lines);
+    runtime.block_on(pair.run(program, &mut report))?;
+    drop(world);
+    runtime.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One rank says why, and ends the job; the others keep quiet.
+fn refuse(speaks: bool, sentence: &str) -> ExitCode {
+    if !speaks {
+        return ExitCode::SUCCESS;
+    }
+    tell(sentence);
+    ExitCode::FAILURE
+}
+
+impl Pair<'_> {
+    async fn run(&self, program: &Program, report: &mut Report) -> Result<(), Trouble> {
+        match program {
+            Program::Latency(args) => latency::run(self, args, report).await,
+            Program::Bandwidth(args) => stream::bandwidth(self, args, false, report).await,
+            Program::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
+            Program::Rate(args) => stream::rate(self, args, report).await,
+            Program::Matching(args) => matching::run(self, args, report).await,
+            Program::Idle(args) => idle::run(self, args, report).await,
+            Program::Overlap(args) => overlap::run(self, args, report).await,
+            Program::Put(_) | Program::Get(_) => unreachable!("measured without a runtime"),
+        }
+    }
+
+    /// Adds how this rank was set up.
+    fn signed(&self, row: Row) -> Row {
+        let settings = self.runtime.settings();
+        let progress = settings.iter().find(|row| row.name == "RIPSTOP_PROGRESS");
+        let progress = progress.map_or_else(String::new, |row| row.value.clone());
+        row.field("reactor", self.runtime.choices().reactor)
+            .field("progress", progress)
+    }
+}
+
+impl Program {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Latency(_) => "latency",
+            Self::Bandwidth(_) => "bandwidth",
+            Self::Bibandwidth(_) => "bibandwidth",
+            Self::Rate(_) => "rate",
+            Self::Matching(_) => "matching",
+            Self::Put(_) => "put",
+            Self::Get(_) => "get",
+            Self::Idle(_) => "idle",
+            Self::Overlap(_) => "overlap",
+        }
+    }
+
+    /// Whether to print JSON, and how many lines.
+    fn printing(&self) -> (bool, usize) {
+        match self {
+            Self::Latency(args) => (args.common.json, args.lines()),
+            Self::Bandwidth(args) | Self::Bibandwidth(args) => (args.common.json, args.lines()),
+            Self::Rate(args) => (args.common.json, 1),
+            Self::Matching(args) => (args.common.json, args.lines()),
+            Self::Put(args) | Self::Get(args) => (args.common.json, args.lines()),
+            Self::Idle(args) => (args.json, 1),
+            Self::Overlap(args) => (args.json, args.lines()),
+        }
+    }
+
+    /// Why it cannot be measured with this many ranks, and how it can.
+    fn refuses(&self, ranks: usize) -> Option<String> {
+        let (fits, needs) = match self {
+            Self::Idle(_) => (ranks >= 2, "at least 2 ranks"),
+            _ => (ranks == 2, "2 ranks"),
+        };
+        let name = self.name();
+        let are = if ranks == 1 {
+            "this process is alone".to_owned()
+        } else {
+            format!("this job has {ranks}")
+        };
+        let sentence = format!(
+            "`ripstop perf {name}` needs {needs} and {are}: start it with `ripstop run -n 2 -- ripstop perf {name}`"
+        );
+        (!fits).then_some(sentence)
+    }
+}
+
+fn tell(text: &str) {
+    // That nobody reads it changes nothing.
+    let _ = writeln!(std::io::stderr().lock(), "ripstop perf: {text}");
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("expected 0.001 to {SECONDS_MAX} seconds");
+    let seconds: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.001..=SECONDS_MAX).contains(&seconds) {
+        Ok(Duration::from_secs_f64(seconds))
+    } else {
+        Err(wrong())
+    }
+}
+
+const SECONDS_MAX: f64 = 86_400.0;
+
+const TAG: u32 = 1;
+const TAG_ACK: u32 = 2;
+const TAG_TALLY: u32 = 3;
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,1M
+  ripstop run -n 2 --bind core -- ripstop perf rate --json
+  ripstop run -n 2 -- ripstop perf idle --seconds 5
+  RIPSTOP_PROGRESS=inline ripstop run -n 2 --bind core -- ripstop perf latency
+
+Figures count both ranks: copies, system calls, wakes and allocations per message are in the JSON lines.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn program(words: &[&str]) -> Program {
+        let words = [&["perf"], words].concat();
+        let cli: Cli = clap::Parser::try_parse_from(words).unwrap();
+        cli.args.program
+    }
+
+    #[test]
+    fn the_wrong_number_of_ranks_is_refused_with_the_command_to_use() {
+        let sentence = program(&["latency"]).refuses(3).unwrap();
+        assert!(sentence.contains("this job has 3") && sentence.contains("ripstop run -n 2"));
+        let alone = program(&["idle"]).refuses(1).unwrap();
+        assert!(alone.contains("alone") && alone.contains("at least 2"));
+        assert_eq!(program(&["idle"]).refuses(8), None);
+        assert_eq!(program(&["rate"]).refuses(2), None);
+    }
+
+    #[test]
+    fn what_the_comparison_asks_for_is_understood() {
+        let sizes = program(&["bandwidth", "--size", "8192,16384", "--json"]);
+        assert_eq!(sizes.printing(), (true, 2));
+        assert_eq!(
+            program(&["matching", "--depth", "0,10000"]).printing(),
+            (false, 4)
+        );
+        assert_eq!(program(&["overlap"]).printing(), (false, 2));
+        assert_eq!(program(&["latency", "--size", "8"]).printing(), (false, 1));
+    }
+
+    #[test]
+    fn a_time_is_a_positive_number_of_seconds() {
+        assert_eq!(seconds("1.5"), Ok(Duration::from_millis(1500)));
+        for text in ["", "x", "0", "-1", "nan", "inf", "1e300"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

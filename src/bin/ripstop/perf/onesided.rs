@@ -1,0 +1,279 @@
+//! Put and get, measured at the driver: no runtime, and nobody at work on the other side.
+#![expect(unsafe_code, reason = "promises a driver that local memory stays")]
+
+use std::process::ExitCode;
+
+use ripstop::boot::{self, Boot, Environment};
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    memory::{Region, RemoteRegion},
+    shm::{Board, Shm, ShmConfig},
+};
+
+use super::{
+    Trouble, clock,
+    options::{Common, bytes},
+    refuse,
+    report::{Report, Row, human},
+    samples::Samples,
+    tally::Tally,
+};
+
+/// Time and bandwidth of one-sided commands on registered memory; the other rank sleeps meanwhile.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf put --size 8,4K,1M"
+)]
+pub(super) struct Args {
+    /// Lengths in bytes, separated by commas; K, M and G are powers of 1024
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,4096,65536,1048576")]
+    size: Vec<usize>,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+impl Args {
+    pub(super) fn lines(&self) -> usize {
+        self.size.len()
+    }
+}
+
+pub(super) fn run(program: &'static str, args: &Args) -> Result<ExitCode, Trouble> {
+    let mut boot = boot::discover(&Environment::of_process())?;
+    if boot.size != 2 || boot.node.ranks.len() != 2 {
+        let sentence = format!(
+            "`ripstop perf {program}` needs 2 ranks on one node and there are {}: start it with `ripstop run -n 2 -- ripstop perf {program}`",
+            boot.size
+        );
+        return Ok(refuse(boot.rank == 0, &sentence));
+    }
+    let board = meet(&mut boot)?;
+    let len = args.size.iter().copied().max().unwrap_or(1);
+    let mut side = Side::open(&mut boot, &board, len)?;
+    if boot.rank == 0 {
+        let mut report = Report::new(0, args.common.json, args.lines());
+        for &size in &args.size {
+            report.announce(format!("{program} {}", human(size)));
+            report.print(side.measure(program, &args.common, size))?;
+        }
+    }
+    boot.exchange.fence()?;
+    drop(side);
+    boot.exchange.finalize()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
+    if boot.rank == 0 {
+        let board = Board::create(boot.size)?;
+        boot.exchange.put("perf-board", &board.address())?;
+        boot.exchange.fence()?;
+        return Ok(board);
+    }
+    boot.exchange.fence()?;
+    let address = boot.exchange.get("perf-board")?;
+    let address = address.ok_or("rank 0 did not say where its board is: did it fail at start?")?;
+    Ok(Board::attach(&address)?)
+}
+
+/// One rank's driver, its memory, and the key to the other's.
+struct Side {
+    driver: Shm,
+    config: ShmConfig,
+    /// Where local bytes come from and go to.
+    local: Region,
+    /// What the other rank reaches; kept for it.
+    _window: Region,
+    key: RemoteRegion,
+    sink: Completions,
+}
+
+impl Side {
+    fn open(boot: &mut Boot, board: &Board, len: usize) -> Result<Self, Trouble> {
+        let config = ShmConfig::new(boot.rank);
+        let mut driver = Shm::open(board, config.clone())?;
+        let (window, local) = (driver.allocate(len)?, driver.allocate(len)?);
+        local.write(0, &vec![1; len]);
+        window.write(0, &vec![2; len]);
+        // SAFETY: nobody uses the range before the key's holder does, and the window lives as long as this driver.
+        let range = unsafe { LocalRange::new(window.at(0, len), len) };
+        let mine = driver
+            .expose(range)
+            .ok_or("registered memory without a key")?;
+        boot.exchange
+            .put(&format!("perf-key-{}", boot.rank), &words(&mine))?;
+        boot.exchange.fence()?;
+        let theirs = boot.exchange.get(&format!("perf-key-{}", 1 - boot.rank))?;
+        let key = theirs
+            .as_deref()
+            .and_then(key_of)
+            .ok_or("the other rank did not publish its key")?;
+        let sink = Completions::default();
+        Ok(Self {
+            driver,
+            config,
+            local,
+            _window: window,
+            key,
+            sink,
+        })
+    }
+
+    fn measure(&mut self, program: &'static str, common: &Common, size: usize) -> Row {
+        let puts = program == "put";
+        let (iters, windows) = (common.iters(size), common.windows(size));
+        for _ in 0..common.warmup(iters, 10) {
+            self.one(puts, size);
+        }
+        let (mut single, mut window) = (Samples::new(1.0), Samples::new(1.0));
+        let before = Tally::of(&self.config.counters.snapshot());
+        for _ in 0..iters {
+            let start = clock::now();
+            self.one(puts, size);
+            single.record(clock::now() - start);
+        }
+        for _ in 0..windows {
+            let start = clock::now();
+            self.many(puts, size, WINDOW);
+            window.record(clock::now() - start);
+        }
+        let tally = Tally::of(&self.config.counters.snapshot()).since(before);
+        let bytes = lossy(size) * f64::from(WINDOW);
+        Row::new(program)
+            .size(size)
+            .times(&single)
+            .figure("mb_per_s", "MB/s", bytes / window.micros_at(0.5))
+            .figure("best_mb_per_s", "best MB/s", bytes / window.micros_min())
+            .field("window", WINDOW)
+            .cost(tally, iters + windows * u64::from(WINDOW))
+    }
+
+    fn one(&mut self, puts: bool, size: usize) {
+        self.many(puts, size, 1);
+    }
+
+    /// Posts `count` commands and drives them to their ends.
+    fn many(&mut self, puts: bool, size: usize, count: u32) {
+        self.sink.left = count;
+        let mut posted = 0;
+        while self.sink.left > 0 {
+            while posted < count && self.post(puts, size) {
+                posted += 1;
+            }
+            let _moved = self.driver.progress(BUDGET, &mut self.sink);
+        }
+    }
+
+    /// Whether there was room.
+    fn post(&mut self, puts: bool, size: usize) -> bool {
+        let start = self.local.at(0, size);
+        // SAFETY: the region is this side's and lives on; `many` waits for the end of every command, and nobody else uses
+        // the memory.
+        let local = unsafe { LocalRange::new(start, size) };
+        let remote = self
+            .key
+            .slice(0, size as u64)
+            .expect("the window is as long as the longest command");
+        let (to, token) = (Peer(remote.owner), Token(0));
+        let command = if puts {
+            Command::Put {
+                to,
+                from: local,
+                into: remote,
+                token,
+            }
+        } else {
+            Command::Get {
+                to,
+                from: remote,
+                into: local,
+                token,
+            }
+        };
+        matches!(self.driver.post(command), Post::Posted)
+    }
+}
+
+/// Counts completions.
+#[derive(Debug, Default)]
+struct Completions {
+    left: u32,
+}
+
+impl Sink for Completions {
+    fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
+
+    fn complete(&mut self, _: Token) {
+        self.left -= 1;
+    }
+
+    fn fetched(&mut self, _: Token, _: u64) {}
+
+    fn failed(&mut self, _: Token, why: Failure) {
+        panic!("the driver gave a command up: {why:?}");
+    }
+
+    fn peer_down(&mut self, peer: Peer, how: Down) {
+        panic!("rank {} has gone ({how:?}) during the measurement", peer.0);
+    }
+}
+
+/// A key as a word that the launcher carries.
+fn words(key: &RemoteRegion) -> String {
+    let RemoteRegion {
+        kind,
+        owner,
+        id,
+        generation,
+        whole,
+        base,
+        len,
+    } = key;
+    format!("{kind}:{owner}:{id}:{generation}:{whole}:{base}:{len}")
+}
+
+fn key_of(text: &str) -> Option<RemoteRegion> {
+    let mut parts = text.split(':');
+    let mut short = || parts.next()?.parse::<u32>().ok();
+    let (kind, owner, id, generation) = (short()?, short()?, short()?, short()?);
+    let mut long = || parts.next()?.parse::<u64>().ok();
+    let (whole, base, len) = (long()?, long()?, long()?);
+    Some(RemoteRegion {
+        kind,
+        owner,
+        id,
+        generation,
+        whole,
+        base,
+        len,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+const fn lossy(count: usize) -> f64 {
+    count as f64
+}
+
+const WINDOW: u32 = 64;
+const BUDGET: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_launcher() {
+        let key = RemoteRegion {
+            kind: 1,
+            owner: 2,
+            id: 3,
+            generation: 4,
+            whole: 5,
+            base: 6,
+            len: u64::MAX,
+        };
+        assert_eq!(key_of(&words(&key)), Some(key));
+        assert_eq!(key_of("1:2:3"), None);
+    }
+}

@@ -1,0 +1,202 @@
+//! What rank 0 prints: a table for people, or JSON lines.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Map, Value};
+
+use super::{samples::Samples, tally::Tally};
+
+/// Where results go; on other ranks than 0, nowhere.
+#[derive(Debug)]
+pub(super) struct Report {
+    speaks: bool,
+    json: bool,
+    headed: bool,
+    bar: ProgressBar,
+}
+
+/// One line of results.
+#[derive(Debug)]
+pub(super) struct Row {
+    fields: Map<String, Value>,
+    cells: Vec<Cell>,
+}
+
+#[derive(Debug)]
+struct Cell {
+    head: &'static str,
+    text: String,
+}
+
+impl Report {
+    /// For `lines` lines to come.
+    pub(super) fn new(rank: usize, json: bool, lines: usize) -> Self {
+        let speaks = rank == 0;
+        let watched = speaks && lines > 1 && io::stderr().is_terminal();
+        let bar = if watched {
+            ProgressBar::new(lines.try_into().unwrap_or(u64::MAX))
+        } else {
+            ProgressBar::hidden()
+        };
+        let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Self {
+            speaks,
+            json,
+            headed: false,
+            bar,
+        }
+    }
+
+    /// Says what is measured now, where somebody watches.
+    pub(super) fn announce(&self, what: String) {
+        self.bar.set_message(what);
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// Nobody reads.
+    pub(super) fn print(&mut self, row: Row) -> io::Result<()> {
+        self.bar.inc(1);
+        if !self.speaks {
+            return Ok(());
+        }
+        let text = if self.json {
+            Value::Object(row.fields).to_string()
+        } else {
+            row.table(!std::mem::replace(&mut self.headed, true))
+        };
+        self.bar.suspend(|| {
+            let mut out = io::stdout().lock();
+            writeln!(out, "{text}")?;
+            out.flush()
+        })
+    }
+}
+
+impl Row {
+    pub(super) fn new(program: &'static str) -> Self {
+        let fields = [("program".to_owned(), program.into())];
+        Self {
+            fields: fields.into_iter().collect(),
+            cells: Vec::new(),
+        }
+    }
+
+    /// A message length in bytes.
+    pub(super) fn size(self, size: usize) -> Self {
+        self.cell("size", human(size)).field("size", size)
+    }
+
+    /// A word or a count that the line is about.
+    pub(super) fn label(
+        self,
+        name: &'static str,
+        value: impl Into<Value> + ToString + Clone,
+    ) -> Self {
+        self.cell(name, value.to_string()).field(name, value)
+    }
+
+    /// A figure under a heading of the table.
+    pub(super) fn figure(self, name: &'static str, head: &'static str, value: f64) -> Self {
+        let text = if value.abs() < 1000.0 {
+            format!("{value:.3}")
+        } else {
+            format!("{value:.0}")
+        };
+        self.cell(head, text).field(name, rounded(value))
+    }
+
+    /// Percentiles.
+    pub(super) fn times(self, samples: &Samples) -> Self {
+        self.figure("median_us", "median µs", samples.micros_at(0.5))
+            .figure("min_us", "min µs", samples.micros_min())
+            .figure("p99_us", "p99 µs", samples.micros_at(0.99))
+            .figure("p999_us", "p99.9 µs", samples.micros_at(0.999))
+            .field("iters", samples.len())
+    }
+
+    /// What a message cost, on both ranks together.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "a quotient, printed with six digits"
+    )]
+    pub(super) fn cost(self, tally: Tally, messages: u64) -> Self {
+        let each = |count: u64| rounded(count as f64 / messages.max(1) as f64);
+        self.field("system_calls_per_message", each(tally.system_calls))
+            .field("copies_per_message", each(tally.copies))
+            .field("wakes_per_message", each(tally.wakes))
+            .field("allocations_per_message", each(tally.allocations))
+    }
+
+    /// Something for the JSON line only.
+    pub(super) fn field(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.fields.insert(name.to_owned(), value.into());
+        self
+    }
+
+    fn cell(mut self, head: &'static str, text: String) -> Self {
+        self.cells.push(Cell { head, text });
+        self
+    }
+
+    fn table(&self, headed: bool) -> String {
+        let line = |text: fn(&Cell) -> &str| {
+            let cells = self
+                .cells
+                .iter()
+                .map(|cell| format!("{:>width$}", text(cell), width = WIDTH));
+            cells.collect::<Vec<_>>().join(" ")
+        };
+        let values = line(|cell| &cell.text);
+        if headed {
+            format!("{}\n{values}", line(|cell| cell.head))
+        } else {
+            values
+        }
+    }
+}
+
+/// `8 B`, `4 KiB`, `1 MiB`.
+pub(super) fn human(size: usize) -> String {
+    let units = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    let unit = units
+        .into_iter()
+        .find(|&(_, unit)| size >= unit && size.is_multiple_of(unit));
+    unit.map_or_else(
+        || format!("{size} B"),
+        |(name, unit)| format!("{} {name}", size / unit),
+    )
+}
+
+/// Six digits behind the point: more are noise in a file that is read and compared.
+fn rounded(value: f64) -> f64 {
+    (value * 1e6).round() / 1e6
+}
+
+const WIDTH: usize = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::{Row, human};
+
+    #[test]
+    fn sizes_are_said_in_the_largest_unit_that_divides_them() {
+        assert_eq!(
+            [8, 4096, 5000, 1 << 20].map(human),
+            ["8 B", "4 KiB", "5000 B", "1 MiB"]
+        );
+    }
+
+    #[test]
+    fn a_row_has_the_same_figures_in_the_table_and_in_its_fields() {
+        let row = Row::new("rate")
+            .size(8)
+            .figure("million_per_s", "million/s", 12.5);
+        assert!(row.table(true).contains("million/s") && row.table(false).contains("12.500"));
+        assert_eq!(row.fields["million_per_s"], 12.5);
+        assert_eq!(row.fields["size"], 8);
+    }
+}

@@ -1,0 +1,201 @@
+//! Windows of messages: bandwidth one way and both ways, and the rate of short messages.
+
+use ripstop::{
+    RecvOp, Result, SendOp,
+    buffer::{RecvBuf, SendBuf},
+};
+
+use super::{
+    Pair, TAG, TAG_ACK, Trouble, buffers, clock,
+    options::{Common, bytes},
+    report::{Report, Row, human},
+    samples::Samples,
+    tally::Tally,
+};
+
+/// Bytes per second in windows of 64 messages, each window answered by 4 bytes when all of it has come.
+///
+/// The sends of a window read one buffer; its receives have a buffer each.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf bandwidth --size 8K,64K,1M --json"
+)]
+pub(super) struct Args {
+    /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_window, default_value = "8192,16384,65536,262144,1048576")]
+    size: Vec<usize>,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// Messages of 8 bytes per second, in windows of 64, each window answered by 4 bytes when all of it has come.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf rate")]
+pub(super) struct RateArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+impl Args {
+    pub(super) fn lines(&self) -> usize {
+        self.size.len()
+    }
+}
+
+pub(super) async fn bandwidth(
+    pair: &Pair<'_>,
+    args: &Args,
+    both_ways: bool,
+    report: &mut Report,
+) -> Result<(), Trouble> {
+    let program = if both_ways {
+        "bibandwidth"
+    } else {
+        "bandwidth"
+    };
+    for &size in &args.size {
+        report.announce(format!("{program} {}", human(size)));
+        let inbox = || buffers::aligned(size);
+        let stream = Stream::new(pair, both_ways, buffers::shared(size), inbox);
+        let measured = stream.measure(&args.common, size).await?;
+        let bytes = measured.messages_per_window * lossy(size);
+        let row = Row::new(program).size(size);
+        let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
+        let best = bytes / measured.samples.micros_min();
+        let row = row.figure("best_mb_per_s", "best MB/s", best);
+        report.print(pair.signed(measured.finish(row)))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn rate(
+    pair: &Pair<'_>,
+    args: &RateArgs,
+    report: &mut Report,
+) -> Result<(), Trouble> {
+    report.announce("rate".to_owned());
+    let stream = Stream::new(pair, false, [1_u8; 8], || [2_u8; 8]);
+    let measured = stream.measure(&args.common, 8).await?;
+    let (messages, samples) = (measured.messages_per_window, &measured.samples);
+    let row = Row::new("rate").size(8);
+    let row = row.figure(
+        "million_per_s",
+        "million/s",
+        messages / samples.micros_at(0.5),
+    );
+    let best = messages / samples.micros_min();
+    let row = row.figure("best_million_per_s", "best", best);
+    report.print(pair.signed(measured.finish(row)))?;
+    Ok(())
+}
+
+/// What a window works with, made once.
+struct Stream<'a, S: SendBuf, R: RecvBuf> {
+    pair: &'a Pair<'a>,
+    both_ways: bool,
+    out: S,
+    inbox: Vec<R>,
+    receives: Vec<RecvOp<R>>,
+    sends: Vec<SendOp<S>>,
+}
+
+struct Measured {
+    samples: Samples,
+    tally: Tally,
+    messages_per_window: f64,
+    messages: u64,
+}
+
+impl<'a, S, R> Stream<'a, S, R>
+where
+    S: SendBuf<Elem = u8> + Clone,
+    R: RecvBuf<Elem = u8>,
+{
+    fn new(pair: &'a Pair<'a>, both_ways: bool, out: S, inbox: impl Fn() -> R) -> Self {
+        let inbox = (0..WINDOW).map(|_| inbox()).collect();
+        Self {
+            pair,
+            both_ways,
+            out,
+            inbox,
+            receives: Vec::with_capacity(WINDOW),
+            sends: Vec::with_capacity(WINDOW),
+        }
+    }
+
+    async fn measure(mut self, common: &Common, size: usize) -> Result<Measured> {
+        let iters = common.windows(size);
+        for _ in 0..common.warmup(iters, 2) {
+            self.window().await?;
+        }
+        let mut samples = Samples::new(1.0);
+        let before = Tally::now(self.pair.runtime);
+        for _ in 0..iters {
+            let start = clock::now();
+            self.window().await?;
+            samples.record(clock::now() - start);
+        }
+        let tally = Tally::now(self.pair.runtime).since(before);
+        let tally = tally.gather(self.pair.world).await?;
+        let per_window = WINDOW * if self.both_ways { 2 } else { 1 };
+        Ok(Measured {
+            samples,
+            tally,
+            messages_per_window: lossy(per_window),
+            messages: iters * (per_window as u64 + 1),
+        })
+    }
+
+    async fn window(&mut self) -> Result<()> {
+        let (world, other) = (self.pair.world, self.pair.other);
+        if self.both_ways || self.pair.me == 1 {
+            let inbox = self.inbox.drain(..);
+            self.receives
+                .extend(inbox.map(|buf| world.recv_into(other, TAG, buf)));
+        }
+        if self.both_ways || self.pair.me == 0 {
+            let sends = (0..WINDOW).map(|_| world.send(other, TAG, self.out.clone()));
+            self.sends.extend(sends);
+        }
+        for receive in self.receives.drain(..) {
+            self.inbox.push(receive.await?.0);
+        }
+        for send in self.sends.drain(..) {
+            send.await?;
+        }
+        if self.pair.me == 0 {
+            world.recv_into(other, TAG_ACK, [0_u8; 4]).await?;
+        } else {
+            world.send(other, TAG_ACK, [0_u8; 4]).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Measured {
+    fn finish(&self, row: Row) -> Row {
+        row.times(&self.samples)
+            .field("window", WINDOW)
+            .cost(self.tally, self.messages)
+    }
+}
+
+/// A length of which 65 buffers are made.
+fn bytes_of_window(text: &str) -> Result<usize, String> {
+    let size = bytes(text)?;
+    if size <= SIZE_MAX {
+        return Ok(size);
+    }
+    Err(format!(
+        "a window of {WINDOW} messages has a buffer for each: expected at most {SIZE_MAX} bytes"
+    ))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+const fn lossy(count: usize) -> f64 {
+    count as f64
+}
+
+const WINDOW: usize = 64;
+const SIZE_MAX: usize = 64 << 20;

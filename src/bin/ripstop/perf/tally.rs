@@ -1,0 +1,67 @@
+//! What the messages of a measurement cost, counted on both ranks.
+
+use ripstop::{Comm, Result, Runtime};
+
+use super::{TAG_TALLY, allocations};
+
+/// Counts at one moment, or the difference of two.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) system_calls: u64,
+    pub(super) copies: u64,
+    pub(super) wakes: u64,
+    pub(super) allocations: u64,
+}
+
+impl Tally {
+    pub(super) fn now(runtime: &Runtime) -> Self {
+        Self::of(&runtime.counters())
+    }
+
+    pub(super) fn of(counters: &ripstop_fabric::counters::Snapshot) -> Self {
+        Self {
+            system_calls: counters.system_calls,
+            copies: counters.copies,
+            wakes: counters.wakes_sent,
+            allocations: allocations::count(),
+        }
+    }
+
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            system_calls: self.system_calls - earlier.system_calls,
+            copies: self.copies - earlier.copies,
+            wakes: self.wakes - earlier.wakes,
+            allocations: self.allocations - earlier.allocations,
+        }
+    }
+
+    /// The sum of all ranks, on rank 0; elsewhere what came in.
+    pub(super) async fn gather(self, world: &Comm) -> Result<Self> {
+        let mut sum = self.numbers();
+        if world.rank() != 0 {
+            world.send(0, TAG_TALLY, sum).await?;
+            return Ok(self);
+        }
+        for rank in 1..world.size() {
+            let (theirs, _) = world.recv_into(rank, TAG_TALLY, [0_u64; 4]).await?;
+            for (sum, theirs) in sum.iter_mut().zip(theirs) {
+                *sum += theirs;
+            }
+        }
+        Ok(Self::from_numbers(sum))
+    }
+
+    const fn numbers(self) -> [u64; 4] {
+        [self.system_calls, self.copies, self.wakes, self.allocations]
+    }
+
+    const fn from_numbers([system_calls, copies, wakes, allocations]: [u64; 4]) -> Self {
+        Self {
+            system_calls,
+            copies,
+            wakes,
+            allocations,
+        }
+    }
+}

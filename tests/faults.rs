@@ -1,0 +1,103 @@
+//! Messages over a fabric that loses, repeats, delays and reorders them.
+
+use std::sync::mpsc;
+
+use ripstop::{Comm, Runtime, Source, Tag, boot, fabric::hook::Faults};
+
+/// Runs `rank` on two ranks whose messages meet these faults.
+fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Clone + 'static) {
+    println!("faults: {faults:?}");
+    let (done, all) = mpsc::channel();
+    for boot in boot::threads(2) {
+        let (done, rank) = (done.clone(), rank.clone());
+        let faults = Faults {
+            seed: faults.seed + u64::from(boot.rank),
+            ..faults.clone()
+        };
+        std::thread::spawn(move || {
+            let runtime = Runtime::builder().hook(faults).boot(boot).init().unwrap();
+            let world = runtime.world();
+            runtime.block_on(rank(&world));
+            runtime.close().unwrap();
+            done.send(()).unwrap();
+        });
+    }
+    drop(done);
+    assert_eq!(all.iter().count(), 2, "a rank failed; its panic is above");
+}
+
+fn every_mix() -> Vec<Faults> {
+    let none = Faults::default();
+    vec![
+        Faults {
+            drop: 0.3,
+            seed: 1,
+            ..none.clone()
+        },
+        Faults {
+            duplicate: 0.3,
+            seed: 2,
+            ..none.clone()
+        },
+        Faults {
+            reorder: 64,
+            seed: 3,
+            ..none.clone()
+        },
+        Faults {
+            delay: 0..5,
+            seed: 4,
+            ..none.clone()
+        },
+        Faults {
+            full: 0.3,
+            seed: 5,
+            ..none.clone()
+        },
+        Faults {
+            drop: 0.2,
+            duplicate: 0.2,
+            reorder: 16,
+            delay: 0..4,
+            full: 0.1,
+            seed: 6,
+        },
+    ]
+}
+
+#[test]
+fn short_messages_arrive_once_and_in_order() {
+    for faults in every_mix() {
+        with_faults(&faults, async |world: &Comm| {
+            let peer = 1 - world.rank();
+            let sends: Vec<_> = (0..2000_u32)
+                .map(|n| world.send(peer, n % 3, vec![n; n as usize % 50]))
+                .collect();
+            let mut next = [0, 1, 2];
+            for _ in 0..2000 {
+                let (got, status) = world.recv::<u32>(Source::Any, Tag::Any).await.unwrap();
+                let n = next[status.tag as usize];
+                assert_eq!(got, vec![n; n as usize % 50]);
+                next[status.tag as usize] += 3;
+            }
+            for send in sends {
+                send.await.unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn long_messages_arrive_whole() {
+    for faults in every_mix() {
+        with_faults(&faults, async |world: &Comm| {
+            let peer = 1 - world.rank();
+            for len in [5_000_u64, 20_000, 300_000] {
+                let send = world.send(peer, 0, (0..len).collect::<Vec<_>>());
+                let (got, _) = world.recv::<u64>(peer, 0).await.unwrap();
+                assert!(got.into_iter().eq(0..len));
+                send.await.unwrap();
+            }
+        });
+    }
+}

@@ -1,0 +1,520 @@
+//! `ripstop run`, and start-up under it and under MPICH's launcher, with real processes.
+//!
+//! A rank is a shell, or this very program: [`a_rank_of_a_job`] does what its environment says.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "the helpers are part of the tests: what fails in them fails the test"
+)]
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use ripstop_rt::boot::{Boot, Environment, discover};
+use rustix::process::{Pid, Signal, kill_process};
+
+const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
+
+/// Longer than any test takes, so that one which hangs ends with a message.
+const GUARD: [&str; 2] = ["--timeout", "60"];
+
+/// `ripstop run -n RANKS OPTIONS -- sh -c SCRIPT`.
+fn shell(ranks: u32, options: &[&str], script: &str) -> Command {
+    let mut command = launcher(ranks, options);
+    command.args(["--", "sh", "-c", script]);
+    command
+}
+
+/// `ripstop run -n RANKS OPTIONS` of this program, as a rank that behaves as `role` says.
+fn role(ranks: u32, options: &[&str], role: &str) -> Command {
+    let mut command = launcher(ranks, options);
+    command
+        .arg("--")
+        .arg(std::env::current_exe().unwrap())
+        .args(AS_RANK)
+        .env(ROLE, role);
+    command
+}
+
+fn launcher(ranks: u32, options: &[&str]) -> Command {
+    let mut command = Command::new(RIPSTOP);
+    command.args(["run", "-n", &ranks.to_string()]);
+    if !options.contains(&"--timeout") {
+        command.args(GUARD);
+    }
+    command.args(options).stdin(Stdio::null());
+    command
+}
+
+struct Ended {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+fn ended(mut command: Command) -> Ended {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    Ended {
+        code: status.code(),
+        out: String::from_utf8_lossy(&stdout).into_owned(),
+        err: String::from_utf8_lossy(&stderr).into_owned(),
+    }
+}
+
+impl Ended {
+    #[track_caller]
+    fn with(&self, code: i32, saying: &[&str]) -> &Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        for text in saying {
+            assert!(self.err.contains(text), "no {text:?} in: {}", self.err);
+        }
+        self
+    }
+}
+
+#[test]
+fn the_first_rank_that_fails_ends_the_job_and_decides_its_code() {
+    let job = ended(shell(3, &[], "[ $PMI_RANK = 2 ] && exit 3; exec sleep 60"));
+    job.with(
+        3,
+        &[
+            "ripstop: rank 2 (pid ",
+            ") exited with code 3; ending the other 2 ranks",
+        ],
+    );
+}
+
+#[test]
+fn a_rank_that_is_killed_is_reported_with_its_signal() {
+    let job = ended(shell(
+        3,
+        &[],
+        "[ $PMI_RANK = 2 ] && kill -9 $$; exec sleep 60",
+    ));
+    job.with(
+        137,
+        &[
+            "ripstop: rank 2 (pid ",
+            ") was killed by signal 9 (SIGKILL); ending the other 2 ranks",
+        ],
+    );
+}
+
+#[test]
+fn with_keep_going_the_others_live_and_the_code_still_tells() {
+    let script = "[ $PMI_RANK = 0 ] && exit 5; while kill -0 $PPID && ! [ -s \"$DONE\" ]; do echo x > \"$DONE\"; done; echo alive";
+    let file = std::env::temp_dir().join(format!("ripstop-keep-going-{}", std::process::id()));
+    let mut command = shell(3, &["--keep-going"], script);
+    command.env("DONE", &file);
+    let job = ended(command);
+    let _ = std::fs::remove_file(&file);
+    job.with(5, &["rank 0 (pid ", ") exited with code 5"]);
+    assert_eq!(job.out, "alive\nalive\n");
+}
+
+#[test]
+fn the_time_limit_ends_the_job_and_says_who_was_still_running() {
+    let job = ended(shell(
+        3,
+        &["--timeout", "1.5"],
+        "[ $PMI_RANK = 1 ] && exit 0; exec sleep 60",
+    ));
+    job.with(
+        124,
+        &["time limit of 1.5 s reached, still running: ranks 0 and 2; ending"],
+    );
+}
+
+#[test]
+fn a_rank_that_ignores_sigterm_is_killed() {
+    let script = "[ $PMI_RANK = 0 ] && { read line < \"$READY\"; exit 4; }; trap '' TERM; echo x > \"$READY\"; while :; do sleep 60; done";
+    let fifo = std::env::temp_dir().join(format!("ripstop-ready-{}", std::process::id()));
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let mut command = shell(2, &[], script);
+    command.env("READY", &fifo);
+    let job = ended(command);
+    let _ = std::fs::remove_file(&fifo);
+    job.with(4, &["rank 1 did not end within 2 s of SIGTERM: killing"]);
+}
+
+#[test]
+fn labels_begin_every_line_and_lines_stay_whole() {
+    let script = "for i in 1 2 3 4 5 6 7 8; do printf part; echo ' of a line'; done; echo complaint >&2; printf end";
+    let mut job = ended(shell(3, &["--label"], script));
+    for rank in 0..3 {
+        let mine: Vec<&str> = job
+            .out
+            .lines()
+            .filter_map(|line| line.strip_prefix(&format!("[{rank}] ")))
+            .collect();
+        let expected: Vec<&str> = ["part of a line"; 8].into_iter().chain(["end"]).collect();
+        assert_eq!(mine, expected, "rank {rank}");
+        assert!(job.err.contains(&format!("[{rank}] complaint\n")));
+    }
+    job.out.retain(|letter| letter == '\n');
+    assert_eq!(job.out.len(), 27);
+}
+
+#[test]
+fn a_program_that_never_joins_is_not_a_job() {
+    let job = ended(shell(3, &[], "exit 0"));
+    job.with(
+        2,
+        &["error: 'sh' never joined the job", "not a Ripstop program"],
+    );
+    assert_eq!(ended(shell(1, &[], "echo alone")).with(0, &[]).err, "");
+}
+
+#[test]
+fn a_command_line_that_cannot_be_meant_is_refused() {
+    let cases: [(&[&str], &str); 10] = [
+        (&["-n", "0", "true"], "invalid value '0'"),
+        (&["-n", "4000000000", "true"], "not in 1..=8192"),
+        (&["-n", "x", "true"], "invalid value 'x'"),
+        (&["true"], "-n"),
+        (&["-n", "2"], "nothing to run"),
+        (
+            &["-n", "2", "--example", "hello", "true"],
+            "exclude each other",
+        ),
+        (
+            &["-n", "2", "no-such-program"],
+            "no program no-such-program in PATH",
+        ),
+        (&["-n", "2", "/no/such/program"], "No such file"),
+        (&["-n", "2", "/etc/passwd"], "not executable"),
+        (
+            &["-n", "2", "--timeout", "0", "true"],
+            "0.001 to 31536000 seconds",
+        ),
+    ];
+    for (words, expected) in cases {
+        let mut command = Command::new(RIPSTOP);
+        command.arg("run").args(words);
+        ended(command).with(2, &["error: ", expected]);
+    }
+}
+
+#[test]
+fn what_follows_the_program_are_its_arguments_with_and_without_a_separator() {
+    for words in [
+        &["echo", "-n", "x"][..],
+        &["echo", "--", "-n", "x"],
+        &["--", "echo", "-n", "x"],
+    ] {
+        let mut command = launcher(1, &[]);
+        command.args(words);
+        assert_eq!(ended(command).with(0, &[]).out, "x", "{words:?}");
+    }
+}
+
+#[test]
+fn ranks_are_bound_one_to_a_cpu_when_there_are_enough() {
+    let show = "grep Cpus_allowed_list /proc/self/status";
+    let job = ended(shell(1, &["--bind", "core"], show));
+    let cpu = job
+        .with(0, &[])
+        .out
+        .split_whitespace()
+        .last()
+        .unwrap()
+        .to_owned();
+    assert!(cpu.parse::<u32>().is_ok(), "one CPU: {cpu}");
+    let many = ended(shell(
+        5000,
+        &["--bind", "core", "--timeout", "0.001"],
+        "exit 0",
+    ));
+    many.with(124, &["--bind core: 5000 ranks on", "binding none"]);
+}
+
+#[test]
+fn no_signal_stays_blocked_in_a_rank() {
+    let job = ended(shell(1, &[], "grep SigBlk /proc/self/status"));
+    assert!(job.out.contains("0000000000000000"), "{}", job.out);
+}
+
+#[test]
+fn ranks_exchange_under_our_launcher() {
+    let job = ended(role(4, &[], "exchange"));
+    job.with(0, &[]);
+    for rank in 0..4 {
+        assert!(
+            job.out
+                .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+            "{}",
+            job.out
+        );
+    }
+}
+
+#[test]
+fn ranks_exchange_under_mpich() {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("mpiexec.hydra");
+    command
+        .args(["-n", "4"])
+        .arg(program)
+        .args(AS_RANK)
+        .env(ROLE, "exchange")
+        .stdin(Stdio::null());
+    if let Err(error) = Command::new("mpiexec.hydra").arg("--version").output() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "mpiexec.hydra: {error}; CI installs mpich"
+        );
+        return skipped("mpiexec.hydra not installed");
+    }
+    let job = ended(command);
+    job.with(0, &[]);
+    for rank in 0..4 {
+        assert!(
+            job.out
+                .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+            "{}{}",
+            job.out,
+            job.err
+        );
+    }
+}
+
+#[test]
+fn a_rank_alone_is_one_rank_unless_another_launcher_started_several() {
+    let alone = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(AS_RANK)
+            .env(ROLE, "exchange")
+            .envs(variables.iter().copied());
+        for name in ["SLURM_NTASKS", "PMI_FD"] {
+            command.env_remove(name);
+        }
+        ended(command)
+    };
+    assert!(
+        alone(&[])
+            .with(0, &[])
+            .out
+            .contains("rank 0 of 1 (singleton), node [0]")
+    );
+    alone(&[("OMPI_COMM_WORLD_SIZE", "2")]).with(
+        9,
+        &[
+            "OMPI_COMM_WORLD_SIZE=2",
+            "ripstop run -n 2",
+            "mpiexec.hydra -n 2",
+        ],
+    );
+}
+
+#[test]
+fn one_who_leaves_while_others_wait_ends_the_job() {
+    for (name, how) in [
+        ("finalize-early", "finalized"),
+        ("exit-early", "exited with code 0"),
+    ] {
+        let job = ended(role(3, &[], name));
+        job.with(
+            1,
+            &[&format!(
+                "rank 1 {how}, and ranks 0 and 2 would wait for it in a fence forever"
+            )],
+        );
+    }
+}
+
+#[test]
+fn with_keep_going_the_survivors_meet_in_their_fences() {
+    let job = ended(role(3, &["--keep-going"], "die-then-fence"));
+    job.with(137, &["rank 1 (pid ", "(SIGKILL)"]);
+    assert_eq!(job.out.matches("survived").count(), 2, "{}", job.out);
+}
+
+#[test]
+fn the_message_of_a_panic_comes_before_the_end_of_the_job() {
+    for options in [&[][..], &["--label"]] {
+        let job = ended(role(2, options, "panic"));
+        job.with(101, &["the grid has a hole", "rank 1 (pid "]);
+        assert!(
+            job.err.find("the grid has a hole") < job.err.find("ripstop: rank 1"),
+            "{}",
+            job.err
+        );
+    }
+}
+
+#[test]
+fn an_abort_ends_the_job_with_its_code_and_its_reason() {
+    ended(role(2, &[], "abort")).with(
+        7,
+        &[
+            "rank 1 (pid ",
+            "aborted the job with code 7: no memory left",
+            "ending",
+        ],
+    );
+}
+
+#[test]
+fn a_rank_that_talks_nonsense_ends_the_job() {
+    let script = "[ $PMI_RANK = 0 ] && echo hello >&$PMI_FD; exec sleep 60";
+    ended(shell(2, &[], script)).with(1, &["rank 0 does not speak PMI-1", "hello"]);
+}
+
+/// A launcher whose ranks have written a line each, and the rest of their output.
+fn running(mut command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..ranks {
+        lines.read_line(&mut String::new()).unwrap();
+    }
+    (child, lines)
+}
+
+/// Sends `signal`; what the launcher said, and how it ended.
+fn signalled(command: Command, ranks: usize, signals: &[Signal]) -> (ExitStatus, String) {
+    let (mut child, mut lines) = running(command, ranks);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut err = String::new();
+    for &signal in signals {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        said.read_line(&mut err).unwrap(); // Two that arrive at once would be one.
+    }
+    said.read_to_string(&mut err).unwrap();
+    lines.read_to_string(&mut String::new()).unwrap();
+    (child.wait().unwrap(), err)
+}
+
+#[test]
+fn a_signal_is_passed_on_to_every_rank() {
+    let script = "trap 'exit 7' TERM; echo ready; while :; do read x < /proc/version; done";
+    let (status, err) = signalled(shell(2, &[], script), 2, &[Signal::TERM]);
+    assert_eq!(status.code(), Some(7), "{err}");
+    assert!(err.contains("SIGTERM passed on to ranks 0 and 1"), "{err}");
+}
+
+#[test]
+fn a_second_sigterm_kills() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 60; done";
+    let (status, err) = signalled(shell(2, &[], script), 2, &[Signal::TERM, Signal::TERM]);
+    assert_eq!(status.code(), Some(137), "{err}");
+    assert!(
+        err.contains("SIGTERM again: killing ranks 0 and 1"),
+        "{err}"
+    );
+}
+
+#[test]
+fn no_rank_outlives_a_launcher_that_is_killed() {
+    let (mut child, mut lines) = running(shell(3, &[], "echo ready; exec sleep 60"), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The end of the output: nobody has it open any more.
+    lines.read_to_string(&mut String::new()).unwrap();
+}
+
+#[test]
+fn what_a_rank_has_started_does_not_outlive_the_job() {
+    let job = shell(
+        2,
+        &[],
+        "sleep 60 & echo ready; [ $PMI_RANK = 0 ] && exit 3; wait",
+    );
+    let (mut child, mut lines) = running(job, 2);
+    lines.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+const ROLE: &str = "RIPSTOP_TEST_ROLE";
+const AS_RANK: [&str; 4] = ["--exact", "a_rank_of_a_job", "--nocapture", "--quiet"];
+
+/// Not a claim: what a rank does when a test above starts this program again.
+#[test]
+fn a_rank_of_a_job() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let mut boot = discover(&Environment::of_process()).unwrap_or_else(|error| {
+        say(
+            &mut File::create("/proc/self/fd/2").unwrap(),
+            &error.to_string(),
+        );
+        std::process::exit(9)
+    });
+    play(&role, &mut boot);
+    std::process::exit(0)
+}
+
+fn play(role: &str, boot: &mut Boot) {
+    let mut out = File::options()
+        .append(true)
+        .open("/proc/self/fd/1")
+        .unwrap();
+    match (role, boot.rank) {
+        ("exchange", _) => say(&mut out, &exchange(boot)),
+        ("finalize-early", 1) => {
+            boot.exchange.finalize().unwrap();
+            std::thread::park();
+        }
+        ("exit-early", 1) => {}
+        ("die-then-fence", 1) => kill_process(rustix::process::getpid(), Signal::KILL).unwrap(),
+        ("panic", 1) => panic!("the grid has a hole"),
+        ("abort", 1) => {
+            boot.exchange.abort(7, "no memory left");
+            std::thread::park();
+        }
+        _ => {
+            boot.exchange.fence().unwrap();
+            say(&mut out, "survived");
+        }
+    }
+}
+
+/// A short and a long value to the next rank and from the one before, twice.
+fn exchange(boot: &mut Boot) -> String {
+    for round in 0..2 {
+        let value = |rank: u32| format!("{rank}-{round}-{}", "x".repeat(3000 * round));
+        boot.exchange
+            .put(&format!("value-{}", boot.rank), &value(boot.rank))
+            .unwrap();
+        boot.exchange.fence().unwrap();
+        let next = (boot.rank + 1) % boot.size;
+        assert_eq!(
+            boot.exchange.get(&format!("value-{next}")).unwrap(),
+            Some(value(next))
+        );
+        assert_eq!(boot.exchange.get("nobody's").unwrap(), None);
+        boot.exchange.fence().unwrap();
+    }
+    boot.exchange.finalize().unwrap();
+    format!(
+        "rank {} of {} ({}), node {:?}",
+        boot.rank, boot.size, boot.found, boot.node.ranks
+    )
+}
+
+/// One line in one write: ranks write to the same file.
+fn say(into: &mut File, line: &str) {
+    use std::io::Write;
+    into.write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}

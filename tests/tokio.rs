@@ -1,0 +1,57 @@
+//! The runtime driven by a task on tokio.
+
+use std::time::Duration;
+
+use ripstop::{Runtime, boot};
+
+#[test]
+fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
+    let ranks = boot::threads(2)
+        .into_iter()
+        .map(|boot| std::thread::spawn(move || rank(boot)));
+    for rank in ranks.collect::<Vec<_>>() {
+        rank.join().expect("a rank");
+    }
+}
+
+fn rank(boot: boot::Boot) {
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let runtime = Runtime::builder()
+        .set("RIPSTOP_PROGRESS", "tokio")
+        .boot(boot)
+        .init()
+        .unwrap();
+    let world = runtime.world();
+    executor.block_on(async {
+        let driver = tokio::spawn(runtime.drive_on_tokio());
+        let peer = 1 - world.rank();
+        for round in 0..1000_u32 {
+            let len = round as usize * 11;
+            let sent = world.send(peer, round, vec![u64::from(round); len]);
+            // Dropped again and again before it completes: the message stays in the queue.
+            let got = loop {
+                tokio::select! {
+                    biased;
+                    () = tokio::task::yield_now() => {}
+                    got = world.recv::<u64>(peer, round) => break got.unwrap().0,
+                }
+                tokio::time::sleep(Duration::from_micros(1)).await;
+                let got = world
+                    .recv::<u64>(peer, round)
+                    .timeout(Duration::from_millis(500))
+                    .await;
+                if let Ok((got, _)) = got {
+                    break got;
+                }
+            };
+            assert_eq!(got, vec![u64::from(round); len]);
+            sent.await.unwrap();
+        }
+        world.barrier().await.unwrap();
+        driver.abort();
+    });
+    runtime.close().unwrap();
+}

@@ -1,0 +1,43 @@
+//! `cargo xtask tidy`: what no compiler checks, and reviews should not have to.
+
+use std::path::Path;
+
+use crate::step::Gate;
+
+mod chapters;
+mod crates;
+mod layers;
+mod lexer;
+mod modules;
+mod paths;
+mod tree;
+mod unsafety;
+mod words;
+
+use self::tree::Tree;
+
+/// What is wrong, one line each: `file:line: what, and what to do`.
+type Findings = Vec<String>;
+
+pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    gate.check("tidy", "cargo xtask tidy", check)
+}
+
+fn check(root: &Path) -> Result<(), String> {
+    let tree = Tree::read(root)?;
+    let mut findings = layers::check(&tree);
+    findings.extend(unsafety::check(&tree));
+    findings.extend(modules::check(&tree));
+    findings.extend(words::check(&tree));
+    findings.extend(chapters::check(&tree));
+    findings.extend(crates::check(root)?);
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "{} findings\n{}",
+            findings.len(),
+            findings.join("\n")
+        ))
+    }
+}

@@ -1,0 +1,70 @@
+//! `unsafe` lives in a few named files.
+
+use super::{Findings, lexer, tree::Tree};
+
+pub(super) fn check(tree: &Tree) -> Findings {
+    compare(tree, &ALLOWED)
+}
+
+fn compare(tree: &Tree, allowed: &[&str]) -> Findings {
+    let sources = tree.ending(".rs").filter(|(_, text)| has_unsafe(text));
+    let found: Vec<&str> = sources.map(|(file, _)| file).collect();
+    let strays = found.iter().filter(|file| !allowed.contains(file));
+    let stale = allowed.iter().filter(|file| !found.contains(file));
+    strays
+        .map(|file| format!("{file}: `unsafe` in a file that {LIST} does not name"))
+        .chain(stale.map(|file| format!("{file}: has no `unsafe` any more; take it out of {LIST}")))
+        .collect()
+}
+
+fn has_unsafe(source: &str) -> bool {
+    let code = lexer::code(source);
+    code.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .any(|word| word == "unsafe")
+}
+
+const LIST: &str = "xtask/src/tidy/unsafety.rs";
+
+const ALLOWED: [&str; 21] = [
+    "fabric/benches/shm_pingpong.rs",
+    "fabric/src/driver/payload.rs",
+    "fabric/src/memory/region.rs",
+    "fabric/src/shm/bell.rs",
+    "fabric/src/shm/cma.rs",
+    "fabric/src/shm/ring.rs",
+    "fabric/src/shm/tests.rs",
+    "fabric/tests/conformance/world.rs",
+    "rt/macros/src/wire.rs",
+    "rt/src/boot/pmi1/fd.rs",
+    "rt/src/buffer/alloc.rs",
+    "rt/src/buffer/mod.rs",
+    "rt/src/buffer/part.rs",
+    "rt/src/buffer/reg.rs",
+    "rt/src/buffer/strided.rs",
+    "rt/src/buffer/tests.rs",
+    "rt/src/buffer/wire.rs",
+    "rt/src/ops/held.rs",
+    "rt/src/ops/mod.rs",
+    "rt/src/reactor/uring.rs",
+    "src/bin/ripstop/run/signals.rs",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Tree, compare};
+
+    #[test]
+    fn strays_and_stale_names_are_found_and_words_in_comments_are_not() {
+        let tree = Tree::of(&[
+            ("a.rs", "unsafe fn f() {}"),
+            ("b.rs", "#![deny(unsafe_code)] // unsafe"),
+            ("c.rs", "unsafe impl Send for X {}"),
+        ]);
+        let findings = compare(&tree, &["a.rs", "b.rs"]);
+        assert_eq!(findings.len(), 2);
+        assert!(
+            findings[0].starts_with("c.rs") && findings[1].starts_with("b.rs"),
+            "{findings:?}"
+        );
+    }
+}
