@@ -19,9 +19,10 @@
 /// The drivers, for those who want the transports alone, or to trace and break them in tests.
 pub use ripstop_fabric as fabric;
 pub use ripstop_rt::{
-    Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, JoinHandle, Matched, Max, Messages,
-    Min, OpError, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp, Rendezvous, Result, Row,
-    Runtime, SendOp, SettingSource, Settings, Source, Status, Sum, Tag, boot, buffer,
+    Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, Footprint, JoinHandle, Matched, Max,
+    Messages, Min, OpError, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp,
+    Rendezvous, Result, Row, Runtime, SendOp, SettingSource, Settings, Source, Status, Sum, Tag,
+    boot, buffer,
 };
 pub use ripstop_rt_macros::{Wire, main, test};
 

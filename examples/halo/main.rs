@@ -29,7 +29,9 @@ async fn main(world: Comm) -> Result<()> {
 }
 
 fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
-    let Some(options) = Options::parse(env::args().skip(1), world.size())? else { return Ok(None) };
+    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+        return Ok(None);
+    };
     let domain = Domain::part(options.global, options.grid, world.rank())?;
     Ok(Some((options, domain)))
 }
@@ -81,7 +83,10 @@ async fn time(cart: &Cart, options: &Options, domain: Domain, mode: Mode) -> Res
     report::print(options, cart.size(), mode, &figures);
     if !figures.error_is_small() {
         let (error, tolerance) = (figures.error(), figures.tolerance);
-        return Err(format!("the error {error:e} is more than the {tolerance:e} that rounding explains").into());
+        return Err(format!(
+            "the error {error:e} is more than the {tolerance:e} that rounding explains"
+        )
+        .into());
     }
     Ok(())
 }

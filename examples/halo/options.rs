@@ -37,11 +37,17 @@ impl Options {
     ///
     /// # Errors
     /// A sentence that names the argument and says what to do.
-    pub(crate) fn parse(args: impl IntoIterator<Item = String>, ranks: usize) -> Result<Option<Self>, String> {
+    pub(crate) fn parse(
+        args: impl IntoIterator<Item = String>,
+        ranks: usize,
+    ) -> Result<Option<Self>, String> {
         let mut given = Given::default();
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value; see --help"));
+            let mut value = || {
+                args.next()
+                    .ok_or_else(|| format!("{arg} needs a value; see --help"))
+            };
             match arg.as_str() {
                 "--help" | "-h" => return Ok(None),
                 "--n" => given.n = Some(number(&arg, &value()?, 2)?),
@@ -63,11 +69,17 @@ impl Given {
     fn complete(self, ranks: usize) -> Result<Options, String> {
         let grid = self.grid(ranks)?;
         let (n, global) = match (self.n, self.global) {
-            (Some(_), Some(_)) => return Err("--n and --global say the same in two ways: give one of them".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err(
+                    "--n and --global say the same in two ways: give one of them".to_owned(),
+                );
+            }
             (None, Some(global)) => (None, global),
             (n, None) => (Some(n.unwrap_or(64)), cubes(n.unwrap_or(64), grid)?),
         };
-        let cells = global.iter().try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
+        let cells = global
+            .iter()
+            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
         let cells = cells.filter(|&cells| cells / ranks < CELLS_MAX).ok_or_else(|| {
             format!("a box of {} cells is more than {CELLS_MAX} cells for each rank; take fewer cells or more ranks", shown(global))
         })?;
@@ -77,9 +89,19 @@ impl Given {
             Some("overlap") => vec![Mode::Overlap],
             Some(other) => return Err(format!("--mode {other}: choose blocking, overlap or both")),
         };
-        let steps = self.steps.unwrap_or_else(|| (UPDATES / (cells / ranks).max(1)).clamp(20, 2000));
+        let steps = self
+            .steps
+            .unwrap_or_else(|| (UPDATES / (cells / ranks).max(1)).clamp(20, 2000));
         let check = self.check.unwrap_or(cells <= CHECKED_CELLS_MAX);
-        Ok(Options { global, grid, n, steps, modes, check, json: self.json })
+        Ok(Options {
+            global,
+            grid,
+            n,
+            steps,
+            modes,
+            check,
+            json: self.json,
+        })
     }
 
     fn grid(&self, ranks: usize) -> Result<[usize; 3], String> {
@@ -87,7 +109,9 @@ impl Given {
             let dims = Cart::dims_for(ranks, 3);
             return Ok([dims[0], dims[1], dims[2]]);
         };
-        let made = grid.iter().fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
+        let made = grid
+            .iter()
+            .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
         if made == ranks {
             return Ok(grid);
         }
@@ -128,16 +152,24 @@ fn number(name: &str, text: &str, least: usize) -> Result<usize, String> {
 
 /// Given x, y, z; held z, y, x.
 fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
-    let numbers: Option<Vec<usize>> = text.split('x').map(|part| part.parse().ok().filter(|&value| value > 0)).collect();
+    let numbers: Option<Vec<usize>> = text
+        .split('x')
+        .map(|part| part.parse().ok().filter(|&value| value > 0))
+        .collect();
     match numbers.as_deref() {
         Some(&[x, y, z]) => Ok([z, y, x]),
-        _ => Err(format!("{name} {text}: give three whole numbers of at least 1 for x, y and z, such as 2x2x1")),
+        _ => Err(format!(
+            "{name} {text}: give three whole numbers of at least 1 for x, y and z, such as 2x2x1"
+        )),
     }
 }
 
 fn cubes(n: usize, grid: [usize; 3]) -> Result<[usize; 3], String> {
     let [z, y, x] = grid.map(|ranks| ranks.checked_mul(n));
-    z.zip(y).zip(x).map(|((z, y), x)| [z, y, x]).ok_or_else(|| format!("--n {n} is too large: take fewer cells"))
+    z.zip(y)
+        .zip(x)
+        .map(|((z, y), x)| [z, y, x])
+        .ok_or_else(|| format!("--n {n} is too large: take fewer cells"))
 }
 
 /// Three numbers as they are given.

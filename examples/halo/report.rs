@@ -29,21 +29,42 @@ impl Figures {
     ///
     /// # Errors
     /// Those of the reduction.
-    pub(crate) async fn gather(world: &Comm, laps: &[Lap], (error, tolerance): (f64, f64)) -> Result<Self> {
-        let of = |field: fn(&Lap) -> f64, share: f64| {
+    pub(crate) async fn gather(
+        world: &Comm,
+        laps: &[Lap],
+        (error, tolerance): (f64, f64),
+    ) -> Result<Self> {
+        let of = |percent: usize, field: fn(&Lap) -> f64| {
             let mut values: Vec<f64> = laps.iter().map(field).collect();
             values.sort_by(f64::total_cmp);
-            // The smallest sample that at least `share` of all do not exceed.
-            let below = values.iter().zip(1_u32..).find(|&(_, count)| f64::from(count) > share * laps.len() as f64);
-            below.or(values.last().zip(Some(0))).map_or(0.0, |(&value, _)| value)
+            let at = percent * values.len() / 100;
+            values
+                .get(at)
+                .or_else(|| values.last())
+                .map_or(0.0, |&value| value)
         };
         // A maximum passes over NaN, which is the worst error of all.
         let error = if error.is_nan() { f64::INFINITY } else { error };
         let whole = |lap: &Lap| lap.whole_us;
-        let mine =
-            [of(whole, 0.5), of(|lap| lap.comm_us, 0.5), of(|lap| lap.wait_us, 0.5), of(whole, 0.99), of(whole, 0.0), error];
-        let [median_us, comm_us, wait_us, p99_us, min_us, error] = world.all_reduce(mine, Max).await?;
-        Ok(Self { median_us, comm_us, wait_us, p99_us, min_us, error, tolerance })
+        let mine = [
+            of(50, whole),
+            of(50, |lap| lap.comm_us),
+            of(50, |lap| lap.wait_us),
+            of(99, whole),
+            of(0, whole),
+            error,
+        ];
+        let [median_us, comm_us, wait_us, p99_us, min_us, error] =
+            world.all_reduce(mine, Max).await?;
+        Ok(Self {
+            median_us,
+            comm_us,
+            wait_us,
+            p99_us,
+            min_us,
+            error,
+            tolerance,
+        })
     }
 
     /// Whether the decay is the exact one but for rounding.
@@ -66,28 +87,50 @@ impl Figures {
 pub(crate) fn print_head(options: &Options, ranks: usize) {
     if !options.json {
         let (cells, grid) = (shown(options.global), shown(options.grid));
-        println!("halo: {cells} cells on {ranks} ranks in a grid of {grid}, {} steps", options.steps);
+        println!(
+            "halo: {cells} cells on {ranks} ranks in a grid of {grid}, {} steps",
+            options.steps
+        );
     }
 }
 
 /// After a comparison without a difference.
 pub(crate) fn print_checked(options: &Options, mode: Mode, steps: usize) {
     if !options.json {
-        println!("{:<9} {steps} steps with poisoned ghosts: the same bits as on one rank", name(mode));
+        println!(
+            "{:<9} {steps} steps with poisoned ghosts: the same bits as on one rank",
+            name(mode)
+        );
     }
 }
 
 /// After a timed run.
 pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figures) {
-    let Figures { median_us, comm_us, wait_us, p99_us, min_us, error, .. } = figures;
+    let Figures {
+        median_us,
+        comm_us,
+        wait_us,
+        p99_us,
+        min_us,
+        error,
+        ..
+    } = figures;
     let (mode, exposed) = (name(mode), figures.exposed());
     if !options.json {
         let percent = 100.0 * exposed;
-        println!("{mode:<9} {median_us:.1} µs per step (median), {percent:.1} % of it waiting for messages; error {error:.2e}");
+        println!(
+            "{mode:<9} {median_us:.1} µs per step (median), {percent:.1} % of it waiting for messages; error {error:.2e}"
+        );
         return;
     }
     let n = options.n.map_or(String::new(), |n| format!("\"n\":{n},"));
-    let Options { grid, global, steps, check, .. } = options;
+    let Options {
+        grid,
+        global,
+        steps,
+        check,
+        ..
+    } = options;
     println!(
         "{{\"program\":\"halo\",\"peer\":\"ripstop\",\"mode\":\"{mode}\",{n}\"ranks\":{ranks},\"grid\":{grid:?},\
          \"global\":{global:?},\"median_us\":{median_us:.2},\"comm_us\":{comm_us:.2},\"wait_us\":{wait_us:.2},\
@@ -103,7 +146,9 @@ pub(crate) fn bar(options: &Options, rank: usize, mode: Mode, steps: usize) -> P
     }
     let steps = u64::try_from(steps).unwrap_or(u64::MAX);
     let style = ProgressStyle::with_template("{prefix:<9} {wide_bar} {pos}/{len} steps {eta}");
-    ProgressBar::new(steps).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())).with_prefix(name(mode))
+    ProgressBar::new(steps)
+        .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        .with_prefix(name(mode))
 }
 
 fn name(mode: Mode) -> &'static str {

@@ -1,4 +1,5 @@
-//! The shared-memory driver between two processes on two cores: `cargo bench -p ripstop-fabric --bench shm_pingpong -- [ping] [rate] [self] [get] [arm] [size [iterations]]`.
+//! The shared-memory driver between two processes on two cores:
+//! `cargo bench -p ripstop-fabric --bench shm_pingpong -- [ping] [rate] [self] [get] [arm] [size [iterations]]`.
 //!
 //! Prints the one-way time of a ping-pong (header of 24 bytes, bodies copied in and out), the rate of short messages in windows
 //! of 64, and what gets of mapped and of plain memory take. Medians of batches; the least batch beside them.

@@ -46,9 +46,13 @@ pub(crate) struct Clock(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    System { start: Instant },
+    System {
+        start: Instant,
+    },
     #[cfg(test)]
-    Manual { nanos: Arc<AtomicU64> },
+    Manual {
+        nanos: Arc<AtomicU64>,
+    },
 }
 
 impl Clock {

@@ -76,6 +76,11 @@ impl Error {
         }
     }
 
+    /// The same error, of the operation that it was a part of.
+    pub(crate) fn renamed(self, op: &'static str) -> Self {
+        Self { op, ..self }
+    }
+
     pub(crate) fn argument(op: &'static str, sentence: String) -> Self {
         Self::new(op, ErrorKind::InvalidArgument(sentence))
     }

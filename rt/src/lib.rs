@@ -8,12 +8,14 @@ mod engine;
 mod entry;
 mod error;
 mod executor;
+mod lock;
 mod ops;
 mod proto;
 mod reactor;
 mod runtime;
 mod settings;
 mod shared;
+mod sync;
 
 /// What io_uring can do here, as a sentence, or why there is none and what would help.
 ///
@@ -42,6 +44,7 @@ pub use self::{
         Cart, Channel, Comm, Matched, Max, Messages, Min, Product, RecvOp, ReduceOp, SendOp,
         Source, Status, Sum, Tag,
     },
+    engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},
     executor::JoinHandle,
     runtime::{Builder, Runtime},

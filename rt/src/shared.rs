@@ -9,10 +9,10 @@ use std::io;
 use std::{
     cell::RefCell,
     collections::VecDeque,
-    mem,
+    hint, mem,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, Waker},
     time::Duration,
@@ -27,26 +27,27 @@ use ripstop_fabric::{
 use crate::{
     clock::Clock,
     comm::Contexts,
-    engine::Engine,
+    engine::{Core, Engine},
     executor::{self, Parker, Task},
+    lock::{Guard, Lock},
     ops::Held,
-    reactor::{Agent, Backend, Notifier},
+    proto::wire::OpId,
+    reactor::{Agent, Backend, Notifier, SeatLock},
     settings::Settings,
 };
 
 /// One runtime, seen from inside.
 pub(crate) struct Shared {
-    engine: Mutex<Engine>,
-    seat: Mutex<Box<dyn Backend>>,
+    engine: Lock<Engine>,
+    /// Used by who has the seat.
+    backend: Mutex<Box<dyn Backend>>,
+    seat: SeatLock,
     notifier: Notifier,
     /// Somebody in the seat is, or is about to be, asleep.
     asleep: AtomicBool,
-    /// Turns made by applications; the agent looks whether they still make any.
-    turns: AtomicU64,
+    /// Spinning is in vain, as far as we saw when we slept last.
+    crowded: AtomicBool,
     pub(crate) agent: Agent,
-    /// Threads that found the seat taken.
-    parked: Mutex<Vec<Arc<Parker>>>,
-    parked_len: AtomicUsize,
     tasks: Mutex<VecDeque<Arc<Task>>>,
     tasks_len: AtomicUsize,
     pub(crate) clock: Clock,
@@ -108,14 +109,13 @@ pub(crate) struct Parts {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         Self {
-            engine: Mutex::new(parts.engine),
+            engine: Lock::new(parts.engine),
             notifier: parts.backend.notifier(),
-            seat: Mutex::new(parts.backend),
+            backend: Mutex::new(parts.backend),
+            seat: SeatLock::new(),
             asleep: AtomicBool::new(false),
-            turns: AtomicU64::new(0),
+            crowded: AtomicBool::new(parts.place.crowded),
             agent: Agent::new(),
-            parked: Mutex::default(),
-            parked_len: AtomicUsize::new(0),
             tasks: Mutex::default(),
             tasks_len: AtomicUsize::new(0),
             clock: parts.clock,
@@ -128,8 +128,9 @@ impl Shared {
     }
 
     /// Works on the engine, then wakes whom that woke and drops what it freed, with nothing held.
+    #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
         let result = work(&mut engine);
         let restless = engine.is_restless();
         finish(engine);
@@ -141,114 +142,114 @@ impl Shared {
 
     /// Polls an operation on behalf of its future. A thread that drives this runtime makes turns meanwhile, for about as long
     /// as an answer from another processor takes: then nobody needs to be woken, and nothing is locked twice.
+    #[inline]
     pub(crate) fn poll<R>(
         &self,
+        op: OpId,
         waker: &Waker,
-        mut poll: impl FnMut(&mut Engine, Option<&Waker>) -> Poll<R>,
+        take: impl FnOnce(&mut Core) -> R,
     ) -> Poll<R> {
-        let driving = executor::drives(self);
-        if driving {
-            self.announce_turn();
+        let mut engine = self.engine.lock();
+        let mut disturbed = false;
+        if !engine.core.is_done(op) && executor::drives(self) {
+            disturbed = engine.watch.announce();
+            self.make_turns_for(op, &mut engine);
         }
-        let turns = if driving && !self.is_crowded() {
-            IMPATIENCE
+        let polled = if engine.core.is_done(op) {
+            Poll::Ready(take(&mut engine.core))
         } else {
-            u32::from(driving)
+            engine.core.ops.remember(op, waker);
+            Poll::Pending
         };
-        let mut engine = lock(&self.engine);
-        let mut polled = poll(&mut engine, None);
-        for _ in 0..turns {
-            if polled.is_ready() || !engine.core.wakers.is_empty() {
-                break;
-            }
-            engine_turn(&mut engine, &self.clock);
-            polled = poll(&mut engine, None);
-        }
-        if polled.is_pending() {
-            polled = poll(&mut engine, Some(waker));
-        }
         finish(engine);
+        if disturbed {
+            self.notifier.notify();
+        }
         polled
+    }
+
+    fn make_turns_for(&self, op: OpId, engine: &mut Engine) {
+        let turns = if self.is_crowded() { 1 } else { IMPATIENCE };
+        for _ in 0..turns {
+            engine_turn(engine, &self.clock);
+            if engine.core.is_done(op) || !engine.core.wakers.is_empty() {
+                return;
+            }
+            hint::spin_loop();
+        }
     }
 
     /// One turn on behalf of an application.
     pub(crate) fn turn(&self) -> u32 {
-        self.announce_turn();
-        let mut engine = lock(&self.engine);
+        let mut engine = self.engine.lock();
+        let disturbed = engine.watch.announce();
         let events = engine_turn(&mut engine, &self.clock);
         finish(engine);
-        events
-    }
-
-    /// The agent gives the seat back to an application that makes turns.
-    fn announce_turn(&self) {
-        // Against the agent's store of `sits` and load of `turns`: one of the two sees the other.
-        self.turns.fetch_add(1, Ordering::SeqCst);
-        if self.agent.sits() {
+        if disturbed {
             self.notifier.notify();
         }
-    }
-
-    /// One turn on behalf of nobody.
-    pub(crate) fn agent_turn(&self) -> u32 {
-        let mut engine = lock(&self.engine);
-        let events = engine_turn(&mut engine, &self.clock);
-        finish(engine);
         events
     }
 
+    /// Turns made by applications so far.
     pub(crate) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::SeqCst)
+        self.engine.lock().watch.turns
     }
 
     /// Takes the seat and sleeps there until something happens, or says that it is taken. `parker` is told where its thread
     /// is, so that its waker reaches it.
     pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> Seat {
-        let Ok(mut seat) = self.seat.try_lock() else {
+        let Some(sitting) = self.seat.take() else {
             return Seat::Taken;
         };
         self.asleep.store(true, Ordering::SeqCst);
-        parker.sits(true);
-        if !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0 {
-            self.sleep(&mut **seat);
-        }
-        parker.sits(false);
+        parker.sit(|| {
+            if self.tasks_len.load(Ordering::SeqCst) == 0 {
+                self.sleep();
+            }
+        });
         self.asleep.store(false, Ordering::SeqCst);
-        drop(seat);
+        drop(sitting);
         self.agent.rouse();
-        self.pass_seat();
         Seat::Left
     }
 
     /// The agent's stay in the seat; it leaves when an application makes turns again.
     pub(crate) fn agent_in_seat(&self, turns: u64) -> Seat {
-        let Ok(mut seat) = self.seat.try_lock() else {
+        let Some(sitting) = self.seat.take() else {
             return Seat::Taken;
         };
-        self.agent.set_sits(true);
-        while self.turns() == turns && !self.agent.is_stopped() {
-            if self.agent_turn() == 0 {
+        while !self.agent.is_stopped() {
+            let mut engine = self.engine.lock();
+            if !engine.watch.sit(turns) {
+                break;
+            }
+            let events = engine_turn(&mut engine, &self.clock);
+            finish(engine);
+            if events == 0 {
                 self.asleep.store(true, Ordering::SeqCst);
-                self.sleep(&mut **seat);
+                if !self.agent.is_stopped() {
+                    self.sleep();
+                }
                 self.asleep.store(false, Ordering::SeqCst);
             }
         }
-        self.agent.set_sits(false);
-        drop(seat);
-        self.pass_seat();
+        self.engine.lock().watch.leave();
+        drop(sitting);
         Seat::Left
     }
 
-    fn sleep(&self, seat: &mut dyn Backend) {
+    fn sleep(&self) {
+        let mut backend = lock(&self.backend);
         let (armed, deadline) = {
-            let mut engine = lock(&self.engine);
+            let mut engine = self.engine.lock();
             (engine.arm(), engine.deadline())
         };
         if armed == Armed::Busy {
             return;
         }
         let timeout = deadline.map(|deadline| deadline.since(self.clock.now()));
-        if let Err(error) = seat.sleep(timeout) {
+        if let Err(error) = backend.sleep(timeout) {
             tracing::warn!(%error, "the reactor could not sleep; trying again");
             std::thread::yield_now();
         }
@@ -257,17 +258,17 @@ impl Shared {
     /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
     #[cfg(feature = "tokio")]
     pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
-        let mut seat = lock(&self.seat);
+        let mut backend = lock(&self.backend);
         self.asleep.store(true, Ordering::SeqCst);
         let (armed, deadline) = {
-            let mut engine = lock(&self.engine);
+            let mut engine = self.engine.lock();
             (engine.arm(), engine.deadline())
         };
         if armed == Armed::Busy {
             self.asleep.store(false, Ordering::SeqCst);
             return Ok(Prepared::Busy);
         }
-        seat.prepare()?;
+        backend.prepare()?;
         Ok(Prepared::Until(
             deadline.map(|deadline| deadline.since(self.clock.now())),
         ))
@@ -282,11 +283,11 @@ impl Shared {
     /// Becomes readable after `prepare_sleep`, when something happens.
     #[cfg(feature = "tokio")]
     pub(crate) fn readable_fd(&self) -> Arc<std::os::fd::OwnedFd> {
-        lock(&self.seat).readable_fd()
+        lock(&self.backend).readable_fd()
     }
 
     pub(crate) fn is_seat_taken(&self) -> bool {
-        self.seat.try_lock().is_err()
+        self.seat.is_taken()
     }
 
     /// Ends a sleep in the seat, if there is one.
@@ -298,21 +299,16 @@ impl Shared {
 
     /// Parks until woken, or until the seat is free.
     pub(crate) fn park(&self, parker: &Arc<Parker>) {
-        lock(&self.parked).push(Arc::clone(parker));
-        self.parked_len.fetch_add(1, Ordering::SeqCst);
-        if self.is_seat_taken() {
-            parker.park();
-        }
-        lock(&self.parked).retain(|other| !Arc::ptr_eq(other, parker));
-        self.parked_len.fetch_sub(1, Ordering::SeqCst);
+        self.seat.wait(parker);
     }
 
-    /// The seat is free: a parked thread may want it.
-    pub(crate) fn pass_seat(&self) {
-        if self.parked_len.load(Ordering::SeqCst) > 0
-            && let Some(next) = lock(&self.parked).last()
-        {
-            next.unpark();
+    /// This thread goes to run something of the application's, maybe for long: a parked one is told when the seat is free, or
+    /// tasks are ready.
+    pub(crate) fn offer_seat(&self) {
+        if self.has_tasks() {
+            self.seat.pass();
+        } else {
+            self.seat.offer();
         }
     }
 
@@ -321,7 +317,7 @@ impl Shared {
         lock(&self.tasks).push_back(task);
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
         self.nudge();
-        self.pass_seat();
+        self.seat.pass();
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
@@ -344,6 +340,12 @@ impl Shared {
 
     /// Whether spinning is in vain: too many ranks, or a peer that shares this processor.
     pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Says on which processor this rank runs, and looks where its peer does. With two ranks it is cheap to know; with more,
+    /// their number decides.
+    pub(crate) fn look_around(&self) {
         let Place {
             rank,
             size,
@@ -351,11 +353,12 @@ impl Shared {
             crowded,
             ..
         } = &self.place;
-        // With two ranks it is cheap to know where the other one runs; with more, the count decides.
-        *crowded
-            || (*size == 2
-                && board.cpu_of(*rank).is_some()
-                && board.cpu_of(*rank) == board.cpu_of(1 - *rank))
+        board.publish_cpu(*rank);
+        if *size == 2 {
+            let mine = board.cpu_of(*rank);
+            let shared = mine.is_some() && mine == board.cpu_of(1 - *rank);
+            self.crowded.store(*crowded || shared, Ordering::Relaxed);
+        }
     }
 
     /// What waking a sleeper on another processor costs; measured on virtual machines, where an idle processor is woken by an
@@ -398,7 +401,8 @@ thread_local! {
 }
 
 /// Unlocks, then wakes and drops.
-fn finish(mut engine: MutexGuard<'_, Engine>) {
+#[inline]
+fn finish(mut engine: Guard<'_, Engine>) {
     if engine.core.wakers.is_empty() && engine.core.garbage.is_empty() {
         return;
     }

@@ -19,18 +19,33 @@ pub(crate) struct Difference {
 ///
 /// # Errors
 /// Those of the messages.
-pub(crate) async fn check(cart: &Cart, domain: Domain, mode: Mode, steps: usize) -> Result<Option<Difference>> {
+pub(crate) async fn check(
+    cart: &Cart,
+    domain: Domain,
+    mode: Mode,
+    steps: usize,
+) -> Result<Option<Difference>> {
     let exchange = Exchange::new(cart, domain.cells)?.poisoned();
     let heat = run(domain, mode, exchange, steps).await?;
     if cart.rank() > 0 {
         cart.send(0, TAG, heat.block()).await?;
         return Ok(None);
     }
-    let alone = run(Domain::whole(domain.global), Mode::Blocking, Exchange::none(), steps).await?;
+    let alone = run(
+        Domain::whole(domain.global),
+        Mode::Blocking,
+        Exchange::none(),
+        steps,
+    )
+    .await?;
     let mut first = None;
     for rank in 0..cart.size() {
         let part = domain.of(rank);
-        let block = if rank == 0 { heat.block() } else { cart.recv(rank, TAG).await?.0 };
+        let block = if rank == 0 {
+            heat.block()
+        } else {
+            cart.recv(rank, TAG).await?.0
+        };
         first = first.or_else(|| alone.compare(part, &block));
     }
     Ok(first)
@@ -48,7 +63,11 @@ impl Heat {
     /// Own cells, z, y, x.
     fn block(&self) -> Vec<f64> {
         let planes = 1..=self.domain.cells[0];
-        planes.flat_map(|z| self.u.rows(z)).flatten().copied().collect()
+        planes
+            .flat_map(|z| self.u.rows(z))
+            .flatten()
+            .copied()
+            .collect()
     }
 
     /// Where the part of the whole box that is held here differs from `block`.
@@ -56,15 +75,29 @@ impl Heat {
         let [planes, rows, columns] = part.cells;
         let mut lines = block.chunks_exact(columns);
         for z in part.before[0]..part.before[0] + planes {
-            for (y, row) in (0..).zip(self.u.rows(z + 1)).skip(part.before[1]).take(rows) {
+            for (y, row) in (0..)
+                .zip(self.u.rows(z + 1))
+                .skip(part.before[1])
+                .take(rows)
+            {
                 let line = lines.next().unwrap_or_default();
                 let expected = &row[part.before[2]..][..columns];
                 let differs = |(got, expected): (&f64, &f64)| got.to_bits() != expected.to_bits();
                 if let Some(x) = line.iter().zip(expected).position(differs) {
                     let cell = [z, y, part.before[2] + x];
-                    return Some(Difference { cell, got: line[x], expected: expected[x] });
+                    return Some(Difference {
+                        cell,
+                        got: line[x],
+                        expected: expected[x],
+                    });
                 }
-                assert_eq!(line.len(), columns, "a block of {} elements for {:?} cells", block.len(), part.cells);
+                assert_eq!(
+                    line.len(),
+                    columns,
+                    "a block of {} elements for {:?} cells",
+                    block.len(),
+                    part.cells
+                );
             }
         }
         None
@@ -73,8 +106,15 @@ impl Heat {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cell: [z, y, x], got, expected } = self;
-        write!(f, "cell ({x}, {y}, {z}) is {got:e}, and {expected:e} when one rank computes it alone")
+        let Self {
+            cell: [z, y, x],
+            got,
+            expected,
+        } = self;
+        write!(
+            f,
+            "cell ({x}, {y}, {z}) is {got:e}, and {expected:e} when one rank computes it alone"
+        )
     }
 }
 

@@ -15,7 +15,11 @@ pub(super) struct Stopwatch {
 impl Stopwatch {
     /// Starts, computing.
     pub(super) fn start() -> Self {
-        Self { start: now(), since: None, lap: Lap::default() }
+        Self {
+            start: now(),
+            since: None,
+            lap: Lap::default(),
+        }
     }
 
     /// Communication from here on.

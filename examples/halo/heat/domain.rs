@@ -18,8 +18,14 @@ pub(super) struct Side {
 }
 
 impl Side {
-    pub(super) const BELOW: Self = Self { dim: Dim::Z, high: false };
-    pub(super) const ABOVE: Self = Self { dim: Dim::Z, high: true };
+    pub(super) const BELOW: Self = Self {
+        dim: Dim::Z,
+        high: false,
+    };
+    pub(super) const ABOVE: Self = Self {
+        dim: Dim::Z,
+        high: true,
+    };
 
     /// Its number in [`SIDES`].
     pub(super) fn index(self) -> usize {
@@ -31,14 +37,27 @@ impl Side {
 pub(super) const SIDES: [Side; 6] = [
     Side::BELOW,
     Side::ABOVE,
-    Side { dim: Dim::Y, high: false },
-    Side { dim: Dim::Y, high: true },
-    Side { dim: Dim::X, high: false },
-    Side { dim: Dim::X, high: true },
+    Side {
+        dim: Dim::Y,
+        high: false,
+    },
+    Side {
+        dim: Dim::Y,
+        high: true,
+    },
+    Side {
+        dim: Dim::X,
+        high: false,
+    },
+    Side {
+        dim: Dim::X,
+        high: true,
+    },
 ];
 
 /// z last: its planes leave the field when they are sent, and the other faces have cells in them.
-pub(super) const SIDES_TO_START: [Side; 6] = [SIDES[4], SIDES[5], SIDES[2], SIDES[3], SIDES[0], SIDES[1]];
+pub(super) const SIDES_TO_START: [Side; 6] =
+    [SIDES[4], SIDES[5], SIDES[2], SIDES[3], SIDES[0], SIDES[1]];
 
 /// A rank's box in the whole box. It has at least two cells in every dimension, so that no cell is on two opposite sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +79,10 @@ impl Domain {
     /// # Errors
     /// The sentence names the dimension that has too few cells.
     pub(crate) fn part(global: [usize; 3], grid: [usize; 3], rank: usize) -> Result<Self, String> {
-        for (name, (cells, ranks)) in ["z", "y", "x"].into_iter().zip(global.into_iter().zip(grid)) {
+        for (name, (cells, ranks)) in ["z", "y", "x"]
+            .into_iter()
+            .zip(global.into_iter().zip(grid))
+        {
             if cells / ranks < 2 {
                 return Err(format!(
                     "{cells} cells in {name} are too few for {ranks} ranks in {name}, each of which needs 2: take at least {}",
@@ -68,7 +90,13 @@ impl Domain {
                 ));
             }
         }
-        Ok(Self { global, grid, before: [0; 3], cells: global }.of(rank))
+        Ok(Self {
+            global,
+            grid,
+            before: [0; 3],
+            cells: global,
+        }
+        .of(rank))
     }
 
     /// The part of another rank.
@@ -86,6 +114,11 @@ impl Domain {
 
     /// All of it, on one rank.
     pub(super) fn whole(global: [usize; 3]) -> Self {
-        Self { global, grid: [1; 3], before: [0; 3], cells: global }
+        Self {
+            global,
+            grid: [1; 3],
+            before: [0; 3],
+            cells: global,
+        }
     }
 }

@@ -7,7 +7,7 @@ use ripstop::{Cart, Channel, RecvOp, Result, SendOp};
 use super::{
     clock::Stopwatch,
     domain::{Dim, SIDES, Side},
-    field::Field,
+    field::{self, Field},
 };
 
 /// The neighbours, and what is under way to and from them. Buffers are made once, travel with their operations, and come
@@ -25,7 +25,14 @@ struct Link {
     /// Packed faces; a z side has none.
     out: Vec<f64>,
     inbox: Vec<f64>,
-    flight: Option<(SendOp<Vec<f64>>, RecvOp<Vec<f64>>)>,
+    flight: Option<Flight>,
+}
+
+/// Both ways of one exchange.
+#[derive(Debug)]
+struct Flight {
+    send: SendOp<Vec<f64>>,
+    recv: RecvOp<Vec<f64>>,
 }
 
 impl Exchange {
@@ -34,13 +41,19 @@ impl Exchange {
     /// # Errors
     /// None that a grid of its own ranks could give.
     pub(crate) fn new(cart: &Cart, cells: [usize; 3]) -> Result<Self> {
-        let like = Field::new(cells);
         let mut exchange = Self::default();
         for side in SIDES {
             let (low, high) = cart.shift(side.dim, 1);
-            let Some(peer) = (if side.high { high } else { low }) else { continue };
-            let face = || vec![0.0; like.face_len(side)];
-            let link = Link { channel: cart.channel(peer, TAGS[side.dim])?, out: face(), inbox: face(), flight: None };
+            let Some(peer) = (if side.high { high } else { low }) else {
+                continue;
+            };
+            let face = || vec![0.0; field::face_len(cells, side)];
+            let link = Link {
+                channel: cart.channel(peer, TAGS[side.dim])?,
+                out: face(),
+                inbox: face(),
+                flight: None,
+            };
             exchange.links[side.index()] = Some(link);
         }
         Ok(exchange)
@@ -53,7 +66,10 @@ impl Exchange {
 
     /// Fills ghosts with NaN before every exchange: a cell that was not received shows in all that is computed from it.
     pub(crate) fn poisoned(self) -> Self {
-        Self { poison: true, ..self }
+        Self {
+            poison: true,
+            ..self
+        }
     }
 
     /// Whether there is a neighbour at `side`.
@@ -64,20 +80,25 @@ impl Exchange {
     /// Where to put what is sent across `side`, if there is a neighbour: a packed face, or for z an empty one, since what is
     /// sent then is the plane of the field.
     pub(super) fn face_mut(&mut self, side: Side) -> Option<&mut [f64]> {
-        self.links[side.index()].as_mut().map(|link| &mut link.out[..])
+        self.links[side.index()]
+            .as_mut()
+            .map(|link| &mut link.out[..])
     }
 
-    /// Starts the exchange across `side`, in the order of [`SIDES_TO_START`](super::domain::SIDES_TO_START). Until [`finish`](Self::finish) the planes that z neighbours exchange are gone from
-    /// the field.
+    /// Starts the exchange across `side`; sides are started in the order of `SIDES_TO_START`. Until
+    /// [`finish`](Self::finish) the planes that z neighbours exchange are gone from the field.
     pub(super) fn start(&mut self, side: Side, field: &mut Field) {
-        let Some(link) = &mut self.links[side.index()] else { return };
+        let Some(link) = &mut self.links[side.index()] else {
+            return;
+        };
         if self.poison {
             link.poison(side, field);
         }
         let (out, inbox) = link.buffers(side, field);
         let (out, inbox) = (mem::take(out), mem::take(inbox));
         let recv = link.channel.recv_into(inbox);
-        link.flight = Some((link.channel.send(out), recv));
+        let send = link.channel.send(out);
+        link.flight = Some(Flight { send, recv });
     }
 
     /// Waits for everything that was started, and puts it in its place: the planes of z first, since the others reach into
@@ -88,7 +109,9 @@ impl Exchange {
     pub(super) async fn finish(&mut self, field: &mut Field, watch: &mut Stopwatch) -> Result<()> {
         for (side, link) in SIDES.into_iter().zip(&mut self.links) {
             let Some(link) = link else { continue };
-            let Some((send, recv)) = link.flight.take() else { continue };
+            let Some(Flight { send, recv }) = link.flight.take() else {
+                continue;
+            };
             let (received, _) = watch.waiting(recv).await?;
             let sent = watch.waiting(send).await?;
             let (out, inbox) = link.buffers(side, field);
@@ -101,7 +124,11 @@ impl Exchange {
 
 impl Link {
     /// What is sent and what is received into: planes of the field for z, packed faces for the others.
-    fn buffers<'a>(&'a mut self, side: Side, field: &'a mut Field) -> (&'a mut Vec<f64>, &'a mut Vec<f64>) {
+    fn buffers<'a>(
+        &'a mut self,
+        side: Side,
+        field: &'a mut Field,
+    ) -> (&'a mut Vec<f64>, &'a mut Vec<f64>) {
         if side.dim == Dim::Z {
             let end = usize::from(side.high);
             (&mut field.faces[end], &mut field.ghosts[end])

@@ -70,23 +70,21 @@ impl Field {
     /// The own cells of plane `z`, row by row.
     pub(super) fn rows(&self, z: usize) -> impl Iterator<Item = &[f64]> {
         let width = self.width();
-        self.plane(z).chunks_exact(width).skip(1).take(self.cells[Dim::Y]).map(move |row| &row[1..width - 1])
+        self.plane(z)
+            .chunks_exact(width)
+            .skip(1)
+            .take(self.cells[Dim::Y])
+            .map(move |row| &row[1..width - 1])
     }
 
     /// As [`rows`](Self::rows).
     pub(super) fn rows_mut(&mut self, z: usize) -> impl Iterator<Item = &mut [f64]> {
         let (width, rows) = (self.width(), self.cells[Dim::Y]);
-        self.plane_mut(z).chunks_exact_mut(width).skip(1).take(rows).map(move |row| &mut row[1..width - 1])
-    }
-
-    /// How many elements travel across a y or x side.
-    pub(super) fn face_len(&self, side: Side) -> usize {
-        let [planes, rows, columns] = self.cells;
-        match side.dim {
-            Dim::Y => planes * columns,
-            Dim::X => planes * rows,
-            _ => 0,
-        }
+        self.plane_mut(z)
+            .chunks_exact_mut(width)
+            .skip(1)
+            .take(rows)
+            .map(move |row| &mut row[1..width - 1])
     }
 
     /// Copies the own cells at a y or x side to `face`. A z side travels as it is, and has nothing to pack.
@@ -99,7 +97,10 @@ impl Field {
             let plane = self.plane(z);
             match side.dim {
                 Dim::Y => line.copy_from_slice(&plane[at * width + 1..][..length]),
-                _ => line.iter_mut().zip(plane[width + at..].iter().step_by(width)).for_each(|(to, from)| *to = *from),
+                _ => line
+                    .iter_mut()
+                    .zip(plane[width + at..].iter().step_by(width))
+                    .for_each(|(to, from)| *to = *from),
             }
         }
     }
@@ -114,18 +115,34 @@ impl Field {
             let plane = self.plane_mut(z);
             match side.dim {
                 Dim::Y => plane[at * width + 1..][..length].copy_from_slice(line),
-                _ => line.iter().zip(plane[width + at..].iter_mut().step_by(width)).for_each(|(from, to)| *to = *from),
+                _ => line
+                    .iter()
+                    .zip(plane[width + at..].iter_mut().step_by(width))
+                    .for_each(|(from, to)| *to = *from),
             }
         }
     }
 
     /// The index in its dimension of the own cells at a side, or of what lies `out` further.
     pub(super) fn layer(&self, side: Side, out: usize) -> usize {
-        if side.high { self.cells[side.dim] + out } else { 1 - out }
+        if side.high {
+            self.cells[side.dim] + out
+        } else {
+            1 - out
+        }
     }
 
     /// How many elements of a packed face come from one plane.
     pub(super) fn face_row(&self, side: Side) -> usize {
-        self.face_len(side) / self.cells[Dim::Z]
+        face_len(self.cells, side) / self.cells[Dim::Z]
+    }
+}
+
+/// How many elements are packed for a side; none for z.
+pub(super) fn face_len([planes, rows, columns]: [usize; 3], side: Side) -> usize {
+    match side.dim {
+        Dim::Y => planes * columns,
+        Dim::X => planes * rows,
+        _ => 0,
     }
 }

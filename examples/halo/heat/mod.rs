@@ -8,8 +8,8 @@ mod clock;
 mod domain;
 mod exchange;
 mod field;
-mod sine;
 mod simd;
+mod sine;
 mod stencil;
 
 use ripstop::Result;
@@ -59,7 +59,14 @@ impl Heat {
     /// Those of the exchange.
     pub(crate) async fn new(domain: Domain, mode: Mode, exchange: Exchange) -> Result<Self> {
         let (u, v) = (Field::new(domain.cells), Field::new(domain.cells));
-        let mut heat = Self { domain, mode, u, v, exchange, steps: 0 };
+        let mut heat = Self {
+            domain,
+            mode,
+            u,
+            v,
+            exchange,
+            steps: 0,
+        };
         sine::start(&heat.domain, &mut heat.u);
         if mode == Mode::Overlap {
             heat.exchange_u(&mut Stopwatch::start()).await?;
@@ -93,7 +100,9 @@ impl Heat {
     /// The ghosts of `u` are there; those of `v` come while the interior is computed.
     async fn step_overlap(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for side in SIDES_TO_START {
-            let Some(face) = self.exchange.face_mut(side) else { continue };
+            let Some(face) = self.exchange.face_mut(side) else {
+                continue;
+            };
             stencil::update_face(&self.u, &mut self.v, side, face);
             watch.communicating();
             self.exchange.start(side, &mut self.v);
@@ -108,7 +117,9 @@ impl Heat {
 
     async fn exchange_u(&mut self, watch: &mut Stopwatch) -> Result<()> {
         for side in SIDES_TO_START {
-            let Some(face) = self.exchange.face_mut(side) else { continue };
+            let Some(face) = self.exchange.face_mut(side) else {
+                continue;
+            };
             self.u.pack(side, face);
             self.exchange.start(side, &mut self.u);
         }
@@ -118,13 +129,20 @@ impl Heat {
     /// Updates the planes `low..=high`, every other step downwards: what the last step touched last is still in the cache.
     fn sweep(&mut self, low: usize, high: usize) {
         for z in low..=high {
-            let z = if self.steps.is_multiple_of(2) { z } else { low + high - z };
+            let z = if self.steps.is_multiple_of(2) {
+                z
+            } else {
+                low + high - z
+            };
             stencil::update_plane(&self.u, &mut self.v, z);
         }
     }
 
     /// The largest difference of this rank's cells from the exact decay, and how large rounding alone may make it.
     pub(crate) fn error(&self) -> (f64, f64) {
-        (sine::error(&self.domain, &self.u, self.steps), sine::tolerance(&self.domain, self.steps))
+        (
+            sine::error(&self.domain, &self.u, self.steps),
+            sine::tolerance(&self.domain, self.steps),
+        )
     }
 }

@@ -1,7 +1,10 @@
 //! The loop over rows, compiled for several vector widths; the best one that the processor has is chosen at run time.
 //!
 //! None of them fuses a multiplication and an addition, so all give the same bits.
-#![expect(unsafe_code, reason = "calls code for processors that have the instructions")]
+#![expect(
+    unsafe_code,
+    reason = "calls code for processors that have the instructions"
+)]
 
 use super::stencil::cell;
 
@@ -49,7 +52,13 @@ fn with_avx2(out: &mut [f64], planes: [&[f64]; 3], rows: Rows) {
 /// Inlined into its callers, and compiled with what they may use.
 #[inline(always)]
 fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
-    let Rows { count, len, width, from, to } = rows;
+    let Rows {
+        count,
+        len,
+        width,
+        from,
+        to,
+    } = rows;
     for row in 0..count {
         let at = from + row * width;
         // Slices of one length each, so that the loop itself has no bounds to check.
@@ -59,7 +68,12 @@ fn plainly(out: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows) {
         let (north, south) = (&here[at - width..][..len], &here[at + width..][..len]);
         let (below, above) = (&below[at..][..len], &above[at..][..len]);
         for x in 0..len {
-            out[x] = cell(middle[x], [west[x], east[x]], [north[x], south[x]], [below[x], above[x]]);
+            out[x] = cell(
+                middle[x],
+                [west[x], east[x]],
+                [north[x], south[x]],
+                [below[x], above[x]],
+            );
         }
     }
 }

@@ -13,7 +13,9 @@ pub(super) fn start(domain: &Domain, u: &mut Field) {
     let [in_z, in_y, in_x] = [Dim::Z, Dim::Y, Dim::X].map(|dim| values(domain, dim));
     for (z, in_z) in (1..).zip(in_z) {
         for (row, in_y) in u.rows_mut(z).zip(&in_y) {
-            row.iter_mut().zip(&in_x).for_each(|(cell, in_x)| *cell = in_x * in_y * in_z);
+            row.iter_mut()
+                .zip(&in_x)
+                .for_each(|(cell, in_x)| *cell = in_x * in_y * in_z);
         }
     }
 }
@@ -27,7 +29,11 @@ pub(super) fn error(domain: &Domain, u: &Field, steps: usize) -> f64 {
         for (row, in_y) in u.rows(z).zip(&in_y) {
             for (cell, in_x) in row.iter().zip(&in_x) {
                 let off = (cell - scale * in_x * in_y * in_z).abs();
-                worst = if off > worst || off.is_nan() { off } else { worst };
+                worst = if off > worst || off.is_nan() {
+                    off
+                } else {
+                    worst
+                };
             }
         }
     }

@@ -13,7 +13,13 @@ pub(super) const ALPHA: f64 = 0.1;
 pub(super) fn update_plane(u: &Field, v: &mut Field, z: usize) {
     let [_, count, len] = u.cells();
     let width = u.width();
-    let rows = Rows { count, len, width, from: width + 1, to: width + 1 };
+    let rows = Rows {
+        count,
+        len,
+        width,
+        from: width + 1,
+        to: width + 1,
+    };
     simd::update_rows(v.plane_mut(z), around(u, z), rows);
 }
 
@@ -27,10 +33,22 @@ pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]
     for (z, line) in (1..).zip(face.chunks_exact_mut(u.face_row(side))) {
         let planes = around(u, z);
         if side.dim == Dim::Y {
-            let rows = Rows { count: 1, len: line.len(), width, from: at * width + 1, to: 0 };
+            let rows = Rows {
+                count: 1,
+                len: line.len(),
+                width,
+                from: at * width + 1,
+                to: 0,
+            };
             simd::update_rows(line, planes, rows);
         } else {
-            let rows = Rows { count: line.len(), len: 1, width, from: width + at, to: 0 };
+            let rows = Rows {
+                count: line.len(),
+                len: 1,
+                width,
+                from: width + at,
+                to: 0,
+            };
             update_column(line, planes, rows);
         }
     }
@@ -38,7 +56,12 @@ pub(super) fn update_face(u: &Field, v: &mut Field, side: Side, face: &mut [f64]
 
 /// The new value of a cell. The order of the sum is part of the result's bits.
 #[inline(always)]
-pub(super) fn cell(here: f64, [west, east]: [f64; 2], [north, south]: [f64; 2], [below, above]: [f64; 2]) -> f64 {
+pub(super) fn cell(
+    here: f64,
+    [west, east]: [f64; 2],
+    [north, south]: [f64; 2],
+    [below, above]: [f64; 2],
+) -> f64 {
     let sum = west + east + north + south + below + above;
     here + ALPHA * (sum - 6.0 * here)
 }
@@ -47,7 +70,10 @@ fn update_column(line: &mut [f64], [below, here, above]: [&[f64]; 3], rows: Rows
     let width = rows.width;
     for (row, to) in line.iter_mut().enumerate() {
         let at = rows.from + row * width;
-        let (in_row, in_plane) = ([here[at - 1], here[at + 1]], [here[at - width], here[at + width]]);
+        let (in_row, in_plane) = (
+            [here[at - 1], here[at + 1]],
+            [here[at - width], here[at + width]],
+        );
         *to = cell(here[at], in_row, in_plane, [below[at], above[at]]);
     }
 }
@@ -67,8 +93,15 @@ mod tests {
         for len in 2..=27 {
             let mut u = Field::new([2, 3, len]);
             for z in 0..4 {
-                let value = |i: usize| (f64::from(u32::try_from(i).unwrap()) + 0.3 * f64::from(u32::try_from(z).unwrap())).sin();
-                u.plane_mut(z).iter_mut().enumerate().for_each(|(i, cell)| *cell = value(i));
+                let value = |i: usize| {
+                    (f64::from(u32::try_from(i).unwrap())
+                        + 0.3 * f64::from(u32::try_from(z).unwrap()))
+                    .sin()
+                };
+                u.plane_mut(z)
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, cell)| *cell = value(i));
             }
             let mut v = Field::new([2, 3, len]);
             update_plane(&u, &mut v, 1);
@@ -76,8 +109,22 @@ mod tests {
             for (y, row) in (1..).zip(v.rows(1)) {
                 let mut column = [0.0];
                 for (x, got) in (1..).zip(row) {
-                    update_column(&mut column, planes, Rows { count: 1, len: 1, width, from: y * width + x, to: 0 });
-                    assert_eq!(got.to_bits(), column[0].to_bits(), "cell {x} of row {y}, rows of {len}");
+                    update_column(
+                        &mut column,
+                        planes,
+                        Rows {
+                            count: 1,
+                            len: 1,
+                            width,
+                            from: y * width + x,
+                            to: 0,
+                        },
+                    );
+                    assert_eq!(
+                        got.to_bits(),
+                        column[0].to_bits(),
+                        "cell {x} of row {y}, rows of {len}"
+                    );
                 }
             }
         }

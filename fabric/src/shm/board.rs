@@ -82,30 +82,33 @@ impl Board {
     /// A sentence that says what to do, when the address is not one, the leader cannot be reached, or what is there is not its
     /// board.
     pub fn attach(address: &str) -> io::Result<Self> {
-        let Address { pid, fd, len, size, cookie } = Address::parse(address).ok_or_else(|| {
-            let why = format!("{address:?} is not the address of a board (pid:fd:length:ranks:cookie): start all ranks with one launcher");
-            io::Error::new(io::ErrorKind::InvalidInput, why)
-        })?;
-        let fd = proc::open_fd_of(pid, fd, OFlags::RDWR).map_err(|why| {
-            let advice = "run all ranks of a node as one user, in one pid namespace, and keep the leader alive until all are attached";
-            io::Error::new(why.kind(), format!("the node's board at {address} cannot be opened: {why}; {advice}"))
-        })?;
-        let region = Region::open(fd, len, true).map_err(|why| {
-            io::Error::new(
-                why.kind(),
-                format!("the node's board at {address} cannot be mapped: {why}"),
-            )
-        })?;
+        let Some(parsed) = Address::parse(address) else {
+            return Err(refusal(io::ErrorKind::InvalidInput, address, NOT_ONE));
+        };
+        let Address {
+            pid,
+            fd,
+            len,
+            size,
+            cookie,
+        } = parsed;
+        let fd = proc::open_fd_of(pid, fd, OFlags::RDWR)
+            .map_err(|why| refusal(why.kind(), address, &format!("{CANNOT_OPEN} ({why})")))?;
+        let region = Region::open(fd, len, true)
+            .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
         let found = Self {
             region,
             size,
             cookie,
         };
-        found.check().map_err(|what| {
-            let why = format!("what is at {address} is not this job's board ({what}): run the same build of the program on all ranks");
-            io::Error::new(io::ErrorKind::InvalidData, why)
-        })?;
-        Ok(found)
+        match found.check() {
+            Ok(()) => Ok(found),
+            Err(what) => Err(refusal(
+                io::ErrorKind::InvalidData,
+                address,
+                &format!("{OTHER_JOB} ({what})"),
+            )),
+        }
     }
 
     /// How many ranks the node has.
@@ -301,6 +304,17 @@ const fn board_len(size: u32) -> usize {
     RANKS_AT + index(size) * RANK_LEN
 }
 
+fn refusal(kind: io::ErrorKind, address: &str, why: &str) -> io::Error {
+    io::Error::new(kind, format!("the node's board at {address:?}: {why}"))
+}
+
+const NOT_ONE: &str =
+    "this is not an address (pid:fd:length:ranks:cookie); start all ranks with one launcher";
+const CANNOT_OPEN: &str = "it cannot be opened; run all ranks of a node as one user and in one pid namespace, and keep the \
+                           leader alive until all are attached";
+const OTHER_JOB: &str =
+    "this is not the board of this job; run the same build of the program on all ranks";
+
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
 const VERSION: u32 = 1;
 /// So that a segment's contact bits fit into its first page.
@@ -315,7 +329,7 @@ const CHANGES_AT: usize = 64;
 const RANKS_AT: usize = 128;
 
 // Each rank: a line that is written once, and a line that its owner and its wakers write.
-const RANK_LEN: usize = 128;
+pub(super) const RANK_LEN: usize = 128;
 const STATE: usize = 0;
 const PID: usize = 4;
 const STARTED: usize = 8;

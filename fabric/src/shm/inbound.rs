@@ -9,7 +9,8 @@ use super::{
     bell::PeerBell,
     board::Board,
     link::{ACCEPTED, REFUSED},
-    ring::{Consumer, Frame, HEADER_MAX, Malformed, Mapped},
+    mapped::Mapped,
+    ring::{Consumer, Frame, HEADER_MAX, Malformed},
     segment::Segment,
 };
 use crate::{

@@ -8,9 +8,10 @@ use std::{
 use super::{
     bell::PeerBell,
     board::Board,
+    mapped::Mapped,
     pool::Pool,
     regions::{Imports, Owner},
-    ring::{Mapped, Producer, ROOM},
+    ring::{Producer, ROOM},
     segment::Segment,
 };
 use crate::{

@@ -1,9 +1,9 @@
 //! The shared-memory driver: the ranks of one node, as processes or as threads.
 //!
-//! Ranks find each other on a [`Board`]. Each owns a segment ([`segment`]) that holds a ring for each rank that sends to it
-//! ([`ring`]), and the chunks that its own longer bodies travel in ([`pool`]); a pair's memory is made at the first message.
-//! A receiver that sleeps is woken through its [`bell`]. Puts, gets and atomics are loads and stores of the origin on regions
-//! that the target allocated ([`regions`]), or a `process_vm_*` call on its other memory ([`cma`]). The names of these files
+//! Ranks find each other on a [`Board`]. Each owns a segment (`segment`) that holds a ring for each rank that sends to it
+//! (`ring`), and the chunks that its own longer bodies travel in (`pool`); a pair's memory is made at the first message.
+//! A receiver that sleeps is woken through its `bell`. Puts, gets and atomics are loads and stores of the origin on regions
+//! that the target allocated (`regions`), or a `process_vm_*` call on its other memory (`cma`). The names of these files
 //! are private; the way of a message is `Shm::post` → `Link::send` → `Producer::push`, and
 //! `Shm::progress` → `Inbound::deliver` → `Sink::message`.
 //!
@@ -14,34 +14,35 @@ use std::{io, sync::Arc};
 use self::{
     bell::Bell,
     board::index,
-    copies::{Copies, Direction, Done, Job, Remote},
+    copies::{Copies, Direction},
     deaths::Deaths,
     inbound::Inbound,
     link::{Link, Stall},
     pool::Pool,
-    regions::{Exports, MAPPED},
+    regions::Exports,
     segment::{CHUNK_LEN, Segment, Shape},
 };
 use crate::{
     counters::Counters,
-    driver::{
-        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Post, Progress,
-        Sink, Token, WaitOn,
-    },
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
 };
 
 mod bell;
 mod board;
 mod cma;
+mod config;
 mod contact;
 mod copies;
 mod deaths;
+mod footprint;
 mod inbound;
 mod link;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_models;
+mod mapped;
+mod onesided;
 mod pool;
 mod proc;
 mod regions;
@@ -52,6 +53,8 @@ mod segment;
 mod tests;
 
 pub use board::{Board, PeerState};
+pub use config::{ShmConfig, Wake};
+pub use footprint::Footprint;
 
 /// A rank's driver on a node's shared memory.
 #[derive(Debug)]
@@ -89,50 +92,6 @@ pub struct Shm {
     unchecked: u32,
 }
 
-/// How peers wake a rank that sleeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Wake {
-    /// Through a futex word on the board: for those who can sleep on a futex and on descriptors at once.
-    Futex,
-    /// Through a pipe.
-    Fd,
-}
-
-/// How to open a [`Shm`].
-#[derive(Clone, Debug)]
-pub struct ShmConfig {
-    /// Which rank of the node this is.
-    pub rank: u32,
-    /// How peers wake it.
-    pub wake: Wake,
-    /// Whether `process_vm_*` may be used. Where the system forbids it, it is not used either way.
-    pub single_copy: bool,
-    /// Where the driver counts.
-    pub counters: Arc<Counters>,
-    /// Slots of the ring of each peer in contact, 128 bytes each: a power of two, 2 to 65 536.
-    pub ring_slots: u32,
-    /// Chunks of 8 KiB that this rank's longer bodies travel in, shared by all peers, 1 to 65 536. They are made as they are
-    /// needed.
-    pub chunks: u32,
-}
-
-impl ShmConfig {
-    /// The defaults: a futex, `process_vm_*` if the system allows, 16 KiB for each direction between a pair, 2 MiB for chunks.
-    #[must_use]
-    pub fn new(rank: u32) -> Self {
-        let counters = Arc::default();
-        Self {
-            rank,
-            wake: Wake::Futex,
-            single_copy: true,
-            counters,
-            ring_slots: 128,
-            chunks: 256,
-        }
-    }
-}
-
 impl Shm {
     /// Takes the rank's place on the board: from here on peers can send to it.
     ///
@@ -145,7 +104,7 @@ impl Shm {
             slots: config.ring_slots,
             chunks: config.chunks,
         };
-        check(&config, shape)?;
+        config::check(&config, shape)?;
         if !board.claim(config.rank) {
             let why = format!(
                 "rank {} of this node is open, or was: each rank opens its driver once",
@@ -184,7 +143,7 @@ impl Shm {
         let shm = Self {
             rank,
             board: board.clone(),
-            caps: caps(single_copy),
+            caps: config::caps(single_copy),
             counters,
             bell: Bell::new(board, rank, wake)?,
             deaths: Deaths::new(rank)?,
@@ -353,92 +312,6 @@ impl Shm {
         false
     }
 
-    fn copy(
-        &mut self,
-        direction: Direction,
-        to: u32,
-        local: LocalRange,
-        key: RemoteRegion,
-        token: Token,
-    ) -> bool {
-        if !self.copies.has_room() {
-            return false;
-        }
-        match self.remote(to, key, local.len()) {
-            Ok(remote) => {
-                let job = Job {
-                    token,
-                    peer: to,
-                    direction,
-                    local,
-                    remote,
-                    copied: 0,
-                };
-                self.copies.start(job, &self.counters);
-            }
-            Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => self.copies.finish(Done::Failed(token, why)),
-        }
-        true
-    }
-
-    fn atomic(&mut self, to: u32, key: RemoteRegion, op: AtomicOp, token: Token) -> bool {
-        if !self.copies.has_room() {
-            return false;
-        }
-        let done = match self.remote(to, key, size_of::<u64>()) {
-            Ok(Remote::Mapped { region, offset }) if offset.is_multiple_of(size_of::<u64>()) => {
-                Done::Fetched(token, copies::apply(op, region.atomic_u64(offset)))
-            }
-            Ok(_) => Done::Failed(token, Failure::BadRange),
-            Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => Done::Failed(token, why),
-        };
-        self.copies.finish(done);
-        true
-    }
-
-    /// The memory that a key grants. A peer that one only reaches into is not contacted.
-    fn remote(&mut self, to: u32, key: RemoteRegion, len: usize) -> Result<Remote, Refusal> {
-        match self.map(to) {
-            Reach::Linked => {}
-            Reach::Absent => return Err(Refusal::NotYet),
-            Reach::Down => return Err(Refusal::Never(Failure::PeerDown)),
-        }
-        let Some(link) = self.links[index(to)].as_deref_mut() else {
-            return Err(Refusal::Never(Failure::PeerDown));
-        };
-        if key.kind == MAPPED {
-            let (region, offset) = link.resolve(key, len)?;
-            return Ok(Remote::Mapped { region, offset });
-        }
-        let secret = link.segment.secret();
-        let expected = RemoteRegion {
-            base: key.base,
-            len: len as u64,
-            ..plain_key(to, secret)
-        };
-        let fits = key == expected && key.base.checked_add(key.len).is_some();
-        let may = fits && self.caps.any_memory.is_ok();
-        if may {
-            Ok(Remote::Plain {
-                pid: link.pid,
-                address: key.base,
-            })
-        } else {
-            Err(Refusal::Never(Failure::BadRange))
-        }
-    }
-
-    fn plain_key(&self, range: LocalRange) -> Option<RemoteRegion> {
-        let key = plain_key(self.rank, self.segment.secret());
-        let (base, len) = (range.start().addr().get() as u64, range.len() as u64);
-        self.caps
-            .any_memory
-            .is_ok()
-            .then_some(RemoteRegion { base, len, ..key })
-    }
-
     #[inline]
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         // Not from the same peer first each time, so that none can starve the others.
@@ -513,91 +386,3 @@ enum Reach {
     Absent,
     Down,
 }
-
-/// Why there is no memory behind a key.
-enum Refusal {
-    NotYet,
-    Never(Failure),
-}
-
-impl From<Failure> for Refusal {
-    fn from(why: Failure) -> Self {
-        Self::Never(why)
-    }
-}
-
-fn check(config: &ShmConfig, shape: Shape) -> io::Result<()> {
-    let ShmConfig {
-        rank,
-        ring_slots,
-        chunks,
-        ..
-    } = config;
-    let why = if *rank >= shape.size {
-        format!(
-            "rank {rank} on a board of {}: ranks go from 0 to {}",
-            shape.size,
-            shape.size - 1
-        )
-    } else if !shape.is_sane() || *ring_slots < 2 {
-        format!(
-            "{ring_slots} ring slots and {chunks} chunks: slots are a power of two, 2 to 65536, chunks 1 to 65536"
-        )
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, why))
-}
-
-/// A key to plain memory without its range. It carries the owner's secret where a region's key has its slot and generation.
-fn plain_key(owner: u32, secret: u64) -> RemoteRegion {
-    let [id, generation] = bytemuck::cast(secret);
-    RemoteRegion {
-        kind: PLAIN,
-        owner,
-        id,
-        generation,
-        whole: 0,
-        base: 0,
-        len: 0,
-    }
-}
-
-const PLAIN: u32 = 2;
-
-fn caps(single_copy: bool) -> Caps {
-    let forbidden = || Err("process_vm_readv is switched off by the configuration".to_owned());
-    Caps {
-        name: "shm",
-        inline_max: ring::ROOM,
-        header_max: ring::HEADER_MAX,
-        body_max: CHUNK_LEN,
-        ordered: true,
-        reliable: true,
-        one_sided: true,
-        atomics: true,
-        any_memory: if single_copy {
-            cma::probe()
-        } else {
-            forbidden()
-        },
-        tag_matching: false,
-        triggered_max: 0,
-        lanes: 1,
-        cost: COST,
-    }
-}
-
-/// From `benches/shm_pingpong` on a two-core virtual machine (Sapphire Rapids); ratios matter more than figures.
-const COST: Cost = Cost {
-    send_ns: 15.0,
-    recv_ns: 15.0,
-    latency_ns: 120.0,
-    copy_ns_per_kib: 20.0,
-    message_ns_per_kib: 140.0,
-    get_ns: 400.0,
-    get_ns_per_kib: 55.0,
-    put_ns: 400.0,
-    put_ns_per_kib: 55.0,
-    expose_ns: 50.0,
-};

@@ -81,4 +81,4 @@ impl Pool {
 }
 
 /// Chunks made at a time: 256 KiB.
-const STEP: u32 = 32;
+pub(super) const STEP: u32 = 32;

@@ -6,25 +6,11 @@
 //! slots and the chunks that their bodies lay in.
 //!
 //! Small-message path: no allocation, lock or system call; one line crosses when header and body fit into 56 bytes.
-#![expect(
-    unsafe_code,
-    reason = "slots are written and read as raw bytes between two processes"
-)]
+#![expect(unsafe_code, reason = "a header is filled before it is looked at")]
 
-use std::{
-    collections::VecDeque,
-    mem::MaybeUninit,
-    ptr::NonNull,
-    sync::atomic::{
-        AtomicU32, AtomicU64,
-        Ordering::{Acquire, Release},
-    },
-};
+use std::{collections::VecDeque, mem::MaybeUninit};
 
-use crate::{
-    driver::Payload,
-    memory::{Region, prefetch_line},
-};
+use crate::driver::Payload;
 
 /// The memory of a ring, as its two ends see it.
 pub(super) trait Memory {
@@ -291,69 +277,6 @@ const fn stamp_of(frame: u64) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// A ring in mapped memory: `slots * SLOT_LEN` bytes at `slots_start` and `CONTROL_LEN` at `control`, all inside `_mapped`.
-#[derive(Debug)]
-pub(super) struct Mapped {
-    slots_start: NonNull<u8>,
-    control: NonNull<u8>,
-    mask: u32,
-    _mapped: Region,
-}
-
-// SAFETY: the pointers lead into a `Region`, which is `Send`; only one end is made of it, and an end has one user at a time.
-unsafe impl Send for Mapped {}
-
-impl Mapped {
-    /// # Panics
-    /// When the ring or the control line are not inside the region, or not aligned.
-    pub(super) fn new(region: &Region, control: usize, ring: usize, slots: u32) -> Self {
-        assert!(
-            slots.is_power_of_two()
-                && ring.is_multiple_of(SLOT_LEN)
-                && control.is_multiple_of(CONTROL_LEN)
-        );
-        let slots_start = region.at(ring, slots as usize * SLOT_LEN);
-        let control = region.at(control, CONTROL_LEN);
-        Self {
-            slots_start,
-            control,
-            mask: slots - 1,
-            _mapped: region.clone(),
-        }
-    }
-
-    /// The consumer's word beside its tail: whether it lets the producer use chunks.
-    pub(super) fn accepts(&self) -> &AtomicU32 {
-        self.control_word(ACCEPTS)
-    }
-
-    /// The producer's word: whether it sleeps and wants to hear of room.
-    pub(super) fn wants(&self) -> &AtomicU32 {
-        self.control_word(WANTS)
-    }
-
-    #[inline]
-    fn control_word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at < CONTROL_LEN);
-        // SAFETY: inside the control line.
-        let word = unsafe { self.control.add(at) };
-        // SAFETY: mapped as long as `self`, aligned as the control line is, and only used as an atomic.
-        unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
-    }
-
-    #[inline]
-    fn slot(&self, slot: u32) -> NonNull<u8> {
-        // SAFETY: the mask keeps it inside the ring.
-        unsafe { self.slots_start.add((slot & self.mask) as usize * SLOT_LEN) }
-    }
-
-    #[inline]
-    fn frame_word(&self, slot: u32) -> &AtomicU64 {
-        // SAFETY: a slot starts with its frame, which is aligned and only used as an atomic.
-        unsafe { AtomicU64::from_ptr(self.slot(slot).as_ptr().cast()) }
-    }
-}
-
 impl<M> Producer<M> {
     pub(super) const fn memory(&self) -> &M {
         &self.memory
@@ -366,118 +289,23 @@ impl<M> Consumer<M> {
     }
 }
 
-impl Memory for Mapped {
-    #[inline]
-    fn slots(&self) -> u32 {
-        self.mask + 1
-    }
-
-    #[inline]
-    fn frame(&self, slot: u32) -> u64 {
-        u64::from_le(self.frame_word(slot).load(Acquire))
-    }
-
-    #[inline]
-    fn tail(&self) -> u32 {
-        self.control_word(TAIL).load(Acquire)
-    }
-
-    #[inline]
-    fn set_tail(&self, tail: u32) {
-        self.control_word(TAIL).store(tail, Release);
-    }
-
-    /// The consumer polls the first line, and takes it away between any two writes to it: so the second line is written
-    /// before it, and the first one all at once, from a copy. Both are asked for at the start, so that they come together.
-    #[inline]
-    fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64) {
-        assert!(
-            first.len() <= ROOM && second.len() <= ROOM - first.len(),
-            "{} + {} bytes in a slot",
-            first.len(),
-            second.len()
-        );
-        prefetch_line(self.slot(slot).as_ptr());
-        let (first_near, first_far) = first.split_at(first.len().min(LINE_ROOM));
-        let (second_near, second_far) =
-            second.split_at(second.len().min(LINE_ROOM - first_near.len()));
-        if first.len() + second.len() > LINE_ROOM {
-            prefetch_line(self.slot(slot).as_ptr().wrapping_add(LINE_LEN));
-            self.copy_far(slot, LINE_ROOM, first_far);
-            self.copy_far(slot, first.len() + second_near.len(), second_far);
-        }
-        let mut line = [MaybeUninit::uninit(); LINE_ROOM];
-        line[..first_near.len()].write_copy_of_slice(first_near);
-        line[first_near.len()..][..second_near.len()].write_copy_of_slice(second_near);
-        self.copy_near(slot, &line);
-        self.frame_word(slot).store(frame.to_le(), Release);
-    }
-
-    #[inline]
-    fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_> {
-        assert!(
-            offset <= ROOM && len <= ROOM - offset,
-            "{len} bytes at {offset} of a slot"
-        );
-        // SAFETY: inside the slot, as just checked.
-        let start = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
-        // SAFETY: the slot is mapped as long as `self`, and lent no longer.
-        unsafe { Payload::from_raw(start, len) }
-    }
-}
-
-impl Mapped {
-    #[inline]
-    fn copy_near(&self, slot: u32, line: &[MaybeUninit<u8>; LINE_ROOM]) {
-        // SAFETY: behind the frame, in the slot's first line.
-        let into = unsafe { self.slot(slot).add(FRAME_LEN) };
-        // SAFETY: the line is in the mapped ring, and the copy is on our stack.
-        unsafe {
-            into.as_ptr()
-                .cast::<[MaybeUninit<u8>; LINE_ROOM]>()
-                .copy_from_nonoverlapping(line, 1)
-        };
-    }
-
-    /// `write` has checked that it fits.
-    #[inline]
-    fn copy_far(&self, slot: u32, offset: usize, bytes: &[u8]) {
-        debug_assert!(offset + bytes.len() <= ROOM);
-        // SAFETY: inside the slot: `write` checked.
-        let into = unsafe { self.slot(slot).add(FRAME_LEN + offset) };
-        // SAFETY: as above; shared memory of the ring cannot overlap a caller's slice, which nobody else may write.
-        unsafe {
-            into.as_ptr()
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
-    }
-}
-
 /// Two cache lines, which the processor's prefetcher takes together.
 pub(super) const SLOT_LEN: usize = 128;
-pub(super) const CONTROL_LEN: usize = 128;
 /// Header and body together that fit into a slot.
 pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 /// The longest header: it leaves room for a chunk's number.
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
-const FRAME_LEN: usize = 8;
-const LINE_LEN: usize = 64;
-const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
+pub(super) const FRAME_LEN: usize = 8;
 
 /// From one lap to the next the consumer says this many times how far it is, when it is busy all the time.
 const PUBLISHED_PER_LAP: u32 = 4;
-
-// The control line: the first half is the consumer's, the second the producer's.
-const TAIL: usize = 0;
-const ACCEPTS: usize = 4;
-const WANTS: usize = 64;
 
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests {
     use super::{
-        CONTROL_LEN, Consumer, Frame, HEADER_MAX, Malformed, Mapped, MaybeUninit, Producer,
-        SLOT_LEN,
+        super::mapped::{CONTROL_LEN, Mapped},
+        Consumer, Frame, HEADER_MAX, Malformed, MaybeUninit, Producer, SLOT_LEN,
     };
     use crate::memory::Region;
 

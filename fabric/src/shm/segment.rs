@@ -18,8 +18,9 @@ use rustix::fs::OFlags;
 
 use super::{
     board::{Board, Entry, index},
+    mapped::CONTROL_LEN,
     proc,
-    ring::{CONTROL_LEN, SLOT_LEN},
+    ring::SLOT_LEN,
 };
 use crate::memory::Region;
 
@@ -169,7 +170,7 @@ impl Shape {
             && self.chunks > 0
     }
 
-    const fn ring_len(self) -> usize {
+    pub(super) const fn ring_len(self) -> usize {
         index(self.slots) * SLOT_LEN
     }
 
@@ -184,11 +185,11 @@ pub(super) const CHUNK_LEN: usize = 8192;
 /// Regions that a rank can have at a time.
 pub(super) const TABLE_SLOTS: u32 = 1024;
 const TABLE_ENTRY_LEN: usize = 16;
-const TABLE_LEN: usize = index(TABLE_SLOTS) * TABLE_ENTRY_LEN;
+pub(super) const TABLE_LEN: usize = index(TABLE_SLOTS) * TABLE_ENTRY_LEN;
 
 const SLOTS_MAX: u32 = 1 << 16;
 const CHUNKS_MAX: u32 = 1 << 16;
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripsegmt");
 const MAGIC_AT: usize = 0;
@@ -200,7 +201,7 @@ const CHUNKS_AT: usize = 28;
 const SECRET_AT: usize = 32;
 const CONTACTS_AT: usize = 64;
 const CONTACT_BITS_AT: usize = 128;
-const HEAD_LEN: usize = PAGE;
+pub(super) const HEAD_LEN: usize = PAGE;
 
 const _: () = assert!(
     CONTACT_BITS_AT + 30_000 / 8 + 4 <= HEAD_LEN,

@@ -483,9 +483,40 @@ fn keys_that_grant_nothing_are_refused() {
     let (mut a, mut b) = pair();
     let region = b.allocate(8192).unwrap();
     let key = b.expose(region_range(&region)).unwrap();
-    let mut plain = [0; 64];
-    let plain = b.expose(range(&mut plain)).unwrap_or(key);
-    let bad = [
+    let mut memory = [0; 64];
+    let plain = b.expose(range(&mut memory)).unwrap_or(key);
+    let mut local = [0; 64];
+    for key in bad_keys(key, plain) {
+        let (to, into) = (Peer(1), range(&mut local));
+        posted(
+            &mut a,
+            Command::Get {
+                to,
+                from: key,
+                into,
+                token: Token(1),
+            },
+        );
+        assert_eq!(hear(&mut a), [Heard::Failed(1, "bad range")], "{key:?}");
+    }
+    let (to, at) = (Peer(1), key.slice(4, 8).unwrap());
+    posted(
+        &mut a,
+        Command::Atomic {
+            to,
+            at,
+            op: AtomicOp::Fetch,
+            token: Token(2),
+        },
+    );
+    assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
+}
+
+/// Keys that grant no 64 bytes of rank 1, made from good ones to a region of 8192 and to 64 other bytes.
+fn bad_keys(key: RemoteRegion, plain: RemoteRegion) -> [RemoteRegion; 13] {
+    let key = key.slice(0, 64).unwrap();
+    let end = u64::MAX - 8;
+    [
         RemoteRegion { kind: 9, ..key },
         RemoteRegion { owner: 0, ..key },
         RemoteRegion { id: 1, ..key },
@@ -504,57 +535,22 @@ fn keys_that_grant_nothing_are_refused() {
         RemoteRegion { whole: 4096, ..key },
         RemoteRegion {
             base: 8192 - 63,
-            len: 64,
             ..key
         },
-        RemoteRegion {
-            base: u64::MAX,
-            len: 64,
-            ..key
-        },
+        RemoteRegion { base: end, ..key },
         RemoteRegion { len: 65, ..key },
         RemoteRegion {
-            len: 64,
             generation: plain.generation ^ 1,
             ..plain
         },
+        RemoteRegion { base: end, ..plain },
         RemoteRegion {
-            len: 64,
-            base: u64::MAX - 8,
-            ..plain
-        },
-        RemoteRegion {
-            len: 64,
-            base: u64::MAX - 8,
+            base: end,
             kind: 2,
             whole: 0,
             ..key
         },
-    ];
-    let mut local = [0; 64];
-    for key in bad {
-        posted(
-            &mut a,
-            Command::Get {
-                to: Peer(1),
-                from: key,
-                into: range(&mut local),
-                token: Token(1),
-            },
-        );
-        assert_eq!(hear(&mut a), [Heard::Failed(1, "bad range")], "{key:?}");
-    }
-    let odd = key.slice(4, 8).unwrap();
-    posted(
-        &mut a,
-        Command::Atomic {
-            to: Peer(1),
-            at: odd,
-            op: AtomicOp::Fetch,
-            token: Token(2),
-        },
-    );
-    assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
+    ]
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ripstop_fabric::{
 
 use crate::{
     messages::{fill, message},
-    world::{Make, World, in_threads, local, peer},
+    world::{Guard, Make, World, in_threads, local, peer},
 };
 
 pub(crate) fn a_peer_that_closes_is_reported_once_and_after_its_last_message(make: Make) {
@@ -54,6 +54,27 @@ pub(crate) fn a_message_posted_just_before_the_end_arrives(make: Make) {
         world.hears(1, 1);
         assert!(world[1].heard.messages[0] == sent);
         world.until("the report", |world| world[1].heard.down.len() == 1);
+    }
+}
+
+pub(crate) fn the_only_messages_of_ranks_that_close_at_once_arrive(make: Make) {
+    for round in 0..200 {
+        in_threads(make, 5, |rank| {
+            if rank.me.0 > 0 {
+                return rank.send(0, b"hello and goodbye", b"");
+            }
+            // Looks without rest, so that it looks at every moment of the others' short lives.
+            let guard = Guard::new();
+            while rank.heard.down.len() < 4 {
+                rank.progress();
+                guard.check("the reports");
+            }
+            let heard = rank.heard.messages.len();
+            assert_eq!(
+                heard, 4,
+                "a report came before the message or alone, round {round}"
+            );
+        });
     }
 }
 

@@ -74,6 +74,7 @@ macro_rules! conformance {
                 onesided::many_commands_in_flight_each_end_once
                 ending::a_peer_that_closes_is_reported_once_and_after_its_last_message
                 ending::a_message_posted_just_before_the_end_arrives
+                ending::the_only_messages_of_ranks_that_close_at_once_arrive
                 ending::commands_for_a_peer_that_is_down_end
                 ending::a_peer_that_closes_while_full_frees_the_sender
                 ending::ranks_may_close_in_any_order_with_messages_in_flight

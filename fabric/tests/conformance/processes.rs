@@ -496,6 +496,20 @@ fn a_process_that_panics_has_failed_and_one_that_returns_has_finished() {
 }
 
 #[test]
+fn the_only_message_of_a_process_that_exited_arrives() {
+    for mode in 0..MODES {
+        let mut job = Job::new(2, mode);
+        let mut rank = job.own_rank(0);
+        job = job.start("greet", 1);
+        // Gone before the receiver looks for the first time.
+        assert!(job.finish()[0].success());
+        rank.until("the report", |heard| !heard.down.is_empty());
+        assert_eq!(rank.heard.down, [(Peer(1), Down::Finished)], "mode {mode}");
+        assert_eq!(rank.heard.messages.len(), 1, "mode {mode}");
+    }
+}
+
+#[test]
 fn messages_to_a_rank_that_opens_late_arrive() {
     let job = Job::new(2, 0);
     let board = job.board.clone();

@@ -6,15 +6,21 @@ use crate::{
     error::{Error, OpError, Result},
 };
 
-/// Collectives of one communicator must be called in the same order by all its ranks; several may be in flight.
+/// Collectives of one communicator must be called in the same order by all its ranks, in whatever order they are awaited;
+/// several may be in flight.
 impl Comm {
     /// Waits until every rank has called it. ⌈log₂ size⌉ rounds of one short message each (dissemination; Hensgen, Finkel,
     /// Manber 1988).
     ///
     /// # Errors
     /// A member failed or finished.
-    pub async fn barrier(&self) -> Result<()> {
-        let (rank, size, tag) = (self.rank(), self.size(), self.next_collective());
+    pub fn barrier(&self) -> impl Future<Output = Result<()>> + Send {
+        let tag = self.next_collective();
+        self.barrier_with(tag)
+    }
+
+    async fn barrier_with(&self, tag: u32) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
         let mut distance = 1;
         while distance < size {
             let sent = self.send_on(
@@ -39,8 +45,21 @@ impl Comm {
     ///
     /// # Errors
     /// `root` out of range, a member failed or finished, a buffer that is too short. The buffer comes back.
-    pub async fn bcast<B: RecvBuf>(&self, root: usize, mut buf: B) -> Result<B, OpError<B>> {
+    pub fn bcast<B: RecvBuf>(
+        &self,
+        root: usize,
+        buf: B,
+    ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
         let tag = self.next_collective();
+        self.bcast_with(tag, root, buf)
+    }
+
+    pub(super) async fn bcast_with<B: RecvBuf>(
+        &self,
+        tag: u32,
+        root: usize,
+        mut buf: B,
+    ) -> Result<B, OpError<B>> {
         if let Err(error) = self.peer("bcast", "root", root) {
             return Err(OpError { error, buf });
         }
@@ -76,13 +95,23 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished, buffers of different lengths. The buffer comes back.
-    pub async fn all_reduce<B: RecvBuf>(
+    pub fn all_reduce<B: RecvBuf>(
         &self,
         buf: B,
         op: impl ReduceOp<B::Elem>,
+    ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
+        let tag = self.next_collective();
+        self.all_reduce_with(tag, buf, op)
+    }
+
+    pub(super) async fn all_reduce_with<B: RecvBuf>(
+        &self,
+        tag: u32,
+        buf: B,
+        op: impl ReduceOp<B::Elem>,
     ) -> Result<B, OpError<B>> {
-        match self.reduce_to_first(buf.elems().to_vec(), op).await {
-            Ok(mine) => self.spread_from_first(buf, mine).await,
+        match self.reduce_to_first(tag, buf.elems().to_vec(), op).await {
+            Ok(mine) => self.spread_from_first(tag, buf, mine).await,
             Err(error) => Err(OpError { error, buf }),
         }
     }
@@ -90,10 +119,11 @@ impl Comm {
     /// The partial result of this rank's subtree, on its way to rank 0.
     async fn reduce_to_first<T: crate::buffer::Wire>(
         &self,
+        tag: u32,
         mut mine: Vec<T>,
         op: impl ReduceOp<T>,
     ) -> Result<Vec<T>> {
-        let (rank, size, tag) = (self.rank(), self.size(), self.next_collective());
+        let (rank, size) = (self.rank(), self.size());
         let mut bit = 1;
         while bit < size {
             if rank & bit != 0 {
@@ -127,13 +157,14 @@ impl Comm {
 
     async fn spread_from_first<B: RecvBuf>(
         &self,
+        tag: u32,
         mut buf: B,
         result: Vec<B::Elem>,
     ) -> Result<B, OpError<B>> {
         if self.rank() == 0 {
             crate::buffer::overwrite(&mut buf, &result);
         }
-        self.bcast(0, buf)
+        self.bcast_with(tag, 0, buf)
             .await
             .map_err(|error| renamed("all_reduce", error))
     }
@@ -141,7 +172,7 @@ impl Comm {
 
 fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
     OpError {
-        error: Error { op, ..error.error },
+        error: error.error.renamed(op),
         buf: error.buf,
     }
 }

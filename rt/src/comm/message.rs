@@ -16,6 +16,7 @@ impl Comm {
     ///
     /// # Errors
     /// The future's: `to` out of range, the peer failed or finished. All carry the buffer.
+    #[inline]
     pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
         self.send_on(self.id(), to, tag, buf, false)
     }
@@ -35,6 +36,7 @@ impl Comm {
     /// # Errors
     /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
     /// failed or finished. All carry the buffer.
+    #[inline]
     pub fn recv_into<B: RecvBuf>(
         &self,
         from: impl Into<Source>,
@@ -63,7 +65,7 @@ impl Comm {
             engine.post(ticket.op);
             ticket
         });
-        RecvOp::new(self, about, ticket)
+        RecvOp::new(self, ticket)
     }
 
     /// Sends a copy of `data`. The future only waits for room; the slice is free when it is done.
@@ -125,6 +127,7 @@ impl Comm {
         Channel::new(self, peer, tag)
     }
 
+    #[inline]
     pub(super) fn send_on<B: SendBuf>(
         &self,
         ctx: u32,
@@ -139,11 +142,13 @@ impl Comm {
         }
     }
 
+    #[inline]
     pub(super) fn start_send<B: SendBuf>(&self, about: About, buf: B) -> SendOp<B> {
         let started: Started<B> = self.shared().with(|engine| engine.send(about, buf));
         SendOp::new(self, about, started)
     }
 
+    #[inline]
     pub(super) fn recv_on<B: RecvBuf>(
         &self,
         ctx: u32,
@@ -157,15 +162,17 @@ impl Comm {
         }
     }
 
+    #[inline]
     pub(super) fn start_recv<B: RecvBuf>(&self, about: About, buf: B) -> RecvOp<B> {
         let ticket = self.shared().with(|engine| {
             let ticket = engine.core.ops.hold_recv(about, buf);
             engine.post(ticket.op);
             ticket
         });
-        RecvOp::new(self, about, ticket)
+        RecvOp::new(self, ticket)
     }
 
+    #[inline]
     pub(super) fn about_send<T: Wire>(
         &self,
         ctx: u32,
@@ -185,6 +192,7 @@ impl Comm {
         })
     }
 
+    #[inline]
     pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
         let peer = match from {
             Source::Any => None,

@@ -48,8 +48,8 @@ struct Inner {
     ctx: u32,
     rank: u32,
     group: Group,
-    /// Collectives begun so far: the tag of the next one.
-    collectives: AtomicU32,
+    /// Collectives begun so far: the tag of the next one. All handles of the world count together.
+    collectives: Arc<AtomicU32>,
 }
 
 /// The members, in the order of their ranks.
@@ -114,13 +114,30 @@ impl Comm {
     /// The communicator of all ranks.
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
-        Self::new(shared, WORLD, rank, Group::new((0..size).collect()))
+        let collectives = shared.contexts.world();
+        Self::counting(
+            shared,
+            WORLD,
+            rank,
+            Group::new((0..size).collect()),
+            collectives,
+        )
     }
 
     fn new(shared: Arc<Shared>, ctx: u32, rank: u32, group: Group) -> Self {
+        Self::counting(shared, ctx, rank, group, Arc::default())
+    }
+
+    fn counting(
+        shared: Arc<Shared>,
+        ctx: u32,
+        rank: u32,
+        group: Group,
+        collectives: Arc<AtomicU32>,
+    ) -> Self {
         shared.with(|engine| {
-            engine.core.join_group(ctx, Arc::clone(&group.world));
-            engine.core.join_group(ctx + 1, Arc::clone(&group.world));
+            engine.core.join_group(ctx, &group.world);
+            engine.core.join_group(ctx + 1, &group.world);
         });
         Self {
             inner: Arc::new(Inner {
@@ -128,11 +145,10 @@ impl Comm {
                 ctx,
                 rank,
                 group,
-                collectives: AtomicU32::new(0),
+                collectives,
             }),
         }
     }
-
     /// This process's rank in the communicator, in `0..size()`.
     #[must_use]
     pub fn rank(&self) -> usize {
@@ -160,6 +176,7 @@ impl Comm {
     }
 
     /// The world rank behind an argument.
+    #[inline]
     fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
         self.inner.group.world_of(rank).ok_or_else(|| {
             let size = self.size();
@@ -174,7 +191,8 @@ impl Comm {
         })
     }
 
-    /// The tag of the next collective: all ranks begin them in the same order.
+    /// The tag of the next collective, for all of its messages: ranks begin collectives in the same order, and two messages of
+    /// one collective from one rank to another are sent and received in the same order.
     fn next_collective(&self) -> u32 {
         self.inner.collectives.fetch_add(1, Ordering::Relaxed)
     }
@@ -226,7 +244,6 @@ impl Drop for Inner {
             engine.core.leave_group(self.ctx);
             engine.core.leave_group(self.ctx + 1);
         });
-        self.shared.contexts.release(self.ctx);
     }
 }
 

@@ -15,8 +15,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::Started,
     error::{ErrorKind, OpError},
-    ops::{About, Landed, Ticket},
-    reactor::TimerId,
+    ops::{About, Failure, Landed, Ticket},
 };
 
 /// A send under way. It was started when it was made, and proceeds whether or not it is polled.
@@ -37,37 +36,34 @@ pub struct RecvOp<B: RecvBuf> {
     state: State<B, Infallible>,
 }
 
+// Small, because futures are moved around: a failure is rare and goes to the heap.
 enum State<B, Done> {
     Done(Done),
-    Failed(OpError<B>),
+    Failed(Box<OpError<B>>),
     Flying(Flight<B>),
     Taken,
 }
-
-/// How a receive ended: the buffer, the message in it, and the operation that it was.
-type Landing<B> = Result<(B, Landed, Flight<B>), OpError<B>>;
 
 /// The future's end of an operation.
 struct Flight<B> {
     ticket: Ticket<B>,
     comm: Comm,
-    about: About,
-    timer: Option<TimerId>,
 }
+
+/// How a receive ended: the buffer, the message in it, and where it was received.
+type Landing<B> = Result<(B, Landed, Comm), OpError<B>>;
 
 impl<B: SendBuf> SendOp<B> {
     pub(super) fn new(comm: &Comm, about: About, started: Started<B>) -> Self {
         let state = match started {
             Started::Sent(buf) => State::Done(buf),
-            Started::Refused(kind, buf) => State::Failed(OpError {
-                error: error_of("send", comm, &about, kind),
-                buf,
-            }),
+            Started::Refused(kind, buf) => {
+                let error = error_of("send", comm, &about, kind);
+                State::Failed(Box::new(OpError { error, buf }))
+            }
             Started::Flying(ticket) => State::Flying(Flight {
                 ticket,
                 comm: comm.clone(),
-                about,
-                timer: None,
             }),
         };
         Self { state }
@@ -75,7 +71,7 @@ impl<B: SendBuf> SendOp<B> {
 
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: State::Failed(error),
+            state: State::Failed(Box::new(error)),
         }
     }
 
@@ -94,8 +90,8 @@ impl<B: SendBuf> SendOp<B> {
     ///
     /// A message that the receiver has begun to take completes instead. The receiver's agreement to forget an offered message
     /// is waited for, so the time is a little longer than `limit`, or longer by as much as a receiver in `inline` mode computes.
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        if let State::Flying(flight) = &mut self.state {
+    pub fn timeout(self, limit: Duration) -> Self {
+        if let State::Flying(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -107,22 +103,16 @@ impl<B: SendBuf> Future for SendOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let State::Flying(flight) = &self.state {
-            let polled = flight.comm.shared().poll(cx.waker(), |engine, waker| {
-                engine.core.ops.poll_send(&flight.ticket, waker)
-            });
-            let Poll::Ready((outcome, buf)) = polled else {
-                return Poll::Pending;
-            };
+            let ticket = &flight.ticket;
+            let shared = flight.comm.shared();
+            let (outcome, buf) =
+                ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_send(ticket)));
             let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
                 unreachable!("just seen")
             };
-            flight.cancel_timer();
             return Poll::Ready(match outcome {
-                Ok(()) => Ok(buf),
-                Err(kind) => Err(OpError {
-                    error: error_of("send", &flight.comm, &flight.about, kind),
-                    buf,
-                }),
+                Ok(_) => Ok(buf),
+                Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
             });
         }
         Poll::Ready(take(&mut self.state))
@@ -141,51 +131,43 @@ impl<B: SendBuf> Drop for SendOp<B> {
 }
 
 impl<B: RecvBuf> RecvOp<B> {
-    pub(super) fn new(comm: &Comm, about: About, ticket: Ticket<B>) -> Self {
+    pub(super) fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
         Self {
             state: State::Flying(Flight {
                 ticket,
                 comm: comm.clone(),
-                about,
-                timer: None,
             }),
         }
     }
 
     pub(super) fn failed(error: OpError<B>) -> Self {
         Self {
-            state: State::Failed(error),
+            state: State::Failed(Box::new(error)),
         }
     }
 
-    /// The message, and the operation that it ended.
-    fn poll_landed(
-        &mut self,
-        cx: &Context<'_>,
-    ) -> Poll<Landing<B>> {
+    /// The message, and where it was received.
+    #[inline]
+    fn poll_landed(&mut self, cx: &Context<'_>) -> Poll<Landing<B>> {
         let State::Flying(flight) = &self.state else {
             return Poll::Ready(Err(self.take_failure()));
         };
-        let polled = flight.comm.shared().poll(cx.waker(), |engine, waker| {
-            engine.core.ops.poll_recv(&flight.ticket, waker)
-        });
-        let (outcome, buf) = ready!(polled);
+        let ticket = &flight.ticket;
+        let shared = flight.comm.shared();
+        let (outcome, buf) =
+            ready!(shared.poll(ticket.op, cx.waker(), |core| core.take_recv(ticket)));
         let State::Flying(flight) = mem::replace(&mut self.state, State::Taken) else {
             unreachable!("just seen")
         };
-        flight.cancel_timer();
         Poll::Ready(match outcome {
-            Ok(landed) => Ok((buf, landed, flight)),
-            Err(kind) => Err(OpError {
-                error: error_of("recv", &flight.comm, &flight.about, kind),
-                buf,
-            }),
+            Ok(landed) => Ok((buf, landed, flight.comm)),
+            Err(failure) => Err(failed("recv", &flight.comm, *failure, buf)),
         })
     }
 
     fn take_failure(&mut self) -> OpError<B> {
         match mem::replace(&mut self.state, State::Taken) {
-            State::Failed(error) => error,
+            State::Failed(error) => *error,
             _ => panic!("a receive was polled after it had completed"),
         }
     }
@@ -206,8 +188,8 @@ impl<B: RecvBuf> RecvOp<B> {
 
     /// Gives up after `limit`: the error is `TimedOut`, and carries the buffer. A message that is already on its way into the
     /// buffer completes instead.
-    pub fn timeout(mut self, limit: Duration) -> Self {
-        if let State::Flying(flight) = &mut self.state {
+    pub fn timeout(self, limit: Duration) -> Self {
+        if let State::Flying(flight) = &self.state {
             flight.set_timer(limit);
         }
         self
@@ -237,9 +219,7 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let landed = ready!(self.poll_landed(cx));
-        Poll::Ready(landed.map(|(buf, landed, flight)| {
-            (buf, status_of(&flight.comm, &landed, flight.about.elem))
-        }))
+        Poll::Ready(landed.map(|(buf, landed, comm)| (buf, status_of::<B::Elem>(&comm, &landed))))
     }
 }
 
@@ -265,37 +245,35 @@ impl<B> Flight<B> {
             .with(|engine| engine.core.is_done(self.ticket.op))
     }
 
-    fn set_timer(&mut self, limit: Duration) {
+    fn set_timer(&self, limit: Duration) {
         let shared = self.comm.shared();
         let deadline = shared.clock.now() + limit;
-        self.timer = Some(shared.with(|engine| engine.core.set_timer(deadline, self.ticket.op)));
+        shared.with(|engine| engine.core.set_timer(deadline, self.ticket.op));
         shared.nudge();
-    }
-
-    fn cancel_timer(&self) {
-        if let Some(timer) = self.timer {
-            self.comm
-                .shared()
-                .with(|engine| engine.core.cancel_timer(timer));
-        }
     }
 }
 
 fn take<B>(state: &mut State<B, B>) -> Result<B, OpError<B>> {
     match mem::replace(state, State::Taken) {
         State::Done(done) => Ok(done),
-        State::Failed(error) => Err(error),
+        State::Failed(error) => Err(*error),
         State::Flying(_) | State::Taken => panic!("a send was polled after it had completed"),
     }
 }
 
-pub(super) fn status_of(comm: &Comm, landed: &Landed, elem: usize) -> Status {
+pub(super) fn status_of<T>(comm: &Comm, landed: &Landed) -> Status {
     let source = comm.group().local_of(landed.source).unwrap_or_default();
+    let len = landed.bytes.checked_div(size_of::<T>()).unwrap_or(0);
     Status {
         source,
         tag: landed.tag,
-        len: landed.bytes / elem.max(1),
+        len,
     }
+}
+
+fn failed<B>(op: &'static str, comm: &Comm, failure: Failure, buf: B) -> OpError<B> {
+    let error = error_of(op, comm, &failure.about, failure.kind);
+    OpError { error, buf }
 }
 
 pub(super) fn error_of(

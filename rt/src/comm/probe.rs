@@ -37,14 +37,19 @@ pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Ma
     let ctx = comm.id();
     let about = comm.about_recv::<u8>(ctx, from, tag)?;
     let found = comm.shared().with(|engine| engine.try_probe(&about));
-    Ok(found.map(|landed| Matched { comm: comm.clone(), ctx, landed, gone: false }))
+    Ok(found.map(|landed| Matched {
+        comm: comm.clone(),
+        ctx,
+        landed,
+        gone: false,
+    }))
 }
 
 impl Matched {
     /// Its sender's rank.
     #[must_use]
     pub fn source(&self) -> usize {
-        self.status(1).source
+        self.status().source
     }
 
     /// Its tag.
@@ -71,7 +76,7 @@ impl Matched {
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
-        RecvOp::new(&self.comm, about, ticket)
+        RecvOp::new(&self.comm, ticket)
     }
 
     /// Receives it into a new vector.
@@ -86,7 +91,7 @@ impl Matched {
             engine.recv_probed(ticket.op, &self.landed);
             ticket
         });
-        RecvOp::new(&self.comm, about, ticket)
+        RecvOp::new(&self.comm, ticket)
     }
 
     fn about<T: Wire>(&self) -> About {
@@ -103,8 +108,8 @@ impl Matched {
         }
     }
 
-    fn status(&self, elem: usize) -> Status {
-        op::status_of(&self.comm, &self.landed, elem)
+    fn status(&self) -> Status {
+        op::status_of::<u8>(&self.comm, &self.landed)
     }
 }
 

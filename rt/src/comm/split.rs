@@ -1,37 +1,70 @@
 //! New communicators from old ones.
 
-use std::{collections::BTreeSet, sync::Mutex};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, atomic::AtomicU32},
+};
 
 use super::{Comm, Group, Max, Min, Source, Tag};
 use crate::error::{Error, Result};
 
-/// Contexts in use by this runtime.
+/// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
+/// here may still wait or be on its way.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    used: Mutex<BTreeSet<u32>>,
+    used: Mutex<Used>,
+    /// Collectives begun on the world.
+    world: Arc<AtomicU32>,
+}
+
+/// A set of even numbers from 2 on: everything below `below`, and `above`.
+#[derive(Debug)]
+struct Used {
+    below: u32,
+    above: BTreeSet<u32>,
+}
+
+impl Default for Used {
+    fn default() -> Self {
+        Self {
+            below: 2,
+            above: BTreeSet::new(),
+        }
+    }
+}
+
+impl Used {
+    /// Whether it was new.
+    fn insert(&mut self, ctx: u32) -> bool {
+        let new = ctx.is_multiple_of(2) && ctx >= self.below && self.above.insert(ctx);
+        while self.above.remove(&self.below) {
+            self.below += 2;
+        }
+        new
+    }
 }
 
 impl Contexts {
-    /// The least even number from `from` on that is not in use; it is in use now.
+    pub(super) fn world(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.world)
+    }
+
+    /// The least number from `from` on that was never used.
     fn reserve(&self, from: u32) -> u32 {
         let mut used = self.lock();
-        let mut ctx = from.next_multiple_of(2).max(2);
+        let mut ctx = from.max(used.below);
         while !used.insert(ctx) {
             ctx += 2;
         }
         ctx
     }
 
-    /// Reserves just this one, unless it is in use.
+    /// Reserves just this one, unless it was used.
     fn reserve_exactly(&self, ctx: u32) -> bool {
         self.lock().insert(ctx)
     }
 
-    pub(crate) fn release(&self, ctx: u32) {
-        self.lock().remove(&ctx);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<u32>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Used> {
         self.used
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -44,19 +77,32 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished.
-    pub async fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let ctx = self.agree_on_context().await?;
+    pub fn split(
+        &self,
+        color: Option<u32>,
+        key: i32,
+    ) -> impl Future<Output = Result<Option<Self>>> + Send {
+        let tag = self.next_collective();
+        async move {
+            self.split_with(tag, color, key)
+                .await
+                .map_err(|error| error.renamed("split"))
+        }
+    }
+
+    async fn split_with(&self, tag: u32, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let ctx = self.agree_on_context(tag).await?;
         let all = self
-            .gather_all([
-                i64::from(color.is_some()),
-                color.map_or(0, i64::from),
-                i64::from(key),
-            ])
+            .gather_all(
+                tag,
+                [
+                    i64::from(color.is_some()),
+                    color.map_or(0, i64::from),
+                    i64::from(key),
+                ],
+            )
             .await?;
-        let Some(color) = color else {
-            self.shared().contexts.release(ctx);
-            return Ok(None);
-        };
+        let Some(color) = color else { return Ok(None) };
         let mine = |entry: &&(usize, [i64; 3])| entry.1[0] == 1 && entry.1[1] == i64::from(color);
         let mut members: Vec<_> = all
             .iter()
@@ -87,59 +133,58 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished.
-    pub async fn dup(&self) -> Result<Self> {
-        let ctx = self.agree_on_context().await?;
-        Ok(Self::new(
-            self.shared().clone(),
-            ctx,
-            self.inner.rank,
-            self.group().clone(),
-        ))
+    pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send {
+        let tag = self.next_collective();
+        async move {
+            let ctx = self
+                .agree_on_context(tag)
+                .await
+                .map_err(|error| error.renamed("dup"))?;
+            Ok(Self::new(
+                self.shared().clone(),
+                ctx,
+                self.inner.rank,
+                self.group().clone(),
+            ))
+        }
     }
-
     /// The ranks that share this rank's node. Collective.
     ///
     /// # Errors
     /// A member failed or finished.
-    pub async fn split_node(&self) -> Result<Self> {
-        let node = self.shared().place.node.first().copied();
-        let comm = self.split(node, 0).await?;
-        comm.ok_or_else(|| {
-            Error::argument("split_node", "this rank's node has no ranks".to_owned())
-        })
+    pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send {
+        let split = self.split(self.shared().place.node.first().copied(), 0);
+        async move {
+            let comm = split.await.map_err(|error| error.renamed("split_node"))?;
+            comm.ok_or_else(|| {
+                Error::argument("split_node", "this rank's node has no ranks".to_owned())
+            })
+        }
     }
 
-    /// A context that is free on all ranks. Each proposes one; the greatest is taken if it is free everywhere, else the next
-    /// round starts above it. Splits of overlapping communicators may run at the same time.
-    async fn agree_on_context(&self) -> Result<u32> {
+    /// A context that was never used on any rank. Each proposes one; the greatest is taken if it is free everywhere, else the
+    /// next round starts above it. Splits of overlapping communicators may run at the same time.
+    async fn agree_on_context(&self, tag: u32) -> Result<u32> {
         let contexts = &self.shared().contexts;
         let mut from = 2;
         loop {
             let proposed = contexts.reserve(from);
-            let agreed = self
-                .all_reduce([proposed], Max)
-                .await
-                .inspect_err(|_| contexts.release(proposed))?[0];
-            let mut free = agreed == proposed;
-            if !free {
-                contexts.release(proposed);
-                free = contexts.reserve_exactly(agreed);
-            }
-            let everywhere = self.all_reduce([u8::from(free)], Min).await;
-            if matches!(everywhere, Ok([1])) {
+            let [agreed] = self.all_reduce_with(tag, [proposed], Max).await?;
+            let free = agreed == proposed || contexts.reserve_exactly(agreed);
+            let [everywhere] = self.all_reduce_with(tag, [u8::from(free)], Min).await?;
+            if everywhere == 1 {
                 return Ok(agreed);
             }
-            if free {
-                contexts.release(agreed);
-            }
-            everywhere?;
-            from = agreed + 2;
+            from = agreed.checked_add(2).ok_or_else(|| {
+                Error::argument(
+                    "split",
+                    "2^31 communicators were made: there is no number for another".to_owned(),
+                )
+            })?;
         }
     }
-
     /// Everybody's three numbers, with their ranks.
-    async fn gather_all(&self, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
-        let tag = self.next_collective();
+    async fn gather_all(&self, tag: u32, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
             for (rank, entry) in all.iter_mut().enumerate().skip(1) {
@@ -156,7 +201,7 @@ impl Comm {
         } else {
             self.send_on(self.id() + 1, 0, tag, [mine], false).await?;
         }
-        let all = self.bcast(0, all).await?;
+        let all = self.bcast_with(tag, 0, all).await?;
         Ok(all.into_iter().enumerate().collect())
     }
 }

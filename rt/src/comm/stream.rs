@@ -1,6 +1,7 @@
 //! Messages as a stream.
 
 use std::{
+    future::poll_fn,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -28,6 +29,14 @@ impl<T: Wire> Messages<T> {
             tag,
             next: comm.recv(from, tag),
         }
+    }
+
+    /// The next message: what `StreamExt::next` of any crate gives, without the crate. Never `None`.
+    ///
+    /// # Errors
+    /// As [`Comm::recv`]. A message of another type stays at the head of the queue, and is the next error too.
+    pub async fn next(&mut self) -> Option<Result<(Vec<T>, Status)>> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 }
 

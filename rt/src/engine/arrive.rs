@@ -21,6 +21,7 @@ use crate::{
 };
 
 impl Sink for Core {
+    #[inline]
     fn message(&mut self, from: Rank, header: &[u8], body: Payload<'_>) {
         let Some((kind, base)) = wire::read_base(header) else {
             self.refused += 1;
@@ -66,14 +67,15 @@ impl Sink for Core {
             Life::Putting { receiver } => Way::Put(*receiver),
             _ => return,
         };
-        match (way, why) {
-            (_, Failure::PeerDown) => {
-                let down = self.peers.down(partner).unwrap_or(Down::Failed);
-                self.abandon(op, down_kind(partner, down));
-            }
+        let down = self
+            .peers
+            .down(partner)
+            .or_else(|| matches!(why, Failure::PeerDown).then_some(Down::Failed));
+        match (way, down) {
+            (_, Some(down)) => self.abandon(op, down_kind(partner, down)),
             // The fabric or the kernel refuses this way (a container without process_vm_readv, say): there is another.
-            (Way::Get, _) => self.ask_for_fragments(op),
-            (Way::Put(receiver), _) => self.fall_back(op, receiver),
+            (Way::Get, None) => self.ask_for_fragments(op),
+            (Way::Put(receiver), None) => self.fall_back(op, receiver),
         }
     }
 
@@ -90,6 +92,7 @@ enum Way {
 
 impl Core {
     /// Credits and order. Says whether the message is next.
+    #[inline]
     fn handle_base(
         &mut self,
         rank: u32,
@@ -166,6 +169,7 @@ impl Core {
         }
     }
 
+    #[inline]
     fn handle_eager(&mut self, rank: u32, header: &Eager, body: Payload<'_>) {
         let envelope = Envelope {
             ctx: header.ctx,
@@ -190,6 +194,7 @@ impl Core {
         self.handle_envelope(envelope, header.sig, Parcel::Offered(offered));
     }
 
+    #[inline]
     fn handle_envelope(&mut self, envelope: Envelope, sig: u64, parcel: Parcel<'_>) {
         if self.closing {
             self.turn_away(envelope.source, &parcel);
@@ -204,6 +209,7 @@ impl Core {
                     sig,
                     body,
                     place: Some(place),
+                    recalled: false,
                 });
             }
             matched @ Arrived::Matched { .. } => self.offer_to(matched, envelope, sig, parcel),
@@ -270,8 +276,10 @@ impl Core {
         let Life::Landing(landing) = slot.life else {
             return;
         };
-        if landing.landed.source == rank && landing.invited {
+        if landing.landed.source == rank && landing.invited && landing.received == 0 {
             self.landed(header.op);
+        } else {
+            self.refused += 1;
         }
     }
 
@@ -290,19 +298,17 @@ impl Core {
     }
 
     fn handle_withdraw(&mut self, rank: u32, header: &About) {
-        let found = self.messages.offer_of(rank, header.op);
-        let place = found.and_then(|index| self.messages.get(index).place.take());
-        let forgotten = place.and_then(|place| self.matching.withdraw(place));
-        if let Some(index) = forgotten {
-            self.messages.take(index);
-            self.pay_back(rank, 0);
-        }
-        let status = if forgotten.is_some() {
-            wire::OK
-        } else {
-            wire::REFUSED
+        let Some(index) = self.messages.offer_of(rank, header.op) else {
+            return self.tell(rank, Kind::Withdrawn, header.op, wire::REFUSED);
         };
-        self.tell(rank, Kind::Withdrawn, header.op, status);
+        let message = self.messages.get(index);
+        let Some(place) = message.place else {
+            message.recalled = true; // it was probed, and who holds it decides
+            return;
+        };
+        self.matching.withdraw(place);
+        self.messages.take(index);
+        self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
     }
 
     fn handle_withdrawn(&mut self, rank: u32, header: &About) {

@@ -38,14 +38,21 @@ impl Engine {
     /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
     pub(crate) fn shut(&mut self) {
         self.core.closing = true;
+        self.core.ended = true;
         let nowhere = loopback::world(1).pop().expect("one rank");
         drop(std::mem::replace(&mut self.driver, Box::new(nowhere)));
         let Self { core, .. } = self;
         for op in core.ops.which(|slot| !matches!(slot.life, Life::Done(_))) {
-            if let Life::Posted(posted) = core.ops.live(op).life {
-                core.matching.unpost(posted);
+            let slot = core.ops.live(op);
+            match slot.life {
+                // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.
+                Life::Landing(landing) if landing.invited && !landing.fragments => slot.leak(),
+                Life::Posted(posted) => {
+                    core.matching.unpost(posted);
+                    core.land(op, Err(ErrorKind::Closed));
+                }
+                _ => core.land(op, Err(ErrorKind::Closed)),
             }
-            core.land(op, Err(ErrorKind::Closed));
         }
     }
 }

@@ -1,19 +1,32 @@
 //! Peers that are gone, and what that means for everything that waits for them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use ripstop_fabric::driver::Down;
+use bytemuck::Zeroable;
+use ripstop_fabric::{driver::Down, memory::RemoteRegion};
 
-use super::{Core, message::Body, send::down_kind};
+use super::{
+    Core,
+    message::{Body, Offered},
+    send::down_kind,
+};
 use crate::{
     error::ErrorKind,
     ops::Life,
     proto::{matching::Want, wire::OpId},
 };
 
+/// Who is in a communicator.
+pub(super) struct Members {
+    /// World ranks, in the order of the communicator's.
+    world: Arc<[u32]>,
+    handles: usize,
+}
+
 impl Core {
     /// The peer is down: whatever waits for it ends.
     pub(super) fn lose(&mut self, rank: u32, why: Down) {
+        self.downs += 1;
         let peer = self.peers.contact(rank);
         peer.down = Some(why);
         peer.control.clear();
@@ -63,8 +76,8 @@ impl Core {
         };
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
-            None => groups.get(&want.ctx).is_some_and(|members| {
-                members.contains(&rank) && (why == Down::Failed || all_down(members))
+            None => groups.get(&want.ctx).is_some_and(|Members { world, .. }| {
+                world.contains(&rank) && (why == Down::Failed || all_down(world))
             }),
         };
         let lost = matching.drain_posted(concerns);
@@ -73,7 +86,7 @@ impl Core {
             let concerned = self
                 .groups
                 .iter()
-                .filter(|(_, members)| members.contains(&rank));
+                .filter(|(_, members)| members.world.contains(&rank));
             self.untold.extend(
                 concerned
                     .map(|(&ctx, _)| (ctx, rank))
@@ -91,17 +104,58 @@ impl Core {
         about.peer.is_none().then_some(about.ctx)
     }
 
-    /// A receive from anybody hears of each failed member once; later ones wait for the others.
+    /// A receive from anybody hears of each failed member once; later ones wait for the others, while there are any.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
-        let news = self
+        if self.downs == 0 {
+            return None;
+        }
+        if let Some(news) = self
             .untold
             .range((ctx, 0)..=(ctx, u32::MAX))
             .next()
-            .copied()?;
-        self.untold.remove(&news);
-        Some(down_kind(news.1, Down::Failed))
+            .copied()
+        {
+            self.untold.remove(&news);
+            return Some(down_kind(news.1, Down::Failed));
+        }
+        let world = &self.groups.get(&ctx)?.world;
+        let gone = || {
+            world
+                .iter()
+                .filter_map(|&member| self.peers.down(member).map(|down| (member, down)))
+        };
+        let alone = world.len() > 1 && gone().count() + 1 >= world.len();
+        gone()
+            .next()
+            .filter(|_| alone)
+            .map(|(member, down)| down_kind(member, down))
     }
 
+    /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
+    pub(crate) fn join_group(&mut self, ctx: u32, world: &Arc<[u32]>) {
+        let failed = world
+            .iter()
+            .filter(|&&member| self.peers.down(member) == Some(Down::Failed));
+        let members = self.groups.entry(ctx).or_insert_with(|| Members {
+            world: Arc::clone(world),
+            handles: 0,
+        });
+        if members.handles == 0 {
+            self.untold.extend(failed.map(|&member| (ctx, member)));
+        }
+        members.handles += 1;
+    }
+
+    pub(crate) fn leave_group(&mut self, ctx: u32) {
+        let Some(members) = self.groups.get_mut(&ctx) else {
+            return;
+        };
+        members.handles -= 1;
+        if members.handles == 0 {
+            self.groups.remove(&ctx);
+            self.untold.retain(|&(of, _)| of != ctx);
+        }
+    }
     fn lose_landings(&mut self, rank: u32, why: Down) {
         // A get under way ends by the driver's word, which lets go of the buffer.
         let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.landed.source == rank && (landing.fragments || landing.invited));
@@ -123,19 +177,32 @@ impl Core {
         }
         match landing.follower {
             Some(follower) => self.land(follower, Err(why)),
-            None => self.drop_message_in(op),
+            None => self.drop_message_in(op, landing.sender),
         }
         self.release(op);
     }
 
     /// The message whose bytes were to be in this operation's buffer does not exist any more.
-    fn drop_message_in(&mut self, op: OpId) {
+    fn drop_message_in(&mut self, op: OpId, sender: OpId) {
         let is_it = |body: &Body| matches!(body, Body::InOp { op: it, .. } if *it == op);
-        if let Some(index) = self.messages.find(is_it)
-            && let Some(place) = self.messages.get(index).place
-        {
-            self.matching.withdraw(place);
-            self.messages.take(index);
+        let Some(index) = self.messages.find(is_it) else {
+            return;
+        };
+        let message = self.messages.get(index);
+        match message.place {
+            Some(place) => {
+                self.matching.withdraw(place);
+                self.messages.take(index);
+            }
+            // Somebody has probed it: an offer of a sender that is gone, as which it fails when it is received.
+            None => {
+                message.body = Body::Offered(Offered {
+                    total: message.body.parcel().bytes(),
+                    sender,
+                    modes: 0,
+                    key: RemoteRegion::zeroed(),
+                })
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::{Command, Driver, Peer as Rank, Post, Token};
 
-use super::{Engine, Wanted, peer::Peer};
+use super::{Engine, Wanted, peer::Peer, send::down_kind};
 use crate::{
     ops::{Landed, Life},
     proto::{
@@ -22,7 +22,11 @@ enum Flushed {
 
 impl Engine {
     /// Posts what handlers asked for and what found no room before.
+    #[inline]
     pub(crate) fn flush(&mut self) {
+        if self.core.ended {
+            return;
+        }
         self.post_wanted();
         if self.core.peers.any_marked() {
             self.flush_peers();
@@ -104,22 +108,23 @@ impl Engine {
         Flushed::All
     }
 
-    /// Envelopes wait for credits without being stuck: credits are a message, and mark the peer again.
     fn flush_sends(&mut self, rank: u32) -> Flushed {
         while let Some(&op) = self.core.peers.contact(rank).sends.front() {
-            match self.start(op, rank) {
-                Start::Started => {}
-                Start::NoCredit => return Flushed::All,
-                Start::NoRoom => return Flushed::Stuck,
+            if !self.start(op, rank) {
+                return Flushed::Stuck;
             }
             self.core.peers.contact(rank).sends.pop_front();
         }
         Flushed::All
     }
 
-    fn start(&mut self, op: OpId, rank: u32) -> Start {
+    /// Whether there was room for its envelope.
+    ///
+    /// Without credits for its bytes a message is offered instead. Offers need none: they keep the receiver from running into
+    /// a receive that waits for a message behind a full window, and cost it less than their sender, who holds the operation.
+    fn start(&mut self, op: OpId, rank: u32) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
-            return Start::Started;
+            return true;
         };
         let bytes = slot.area.len;
         let whole = bytes <= self.core.paths.eager_max() && !slot.about.synchronous;
@@ -135,19 +140,15 @@ impl Engine {
                 slot.bytes(0, bytes),
             ) {
                 peer.credits.unspend(bytes);
-                return Start::NoRoom;
+                return false;
             }
             self.core.land(op, Ok(Landed::sent(bytes)));
-            return Start::Started;
-        }
-        // Without credits for its bytes a message is offered: that costs the receiver a header only (spec P7.2).
-        if !peer.credits.spend(0) {
-            return Start::NoCredit;
+            return true;
         }
         self.offer(op, rank)
     }
 
-    fn offer(&mut self, op: OpId, rank: u32) -> Start {
+    fn offer(&mut self, op: OpId, rank: u32) -> bool {
         let slot = self.core.ops.live(op);
         let key = self.driver.expose(slot.range(slot.area.len));
         let put = if self.core.caps.one_sided {
@@ -168,18 +169,17 @@ impl Engine {
             key: key.unwrap_or_else(bytemuck::Zeroable::zeroed),
         };
         let peer = self.core.peers.contact(rank);
-        if !transmit(
+        let sent = transmit(
             &mut *self.driver,
             peer,
             rank,
             bytemuck::bytes_of_mut(&mut header),
             &[],
-        ) {
-            peer.credits.unspend(0);
-            return Start::NoRoom;
+        );
+        if sent {
+            slot.life = Life::Offered;
         }
-        slot.life = Life::Offered;
-        Start::Started
+        sent
     }
 }
 
@@ -289,6 +289,11 @@ impl Engine {
         let Life::Landing(mut landing) = slot.life else {
             return;
         };
+        if let Some(down) = self.core.peers.down(landing.landed.source) {
+            return self
+                .core
+                .abandon(op, down_kind(landing.landed.source, down));
+        }
         let Some(key) = self.driver.expose(slot.range(landing.landed.bytes)) else {
             self.core.ask_for_fragments(op);
             return;
@@ -301,14 +306,8 @@ impl Engine {
     }
 }
 
-/// What became of a send at the head of its queue.
-enum Start {
-    Started,
-    NoCredit,
-    NoRoom,
-}
-
 /// Hands a message to the driver with what rides on every message; says whether there was room.
+#[inline]
 pub(super) fn transmit(
     driver: &mut dyn Driver,
     peer: &mut Peer,

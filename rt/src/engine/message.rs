@@ -24,6 +24,8 @@ pub(crate) struct Message {
     pub(crate) body: Body,
     /// Its place in the matching, while it has one.
     pub(crate) place: Option<Unexpected>,
+    /// An offer that its sender wants back, which is possible once it is in the queue again.
+    pub(crate) recalled: bool,
 }
 
 /// Where a stored message's bytes are.
@@ -76,8 +78,7 @@ impl Messages {
         if let Some(&index) = self.free.last() {
             return index;
         }
-        let index = u32::try_from(self.slots.len())
-            .expect("credits bound the stored messages far below 2^32");
+        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 messages in memory");
         self.slots.push(None);
         self.free.push(index);
         index
@@ -168,6 +169,8 @@ impl Messages {
 }
 
 impl Body {
+    pub(crate) const NOTHING: Self = Self::Short([0; SHORT], 0);
+
     pub(crate) fn parcel(&self) -> Parcel<'_> {
         match self {
             Self::Short(bytes, len) => Parcel::Bytes(Payload::from_slice(&bytes[..*len])),
@@ -191,13 +194,12 @@ impl Parcel<'_> {
         }
     }
 
-    /// What it cost its sender in credits: bytes that were sent uninvited, and the message itself. A message in an
+    /// The bytes that were sent uninvited, which cost the sender credits. An offer costs none, and a message in an
     /// operation's buffer has been paid for.
     pub(crate) fn uninvited(&self) -> Option<usize> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len()),
-            Self::Offered(_) => Some(0),
-            Self::InOp { .. } => None,
+            Self::Offered(_) | Self::InOp { .. } => None,
         }
     }
 }

@@ -11,29 +11,30 @@ mod arrive;
 mod close;
 mod down;
 mod flush;
+mod footprint;
 mod message;
 mod peer;
 mod recv;
 mod send;
 mod sleeper;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    task::Waker,
-};
-
 use ripstop_fabric::{
     driver::{Armed, Caps, Down, Driver},
     memory::RemoteRegion,
 };
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    task::Waker,
+};
 
+pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
 pub(crate) use self::{send::Started, sleeper::Sleeper};
 use crate::{
+    buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
-    ops::{About, Held, Landed, Life, Ops},
+    ops::{About, Held, Landed, Life, Ops, Outcome, Ticket},
     proto::{matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers},
 };
@@ -45,6 +46,34 @@ const ARRIVALS_MAX: u32 = 64;
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
     pub(crate) core: Core,
+    pub(crate) watch: Watch,
+}
+
+/// How the agent and the applications see each other; guarded by the engine's lock, which both hold for a turn anyway.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Turns made by applications.
+    pub(crate) turns: u64,
+    /// The agent has the seat.
+    agent_sits: bool,
+}
+
+impl Watch {
+    /// An application makes turns. Whether the agent must be told to leave the seat.
+    pub(crate) fn announce(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        self.agent_sits
+    }
+
+    /// The agent sits down, or stays, unless there were turns after the ones that it has seen.
+    pub(crate) fn sit(&mut self, seen: u64) -> bool {
+        self.agent_sits = self.turns == seen;
+        self.agent_sits
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.agent_sits = false;
+    }
 }
 
 /// Everything but the driver.
@@ -57,14 +86,18 @@ pub(crate) struct Core {
     caps: Caps,
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
-    /// World ranks of each communicator's members, by context.
-    groups: BTreeMap<u32, Arc<[u32]>>,
+    /// Members of each communicator, by context.
+    groups: BTreeMap<u32, down::Members>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
+    /// Peers that are down.
+    downs: u32,
     /// This rank receives no more.
     closing: bool,
+    /// There is no driver any more.
+    ended: bool,
     /// Messages that made no sense.
     pub(crate) refused: u64,
     pub(crate) wakers: Vec<Waker>,
@@ -119,17 +152,24 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             untold: BTreeSet::new(),
+            downs: 0,
             closing: false,
+            ended: false,
             refused: 0,
             wakers: Vec::new(),
             garbage: Vec::new(),
             now: Time::default(),
             moving: 0,
         };
-        Self { driver, core }
+        Self {
+            driver,
+            core,
+            watch: Watch::default(),
+        }
     }
 
     /// One turn: what came, what it asks for, what is late. Returns how many events there were.
+    #[inline]
     pub(crate) fn turn(&mut self, now: Time) -> u32 {
         self.core.now = now;
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
@@ -159,6 +199,7 @@ impl Engine {
     }
 
     /// Posts a receive that owns its buffer already.
+    #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.recv(op);
         self.flush();
@@ -208,6 +249,7 @@ impl Core {
         self.now
     }
 
+    #[inline]
     pub(crate) fn is_done(&mut self, op: OpId) -> bool {
         matches!(self.ops.live(op).life, Life::Done(_))
     }
@@ -222,13 +264,33 @@ impl Core {
         }
     }
 
-    /// Gives up on an operation at a time.
-    pub(crate) fn set_timer(&mut self, deadline: Time, op: OpId) -> TimerId {
-        self.timers.insert(deadline, op.pack())
+    /// Gives up on an operation at a time, which replaces an earlier one.
+    pub(crate) fn set_timer(&mut self, deadline: Time, op: OpId) {
+        let timer = self.timers.insert(deadline, op.pack());
+        let before = self.ops.live(op).timer.replace(timer);
+        self.cancel_timer(before);
     }
 
-    pub(crate) fn cancel_timer(&mut self, timer: TimerId) {
-        self.timers.cancel(timer);
+    fn cancel_timer(&mut self, timer: Option<TimerId>) {
+        if let Some(timer) = timer {
+            self.timers.cancel(timer);
+        }
+    }
+
+    /// Takes the outcome and the buffer of a complete send.
+    #[inline]
+    pub(crate) fn take_send<B: SendBuf>(&mut self, ticket: &Ticket<B>) -> (Outcome, B) {
+        let (outcome, buf, timer) = self.ops.take(ticket);
+        self.cancel_timer(timer);
+        (outcome, buf)
+    }
+
+    /// Takes the outcome and the buffer of a complete receive.
+    #[inline]
+    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>) -> (Outcome, B) {
+        let (outcome, buf, timer) = self.ops.take_recv(ticket);
+        self.cancel_timer(timer);
+        (outcome, buf)
     }
 
     /// Operations whose time limit has passed.
@@ -250,15 +312,6 @@ impl Core {
         }
     }
 
-    /// Members of a communicator, for failures that concern receives from anybody.
-    pub(crate) fn join_group(&mut self, ctx: u32, members: Arc<[u32]>) {
-        self.groups.insert(ctx, members);
-    }
-
-    pub(crate) fn leave_group(&mut self, ctx: u32) {
-        self.groups.remove(&ctx);
-    }
-
     /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
     fn has_work(&self) -> bool {
         !self.wakers.is_empty() || self.peers.fresh()
@@ -275,6 +328,8 @@ impl Core {
     }
 
     fn release(&mut self, id: OpId) {
+        let timer = self.ops.live(id).timer.take();
+        self.cancel_timer(timer);
         let held = self.ops.release(id);
         self.garbage.extend(held);
     }

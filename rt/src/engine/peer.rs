@@ -66,6 +66,7 @@ impl Peers {
     }
 
     /// The peer; made at first contact.
+    #[inline]
     pub(crate) fn contact(&mut self, rank: u32) -> &mut Peer {
         let size = self.list.len();
         let place = &mut self.list[rank as usize];

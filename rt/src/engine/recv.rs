@@ -2,16 +2,15 @@
 
 use super::{
     Core, Wanted,
-    message::{Message, Offered, Parcel},
+    message::{Body, Message, Offered, Parcel},
     send::down_kind,
 };
 use crate::{
-    buffer::TypeSig,
     error::ErrorKind,
-    ops::{About, Landed, Landing, Life, Room},
+    ops::{About, Landed, Landing, Life},
     proto::{
-        path::Path,
         matching::{Arrival, Arrived, Envelope, Received, Want},
+        path::Path,
         wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
     },
 };
@@ -55,12 +54,12 @@ impl Core {
                     sig,
                     body,
                     place: None,
+                    recalled: false,
                 },
                 arrival,
             );
         }
     }
-
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
     pub(super) fn deliver_stored(&mut self, op: OpId, message: Message, arrival: Arrival) {
         let outcome = self.deliver(
@@ -79,20 +78,57 @@ impl Core {
         }
     }
 
-    /// Puts a message back in its place: to the receive that now matches it first, if there is one.
-    pub(super) fn put_back(&mut self, message: Message, arrival: Arrival) {
-        let envelope = message.envelope;
-        let index = self.messages.store(message);
-        match self.matching.restore(envelope, arrival, index) {
-            Arrived::Waits(place) => self.messages.get(index).place = Some(place),
-            Arrived::Matched { recv, arrival } => {
-                let message = self.messages.take(index);
-                self.deliver_stored(recv, message, arrival);
+    /// Puts a message back in its place, or gives it to the first of the receives that match it now and can take it.
+    pub(super) fn put_back(&mut self, mut message: Message, arrival: Arrival) {
+        if self.is_void(&message) {
+            return;
+        }
+        // Not by recursion: any number of posted receives may be of another type.
+        while let Some(recv) = self.store_at(&mut message, arrival) {
+            match self.deliver(
+                recv,
+                message.envelope,
+                arrival,
+                message.sig,
+                &message.body.parcel(),
+            ) {
+                Ok(()) => return self.messages.recycle(message.body),
+                Err(kind) => self.land(recv, Err(kind)),
             }
         }
     }
 
+    /// Stores a message in its place, unless a receive matches it: then the message stays with the caller.
+    fn store_at(&mut self, message: &mut Message, arrival: Arrival) -> Option<OpId> {
+        let index = self.messages.next();
+        match self.matching.restore(message.envelope, arrival, index) {
+            Arrived::Matched { recv, .. } => Some(recv),
+            Arrived::Waits(place) => {
+                let body = std::mem::replace(&mut message.body, Body::NOTHING);
+                let stored = self.messages.store(Message {
+                    body,
+                    place: Some(place),
+                    ..*message
+                });
+                debug_assert_eq!(stored, index, "the next place is where it is stored");
+                None
+            }
+        }
+    }
+
+    /// Whether an offer that comes back to the queue is one of a sender that is gone, or that wants it back.
+    fn is_void(&mut self, message: &Message) -> bool {
+        let (source, Body::Offered(offered)) = (message.envelope.source, &message.body) else {
+            return false;
+        };
+        if message.recalled {
+            self.tell(source, Kind::Withdrawn, offered.sender, wire::OK);
+        }
+        message.recalled || self.peers.down(source).is_some()
+    }
+
     /// Moves a message towards the receive's buffer, or says why it cannot go there.
+    #[inline]
     fn deliver(
         &mut self,
         op: OpId,
@@ -101,12 +137,12 @@ impl Core {
         sig: u64,
         parcel: &Parcel<'_>,
     ) -> Result<(), ErrorKind> {
-        let probe = self.ops.live(op).about.probe;
-        if probe {
+        let slot = self.ops.live(op);
+        if slot.about.probe {
             self.hand_over(op, envelope, arrival, sig, parcel);
             return Ok(());
         }
-        let bytes = self.fits(op, sig, parcel.bytes())?;
+        let bytes = slot.admit(sig, parcel.bytes())?;
         let landed = Landed {
             source: envelope.source,
             tag: envelope.tag,
@@ -114,41 +150,19 @@ impl Core {
             arrival,
             stored: None,
         };
-        if let Some(uninvited) = parcel.uninvited() {
-            self.pay_back(envelope.source, uninvited);
-        }
         match *parcel {
             Parcel::Bytes(body) => {
-                let filled = self.ops.live(op).fill(0, body);
-                assert!(filled, "`fits` said so");
-                self.land(op, Ok(landed));
+                let filled = slot.fill(0, body);
+                assert!(filled, "`admit` said so");
+                self.wakers.extend(slot.land(Ok(landed)));
             }
             Parcel::Offered(offered) => self.take_up(op, landed, &offered),
             Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
         }
+        if let Some(uninvited) = parcel.uninvited() {
+            self.pay_back(envelope.source, uninvited);
+        }
         Ok(())
-    }
-
-    /// Whether a message has the type and the length that a receive is made for; in bytes.
-    fn fits(&mut self, op: OpId, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
-        let slot = self.ops.live(op);
-        let about = slot.about;
-        if sig != about.sig {
-            return Err(ErrorKind::TypeMismatch {
-                sent: TypeSig(sig),
-                expected: TypeSig(about.sig),
-            });
-        }
-        let too_long = |room| ErrorKind::Truncated {
-            sent: usize::try_from(bytes).unwrap_or(usize::MAX) / about.elem,
-            room,
-        };
-        let bytes = usize::try_from(bytes).map_err(|_| too_long(slot.area.len / about.elem))?;
-        match slot.room_for(bytes) {
-            Room::Enough => Ok(bytes),
-            Room::Short => Err(too_long(slot.area.len / about.elem)),
-            Room::NoMemory => Err(ErrorKind::Transport(std::io::ErrorKind::OutOfMemory.into())),
-        }
     }
 
     /// A probe gets the message itself.
@@ -166,6 +180,7 @@ impl Core {
             sig,
             body,
             place: None,
+            recalled: false,
         }));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
         self.land(
@@ -189,7 +204,13 @@ impl Core {
         let Envelope { source, tag, .. } = taken.envelope;
         let bytes = usize::try_from(message.body.parcel().bytes()).unwrap_or(usize::MAX);
         let (arrival, stored) = (taken.arrival, Some(taken.message));
-        Some(Landed { source, tag, bytes, arrival, stored })
+        Some(Landed {
+            source,
+            tag,
+            bytes,
+            arrival,
+            stored,
+        })
     }
 
     /// Receives a probed message.
@@ -206,6 +227,10 @@ impl Core {
 
     /// Chooses how the bytes of an offer travel (spec P4), and asks for them.
     fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
+        if let Some(kind) = self.unreachable(landed.source) {
+            self.tell(landed.source, Kind::Taken, offered.sender, wire::REFUSED);
+            return self.land(op, Err(kind));
+        }
         let landing = Landing {
             sender: offered.sender,
             landed,
@@ -227,7 +252,10 @@ impl Core {
         match path {
             Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
             Path::Fragments => self.ask_for_fragments(op),
-            _ if get => self.wanted.push(Wanted::Get { op, key: offered.key }),
+            _ if get => self.wanted.push(Wanted::Get {
+                op,
+                key: offered.key,
+            }),
             _ if put => self.wanted.push(Wanted::Invite { op }),
             _ => self.ask_for_fragments(op),
         }
@@ -238,9 +266,12 @@ impl Core {
         let Life::Landing(landing) = &mut self.ops.live(op).life else {
             return;
         };
+        let source = landing.landed.source;
+        if let Some(down) = self.peers.down(source) {
+            return self.abandon(op, down_kind(source, down));
+        }
         landing.fragments = true;
         let header = wire::Accept::fragments(landing.sender, op);
-        let source = landing.landed.source;
         self.peers.control(source, &header);
     }
 
@@ -292,6 +323,7 @@ impl Core {
         slot.orphan = true;
         slot.waker = None;
         match &slot.life {
+            _ if self.ended => self.release(op),
             Life::Posted(posted) => {
                 self.matching.unpost(*posted);
                 self.release(op);
@@ -334,7 +366,7 @@ impl Core {
             source: landed.source,
             tag: landed.tag,
         };
-        let body = super::message::Body::InOp {
+        let body = Body::InOp {
             op: orphan,
             bytes: landed.bytes,
         };
@@ -344,6 +376,7 @@ impl Core {
                 sig: about.sig,
                 body,
                 place: None,
+                recalled: false,
             },
             landed.arrival,
         );

@@ -21,6 +21,7 @@ pub(crate) enum Started<B> {
 
 impl Engine {
     /// Makes a send. A short message that meets no obstacle leaves at once, without an operation.
+    #[inline]
     pub(crate) fn send<B: SendBuf>(&mut self, about: About, buf: B) -> Started<B> {
         let to = about.peer.expect("a send has a peer");
         if let Some(kind) = self.core.unreachable(to) {
@@ -36,6 +37,7 @@ impl Engine {
         Started::Flying(ticket)
     }
 
+    #[inline]
     fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
         let fits = bytes.len() <= self.core.paths.eager_max() && !about.synchronous;

@@ -93,9 +93,6 @@ fn kill(pid: u32) {
         .and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         // It may have ended by itself.
-        let _ = rustix::process::kill_process(
-            pid,
-            rustix::process::Signal::KILL,
-        );
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }

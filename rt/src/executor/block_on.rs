@@ -27,8 +27,9 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     let mut cooldown = Cooldown::new(shared.wake_cost());
     loop {
         if parker.take() {
+            shared.offer_seat();
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-                shared.pass_seat();
+                shared.offer_seat();
                 return output;
             }
             run_tasks(shared);
@@ -63,7 +64,7 @@ fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
 }
 
 fn sleep(shared: &Shared, parker: &Arc<Parker>) {
-    shared.place.board.publish_cpu(shared.place.rank);
+    shared.look_around();
     if shared.sleep_in_seat(parker) == Seat::Taken {
         shared.park(parker);
     }
@@ -71,6 +72,7 @@ fn sleep(shared: &Shared, parker: &Arc<Parker>) {
 
 fn run_tasks(shared: &Shared) {
     while let Some(task) = shared.next_task() {
+        shared.offer_seat();
         task.run();
     }
 }
@@ -81,6 +83,7 @@ thread_local! {
 }
 
 /// Whether the calling thread is in `block_on` of this runtime.
+#[inline]
 pub(crate) fn drives(shared: &Shared) -> bool {
     ptr::eq(DRIVEN.get(), shared)
 }

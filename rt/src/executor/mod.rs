@@ -8,7 +8,7 @@ mod task;
 pub use self::task::JoinHandle;
 pub(crate) use self::{
     block_on::{block_on, drain, drives},
-    parker::Parker,
+    parker::{Bell, Parker},
     sleep::sleep,
     task::{Task, spawn},
 };

@@ -1,36 +1,43 @@
 //! Wakes a thread in `block_on`, wherever it waits.
 
 use std::{
-    sync::Arc,
-    sync::atomic::{AtomicBool, AtomicU8, Ordering},
+    sync::{Arc, atomic::Ordering},
     task::Wake,
-    thread::{self, Thread},
 };
 
-use crate::reactor::Notifier;
+use crate::{
+    reactor::Notifier,
+    sync::{self, AtomicBool, AtomicU8, Thread},
+};
 
 /// One thread in `block_on`.
 #[derive(Debug)]
-pub(crate) struct Parker {
+pub(crate) struct Parker<B = Notifier> {
     woken: AtomicBool,
     /// Where the thread waits: one of the constants below.
     at: AtomicU8,
     thread: Thread,
-    notifier: Notifier,
+    /// Ends the sleep in the seat.
+    bell: B,
+}
+
+/// What ends a sleep in the seat, or the next one if there is none.
+pub(crate) trait Bell {
+    fn ring(&self);
 }
 
 const UP: u8 = 0;
 const IN_SEAT: u8 = 1;
 const PARKED: u8 = 2;
 
-impl Parker {
+impl<B> Parker<B> {
     /// For the calling thread; woken from the start, so that its future is polled.
-    pub(crate) fn new(notifier: Notifier) -> Self {
+    pub(crate) fn new(bell: B) -> Self {
         Self {
             woken: AtomicBool::new(true),
             at: AtomicU8::new(UP),
-            thread: thread::current(),
-            notifier,
+            thread: sync::current(),
+            bell,
         }
     }
 
@@ -43,17 +50,21 @@ impl Parker {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::SeqCst)
     }
 
-    /// The thread is about to sleep in the seat, or is back.
-    pub(crate) fn sits(&self, sits: bool) {
-        self.at
-            .store(if sits { IN_SEAT } else { UP }, Ordering::SeqCst);
+    /// The thread sleeps in the seat, unless it was woken.
+    pub(crate) fn sit(&self, sleep: impl FnOnce()) {
+        // Against the waker's store of `woken` and load of `at`: one of the two sees the other.
+        self.at.store(IN_SEAT, Ordering::SeqCst);
+        if !self.is_woken() {
+            sleep();
+        }
+        self.at.store(UP, Ordering::SeqCst);
     }
 
     /// Parks the thread until woken or [`unpark`](Self::unpark)ed; may also end early.
     pub(crate) fn park(&self) {
         self.at.store(PARKED, Ordering::SeqCst);
         if !self.is_woken() {
-            thread::park();
+            sync::park();
         }
         self.at.store(UP, Ordering::SeqCst);
     }
@@ -63,7 +74,7 @@ impl Parker {
     }
 }
 
-impl Wake for Parker {
+impl<B: Bell> Wake for Parker<B> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -73,9 +84,15 @@ impl Wake for Parker {
             return;
         }
         match self.at.load(Ordering::SeqCst) {
-            IN_SEAT => self.notifier.notify(),
+            IN_SEAT => self.bell.ring(),
             PARKED => self.unpark(),
             _ => {}
         }
+    }
+}
+
+impl Bell for Notifier {
+    fn ring(&self) {
+        self.notify();
     }
 }

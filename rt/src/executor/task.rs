@@ -70,7 +70,8 @@ where
 impl Task {
     /// Polls it once, and puts it back in the queue if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
-        self.state.store(RUNNING, Ordering::SeqCst);
+        // A swap, not a store, here and wherever the state changes: it sees what was written before any wake-up so far.
+        self.state.swap(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
         let done = future.as_mut().is_none_or(|future| {
@@ -89,12 +90,12 @@ impl Task {
             .compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst)
             .is_err()
         {
+            self.state.swap(QUEUED, Ordering::SeqCst);
             self.queue();
         }
     }
 
     fn queue(self: &Arc<Self>) {
-        self.state.store(QUEUED, Ordering::SeqCst);
         if let Some(shared) = self.shared.upgrade() {
             shared.schedule(Arc::clone(self));
         }
@@ -107,10 +108,13 @@ impl Wake for Task {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let next = |state| match state {
-            IDLE => Some(QUEUED),
-            RUNNING => Some(AGAIN),
-            _ => None,
+        // Written even where it stays the same: a wake-up that only looked could be overtaken by what it is about.
+        let next = |state| {
+            Some(match state {
+                IDLE => QUEUED,
+                RUNNING => AGAIN,
+                same => same,
+            })
         };
         if self
             .state

@@ -11,6 +11,9 @@ use crate::buffer::{RecvBuf, SendBuf, Wire};
 /// Room for a buffer value, in words. A larger or more aligned one is boxed, and the box is what is stored.
 const WORDS: usize = 10;
 
+/// The same in bytes.
+pub(super) const ROOM_LEN: usize = size_of::<Words>();
+
 /// Owns a value of a type that only its maker knows.
 ///
 /// `table` is `Some` exactly while `room` holds an initialised value of the type that `table` was made for. The room is an

@@ -9,22 +9,19 @@
 
 mod held;
 
-use std::{
-    marker::PhantomData,
-    mem::MaybeUninit,
-    task::{Poll, Waker},
-};
+use std::{io, marker::PhantomData, mem::MaybeUninit, task::Waker};
 
 use ripstop_fabric::driver::{LocalRange, Payload};
 
 pub(crate) use self::held::{Area, Held};
 use crate::{
-    buffer::{RecvBuf, SendBuf, Wire},
+    buffer::{RecvBuf, SendBuf, TypeSig, Wire},
     error::ErrorKind,
     proto::{
         matching::{Arrival, Posted, Want},
         wire::{Base, Eager, Kind, OpId},
     },
+    reactor::TimerId,
 };
 
 /// Slots that are made at a time.
@@ -60,6 +57,18 @@ pub(crate) struct Slot {
     /// Its future is gone: what is left of the operation belongs to the engine.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
+    /// Its time limit.
+    pub(crate) timer: Option<TimerId>,
+    pub(crate) about: About,
+}
+
+/// How an operation ended.
+pub(crate) type Outcome = Result<Landed, Box<Failure>>;
+
+/// Why, and what the operation was about.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: ErrorKind,
     pub(crate) about: About,
 }
 
@@ -189,6 +198,9 @@ impl Life {
 }
 
 impl Ops {
+    /// Bytes of the slots that are made at a time, with their rooms.
+    pub(crate) const BLOCK_BYTES: usize = BLOCK * (size_of::<Slot>() + held::ROOM_LEN);
+
     pub(crate) fn new() -> Self {
         Self {
             blocks: Vec::new(),
@@ -213,55 +225,53 @@ impl Ops {
         }))
     }
 
-    /// Takes the outcome and the buffer of a complete send, or remembers whom to wake.
-    pub(crate) fn poll_send<B: SendBuf>(
+    /// Takes the outcome and the buffer of a complete operation, and the timer that it no longer needs.
+    #[inline]
+    pub(crate) fn take<B: Send + 'static>(
         &mut self,
         ticket: &Ticket<B>,
-        waker: Option<&Waker>,
-    ) -> Poll<(Result<(), ErrorKind>, B)> {
-        self.poll(ticket, waker)
-            .map(|(outcome, buf)| (outcome.map(drop), buf))
-    }
-
-    /// As [`poll_send`](Self::poll_send), for a receive: its buffer says how much of it was filled.
-    pub(crate) fn poll_recv<B: RecvBuf>(
-        &mut self,
-        ticket: &Ticket<B>,
-        waker: Option<&Waker>,
-    ) -> Poll<(Result<Landed, ErrorKind>, B)> {
-        self.poll(ticket, waker).map(|(outcome, mut buf)| {
-            if let Ok(landed) = &outcome
-                && landed.stored.is_none()
-            {
-                // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
-                unsafe { buf.set_filled(landed.bytes / size_of::<B::Elem>().max(1)) };
-            }
-            (outcome, buf)
-        })
-    }
-
-    fn poll<B: Send + 'static>(
-        &mut self,
-        ticket: &Ticket<B>,
-        waker: Option<&Waker>,
-    ) -> Poll<(Result<Landed, ErrorKind>, B)> {
+    ) -> (Outcome, B, Option<TimerId>) {
         let slot = self.live(ticket.op);
-        if !matches!(slot.life, Life::Done(_)) {
-            match (&mut slot.waker, waker) {
-                (_, None) => {}
-                (Some(known), Some(waker)) => known.clone_from(waker),
-                (none, Some(waker)) => *none = Some(waker.clone()),
-            }
-            return Poll::Pending;
-        }
         // SAFETY: a ticket's type is that of the buffer its operation was made with.
         let buf = unsafe { slot.take::<B>() };
-        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Queued) else {
-            unreachable!("just seen")
+        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Free) else {
+            unreachable!("`Slot::take` said so")
         };
-        let nothing_left = self.release(ticket.op);
-        debug_assert!(nothing_left.is_none(), "the buffer was taken");
-        Poll::Ready((outcome, buf))
+        let outcome = outcome.map_err(|kind| {
+            Box::new(Failure {
+                kind,
+                about: slot.about,
+            })
+        });
+        let timer = slot.timer.take();
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.waker = None;
+        self.free.push(ticket.op.slot);
+        (outcome, buf, timer)
+    }
+
+    /// As [`take`](Self::take), for a receive: its buffer says how much of it was filled.
+    #[inline]
+    pub(crate) fn take_recv<B: RecvBuf>(
+        &mut self,
+        ticket: &Ticket<B>,
+    ) -> (Outcome, B, Option<TimerId>) {
+        let (outcome, mut buf, timer) = self.take(ticket);
+        if let Ok(landed) = &outcome
+            && landed.stored.is_none()
+        {
+            // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
+            unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
+        }
+        (outcome, buf, timer)
+    }
+
+    /// Whom to wake when the operation is complete.
+    pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) {
+        match &mut self.live(op).waker {
+            Some(known) => known.clone_from(waker),
+            none => *none = Some(waker.clone()),
+        }
     }
 
     fn make(&mut self, about: About, life: Life, hold: impl FnOnce(&mut Held) -> Area) -> OpId {
@@ -294,6 +304,7 @@ impl Ops {
     }
 
     /// The operation, unless the name is stale or forged.
+    #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let index = id.slot as usize;
         let slot = self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)?;
@@ -301,6 +312,7 @@ impl Ops {
     }
 
     /// An operation that its holder knows to be live.
+    #[inline]
     pub(crate) fn live(&mut self, id: OpId) -> &mut Slot {
         self.get(id).expect("a live operation")
     }
@@ -328,7 +340,6 @@ impl Ops {
         self.free.push(id.slot);
         held
     }
-
 }
 
 impl Slot {
@@ -349,19 +360,21 @@ impl Slot {
             life: Life::Free,
             orphan: false,
             waker: None,
+            timer: None,
             about,
         }
     }
 
     /// The operation is complete. The caller wakes the waker when it holds no lock.
     #[must_use]
+    #[inline]
     pub(crate) fn land(&mut self, outcome: Result<Landed, ErrorKind>) -> Option<Waker> {
         self.life = Life::Done(outcome);
         self.waker.take()
     }
 
     /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
-    pub(crate) fn room_for(&mut self, bytes: usize) -> Room {
+    fn room_for(&mut self, bytes: usize) -> Room {
         if !self.held.grows() {
             return if bytes <= self.area.len {
                 Room::Enough
@@ -378,7 +391,44 @@ impl Slot {
         }
     }
 
+    /// Whether a message has the type and the length that this receive is made for; in bytes.
+    #[inline]
+    pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
+        let elem = self.about.elem as u64;
+        // Without a division where that can be told, which is nearly always.
+        let whole = if elem & elem.wrapping_sub(1) == 0 {
+            bytes & elem.wrapping_sub(1) == 0
+        } else {
+            bytes.is_multiple_of(elem)
+        };
+        if sig != self.about.sig || !whole {
+            let expected = TypeSig(self.about.sig);
+            return Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(sig),
+                expected,
+            });
+        }
+        let Ok(len) = usize::try_from(bytes) else {
+            return Err(self.too_long(bytes));
+        };
+        match self.room_for(len) {
+            Room::Enough => Ok(len),
+            Room::Short => Err(self.too_long(bytes)),
+            Room::NoMemory => Err(ErrorKind::Transport(io::ErrorKind::OutOfMemory.into())),
+        }
+    }
+
+    fn too_long(&self, bytes: u64) -> ErrorKind {
+        let elem = self.about.elem.max(1);
+        let sent = usize::try_from(bytes).unwrap_or(usize::MAX) / elem;
+        ErrorKind::Truncated {
+            sent,
+            room: self.area.len / elem,
+        }
+    }
+
     /// Copies a piece of a message into the buffer, or says no when it would leave it.
+    #[inline]
     pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
         let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
         if inside {
@@ -429,6 +479,12 @@ impl Slot {
         unsafe { LocalRange::new(self.area.start, len) }
     }
 
+    /// Gives the buffer up for good: somebody may still write to it.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(self.held.carry_off());
+        self.area = Area::NONE;
+    }
+
     /// Takes the buffer of a complete operation.
     ///
     /// # Safety
@@ -445,7 +501,7 @@ impl Slot {
 
 /// The answer of [`Slot::room_for`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+enum Room {
     Enough,
     Short,
     NoMemory,

@@ -5,15 +5,15 @@
 //! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
 
 use std::{
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle, Thread},
+    sync::{Arc, OnceLock, Weak, atomic::Ordering},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
-use crate::shared::{Seat, Shared};
+use crate::{
+    shared::{Seat, Shared},
+    sync::{self, AtomicBool, Thread},
+};
 
 /// Long enough to cost nothing (one short wake-up in a thousand microseconds), short against any computation worth hiding.
 const TICK: Duration = Duration::from_millis(1);
@@ -27,8 +27,6 @@ pub(crate) struct Agent {
     thread: OnceLock<Thread>,
     /// Sleeps without a tick.
     deep: AtomicBool,
-    /// Is in the seat.
-    sits: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -49,13 +47,16 @@ impl Agent {
             TICK
         };
         let name = format!("ripstop-{}", shared.place.rank);
-        let handle = thread::Builder::new()
+        thread::Builder::new()
             .name(name)
             .stack_size(256 << 10)
-            .spawn(move || run(&weak, tick))?;
-        let first = shared.agent.thread.set(handle.thread().clone());
+            .spawn(move || run(&weak, tick))
+    }
+
+    /// The calling thread is the agent's.
+    fn begin(&self) {
+        let first = self.thread.set(sync::current());
         debug_assert!(first.is_ok(), "an agent is started once");
-        Ok(handle)
     }
 
     /// An application leaves the seat: from now on its turns must be watched again.
@@ -75,12 +76,16 @@ impl Agent {
         }
     }
 
-    pub(crate) fn sits(&self) -> bool {
-        self.sits.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn set_sits(&self, sits: bool) {
-        self.sits.store(sits, Ordering::SeqCst);
+    /// Sleeps until roused or stopped, if the seat is taken.
+    fn sleep_deep(&self, is_seat_taken: impl FnOnce() -> bool) {
+        self.deep.store(true, Ordering::SeqCst);
+        // Whoever leaves the seat after this store sees it; if the seat was left before, the next look finds it free.
+        if is_seat_taken() {
+            while self.deep.load(Ordering::SeqCst) && !self.is_stopped() {
+                sync::park();
+            }
+        }
+        self.deep.store(false, Ordering::SeqCst);
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -89,6 +94,9 @@ impl Agent {
 }
 
 fn run(shared: &Weak<Shared>, tick: Duration) {
+    if let Some(shared) = shared.upgrade() {
+        shared.agent.begin();
+    }
     let mut seen = None;
     loop {
         thread::park_timeout(tick);
@@ -108,16 +116,7 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
 
 /// No application has made a turn for a whole tick: it computes, or it sleeps in the seat.
 fn look_after(shared: &Shared, turns: u64) {
-    if shared.agent_in_seat(turns) == Seat::Left {
-        return;
+    if shared.agent_in_seat(turns) == Seat::Taken {
+        shared.agent.sleep_deep(|| shared.is_seat_taken());
     }
-    let agent = &shared.agent;
-    agent.deep.store(true, Ordering::SeqCst);
-    // Whoever leaves the seat after this store sees it; if the seat was left before, the next look finds it free.
-    if shared.is_seat_taken() {
-        while agent.deep.load(Ordering::SeqCst) && !agent.is_stopped() {
-            thread::park();
-        }
-    }
-    agent.deep.store(false, Ordering::SeqCst);
 }

@@ -7,6 +7,7 @@ mod backend_tests;
 mod cooldown;
 mod epoll;
 mod notifier;
+mod seat;
 mod timers;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
@@ -16,5 +17,6 @@ pub(crate) use self::{
     agent::Agent,
     backend::{Backend, Choice, Notifier, open, probe},
     cooldown::{Cooldown, Rest},
+    seat::SeatLock,
     timers::{TimerId, Timers},
 };

@@ -1,5 +1,6 @@
 //! The `ripstop` command.
 
+mod info;
 mod perf;
 mod run;
 
@@ -20,6 +21,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Perf(perf::Args),
+    Info(info::Args),
 }
 
 fn main() -> ExitCode {
@@ -27,5 +29,6 @@ fn main() -> ExitCode {
     match Cli::parse_from(&words).command {
         Command::Run(args) => run::run(args, &words),
         Command::Perf(args) => perf::run(&args),
+        Command::Info(args) => info::run(&args),
     }
 }

@@ -1,0 +1,225 @@
+//! Any number of ranks, also more than cores: one step of a ring, one hop of a token, one barrier.
+//!
+//!     ripstop run -n 8 --example ring -- --seconds 1 --json
+#![expect(clippy::print_stdout, reason = "this is what the program prints")]
+
+use std::{env, error::Error, time::Instant};
+
+use ripstop::{Channel, Comm};
+
+#[ripstop::main]
+async fn main(world: Comm) -> Result<()> {
+    match Options::parse(env::args().skip(1)) {
+        Ok(Some(options)) => run(&world, &options).await,
+        // All ranks see the same arguments: one of them speaks.
+        Ok(None) if world.rank() == 0 => help(),
+        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn run(world: &Comm, options: &Options) -> Result<()> {
+    let ring = Ring::new(world)?;
+    ring.measure(Program::Ring, options).await?;
+    ring.measure(Program::Token, options).await?;
+    ring.measure(Program::Barrier, options).await
+}
+
+/// This rank and its neighbours.
+struct Ring {
+    world: Comm,
+    before: usize,
+    to_next: Channel<i64>,
+    from_before: Channel<i64>,
+}
+
+/// What is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Program {
+    /// Every rank sends 8 bytes to the next and receives 8 from the one before, at the same time.
+    Ring,
+    /// 8 bytes go once round all ranks; the figures are those of one hop.
+    Token,
+    /// One barrier.
+    Barrier,
+}
+
+impl Ring {
+    fn new(world: &Comm) -> Result<Self> {
+        let (rank, size) = (world.rank(), world.size());
+        let (next, before) = ((rank + 1) % size, (rank + size - 1) % size);
+        let (to_next, from_before) = (world.channel(next, 1)?, world.channel(before, 1)?);
+        Ok(Self {
+            world: world.clone(),
+            before,
+            to_next,
+            from_before,
+        })
+    }
+
+    async fn once(&self, program: Program) -> Result<()> {
+        match program {
+            Program::Ring => self.step().await,
+            Program::Token => self.trip().await,
+            Program::Barrier => Ok(self.world.barrier().await?),
+        }
+    }
+
+    async fn step(&self) -> Result<()> {
+        let inbox = self.from_before.recv_into([0]);
+        let sent = self.to_next.send([number(self.world.rank())]);
+        let ([got], _) = inbox.await?;
+        sent.await?;
+        assert_eq!(got, number(self.before), "what comes from the rank before");
+        Ok(())
+    }
+
+    /// The token counts its hops.
+    async fn trip(&self) -> Result<()> {
+        let rank = self.world.rank();
+        if rank == 0 {
+            let inbox = self.from_before.recv_into([0]);
+            self.to_next.send([1]).await?;
+            let ([hops], _) = inbox.await?;
+            assert_eq!(hops, number(self.world.size()), "hops of the token");
+        } else {
+            let ([hops], _) = self.from_before.recv_into([0]).await?;
+            self.to_next.send([hops + 1]).await?;
+        }
+        Ok(())
+    }
+
+    /// Ten operations tell how many fit into the time; rank 0 decides, and its samples are the figures.
+    async fn measure(&self, program: Program, options: &Options) -> Result<()> {
+        let mut samples = Vec::with_capacity(ITERS_MAX);
+        let each = self.timed(program, 10, &mut samples).await?;
+        let fit = (options.seconds * 1e6 / each.max(0.01)).clamp(10.0, 1e5);
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "clamped"
+        )]
+        let [iters] = self.world.bcast(0, [fit as u64]).await?;
+        let iters = usize::try_from(iters)?;
+        let mean = self.timed(program, iters, &mut samples).await?;
+        if self.world.rank() == 0 {
+            samples.sort_by(f64::total_cmp);
+            self.print(program, options, mean, &samples);
+        }
+        Ok(())
+    }
+
+    /// The mean in µs; every operation is a sample.
+    async fn timed(&self, program: Program, iters: usize, samples: &mut Vec<f64>) -> Result<f64> {
+        samples.clear();
+        let start = now();
+        let mut last = start;
+        for _ in 0..iters {
+            self.once(program).await?;
+            let now = now();
+            samples.push(us(last, now));
+            last = now;
+        }
+        Ok(us(start, last) / iters as f64)
+    }
+
+    fn print(&self, program: Program, options: &Options, mean: f64, sorted: &[f64]) {
+        let ranks = self.world.size();
+        let share = if program == Program::Token {
+            1.0 / ranks as f64
+        } else {
+            1.0
+        };
+        let at =
+            |percent: usize| share * sorted[(percent * sorted.len() / 100).min(sorted.len() - 1)];
+        let (median, mean, min, p99) = (at(50), share * mean, at(0), at(99));
+        let (name, iters) = (program.name(), sorted.len());
+        if options.json {
+            println!(
+                "{{\"program\":\"{name}\",\"peer\":\"ripstop\",\"ranks\":{ranks},\"size\":8,\"median_us\":{median:.4},\
+                 \"mean_us\":{mean:.4},\"min_us\":{min:.4},\"p99_us\":{p99:.4},\"iters\":{iters}}}"
+            );
+        } else {
+            println!(
+                "{name:<8} {mean:9.2} µs mean {median:9.2} median {p99:9.2} 99 %, {iters} times on {ranks} ranks"
+            );
+        }
+    }
+}
+
+impl Program {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Token => "token",
+            Self::Barrier => "barrier",
+        }
+    }
+}
+
+struct Options {
+    seconds: f64,
+    json: bool,
+}
+
+impl Options {
+    /// `None` asks for help.
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = Self {
+            seconds: 1.0,
+            json: false,
+        };
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--json" => options.json = true,
+                "--seconds" => options.seconds = seconds(&args.next().unwrap_or_default())?,
+                _ => return Err(format!("there is no argument {arg}; see --help")),
+            }
+        }
+        Ok(Some(options))
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let value = text
+        .parse()
+        .ok()
+        .filter(|value| (0.0..=3600.0).contains(value));
+    value.ok_or_else(|| format!("--seconds {text}: give a number from 0 to 3600, such as 0.5"))
+}
+
+fn help() -> Result<()> {
+    print!("{HELP}");
+    Ok(())
+}
+
+fn number(rank: usize) -> i64 {
+    i64::try_from(rank).unwrap_or(i64::MAX)
+}
+
+#[expect(clippy::disallowed_methods, reason = "this program measures")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn us(from: Instant, to: Instant) -> f64 {
+    to.duration_since(from).as_secs_f64() * 1e6
+}
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+const ITERS_MAX: usize = 100_000;
+
+const HELP: &str = "\
+A ring of 8-byte messages, a token that goes round it, and a barrier, with any number of ranks.
+
+  ripstop run -n RANKS --example ring -- [ARGUMENTS]
+
+  --seconds S   about how long to measure each of the three [1]
+  --json        one line of JSON for each
+
+For example:
+
+  ripstop run -n 8 --example ring -- --seconds 0.5
+";

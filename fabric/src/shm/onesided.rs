@@ -1,0 +1,137 @@
+//! Puts, gets and atomics: what a key grants, and what is done with it.
+
+use super::{
+    Reach, Shm,
+    board::index,
+    copies::{self, Direction, Done, Job, Remote},
+    regions::MAPPED,
+};
+use crate::{
+    driver::{AtomicOp, Failure, LocalRange, Token},
+    memory::RemoteRegion,
+};
+
+impl Shm {
+    /// Takes a put or a get. Whether there was room.
+    pub(super) fn copy(
+        &mut self,
+        direction: Direction,
+        to: u32,
+        local: LocalRange,
+        key: RemoteRegion,
+        token: Token,
+    ) -> bool {
+        if !self.copies.has_room() {
+            return false;
+        }
+        match self.remote(to, key, local.len()) {
+            Ok(remote) => {
+                let job = Job {
+                    token,
+                    peer: to,
+                    direction,
+                    local,
+                    remote,
+                    copied: 0,
+                };
+                self.copies.start(job, &self.counters);
+            }
+            Err(Refusal::NotYet) => return false,
+            Err(Refusal::Never(why)) => self.copies.finish(Done::Failed(token, why)),
+        }
+        true
+    }
+
+    /// Does an atomic. Whether there was room to tell of it.
+    pub(super) fn atomic(
+        &mut self,
+        to: u32,
+        key: RemoteRegion,
+        op: AtomicOp,
+        token: Token,
+    ) -> bool {
+        if !self.copies.has_room() {
+            return false;
+        }
+        let done = match self.remote(to, key, size_of::<u64>()) {
+            Ok(Remote::Mapped { region, offset }) if offset.is_multiple_of(size_of::<u64>()) => {
+                Done::Fetched(token, copies::apply(op, region.atomic_u64(offset)))
+            }
+            Ok(_) => Done::Failed(token, Failure::BadRange),
+            Err(Refusal::NotYet) => return false,
+            Err(Refusal::Never(why)) => Done::Failed(token, why),
+        };
+        self.copies.finish(done);
+        true
+    }
+
+    /// The memory that a key grants. A peer that one only reaches into is not contacted.
+    fn remote(&mut self, to: u32, key: RemoteRegion, len: usize) -> Result<Remote, Refusal> {
+        match self.map(to) {
+            Reach::Linked => {}
+            Reach::Absent => return Err(Refusal::NotYet),
+            Reach::Down => return Err(Refusal::Never(Failure::PeerDown)),
+        }
+        let Some(link) = self.links[index(to)].as_deref_mut() else {
+            return Err(Refusal::Never(Failure::PeerDown));
+        };
+        if key.kind == MAPPED {
+            let (region, offset) = link.resolve(key, len)?;
+            return Ok(Remote::Mapped { region, offset });
+        }
+        let secret = link.segment.secret();
+        let expected = RemoteRegion {
+            base: key.base,
+            len: len as u64,
+            ..plain_key(to, secret)
+        };
+        let fits = key == expected && key.base.checked_add(key.len).is_some();
+        let may = fits && self.caps.any_memory.is_ok();
+        if may {
+            Ok(Remote::Plain {
+                pid: link.pid,
+                address: key.base,
+            })
+        } else {
+            Err(Refusal::Never(Failure::BadRange))
+        }
+    }
+
+    /// The key to memory that is in no region of ours, if the system lets peers reach it.
+    pub(super) fn plain_key(&self, range: LocalRange) -> Option<RemoteRegion> {
+        let key = plain_key(self.rank, self.segment.secret());
+        let (base, len) = (range.start().addr().get() as u64, range.len() as u64);
+        self.caps
+            .any_memory
+            .is_ok()
+            .then_some(RemoteRegion { base, len, ..key })
+    }
+}
+
+/// Why there is no memory behind a key.
+enum Refusal {
+    NotYet,
+    Never(Failure),
+}
+
+impl From<Failure> for Refusal {
+    fn from(why: Failure) -> Self {
+        Self::Never(why)
+    }
+}
+
+/// A key to plain memory without its range. It carries the owner's secret where a region's key has its slot and generation.
+fn plain_key(owner: u32, secret: u64) -> RemoteRegion {
+    let [id, generation] = bytemuck::cast(secret);
+    RemoteRegion {
+        kind: PLAIN,
+        owner,
+        id,
+        generation,
+        whole: 0,
+        base: 0,
+        len: 0,
+    }
+}
+
+const PLAIN: u32 = 2;

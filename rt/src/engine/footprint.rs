@@ -1,0 +1,67 @@
+//! How much memory a runtime takes for each peer, and what its peers share.
+
+use ripstop_fabric::shm::ShmConfig;
+
+use super::peer::Peer;
+use crate::{ops::Ops, settings::Settings};
+
+/// Bytes that a runtime on shared memory takes, by its driver and by its engine together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Footprint {
+    /// For each rank that there was never contact with.
+    pub per_peer: usize,
+    /// For two ranks that send to each other, on both sides together.
+    pub per_pair: usize,
+    /// What all peers share.
+    pub pools: Vec<Pool>,
+}
+
+/// Memory that all peers share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pool {
+    /// What lies in it.
+    pub name: &'static str,
+    /// Bytes at the start.
+    pub first: usize,
+    /// Bytes at most; `None` where only the application sets a limit.
+    pub max: Option<usize>,
+}
+
+impl Footprint {
+    /// What a runtime with these settings takes.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        let driver = ShmConfig::new(0).footprint();
+        // World ranks, once in the world's group and once in the node's list.
+        let named = 2 * size_of::<u32>();
+        let pool = |name, first, max| Pool { name, first, max };
+        Self {
+            per_peer: driver.per_peer + size_of::<Option<Box<Peer>>>() + named,
+            per_pair: driver.per_pair + 2 * size_of::<Peer>(),
+            pools: vec![
+                pool("segment head", driver.segment, Some(driver.segment)),
+                pool(
+                    "chunks for bodies",
+                    driver.chunks_first,
+                    Some(driver.chunks_max),
+                ),
+                pool("unexpected messages", 0, Some(settings.unexpected_bytes)),
+                pool("operations in flight, 64 at a time", Ops::BLOCK_BYTES, None),
+            ],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_for_peers_is_within_its_budget() {
+        let footprint = Footprint::new(&Settings::new());
+        assert!(footprint.per_peer <= 256, "{footprint:?}");
+        assert!(footprint.per_pair <= 64 << 10, "{footprint:?}");
+    }
+}

@@ -1,0 +1,157 @@
+//! What threads share and how they park: from `std`, or from loom when a model is built.
+
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize},
+    },
+    thread::{Thread, current, park},
+};
+
+#[cfg(loom)]
+pub(crate) use self::model::{
+    AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Thread, current, park,
+};
+
+/// Locks it, whether or not somebody panicked with it.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(loom)]
+mod model {
+    use std::{cell::Cell, sync::Arc};
+
+    use loom::sync::{
+        Condvar,
+        atomic::{Ordering, fence},
+    };
+    pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+    loom::thread_local! {
+        /// This thread has stored with `SeqCst`, and not loaded with it since.
+        static STORED: Cell<bool> = Cell::new(false);
+        static CURRENT: Thread = Thread(Arc::default());
+    }
+
+    /// Loom knows `SeqCst` of fences only. What the single order of such accesses is used for here, a store before a load of
+    /// something else, is a fence between the two; a relaxed access on either side gets none.
+    fn before_load(ordering: Ordering) {
+        if ordering == Ordering::SeqCst && STORED.with(|stored| stored.replace(false)) {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    fn after_store(ordering: Ordering) {
+        if ordering == Ordering::SeqCst {
+            STORED.with(|stored| stored.set(true));
+        }
+    }
+
+    macro_rules! atomics {
+        ($($name:ident of $value:ty: $($add:ident)*;)*) => {$(
+            #[derive(Debug, Default)]
+            pub(crate) struct $name(loom::sync::atomic::$name);
+
+            impl $name {
+                pub(crate) fn new(value: $value) -> Self {
+                    Self(loom::sync::atomic::$name::new(value))
+                }
+
+                pub(crate) fn load(&self, ordering: Ordering) -> $value {
+                    before_load(ordering);
+                    self.0.load(ordering)
+                }
+
+                pub(crate) fn store(&self, value: $value, ordering: Ordering) {
+                    self.0.store(value, ordering);
+                    after_store(ordering);
+                }
+
+                pub(crate) fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                    before_load(ordering);
+                    let before = self.0.swap(value, ordering);
+                    after_store(ordering);
+                    before
+                }
+
+                pub(crate) fn compare_exchange(
+                    &self,
+                    from: $value,
+                    to: $value,
+                    success: Ordering,
+                    failure: Ordering,
+                ) -> Result<$value, $value> {
+                    before_load(failure);
+                    let before = self.0.compare_exchange(from, to, success, failure)?;
+                    after_store(success);
+                    Ok(before)
+                }
+
+                pub(crate) fn fetch_update(
+                    &self,
+                    success: Ordering,
+                    failure: Ordering,
+                    mut next: impl FnMut($value) -> Option<$value>,
+                ) -> Result<$value, $value> {
+                    let mut before = self.load(failure);
+                    while let Some(value) = next(before) {
+                        match self.compare_exchange(before, value, success, failure) {
+                            Err(other) => before = other,
+                            done => return done,
+                        }
+                    }
+                    Err(before)
+                }
+
+                $(pub(crate) fn $add(&self, value: $value, ordering: Ordering) -> $value {
+                    before_load(ordering);
+                    let before = self.0.$add(value, ordering);
+                    after_store(ordering);
+                    before
+                })*
+            }
+        )*};
+    }
+
+    atomics! {
+        AtomicBool of bool:;
+        AtomicU8 of u8: fetch_add fetch_sub;
+        AtomicU64 of u64: fetch_add fetch_sub;
+        AtomicUsize of usize: fetch_add fetch_sub;
+    }
+
+    /// A thread that can be unparked. Loom's own would be woken out of a lock, too.
+    #[derive(Clone, Debug)]
+    pub(crate) struct Thread(Arc<Token>);
+
+    #[derive(Debug, Default)]
+    struct Token {
+        given: Mutex<bool>,
+        changed: Condvar,
+    }
+
+    impl Thread {
+        pub(crate) fn unpark(&self) {
+            *self.0.given.lock().unwrap() = true;
+            self.0.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn current() -> Thread {
+        CURRENT.with(Thread::clone)
+    }
+
+    /// Without `unpark` it never ends, and loom reports the deadlock.
+    pub(crate) fn park() {
+        let Token { given, changed } = &*current().0;
+        let mut given = given.lock().unwrap();
+        while !*given {
+            given = changed.wait(given).unwrap();
+        }
+        *given = false;
+    }
+}

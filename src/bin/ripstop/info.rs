@@ -1,0 +1,259 @@
+//! `ripstop info`: what a rank started here and now would use, and why.
+
+use std::{
+    error::Error,
+    io::{self, Write},
+    process::ExitCode,
+};
+
+use ripstop::{
+    Footprint, Runtime, SettingSource, Settings,
+    boot::{self, Environment},
+};
+use serde_json::{Value, json};
+
+/// Show what a rank would use here, and why: reactor, protocols, memory, settings
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Only how messages of which length travel
+    #[arg(long)]
+    protocols: bool,
+
+    /// Only what memory is taken for peers
+    #[arg(long)]
+    memory: bool,
+
+    /// Only the settings: name, value, where it came from, range, meaning
+    #[arg(long)]
+    settings: bool,
+
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    const fn wants_all(&self) -> bool {
+        !(self.protocols || self.memory || self.settings)
+    }
+}
+
+/// Prints; of several ranks only the first does.
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match show(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // That nobody reads it changes nothing.
+            let _ = writeln!(io::stderr().lock(), "ripstop info: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(args: &Args) -> Result<(), Box<dyn Error>> {
+    let boot = boot::discover(&Environment::of_process())?;
+    let (rank, found) = (boot.rank, boot.found);
+    let runtime = Runtime::builder().boot(boot).init()?;
+    if rank == 0 {
+        let facts = Facts::of(&runtime, found);
+        let text = if args.json {
+            facts.json(args).to_string()
+        } else {
+            facts.text(args)
+        };
+        writeln!(io::stdout().lock(), "{}", text.trim_end())?;
+    }
+    runtime.close()?;
+    Ok(())
+}
+
+/// What there is to say.
+struct Facts<'a> {
+    runtime: &'a Runtime,
+    found: &'static str,
+    ranks: usize,
+    uring: String,
+    footprint: Footprint,
+}
+
+impl<'a> Facts<'a> {
+    fn of(runtime: &'a Runtime, found: &'static str) -> Self {
+        // The runtime has read these variables already, so they are in order.
+        let settings = Settings::from_environment().unwrap_or_default();
+        Self {
+            runtime,
+            found,
+            ranks: runtime.world().size(),
+            uring: uring(runtime),
+            footprint: Footprint::new(&settings),
+        }
+    }
+
+    fn text(&self, args: &Args) -> String {
+        let parts = [
+            (args.wants_all(), self.summary()),
+            (args.protocols || args.wants_all(), self.protocols()),
+            (args.memory || args.wants_all(), self.memory()),
+            (args.settings || args.wants_all(), self.settings()),
+        ];
+        let wanted = parts.into_iter().filter(|(wanted, _)| *wanted);
+        wanted.map(|(_, text)| text + "\n").collect()
+    }
+
+    fn summary(&self) -> String {
+        let choices = self.runtime.choices();
+        let single_copy = choices.single_copy.as_ref().map_or_else(
+            |why| format!("no: {why}; long messages are copied twice"),
+            |()| "yes, by process_vm_readv and process_vm_writev".to_owned(),
+        );
+        let launcher = match self.found {
+            "singleton" => "none: one rank, alone".to_owned(),
+            found => format!("{found}, {} ranks", self.ranks),
+        };
+        let rows = [
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("launcher", launcher),
+            ("fabrics", "shm (ranks of one node)".to_owned()),
+            ("reactor", choices.reactor_why.clone()),
+            ("io_uring", self.uring.clone()),
+            ("single copy", single_copy),
+        ];
+        rows.iter()
+            .map(|(name, value)| format!("{name:<12} {value}\n"))
+            .collect()
+    }
+
+    fn protocols(&self) -> String {
+        format!(
+            "How messages travel\n{}\n",
+            self.runtime.choices().paths.trim_end()
+        )
+    }
+
+    fn memory(&self) -> String {
+        let Footprint {
+            per_peer, per_pair, ..
+        } = self.footprint;
+        let mut text = format!(
+            "Memory in bytes\n{per_peer:>10}  for each peer that was never talked to\n{per_pair:>10}  for each pair of ranks in contact, on both sides together\n"
+        );
+        for pool in &self.footprint.pools {
+            let max = pool.max.map_or_else(
+                || "growing with their number".to_owned(),
+                |max| format!("at most {max}"),
+            );
+            text += &format!(
+                "{:>10}  {}, shared by all peers; {max}\n",
+                pool.first, pool.name
+            );
+        }
+        text
+    }
+
+    fn settings(&self) -> String {
+        let mut text = "Settings\n".to_owned();
+        for row in self.runtime.settings() {
+            text += &format!(
+                "{:<26} {:<10} {:<12} {}\n{:26} {}\n",
+                row.name,
+                row.value,
+                source(row.source),
+                row.range,
+                "",
+                row.meaning
+            );
+        }
+        text
+    }
+
+    fn json(&self, args: &Args) -> Value {
+        let mut facts = serde_json::Map::new();
+        let all = args.wants_all();
+        if all {
+            let choices = self.runtime.choices();
+            facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
+            facts.insert("launcher".to_owned(), self.found.into());
+            facts.insert("ranks".to_owned(), self.ranks.into());
+            facts.insert("reactor".to_owned(), choices.reactor.into());
+            facts.insert("reactor_why".to_owned(), choices.reactor_why.into());
+            facts.insert("io_uring".to_owned(), self.uring.clone().into());
+            facts.insert("single_copy".to_owned(), choices.single_copy.is_ok().into());
+            facts.insert(
+                "single_copy_why_not".to_owned(),
+                choices.single_copy.err().into(),
+            );
+        }
+        if all || args.protocols {
+            facts.insert("paths".to_owned(), self.runtime.choices().paths.into());
+        }
+        if all || args.memory {
+            facts.insert("memory".to_owned(), self.memory_json());
+        }
+        if all || args.settings {
+            facts.insert("settings".to_owned(), self.settings_json());
+        }
+        Value::Object(facts)
+    }
+
+    fn memory_json(&self) -> Value {
+        let pools: Vec<_> = self
+            .footprint
+            .pools
+            .iter()
+            .map(|pool| json!({ "name": pool.name, "first_bytes": pool.first, "max_bytes": pool.max }))
+            .collect();
+        json!({
+            "per_peer_never_talked_to_bytes": self.footprint.per_peer,
+            "per_pair_in_contact_bytes": self.footprint.per_pair,
+            "shared_pools": pools,
+        })
+    }
+
+    fn settings_json(&self) -> Value {
+        let rows = self.runtime.settings().into_iter().map(|row| {
+            json!({
+                "name": row.name,
+                "value": row.value,
+                "source": source(row.source),
+                "range": row.range,
+                "meaning": row.meaning,
+            })
+        });
+        Value::Array(rows.collect())
+    }
+}
+
+/// Whether io_uring works here; where another reactor was asked for, by trying.
+fn uring(runtime: &Runtime) -> String {
+    let choices = runtime.choices();
+    if choices.reactor == "uring" {
+        return "works".to_owned();
+    }
+    let alone = boot::discover(&Environment::default());
+    let tried = alone.map(|boot| {
+        let builder = Runtime::builder().boot(boot);
+        builder.set("RIPSTOP_REACTOR", "uring").init()
+    });
+    match tried {
+        Ok(Ok(_)) => "works, and is not used".to_owned(),
+        Ok(Err(error)) => format!("does not work: {error}"),
+        Err(error) => format!("not tried: {error}"),
+    }
+}
+
+fn source(source: SettingSource) -> &'static str {
+    match source {
+        SettingSource::Default => "default",
+        SettingSource::Environment => "environment",
+        SettingSource::Builder => "builder",
+        _ => "elsewhere",
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop info
+  ripstop info --settings
+  RIPSTOP_REACTOR=epoll ripstop info --json
+  ripstop run -n 2 -- ripstop info --protocols";

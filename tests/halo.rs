@@ -1,0 +1,135 @@
+//! The halo example at small sizes: the bits of one rank and the exact decay, on many grids.
+
+#[path = "../examples/halo/heat/mod.rs"]
+mod heat;
+
+use ripstop::{Comm, Result};
+
+use heat::{Domain, Exchange, Heat, Mode};
+
+/// Boxes with all edges different; the second does not divide evenly by anything.
+const BOXES: [[usize; 3]; 2] = [[8, 12, 16], [11, 13, 17]];
+
+/// Long enough for both directions of the sweep, and for a wrong ghost to travel.
+const STEPS: usize = 9;
+
+#[ripstop::test(ranks = 1)]
+async fn one_rank_decays_as_the_sine_mode_does(world: Comm) -> Result<()> {
+    decays_exactly(&world, [1, 1, 1]).await
+}
+
+#[ripstop::test(ranks = 4)]
+async fn four_ranks_decay_as_the_sine_mode_does(world: Comm) -> Result<()> {
+    decays_exactly(&world, [1, 2, 2]).await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn two_ranks_give_the_bits_of_one_whatever_dimension_is_split(world: Comm) -> Result<()> {
+    same_bits_as_one_rank(&world, &[[2, 1, 1], [1, 2, 1], [1, 1, 2]]).await
+}
+
+#[ripstop::test(ranks = 3)]
+async fn a_rank_between_two_others_gives_the_bits_of_one(world: Comm) -> Result<()> {
+    same_bits_as_one_rank(&world, &[[3, 1, 1], [1, 3, 1], [1, 1, 3]]).await
+}
+
+#[ripstop::test(ranks = 4)]
+async fn four_ranks_give_the_bits_of_one_on_every_grid(world: Comm) -> Result<()> {
+    same_bits_as_one_rank(&world, &[[4, 1, 1], [2, 2, 1], [1, 2, 2], [2, 1, 2]]).await
+}
+
+#[ripstop::test(ranks = 8)]
+async fn eight_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    same_bits_as_one_rank(&world, &[[2, 2, 2]]).await
+}
+
+#[ripstop::test(ranks = 4, process)]
+async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
+    same_bits_as_one_rank(&world, &[[2, 2, 1]]).await
+}
+
+/// Faces of 32 KiB: offered and fetched instead of sent at once.
+#[ripstop::test(ranks = 2, process)]
+async fn faces_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
+    world: Comm,
+) -> Result<()> {
+    let cart = world.cart(&[1, 2, 1], &[false; 3]).await?;
+    let domain = part([64, 8, 64], [1, 2, 1], world.rank());
+    let difference = heat::check(&cart, domain, Mode::Overlap, 4).await?;
+    assert!(
+        difference.is_none(),
+        "{}",
+        difference.map_or_else(String::new, |difference| difference.to_string())
+    );
+    Ok(())
+}
+
+#[test]
+fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
+    let error = Domain::part([8, 5, 8], [1, 3, 1], 0).unwrap_err();
+    assert!(
+        error.contains("5 cells in y") && error.contains("at least 6"),
+        "{error}"
+    );
+}
+
+#[test]
+fn parts_are_at_most_one_cell_apart_and_fill_the_box() {
+    let (global, grid) = ([7, 11, 9], [3, 2, 4]);
+    let parts = (0..24).map(|rank| part(global, grid, rank).cells);
+    let sizes: Vec<usize> = parts
+        .inspect(|cells| assert!((0..3).all(|dim| cells[dim] - global[dim] / grid[dim] < 2)))
+        .map(|cells| cells.iter().product())
+        .collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 7 * 11 * 9);
+}
+
+/// More ranks than most machines have cores, and neighbours that run ahead by a step.
+#[ripstop::test(ranks = 6, process)]
+async fn six_processes_decay_as_the_sine_mode_does(world: Comm) -> Result<()> {
+    decays_exactly(&world, [1, 2, 3]).await
+}
+
+async fn decays_exactly(world: &Comm, grid: [usize; 3]) -> Result<()> {
+    let cart = world.cart(&grid, &[false; 3]).await?;
+    for (global, mode) in cases() {
+        let domain = part(global, grid, world.rank());
+        let mut heat = Heat::new(domain, mode, Exchange::new(&cart, domain.cells)?).await?;
+        for _ in 0..50 {
+            let lap = heat.step().await?;
+            assert!(
+                lap.wait_us <= lap.comm_us && lap.comm_us <= lap.whole_us,
+                "{lap:?}"
+            );
+        }
+        let (error, tolerance) = heat.error();
+        assert!(
+            error <= tolerance,
+            "{global:?} on {grid:?}, {mode:?}: error {error:e}, allowed {tolerance:e}"
+        );
+    }
+    Ok(())
+}
+
+async fn same_bits_as_one_rank(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
+    for grid in grids {
+        let cart = world.cart(grid, &[false; 3]).await?;
+        for (global, mode) in cases() {
+            let domain = part(global, *grid, world.rank());
+            if let Some(difference) = heat::check(&cart, domain, mode, STEPS).await? {
+                panic!("{global:?} on {grid:?}, {mode:?}: {difference}");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cases() -> impl Iterator<Item = ([usize; 3], Mode)> {
+    BOXES
+        .into_iter()
+        .flat_map(|cells| [(cells, Mode::Blocking), (cells, Mode::Overlap)])
+}
+
+fn part(global: [usize; 3], grid: [usize; 3], rank: usize) -> Domain {
+    Domain::part(global, grid, rank).expect("boxes large enough for their grids")
+}

@@ -1,0 +1,100 @@
+//! Probes, matched messages and streams.
+
+use ripstop::{Comm, ErrorKind, Result, Source, Tag};
+
+use crate::{
+    PATHS,
+    content::{assert_content, content},
+    mark, marked,
+    turns::turn,
+};
+
+#[ripstop::test(ranks = 2)]
+async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
+    for len in PATHS {
+        if world.rank() == 0 {
+            world.send(1, 1, content(1, len)).detach();
+            world.send(1, 1, content(2, len)).detach();
+        } else {
+            let first = world.probe(Source::Any, Tag::Any).await?;
+            assert_eq!((first.source(), first.tag(), first.bytes()), (0, 1, len));
+            assert_content(&world.recv(0, 1).await?.0, 2, len);
+            assert!(world.recv::<u8>(0, 1).cancel().await.is_ok(), "the first is not in the queue");
+            let (got, status) = first.recv::<u8>().await?;
+            assert_content(&got, 1, len);
+            assert_eq!((status.source, status.tag, status.len), (0, 1, len));
+        }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_probed_message_that_is_dropped_or_refused_goes_back_to_its_place(world: Comm) -> Result<()> {
+    for len in PATHS.into_iter().filter(|len| *len > 0) {
+        if world.rank() == 0 {
+            world.send(1, 1, content(1, len)).detach();
+            world.send(1, 1, content(2, len)).detach();
+        } else {
+            drop(world.probe(0, 1).await?);
+            let refused = world.probe(0, 1).await?.recv::<f64>().await.expect_err("bytes");
+            assert!(matches!(refused.error.kind, ErrorKind::TypeMismatch { .. }), "{refused}");
+            let short = world.probe(0, 1).await?.recv_into(vec![0_u8; len - 1].into_boxed_slice()).await;
+            let sent = len;
+            let kind = short.expect_err("too short").error.kind;
+            assert!(matches!(kind, ErrorKind::Truncated { sent: it, room } if it == sent && room == len - 1), "{kind}");
+            let receiving = world.probe(0, 1).await?.recv::<u8>();
+            turn().await;
+            drop(receiving);
+            assert_content(&world.probe(0, 1).await?.recv_into(vec![0_u8; len]).await?.0, 1, len);
+            assert_content(&world.recv(0, 1).await?.0, 2, len);
+        }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_waiting_probe_gets_the_message_of_a_dropped_receive(world: Comm) -> Result<()> {
+    for len in PATHS {
+        if world.rank() == 0 {
+            marked(&world, 1).await?;
+            world.send(1, 1, content(1, len)).detach();
+            mark(&world, 1).await?;
+        } else {
+            let first = world.recv::<u8>(0, 1);
+            let mut probe = std::pin::pin!(world.probe(0, 1));
+            tokio::select! {
+                biased;
+                _ = &mut probe => panic!("nothing was sent"),
+                () = turn() => {}
+            }
+            mark(&world, 0).await?;
+            marked(&world, 0).await?;
+            drop(first);
+            assert_content(&probe.await?.recv().await?.0, 1, len);
+        }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_stream_gives_every_message_and_its_end_loses_none(world: Comm) -> Result<()> {
+    const COUNT: u64 = 200;
+    if world.rank() == 0 {
+        for number in 0..2 * COUNT {
+            world.send(1, 1, vec![number; number as usize * 10]).await?;
+        }
+    } else {
+        let mut inbox = world.messages::<u64>(0, 1);
+        for number in 0..COUNT {
+            let (got, status) = inbox.next().await.expect("it has no end")?;
+            assert!(got == vec![number; number as usize * 10]);
+            assert_eq!(status.len, got.len());
+        }
+        turn().await;
+        drop(inbox);
+        for number in COUNT..2 * COUNT {
+            assert!(world.recv::<u64>(0, 1).await?.0 == vec![number; number as usize * 10]);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! Tasks, threads, and the end of a runtime.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use ripstop::{Comm, ErrorKind, Result, Runtime, boot};
+
+use crate::{content::content, mark, marked, ranks};
+
+#[test]
+fn a_thousand_tasks_talk_at_the_same_time() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let peer = 1 - world.rank();
+        let task = |tag: u32| {
+            let world = world.clone();
+            runtime.spawn(async move {
+                let inbox = world.recv::<u32>(peer, tag);
+                world.send(peer, tag, vec![tag; 1 + tag as usize % 3000]).await?;
+                let (got, _) = inbox.await?;
+                assert_eq!(got.len(), 1 + tag as usize % 3000);
+                Ok::<u32, ripstop::Error>(got[0])
+            })
+        };
+        let tasks: Vec<_> = (0..1000).map(task).collect();
+        runtime.block_on(async {
+            for (tag, task) in (0..).zip(tasks) {
+                assert_eq!(task.await.expect("both talked"), tag);
+            }
+        });
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
+fn a_panic_in_a_task_reaches_who_awaits_it_and_nobody_else() {
+    ranks::run(1, &[], |runtime| {
+        let bad = runtime.spawn(async { panic!("on purpose") });
+        let good = runtime.spawn(async { 7 });
+        let caught = catch_unwind(AssertUnwindSafe(|| runtime.block_on(bad)));
+        let panic = caught.map(|()| ()).expect_err("it panicked");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+        assert_eq!(runtime.block_on(good), 7);
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
+fn several_threads_may_block_on_one_runtime() {
+    ranks::run(2, &[], |runtime| {
+        let runtime = Arc::new(runtime);
+        let world = runtime.world();
+        let peer = 1 - world.rank();
+        let threads = (0..4_u32).map(|tag| {
+            let (runtime, world) = (Arc::clone(&runtime), world.clone());
+            thread::spawn(move || {
+                runtime.block_on(async {
+                    for round in 0..300_u32 {
+                        let inbox = world.recv_into(peer, tag, [0_u32]);
+                        world.send(peer, tag, [round]).await.expect("sent");
+                        assert_eq!(inbox.await.expect("received").0, [round]);
+                    }
+                });
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        Arc::into_inner(runtime).expect("the last holder").close().expect("a good end");
+    });
+}
+
+#[test]
+fn a_communicator_works_from_threads_that_drive_nothing() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let peer = 1 - world.rank();
+        let sender = {
+            let world = world.clone();
+            thread::spawn(move || (0..500_u32).for_each(|number| world.send(peer, 1, [number]).detach()))
+        };
+        runtime.block_on(async {
+            for number in 0..500 {
+                assert_eq!(world.recv_into(peer, 1, [0_u32]).await.expect("sent").0, [number]);
+            }
+        });
+        sender.join().expect("no panic");
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
+fn a_process_may_hold_several_jobs() {
+    let jobs: Vec<_> = (0..3_u64)
+        .map(|job| {
+            thread::spawn(move || {
+                ranks::run(2, &[], move |runtime| {
+                    let world = runtime.world();
+                    let peer = 1 - world.rank();
+                    runtime.block_on(async {
+                        let inbox = world.recv::<u64>(peer, 1);
+                        world.send(peer, 1, vec![job; 5000]).await.expect("sent");
+                        assert_eq!(inbox.await.expect("received").0, vec![job; 5000]);
+                    });
+                });
+            })
+        })
+        .collect();
+    for job in jobs {
+        job.join().expect("no panic");
+    }
+}
+
+#[test]
+fn operations_of_a_runtime_that_ended_say_so() {
+    ranks::run(1, &[], |runtime| {
+        let world = runtime.world();
+        let posted = world.recv_into(0, 1, vec![3_u8; 10]);
+        let probed = {
+            world.send(0, 2, content(1, 100)).detach();
+            runtime.block_on(world.probe(0, 2)).expect("sent")
+        };
+        runtime.close().expect("a good end");
+        assert!(posted.is_done());
+        let error = futures_block(posted).expect_err("nothing was sent");
+        assert!(matches!(error.error.kind, ErrorKind::Closed), "{error}");
+        assert_eq!(error.buf, [3; 10]);
+        let error = futures_block(world.send(0, 1, [1_u8])).expect_err("closed");
+        assert!(matches!(error.error.kind, ErrorKind::Closed) && error.buf == [1], "{error}");
+        let error = futures_block(world.recv::<u8>(0, 1)).expect_err("closed");
+        assert!(matches!(error.error.kind, ErrorKind::Closed), "{error}");
+        drop(probed);
+        drop(world.recv::<u8>(0, 2));
+    });
+}
+
+/// For futures that are ready.
+fn futures_block<F: Future>(future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(output) => output,
+        std::task::Poll::Pending => panic!("not ready"),
+    }
+}
+
+#[test]
+fn dropping_a_runtime_with_operations_alive_ends_them() {
+    for progress in ["thread", "inline"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime| {
+            let world = runtime.world();
+            let peer = 1 - world.rank();
+            let inbox = world.recv::<u64>(peer, 1);
+            let never = world.recv_into(peer, 2, vec![0_u64; 100_000]);
+            let sends = [10, 100_000].map(|len| world.send(peer, 1, vec![8_u64; len]));
+            let unreceived = world.send_synchronous(peer, 3, vec![1_u8; 50]);
+            drop(runtime);
+            let error = futures_block(never).expect_err("never sent").error;
+            assert!(matches!(error.kind, ErrorKind::Closed | ErrorKind::PeerFinished { .. }), "{error}");
+            let [short, long] = sends.map(futures_block);
+            assert_eq!(short.expect("it fits").len(), 10);
+            // Received by nobody: whoever closed first says so.
+            for error in [long.map(drop).expect_err("unreceived").error, futures_block(unreceived).expect_err("too").error] {
+                assert!(matches!(error.kind, ErrorKind::PeerFinished { .. } | ErrorKind::Closed), "{error}");
+            }
+            drop(inbox);
+        });
+    }
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_rank_that_has_finished_is_named_by_all_that_wait_for_it(world: Comm) -> Result<()> {
+    if world.rank() == 1 {
+        world.send(0, 1, content(1, 10)).await?;
+        world.send(0, 1, content(2, 100_000)).detach();
+        return marked(&world, 0).await;
+    }
+    let posted = world.recv_into(1, 5, [0_u8; 3]);
+    let any = world.recv::<u8>(ripstop::Source::Any, 5);
+    let unreceived = world.send_synchronous(1, 5, vec![4_u8; 10]);
+    // What was sent can be received before and after its sender is gone.
+    let whole = world.recv::<u8>(1, 1).await?.0;
+    assert_eq!(whole, content(1, 10));
+    let long = world.recv::<u8>(1, 1).await?.0;
+    assert_eq!(long, content(2, 100_000));
+    mark(&world, 1).await?;
+    let finished = |kind: &ErrorKind| matches!(kind, ErrorKind::PeerFinished { rank: 1 });
+    let gone = posted.await.expect_err("never sent");
+    assert!(finished(&gone.error.kind) && gone.buf == [0; 3], "{gone}");
+    let gone = any.await.expect_err("never sent");
+    assert!(finished(&gone.error.kind), "{gone}");
+    let gone = unreceived.await.expect_err("never received");
+    assert!(finished(&gone.error.kind) && gone.buf == [4; 10], "{gone}");
+    let text = gone.to_string();
+    assert!(text.contains("rank 1") && text.contains("tag 5") && text.contains("communicator 0"), "{text}");
+    for error in [
+        world.send(1, 1, [0_u8]).await.expect_err("gone").error,
+        world.recv::<u8>(1, 1).await.expect_err("gone").error,
+        world.recv::<u8>(ripstop::Source::Any, 1).await.expect_err("all are gone").error,
+        world.probe(ripstop::Source::Any, 1).await.expect_err("all are gone"),
+    ] {
+        assert!(finished(&error.kind), "{error}");
+    }
+    // This rank is still there.
+    let echo = world.send(0, 7, [3_u8]);
+    assert_eq!(world.recv::<u8>(0, 7).await?.0, [3]);
+    echo.await?;
+    Ok(())
+}
+
+#[test]
+fn sleeping_and_waiting_are_not_in_each_others_way() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let peer = 1 - world.rank();
+        runtime.block_on(async {
+            for _ in 0..20 {
+                let inbox = world.recv::<u8>(peer, 1);
+                runtime.sleep(Duration::from_millis(1)).await;
+                world.send(peer, 1, [1_u8]).await.expect("sent");
+                assert_eq!(inbox.await.expect("received").0, [1]);
+            }
+        });
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
+fn two_worlds_of_one_runtime_are_the_same_communicator() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        runtime.block_on(async {
+            runtime.world().barrier().await.expect("both are here");
+            let world = runtime.world();
+            // Rank 0 asks for another handle each time; rank 1 keeps one.
+            for round in 0..10_u64 {
+                let handle = if world.rank() == 0 { runtime.world() } else { world.clone() };
+                assert_eq!(handle.all_reduce([round], ripstop::Sum).await.expect("both are here"), [2 * round]);
+            }
+            let dup = runtime.world().dup().await.expect("both are here");
+            dup.barrier().await.expect("both are here");
+        });
+        runtime.close().expect("a good end");
+    });
+    drop(boot::threads(1));
+}

@@ -1,0 +1,130 @@
+//! `ripstop perf` and `ripstop info`, as users start them.
+
+use std::process::{Command, Output};
+
+const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
+
+/// One measurement on `ranks` ranks; the launcher's time limit guards against a hang.
+fn perf(ranks: u32, words: &str) -> Output {
+    let ranks = ranks.to_string();
+    let mut command = Command::new(RIPSTOP);
+    command.args([
+        "run",
+        "-n",
+        &ranks,
+        "--timeout",
+        "60",
+        "--",
+        RIPSTOP,
+        "perf",
+    ]);
+    command
+        .args(words.split_whitespace())
+        .output()
+        .expect("the command starts")
+}
+
+fn lines(output: &Output) -> Vec<String> {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn every_measurement_prints_the_figures_that_the_comparison_reads() {
+    let measurements = [
+        ("latency --size 8,4096,1M", 3, "\"median_us\":"),
+        ("bandwidth --size 8K,256K", 2, "\"mb_per_s\":"),
+        ("bibandwidth --size 8K", 1, "\"mb_per_s\":"),
+        ("rate", 1, "\"million_per_s\":"),
+        ("matching --depth 0,1000", 4, "\"kind\":"),
+        ("put --size 8,64K", 2, "\"mb_per_s\":"),
+        ("get --size 8,64K", 2, "\"mb_per_s\":"),
+    ];
+    for (words, count, figure) in measurements {
+        let lines = lines(&perf(2, &format!("{words} --iters 20 --json")));
+        assert_eq!(lines.len(), count, "{words}: {lines:?}");
+        let program = words.split(' ').next().unwrap();
+        for line in lines {
+            let named = line.contains(&format!("\"program\":\"{program}\""));
+            assert!(named && line.contains(figure), "{words}: {line}");
+            assert!(
+                line.contains("\"allocations_per_message\":"),
+                "{words}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_while_either_side_computes() {
+    let lines = lines(&perf(
+        2,
+        "overlap --size 1M --compute-ms 100 --iters 1 --json",
+    ));
+    assert_eq!(lines.len(), 2);
+    for (line, busy) in lines.iter().zip(["receiver", "sender"]) {
+        assert!(line.contains(&format!("\"busy\":\"{busy}\"")), "{line}");
+        assert!(line.contains("\"seen_done\":true"), "{line}");
+    }
+}
+
+#[test]
+fn idle_ranks_are_measured_however_many_there_are() {
+    let lines = lines(&perf(3, "idle --seconds 0.2 --json"));
+    assert!(
+        lines[0].contains("\"ranks\":3") && lines[0].contains("\"cpu_percent\":"),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_table_has_a_heading_and_a_line_per_size() {
+    let lines = lines(&perf(2, "latency --size 8,64 --iters 20"));
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].contains("median µs") && lines[2].contains("64 B"));
+}
+
+#[test]
+fn the_wrong_number_of_ranks_is_an_error_with_the_command_to_use() {
+    for ranks in [1, 3] {
+        for program in ["latency", "put"] {
+            let output = perf(ranks, program);
+            assert_eq!(output.status.code(), Some(1), "{program} on {ranks}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let advice = format!("`ripstop run -n 2 -- ripstop perf {program}`");
+            assert!(errors.contains(&advice), "{errors}");
+        }
+    }
+}
+
+#[test]
+fn info_says_what_was_chosen_and_where_settings_came_from() {
+    let info = |words: &[&str]| {
+        let mut command = Command::new(RIPSTOP);
+        command
+            .arg("info")
+            .args(words)
+            .env("RIPSTOP_REACTOR", "epoll");
+        lines(&command.output().expect("the command starts")).join("\n")
+    };
+    let all = info(&[]);
+    for part in [
+        "version",
+        "launcher",
+        "io_uring",
+        "single copy",
+        "rendezvous",
+        "in contact",
+    ] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    let settings = info(&["--settings"]);
+    let row = settings
+        .lines()
+        .find(|line| line.starts_with("RIPSTOP_REACTOR"));
+    assert!(row.is_some_and(|row| row.contains("epoll") && row.contains("environment")));
+    assert!(!settings.contains("io_uring"), "{settings}");
+    assert!(info(&["--memory", "--json"]).contains("\"per_pair_in_contact_bytes\":"));
+}
