@@ -100,18 +100,7 @@ impl Runtime {
     /// # Errors
     /// `len` is 0 or more than there is memory for.
     pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
-        let failed = |error| Error::new("alloc", ErrorKind::Transport(error));
-        let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes > 0);
-        let bytes = bytes.ok_or_else(|| {
-            Error::argument(
-                "alloc",
-                format!("`len` is {len} elements of {} bytes", size_of::<T>()),
-            )
-        })?;
-        debug_assert!(bytes > 0, "checked");
-        self.shared
-            .with(|engine| RegBuf::allocate(engine.driver(), len))
-            .map_err(failed)
+        self.shared.alloc(len)
     }
 
     /// A future that is ready after `duration`.
@@ -281,25 +270,33 @@ fn meet(boot: &mut Boot) -> Result<Board> {
         );
         return Err(setup(sentence));
     }
+    if boot.size == 1 {
+        return Board::create(1).map_err(transport);
+    }
     let leader = boot.node.leader();
     let key = format!("ripstop-board-{leader}");
-    if boot.rank == leader {
+    let made = if boot.rank == leader {
         let board = Board::create(node).map_err(transport)?;
-        if boot.size > 1 {
-            boot.exchange
-                .put(&key, &board.address())
-                .map_err(boot_error)?;
-            boot.exchange.fence().map_err(boot_error)?;
-        }
-        return Ok(board);
-    }
+        let address = board.address();
+        boot.exchange.put(&key, &address).map_err(boot_error)?;
+        Some(board)
+    } else {
+        None
+    };
     boot.exchange.fence().map_err(boot_error)?;
-    let address = boot.exchange.get(&key).map_err(boot_error)?;
-    let address = address.ok_or_else(|| {
-        setup(format!(
-            "rank {leader} did not publish `{key}`: did it fail at start?"
-        ))
-    })?;
+    let board = match made {
+        Some(board) => board,
+        None => attach(boot, leader, &key)?,
+    };
+    // The board is found through its maker's open descriptor: nobody leaves before everybody is on it.
+    boot.exchange.fence().map_err(boot_error)?;
+    Ok(board)
+}
+
+fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board> {
+    let address = boot.exchange.get(key).map_err(boot_error)?;
+    let missing = || format!("rank {leader} did not publish `{key}`: did it fail at start?");
+    let address = address.ok_or_else(|| setup(missing()))?;
     Board::attach(&address).map_err(|error| setup(error.to_string()))
 }
 

@@ -18,17 +18,15 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::{
-    counters::Counters,
-    driver::Armed,
-    shm::{Board, PeerState},
-};
+use ripstop_fabric::{counters::Counters, driver::Armed, shm::Board};
 
 use crate::{
+    buffer::{RegBuf, Wire},
     clock::Clock,
     comm::Contexts,
     engine::{Core, Engine},
-    executor::{self, Parker, Task},
+    error::{Error, ErrorKind, Result},
+    executor::{self, Parker, Queue, Task},
     lock::{Guard, Lock},
     ops::Held,
     proto::wire::OpId,
@@ -69,16 +67,6 @@ pub(crate) struct Place {
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
     pub(crate) found: &'static str,
-}
-
-impl Place {
-    /// Whether the ranks of the node have all been on the board. Its owner keeps it until then: they find it through the
-    /// owner's open descriptor.
-    pub(crate) fn everybody_came(&self) -> bool {
-        let is_owner = self.node.first() == Some(&self.rank);
-        !is_owner
-            || (0..self.board.size()).all(|rank| self.board.state_of(rank) != PeerState::Absent)
-    }
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.
@@ -189,6 +177,19 @@ impl Shared {
             self.notifier.notify();
         }
         events
+    }
+
+    /// A buffer in a new region of the driver's.
+    pub(crate) fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        let size = size_of::<T>();
+        if len.checked_mul(size).is_none_or(|bytes| bytes == 0) {
+            let sentence = format!(
+                "`len` is {len} elements of {size} bytes: it must be at least 1, and fit into memory"
+            );
+            return Err(Error::argument("alloc", sentence));
+        }
+        self.with(|engine| RegBuf::allocate(engine.driver(), len))
+            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)))
     }
 
     /// Turns made by applications so far.
@@ -312,14 +313,6 @@ impl Shared {
         }
     }
 
-    /// A task is ready to run.
-    pub(crate) fn schedule(&self, task: Arc<Task>) {
-        lock(&self.tasks).push_back(task);
-        self.tasks_len.fetch_add(1, Ordering::SeqCst);
-        self.nudge();
-        self.seat.pass();
-    }
-
     pub(crate) fn has_tasks(&self) -> bool {
         self.tasks_len.load(Ordering::Relaxed) > 0
     }
@@ -366,6 +359,15 @@ impl Shared {
     pub(crate) fn wake_cost(&self) -> Duration {
         const WAKE: Duration = Duration::from_micros(40);
         self.settings.spin_max.map_or(WAKE, |spin| spin / 2)
+    }
+}
+
+impl Queue for Shared {
+    fn schedule(&self, task: Arc<Task>) {
+        lock(&self.tasks).push_back(task);
+        self.tasks_len.fetch_add(1, Ordering::SeqCst);
+        self.nudge();
+        self.seat.pass();
     }
 }
 

@@ -4,14 +4,14 @@
 pub(crate) use std::{
     sync::{
         Mutex, MutexGuard,
-        atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize},
     },
     thread::{Thread, current, park},
 };
 
 #[cfg(loom)]
 pub(crate) use self::model::{
-    AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Mutex, MutexGuard, Thread, current, park,
+    AtomicBool, AtomicU8, AtomicUsize, Mutex, MutexGuard, Thread, current, park,
 };
 
 /// Locks it, whether or not somebody panicked with it.
@@ -22,6 +22,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(loom)]
+#[expect(dead_code, reason = "every atomic has the same methods")]
 mod model {
     use std::{cell::Cell, sync::Arc};
 
@@ -34,7 +35,7 @@ mod model {
     loom::thread_local! {
         /// This thread has stored with `SeqCst`, and not loaded with it since.
         static STORED: Cell<bool> = Cell::new(false);
-        static CURRENT: Thread = Thread(Arc::default());
+        static CURRENT: Thread = Thread::stand_in();
     }
 
     /// Loom knows `SeqCst` of fences only. What the single order of such accesses is used for here, a store before a load of
@@ -119,8 +120,7 @@ mod model {
 
     atomics! {
         AtomicBool of bool:;
-        AtomicU8 of u8: fetch_add fetch_sub;
-        AtomicU64 of u64: fetch_add fetch_sub;
+        AtomicU8 of u8:;
         AtomicUsize of usize: fetch_add fetch_sub;
     }
 
@@ -135,6 +135,21 @@ mod model {
     }
 
     impl Thread {
+        /// No thread, but something to wait for like one.
+        pub(crate) fn stand_in() -> Self {
+            Self(Arc::default())
+        }
+
+        /// Waits for the next `unpark`, or the last one. Without one it never ends, and loom reports the deadlock.
+        pub(crate) fn wait(&self) {
+            let Token { given, changed } = &*self.0;
+            let mut given = given.lock().unwrap();
+            while !*given {
+                given = changed.wait(given).unwrap();
+            }
+            *given = false;
+        }
+
         pub(crate) fn unpark(&self) {
             *self.0.given.lock().unwrap() = true;
             self.0.changed.notify_one();
@@ -145,13 +160,7 @@ mod model {
         CURRENT.with(Thread::clone)
     }
 
-    /// Without `unpark` it never ends, and loom reports the deadlock.
     pub(crate) fn park() {
-        let Token { given, changed } = &*current().0;
-        let mut given = given.lock().unwrap();
-        while !*given {
-            given = changed.wait(given).unwrap();
-        }
-        *given = false;
+        current().wait();
     }
 }

@@ -15,6 +15,7 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
         if world.rank() == 0 {
             world.send(1, 1, content(1, len)).detach();
             world.send(1, 1, content(2, len)).detach();
+            marked(&world, 1).await?;
         } else {
             let first = world.probe(Source::Any, Tag::Any).await?;
             assert_eq!((first.source(), first.tag(), first.bytes()), (0, 1, len));
@@ -23,6 +24,7 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
             let (got, status) = first.recv::<u8>().await?;
             assert_content(&got, 1, len);
             assert_eq!((status.source, status.tag, status.len), (0, 1, len));
+            mark(&world, 0).await?;
         }
     }
     Ok(())

@@ -79,7 +79,7 @@ fn a_job_of_one_rank_is_no_contradiction_and_neither_is_an_explicit_wish() {
 fn a_bad_variable_is_named_with_its_value_and_its_range() {
     assert!(
         refusal(&[("RIPSTOP_BOOT", "pmi3")])
-            .starts_with("RIPSTOP_BOOT=pmi3: expected pmi1 or singleton")
+            .starts_with("RIPSTOP_BOOT=pmi3: expected auto, pmi1 or singleton")
     );
     assert!(refusal(&[("RIPSTOP_BOOT", "pmi1")]).starts_with("PMI_FD=: expected"));
     assert!(refusal(&[("PMI_FD", "x")]).starts_with("PMI_FD=x: expected a number"));

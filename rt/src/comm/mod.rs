@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 
 pub(crate) use self::split::Contexts;
@@ -28,7 +29,9 @@ pub use self::{
     stream::Messages,
 };
 use crate::{
+    buffer::{RegBuf, Wire},
     error::{Error, ErrorKind, Result},
+    executor::{self, JoinHandle},
     shared::Shared,
 };
 
@@ -165,6 +168,27 @@ impl Comm {
     #[must_use]
     pub fn id(&self) -> u32 {
         self.inner.ctx
+    }
+
+    /// A zeroed buffer in registered memory of this communicator's runtime; see `Runtime::alloc`.
+    ///
+    /// # Errors
+    /// `len` is 0 or more than there is memory for.
+    pub fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        self.shared().alloc(len)
+    }
+
+    /// Starts a task on this communicator's runtime; see `Runtime::spawn`.
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        executor::spawn(self.shared(), future)
+    }
+
+    /// A future that is ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
+        executor::sleep(self.shared(), duration)
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

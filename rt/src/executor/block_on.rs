@@ -38,12 +38,12 @@ pub(crate) fn block_on<F: Future>(shared: &Arc<Shared>, future: F) -> F::Output 
     }
 }
 
-/// Makes turns until every send is complete, and everybody has found the way here.
+/// Makes turns until every send is complete.
 pub(crate) fn drain(shared: &Arc<Shared>) {
     let parker = Arc::new(Parker::new(shared.new_notifier()));
     let mut cooldown = Cooldown::new(shared.wake_cost());
     parker.take();
-    while !shared.with(Engine::is_closed) || !shared.place.everybody_came() {
+    while !shared.with(Engine::is_closed) {
         step(shared, &parker, &mut cooldown);
     }
 }

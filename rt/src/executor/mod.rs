@@ -1,6 +1,8 @@
 //! Runs futures: [`block_on`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`.
 
 mod block_on;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod parker;
 mod sleep;
 mod task;
@@ -8,7 +10,7 @@ mod task;
 pub use self::task::JoinHandle;
 pub(crate) use self::{
     block_on::{block_on, drain, drives},
-    parker::{Bell, Parker},
+    parker::Parker,
     sleep::sleep,
-    task::{Task, spawn},
+    task::{Queue, Task, spawn},
 };

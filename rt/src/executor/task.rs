@@ -4,22 +4,27 @@ use std::{
     fmt,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU8, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
     task::{Context, Poll, Wake, Waker},
     thread,
 };
 
-use crate::shared::Shared;
+use crate::{
+    shared::Shared,
+    sync::{self, AtomicU8},
+};
 
 /// A future that runs on the threads in `block_on`.
-pub(crate) struct Task {
-    shared: Weak<Shared>,
+pub(crate) struct Task<Q = Shared> {
+    queue: Weak<Q>,
     /// One of the constants below.
     state: AtomicU8,
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
+}
+
+/// Where tasks go that are ready to run.
+pub(crate) trait Queue: Sized {
+    fn schedule(&self, task: Arc<Task<Self>>);
 }
 
 /// Waits for a wake-up.
@@ -58,22 +63,28 @@ where
         outcome: Arc::clone(&outcome),
         future: Box::pin(future),
     };
-    let task = Task {
-        shared: Arc::downgrade(shared),
-        state: AtomicU8::new(QUEUED),
-        future: Mutex::new(Some(Box::pin(report))),
-    };
-    shared.schedule(Arc::new(task));
+    start(shared, report);
     JoinHandle { outcome }
 }
 
-impl Task {
+pub(super) fn start<Q: Queue + Send + Sync + 'static>(
+    queue: &Arc<Q>,
+    future: impl Future<Output = ()> + Send + 'static,
+) {
+    queue.schedule(Arc::new(Task {
+        queue: Arc::downgrade(queue),
+        state: AtomicU8::new(QUEUED),
+        future: Mutex::new(Some(Box::pin(future))),
+    }));
+}
+
+impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     /// Polls it once, and puts it back in the queue if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
         // A swap, not a store, here and wherever the state changes: it sees what was written before any wake-up so far.
         self.state.swap(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
-        let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut future = sync::lock(&self.future);
         let done = future.as_mut().is_none_or(|future| {
             future
                 .as_mut()
@@ -91,18 +102,18 @@ impl Task {
             .is_err()
         {
             self.state.swap(QUEUED, Ordering::SeqCst);
-            self.queue();
+            self.enqueue();
         }
     }
 
-    fn queue(self: &Arc<Self>) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.schedule(Arc::clone(self));
+    fn enqueue(self: &Arc<Self>) {
+        if let Some(queue) = self.queue.upgrade() {
+            queue.schedule(Arc::clone(self));
         }
     }
 }
 
-impl Wake for Task {
+impl<Q: Queue + Send + Sync + 'static> Wake for Task<Q> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -121,7 +132,7 @@ impl Wake for Task {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, next)
             == Ok(IDLE)
         {
-            self.queue();
+            self.enqueue();
         }
     }
 }

@@ -54,7 +54,7 @@ impl Agent {
     }
 
     /// The calling thread is the agent's.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         let first = self.thread.set(sync::current());
         debug_assert!(first.is_ok(), "an agent is started once");
     }
@@ -77,7 +77,7 @@ impl Agent {
     }
 
     /// Sleeps until roused or stopped, if the seat is taken.
-    fn sleep_deep(&self, is_seat_taken: impl FnOnce() -> bool) {
+    pub(super) fn sleep_deep(&self, is_seat_taken: impl FnOnce() -> bool) {
         self.deep.store(true, Ordering::SeqCst);
         // Whoever leaves the seat after this store sees it; if the seat was left before, the next look finds it free.
         if is_seat_taken() {

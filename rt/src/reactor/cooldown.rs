@@ -65,9 +65,14 @@ impl Cooldown {
         if self.turns == 0 {
             return;
         }
-        let waited = self
+        let mut waited = self
             .since
             .map_or(Duration::ZERO, |since| now().since(since));
+        if self.parked {
+            // The sleep itself made the wait longer, by about as much as we would have spun: without this, waits that were
+            // slept through keep being long ones.
+            waited = waited.saturating_sub(self.spin_max);
+        }
         let sample = nanos(waited.min(self.spin_max * SAMPLE_SPINS_MAX));
         self.wait_nanos = (self.wait_nanos * (SAMPLES - 1) + sample) / SAMPLES;
         (self.turns, self.since, self.parked) = (0, None, false);

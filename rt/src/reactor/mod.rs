@@ -6,6 +6,8 @@ mod backend;
 mod backend_tests;
 mod cooldown;
 mod epoll;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod notifier;
 mod seat;
 mod timers;

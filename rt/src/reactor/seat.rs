@@ -55,6 +55,11 @@ impl<B> SeatLock<B> {
         self.waiting_len.fetch_sub(1, Ordering::SeqCst);
     }
 
+    pub(super) fn leave(&self) {
+        self.taken.store(false, Ordering::SeqCst);
+        self.pass();
+    }
+
     /// Has one waiting thread look around.
     pub(crate) fn pass(&self) {
         if self.waiting_len.load(Ordering::SeqCst) > 0
@@ -74,7 +79,6 @@ impl<B> SeatLock<B> {
 
 impl<B> Drop for Sitting<'_, B> {
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::SeqCst);
-        self.0.pass();
+        self.0.leave();
     }
 }

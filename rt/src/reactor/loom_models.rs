@@ -1,0 +1,190 @@
+//! The seat, who waits for it, and the agent, in every order that matters: `cargo xtask loom`.
+//!
+//! A thread that nobody wakes is a deadlock, which loom reports. A model with `should_panic` leaves out what it is named after,
+//! and shows that the one before it can fail.
+
+use std::{mem, sync::Arc, task::Waker};
+
+use loom::{sync::Mutex, thread};
+
+use super::{agent::Agent, seat::SeatLock};
+use crate::{engine::Watch, executor::Parker, sync};
+
+type Seat = SeatLock<sync::Thread>;
+
+/// For a thread that never sleeps in the seat.
+fn parker() -> Arc<Parker<sync::Thread>> {
+    let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
+    parker.take();
+    parker
+}
+
+/// Sits for a moment, as soon as the seat is free.
+fn sit_once(seat: &Seat) {
+    let parker = parker();
+    while seat.take().is_none() {
+        seat.wait(&parker);
+    }
+}
+
+#[test]
+fn threads_that_wait_for_the_seat_get_it_one_after_the_other() {
+    loom::model(|| {
+        let seat = Arc::new(Seat::new());
+        let sitting = seat.take().unwrap();
+        let waiting = [(); 2].map(|()| {
+            let seat = Arc::clone(&seat);
+            thread::spawn(move || sit_once(&seat))
+        });
+        drop(sitting);
+        for thread in waiting {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// Two threads wait for the seat. One of them is woken meanwhile and goes to compute; it does `first` before that.
+fn one_of_two_goes_to_compute(first: impl Fn(&Seat) + Copy + Send + Sync + 'static) {
+    loom::model(move || {
+        let seat = Arc::new(Seat::new());
+        let sitting = seat.take().unwrap();
+        let waker = Arc::new(Mutex::new(None));
+        let computing = {
+            let (seat, waker) = (Arc::clone(&seat), Arc::clone(&waker));
+            thread::spawn(move || {
+                let parker = parker();
+                *waker.lock().unwrap() = Some(Waker::from(Arc::clone(&parker)));
+                while !parker.take() {
+                    if seat.take().is_some() {
+                        return;
+                    }
+                    seat.wait(&parker);
+                }
+                first(&seat);
+            })
+        };
+        let waiting = {
+            let seat = Arc::clone(&seat);
+            thread::spawn(move || sit_once(&seat))
+        };
+        let waker = waker.lock().unwrap().take();
+        waker.inspect(Waker::wake_by_ref);
+        drop(sitting);
+        computing.join().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+#[test]
+fn a_thread_that_goes_to_compute_leaves_the_seat_to_another() {
+    one_of_two_goes_to_compute(Seat::offer);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_thread_that_keeps_the_free_seat_to_itself_lets_another_wait_for_ever() {
+    one_of_two_goes_to_compute(|_| {});
+}
+
+/// An application leaves the seat, somebody looks whether it is free, and the agent wants it.
+fn agent_waits_for_the_seat(
+    sleep: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
+    look: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let (seat, agent) = (Arc::new(Seat::new()), Arc::new(Agent::new()));
+        agent.begin();
+        let sitting = seat.take().unwrap();
+        let looking = {
+            let (seat, agent) = (Arc::clone(&seat), Arc::clone(&agent));
+            thread::spawn(move || look(&agent, &seat))
+        };
+        let application = {
+            let (seat, agent) = (Arc::clone(&seat), Arc::clone(&agent));
+            // The application has it from here on.
+            mem::forget(sitting);
+            thread::spawn(move || {
+                seat.leave();
+                agent.rouse();
+            })
+        };
+        while seat.take().is_none() {
+            sleep(&agent, &seat);
+        }
+        application.join().unwrap();
+        looking.join().unwrap();
+    });
+}
+
+fn sleep_deep(agent: &Agent, seat: &Seat) {
+    agent.sleep_deep(|| seat.is_taken());
+}
+
+#[test]
+fn the_agent_is_roused_when_the_seat_is_left() {
+    agent_waits_for_the_seat(sleep_deep, |_, _| {});
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn an_agent_that_looks_before_it_falls_asleep_is_not_roused() {
+    let look_first = |agent: &Agent, seat: &Seat| {
+        let taken = seat.is_taken();
+        agent.sleep_deep(|| taken);
+    };
+    agent_waits_for_the_seat(look_first, |_, _| {});
+}
+
+#[test]
+fn a_thread_that_only_looks_for_the_seat_does_not_keep_the_agent_asleep() {
+    agent_waits_for_the_seat(sleep_deep, |_, seat| {
+        seat.is_taken();
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_thread_that_takes_the_seat_to_look_for_it_may_keep_the_agent_asleep() {
+    agent_waits_for_the_seat(sleep_deep, |_, seat| drop(seat.take()));
+}
+
+/// An application makes one turn, then computes. The agent saw `seen(..)` turns.
+fn agent_leaves_after_a_turn(seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static) {
+    loom::model(move || {
+        let (watch, bell) = (
+            Arc::new(Mutex::new(Watch::default())),
+            sync::Thread::stand_in(),
+        );
+        let agent = {
+            let (watch, bell) = (Arc::clone(&watch), bell.clone());
+            thread::spawn(move || {
+                loop {
+                    let mut watch = watch.lock().unwrap();
+                    let seen = seen(&watch);
+                    if !watch.sit(seen) {
+                        break;
+                    }
+                    drop(watch);
+                    bell.wait();
+                }
+                watch.lock().unwrap().leave();
+            })
+        };
+        let disturbed = watch.lock().unwrap().announce();
+        if disturbed {
+            bell.unpark();
+        }
+        agent.join().unwrap();
+    });
+}
+
+#[test]
+fn the_agent_leaves_the_seat_when_an_application_makes_a_turn() {
+    agent_leaves_after_a_turn(|_| 0);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn an_agent_that_counts_turns_when_it_sits_down_misses_one() {
+    agent_leaves_after_a_turn(|watch| watch.turns);
+}
