@@ -1,4 +1,5 @@
 //! Every rank says who it is, in order.
+#![expect(clippy::print_stdout, reason = "it is what the program is for")]
 
 use ripstop::{Comm, Result};
 

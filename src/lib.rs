@@ -29,3 +29,8 @@ pub use ripstop_rt_macros::{Wire, main, test};
 /// What the macros expand to. Not for users.
 #[doc(hidden)]
 pub use ripstop_rt::__private;
+
+/// The programs of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -107,7 +107,8 @@ fn a_rank_that_is_killed_is_reported_with_its_signal() {
 
 #[test]
 fn with_keep_going_the_others_live_and_the_code_still_tells() {
-    let script = "[ $PMI_RANK = 0 ] && exit 5; while kill -0 $PPID && ! [ -s \"$DONE\" ]; do echo x > \"$DONE\"; done; echo alive";
+    let script = "[ $PMI_RANK = 0 ] && exit 5; \
+                  while kill -0 $PPID && ! [ -s \"$DONE\" ]; do echo x > \"$DONE\"; done; echo alive";
     let file = std::env::temp_dir().join(format!("ripstop-keep-going-{}", std::process::id()));
     let mut command = shell(3, &["--keep-going"], script);
     command.env("DONE", &file);
@@ -132,7 +133,8 @@ fn the_time_limit_ends_the_job_and_says_who_was_still_running() {
 
 #[test]
 fn a_rank_that_ignores_sigterm_is_killed() {
-    let script = "[ $PMI_RANK = 0 ] && { read line < \"$READY\"; exit 4; }; trap '' TERM; echo x > \"$READY\"; while :; do sleep 60; done";
+    let script = "[ $PMI_RANK = 0 ] && { read line < \"$READY\"; exit 4; }; \
+                  trap '' TERM; echo x > \"$READY\"; while :; do sleep 60; done";
     let fifo = std::env::temp_dir().join(format!("ripstop-ready-{}", std::process::id()));
     assert!(
         Command::new("mkfifo")

@@ -48,3 +48,16 @@ async fn ranks_can_be_processes(world: Comm) -> Result<()> {
     assert_eq!(sum, 6);
     Ok(())
 }
+
+#[ripstop::test(ranks = 1)]
+async fn a_buffer_that_is_larger_than_memory_is_an_error_with_both_numbers(world: Comm) {
+    let error = world
+        .alloc::<f64>(1 << 50)
+        .expect_err("more than any machine has");
+    assert!(
+        error.to_string().contains("bytes of memory are available"),
+        "{error}"
+    );
+    let error = world.alloc::<f64>(0).expect_err("nothing");
+    assert!(error.to_string().contains("`len` is 0"), "{error}");
+}

@@ -1,4 +1,5 @@
 //! The runtime driven by a task on tokio.
+#![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 use std::time::Duration;
 

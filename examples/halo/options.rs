@@ -80,9 +80,15 @@ impl Given {
         let cells = global
             .iter()
             .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
-        let cells = cells.filter(|&cells| cells / ranks < CELLS_MAX).ok_or_else(|| {
-            format!("a box of {} cells is more than {CELLS_MAX} cells for each rank; take fewer cells or more ranks", shown(global))
-        })?;
+        let cells = cells
+            .filter(|&cells| cells / ranks < CELLS_MAX)
+            .ok_or_else(|| {
+                format!(
+                    "a box of {} cells is more than {CELLS_MAX} cells for each rank; \
+             take fewer cells or more ranks",
+                    shown(global)
+                )
+            })?;
         let modes = match self.mode.as_deref() {
             None | Some("both") => vec![Mode::Blocking, Mode::Overlap],
             Some("blocking") => vec![Mode::Blocking],

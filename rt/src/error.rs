@@ -109,13 +109,15 @@ impl fmt::Display for ErrorKind {
             Self::Truncated { sent, room } => {
                 write!(
                     f,
-                    "the message has {sent} elements and the buffer room for {room}; the message is kept: receive it again with more room"
+                    "the message has {sent} elements and the buffer room for {room}; \
+                     the message is kept: receive it again with more room"
                 )
             }
             Self::TypeMismatch { sent, expected } => {
                 write!(
                     f,
-                    "the message holds {sent} and this receive expects {expected}; the message is kept: receive it with the type that was sent"
+                    "the message holds {sent} and this receive expects {expected}; \
+                     the message is kept: receive it with the type that was sent"
                 )
             }
             Self::TimedOut => f.write_str("the time limit passed first"),

@@ -265,7 +265,8 @@ fn meet(boot: &mut Boot) -> Result<Board> {
     let node = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
     if node != boot.size {
         let sentence = format!(
-            "the job has {} ranks and this node {node} of them, and there is no driver for messages between nodes yet: start all ranks on one node",
+            "the job has {} ranks and this node {node} of them, \
+             and there is no driver for messages between nodes yet: start all ranks on one node",
             boot.size
         );
         return Err(setup(sentence));

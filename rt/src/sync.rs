@@ -11,7 +11,7 @@ pub(crate) use std::{
 
 #[cfg(loom)]
 pub(crate) use self::model::{
-    AtomicBool, AtomicU8, AtomicUsize, Mutex, MutexGuard, Thread, current, park,
+    AtomicBool, AtomicU8, AtomicUsize, Mutex, MutexGuard, Thread, current, explore, park,
 };
 
 /// Locks it, whether or not somebody panicked with it.
@@ -31,6 +31,13 @@ mod model {
         atomic::{Ordering, fence},
     };
     pub(crate) use loom::sync::{Mutex, MutexGuard};
+
+    /// Runs a model in every order with at most three preemptions; what blocks is no preemption. Bugs need one or two.
+    pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound.get_or_insert(3);
+        builder.check(model);
+    }
 
     loom::thread_local! {
         /// This thread has stored with `SeqCst`, and not loaded with it since.

@@ -7,11 +7,7 @@ use ripstop::{
     buffer::{BufExt, Layout, RegBuf},
 };
 
-use crate::{
-    PATHS, SIZES,
-    content::{assert_content, content},
-    ranks,
-};
+use crate::{PATHS, SIZES, check::assert_content, content::content, ranks};
 
 #[ripstop::test(ranks = 2)]
 async fn every_size_arrives_as_it_was_sent_both_ways_at_once(world: Comm) -> Result<()> {
@@ -37,8 +33,15 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
         for len in PATHS {
             let vec = content(1, len);
             let shared: Arc<[u8]> = vec.clone().into();
-            let two = (world.send(1, 1, Arc::clone(&shared)), world.send(1, 1, shared));
-            assert_content(&world.send(1, 1, vec.clone().into_boxed_slice()).await?, 1, len);
+            let two = (
+                world.send(1, 1, Arc::clone(&shared)),
+                world.send(1, 1, shared),
+            );
+            assert_content(
+                &world.send(1, 1, vec.clone().into_boxed_slice()).await?,
+                1,
+                len,
+            );
             let whole = [vec![0; 5], vec.clone(), vec![0; 4]].concat();
             let part = world.send(1, 1, whole.part(5..5 + len)).await?;
             assert_content(&part.into_inner()[5..5 + len], 1, len);
@@ -47,7 +50,10 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
         }
         assert_eq!(world.send(1, 2, [1_i32, 2, 3]).await?, [1, 2, 3]);
         assert_eq!(world.send(1, 2, &STATIC[..]).await?, STATIC);
-        assert_eq!(world.send(1, 2, [[1.5_f64; 4]; 100]).await?, [[1.5; 4]; 100]);
+        assert_eq!(
+            world.send(1, 2, [[1.5_f64; 4]; 100]).await?,
+            [[1.5; 4]; 100]
+        );
     } else {
         for len in PATHS {
             for _ in 0..5 {
@@ -56,13 +62,18 @@ async fn every_owned_buffer_can_be_sent_and_comes_home(world: Comm) -> Result<()
         }
         assert_eq!(world.recv_into(0, 2, [0_i32; 3]).await?.0, [1, 2, 3]);
         assert_eq!(world.recv::<u16>(0, 2).await?.0, STATIC);
-        assert_eq!(world.recv_into(0, 2, [[0.0_f64; 4]; 100]).await?.0, [[1.5; 4]; 100]);
+        assert_eq!(
+            world.recv_into(0, 2, [[0.0_f64; 4]; 100]).await?.0,
+            [[1.5; 4]; 100]
+        );
     }
     Ok(())
 }
 
 #[ripstop::test(ranks = 2)]
-async fn every_owned_buffer_can_be_received_into_and_keeps_what_no_message_reached(world: Comm) -> Result<()> {
+async fn every_owned_buffer_can_be_received_into_and_keeps_what_no_message_reached(
+    world: Comm,
+) -> Result<()> {
     for len in PATHS {
         if world.rank() == 0 {
             for _ in 0..4 {
@@ -72,7 +83,9 @@ async fn every_owned_buffer_can_be_received_into_and_keeps_what_no_message_reach
             let (vec, status) = world.recv_into(0, 1, Vec::with_capacity(len + 9)).await?;
             assert_content(&vec, 1, len);
             assert_eq!(status.len, len);
-            let (boxed, _) = world.recv_into(0, 1, vec![5_u8; len + 2].into_boxed_slice()).await?;
+            let (boxed, _) = world
+                .recv_into(0, 1, vec![5_u8; len + 2].into_boxed_slice())
+                .await?;
             assert_content(&boxed[..len], 1, len);
             assert_eq!(boxed[len..], [5, 5]);
             let part = vec![6_u8; len + 8].part(3..len + 3);
@@ -89,13 +102,22 @@ async fn every_owned_buffer_can_be_received_into_and_keeps_what_no_message_reach
 #[ripstop::test(ranks = 2)]
 async fn a_column_of_a_matrix_arrives_in_another_matrix(world: Comm) -> Result<()> {
     for n in [1_usize, 3, 12, 700] {
-        let column = |at| Layout { offset: at, block: 1, stride: n, count: n };
+        let column = |at| Layout {
+            offset: at,
+            block: 1,
+            stride: n,
+            count: n,
+        };
         if world.rank() == 0 {
             let matrix: Vec<u32> = (0..n * n).map(|at| at as u32).collect();
-            let home = world.send(1, 1, matrix.clone().strided(column(n - 1))).await?;
+            let home = world
+                .send(1, 1, matrix.clone().strided(column(n - 1)))
+                .await?;
             assert_eq!(home.into_inner(), matrix);
         } else {
-            let (strided, status) = world.recv_into(0, 1, vec![0_u32; n * n].strided(column(0))).await?;
+            let (strided, status) = world
+                .recv_into(0, 1, vec![0_u32; n * n].strided(column(0)))
+                .await?;
             assert_eq!(status.len, n);
             let matrix = strided.into_inner();
             for (at, value) in matrix.into_iter().enumerate() {
@@ -117,7 +139,11 @@ struct Particle {
 
 #[ripstop::test(ranks = 2)]
 async fn structs_travel(world: Comm) -> Result<()> {
-    let particle = |at: usize| Particle { at: [at as f64, 0.5, -1.0], mass: 2.0, charge: -(at as i32) };
+    let particle = |at: usize| Particle {
+        at: [at as f64, 0.5, -1.0],
+        mass: 2.0,
+        charge: -(at as i32),
+    };
     for len in [0, 1, 5, 10_000] {
         let particles: Vec<_> = (0..len).map(particle).collect();
         if world.rank() == 0 {
@@ -144,8 +170,14 @@ fn parts_of_a_registered_buffer_are_sent_and_received_at_the_same_time() {
             at += len;
         }
         runtime.block_on(async {
-            let inboxes: Vec<_> = (0..).zip(whole.split_into(&lens)).map(|(tag, part)| world.recv_into(peer, tag, part)).collect();
-            let outboxes: Vec<_> = (0..).zip(out.split_into(&lens)).map(|(tag, part)| world.send(peer, tag, part)).collect();
+            let inboxes: Vec<_> = (0..)
+                .zip(whole.split_into(&lens))
+                .map(|(tag, part)| world.recv_into(peer, tag, part))
+                .collect();
+            let outboxes: Vec<_> = (0..)
+                .zip(out.split_into(&lens))
+                .map(|(tag, part)| world.send(peer, tag, part))
+                .collect();
             let mut joined: Option<RegBuf<u8>> = None;
             for (inbox, len) in inboxes.into_iter().zip(lens) {
                 let (part, status) = inbox.await.expect("a message");

@@ -6,7 +6,8 @@ use ripstop::{Comm, Result, Source, Tag};
 
 use crate::{
     PATHS,
-    content::{assert_content, content},
+    check::assert_content,
+    content::content,
     mark, marked,
     turns::{turn, until},
 };
@@ -59,7 +60,10 @@ enum When {
 
 #[ripstop::test(ranks = 2)]
 async fn the_message_of_a_dropped_receive_goes_back_to_its_place(world: Comm) -> Result<()> {
-    for (len, when) in PATHS.into_iter().flat_map(|len| [When::Matched, When::Later, When::Landed].map(|when| (len, when))) {
+    for (len, when) in PATHS
+        .into_iter()
+        .flat_map(|len| [When::Matched, When::Later, When::Landed].map(|when| (len, when)))
+    {
         if world.rank() == 0 {
             marked(&world, 1).await?;
             let sends = [1, 2, 3].map(|key| world.send(1, 7, content(key, len)));
@@ -80,7 +84,11 @@ async fn the_message_of_a_dropped_receive_goes_back_to_its_place(world: Comm) ->
             for key in 1..=3 {
                 let (got, status) = world.recv(Source::Any, Tag::Any).await?;
                 assert_content(&got, key, len);
-                assert_eq!((status.source, status.tag, status.len), (0, 7, len), "{when:?}");
+                assert_eq!(
+                    (status.source, status.tag, status.len),
+                    (0, 7, len),
+                    "{when:?}"
+                );
             }
         }
     }
@@ -88,8 +96,13 @@ async fn the_message_of_a_dropped_receive_goes_back_to_its_place(world: Comm) ->
 }
 
 #[ripstop::test(ranks = 2)]
-async fn the_message_of_a_dropped_receive_goes_to_the_next_that_is_posted(world: Comm) -> Result<()> {
-    for (len, landed) in PATHS.into_iter().flat_map(|len| [(len, false), (len, true)]) {
+async fn the_message_of_a_dropped_receive_goes_to_the_next_that_is_posted(
+    world: Comm,
+) -> Result<()> {
+    for (len, landed) in PATHS
+        .into_iter()
+        .flat_map(|len| [(len, false), (len, true)])
+    {
         if world.rank() == 0 {
             marked(&world, 1).await?;
             let send = world.send(1, 7, content(1, len));
@@ -166,7 +179,9 @@ async fn forgetting_leaks_and_does_no_other_harm(world: Comm) -> Result<()> {
 }
 
 #[ripstop::test(ranks = 2)]
-async fn a_dropped_receive_of_a_failing_kind_leaves_the_message_for_the_right_one(world: Comm) -> Result<()> {
+async fn a_dropped_receive_of_a_failing_kind_leaves_the_message_for_the_right_one(
+    world: Comm,
+) -> Result<()> {
     for len in PATHS.into_iter().filter(|len| *len > 0) {
         if world.rank() == 0 {
             marked(&world, 1).await?;
@@ -178,7 +193,10 @@ async fn a_dropped_receive_of_a_failing_kind_leaves_the_message_for_the_right_on
             mark(&world, 0).await?;
             until(|| fine.is_done()).await;
             drop(fine);
-            assert!(wrong.await.is_err() && short.await.is_err(), "both have met the message");
+            assert!(
+                wrong.await.is_err() && short.await.is_err(),
+                "both have met the message"
+            );
             assert_content(&world.recv(0, 7).await?.0, 1, len);
         }
     }

@@ -24,7 +24,9 @@ fn reversed(runtime: &Runtime, count: u32, words: usize) {
     let body = |tag: u32| vec![u64::from(tag); words];
     runtime.block_on(async {
         if world.rank() == 0 {
-            let sends: Vec<_> = (0..count).map(|tag| world.send(1, tag, body(tag))).collect();
+            let sends: Vec<_> = (0..count)
+                .map(|tag| world.send(1, tag, body(tag)))
+                .collect();
             for (tag, send) in (0..).zip(sends) {
                 assert!(send.await.expect("received") == body(tag));
             }
@@ -59,7 +61,13 @@ fn more_short_messages_than_credits_can_be_received_in_reverse_order() {
 async fn everybody_floods_everybody(world: Comm) -> Result<()> {
     const COUNT: usize = 1000;
     let (me, size) = (world.rank(), world.size());
-    let len = |number: usize| if number.is_multiple_of(50) { 3000 } else { number % 20 };
+    let len = |number: usize| {
+        if number.is_multiple_of(50) {
+            3000
+        } else {
+            number % 20
+        }
+    };
     let mut sends = Vec::new();
     for number in 0..COUNT {
         for to in 0..size {
@@ -69,7 +77,10 @@ async fn everybody_floods_everybody(world: Comm) -> Result<()> {
     for number in 0..COUNT {
         for from in (0..size).rev() {
             let (got, _) = world.recv::<u64>(from, 1).await?;
-            assert!(got == vec![(from * COUNT + number) as u64; len(number)], "message {number} of rank {from}");
+            assert!(
+                got == vec![(from * COUNT + number) as u64; len(number)],
+                "message {number} of rank {from}"
+            );
         }
     }
     for send in sends {

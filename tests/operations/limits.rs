@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use ripstop::{Comm, ErrorKind, Result};
 
-use crate::{
-    PATHS,
-    content::{assert_content, content},
-    mark, marked,
-    turns::until,
-};
+use crate::{PATHS, check::assert_content, content::content, mark, marked, turns::until};
 
 const SHORT: Duration = Duration::from_millis(5);
 
@@ -57,13 +52,19 @@ async fn a_receive_that_times_out_loses_nothing(world: Comm) -> Result<()> {
 #[ripstop::test(ranks = 2)]
 async fn a_limit_that_is_set_again_replaces_the_first(world: Comm) -> Result<()> {
     if world.rank() == 0 {
-        let op = world.recv::<u8>(1, 1).timeout(Duration::ZERO).timeout(Duration::MAX);
+        let op = world
+            .recv::<u8>(1, 1)
+            .timeout(Duration::ZERO)
+            .timeout(Duration::MAX);
         mark(&world, 1).await?;
         assert_eq!(op.await?.0, [1]);
     } else {
         marked(&world, 0).await?;
         let late = world.recv::<u8>(0, 9).timeout(SHORT).await;
-        assert!(matches!(late.expect_err("never sent").error.kind, ErrorKind::TimedOut));
+        assert!(matches!(
+            late.expect_err("never sent").error.kind,
+            ErrorKind::TimedOut
+        ));
         world.send(0, 1, [1_u8]).await?;
     }
     Ok(())
@@ -73,7 +74,10 @@ async fn a_limit_that_is_set_again_replaces_the_first(world: Comm) -> Result<()>
 async fn a_send_that_times_out_was_never_received_and_never_will_be(world: Comm) -> Result<()> {
     for len in PATHS {
         if world.rank() == 0 {
-            let late = world.send_synchronous(1, 1, content(1, len)).timeout(SHORT).await;
+            let late = world
+                .send_synchronous(1, 1, content(1, len))
+                .timeout(SHORT)
+                .await;
             let (error, buf) = late.expect_err("nobody received it").into_parts();
             assert!(matches!(error.kind, ErrorKind::TimedOut), "{error}");
             assert_content(&buf, 1, len);
@@ -89,7 +93,10 @@ async fn a_send_that_times_out_was_never_received_and_never_will_be(world: Comm)
 
 #[ripstop::test(ranks = 2)]
 async fn a_probed_message_that_times_out_is_its_holders(world: Comm) -> Result<()> {
-    for (len, wanted) in PATHS.into_iter().flat_map(|len| [(len, true), (len, false)]) {
+    for (len, wanted) in PATHS
+        .into_iter()
+        .flat_map(|len| [(len, true), (len, false)])
+    {
         if world.rank() == 0 {
             let send = world.send_synchronous(1, 1, content(1, len)).timeout(SHORT);
             marked(&world, 1).await?;
@@ -100,6 +107,7 @@ async fn a_probed_message_that_times_out_is_its_holders(world: Comm) -> Result<(
             let outcome = send.await;
             assert_eq!(outcome.is_ok(), wanted, "{:?}", outcome.err());
             mark(&world, 1).await?;
+            marked(&world, 1).await?;
         } else {
             let message = world.probe(0, 1).await?;
             mark(&world, 0).await?;
@@ -110,7 +118,11 @@ async fn a_probed_message_that_times_out_is_its_holders(world: Comm) -> Result<(
                 drop(message);
             }
             marked(&world, 0).await?;
-            assert!(world.recv::<u8>(0, 1).cancel().await.is_ok(), "nothing is left of it");
+            assert!(
+                world.recv::<u8>(0, 1).cancel().await.is_ok(),
+                "nothing is left of it"
+            );
+            mark(&world, 0).await?;
         }
     }
     Ok(())
@@ -121,7 +133,11 @@ async fn every_one_of_many_sends_with_a_limit_is_received_or_timed_out(world: Co
     const COUNT: u64 = 2000;
     if world.rank() == 0 {
         let size = |key: u64| if key.is_multiple_of(7) { 2500 } else { 40 };
-        let send = |key| world.send(1, 1, vec![key; size(key)]).timeout(Duration::from_micros(key));
+        let send = |key| {
+            world
+                .send(1, 1, vec![key; size(key)])
+                .timeout(Duration::from_micros(key))
+        };
         let sends: Vec<_> = (0..COUNT).map(send).collect();
         let mut arrived = Vec::new();
         for (key, send) in (0..).zip(sends) {

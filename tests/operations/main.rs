@@ -1,5 +1,7 @@
 //! What an operation promises: when it starts, in which order it matches, and what drop, forget, cancel and a time limit do.
 
+#[path = "../support/check.rs"]
+mod check;
 #[path = "../support/content.rs"]
 mod content;
 #[path = "../support/ranks.rs"]
@@ -20,8 +22,28 @@ use ripstop::{Comm, Result};
 
 /// Below, at and above every limit of a path: short bodies, eager, a chunk, copied at once, a piece.
 const SIZES: [usize; 22] = [
-    0, 1, 8, 63, 64, 95, 96, 97, 98, 1000, 4095, 4096, 4097, 8191, 8192, 8193, 65_535, 65_536, 65_537, 1 << 20,
-    (1 << 20) + 1, (9 << 20) + 3,
+    0,
+    1,
+    8,
+    63,
+    64,
+    95,
+    96,
+    97,
+    98,
+    1000,
+    4095,
+    4096,
+    4097,
+    8191,
+    8192,
+    8193,
+    65_535,
+    65_536,
+    65_537,
+    1 << 20,
+    (1 << 20) + 1,
+    (9 << 20) + 3,
 ];
 
 /// One size of each path.

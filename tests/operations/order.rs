@@ -2,11 +2,7 @@
 
 use ripstop::{Comm, Result, Source, Tag};
 
-use crate::{
-    PATHS,
-    content::{assert_content, content},
-    mark, marked,
-};
+use crate::{PATHS, check::assert_content, content::content, mark, marked};
 
 #[ripstop::test(ranks = 2)]
 async fn a_send_goes_on_without_ever_being_polled(world: Comm) -> Result<()> {
@@ -34,7 +30,10 @@ async fn a_receive_takes_its_message_without_ever_being_polled(world: Comm) -> R
             let op = world.recv::<u8>(0, 1);
             mark(&world, 0).await?;
             marked(&world, 0).await?;
-            assert!(op.is_done(), "the sender has heard that {len} bytes were received");
+            assert!(
+                op.is_done(),
+                "the sender has heard that {len} bytes were received"
+            );
             assert_content(&op.await?.0, 2, len);
         }
     }
@@ -42,7 +41,9 @@ async fn a_receive_takes_its_message_without_ever_being_polled(world: Comm) -> R
 }
 
 #[ripstop::test(ranks = 2)]
-async fn matching_order_is_program_order_in_whatever_order_they_are_awaited(world: Comm) -> Result<()> {
+async fn matching_order_is_program_order_in_whatever_order_they_are_awaited(
+    world: Comm,
+) -> Result<()> {
     for (first, second) in PATHS.into_iter().flat_map(|a| PATHS.map(|b| (a, b))) {
         if world.rank() == 0 {
             let a = world.send(1, 7, content(1, first));

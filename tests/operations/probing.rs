@@ -2,12 +2,7 @@
 
 use ripstop::{Comm, ErrorKind, Result, Source, Tag};
 
-use crate::{
-    PATHS,
-    content::{assert_content, content},
-    mark, marked,
-    turns::turn,
-};
+use crate::{PATHS, check::assert_content, content::content, mark, marked, turns::turn};
 
 #[ripstop::test(ranks = 2)]
 async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
@@ -20,7 +15,10 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
             let first = world.probe(Source::Any, Tag::Any).await?;
             assert_eq!((first.source(), first.tag(), first.bytes()), (0, 1, len));
             assert_content(&world.recv(0, 1).await?.0, 2, len);
-            assert!(world.recv::<u8>(0, 1).cancel().await.is_ok(), "the first is not in the queue");
+            assert!(
+                world.recv::<u8>(0, 1).cancel().await.is_ok(),
+                "the first is not in the queue"
+            );
             let (got, status) = first.recv::<u8>().await?;
             assert_content(&got, 1, len);
             assert_eq!((status.source, status.tag, status.len), (0, 1, len));
@@ -31,23 +29,44 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
 }
 
 #[ripstop::test(ranks = 2)]
-async fn a_probed_message_that_is_dropped_or_refused_goes_back_to_its_place(world: Comm) -> Result<()> {
+async fn a_probed_message_that_is_dropped_or_refused_goes_back_to_its_place(
+    world: Comm,
+) -> Result<()> {
     for len in PATHS.into_iter().filter(|len| *len > 0) {
         if world.rank() == 0 {
             world.send(1, 1, content(1, len)).detach();
             world.send(1, 1, content(2, len)).detach();
         } else {
             drop(world.probe(0, 1).await?);
-            let refused = world.probe(0, 1).await?.recv::<f64>().await.expect_err("bytes");
-            assert!(matches!(refused.error.kind, ErrorKind::TypeMismatch { .. }), "{refused}");
-            let short = world.probe(0, 1).await?.recv_into(vec![0_u8; len - 1].into_boxed_slice()).await;
+            let refused = world
+                .probe(0, 1)
+                .await?
+                .recv::<f64>()
+                .await
+                .expect_err("bytes");
+            assert!(
+                matches!(refused.error.kind, ErrorKind::TypeMismatch { .. }),
+                "{refused}"
+            );
+            let short = world
+                .probe(0, 1)
+                .await?
+                .recv_into(vec![0_u8; len - 1].into_boxed_slice())
+                .await;
             let sent = len;
             let kind = short.expect_err("too short").error.kind;
-            assert!(matches!(kind, ErrorKind::Truncated { sent: it, room } if it == sent && room == len - 1), "{kind}");
+            assert!(
+                matches!(kind, ErrorKind::Truncated { sent: it, room } if it == sent && room == len - 1),
+                "{kind}"
+            );
             let receiving = world.probe(0, 1).await?.recv::<u8>();
             turn().await;
             drop(receiving);
-            assert_content(&world.probe(0, 1).await?.recv_into(vec![0_u8; len]).await?.0, 1, len);
+            assert_content(
+                &world.probe(0, 1).await?.recv_into(vec![0_u8; len]).await?.0,
+                1,
+                len,
+            );
             assert_content(&world.recv(0, 1).await?.0, 2, len);
         }
     }

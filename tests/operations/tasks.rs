@@ -20,7 +20,9 @@ fn a_thousand_tasks_talk_at_the_same_time() {
             let world = world.clone();
             runtime.spawn(async move {
                 let inbox = world.recv::<u32>(peer, tag);
-                world.send(peer, tag, vec![tag; 1 + tag as usize % 3000]).await?;
+                world
+                    .send(peer, tag, vec![tag; 1 + tag as usize % 3000])
+                    .await?;
                 let (got, _) = inbox.await?;
                 assert_eq!(got.len(), 1 + tag as usize % 3000);
                 Ok::<u32, ripstop::Error>(got[0])
@@ -71,7 +73,10 @@ fn several_threads_may_block_on_one_runtime() {
         for thread in threads {
             thread.join().expect("no panic");
         }
-        Arc::into_inner(runtime).expect("the last holder").close().expect("a good end");
+        Arc::into_inner(runtime)
+            .expect("the last holder")
+            .close()
+            .expect("a good end");
     });
 }
 
@@ -82,11 +87,16 @@ fn a_communicator_works_from_threads_that_drive_nothing() {
         let peer = 1 - world.rank();
         let sender = {
             let world = world.clone();
-            thread::spawn(move || (0..500_u32).for_each(|number| world.send(peer, 1, [number]).detach()))
+            thread::spawn(move || {
+                (0..500_u32).for_each(|number| world.send(peer, 1, [number]).detach())
+            })
         };
         runtime.block_on(async {
             for number in 0..500 {
-                assert_eq!(world.recv_into(peer, 1, [0_u32]).await.expect("sent").0, [number]);
+                assert_eq!(
+                    world.recv_into(peer, 1, [0_u32]).await.expect("sent").0,
+                    [number]
+                );
             }
         });
         sender.join().expect("no panic");
@@ -131,7 +141,10 @@ fn operations_of_a_runtime_that_ended_say_so() {
         assert!(matches!(error.error.kind, ErrorKind::Closed), "{error}");
         assert_eq!(error.buf, [3; 10]);
         let error = futures_block(world.send(0, 1, [1_u8])).expect_err("closed");
-        assert!(matches!(error.error.kind, ErrorKind::Closed) && error.buf == [1], "{error}");
+        assert!(
+            matches!(error.error.kind, ErrorKind::Closed) && error.buf == [1],
+            "{error}"
+        );
         let error = futures_block(world.recv::<u8>(0, 1)).expect_err("closed");
         assert!(matches!(error.error.kind, ErrorKind::Closed), "{error}");
         drop(probed);
@@ -161,12 +174,27 @@ fn dropping_a_runtime_with_operations_alive_ends_them() {
             let unreceived = world.send_synchronous(peer, 3, vec![1_u8; 50]);
             drop(runtime);
             let error = futures_block(never).expect_err("never sent").error;
-            assert!(matches!(error.kind, ErrorKind::Closed | ErrorKind::PeerFinished { .. }), "{error}");
+            assert!(
+                matches!(
+                    error.kind,
+                    ErrorKind::Closed | ErrorKind::PeerFinished { .. }
+                ),
+                "{error}"
+            );
             let [short, long] = sends.map(futures_block);
             assert_eq!(short.expect("it fits").len(), 10);
             // Received by nobody: whoever closed first says so.
-            for error in [long.map(drop).expect_err("unreceived").error, futures_block(unreceived).expect_err("too").error] {
-                assert!(matches!(error.kind, ErrorKind::PeerFinished { .. } | ErrorKind::Closed), "{error}");
+            for error in [
+                long.map(drop).expect_err("unreceived").error,
+                futures_block(unreceived).expect_err("too").error,
+            ] {
+                assert!(
+                    matches!(
+                        error.kind,
+                        ErrorKind::PeerFinished { .. } | ErrorKind::Closed
+                    ),
+                    "{error}"
+                );
             }
             drop(inbox);
         });
@@ -197,12 +225,22 @@ async fn a_rank_that_has_finished_is_named_by_all_that_wait_for_it(world: Comm) 
     let gone = unreceived.await.expect_err("never received");
     assert!(finished(&gone.error.kind) && gone.buf == [4; 10], "{gone}");
     let text = gone.to_string();
-    assert!(text.contains("rank 1") && text.contains("tag 5") && text.contains("communicator 0"), "{text}");
+    assert!(
+        text.contains("rank 1") && text.contains("tag 5") && text.contains("communicator 0"),
+        "{text}"
+    );
     for error in [
         world.send(1, 1, [0_u8]).await.expect_err("gone").error,
         world.recv::<u8>(1, 1).await.expect_err("gone").error,
-        world.recv::<u8>(ripstop::Source::Any, 1).await.expect_err("all are gone").error,
-        world.probe(ripstop::Source::Any, 1).await.expect_err("all are gone"),
+        world
+            .recv::<u8>(ripstop::Source::Any, 1)
+            .await
+            .expect_err("all are gone")
+            .error,
+        world
+            .probe(ripstop::Source::Any, 1)
+            .await
+            .expect_err("all are gone"),
     ] {
         assert!(finished(&error.kind), "{error}");
     }
@@ -238,8 +276,18 @@ fn two_worlds_of_one_runtime_are_the_same_communicator() {
             let world = runtime.world();
             // Rank 0 asks for another handle each time; rank 1 keeps one.
             for round in 0..10_u64 {
-                let handle = if world.rank() == 0 { runtime.world() } else { world.clone() };
-                assert_eq!(handle.all_reduce([round], ripstop::Sum).await.expect("both are here"), [2 * round]);
+                let handle = if world.rank() == 0 {
+                    runtime.world()
+                } else {
+                    world.clone()
+                };
+                assert_eq!(
+                    handle
+                        .all_reduce([round], ripstop::Sum)
+                        .await
+                        .expect("both are here"),
+                    [2 * round]
+                );
             }
             let dup = runtime.world().dup().await.expect("both are here");
             dup.barrier().await.expect("both are here");

@@ -32,24 +32,17 @@ pub(crate) fn content(key: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Panics at the first byte that differs, not with megabytes of output.
-#[track_caller]
-pub(crate) fn assert_content(got: &[u8], key: u64, len: usize) {
-    assert_eq!(got.len(), len, "length of message {key}");
-    let expected = content(key, len);
-    if got != expected {
-        let wrong = got.iter().zip(&expected).position(|(a, b)| a != b);
-        panic!("message {key} of {len} bytes is wrong from byte {wrong:?} on");
-    }
-}
-
 /// `SEED` of the environment, or one of the clock; printed, so that a failure can be replayed.
 pub(crate) fn seed(test: &str) -> u64 {
     let from_clock = || {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        since.map_or(1, |since| since.as_secs() ^ u64::from(since.subsec_nanos()) << 20)
+        since.map_or(1, |since| {
+            since.as_secs() ^ u64::from(since.subsec_nanos()) << 20
+        })
     };
-    let given = std::env::var("SEED").ok().and_then(|text| text.parse().ok());
+    let given = std::env::var("SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(from_clock);
     println!("{test}: SEED={seed}");
     seed

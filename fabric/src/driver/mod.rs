@@ -144,7 +144,10 @@ pub enum AtomicOp {
 /// The answer to a command.
 #[derive(Debug)]
 #[must_use]
-#[expect(clippy::exhaustive_enums, reason = "a third answer would change every caller")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a third answer would change every caller"
+)]
 pub enum Post<'a> {
     /// Taken.
     Posted,
@@ -204,7 +207,10 @@ pub struct Progress {
 /// The answer to [`Driver::arm`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-#[expect(clippy::exhaustive_enums, reason = "a third answer would change every caller")]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "a third answer would change every caller"
+)]
 pub enum Armed {
     /// Sleep: an event will end it.
     Ready,

@@ -1,5 +1,8 @@
 //! Borrowed memory that somebody else may write at any moment.
-#![expect(unsafe_code, reason = "raw ranges of shared memory are read and written here, and only here")]
+#![expect(
+    unsafe_code,
+    reason = "raw ranges of shared memory are read and written here, and only here"
+)]
 
 use std::{fmt, marker::PhantomData, mem::MaybeUninit, ptr::NonNull};
 
@@ -17,7 +20,11 @@ impl<'a> Payload<'a> {
     /// Bytes that nobody else can write.
     #[must_use]
     pub fn from_slice(bytes: &'a [u8]) -> Self {
-        Self { start: NonNull::from(bytes).cast(), len: bytes.len(), lent: PhantomData }
+        Self {
+            start: NonNull::from(bytes).cast(),
+            len: bytes.len(),
+            lent: PhantomData,
+        }
     }
 
     /// Bytes in shared memory.
@@ -26,7 +33,11 @@ impl<'a> Payload<'a> {
     /// `start..start + len` is mapped and readable for `'a`.
     #[must_use]
     pub const unsafe fn from_raw(start: NonNull<u8>, len: usize) -> Self {
-        Self { start, len, lent: PhantomData }
+        Self {
+            start,
+            len,
+            lent: PhantomData,
+        }
     }
 
     /// Bytes.
@@ -46,10 +57,20 @@ impl<'a> Payload<'a> {
     /// # Panics
     /// When the payload is shorter than that.
     pub fn copy_to(self, into: &mut [MaybeUninit<u8>]) {
-        assert!(into.len() <= self.len, "{} bytes asked of a payload of {}", into.len(), self.len);
+        assert!(
+            into.len() <= self.len,
+            "{} bytes asked of a payload of {}",
+            into.len(),
+            self.len
+        );
         // SAFETY: the source is mapped for 'a and at least as long as `into`, which is ours alone. A writer in another
         // process can tear the bytes but not the copy.
-        unsafe { self.start.as_ptr().cast::<MaybeUninit<u8>>().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        unsafe {
+            self.start
+                .as_ptr()
+                .cast::<MaybeUninit<u8>>()
+                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
+        };
     }
 
     /// As [`copy_to`](Self::copy_to), over bytes that have values already.
@@ -57,9 +78,18 @@ impl<'a> Payload<'a> {
     /// # Panics
     /// When the payload is shorter than that.
     pub fn copy_into(self, into: &mut [u8]) {
-        assert!(into.len() <= self.len, "{} bytes asked of a payload of {}", into.len(), self.len);
+        assert!(
+            into.len() <= self.len,
+            "{} bytes asked of a payload of {}",
+            into.len(),
+            self.len
+        );
         // SAFETY: as in `copy_to`; the bytes written are initialised, so `into` stays so.
-        unsafe { self.start.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+        unsafe {
+            self.start
+                .as_ptr()
+                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len())
+        };
     }
 
     /// Copies all bytes to the heap.
@@ -127,8 +157,13 @@ impl LocalRange {
     /// When that is not inside the range.
     #[must_use]
     pub fn slice(self, offset: usize, len: usize) -> Self {
-        assert!(offset <= self.len && len <= self.len - offset, "{offset}+{len} of {}", self.len);
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "{offset}+{len} of {}",
+            self.len
+        );
         // SAFETY: `offset` is inside the range or one past its end.
-        Self { start: unsafe { self.start.add(offset) }, len }
+        let start = unsafe { self.start.add(offset) };
+        Self { start, len }
     }
 }

@@ -1,5 +1,6 @@
 //! Memory that a driver may touch at any time: [`Region`], and the key to a peer's, [`RemoteRegion`].
 
+mod available;
 mod region;
 mod remote;
 

@@ -19,6 +19,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags},
 };
 
+use super::available;
 use crate::driver::{LocalRange, Payload};
 
 /// Shared, reference-counted memory: it stays mapped until the last clone is gone.
@@ -66,6 +67,9 @@ impl Region {
             ));
         }
         let len = page_round(len)?;
+        if reserve {
+            available::check(len as u64)?;
+        }
         let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -157,6 +161,7 @@ impl Region {
     /// When there is no memory for them.
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.check(offset, len, 1);
+        available::check(len as u64)?;
         Ok(rustix::fs::fallocate(
             &self.inner.fd,
             rustix::fs::FallocateFlags::empty(),

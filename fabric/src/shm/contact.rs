@@ -175,6 +175,7 @@ impl Shm {
         if rank == self.rank || self.standing[index(rank)] == Standing::Gone {
             return;
         }
+        self.take_last_words(rank);
         self.standing[index(rank)] = Standing::Gone;
         if let Some(link) = self.links[index(rank)].take() {
             link.close(&mut self.pool);
@@ -182,6 +183,17 @@ impl Shm {
         }
         self.copies.fail(rank);
         self.leaving.push((rank, how));
+    }
+
+    /// A rank may make contact, send and leave between two looks of ours: what it left is taken up before it is gone. It had
+    /// no answer from us yet, so nothing of it lies in chunks.
+    fn take_last_words(&mut self, rank: u32) {
+        let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
+        if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
+            let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+            self.inbound
+                .push(Inbound::new(rank, &self.segment, None, bell));
+        }
     }
 
     /// Treats a rank as failed that we cannot work with, though it may live.

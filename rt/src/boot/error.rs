@@ -141,7 +141,8 @@ impl fmt::Display for BootError {
             }
             Self::Silent { request, seconds } => write!(
                 f,
-                "no answer to `{request}` from the launcher within {seconds} s: some rank is late, or the launcher speaks another \
+                "no answer to `{request}` from the launcher within {seconds} s: some rank is late, or the launcher \
+                 speaks another \
                  protocol; RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
             ),
             Self::LauncherGone { request } => {

@@ -158,7 +158,7 @@ impl Core {
     }
     fn lose_landings(&mut self, rank: u32, why: Down) {
         // A get under way ends by the driver's word, which lets go of the buffer.
-        let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.landed.source == rank && (landing.fragments || landing.invited));
+        let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.is_from(rank));
         for op in self.ops.which(|slot| of_peer(&slot.life)) {
             self.abandon(op, down_kind(rank, why));
         }

@@ -17,6 +17,8 @@ mod peer;
 mod recv;
 mod send;
 mod sleeper;
+#[cfg(test)]
+mod tests;
 
 use ripstop_fabric::{
     driver::{Armed, Caps, Down, Driver},
@@ -36,7 +38,7 @@ use crate::{
     error::ErrorKind,
     ops::{About, Held, Landed, Life, Ops, Outcome, Ticket},
     proto::{matching::Matching, path::Paths, wire::OpId},
-    reactor::{TimerId, Timers},
+    reactor::{TimerId, Timers, Watch},
 };
 
 /// Arrivals and completions taken in one turn; more would keep the lock too long from those who submit.
@@ -47,33 +49,6 @@ pub(crate) struct Engine {
     driver: Box<dyn Driver>,
     pub(crate) core: Core,
     pub(crate) watch: Watch,
-}
-
-/// How the agent and the applications see each other; guarded by the engine's lock, which both hold for a turn anyway.
-#[derive(Debug, Default)]
-pub(crate) struct Watch {
-    /// Turns made by applications.
-    pub(crate) turns: u64,
-    /// The agent has the seat.
-    agent_sits: bool,
-}
-
-impl Watch {
-    /// An application makes turns. Whether the agent must be told to leave the seat.
-    pub(crate) fn announce(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        self.agent_sits
-    }
-
-    /// The agent sits down, or stays, unless there were turns after the ones that it has seen.
-    pub(crate) fn sit(&mut self, seen: u64) -> bool {
-        self.agent_sits = self.turns == seen;
-        self.agent_sits
-    }
-
-    pub(crate) fn leave(&mut self) {
-        self.agent_sits = false;
-    }
 }
 
 /// Everything but the driver.

@@ -37,7 +37,7 @@ impl Bell for sync::Thread {
 fn waits_for_two_wake_ups(
     rest: impl Fn(&Parker<sync::Thread>, &sync::Thread) + Sync + Send + 'static,
 ) {
-    loom::model(move || {
+    sync::explore(move || {
         let bell = sync::Thread::stand_in();
         let parker = Arc::new(Parker::new(bell.clone()));
         assert!(parker.take(), "woken from the start");
@@ -92,7 +92,7 @@ fn a_thread_that_parks_without_saying_so_is_not_woken() {
 
 #[test]
 fn a_thread_is_woken_wherever_it_waits() {
-    loom::model(|| {
+    sync::explore(|| {
         let bell = sync::Thread::stand_in();
         let parker = Arc::new(Parker::new(bell.clone()));
         parker.take();
@@ -210,7 +210,7 @@ fn counting() -> Counted {
 
 #[test]
 fn a_task_is_polled_after_every_wake_up() {
-    loom::model(|| {
+    sync::explore(|| {
         let Counted {
             tasks,
             count,
@@ -234,7 +234,7 @@ fn a_task_is_polled_after_every_wake_up() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_task_that_is_woken_too_early_is_not_polled_again() {
-    loom::model(|| {
+    sync::explore(|| {
         let Counted {
             tasks,
             count,
@@ -252,7 +252,7 @@ fn a_task_that_is_woken_too_early_is_not_polled_again() {
 
 #[test]
 fn a_task_is_polled_by_one_thread_at_a_time() {
-    loom::model(|| {
+    sync::explore(|| {
         let Counted {
             tasks,
             count,

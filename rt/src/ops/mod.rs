@@ -140,6 +140,13 @@ pub(crate) struct Landed {
     pub(crate) stored: Option<u32>,
 }
 
+impl Landing {
+    /// Whether this peer sends the bytes by itself, so that nothing of it is at the driver.
+    pub(crate) fn is_from(&self, rank: u32) -> bool {
+        self.landed.source == rank && (self.fragments || self.invited)
+    }
+}
+
 impl Landed {
     /// The outcome of a send.
     pub(crate) fn sent(bytes: usize) -> Self {

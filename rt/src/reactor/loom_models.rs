@@ -7,8 +7,8 @@ use std::{mem, sync::Arc, task::Waker};
 
 use loom::{sync::Mutex, thread};
 
-use super::{agent::Agent, seat::SeatLock};
-use crate::{engine::Watch, executor::Parker, sync};
+use super::{agent::Agent, seat::SeatLock, watch::Watch};
+use crate::{executor::Parker, sync};
 
 type Seat = SeatLock<sync::Thread>;
 
@@ -29,7 +29,7 @@ fn sit_once(seat: &Seat) {
 
 #[test]
 fn threads_that_wait_for_the_seat_get_it_one_after_the_other() {
-    loom::model(|| {
+    sync::explore(|| {
         let seat = Arc::new(Seat::new());
         let sitting = seat.take().unwrap();
         let waiting = [(); 2].map(|()| {
@@ -45,7 +45,7 @@ fn threads_that_wait_for_the_seat_get_it_one_after_the_other() {
 
 /// Two threads wait for the seat. One of them is woken meanwhile and goes to compute; it does `first` before that.
 fn one_of_two_goes_to_compute(first: impl Fn(&Seat) + Copy + Send + Sync + 'static) {
-    loom::model(move || {
+    sync::explore(move || {
         let seat = Arc::new(Seat::new());
         let sitting = seat.take().unwrap();
         let waker = Arc::new(Mutex::new(None));
@@ -91,7 +91,7 @@ fn agent_waits_for_the_seat(
     sleep: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
     look: impl Fn(&Agent, &Seat) + Copy + Send + Sync + 'static,
 ) {
-    loom::model(move || {
+    sync::explore(move || {
         let (seat, agent) = (Arc::new(Seat::new()), Arc::new(Agent::new()));
         agent.begin();
         let sitting = seat.take().unwrap();
@@ -150,7 +150,7 @@ fn a_thread_that_takes_the_seat_to_look_for_it_may_keep_the_agent_asleep() {
 
 /// An application makes one turn, then computes. The agent saw `seen(..)` turns.
 fn agent_leaves_after_a_turn(seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static) {
-    loom::model(move || {
+    sync::explore(move || {
         let (watch, bell) = (
             Arc::new(Mutex::new(Watch::default())),
             sync::Thread::stand_in(),

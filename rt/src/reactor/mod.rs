@@ -14,6 +14,7 @@ mod timers;
 #[cfg(feature = "tokio")]
 pub(crate) mod tokio;
 mod uring;
+mod watch;
 
 pub(crate) use self::{
     agent::Agent,
@@ -21,4 +22,5 @@ pub(crate) use self::{
     cooldown::{Cooldown, Rest},
     seat::SeatLock,
     timers::{TimerId, Timers},
+    watch::Watch,
 };

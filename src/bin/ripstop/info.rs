@@ -136,7 +136,8 @@ impl<'a> Facts<'a> {
             per_peer, per_pair, ..
         } = self.footprint;
         let mut text = format!(
-            "Memory in bytes\n{per_peer:>10}  for each peer that was never talked to\n{per_pair:>10}  for each pair of ranks in contact, on both sides together\n"
+            "Memory in bytes\n{per_peer:>10}  for each peer that was never talked to\n\
+             {per_pair:>10}  for each pair of ranks in contact, on both sides together\n"
         );
         for pool in &self.footprint.pools {
             let max = pool.max.map_or_else(

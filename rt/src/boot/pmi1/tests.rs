@@ -218,6 +218,10 @@ fn an_abort_tells_a_foreign_launcher_nothing_it_does_not_know() {
     }
 }
 
+/// An answer, or something like it.
+const ANSWER: &str = "(cmd=(get_result|put_result|barrier_out|finalize_ack))?( rc=-?[0-9]{1,3})?\
+                      ( value=[0-9]{0,3}:?[a-z]{0,9})?\n?";
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -231,7 +235,7 @@ proptest! {
     }
 
     #[test]
-    fn no_answer_makes_an_exchange_panic(answer in "(cmd=(get_result|put_result|barrier_out|finalize_ack))?( rc=-?[0-9]{1,3})?( value=[0-9]{0,3}:?[a-z]{0,9})?\n?") {
+    fn no_answer_makes_an_exchange_panic(answer in ANSWER) {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(GREETING.concat().as_bytes()).unwrap();
         for _ in 0..4 {

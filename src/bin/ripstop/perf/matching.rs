@@ -17,7 +17,13 @@ use super::{
 )]
 pub(super) struct Args {
     /// How many are in front, separated by commas, up to 100000
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100_000), default_value = "0,10000")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(0..=100_000),
+        default_value = "0,10000",
+    )]
     depth: Vec<u32>,
 
     /// What is in front [default: both, one after the other]

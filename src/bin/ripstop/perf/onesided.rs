@@ -43,7 +43,8 @@ pub(super) fn run(program: &'static str, args: &Args) -> Result<ExitCode, Troubl
     let mut boot = boot::discover(&Environment::of_process())?;
     if boot.size != 2 || boot.node.ranks.len() != 2 {
         let sentence = format!(
-            "`ripstop perf {program}` needs 2 ranks on one node and there are {}: start it with `ripstop run -n 2 -- ripstop perf {program}`",
+            "`ripstop perf {program}` needs 2 ranks on one node and there are {}: \
+             start it with `ripstop run -n 2 -- ripstop perf {program}`",
             boot.size
         );
         return Ok(refuse(boot.rank == 0, &sentence));

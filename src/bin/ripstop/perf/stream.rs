@@ -22,7 +22,13 @@ use super::{
 )]
 pub(super) struct Args {
     /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes_of_window, default_value = "8192,16384,65536,262144,1048576")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = bytes_of_window,
+        default_value = "8192,16384,65536,262144,1048576",
+    )]
     size: Vec<usize>,
 
     #[command(flatten)]

@@ -22,8 +22,16 @@ pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuS
         }
         return Ok(vec![None; ranks]);
     }
-    let each = if wish == Some(Bind::Core) { 1 } else { allowed.len() / ranks };
-    Ok(allowed.chunks_exact(each).take(ranks).map(|cpus| Some(only(cpus))).collect())
+    let each = if wish == Some(Bind::Core) {
+        1
+    } else {
+        allowed.len() / ranks
+    };
+    Ok(allowed
+        .chunks_exact(each)
+        .take(ranks)
+        .map(|cpus| Some(only(cpus)))
+        .collect())
 }
 
 fn allowed() -> io::Result<Vec<usize>> {

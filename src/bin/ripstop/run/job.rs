@@ -415,9 +415,19 @@ fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
-    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), ..limit }).map_err(|_| {
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(needed),
+            ..limit
+        },
+    )
+    .map_err(|_| {
         let most = limit.maximum.unwrap_or(0);
-        Refusal::machine(format!("{ranks} ranks need {needed} open files, the limit is {most} (see `ulimit -Hn`); use a smaller -n"))
+        Refusal::machine(format!(
+            "{ranks} ranks need {needed} open files, \
+             the limit is {most} (see `ulimit -Hn`); use a smaller -n"
+        ))
     })
 }
 

@@ -1,0 +1,28 @@
+//! Whether applications make turns, and whether the agent sits.
+
+/// How the agent and the applications see each other; guarded by the engine's lock, which both hold for a turn anyway.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Turns made by applications.
+    pub(crate) turns: u64,
+    /// The agent has the seat.
+    agent_sits: bool,
+}
+
+impl Watch {
+    /// An application makes turns. Whether the agent must be told to leave the seat.
+    pub(crate) fn announce(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        self.agent_sits
+    }
+
+    /// The agent sits down, or stays, unless there were turns after the ones that it has seen.
+    pub(crate) fn sit(&mut self, seen: u64) -> bool {
+        self.agent_sits = self.turns == seen;
+        self.agent_sits
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.agent_sits = false;
+    }
+}

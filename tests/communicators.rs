@@ -1,0 +1,294 @@
+//! Communicators, grids, and the simple collectives.
+
+#[path = "support/ranks.rs"]
+mod ranks;
+
+use ripstop::{Cart, Comm, ErrorKind, Max, Min, Product, Result, Source, Sum, Tag};
+
+#[ripstop::test(ranks = 6)]
+async fn a_split_orders_by_key_and_then_by_old_rank(world: Comm) -> Result<()> {
+    let me = world.rank();
+    // Colours 0 and 1; ranks 4 and 5 get none. Keys turn the order of colour 0 around.
+    let color = (me < 4).then_some(me as u32 % 2);
+    let key = if me.is_multiple_of(2) {
+        -(me as i32)
+    } else {
+        7
+    };
+    let part = world.split(color, key).await?;
+    assert_eq!(part.is_some(), me < 4);
+    let Some(part) = part else { return Ok(()) };
+    assert_eq!(part.size(), 2);
+    let expected = [1, 0, 0, 1][me];
+    assert_eq!(part.rank(), expected, "old rank {me}");
+    // Messages name the new ranks.
+    let peer = 1 - part.rank();
+    let inbox = part.recv::<u64>(peer, 1);
+    part.send(peer, 1, [me as u64]).await?;
+    let (got, status) = inbox.await?;
+    assert_eq!((got, status.source), (vec![(me as u64 + 2) % 4], peer));
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn messages_of_one_communicator_are_never_received_on_another(world: Comm) -> Result<()> {
+    let twin = world.dup().await?;
+    assert_eq!((twin.rank(), twin.size()), (world.rank(), world.size()));
+    assert_ne!(twin.id(), world.id());
+    let next = (world.rank() + 1) % 3;
+    world.send(next, 1, [1_u8]).await?;
+    twin.send(next, 1, [2_u8]).await?;
+    assert_eq!(twin.recv::<u8>(Source::Any, Tag::Any).await?.0, [2]);
+    assert_eq!(world.recv::<u8>(Source::Any, Tag::Any).await?.0, [1]);
+    twin.barrier().await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_message_to_a_dropped_communicator_never_turns_up_on_a_new_one(
+    world: Comm,
+) -> Result<()> {
+    for round in 0..20_u8 {
+        let old = world.dup().await?;
+        if world.rank() == 0 {
+            old.send(1, 1, [round]).await?;
+            old.send(1, 1, vec![round; 500]).await?;
+        }
+        drop(old);
+        let new = world.dup().await?;
+        if world.rank() == 0 {
+            new.send(1, 1, [100 + round]).await?;
+        } else {
+            assert_eq!(new.recv::<u8>(0, 1).await?.0, [100 + round]);
+        }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 5)]
+async fn nested_splits_and_splits_of_one_node(world: Comm) -> Result<()> {
+    let node = world.split_node().await?;
+    assert_eq!((node.rank(), node.size()), (world.rank(), 5));
+    let half = node
+        .split(Some(u32::from(node.rank() >= 2)), 0)
+        .await?
+        .expect("a colour");
+    let single = half
+        .split(Some(half.rank() as u32), 0)
+        .await?
+        .expect("a colour");
+    assert_eq!((single.rank(), single.size()), (0, 1));
+    assert_eq!(
+        half.all_reduce([1_u32], Sum).await?,
+        [if world.rank() < 2 { 2 } else { 3 }]
+    );
+    assert_eq!(
+        single.all_reduce([world.rank()], Sum).await?,
+        [world.rank()]
+    );
+    single.barrier().await
+}
+
+#[ripstop::test(ranks = 4)]
+async fn overlapping_communicators_may_be_split_at_the_same_time(world: Comm) -> Result<()> {
+    let me = world.rank();
+    // Rows and columns of a 2 x 2 grid overlap in one rank.
+    for round in 0..10 {
+        let row = world
+            .split(Some(me as u32 / 2), 0)
+            .await?
+            .expect("a colour");
+        let column = world
+            .split(Some(me as u32 % 2), 0)
+            .await?
+            .expect("a colour");
+        let (a, b) = tokio::join!(row.dup(), column.dup());
+        let (b2, a2) = tokio::join!(column.split(Some(0), 0), row.split(Some(0), 0));
+        let mut ids = vec![
+            row.id(),
+            column.id(),
+            a?.id(),
+            b?.id(),
+            a2?.expect("a colour").id(),
+            b2?.expect("a colour").id(),
+        ];
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), 6, "round {round}");
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn collectives_may_be_awaited_in_another_order_than_they_were_begun(
+    world: Comm,
+) -> Result<()> {
+    for _ in 0..20 {
+        let sum = world.all_reduce([world.rank() as u64], Sum);
+        let text = world.bcast(1, [world.rank() as u8; 3]);
+        let barrier = world.barrier();
+        let max = world.all_reduce([world.rank() as f32], Max);
+        if world.rank() == 1 {
+            let (sum, text, barrier, max) = tokio::join!(sum, text, barrier, max);
+            barrier?;
+            assert_eq!((sum?, text?, max?), ([3], [1; 3], [2.0]));
+        } else {
+            let (max, barrier, text, sum) = tokio::join!(max, barrier, text, sum);
+            barrier?;
+            assert_eq!((sum?, text?, max?), ([3], [1; 3], [2.0]));
+        }
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 6)]
+async fn neighbours_on_a_grid(world: Comm) -> Result<()> {
+    let grid = world.cart(&[2, 3], &[false, true]).await?;
+    let (row, column) = (world.rank() / 3, world.rank() % 3);
+    assert_eq!(
+        (grid.coords(), grid.dims()),
+        (&[row, column][..], &[2, 3][..])
+    );
+    let at = |row, column| row * 3 + column;
+    assert_eq!(
+        grid.shift(1, 1),
+        (
+            Some(at(row, (column + 2) % 3)),
+            Some(at(row, (column + 1) % 3))
+        )
+    );
+    assert_eq!(
+        grid.shift(1, -4),
+        (
+            Some(at(row, (column + 1) % 3)),
+            Some(at(row, (column + 2) % 3))
+        )
+    );
+    let edge = if row == 0 {
+        (None, Some(at(1, column)))
+    } else {
+        (Some(at(0, column)), None)
+    };
+    assert_eq!(grid.shift(0, 1), edge);
+    assert_eq!(grid.shift(0, 2), (None, None));
+    assert_eq!(grid.shift(0, 0), (Some(world.rank()), Some(world.rank())));
+    assert_eq!(grid.rank_at(&[1, -1]), Some(5));
+    assert_eq!(grid.rank_at(&[2, 0]), None);
+    // A halo of one element around the periodic dimension.
+    let (from, to) = grid.shift(1, 1);
+    let inbox = grid.recv::<u64>(from.expect("it wraps"), 1);
+    grid.send(to.expect("it wraps"), 1, [column as u64]).await?;
+    assert_eq!(inbox.await?.0, [(column as u64 + 2) % 3]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn wrong_dimensions_are_named(world: Comm) -> Result<()> {
+    for (dims, periodic, words) in [
+        (&[3, 2][..], &[true, true][..], ["`dims`", "[3, 2]", "4"]),
+        (&[2, 2], &[true], ["`periodic`", "1", "2 dimensions"]),
+        (&[4, 0], &[true, true], ["`dims`", "[4, 0]", "4"]),
+        (&[usize::MAX, 2], &[true, true], ["`dims`", "2]", "4"]),
+    ] {
+        let error = world
+            .cart(dims, periodic)
+            .await
+            .expect_err("wrong dimensions");
+        assert!(matches!(error.kind, ErrorKind::InvalidArgument(_)));
+        let text = error.to_string();
+        assert!(words.iter().all(|word| text.contains(word)), "{text}");
+    }
+    let grid = world.cart(&Cart::dims_for(4, 2), &[true, true]).await?;
+    assert_eq!(grid.dims(), [2, 2]);
+    Ok(())
+}
+
+/// Order shows which operator was applied: composition of `x -> a x + b` is associative, and does not commute.
+fn compose([a, b]: [u64; 2], [c, d]: [u64; 2]) -> [u64; 2] {
+    [a.wrapping_mul(c), b.wrapping_mul(c).wrapping_add(d)]
+}
+
+#[test]
+fn collectives_are_right_at_every_size() {
+    for size in 1..=9 {
+        ranks::run(size, &[], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                collectives(&world)
+                    .await
+                    .unwrap_or_else(|error| panic!("{error}"))
+            });
+            runtime.close().expect("a good end");
+        });
+    }
+}
+
+async fn collectives(world: &Comm) -> Result<()> {
+    let (me, size) = (world.rank() as u64, world.size() as u64);
+    for root in 0..world.size() {
+        for len in [0, 1, 1000, 50_000] {
+            let mine = vec![me; len];
+            assert!(
+                world.bcast(root, mine).await? == vec![root as u64; len],
+                "root {root}"
+            );
+        }
+    }
+    assert_eq!(
+        world.all_reduce([me, 1], Sum).await?,
+        [size * (size - 1) / 2, size]
+    );
+    assert_eq!(world.all_reduce([me], Max).await?, [size - 1]);
+    assert_eq!(world.all_reduce([me as i32 - 3], Min).await?, [-3]);
+    assert_eq!(world.all_reduce([2_u128], Product).await?, [1 << size]);
+    let elements = [[me + 2, me * me]; 4];
+    let expected = (0..size)
+        .map(|rank| [rank + 2, rank * rank])
+        .reduce(compose)
+        .expect("a rank");
+    assert_eq!(world.all_reduce(elements, compose).await?, [expected; 4]);
+    let thirds = world
+        .all_reduce(vec![1.0 / (3.0 + me as f64); 20_000], Sum)
+        .await?;
+    let bits = thirds[0].to_bits();
+    assert!(thirds.iter().all(|third| third.to_bits() == bits));
+    assert_eq!(
+        world.all_reduce([bits], Max).await?,
+        [bits],
+        "the same bits everywhere"
+    );
+    assert_eq!(world.all_reduce(Vec::<f64>::new(), Sum).await?, []);
+    // Nobody leaves a barrier before the last has come: the last one's message is there by then.
+    for last in 0..world.size() {
+        if world.rank() == last {
+            for to in 0..world.size() {
+                world.send(to, 5, [last as u64]).detach();
+            }
+        }
+        world.barrier().await?;
+        assert_eq!(world.recv_into(last, 5, [0_u64]).await?.0, [last as u64]);
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn a_bcast_into_a_buffer_that_is_too_short_is_an_error_at_its_rank(
+    world: Comm,
+) -> Result<()> {
+    let buf = vec![world.rank() as u8; if world.rank() == 2 { 3 } else { 5 }];
+    match world.bcast(0, buf).await {
+        Ok(buf) => assert!(world.rank() < 2 && buf == [0; 5]),
+        Err(refused) => {
+            assert_eq!((world.rank(), refused.buf), (2, vec![2; 3]));
+            assert!(
+                matches!(
+                    refused.error.kind,
+                    ErrorKind::Truncated { sent: 5, room: 3 }
+                ),
+                "{}",
+                refused.error
+            );
+            assert_eq!(refused.error.op, "bcast");
+        }
+    }
+    world.barrier().await
+}
