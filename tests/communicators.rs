@@ -1,5 +1,11 @@
 //! Communicators, grids, and the simple collectives.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "ranks in tests are small"
+)]
+
 #[path = "support/ranks.rs"]
 mod ranks;
 

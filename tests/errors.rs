@@ -1,5 +1,7 @@
 //! Errors: what they say, that nothing is lost, and that the right call still works afterwards.
 
+#![expect(clippy::print_stdout, reason = "seeds are for who reads a failure")]
+
 #[path = "support/check.rs"]
 mod check;
 #[path = "support/content.rs"]

@@ -3,6 +3,11 @@
 //!
 //! `KILLS=100 cargo test --test failures` kills a hundred times instead of ten; `SEED=…` replays a run.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "seeds and times are for who reads a failure; ranks talk to the test"
+)]
+
 #[path = "support/content.rs"]
 mod content;
 
@@ -10,9 +15,9 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError, mpsc},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
@@ -286,11 +291,11 @@ async fn stopped(world: &Comm) -> Result<()> {
         assert!(len == 50 * round as usize && got.iter().all(|&word| word == round));
         if round == 200 {
             // Time for the signal, also on a fast machine.
-            world
-                .recv_into(1 - world.rank().min(1), 2, [0_u8; 0])
+            let never = world
+                .recv::<u8>(from, 2)
                 .timeout(Duration::from_millis(50))
-                .await
-                .unwrap_err();
+                .await;
+            assert!(never.is_err());
         }
     }
     Ok(())
@@ -303,6 +308,7 @@ struct Job {
     board: Board,
     ranks: Vec<Child>,
     lines: mpsc::Receiver<usize>,
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Drop for Job {
@@ -318,18 +324,23 @@ impl Job {
     fn start(role: &str, size: usize) -> Self {
         let board = Board::create(u32::try_from(size).expect("few")).expect("memory");
         let (tell, lines) = mpsc::channel();
-        let ranks = (0..size)
-            .map(|rank| start(role, rank, size, &board, tell.clone()))
-            .collect();
-        Self {
+        let mut job = Self {
             board,
-            ranks,
+            ranks: Vec::new(),
             lines,
+            readers: Vec::new(),
+        };
+        for rank in 0..size {
+            let mut child = start(role, rank, size, &job.board);
+            let out = child.stdout.take().expect("piped");
+            job.readers.push(read(rank, out, tell.clone()));
+            job.ranks.push(child);
         }
+        job
     }
 
     /// Waits until all ranks are ready.
-    fn all_ready(&mut self) {
+    fn all_ready(&self) {
         for count in 0..self.ranks.len() {
             assert!(
                 self.lines.recv_timeout(GUARD).is_ok(),
@@ -368,31 +379,33 @@ impl Job {
             pause(Duration::from_millis(1));
         }
         let took = now() - start;
+        for reader in self.readers.drain(..) {
+            reader.join().expect("no panic");
+        }
         let _kept_until_here = &self.board;
         bad.sort_unstable();
         (bad, took)
     }
 }
 
-fn start(role: &str, rank: usize, size: usize, board: &Board, tell: mpsc::Sender<usize>) -> Child {
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
+fn start(role: &str, rank: usize, size: usize, board: &Board) -> Child {
+    let who = format!("{role} {rank} {size} {}", board.address());
+    Command::new(std::env::current_exe().expect("this program"))
         .args(["a_rank", "--exact", "--nocapture", "--test-threads=1"])
-        .env(
-            "FAILURES_RANK",
-            format!("{role} {rank} {size} {}", board.address()),
-        )
+        .env("FAILURES_RANK", who)
         .stdout(Stdio::piped())
         .spawn()
-        .expect("a process");
-    let out = BufReader::new(child.stdout.take().expect("piped"));
+        .expect("a process")
+}
+
+/// Reads what a rank prints until it ends.
+fn read(rank: usize, out: ChildStdout, tell: mpsc::Sender<usize>) -> JoinHandle<()> {
     thread::spawn(move || {
-        for line in out.lines().map_while(std::io::Result::ok) {
-            if line.contains(READY) {
-                let _nobody_listens_any_more = tell.send(rank);
-            }
+        let lines = BufReader::new(out).lines().map_while(std::io::Result::ok);
+        for _ready in lines.filter(|line| line.contains(READY)) {
+            let _nobody_listens_any_more = tell.send(rank);
         }
-    });
-    child
+    })
 }
 
 #[expect(
@@ -446,7 +459,7 @@ fn survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on() {
     let files = our_files();
     let mut descriptors = None;
     for kill in 0..kills {
-        let mut job = Job::start("exchange", 4);
+        let job = Job::start("exchange", 4);
         job.all_ready();
         let victim = random.below(4);
         pause(Duration::from_micros(random.below(20_000) as u64));
@@ -457,7 +470,6 @@ fn survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on() {
             took.as_millis()
         );
         assert_eq!(bad, [victim], "those that did not end well");
-        // The first job's leftovers, if any, are this process's own: threads that read output end a little later.
         let before = *descriptors.get_or_insert_with(open_descriptors);
         assert!(
             open_descriptors() <= before,
@@ -478,7 +490,7 @@ fn a_panic_in_one_rank_is_a_failure_to_the_others() {
 fn the_death_of_a_rank_that_nobody_talked_to_is_heard_of() {
     let _turn = one_at_a_time();
     for _ in 0..3 {
-        let mut job = Job::start("silent", 3);
+        let job = Job::start("silent", 3);
         job.all_ready();
         job.signal(2, Signal::KILL);
         assert_eq!(job.end().0, [2]);
@@ -488,7 +500,7 @@ fn the_death_of_a_rank_that_nobody_talked_to_is_heard_of() {
 #[test]
 fn a_rank_that_is_stopped_for_two_seconds_is_not_dead() {
     let _turn = one_at_a_time();
-    let mut job = Job::start("stopped", 3);
+    let job = Job::start("stopped", 3);
     job.all_ready();
     job.signal(1, Signal::STOP);
     pause(Duration::from_secs(2));

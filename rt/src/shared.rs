@@ -139,7 +139,7 @@ impl Shared {
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
         let mut disturbed = false;
-        if !engine.core.is_done(op) && executor::drives(self) {
+        if !engine.core.is_done(op) && executor::drives(self) && !engine.watch.is_guarded() {
             disturbed = engine.watch.announce();
             self.make_turns_for(op, &mut engine);
         }
@@ -167,16 +167,19 @@ impl Shared {
         }
     }
 
-    /// One turn on behalf of an application.
-    pub(crate) fn turn(&self) -> u32 {
+    /// One turn on behalf of an application; `None` when another thread sleeps on the driver's events.
+    pub(crate) fn turn(&self) -> Option<u32> {
         let mut engine = self.engine.lock();
+        if engine.watch.is_guarded() {
+            return None;
+        }
         let disturbed = engine.watch.announce();
         let events = engine_turn(&mut engine, &self.clock);
         finish(engine);
         if disturbed {
             self.notifier.notify();
         }
-        events
+        Some(events)
     }
 
     /// A buffer in a new region of the driver's.
@@ -242,18 +245,28 @@ impl Shared {
 
     fn sleep(&self) {
         let mut backend = lock(&self.backend);
-        let (armed, deadline) = {
-            let mut engine = self.engine.lock();
-            (engine.arm(), engine.deadline())
-        };
-        if armed == Armed::Busy {
-            return;
-        }
-        let timeout = deadline.map(|deadline| deadline.since(self.clock.now()));
+        let Some(timeout) = self.arm() else { return };
         if let Err(error) = backend.sleep(timeout) {
             tracing::warn!(%error, "the reactor could not sleep; trying again");
             std::thread::yield_now();
         }
+        self.engine.lock().watch.wake_up();
+    }
+
+    /// For how long one may sleep now; `None` when something came.
+    #[expect(
+        clippy::option_option,
+        reason = "not at all, as long as one likes, or so long"
+    )]
+    fn arm(&self) -> Option<Option<Duration>> {
+        let mut engine = self.engine.lock();
+        if engine.arm() == Armed::Busy {
+            return None;
+        }
+        engine.watch.fall_asleep();
+        let deadline = engine.deadline();
+        drop(engine);
+        Some(deadline.map(|deadline| deadline.since(self.clock.now())))
     }
 
     /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
@@ -261,22 +274,17 @@ impl Shared {
     pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
         let mut backend = lock(&self.backend);
         self.asleep.store(true, Ordering::SeqCst);
-        let (armed, deadline) = {
-            let mut engine = self.engine.lock();
-            (engine.arm(), engine.deadline())
-        };
-        if armed == Armed::Busy {
+        let Some(limit) = self.arm() else {
             self.asleep.store(false, Ordering::SeqCst);
             return Ok(Prepared::Busy);
-        }
+        };
         backend.prepare()?;
-        Ok(Prepared::Until(
-            deadline.map(|deadline| deadline.since(self.clock.now())),
-        ))
+        Ok(Prepared::Until(limit))
     }
 
     #[cfg(feature = "tokio")]
     pub(crate) fn end_sleep(&self) {
+        self.engine.lock().watch.wake_up();
         self.asleep.store(false, Ordering::SeqCst);
         self.notifier.wake_up();
     }

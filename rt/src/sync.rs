@@ -32,10 +32,10 @@ mod model {
     };
     pub(crate) use loom::sync::{Mutex, MutexGuard};
 
-    /// Runs a model in every order with at most three preemptions; what blocks is no preemption. Bugs need one or two.
+    /// Runs a model in every order with at most four preemptions; to block is none. Bugs need one or two.
     pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
         let mut builder = loom::model::Builder::new();
-        builder.preemption_bound.get_or_insert(3);
+        builder.preemption_bound.get_or_insert(4);
         builder.check(model);
     }
 
@@ -54,9 +54,7 @@ mod model {
     }
 
     fn after_store(ordering: Ordering) {
-        if ordering == Ordering::SeqCst {
-            STORED.with(|stored| stored.set(true));
-        }
+        STORED.with(|stored| stored.set(ordering == Ordering::SeqCst));
     }
 
     macro_rules! atomics {

@@ -150,6 +150,7 @@ async fn every_one_of_many_sends_with_a_limit_is_received_or_timed_out(world: Co
             }
         }
         world.send(1, 2, arrived).await?;
+        marked(&world, 1).await?;
     } else {
         let list = world.recv::<u64>(0, 2);
         let mut got = Vec::new();
@@ -165,6 +166,7 @@ async fn every_one_of_many_sends_with_a_limit_is_received_or_timed_out(world: Co
             got.push(words[0]);
         }
         assert_eq!(got, arrived);
+        mark(&world, 0).await?;
     }
     Ok(())
 }

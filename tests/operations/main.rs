@@ -1,5 +1,12 @@
 //! What an operation promises: when it starts, in which order it matches, and what drop, forget, cancel and a time limit do.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    reason = "seeds are for who reads a failure; ranks and counts in tests are small"
+)]
+
 #[path = "../support/check.rs"]
 mod check;
 #[path = "../support/content.rs"]

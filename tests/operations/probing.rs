@@ -80,6 +80,7 @@ async fn a_waiting_probe_gets_the_message_of_a_dropped_receive(world: Comm) -> R
             marked(&world, 1).await?;
             world.send(1, 1, content(1, len)).detach();
             mark(&world, 1).await?;
+            marked(&world, 1).await?;
         } else {
             let first = world.recv::<u8>(0, 1);
             let mut probe = std::pin::pin!(world.probe(0, 1));
@@ -92,6 +93,7 @@ async fn a_waiting_probe_gets_the_message_of_a_dropped_receive(world: Comm) -> R
             marked(&world, 0).await?;
             drop(first);
             assert_content(&probe.await?.recv().await?.0, 1, len);
+            mark(&world, 0).await?;
         }
     }
     Ok(())

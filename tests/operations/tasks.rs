@@ -44,7 +44,7 @@ fn a_panic_in_a_task_reaches_who_awaits_it_and_nobody_else() {
         let bad = runtime.spawn(async { panic!("on purpose") });
         let good = runtime.spawn(async { 7 });
         let caught = catch_unwind(AssertUnwindSafe(|| runtime.block_on(bad)));
-        let panic = caught.map(|()| ()).expect_err("it panicked");
+        let panic = caught.expect_err("it panicked");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
         assert_eq!(runtime.block_on(good), 7);
         runtime.close().expect("a good end");
@@ -295,4 +295,37 @@ fn two_worlds_of_one_runtime_are_the_same_communicator() {
         runtime.close().expect("a good end");
     });
     drop(boot::threads(1));
+}
+
+#[test]
+fn a_thread_that_leaves_takes_no_message_from_one_that_sleeps() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let peer = 1 - world.rank();
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                for round in 0..200_u32 {
+                    let (got, _) = runtime.block_on(world.recv::<u32>(peer, 1)).expect("sent");
+                    assert_eq!(got, [round]);
+                    runtime
+                        .block_on(world.send(peer, 2, [round]))
+                        .expect("sent");
+                }
+            });
+            for round in 0..200_u32 {
+                runtime
+                    .block_on(world.send(peer, 1, [round]))
+                    .expect("sent");
+                assert_eq!(
+                    runtime
+                        .block_on(world.recv::<u32>(peer, 2))
+                        .expect("sent")
+                        .0,
+                    [round]
+                );
+            }
+            sleeper.join().expect("no panic");
+        });
+        runtime.close().expect("a good end");
+    });
 }

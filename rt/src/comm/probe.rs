@@ -36,7 +36,8 @@ pub(super) async fn probe(comm: &Comm, from: Source, tag: Tag) -> Result<Matched
 pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
     let ctx = comm.id();
     let about = comm.about_recv::<u8>(ctx, from, tag)?;
-    let found = comm.shared().with(|engine| engine.try_probe(&about));
+    comm.shared().turn();
+    let found = comm.shared().with(|engine| engine.core.try_probe(&about));
     Ok(found.map(|landed| Matched {
         comm: comm.clone(),
         ctx,

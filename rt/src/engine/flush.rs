@@ -294,6 +294,7 @@ impl Engine {
                 .core
                 .abandon(op, down_kind(landing.landed.source, down));
         }
+        slot.blank(landing.landed.bytes);
         let Some(key) = self.driver.expose(slot.range(landing.landed.bytes)) else {
             self.core.ask_for_fragments(op);
             return;

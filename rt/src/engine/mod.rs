@@ -36,7 +36,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
-    ops::{About, Held, Landed, Life, Ops, Outcome, Ticket},
+    ops::{Held, Landed, Life, Ops, Outcome, Ticket},
     proto::{matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
 };
@@ -180,13 +180,6 @@ impl Engine {
         self.flush();
     }
 
-    /// Takes a message out of the queue if one has come: after a turn, since it may be waiting at the driver.
-    pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
-        let now = self.core.now;
-        self.turn(now);
-        self.core.try_probe(about)
-    }
-
     /// Receives a message that was probed.
     pub(crate) fn recv_probed(&mut self, op: OpId, landed: &Landed) {
         if let Some(stored) = landed.stored {
@@ -234,7 +227,9 @@ impl Core {
         let slot = self.ops.live(op);
         slot.orphan = true;
         slot.waker = None;
-        if matches!(slot.life, Life::Done(_)) {
+        let (done, timer) = (matches!(slot.life, Life::Done(_)), slot.timer.take());
+        self.cancel_timer(timer); // it was the future that gave up
+        if done {
             self.release(op);
         }
     }

@@ -196,7 +196,7 @@ impl Core {
     }
 
     /// Takes the earliest message that matches out of the queue.
-    pub(super) fn try_probe(&mut self, about: &About) -> Option<Landed> {
+    pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
         let found = self.matching.peek(about.want())?;
         let taken = self.matching.take(found.at)?;
         let message = self.messages.get(taken.message);

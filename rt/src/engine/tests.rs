@@ -1,7 +1,7 @@
 //! What comes from the wire is hostile: nothing that a peer sends may panic, hang or leak.
 
 use ripstop_fabric::{
-    driver::{Payload, Peer as Rank, Sink},
+    driver::{Down, Payload, Peer as Rank, Sink},
     hook::Random,
     loopback,
 };
@@ -9,8 +9,11 @@ use ripstop_fabric::{
 use super::{Engine, EngineSetup};
 use crate::{
     clock::Time,
-    ops::About,
-    proto::{path::Paths, wire},
+    ops::{About, Ticket},
+    proto::{
+        path::Paths,
+        wire::{self, OpId},
+    },
     settings::Settings,
 };
 
@@ -57,6 +60,14 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
             *field = below(random, 3);
         }
     }
+    // A context, a signature and a length that receives here have; generations of slots that were used.
+    for (at, word) in [(8, 0_u32), (16, 7), (20, 0), (28, 0)] {
+        if below(random, 4) > 0
+            && let Some(field) = header.get_mut(at..at + 4)
+        {
+            field.copy_from_slice(&word.to_ne_bytes());
+        }
+    }
     header
 }
 
@@ -73,47 +84,122 @@ fn below(random: &mut Random, limit: u8) -> u8 {
     byte[0] % limit
 }
 
+/// What the application of the attacked engine has under way.
+struct Victim {
+    engine: Engine,
+    receives: Vec<OpId>,
+    probes: Vec<Ticket<[u8; 0]>>,
+}
+
+impl Victim {
+    fn post(&mut self, random: &mut Random) {
+        let source = (below(random, 2) == 0).then_some(1);
+        let about = about(source, None);
+        let ops = &mut self.engine.core.ops;
+        let op = match below(random, 3) {
+            0 => ops.hold_recv(about, vec![0_u8; 64]).op,
+            1 => ops.hold_growing::<u64>(About { elem: 8, ..about }).op,
+            _ => {
+                let probe = ops.hold_recv(
+                    About {
+                        probe: true,
+                        ..about
+                    },
+                    [0; 0],
+                );
+                self.engine.post(probe.op);
+                self.probes.push(probe);
+                return;
+            }
+        };
+        self.engine.post(op);
+        self.receives.push(op);
+    }
+
+    /// Drops a receive, or receives or returns what a probe has found.
+    fn end_one(&mut self, random: &mut Random) {
+        if below(random, 2) == 0 {
+            let oldest = (!self.receives.is_empty()).then(|| self.receives.remove(0));
+            oldest.inspect(|&op| self.engine.core.forsake(op));
+            return;
+        }
+        let Some(probe) = self.probes.pop() else {
+            return;
+        };
+        if !self.engine.core.is_done(probe.op) {
+            return self.engine.core.forsake(probe.op);
+        }
+        let (Ok(landed), _) = self.engine.core.take_recv(&probe) else {
+            return;
+        };
+        if below(random, 2) == 0 {
+            self.engine.return_probed(&landed);
+        } else {
+            let about = About {
+                elem: 8,
+                ..about(Some(landed.source), Some(landed.tag))
+            };
+            let op = self.engine.core.ops.hold_growing::<u64>(about).op;
+            self.engine.recv_probed(op, &landed);
+            self.receives.push(op);
+        }
+    }
+
+    fn send(&mut self, random: &mut Random) {
+        let sent = self
+            .engine
+            .send(about(Some(1), Some(0)), vec![1_u8; 20_000]);
+        let super::Started::Flying(ticket) = sent else {
+            return;
+        };
+        if below(random, 2) == 0 {
+            self.engine.core.set_timer(Time::default(), ticket.op);
+        } else {
+            self.engine.core.detach(ticket.op);
+        }
+    }
+
+    fn hear(&mut self, header: &[u8], body: &[u8]) {
+        self.engine
+            .core
+            .message(Rank(1), header, Payload::from_slice(body));
+    }
+}
+
 #[test]
+#[expect(clippy::print_stdout, reason = "the seed is for who reads a failure")]
 fn no_message_of_a_peer_can_panic_the_engine() {
     for seed in 0..20 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let mut engine = engine();
-        for step in 0..5_000 {
-            match below(&mut random, 7) {
-                0 => {
-                    let source = (below(&mut random, 2) == 0).then_some(1);
-                    let op = engine
-                        .core
-                        .ops
-                        .hold_recv(about(source, None), vec![0_u8; 64]);
-                    engine.post(op.op);
-                    if below(&mut random, 2) == 0 {
-                        engine.core.forsake(op.op);
-                    }
-                }
-                1 => {
-                    let sent = engine.send(about(Some(1), Some(0)), vec![1_u8; 20_000]);
-                    if let super::Started::Flying(ticket) = sent {
-                        engine.core.detach(ticket.op);
-                    }
-                }
-                2 => {
+        let mut victim = Victim {
+            engine: engine(),
+            receives: Vec::new(),
+            probes: Vec::new(),
+        };
+        for step in 0..4_000 {
+            match below(&mut random, 8) {
+                0 => victim.post(&mut random),
+                1 => victim.end_one(&mut random),
+                2 => victim.send(&mut random),
+                3 => {
                     let len = usize::from(below(&mut random, 130));
-                    let header = bytes(&mut random, len);
-                    let body = Payload::from_slice(&header);
-                    engine.core.message(Rank(1), &header, body);
+                    let noise = bytes(&mut random, len);
+                    victim.hear(&noise, &noise);
                 }
                 _ => {
                     let header = nearly_good(&mut random);
                     let len = usize::from(below(&mut random, 200));
-                    let body = bytes(&mut random, len);
-                    engine
-                        .core
-                        .message(Rank(1), &header, Payload::from_slice(&body));
+                    victim.hear(&header, &bytes(&mut random, len));
                 }
             }
-            engine.turn(Time::from_nanos(step));
+            victim.engine.turn(Time::from_nanos(step));
         }
+        victim.engine.core.peer_down(Rank(1), Down::Failed);
+        while !victim.receives.is_empty() || !victim.probes.is_empty() {
+            victim.end_one(&mut random);
+        }
+        victim.engine.begin_close();
+        victim.engine.shut();
     }
 }

@@ -50,7 +50,10 @@ pub(crate) fn drain(shared: &Arc<Shared>) {
 
 /// One turn, and a rest if it moved nothing.
 fn step(shared: &Shared, parker: &Arc<Parker>, cooldown: &mut Cooldown) {
-    let events = shared.turn();
+    let Some(events) = shared.turn() else {
+        run_tasks(shared);
+        return sleep(shared, parker);
+    };
     if events > 0 || parker.is_woken() || shared.has_tasks() {
         cooldown.reset(|| shared.clock.now());
         run_tasks(shared);

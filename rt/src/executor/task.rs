@@ -4,14 +4,14 @@ use std::{
     fmt,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, Weak, atomic::Ordering},
     task::{Context, Poll, Wake, Waker},
     thread,
 };
 
 use crate::{
     shared::Shared,
-    sync::{self, AtomicU8},
+    sync::{AtomicU8, Mutex, lock},
 };
 
 /// A future that runs on the threads in `block_on`.
@@ -82,9 +82,9 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     /// Polls it once, and puts it back in the queue if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
         // A swap, not a store, here and wherever the state changes: it sees what was written before any wake-up so far.
-        self.state.swap(RUNNING, Ordering::SeqCst);
+        self.state.store(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
-        let mut future = sync::lock(&self.future);
+        let mut future = lock(&self.future);
         let done = future.as_mut().is_none_or(|future| {
             future
                 .as_mut()
@@ -153,7 +153,7 @@ impl<F: Future> Future for Report<F> {
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = lock(&self.outcome);
         outcome.value = Some(value);
         let waker = outcome.waker.take();
         drop(outcome);
@@ -168,7 +168,7 @@ impl<T> Future for JoinHandle<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = lock(&self.outcome);
         match outcome.value.take() {
             Some(Ok(value)) => Poll::Ready(value),
             Some(Err(panic)) => panic::resume_unwind(panic),

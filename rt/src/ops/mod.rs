@@ -8,6 +8,8 @@
 )]
 
 mod held;
+#[cfg(all(test, loom))]
+mod loom_models;
 
 use std::{io, marker::PhantomData, mem::MaybeUninit, task::Waker};
 
@@ -448,6 +450,19 @@ impl Slot {
             body.copy_to(into);
         }
         inside
+    }
+
+    /// Gives values to the room that a growing buffer made: a peer that is to put there only says that it has.
+    pub(crate) fn blank(&mut self, len: usize) {
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
+        if self.held.grows() {
+            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody yet.
+            unsafe { self.area.start.write_bytes(0, len) };
+        }
     }
 
     /// The first `len` bytes of the buffer.

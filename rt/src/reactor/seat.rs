@@ -35,8 +35,10 @@ impl<B> SeatLock<B> {
     }
 
     pub(crate) fn take(&self) -> Option<Sitting<'_, B>> {
-        let taken = self.taken.swap(true, Ordering::SeqCst);
-        (!taken).then(|| Sitting(self))
+        self.taken
+            .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+            .then(|| Sitting(self))
     }
 
     pub(crate) fn is_taken(&self) -> bool {

@@ -16,21 +16,29 @@ use crate::shared::{Prepared, Shared};
 pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
     loop {
-        if shared.turn() > 0 {
+        if shared.turn() != Some(0) {
             task::yield_now().await;
             continue;
         }
         match shared.prepare_sleep()? {
             Prepared::Busy => task::yield_now().await,
             Prepared::Until(limit) => {
-                let slept = sleep(&fd, limit).await;
-                shared.end_sleep();
-                slept?;
+                let _asleep = Asleep(&shared);
+                sleep(&fd, limit).await?;
             }
         }
         if shared.agent.is_stopped() {
             return Ok(());
         }
+    }
+}
+
+/// Until this is dropped, by waking up or with the whole task, turns are left to the sleeper.
+struct Asleep<'a>(&'a Shared);
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        self.0.end_sleep();
     }
 }
 

@@ -7,6 +7,9 @@ pub(crate) struct Watch {
     pub(crate) turns: u64,
     /// The agent has the seat.
     agent_sits: bool,
+    /// An application is asleep, and the driver armed for it. A turn of another thread would disarm it, and nobody would ever
+    /// ring: what comes is the sleeper's.
+    guarded: bool,
 }
 
 impl Watch {
@@ -20,6 +23,20 @@ impl Watch {
     pub(crate) fn sit(&mut self, seen: u64) -> bool {
         self.agent_sits = self.turns == seen;
         self.agent_sits
+    }
+
+    /// Somebody is about to sleep on an armed driver. The agent is told of turns instead.
+    pub(crate) fn fall_asleep(&mut self) {
+        self.guarded = !self.agent_sits;
+    }
+
+    pub(crate) fn wake_up(&mut self) {
+        self.guarded = false;
+    }
+
+    /// Whether turns are left to a sleeper.
+    pub(crate) fn is_guarded(&self) -> bool {
+        self.guarded
     }
 
     pub(crate) fn leave(&mut self) {

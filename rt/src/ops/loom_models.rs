@@ -1,0 +1,362 @@
+//! The life of an operation, whichever thread gets to it first: `cargo xtask loom`.
+//!
+//! A real engine, on a driver that reaches itself, behind loom's lock. One thread is the future, another makes the turns that
+//! land its message. A wake-up that is lost is a deadlock, which loom reports.
+#![expect(unsafe_code, reason = "a buffer that counts how often it is dropped")]
+
+use std::{
+    mem::{self, MaybeUninit},
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    task::Waker,
+};
+
+use loom::{sync::Mutex, thread};
+use ripstop_fabric::{driver::Driver, loopback};
+
+use super::{About, Outcome, Ticket};
+use crate::{
+    buffer::{RecvBuf, SendBuf, Wire},
+    clock::Time,
+    engine::{Engine, EngineSetup, Started},
+    error::ErrorKind,
+    executor::Parker,
+    proto::{path::Paths, wire::OpId},
+    settings::Settings,
+    sync::{self, explore},
+};
+
+/// One rank that sends to itself.
+struct World(Mutex<Engine>);
+
+impl World {
+    fn new() -> Arc<Self> {
+        let driver = loopback::world(1).pop().unwrap();
+        let setup = EngineSetup {
+            size: 1,
+            paths: Paths::new(driver.caps(), &Settings::default()),
+            unexpected_bytes: 1 << 20,
+        };
+        Arc::new(Self(Mutex::new(Engine::new(Box::new(driver), setup))))
+    }
+
+    /// Works on the engine, then wakes and drops with nothing held.
+    fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+        let mut engine = self.0.lock().unwrap();
+        let result = work(&mut engine);
+        let wakers = mem::take(&mut engine.core.wakers);
+        let garbage = mem::take(&mut engine.core.garbage);
+        drop(engine);
+        wakers.into_iter().for_each(Waker::wake);
+        drop(garbage);
+        result
+    }
+
+    fn recv(&self) -> (Ticket<Buffer>, Drops) {
+        self.recv_long(1)
+    }
+
+    fn recv_long(&self, len: usize) -> (Ticket<Buffer>, Drops) {
+        let (buf, drops) = Buffer::new(vec![0; len]);
+        let ticket = self.with(|engine| {
+            let ticket = engine.core.ops.hold_recv(about(), buf);
+            engine.post(ticket.op);
+            ticket
+        });
+        (ticket, drops)
+    }
+
+    /// Sends one byte, and makes the turn that lands it.
+    fn deliver(&self, byte: u8) {
+        let started = self.with(|engine| engine.send(about(), vec![byte]));
+        assert!(matches!(started, Started::Sent(_)));
+        self.turn();
+    }
+
+    fn turn(&self) -> u32 {
+        self.with(|engine| engine.turn(Time::default()))
+    }
+
+    /// Sends by rendezvous, lets the send go on by itself, and makes as many turns as it needs.
+    fn deliver_long(&self, bytes: Vec<u8>) {
+        let Started::Flying(ticket) = self.with(|engine| engine.send(about(), bytes)) else {
+            panic!("too long to be sent at once")
+        };
+        self.with(|engine| engine.core.detach(ticket.op));
+        while self.turn() > 0 {}
+    }
+
+    /// What a future's `poll` does.
+    fn poll(&self, ticket: &Ticket<Buffer>, waker: &Waker) -> ControlFlow<(Outcome, Buffer)> {
+        self.with(|engine| {
+            if engine.core.is_done(ticket.op) {
+                return ControlFlow::Break(engine.core.take_recv(ticket));
+            }
+            engine.core.ops.remember(ticket.op, waker);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// What `block_on` does.
+    fn wait(&self, ticket: &Ticket<Buffer>) -> (Outcome, Buffer) {
+        let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
+        let waker = Waker::from(Arc::clone(&parker));
+        loop {
+            if parker.take()
+                && let ControlFlow::Break(taken) = self.poll(ticket, &waker)
+            {
+                return taken;
+            }
+            parker.park();
+        }
+    }
+
+    fn is_stale(&self, op: OpId) -> bool {
+        self.with(|engine| engine.core.ops.get(op).is_none())
+    }
+
+    fn assert_empty(&self) {
+        let left = self.with(|engine| engine.core.ops.which(|_| true));
+        assert!(left.is_empty(), "operations left: {left:?}");
+    }
+}
+
+fn about() -> About {
+    About {
+        ctx: 0,
+        peer: Some(0),
+        tag: Some(7),
+        sig: u8::SIG.0,
+        elem: 1,
+        synchronous: false,
+        probe: false,
+    }
+}
+
+/// A vector that counts how often it is dropped.
+#[derive(Debug)]
+struct Buffer {
+    bytes: Vec<u8>,
+    drops: Arc<AtomicUsize>,
+}
+
+struct Drops(Arc<AtomicUsize>);
+
+impl Buffer {
+    fn new(bytes: Vec<u8>) -> (Self, Drops) {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let seen = Drops(Arc::clone(&drops));
+        (Self { bytes, drops }, seen)
+    }
+}
+
+impl Drops {
+    fn count(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Relaxed);
+    }
+}
+
+impl SendBuf for Buffer {
+    type Elem = u8;
+
+    fn elems(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl RecvBuf for Buffer {
+    unsafe fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
+        // SAFETY: the caller's promise.
+        unsafe { self.bytes.spare() }
+    }
+
+    unsafe fn set_filled(&mut self, n: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.bytes.set_filled(n) };
+    }
+}
+
+/// Another thread delivers `byte` while this one does `work`.
+fn while_delivering<R>(world: &Arc<World>, byte: u8, work: impl FnOnce() -> R) -> R {
+    let delivering = {
+        let world = Arc::clone(world);
+        thread::spawn(move || world.deliver(byte))
+    };
+    let result = work();
+    delivering.join().unwrap();
+    result
+}
+
+#[test]
+fn a_receive_is_woken_when_its_message_lands_and_ends_once() {
+    explore(|| {
+        let world = World::new();
+        let (ticket, drops) = world.recv();
+        let (outcome, buf) = while_delivering(&world, 1, || world.wait(&ticket));
+        assert_eq!((outcome.unwrap().bytes, &*buf.bytes), (1, &[1][..]));
+        assert!(
+            world.is_stale(ticket.op),
+            "the name of an operation that ended"
+        );
+        world.assert_empty();
+        assert_eq!(drops.count(), 0);
+        drop(buf);
+        assert_eq!(drops.count(), 1);
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_future_that_lets_go_between_its_look_and_its_waker_is_not_woken() {
+    explore(|| {
+        let world = World::new();
+        let (ticket, _) = world.recv();
+        let parker = Arc::new(Parker::new(sync::Thread::stand_in()));
+        parker.take();
+        let waker = Waker::from(Arc::clone(&parker));
+        while_delivering(&world, 1, || {
+            if !world.with(|engine| engine.core.is_done(ticket.op)) {
+                world.with(|engine| engine.core.ops.remember(ticket.op, &waker));
+                while !parker.take() {
+                    parker.park();
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_receive_dropped_as_its_message_lands_gives_it_to_the_next() {
+    explore(|| {
+        let world = World::new();
+        let (dropped, drops) = world.recv();
+        while_delivering(&world, 1, || {
+            world.with(|engine| {
+                engine.core.forsake(dropped.op);
+                engine.flush();
+            });
+        });
+        let (next, _) = world.recv();
+        assert_ne!(
+            next.op, dropped.op,
+            "a slot has another name when it is used again"
+        );
+        let (outcome, buf) = world.wait(&next);
+        assert_eq!((outcome.unwrap().bytes, &*buf.bytes), (1, &[1][..]));
+        assert!(world.is_stale(dropped.op));
+        world.assert_empty();
+        assert_eq!(drops.count(), 1, "the dropped receive's buffer");
+    });
+}
+
+#[test]
+fn a_receive_dropped_while_a_long_message_comes_gives_it_to_the_next() {
+    const LONG: usize = 1 << 18;
+    explore(|| {
+        let world = World::new();
+        let (dropped, drops) = world.recv_long(LONG);
+        let delivering = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || world.deliver_long(vec![1; LONG]))
+        };
+        world.with(|engine| {
+            engine.core.forsake(dropped.op);
+            engine.flush();
+        });
+        let (next, _) = world.recv_long(LONG);
+        delivering.join().unwrap();
+        while world.turn() > 0 {}
+        let (outcome, buf) = world.wait(&next);
+        assert_eq!(outcome.unwrap().bytes, LONG);
+        assert!(buf.bytes.iter().all(|&byte| byte == 1));
+        assert!(world.is_stale(dropped.op));
+        world.assert_empty();
+        assert_eq!(drops.count(), 1, "the dropped receive's buffer");
+    });
+}
+
+#[test]
+fn a_receive_cancelled_as_its_message_lands_ends_in_one_of_the_two() {
+    explore(|| {
+        let world = World::new();
+        let (ticket, drops) = world.recv();
+        let (cancelled, (outcome, buf)) = while_delivering(&world, 1, || {
+            let cancelled =
+                world.with(|engine| engine.core.unpost(ticket.op, ErrorKind::Cancelled));
+            (cancelled, world.wait(&ticket))
+        });
+        match outcome {
+            Ok(_) => assert!(!cancelled, "cancelled, and received"),
+            Err(failure) => {
+                assert!(cancelled && matches!(failure.kind, ErrorKind::Cancelled));
+                let (next, _) = world.recv();
+                assert_eq!(&*world.wait(&next).1.bytes, [1]);
+            }
+        }
+        world.assert_empty();
+        drop(buf);
+        assert_eq!(drops.count(), 1);
+    });
+}
+
+#[test]
+fn a_stale_name_does_nothing_to_the_operation_that_has_the_slot_now() {
+    explore(|| {
+        let world = World::new();
+        let (first, _) = world.recv();
+        world.deliver(1);
+        let late = {
+            let (world, stale) = (Arc::clone(&world), first.op);
+            thread::spawn(move || {
+                let undone = world.with(|engine| engine.core.unpost(stale, ErrorKind::TimedOut));
+                assert!(!undone, "it had its message");
+            })
+        };
+        assert_eq!(&*world.wait(&first).1.bytes, [1]);
+        let (second, drops) = world.recv();
+        assert_eq!(second.op.slot, first.op.slot, "the slot is used again");
+        world.deliver(2);
+        assert_eq!(&*world.wait(&second).1.bytes, [2]);
+        late.join().unwrap();
+        world.assert_empty();
+        assert_eq!(drops.count(), 1);
+    });
+}
+
+#[test]
+fn a_detached_send_ends_by_itself_and_drops_its_buffer_once() {
+    explore(|| {
+        let world = World::new();
+        let (buf, drops) = Buffer::new(vec![1]);
+        let synchronous = About {
+            synchronous: true,
+            ..about()
+        };
+        let Started::Flying(ticket) = world.with(|engine| engine.send(synchronous, buf)) else {
+            panic!("a synchronous send waits for its receive")
+        };
+        let receiving = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let (recv, _) = world.recv();
+                while world.turn() > 0 {}
+                world.wait(&recv).1.bytes.clone()
+            })
+        };
+        world.with(|engine| engine.core.detach(ticket.op));
+        assert_eq!(receiving.join().unwrap(), [1]);
+        while world.turn() > 0 {}
+        assert!(world.is_stale(ticket.op));
+        world.assert_empty();
+        assert_eq!(drops.count(), 1);
+    });
+}
