@@ -1,4 +1,6 @@
 //! Messages over a fabric that loses, repeats, delays and reorders them.
+#![expect(clippy::unwrap_used, reason = "a failure is the test's")]
+#![expect(clippy::print_stdout, reason = "a failing test shows its seed")]
 
 use std::sync::mpsc;
 

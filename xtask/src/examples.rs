@@ -5,8 +5,8 @@ use crate::step::{Gate, Task};
 /// Names, and arguments that make the run short.
 const EXAMPLES: [(&str, &[&str]); 3] = [
     ("hello", &[]),
-    ("ring", &[]),
-    ("halo", &["--cells", "16", "--steps", "20"]),
+    ("ring", &["--seconds", "0.2"]),
+    ("halo", &["--n", "16", "--steps", "20"]),
 ];
 
 const RANKS: [&str; 3] = ["1", "2", "4"];

@@ -24,6 +24,9 @@ fn model(gate: &mut Gate, package: &str) -> Result<(), String> {
     let task = Task::cargo(&["test", "-p", package, "--lib", "--release", "loom"])
         .filtered()
         .with("RUSTFLAGS", "--cfg loom")
+        // Quick to build: the models run for seconds.
+        .with("CARGO_PROFILE_RELEASE_LTO", "off")
+        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .with("CARGO_TARGET_DIR", target);
     let before = gate.tally.passed;
     gate.tests(&format!("models of {package}"), &task)?;

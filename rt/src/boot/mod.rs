@@ -1,6 +1,6 @@
 //! Bootstrap: which rank am I, who is on my node, and how do I tell the others my address.
 //!
-//! [`discover`] finds out from the environment how this process was started; [`threads`] makes the ranks of one process.
+//! [`discover`] finds out from the environment how this process was started; [`threads()`] makes the ranks of one process.
 //! Both end in a [`Boot`], whose [`Exchange`] is a small table of strings: what was [`put`](Exchange::put) by anyone before a
 //! [`fence`](Exchange::fence) can be [read](Exchange::get) by everyone after it. Nothing else of a launcher is used, so that
 //! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2`, or alone.

@@ -1,4 +1,4 @@
-//! Runs futures: [`block_on`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`.
+//! Runs futures: [`block_on()`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`.
 
 mod block_on;
 #[cfg(all(test, loom))]

@@ -82,7 +82,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     /// Polls it once, and puts it back in the queue if it was woken meanwhile.
     pub(crate) fn run(self: Arc<Self>) {
         // A swap, not a store, here and wherever the state changes: it sees what was written before any wake-up so far.
-        self.state.store(RUNNING, Ordering::SeqCst);
+        self.state.swap(RUNNING, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = lock(&self.future);
         let done = future.as_mut().is_none_or(|future| {
