@@ -8,7 +8,10 @@
 use std::{
     fmt, io,
     os::fd::OwnedFd,
-    sync::{Arc, atomic::AtomicU32},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use crate::memory::{Region, RemoteRegion};
@@ -139,6 +142,25 @@ pub enum AtomicOp {
     },
     /// Read only.
     Fetch,
+}
+
+impl AtomicOp {
+    /// Does it, and says what the word was before.
+    pub(crate) fn apply(self, word: &AtomicU64) -> u64 {
+        match self {
+            Self::Add(n) => word.fetch_add(n, Ordering::SeqCst),
+            Self::And(n) => word.fetch_and(n, Ordering::SeqCst),
+            Self::Or(n) => word.fetch_or(n, Ordering::SeqCst),
+            Self::Xor(n) => word.fetch_xor(n, Ordering::SeqCst),
+            Self::Max(n) => word.fetch_max(n, Ordering::SeqCst),
+            Self::Min(n) => word.fetch_min(n, Ordering::SeqCst),
+            Self::Swap(n) => word.swap(n, Ordering::SeqCst),
+            Self::CompareSwap { expected, new } => word
+                .compare_exchange(expected, new, Ordering::SeqCst, Ordering::SeqCst)
+                .unwrap_or_else(|old| old),
+            Self::Fetch => word.load(Ordering::SeqCst),
+        }
+    }
 }
 
 /// The answer to a command.

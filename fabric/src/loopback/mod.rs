@@ -6,19 +6,13 @@
 
 mod mailbox;
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-};
+use std::{io, sync::Arc};
 
 use self::mailbox::{Event, Mailbox};
 use crate::{
     driver::{
-        Armed, AtomicOp, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post,
-        Progress, Sink, WaitOn,
+        Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Peer, Post, Progress, Sink,
+        WaitOn,
     },
     memory::{Region, RemoteRegion, WeakRegion},
 };
@@ -154,7 +148,7 @@ impl Loopback {
                 let (region, offset) = self.target(to, at, size_of::<u64>())?;
                 let aligned = offset.is_multiple_of(size_of::<u64>());
                 aligned
-                    .then(|| Event::Fetched(token, apply(op, region.atomic_u64(offset))))
+                    .then(|| Event::Fetched(token, op.apply(region.atomic_u64(offset))))
                     .ok_or(Failure::BadRange)
             }
             Command::Message { .. } => unreachable!("a message is not one-sided"),
@@ -242,22 +236,6 @@ fn key_to(owner: Peer, name: u64, region: &Region, range: LocalRange) -> Option<
 
 fn key_name(key: RemoteRegion) -> u64 {
     bytemuck::cast([key.id, key.generation])
-}
-
-fn apply(op: AtomicOp, word: &AtomicU64) -> u64 {
-    match op {
-        AtomicOp::Add(n) => word.fetch_add(n, SeqCst),
-        AtomicOp::And(n) => word.fetch_and(n, SeqCst),
-        AtomicOp::Or(n) => word.fetch_or(n, SeqCst),
-        AtomicOp::Xor(n) => word.fetch_xor(n, SeqCst),
-        AtomicOp::Max(n) => word.fetch_max(n, SeqCst),
-        AtomicOp::Min(n) => word.fetch_min(n, SeqCst),
-        AtomicOp::Swap(n) => word.swap(n, SeqCst),
-        AtomicOp::CompareSwap { expected, new } => word
-            .compare_exchange(expected, new, SeqCst, SeqCst)
-            .unwrap_or_else(|old| old),
-        AtomicOp::Fetch => word.load(SeqCst),
-    }
 }
 
 fn caps() -> Caps {

@@ -3,16 +3,12 @@
 //! What is short is copied when it is posted. What is long is copied a piece at a time, one in each turn, so that nobody who
 //! wants to post waits long for the driver.
 
-use std::{
-    collections::VecDeque,
-    io,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
-};
+use std::{collections::VecDeque, io};
 
 use super::cma;
 use crate::{
     counters::Counters,
-    driver::{AtomicOp, Failure, LocalRange, Sink, Token},
+    driver::{Failure, LocalRange, Sink, Token},
     memory::Region,
 };
 
@@ -179,23 +175,6 @@ impl Done {
             Self::Fetched(token, old) => sink.fetched(token, old),
             Self::Failed(token, why) => sink.failed(token, why),
         }
-    }
-}
-
-/// Does it, and says what the word was before.
-pub(super) fn apply(op: AtomicOp, word: &AtomicU64) -> u64 {
-    match op {
-        AtomicOp::Add(n) => word.fetch_add(n, SeqCst),
-        AtomicOp::And(n) => word.fetch_and(n, SeqCst),
-        AtomicOp::Or(n) => word.fetch_or(n, SeqCst),
-        AtomicOp::Xor(n) => word.fetch_xor(n, SeqCst),
-        AtomicOp::Max(n) => word.fetch_max(n, SeqCst),
-        AtomicOp::Min(n) => word.fetch_min(n, SeqCst),
-        AtomicOp::Swap(n) => word.swap(n, SeqCst),
-        AtomicOp::CompareSwap { expected, new } => word
-            .compare_exchange(expected, new, SeqCst, SeqCst)
-            .unwrap_or_else(|old| old),
-        AtomicOp::Fetch => word.load(SeqCst),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{
     Reach, Shm,
     board::index,
-    copies::{self, Direction, Done, Job, Remote},
+    copies::{Direction, Done, Job, Remote},
     regions::MAPPED,
 };
 use crate::{
@@ -55,7 +55,7 @@ impl Shm {
         }
         let done = match self.remote(to, key, size_of::<u64>()) {
             Ok(Remote::Mapped { region, offset }) if offset.is_multiple_of(size_of::<u64>()) => {
-                Done::Fetched(token, copies::apply(op, region.atomic_u64(offset)))
+                Done::Fetched(token, op.apply(region.atomic_u64(offset)))
             }
             Ok(_) => Done::Failed(token, Failure::BadRange),
             Err(Refusal::NotYet) => return false,
