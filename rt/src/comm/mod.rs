@@ -59,8 +59,8 @@ struct Inner {
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     world: Arc<[u32]>,
-    /// Member `i` is world rank `i`.
-    identity: bool,
+    /// World rank and rank of each member, by world rank; `None` when member `i` is world rank `i`.
+    by_world: Option<Arc<[(u32, usize)]>>,
 }
 
 /// Whom to receive from.
@@ -274,9 +274,14 @@ impl Drop for Inner {
 impl Group {
     fn new(world: Vec<u32>) -> Self {
         let identity = world.iter().zip(0..).all(|(&rank, index)| rank == index);
+        let by_world = (!identity).then(|| {
+            let mut by_world: Vec<_> = world.iter().copied().zip(0..).collect();
+            by_world.sort_unstable();
+            by_world.into()
+        });
         Self {
             world: world.into(),
-            identity,
+            by_world,
         }
     }
 
@@ -288,11 +293,12 @@ impl Group {
         self.world.get(rank).copied()
     }
 
-    /// The rank in this group of a world rank. O(1) where both are the same, else O(size).
+    /// The rank in this group of a world rank. O(1) where both are the same, else O(log size).
     fn local_of(&self, world: u32) -> Option<usize> {
-        if self.identity {
+        let Some(by_world) = &self.by_world else {
             return Some(world as usize).filter(|&rank| rank < self.len());
-        }
-        self.world.iter().position(|&rank| rank == world)
+        };
+        let at = by_world.binary_search_by_key(&world, |&(world, _)| world);
+        at.ok().map(|at| by_world[at].1)
     }
 }

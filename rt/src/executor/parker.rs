@@ -62,7 +62,7 @@ impl<B> Parker<B> {
 
     /// Parks the thread until woken or [`unpark`](Self::unpark)ed; may also end early.
     pub(crate) fn park(&self) {
-        self.at.store(PARKED, Ordering::Relaxed);
+        self.at.store(PARKED, Ordering::SeqCst);
         if !self.is_woken() {
             sync::park();
         }

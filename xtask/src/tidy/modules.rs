@@ -142,7 +142,7 @@ fn normal(path: &str) -> String {
 }
 
 /// Sources that a test compiles on its own.
-const READ_BY_TESTS: [&str; 1] = ["tests/ui/"];
+const READ_BY_TESTS: [&str; 1] = ["xtask/tests/ui/"];
 
 #[cfg(test)]
 mod tests {
