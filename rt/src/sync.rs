@@ -11,8 +11,11 @@ pub(crate) use std::{
 
 #[cfg(loom)]
 pub(crate) use self::model::{
-    AtomicBool, AtomicU8, AtomicUsize, Mutex, MutexGuard, Thread, current, explore, park,
+    AtomicBool, AtomicU8, AtomicUsize, Mutex, MutexGuard, Thread, current, park,
 };
+
+#[cfg(all(test, loom))]
+pub(crate) use self::model::explore;
 
 /// Locks it, whether or not somebody panicked with it.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -566,7 +566,6 @@ fn another_process_ends_the_sleep_through_a_shared_word() {
         .args([
             "--exact",
             "reactor::backend_tests::rings_from_another_process",
-            "--include-ignored",
         ])
         .env(SHARED_BELL, path)
         .stdout(std::process::Stdio::null())
@@ -579,8 +578,8 @@ fn another_process_ends_the_sleep_through_a_shared_word() {
 
 const SHARED_BELL: &str = "RIPSTOP_TEST_SHARED_BELL";
 
+/// Not a test by itself: the other process of the test before.
 #[test]
-#[ignore = "the other process of the test before"]
 fn rings_from_another_process() {
     let Ok(path) = std::env::var(SHARED_BELL) else {
         return;

@@ -188,3 +188,71 @@ fn the_agent_leaves_the_seat_when_an_application_makes_a_turn() {
 fn an_agent_that_counts_turns_when_it_sits_down_misses_one() {
     agent_leaves_after_a_turn(|watch| watch.turns);
 }
+
+/// A driver that rings when a message comes and it is armed; a turn disarms it.
+#[derive(Default)]
+struct Driver {
+    came: bool,
+    armed: bool,
+}
+
+impl Driver {
+    fn turn(&mut self) -> bool {
+        self.armed = false;
+        self.came
+    }
+}
+
+/// One application sleeps until a message comes, another may make a turn and computes then.
+fn a_message_comes_for_a_sleeper(may_turn: impl Fn(&Watch) -> bool + Copy + Send + Sync + 'static) {
+    sync::explore(move || {
+        let engine = Arc::new(Mutex::new((Watch::default(), false)));
+        let driver = Arc::new(Mutex::new(Driver::default()));
+        let bell = sync::Thread::stand_in();
+        let peer = {
+            let (driver, bell) = (Arc::clone(&driver), bell.clone());
+            thread::spawn(move || {
+                let mut driver = driver.lock().unwrap();
+                driver.came = true;
+                if driver.armed {
+                    bell.unpark();
+                }
+            })
+        };
+        let computing = {
+            let (engine, driver, bell) = (Arc::clone(&engine), Arc::clone(&driver), bell.clone());
+            thread::spawn(move || {
+                let mut engine = engine.lock().unwrap();
+                if may_turn(&engine.0) && driver.lock().unwrap().turn() {
+                    engine.1 = true;
+                    bell.unpark(); // the sleeper's future is woken
+                }
+            })
+        };
+        loop {
+            let mut engine = engine.lock().unwrap();
+            engine.0.wake_up();
+            let mut driver = driver.lock().unwrap();
+            if engine.1 || driver.turn() {
+                break;
+            }
+            driver.armed = true;
+            engine.0.fall_asleep();
+            drop((driver, engine));
+            bell.wait();
+        }
+        peer.join().unwrap();
+        computing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_turn_is_left_to_the_thread_that_sleeps_on_an_armed_driver() {
+    a_message_comes_for_a_sleeper(|watch| !watch.is_guarded());
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_turn_that_disarms_the_driver_of_a_sleeper_keeps_it_asleep() {
+    a_message_comes_for_a_sleeper(|_| true);
+}
