@@ -24,7 +24,7 @@ use crate::{
     executor,
     proto::path::Paths,
     reactor::{self, Agent, Backend},
-    settings::{ProgressMode, ReactorChoice, Row, Settings},
+    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, Parts, Place, Shared},
 };
 
@@ -331,13 +331,14 @@ fn assemble(
         paths: paths.to_string(),
         single_copy: driver.caps().any_memory.clone(),
     };
+    let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {
         size: boot.size,
         paths,
         unexpected_bytes: settings.unexpected_bytes,
+        shares_long: !crowded && settings.rendezvous == Rendezvous::Auto,
     };
     board.publish_cpu(boot.rank);
-    let crowded = is_crowded(boot.node.ranks.len());
     let place = Place {
         rank: boot.rank,
         size: boot.size,

@@ -3,7 +3,10 @@
 
 use std::io;
 
-use ripstop_fabric::driver::Driver;
+use ripstop_fabric::{
+    driver::{Driver, LocalRange},
+    memory::Region,
+};
 
 use super::{RegBuf, Wire};
 
@@ -17,4 +20,10 @@ impl<T: Wire> RegBuf<T> {
         // SAFETY: the region is new, so nobody has a key to it; keys are made only for operations that own the buffer.
         Ok(unsafe { Self::over(region, len) })
     }
+}
+
+/// The word at `offset` of a region, for the driver to make a key of; no command gets this range.
+pub(crate) fn word_of(region: &Region, offset: usize) -> LocalRange {
+    // SAFETY: nothing is read or written through it: a key is an address, and who holds the key goes through atomics.
+    unsafe { LocalRange::new(region.at(offset, size_of::<u64>()), size_of::<u64>()) }
 }

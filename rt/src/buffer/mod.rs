@@ -13,6 +13,7 @@ mod reg;
 mod strided;
 mod wire;
 
+pub(crate) use alloc::word_of;
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
 pub use strided::{Layout, Strided};

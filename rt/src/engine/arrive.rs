@@ -39,6 +39,8 @@ impl Sink for Core {
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
         match slot.life {
+            Life::Landing(landing) if landing.shared => self.share_got(op),
+            Life::Sharing { receiver } => self.rear_put(op, receiver, wire::OK),
             Life::Landing(landing) => {
                 self.tell(landing.landed.source, Kind::Taken, landing.sender, wire::OK);
                 self.landed(op);
@@ -54,7 +56,10 @@ impl Sink for Core {
         }
     }
 
-    fn fetched(&mut self, _: Token, _: u64) {}
+    fn fetched(&mut self, token: Token, old: u64) {
+        self.moving -= 1;
+        self.claimed(OpId::unpack(token.0), old);
+    }
 
     fn failed(&mut self, token: Token, why: Failure) {
         self.moving -= 1;
@@ -63,7 +68,13 @@ impl Sink for Core {
         let partner = slot.life.partner(&slot.about).unwrap_or_default();
         let way = match &slot.life {
             Life::Landing(landing) if landing.fragments => return,
+            Life::Landing(landing) if landing.shared => Way::Share,
             Life::Landing(_) => Way::Get,
+            Life::Claiming { .. } => {
+                slot.life = Life::Offered; // the receiver gets it all, or is gone
+                return;
+            }
+            Life::Sharing { receiver } => Way::Rear(*receiver),
             Life::Putting { receiver } => Way::Put(*receiver),
             _ => return,
         };
@@ -76,6 +87,8 @@ impl Sink for Core {
             // The fabric or the kernel refuses this way (a container without process_vm_readv, say): there is another.
             (Way::Get, None) => self.ask_for_fragments(op),
             (Way::Put(receiver), None) => self.fall_back(op, receiver),
+            (Way::Share, None) => self.share_broken(op),
+            (Way::Rear(receiver), None) => self.rear_put(op, receiver, wire::REFUSED),
         }
     }
 
@@ -88,6 +101,10 @@ impl Sink for Core {
 enum Way {
     Get,
     Put(OpId),
+    /// One of the gets of a shared message.
+    Share,
+    /// The put of a shared message.
+    Rear(OpId),
 }
 
 impl Core {
@@ -162,6 +179,7 @@ impl Core {
             Kind::Taken => read(header).map(|header| self.handle_taken(rank, &header)),
             Kind::Withdraw => read(header).map(|header| self.handle_withdraw(rank, &header)),
             Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
+            Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
         };
         if understood.is_none() {
@@ -229,6 +247,7 @@ impl Core {
                 self.wanted.push(Wanted::Put {
                     op: header.sender,
                     key: header.key,
+                    at: 0,
                 });
             }
             MODE_FRAGMENTS => {
@@ -276,7 +295,9 @@ impl Core {
         let Life::Landing(landing) = slot.life else {
             return;
         };
-        if landing.landed.source == rank && landing.invited && landing.received == 0 {
+        if landing.landed.source == rank && landing.shared {
+            self.rear_landed(header.op, header);
+        } else if landing.landed.source == rank && landing.invited && landing.received == 0 {
             self.landed(header.op);
         } else {
             self.refused += 1;
@@ -336,7 +357,10 @@ impl Core {
     /// One of our sends whose offer this peer has.
     fn sending_to(&mut self, rank: u32, op: OpId) -> Option<&mut crate::ops::Slot> {
         let slot = self.ops.get(op)?;
-        let offered = matches!(slot.life, Life::Offered | Life::Withdrawing(_));
+        let offered = matches!(
+            slot.life,
+            Life::Offered | Life::Withdrawing(_) | Life::Claiming { .. }
+        );
         (offered && slot.about.peer == Some(rank)).then_some(slot)
     }
 }

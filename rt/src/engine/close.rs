@@ -46,7 +46,11 @@ impl Engine {
             let slot = core.ops.live(op);
             match slot.life {
                 // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.
-                Life::Landing(landing) if landing.invited && !landing.fragments => slot.leak(),
+                Life::Landing(landing)
+                    if (landing.invited || landing.shared) && !landing.fragments =>
+                {
+                    slot.leak()
+                }
                 Life::Posted(posted) => {
                     core.matching.unpost(posted);
                     core.land(op, Err(ErrorKind::Closed));

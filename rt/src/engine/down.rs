@@ -41,7 +41,9 @@ impl Core {
 
     fn lose_sends(&mut self, rank: u32, why: Down) {
         // A put under way ends by the driver's word, which lets go of the buffer.
-        let lost = |life: &Life| life.is_sending() && !matches!(life, Life::Putting { .. });
+        let lost = |life: &Life| {
+            life.is_sending() && !matches!(life, Life::Putting { .. } | Life::Sharing { .. })
+        };
         for op in self
             .ops
             .which(|slot| slot.about.peer == Some(rank) && lost(&slot.life))

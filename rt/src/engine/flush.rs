@@ -15,7 +15,7 @@ use crate::{
 
 /// Whether there was room for everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flushed {
+pub(super) enum Flushed {
     All,
     Stuck,
 }
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Control first, then envelopes, then fragments.
-    fn flush_peer(&mut self, rank: u32) -> Flushed {
+    pub(super) fn flush_peer(&mut self, rank: u32) -> Flushed {
         if self.flush_channel(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck
         {
             return Flushed::Stuck;
@@ -237,20 +237,36 @@ impl Engine {
         if self.core.wanted.is_empty() {
             return;
         }
-        let mut wanted = std::mem::take(&mut self.core.wanted);
-        wanted.retain(|&wanted| !self.post_one_sided(wanted));
-        wanted.append(&mut self.core.wanted);
-        self.core.wanted = wanted;
+        let mut full = Vec::new();
+        // Some ask for more as they are posted.
+        while !self.core.wanted.is_empty() {
+            let mut wanted = std::mem::take(&mut self.core.wanted);
+            full.extend(
+                wanted
+                    .drain(..)
+                    .filter(|&wanted| !self.post_one_sided(wanted)),
+            );
+        }
+        self.core.wanted = full;
     }
 
     /// Whether it is posted, or no longer wanted.
     fn post_one_sided(&mut self, wanted: Wanted) -> bool {
-        let (op, key) = match wanted {
-            Wanted::Get { op, key } | Wanted::Put { op, key } => (op, key),
+        let (op, key, at) = match wanted {
+            Wanted::Get { op, key, at } | Wanted::Put { op, key, at } => (op, key, at),
             Wanted::Invite { op } => {
                 self.invite(op);
                 return true;
             }
+            Wanted::Share { op, key } => {
+                self.share(op, key);
+                return true;
+            }
+            Wanted::Claim {
+                op,
+                claim,
+                receiver,
+            } => return self.post_claim(op, claim, receiver),
         };
         let Some(slot) = self.core.ops.get(op) else {
             return true;
@@ -261,7 +277,8 @@ impl Engine {
         let Ok(bytes) = usize::try_from(key.len) else {
             return true;
         };
-        let (local, token) = (slot.range(bytes), Token(op.pack()));
+        let local = slot.range(at + bytes).slice(at, bytes);
+        let token = Token(op.pack());
         let command = match wanted {
             Wanted::Put { .. } => Command::Put {
                 to,

@@ -16,6 +16,7 @@ mod message;
 mod peer;
 mod recv;
 mod send;
+mod share;
 mod sleeper;
 #[cfg(test)]
 mod tests;
@@ -61,6 +62,9 @@ pub(crate) struct Core {
     caps: Caps,
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
+    shares: share::Shares,
+    /// Long messages are moved by both ends.
+    shares_long: bool,
     /// Members of each communicator, by context.
     groups: BTreeMap<u32, down::Members>,
     timers: Timers,
@@ -85,18 +89,26 @@ pub(crate) struct Core {
 /// A one-sided command for the operation that owns the local memory.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
+    /// `at` is where the bytes begin in the operation's buffer.
     Get {
         op: OpId,
         key: RemoteRegion,
+        at: usize,
     },
     Put {
         op: OpId,
         key: RemoteRegion,
+        at: usize,
     },
-    /// Not a command: a key for the sender to put to, if the driver can make one.
-    Invite {
+    Claim {
         op: OpId,
+        claim: RemoteRegion,
+        receiver: OpId,
     },
+    /// Not a command: half of the bytes, and the other half for the sender.
+    Share { op: OpId, key: RemoteRegion },
+    /// Not a command: a key for the sender to put to, if the driver can make one.
+    Invite { op: OpId },
 }
 
 /// How an engine is set up.
@@ -105,6 +117,8 @@ pub(crate) struct EngineSetup {
     pub(crate) paths: Paths,
     /// Bytes of unexpected messages that one runtime may hold, all peers together.
     pub(crate) unexpected_bytes: usize,
+    /// Both ends of a message may work on it at the same time: each rank has a processor.
+    pub(crate) shares_long: bool,
 }
 
 impl Engine {
@@ -123,6 +137,8 @@ impl Engine {
             paths: setup.paths,
             caps,
             wanted: Vec::new(),
+            shares: share::Shares::default(),
+            shares_long: setup.shares_long,
             groups: BTreeMap::new(),
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),

@@ -4,6 +4,7 @@ use super::{
     Core, Wanted,
     message::{Body, Message, Offered, Parcel},
     send::down_kind,
+    share,
 };
 use crate::{
     error::ErrorKind,
@@ -237,6 +238,7 @@ impl Core {
             received: 0,
             fragments: false,
             invited: false,
+            shared: false,
             follower: None,
         };
         self.ops.live(op).life = Life::Landing(landing);
@@ -252,9 +254,16 @@ impl Core {
         match path {
             Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
             Path::Fragments => self.ask_for_fragments(op),
+            _ if get && put && self.shares_long && landed.bytes >= share::SHARED_MIN => {
+                self.wanted.push(Wanted::Share {
+                    op,
+                    key: offered.key,
+                });
+            }
             _ if get => self.wanted.push(Wanted::Get {
                 op,
                 key: offered.key,
+                at: 0,
             }),
             _ if put => self.wanted.push(Wanted::Invite { op }),
             _ => self.ask_for_fragments(op),

@@ -24,6 +24,7 @@ fn engine() -> Engine {
         size: 3,
         paths: Paths::new(&caps, &Settings::new()),
         unexpected_bytes: 1 << 20,
+        shares_long: true,
     };
     Engine::new(Box::new(driver), setup)
 }

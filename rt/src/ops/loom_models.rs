@@ -39,6 +39,7 @@ impl World {
             size: 1,
             paths: Paths::new(driver.caps(), &Settings::default()),
             unexpected_bytes: 1 << 20,
+            shares_long: false,
         };
         Arc::new(Self(Mutex::new(Engine::new(Box::new(driver), setup))))
     }

@@ -102,6 +102,10 @@ pub(crate) enum Life {
     Offered,
     /// A send whose bytes the driver puts; then the receiver is told (the driver's completion).
     Putting { receiver: OpId },
+    /// A send that tries to claim the rear of its message (the driver's completion).
+    Claiming { receiver: OpId },
+    /// A send whose rear the driver puts, while the receiver gets the front (the driver's completion).
+    Sharing { receiver: OpId },
     /// A send whose bytes go out in fragments (flush).
     Fragmenting { receiver: OpId, sent: usize },
     /// A send whose offer was withdrawn (the peer's answer).
@@ -127,6 +131,8 @@ pub(crate) struct Landing {
     pub(crate) fragments: bool,
     /// The sender was given a key to put to.
     pub(crate) invited: bool,
+    /// Both ends move it; the engine's `Shares` know how far they are.
+    pub(crate) shared: bool,
     /// The receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
 }
@@ -188,7 +194,7 @@ impl Life {
     pub(crate) fn partner(&self, about: &About) -> Option<u32> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
-            Self::Putting { .. } => about.peer,
+            Self::Putting { .. } | Self::Sharing { .. } => about.peer,
             _ => None,
         }
     }
@@ -200,6 +206,8 @@ impl Life {
             Self::Queued
                 | Self::Offered
                 | Self::Putting { .. }
+                | Self::Claiming { .. }
+                | Self::Sharing { .. }
                 | Self::Fragmenting { .. }
                 | Self::Withdrawing(_)
         )

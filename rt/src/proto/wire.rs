@@ -50,6 +50,7 @@ kinds! {
     Credit = 9, "Credits only.";
     Ack = 10, "Acknowledgement only.";
     Nack = 11, "Send again from `ack` on.";
+    Share = 12, "Put the rear of an offered message, if the claim succeeds.";
 }
 
 /// An operation at one of the two ends.
@@ -120,6 +121,20 @@ pub(crate) struct Accept {
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
+pub(crate) struct Share {
+    pub(crate) base: Base,
+    pub(crate) sender: OpId,
+    pub(crate) receiver: OpId,
+    /// Where the rear begins.
+    pub(crate) at: u64,
+    /// Where to put it.
+    pub(crate) key: RemoteRegion,
+    /// The word that decides who moves it.
+    pub(crate) claim: RemoteRegion,
+}
+
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
 pub(crate) struct Fragment {
     pub(crate) base: Base,
     pub(crate) receiver: OpId,
@@ -182,7 +197,10 @@ const _: () = assert!(
     size_of::<Eager>() == 24,
     "an 8-byte message, its header and its frame share one cache line"
 );
-const _: () = assert!(size_of::<Offer>() <= 112, "an offer travels inline");
+const _: () = assert!(
+    size_of::<Offer>() <= 112 && size_of::<Share>() <= 112,
+    "the longest headers travel inline"
+);
 
 impl About {
     pub(crate) fn new(kind: Kind, op: OpId, status: u64) -> Self {
@@ -190,6 +208,25 @@ impl About {
             base: Base::new(kind),
             op,
             status,
+        }
+    }
+}
+
+impl Share {
+    pub(crate) fn new(
+        sender: OpId,
+        receiver: OpId,
+        at: u64,
+        key: RemoteRegion,
+        claim: RemoteRegion,
+    ) -> Self {
+        Self {
+            base: Base::new(Kind::Share),
+            sender,
+            receiver,
+            at,
+            key,
+            claim,
         }
     }
 }
