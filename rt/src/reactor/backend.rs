@@ -44,9 +44,17 @@ pub(crate) trait Backend: Send + Debug {
     ///
     /// # Errors
     /// As for `sleep`.
+    #[cfg_attr(
+        not(any(test, feature = "tokio")),
+        expect(dead_code, reason = "only tokio sleeps this way")
+    )]
     fn prepare(&mut self) -> io::Result<()>;
 
     /// A descriptor that an event loop of somebody else's can wait for, edge- or level-triggered, after `prepare`.
+    #[cfg_attr(
+        not(any(test, feature = "tokio")),
+        expect(dead_code, reason = "only tokio sleeps this way")
+    )]
     fn readable_fd(&self) -> Arc<OwnedFd>;
 
     /// What other threads end the sleep with.
