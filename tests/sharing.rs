@@ -63,6 +63,8 @@ fn a_receiver_needs_nothing_of_a_sender_that_computes() {
     let told = std::sync::Mutex::new(told);
     two_ranks(&[("RIPSTOP_PROGRESS", "inline")], |runtime| {
         let world = runtime.world();
+        // A message to a rank that has not opened its driver yet would wait for a turn.
+        runtime.block_on(world.barrier()).unwrap();
         for (round, len) in LENGTHS.into_iter().enumerate() {
             if world.rank() == 0 {
                 let sent = world.send(1, 0, content(round, len));

@@ -1,6 +1,6 @@
 //! The end of a runtime: sends complete, nothing is received any more.
 
-use ripstop_fabric::loopback;
+use ripstop_fabric::{driver::Armed, loopback};
 
 use super::{Core, Engine, message::Parcel};
 use crate::{
@@ -31,6 +31,8 @@ impl Engine {
             && !self.core.peers.any_unacked()
             && self.core.wanted.is_empty()
             && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
+            // A driver may hold messages back: then it is not ready to sleep.
+            && self.driver.arm() == Armed::Ready
     }
 }
 

@@ -178,6 +178,7 @@ impl Engine {
         );
         if sent {
             slot.life = Life::Offered;
+            self.core.offers += 1;
         }
         sent
     }

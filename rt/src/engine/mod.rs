@@ -63,8 +63,10 @@ pub(crate) struct Core {
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
     shares: share::Shares,
-    /// Long messages are moved by both ends.
+    /// Long messages are moved by both ends, when they go one way only.
     shares_long: bool,
+    /// Our own offers that are out: while there are any, both ends have enough to do.
+    offers: usize,
     /// Members of each communicator, by context.
     groups: BTreeMap<u32, down::Members>,
     timers: Timers,
@@ -139,6 +141,7 @@ impl Engine {
             wanted: Vec::new(),
             shares: share::Shares::default(),
             shares_long: setup.shares_long,
+            offers: 0,
             groups: BTreeMap::new(),
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
@@ -306,6 +309,7 @@ impl Core {
     /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.
     fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
         let slot = self.ops.live(id);
+        self.offers -= usize::from(slot.life.is_offered());
         let waker = slot.land(outcome);
         self.wakers.extend(waker);
         if slot.orphan {

@@ -4,7 +4,6 @@ use super::{
     Core, Wanted,
     message::{Body, Message, Offered, Parcel},
     send::down_kind,
-    share,
 };
 use crate::{
     error::ErrorKind,
@@ -254,7 +253,7 @@ impl Core {
         match path {
             Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
             Path::Fragments => self.ask_for_fragments(op),
-            _ if get && put && self.shares_long && landed.bytes >= share::SHARED_MIN => {
+            _ if get && put && self.shares(landed.bytes) => {
                 self.wanted.push(Wanted::Share {
                     op,
                     key: offered.key,

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Shorter messages are got faster than the two ends could agree. From `ripstop perf latency`.
-pub(super) const SHARED_MIN: usize = 48 << 10;
+const SHARED_MIN: usize = 48 << 10;
 
 /// Operations of a higher slot are not shared.
 const WORDS: usize = 512;
@@ -250,6 +250,11 @@ impl Core {
 
 /// At the receiver.
 impl Core {
+    /// Whether both ends move a message of this many bytes.
+    pub(super) fn shares(&self, bytes: usize) -> bool {
+        self.shares_long && self.offers == 0 && bytes >= SHARED_MIN
+    }
+
     /// One of our gets is complete: the front, or the rear if it was ours.
     pub(super) fn share_got(&mut self, op: OpId) {
         let Some(share) = self.shares.of(op) else {

@@ -199,6 +199,12 @@ impl Life {
         }
     }
 
+    /// Whether this is a send whose offer is out.
+    #[inline]
+    pub(crate) fn is_offered(&self) -> bool {
+        self.is_sending() && !matches!(self, Self::Queued)
+    }
+
     /// Whether this is a send that the peer has not finished with.
     pub(crate) fn is_sending(&self) -> bool {
         matches!(
