@@ -37,8 +37,8 @@ impl Credits {
 
     /// Pays for a message with `len` bytes of content. `false`: not now.
     ///
-    /// Long messages leave an eighth for those of less than 64 bytes. So when there is not enough for the content, there is
-    /// for an offer, which costs as much as an empty message.
+    /// Long messages leave an eighth for those of less than 64 bytes. A message that cannot pay is offered, which costs nothing:
+    /// its bytes stay with the sender.
     pub(crate) fn spend(&mut self, len: usize) -> bool {
         let Some(units) = units(len) else {
             return false;
