@@ -245,6 +245,8 @@ impl Shared {
 
     fn sleep(&self) {
         let mut backend = lock(&self.backend);
+        // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
+        self.engine.lock().watch.wake_up();
         let Some(timeout) = self.arm() else { return };
         if let Err(error) = backend.sleep(timeout) {
             tracing::warn!(%error, "the reactor could not sleep; trying again");
