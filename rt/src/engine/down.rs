@@ -158,6 +158,7 @@ impl Core {
             self.untold.retain(|&(of, _)| of != ctx);
         }
     }
+
     fn lose_landings(&mut self, rank: u32, why: Down) {
         // A get under way ends by the driver's word, which lets go of the buffer.
         let of_peer = |life: &Life| matches!(life, Life::Landing(landing) if landing.is_from(rank));

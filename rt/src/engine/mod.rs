@@ -1,7 +1,7 @@
 //! Where operations, protocols and drivers meet; nothing else knows all three.
 //!
 //! Budget of a small message, from `send` to `post` and from arrival to wake: no allocation, no system call, one uncontended
-//! lock each. `tests/budget` and `ripstop perf` watch it.
+//! lock each. `ripstop perf` counts them for each message.
 //!
 //! The driver hands arrivals to [`Core`], which may not call the driver back: what it wants done goes to [`Core::wanted`], to a
 //! peer's queues, and is done by [`Engine::flush`] right after. Wakers and buffers of forgotten operations are collected, and

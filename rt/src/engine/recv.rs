@@ -60,6 +60,7 @@ impl Core {
             );
         }
     }
+
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
     pub(super) fn deliver_stored(&mut self, op: OpId, message: Message, arrival: Arrival) {
         let outcome = self.deliver(
