@@ -337,6 +337,7 @@ fn assemble(
         paths,
         unexpected_bytes: settings.unexpected_bytes,
         shares_long: !crowded && settings.rendezvous == Rendezvous::Auto,
+        seed: u64::from(boot.rank),
     };
     board.publish_cpu(boot.rank);
     let place = Place {

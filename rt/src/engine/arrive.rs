@@ -137,18 +137,26 @@ impl Core {
         body: Payload<'_>,
     ) -> bool {
         let now = self.now.nanos();
-        let Some(channel) = &mut self.peers.contact(rank).channel else {
-            return true;
+        let peer = self.peers.contact(rank);
+        let Some(channel) = &mut peer.channel else {
+            return false; // it is down, and what it says comes too late
         };
+        let was_full = channel.is_full();
         match kind {
             Kind::Nack => channel.handle_nack(base.ack, now),
+            Kind::Ack => channel.handle_answer(base.ack, now),
             _ => channel.handle_ack(base.ack, now),
         }
         let verdict = match kind {
-            Kind::Ack | Kind::Nack => return false,
-            _ => channel.accept(base.seq, || (header.to_vec(), body.to_vec())),
+            Kind::Ack | Kind::Nack => None,
+            _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
-        verdict == Verdict::Deliver
+        let opened = was_full && !channel.is_full() && peer.waits();
+        self.peers.stir(rank);
+        if opened || verdict.is_some() {
+            self.peers.mark(rank); // it is owed an answer
+        }
+        verdict == Some(Verdict::Deliver)
     }
 
     /// Messages that came before their turn.

@@ -1,6 +1,6 @@
 //! Peers that are gone, and what that means for everything that waits for them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{driver::Down, memory::RemoteRegion};
@@ -8,6 +8,7 @@ use ripstop_fabric::{driver::Down, memory::RemoteRegion};
 use super::{
     Core,
     message::{Body, Offered},
+    ranks::Ranks,
     send::down_kind,
 };
 use crate::{
@@ -18,21 +19,16 @@ use crate::{
 
 /// Who is in a communicator.
 pub(super) struct Members {
-    /// World ranks, in the order of the communicator's.
-    world: Arc<[u32]>,
+    world: Ranks,
     handles: usize,
 }
 
 impl Core {
     /// The peer is down: whatever waits for it ends.
     pub(super) fn lose(&mut self, rank: u32, why: Down) {
-        self.downs += 1;
-        let peer = self.peers.contact(rank);
-        peer.down = Some(why);
-        peer.control.clear();
-        peer.sends.clear();
-        peer.fragments.clear();
-        peer.channel = None;
+        if !self.peers.fall(rank, why) {
+            return;
+        }
         self.lose_sends(rank, why);
         self.lose_offers(rank);
         self.lose_receives(rank, why);
@@ -69,17 +65,14 @@ impl Core {
             peers,
             ..
         } = self;
-        let all_down = |members: &[u32]| {
-            members
-                .iter()
-                .filter(|&&member| peers.down(member).is_none())
-                .count()
-                <= 1
+        let all_down = |members: &Ranks| {
+            let up = |&member: &u32| peers.down(member).is_none();
+            peers.downs() + 1 >= members.len() && members.iter().filter(up).count() <= 1
         };
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
             None => groups.get(&want.ctx).is_some_and(|Members { world, .. }| {
-                world.contains(&rank) && (why == Down::Failed || all_down(world))
+                world.contains(rank) && (why == Down::Failed || all_down(world))
             }),
         };
         let lost = matching.drain_posted(concerns);
@@ -88,7 +81,7 @@ impl Core {
             let concerned = self
                 .groups
                 .iter()
-                .filter(|(_, members)| members.world.contains(&rank));
+                .filter(|(_, members)| members.world.contains(rank));
             self.untold.extend(
                 concerned
                     .map(|(&ctx, _)| (ctx, rank))
@@ -108,7 +101,7 @@ impl Core {
 
     /// A receive from anybody hears of each failed member once; later ones wait for the others, while there are any.
     pub(super) fn hopeless_any(&mut self, ctx: u32) -> Option<ErrorKind> {
-        if self.downs == 0 {
+        if self.peers.downs() == 0 {
             return None;
         }
         if let Some(news) = self
@@ -121,29 +114,24 @@ impl Core {
             return Some(down_kind(news.1, Down::Failed));
         }
         let world = &self.groups.get(&ctx)?.world;
-        let gone = || {
-            world
-                .iter()
-                .filter_map(|&member| self.peers.down(member).map(|down| (member, down)))
-        };
-        let alone = world.len() > 1 && gone().count() + 1 >= world.len();
-        gone()
-            .next()
-            .filter(|_| alone)
-            .map(|(member, down)| down_kind(member, down))
+        let gone = |member| self.peers.down(member).map(|down| (member, down));
+        let alone = world.len() > 1
+            && self.peers.downs() + 1 >= world.len()
+            && world.iter().filter_map(gone).count() + 1 >= world.len();
+        let (member, down) = world.iter().find_map(gone).filter(|_| alone)?;
+        Some(down_kind(member, down))
     }
 
     /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
-    pub(crate) fn join_group(&mut self, ctx: u32, world: &Arc<[u32]>) {
-        let failed = world
-            .iter()
-            .filter(|&&member| self.peers.down(member) == Some(Down::Failed));
+    pub(crate) fn join_group(&mut self, ctx: u32, world: impl Into<Ranks>) {
         let members = self.groups.entry(ctx).or_insert_with(|| Members {
-            world: Arc::clone(world),
+            world: world.into(),
             handles: 0,
         });
-        if members.handles == 0 {
-            self.untold.extend(failed.map(|&member| (ctx, member)));
+        if members.handles == 0 && self.peers.downs() > 0 {
+            let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
+            let failed = members.world.iter().filter(failed);
+            self.untold.extend(failed.map(|member| (ctx, member)));
         }
         members.handles += 1;
     }

@@ -1,6 +1,6 @@
 //! What waits for room at the driver.
 
-use ripstop_fabric::driver::{Command, Driver, Peer as Rank, Post, Token};
+use ripstop_fabric::driver::{Command, Down, Driver, Peer as Rank, Post, Token};
 
 use super::{Engine, Wanted, peer::Peer, send::down_kind};
 use crate::{
@@ -36,7 +36,9 @@ impl Engine {
     fn flush_peers(&mut self) {
         let mut marked = self.core.peers.take_marked();
         marked.retain(|&rank| {
-            let stuck = self.flush_peer(rank) == Flushed::Stuck;
+            // Who waits for an acknowledgement is marked again when it comes.
+            let stuck = self.flush_peer(rank) == Flushed::Stuck
+                && !self.core.peers.contact(rank).waits_for_peer();
             if !stuck {
                 self.core.peers.unmark(rank);
             }
@@ -47,6 +49,9 @@ impl Engine {
 
     /// Control first, then envelopes, then fragments.
     pub(super) fn flush_peer(&mut self, rank: u32) -> Flushed {
+        if !self.core.peers.reliable {
+            self.core.peers.stir(rank);
+        }
         if self.flush_channel(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck
         {
             return Flushed::Stuck;
@@ -74,6 +79,10 @@ impl Engine {
                 channel.untransmit();
                 return Flushed::Stuck;
             }
+        }
+        if channel.is_dead() {
+            self.core.lose(rank, Down::Failed);
+            return Flushed::All;
         }
         let Some(answer) = channel.answer(now) else {
             return Flushed::All;

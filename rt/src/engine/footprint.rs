@@ -2,7 +2,7 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::peer::Peer;
+use super::{peer::Peer, sparse::Sparse};
 use crate::{ops::Ops, settings::Settings};
 
 /// Bytes that a runtime on shared memory takes, by its driver and by its engine together.
@@ -38,8 +38,8 @@ impl Footprint {
         let named = 2 * size_of::<u32>();
         let pool = |name, first, max| Pool { name, first, max };
         Self {
-            per_peer: driver.per_peer + size_of::<Option<Box<Peer>>>() + named,
-            per_pair: driver.per_pair + 2 * size_of::<Peer>(),
+            per_peer: driver.per_peer + named,
+            per_pair: driver.per_pair + 2 * (size_of::<Peer>() + 4 * Sparse::<Peer>::PLACE_BYTES),
             pools: vec![
                 pool("segment head", driver.segment, Some(driver.segment)),
                 pool(

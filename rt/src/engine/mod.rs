@@ -14,15 +14,17 @@ mod flush;
 mod footprint;
 mod message;
 mod peer;
+mod ranks;
 mod recv;
 mod send;
 mod share;
 mod sleeper;
+mod sparse;
 #[cfg(test)]
 mod tests;
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Down, Driver},
+    driver::{Armed, Caps, Driver},
     memory::RemoteRegion,
 };
 use std::{
@@ -73,8 +75,6 @@ pub(crate) struct Core {
     sleepers: sleeper::Sleepers,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
-    /// Peers that are down.
-    downs: u32,
     /// This rank receives no more.
     closing: bool,
     /// There is no driver any more.
@@ -121,6 +121,8 @@ pub(crate) struct EngineSetup {
     pub(crate) unexpected_bytes: usize,
     /// Both ends of a message may work on it at the same time: each rank has a processor.
     pub(crate) shares_long: bool,
+    /// Decides what is left to chance; another one for each rank.
+    pub(crate) seed: u64,
 }
 
 impl Engine {
@@ -130,6 +132,7 @@ impl Engine {
             setup.size,
             setup.unexpected_bytes,
             caps.reliable && caps.ordered,
+            setup.seed,
         );
         let core = Core {
             ops: Ops::new(),
@@ -146,7 +149,6 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             untold: BTreeSet::new(),
-            downs: 0,
             closing: false,
             ended: false,
             refused: 0,
@@ -168,10 +170,13 @@ impl Engine {
         self.core.now = now;
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         self.core.expire(now);
-        if !self.core.peers.reliable {
-            self.core.tend_channels();
+        if self.core.peers.reliable {
+            self.flush();
+        } else {
+            self.core.peers.mark_due(now);
+            self.flush();
+            self.core.peers.set_clocks(now);
         }
-        self.flush();
         events
     }
 
@@ -322,28 +327,5 @@ impl Core {
         self.cancel_timer(timer);
         let held = self.ops.release(id);
         self.garbage.extend(held);
-    }
-}
-
-impl Core {
-    /// Channels that owe an answer, must send again, or have given up on their peer.
-    fn tend_channels(&mut self) {
-        let now = self.now.nanos();
-        let mut dead = Vec::new();
-        for rank in self.peers.with_channels() {
-            let Some(channel) = &self.peers.contact(rank).channel else {
-                continue;
-            };
-            if channel.is_dead() {
-                dead.push(rank);
-            } else if channel.answer(now).is_some()
-                || channel.next_timeout().is_some_and(|time| time <= now)
-            {
-                self.peers.mark(rank);
-            }
-        }
-        for rank in dead {
-            self.lose(rank, Down::Failed);
-        }
     }
 }

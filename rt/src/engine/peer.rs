@@ -3,14 +3,16 @@
 use std::collections::VecDeque;
 
 use bytemuck::Pod;
-use ripstop_fabric::driver::Down;
+use ripstop_fabric::{driver::Down, hook::Random};
 
+use super::{ranks::Fallen, sparse::Sparse};
 use crate::{
     clock::Time,
     proto::{
         channel::{Channel, Credits},
         wire::OpId,
     },
+    reactor::{TimerId, Timers},
 };
 
 /// Longest header (an offer).
@@ -25,7 +27,6 @@ pub(crate) struct Frame {
 
 /// One peer in contact.
 pub(crate) struct Peer {
-    pub(crate) down: Option<Down>,
     /// Headers without bodies, in order; they overtake envelopes and need no credits.
     pub(crate) control: VecDeque<Frame>,
     /// Sends whose envelopes wait for room or credits, in order.
@@ -34,56 +35,89 @@ pub(crate) struct Peer {
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
     /// Only on drivers that lose or reorder.
-    pub(crate) channel: Option<Channel>,
+    pub(crate) channel: Option<Box<Channel>>,
     /// In the list of peers to flush.
     marked: bool,
+    /// In the list of peers whose channel's clock may have to be set.
+    stirred: bool,
+    /// When the channel is looked at next, which may be too early.
+    due: Option<(Time, TimerId)>,
 }
 
 /// All peers of a job, by world rank.
+///
+/// Nothing here is as long as the world, and a turn costs what is due in it: channels that wait are in an ordered set of
+/// deadlines, and peers with nothing to flush are in no list.
 pub(crate) struct Peers {
-    list: Vec<Option<Box<Peer>>>,
+    list: Sparse<Peer>,
+    /// Peers that are down, also those that there was no contact with.
+    fallen: Fallen,
+    size: u32,
+    /// Decides what channels leave to chance.
+    seed: u64,
     /// Peers for which something waits for room.
     marked: Vec<u32>,
     /// Something was marked since the last flush.
     fresh: bool,
     unexpected_bytes: usize,
     pub(crate) reliable: bool,
-    /// Peers with a channel, whose clocks run.
-    channels: Vec<u32>,
+    /// Peers whose channels have sent or heard something since their clocks were set.
+    stirred: Vec<u32>,
+    /// When which channel must be looked at; never too late.
+    due: Timers,
 }
 
 impl Peers {
-    pub(crate) fn new(size: u32, unexpected_bytes: usize, reliable: bool) -> Self {
-        let list = (0..size).map(|_| None).collect();
+    pub(crate) fn new(size: u32, unexpected_bytes: usize, reliable: bool, seed: u64) -> Self {
         Self {
-            list,
+            list: Sparse::new(),
+            fallen: Fallen::default(),
+            size,
+            seed,
             marked: Vec::new(),
             fresh: false,
             unexpected_bytes,
             reliable,
-            channels: Vec::new(),
+            stirred: Vec::new(),
+            due: Timers::default(),
         }
     }
 
     /// The peer; made at first contact.
     #[inline]
     pub(crate) fn contact(&mut self, rank: u32) -> &mut Peer {
-        let size = self.list.len();
-        let place = &mut self.list[rank as usize];
-        if place.is_none() {
-            let channel = (!self.reliable).then(Channel::new);
-            if channel.is_some() {
-                self.channels.push(rank);
-            }
-            let credits = Credits::new(self.unexpected_bytes, size);
-            *place = Some(Box::new(Peer::new(credits, channel)));
-        }
-        place.as_mut().expect("just made")
+        self.list.get_or_insert(rank, || {
+            let ordered = self.reliable || self.fallen.get(rank).is_some();
+            let channel = (!ordered).then(|| {
+                let seed = Random::new(self.seed ^ u64::from(rank) << 32).bits();
+                Box::new(Channel::new(seed))
+            });
+            let credits = Credits::new(self.unexpected_bytes, self.size as usize);
+            Peer::new(credits, channel)
+        })
     }
 
     /// Whether the peer is known to be down.
+    #[inline]
     pub(crate) fn down(&self, rank: u32) -> Option<Down> {
-        self.list.get(rank as usize)?.as_ref()?.down
+        self.fallen.get(rank)
+    }
+
+    /// How many peers are down.
+    pub(crate) fn downs(&self) -> usize {
+        self.fallen.len()
+    }
+
+    /// The peer is down: nothing will go there any more. `false`: that was known.
+    pub(crate) fn fall(&mut self, rank: u32, why: Down) -> bool {
+        let new = self.fallen.insert(rank, why);
+        if let Some(peer) = self.list.get_mut(rank).filter(|_| new) {
+            peer.control.clear();
+            peer.sends.clear();
+            peer.fragments.clear();
+            peer.channel = None;
+        }
+        new
     }
 
     /// Something waits for room at this peer.
@@ -116,8 +150,9 @@ impl Peers {
         !self.marked.is_empty()
     }
 
+    /// Whether there is something to do before a sleep.
     pub(crate) fn fresh(&self) -> bool {
-        self.fresh
+        self.fresh || !self.stirred.is_empty()
     }
 
     /// Queues a message without a body.
@@ -125,52 +160,105 @@ impl Peers {
         self.contact(rank).control.push_back(Frame::new(header));
         self.mark(rank);
     }
+}
 
-    /// Peers whose channels must be looked after.
-    pub(crate) fn with_channels(&self) -> Vec<u32> {
-        self.channels.clone()
+/// The clocks of channels.
+impl Peers {
+    /// This peer's channel has sent or heard something: its clock is set at the end of the turn.
+    pub(crate) fn stir(&mut self, rank: u32) {
+        if let Some(peer) = self.list.get_mut(rank)
+            && !std::mem::replace(&mut peer.stirred, true)
+        {
+            self.stirred.push(rank);
+        }
+    }
+
+    /// Marks the peers whose channels must send again.
+    pub(crate) fn mark_due(&mut self, now: Time) {
+        while let Some(key) = self.due.pop_expired(now) {
+            let rank = u32::try_from(key).expect("keys here are ranks");
+            let peer = self.contact(rank);
+            peer.due = None;
+            match peer.timeout() {
+                Some(due) if due <= now => self.mark(rank),
+                Some(due) => self.look_at(rank, due),
+                None => {}
+            }
+        }
+    }
+
+    /// Sets the clocks of the channels that were used.
+    pub(crate) fn set_clocks(&mut self, now: Time) {
+        while let Some(rank) = self.stirred.pop() {
+            let peer = self.contact(rank);
+            peer.stirred = false;
+            if let Some(channel) = &mut peer.channel {
+                channel.set_clock(now.nanos());
+            }
+            if let Some(due) = peer.timeout() {
+                self.look_at(rank, due);
+            }
+        }
+    }
+
+    /// An entry that is too early stays: it is put right when its time comes, so an acknowledgement costs nothing here.
+    fn look_at(&mut self, rank: u32, due: Time) {
+        let Some(peer) = self.list.get_mut(rank) else {
+            return;
+        };
+        if peer.due.is_none_or(|(known, _)| due < known) {
+            let timer = self.due.insert(due, u64::from(rank));
+            if let Some((_, later)) = peer.due.replace((due, timer)) {
+                self.due.cancel(later);
+            }
+        }
     }
 
     /// Whether a peer may still miss something that was sent.
     pub(crate) fn any_unacked(&self) -> bool {
-        let unacked = |rank: &u32| {
-            let peer = self.list[*rank as usize].as_ref()?;
-            Some(peer.channel.as_ref()?.unacked_len())
+        let unacked = |rank: u32| {
+            let channel = self.list.get(rank).and_then(|peer| peer.channel.as_ref());
+            channel.is_some_and(|channel| channel.unacked_len() > 0)
         };
-        self.channels
-            .iter()
-            .filter_map(unacked)
-            .any(|unacked| unacked > 0)
+        let waiting = self.due.keys().filter_map(|key| u32::try_from(key).ok());
+        waiting.chain(self.stirred.iter().copied()).any(unacked)
     }
 
-    /// When the next channel wants to send again.
+    /// When a channel must be looked at.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let channel = |rank: &u32| {
-            self.list[*rank as usize]
-                .as_ref()?
-                .channel
-                .as_ref()?
-                .next_timeout()
-        };
-        self.channels
-            .iter()
-            .filter_map(channel)
-            .min()
-            .map(Time::from_nanos)
+        self.due.next()
     }
 }
 
 impl Peer {
-    fn new(credits: Credits, channel: Option<Channel>) -> Self {
+    fn new(credits: Credits, channel: Option<Box<Channel>>) -> Self {
         Self {
-            down: None,
             control: VecDeque::new(),
             sends: VecDeque::new(),
             fragments: VecDeque::new(),
             credits,
             channel,
             marked: false,
+            stirred: false,
+            due: None,
         }
+    }
+
+    fn timeout(&self) -> Option<Time> {
+        let channel = self.channel.as_ref()?;
+        channel.next_timeout().map(Time::from_nanos)
+    }
+
+    /// Something waits, and the peer must acknowledge something before it can leave.
+    pub(crate) fn waits_for_peer(&self) -> bool {
+        self.channel
+            .as_ref()
+            .is_some_and(|channel| channel.is_full())
+    }
+
+    /// Something waits to be sent.
+    pub(crate) fn waits(&self) -> bool {
+        !(self.is_clear() && self.fragments.is_empty())
     }
 
     /// Nothing waits in front of a new envelope.
@@ -192,5 +280,51 @@ impl Frame {
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peers(reliable: bool) -> Peers {
+        Peers::new(16_384, 1 << 20, reliable, 1)
+    }
+
+    #[test]
+    fn peers_without_contact_cost_nothing_also_when_they_go() {
+        let mut peers = peers(true);
+        for rank in 0..16_384 {
+            assert!(peers.fall(rank, Down::Finished));
+            assert!(!peers.fall(rank, Down::Failed));
+        }
+        assert!((0..16_384).all(|rank| peers.list.get(rank).is_none()));
+        assert_eq!(
+            (peers.downs(), peers.down(9)),
+            (16_384, Some(Down::Finished))
+        );
+        assert!(size_of::<Peers>() < 300);
+    }
+
+    #[test]
+    fn only_channels_that_are_due_are_marked() {
+        let mut peers = peers(false);
+        for rank in 0..1_000 {
+            let channel = peers.contact(rank).channel.as_mut().expect("unreliable");
+            channel.sent(&[1], &[]);
+            peers.stir(rank);
+            peers.set_clocks(Time::from_nanos(u64::from(rank) * 10_000_000));
+        }
+        assert!(peers.any_unacked() && !peers.fresh());
+        let due = peers.deadline().expect("all wait");
+        peers.mark_due(due);
+        assert_eq!(peers.take_marked(), [0]);
+        // An acknowledgement costs nothing until the time comes.
+        let channel = peers.contact(1).channel.as_mut().expect("unreliable");
+        channel.handle_ack(1, 0);
+        peers.mark_due(Time::from_nanos(20_000_000));
+        assert_eq!(peers.take_marked(), []);
+        peers.mark_due(Time::from_nanos(u64::MAX));
+        assert_eq!(peers.take_marked().len(), 998);
     }
 }

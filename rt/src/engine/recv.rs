@@ -418,7 +418,7 @@ impl Core {
     /// Credits go back to the sender when its message has left the store.
     pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
         let peer = self.peers.contact(rank);
-        if peer.credits.owe(bytes) && peer.down.is_none() {
+        if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {
             self.peers.control(rank, &wire::Plain::new(Kind::Credit));
         }
     }

@@ -53,6 +53,8 @@ impl Engine {
         );
         if !posted {
             peer.credits.unspend(bytes.len());
+        } else if !self.core.peers.reliable {
+            self.core.peers.stir(to);
         }
         posted
     }

@@ -25,6 +25,7 @@ fn engine() -> Engine {
         paths: Paths::new(&caps, &Settings::new()),
         unexpected_bytes: 1 << 20,
         shares_long: true,
+        seed: 0,
     };
     Engine::new(Box::new(driver), setup)
 }

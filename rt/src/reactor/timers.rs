@@ -41,6 +41,11 @@ impl Timers {
         self.pending.first_key_value().map(|(id, _)| id.deadline)
     }
 
+    /// The keys of all timers, earliest first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
+        self.pending.values().copied()
+    }
+
     /// The key of the earliest timer whose deadline is `now` or before; call it until it gives `None`.
     pub(crate) fn pop_expired(&mut self, now: Time) -> Option<u64> {
         let first = self.pending.first_entry()?;

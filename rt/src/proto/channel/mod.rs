@@ -1,15 +1,16 @@
 //! Order and completeness between two ranks, where the driver does not give them; and credits, for every driver.
 //!
 //! After spec P3 and P15. Each message that leaves for a peer has a number, its place in the order. The sender keeps a copy
-//! until the peer says that it has everything before some number; when that takes too long, or the peer had no room, it sends
-//! again from the first number that is missing: go-back-n. The receiver passes messages on in order and once. What comes a
-//! little early it keeps, what comes twice it answers again, what comes far too early it refuses.
+//! until the peer says that it has everything before some number; when that takes too long, or the peer had no room, or seems
+//! to miss something, it sends again from the first number that is missing: go-back-n. The receiver passes messages on in order
+//! and once. What comes a little early it keeps, what comes twice it answers again, what comes far too early it refuses.
 //!
 //! Numbers have 16 bits and go round; they are compared by their distance (RFC 1982). Whatever a peer says about numbers is
 //! checked against what was really sent, so a wrong one changes nothing.
 
 mod credits;
 mod receiver;
+mod round_trip;
 mod sender;
 #[cfg(test)]
 mod tests;
@@ -67,14 +68,15 @@ pub(crate) enum Answer {
 }
 
 impl Channel {
-    pub(crate) fn new() -> Self {
-        Self::with(Limits::default())
+    /// Chance comes from the seed: it should differ between channels.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self::with(Limits::default(), seed)
     }
 
-    pub(crate) fn with(limits: Limits) -> Self {
+    pub(crate) fn with(limits: Limits, seed: u64) -> Self {
         Self {
             hold: limits.hold,
-            sender: Sender::new(limits),
+            sender: Sender::new(limits, seed),
             receiver: Receiver::new(),
             ack_owed: false,
             nack_owed: false,
@@ -104,6 +106,16 @@ impl Channel {
             header: header.to_vec(),
             body: body.to_vec(),
         });
+    }
+
+    /// Nothing can leave before the peer acknowledges something.
+    pub(crate) fn is_full(&self) -> bool {
+        self.sender.is_full()
+    }
+
+    /// What time it is: to be said at the end of each turn in which something was sent.
+    pub(crate) fn set_clock(&mut self, now: u64) {
+        self.sender.set_clock(now);
     }
 
     /// The next message that must be sent again, as it was; old numbers in its header do no harm.
@@ -157,6 +169,12 @@ impl Channel {
     /// The peer has everything before `ack`.
     pub(crate) fn handle_ack(&mut self, ack: u16, now: u64) {
         self.sender.handle_ack(ack, now);
+    }
+
+    /// As [`handle_ack`](Self::handle_ack), of an acknowledgement that came by itself: three that say nothing new say that
+    /// something is missing.
+    pub(crate) fn handle_answer(&mut self, ack: u16, now: u64) {
+        self.sender.handle_answer(ack, now);
     }
 
     /// The peer has everything before `first_bad`, and no room for what came after that.

@@ -2,37 +2,47 @@
 
 use std::collections::VecDeque;
 
-use super::Frame;
+use super::{Frame, round_trip::RoundTrip};
 
-/// What a channel may do, and how patient it is.
+/// What a channel may do, and how patient it is. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Unacknowledged messages; at most [`WINDOW_MAX`].
     pub(crate) window: u16,
-    /// The first wait for an acknowledgement, in nanoseconds; it doubles each time that nothing came.
+    /// The wait for an acknowledgement until the round trip is known; it doubles each time that nothing came.
     pub(crate) timeout: u64,
-    /// The longest wait, in nanoseconds.
+    /// The shortest wait, however fast the peer has answered so far.
+    pub(crate) timeout_min: u64,
+    /// The longest wait.
     pub(crate) timeout_max: u64,
-    /// The first pause after a refusal, and the least time between two refusals, in nanoseconds.
+    /// The first pause after a refusal, and the least time between two refusals.
     pub(crate) hold: u64,
+    /// By how many percent waits and pauses are made longer, at most, by chance: senders that met do not meet again.
+    pub(crate) jitter: u64,
     /// How often everything is sent again without any progress before the peer counts as dead.
     pub(crate) rewinds_max: u32,
 }
 
-/// 64 messages in flight cover what a receiver keeps early. 1 ms is far above a turn of the progress agent, and 64 ms keeps a
-/// rank that computes without one from being flooded; 1 000 rewinds are then a good minute, so that only a peer that is really
-/// gone, and that no driver reported, is given up.
+/// 64 messages in flight cover what a receiver keeps early. The first wait is far above a turn of the progress agent, the
+/// shortest above what a busy processor makes of a round trip, and the longest keeps a rank that computes without an agent from
+/// being flooded; 1 000 rewinds are then a good minute, so that only a peer that is really gone, and that nobody reported, is
+/// given up.
 impl Default for Limits {
     fn default() -> Self {
         Self {
             window: 64,
             timeout: 1_000_000,
+            timeout_min: 50_000,
             timeout_max: 64_000_000,
             hold: 50_000,
+            jitter: 25,
             rewinds_max: 1_000,
         }
     }
 }
+
+/// As many answers that acknowledge nothing new say that a message is missing, and not only late.
+const DUPLICATES: u32 = 3;
 
 /// A quarter of the numbers, so that a late acknowledgement is never taken for a new one.
 pub(crate) const WINDOW_MAX: u16 = 1 << 14;
@@ -48,6 +58,16 @@ pub(super) struct Sender {
     timer: Timer,
     /// Rewinds since the last progress.
     rewinds: u32,
+    round_trip: RoundTrip,
+    /// Answers since the last progress that acknowledged nothing new.
+    duplicates: u32,
+    /// How many of `unacked` were sent again, and when: early rewinds are a round trip apart.
+    recovering: usize,
+    rewound: u64,
+    /// How often the wait was doubled.
+    doubled: u32,
+    /// Decides the next jitter.
+    seed: u64,
 }
 
 /// What happens next by itself.
@@ -64,7 +84,7 @@ enum Timer {
 }
 
 impl Sender {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(limits: Limits, seed: u64) -> Self {
         let window = limits.window.clamp(1, WINDOW_MAX);
         Self {
             limits: Limits { window, ..limits },
@@ -73,6 +93,12 @@ impl Sender {
             again: 0..0,
             timer: Timer::Off,
             rewinds: 0,
+            round_trip: RoundTrip::default(),
+            duplicates: 0,
+            recovering: 0,
+            rewound: 0,
+            doubled: 0,
+            seed,
         }
     }
 
@@ -84,10 +110,24 @@ impl Sender {
 
     pub(super) fn sent(&mut self, frame: Frame) {
         debug_assert!(self.next_seq().is_some(), "the window was asked before");
+        self.round_trip
+            .sent(self.first.wrapping_add(self.outstanding()));
         self.unacked.push_back(frame);
         if self.timer == Timer::Off {
             self.timer = Timer::Unset;
         }
+    }
+
+    /// Nothing can leave before the peer acknowledges something.
+    pub(super) fn is_full(&self) -> bool {
+        self.outstanding() >= self.limits.window && self.again.is_empty()
+    }
+
+    pub(super) fn set_clock(&mut self, now: u64) {
+        if self.timer == Timer::Unset {
+            self.wait(now);
+        }
+        self.round_trip.set_clock(now);
     }
 
     pub(super) fn poll_transmit(&mut self, now: u64) -> Option<&Frame> {
@@ -117,12 +157,27 @@ impl Sender {
         if done == 0 || done > self.outstanding() || self.is_dead() {
             return; // from the past, or of nothing we sent
         }
+        self.round_trip.acked(self.first, done, now);
+        self.duplicates = 0;
+        self.recovering = self.recovering.saturating_sub(usize::from(done));
         self.first = ack;
         self.unacked.drain(..usize::from(done));
         self.again.start = self.again.start.saturating_sub(usize::from(done));
         self.again.end = self.again.end.saturating_sub(usize::from(done));
         self.rewinds = 0;
+        self.doubled = 0;
         self.wait(now);
+    }
+
+    /// An acknowledgement that came by itself: the peer has just received something, if not what it waits for.
+    pub(super) fn handle_answer(&mut self, ack: u16, now: u64) {
+        let nothing_new = ack == self.first && !self.unacked.is_empty() && !self.is_dead();
+        self.handle_ack(ack, now);
+        if nothing_new {
+            self.duplicates += 1;
+            self.doubled = 0; // it hears us
+            self.rewind_early(now);
+        }
     }
 
     pub(super) fn handle_nack(&mut self, first_bad: u16, now: u64) {
@@ -130,8 +185,28 @@ impl Sender {
         let ours = first_bad == self.first && !self.unacked.is_empty() && !self.is_dead();
         // One refusal is enough until everything has been sent again: the others are of the same flight.
         if ours && self.again.is_empty() && !matches!(self.timer, Timer::Hold(_)) {
-            self.timer = Timer::Hold(now.saturating_add(self.backoff(self.limits.hold)));
+            let pause = self.backoff(self.limits.hold);
+            self.timer = Timer::Hold(now.saturating_add(pause));
         }
+    }
+
+    /// Something is missing, and nothing must be waited for. Once in a round trip: what is sent again makes answers too.
+    fn rewind_early(&mut self, now: u64) {
+        let round_trip = self.round_trip.smooth();
+        let heard = round_trip.is_some_and(|trip| now >= self.rewound.saturating_add(trip));
+        let waits = matches!(self.timer, Timer::Timeout(_) | Timer::Unset);
+        if self.duplicates >= DUPLICATES && waits && (self.recovering == 0 || heard) {
+            self.round_trip.rewound(false);
+            self.send_again(now);
+        }
+    }
+
+    fn send_again(&mut self, now: u64) {
+        self.again = 0..self.unacked.len();
+        self.recovering = self.unacked.len();
+        self.rewound = now;
+        self.duplicates = 0;
+        self.wait(now);
     }
 
     pub(super) fn unacked_len(&self) -> usize {
@@ -151,8 +226,10 @@ impl Sender {
             self.unacked.clear();
             return;
         }
-        self.again = 0..self.unacked.len();
-        self.wait(now);
+        self.doubled += 1;
+        self.round_trip.rewound(true);
+        self.send_again(now);
+        self.round_trip.set_clock(now);
     }
 
     /// Starts to wait for an acknowledgement, if one is missing.
@@ -160,13 +237,26 @@ impl Sender {
         self.timer = if self.unacked.is_empty() {
             Timer::Off
         } else {
-            Timer::Timeout(now.saturating_add(self.backoff(self.limits.timeout)))
+            let measured = self.round_trip.timeout();
+            let wait = measured.map_or(self.limits.timeout, |wait| {
+                wait.max(self.limits.timeout_min)
+            });
+            Timer::Timeout(now.saturating_add(self.backoff(wait)))
         };
     }
 
-    fn backoff(&self, first: u64) -> u64 {
-        let doubled = 1_u64.checked_shl(self.rewinds).unwrap_or(u64::MAX);
-        first.saturating_mul(doubled).min(self.limits.timeout_max)
+    fn backoff(&mut self, first: u64) -> u64 {
+        let doubled = 1_u64.checked_shl(self.doubled).unwrap_or(u64::MAX);
+        let wait = first.saturating_mul(doubled).min(self.limits.timeout_max);
+        wait + self.chance() % (wait / 100 * self.limits.jitter + 1)
+    }
+
+    /// splitmix64.
+    fn chance(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.seed ^ self.seed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
     }
 
     fn outstanding(&self) -> u16 {
@@ -179,7 +269,7 @@ impl Sender {
     pub(super) fn starting_at(limits: Limits, first: u16) -> Self {
         Self {
             first,
-            ..Self::new(limits)
+            ..Self::new(limits, 0)
         }
     }
 }

@@ -32,7 +32,7 @@ impl Channel {
         Self {
             sender: Sender::starting_at(limits, seq),
             receiver: Receiver::starting_at(seq),
-            ..Self::with(limits)
+            ..Self::with(limits, u64::from(seq))
         }
     }
 }
@@ -103,7 +103,7 @@ impl End {
         while let Some(wire) = from.arrival(now) {
             match wire {
                 Wire::Data(frame) => self.handle(frame, now),
-                Wire::Answer(Answer::Ack(ack)) => self.channel.handle_ack(ack, now),
+                Wire::Answer(Answer::Ack(ack)) => self.channel.handle_answer(ack, now),
                 Wire::Answer(Answer::Nack(first_bad)) => self.channel.handle_nack(first_bad, now),
             }
         }
@@ -122,6 +122,7 @@ impl End {
             self.channel.answered(now);
             self.out.post(now, &Wire::Answer(answer), faults, random);
         }
+        self.channel.set_clock(now);
     }
 
     fn send(&mut self, now: u64, faults: Faults, random: &mut Random) {
@@ -193,8 +194,10 @@ fn exchange(seed: u64, limits: Limits, start: u16, messages: [u64; 2], faults: F
 const TICKS: Limits = Limits {
     window: 64,
     timeout: 200,
+    timeout_min: 20,
     timeout_max: 1_000,
     hold: 20,
+    jitter: 0,
     rewinds_max: 1_000,
 };
 
@@ -254,7 +257,7 @@ fn send(channel: &mut Channel) {
 
 #[test]
 fn the_window_bounds_what_is_kept() {
-    let mut channel = Channel::new();
+    let mut channel = Channel::new(0);
     for seq in 0..64 {
         assert_eq!(channel.next_seq(), Some(seq));
         send(&mut channel);
@@ -270,7 +273,7 @@ fn waits_double_up_to_the_longest_and_then_the_peer_is_dead() {
         rewinds_max: 5,
         ..TICKS
     };
-    let mut channel = Channel::with(limits);
+    let mut channel = Channel::with(limits, 0);
     send(&mut channel);
     assert!(channel.poll_transmit(0).is_none());
     let mut waits = Vec::new();
@@ -288,22 +291,153 @@ fn waits_double_up_to_the_longest_and_then_the_peer_is_dead() {
 }
 
 #[test]
+fn a_measured_round_trip_replaces_the_first_wait() {
+    let limits = Limits {
+        timeout: 200_000,
+        timeout_min: 20_000,
+        timeout_max: 1_000_000,
+        ..TICKS
+    };
+    let mut channel = Channel::with(limits, 0);
+    send(&mut channel);
+    channel.set_clock(0);
+    channel.handle_ack(1, 10_000);
+    send(&mut channel);
+    channel.set_clock(20_000);
+    assert_eq!(channel.next_timeout(), Some(20_000 + 10_000 + 4 * 5_000));
+    // However fast the peer is, there is a shortest wait.
+    for seq in 2..60 {
+        channel.handle_ack(seq, 20_000);
+        send(&mut channel);
+        channel.set_clock(20_000);
+    }
+    assert_eq!(channel.next_timeout(), Some(20_000 + limits.timeout_min));
+}
+
+#[test]
+fn the_third_answer_that_says_nothing_new_rewinds_at_once_and_once_for_each_flight() {
+    let mut channel = Channel::with(TICKS, 0);
+    (0..5).for_each(|_| send(&mut channel));
+    channel.set_clock(0);
+    channel.handle_ack(1, 5);
+    for now in [6, 7] {
+        channel.handle_answer(1, now);
+        assert!(channel.poll_transmit(now).is_none());
+    }
+    // A number that came with a message says nothing about what was missing.
+    channel.handle_ack(1, 8);
+    assert!(channel.poll_transmit(8).is_none());
+    channel.handle_answer(1, 9);
+    let again = |channel: &mut Channel| {
+        (0..9)
+            .filter(|_| channel.poll_transmit(9).is_some())
+            .count()
+    };
+    assert_eq!(again(&mut channel), 4);
+    (0..9).for_each(|_| channel.handle_answer(1, 9));
+    assert_eq!(
+        again(&mut channel),
+        0,
+        "what was sent again makes answers too"
+    );
+    channel.handle_ack(5, 10);
+    send(&mut channel);
+    (0..3).for_each(|_| channel.handle_answer(5, 11));
+    assert_eq!(again(&mut channel), 1, "the next flight");
+}
+
+#[test]
+fn waits_of_two_channels_differ_by_chance_and_are_bounded() {
+    let limits = Limits {
+        jitter: 25,
+        ..TICKS
+    };
+    let wait = |seed| {
+        let mut channel = Channel::with(limits, seed);
+        send(&mut channel);
+        channel.set_clock(0);
+        channel.next_timeout().expect("one is missing")
+    };
+    let waits: std::collections::BTreeSet<u64> = (0..100).map(wait).collect();
+    assert!(waits.len() > 20, "{waits:?}");
+    assert!(
+        waits.iter().all(|wait| (200..=250).contains(wait)),
+        "{waits:?}"
+    );
+    assert_eq!(wait(7), wait(7));
+}
+
+/// (sum of x)² / (n · sum of x²), in percent: 100 when all are equal.
+fn jain(shares: &[u64]) -> u64 {
+    let sum: u64 = shares.iter().sum();
+    let squares: u64 = shares.iter().map(|share| share * share).sum();
+    100 * sum * sum / (shares.len() as u64 * squares)
+}
+
+#[test]
+fn a_third_of_loss_is_fair() {
+    for seed in 0..5 {
+        println!("seed {seed}");
+        let faults = Faults {
+            drop: 30,
+            repeat: 0,
+            late: 3,
+        };
+        let delivered: Vec<u64> = (0..16)
+            .map(|pair| delivered_in(4_000, seed * 16 + pair, faults))
+            .collect();
+        println!("{delivered:?}");
+        assert!(jain(&delivered) >= 95, "{delivered:?}");
+        let calm = delivered_in(4_000, seed, CALM);
+        let worst = delivered.iter().min().expect("16");
+        assert!(worst * 20 > calm, "{worst} of {calm}");
+    }
+}
+
+/// Messages that one pair gets across in so many ticks.
+fn delivered_in(ticks: u64, seed: u64, faults: Faults) -> u64 {
+    let mut random = Random(seed);
+    let mut ends = [u64::MAX, 0].map(|messages| {
+        End::new(
+            Limits {
+                jitter: 25,
+                ..TICKS
+            },
+            0,
+            messages,
+        )
+    });
+    for now in 0..ticks {
+        let [left, right] = &mut ends;
+        left.turn(&mut right.out, now, faults, &mut random);
+        right.turn(&mut left.out, now, faults, &mut random);
+    }
+    ends[1].received
+}
+
+#[test]
 fn progress_makes_a_channel_patient_again() {
-    let mut channel = Channel::with(TICKS);
+    let mut channel = Channel::with(TICKS, 0);
     send(&mut channel);
-    send(&mut channel);
-    let mut now = 0;
+    channel.set_clock(0);
+    channel.handle_ack(1, 40);
+    (0..2).for_each(|_| send(&mut channel));
+    let mut now = 40;
+    let mut waits = Vec::new();
     for _ in 0..4 {
         let _ = channel.poll_transmit(now);
-        now = channel.next_timeout().expect("two are missing");
+        let due = channel.next_timeout().expect("two are missing");
+        waits.push(due - now);
+        now = due;
     }
-    channel.handle_ack(1, now);
-    assert_eq!(channel.next_timeout(), Some(now + TICKS.timeout));
+    assert_eq!(waits, [120, 240, 480, 960]);
+    channel.handle_ack(2, now);
+    assert_eq!(channel.next_timeout(), Some(now + 120));
 }
 
 #[test]
 fn a_refusal_is_answered_after_a_pause_from_the_first_missing_on() {
-    let mut channel = Channel::with(TICKS);
+    let mut channel = Channel::with(TICKS, 0);
     for _ in 0..4 {
         send(&mut channel);
     }
@@ -340,7 +474,7 @@ fn old_and_invented_acknowledgements_change_nothing() {
 
 #[test]
 fn refusals_are_not_repeated_before_the_hold_is_over() {
-    let mut channel = Channel::with(TICKS);
+    let mut channel = Channel::with(TICKS, 0);
     let frame = || (Vec::new(), Vec::new());
     assert_eq!(channel.accept(100, frame), Verdict::Refuse);
     assert_eq!(channel.answer(0), Some(Answer::Nack(0)));
@@ -354,7 +488,7 @@ fn refusals_are_not_repeated_before_the_hold_is_over() {
 
 #[test]
 fn a_message_that_leaves_takes_the_acknowledgement_along() {
-    let mut channel = Channel::new();
+    let mut channel = Channel::new(0);
     assert_eq!(channel.answer(0), None);
     assert_eq!(
         channel.accept(0, || unreachable!("it is not early")),

@@ -1,0 +1,125 @@
+//! Sets of world ranks that cost little where ranks are many.
+
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
+
+use ripstop_fabric::driver::Down;
+
+/// The members of a communicator.
+#[derive(Clone, Debug)]
+pub(crate) enum Ranks {
+    /// As of the world, and of every communicator that has its ranks in a row.
+    Range(Range<u32>),
+    /// In the order of the communicator's.
+    List(Arc<[u32]>),
+}
+
+impl Ranks {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Range(range) => range.len(),
+            Self::List(list) => list.len(),
+        }
+    }
+
+    /// O(1) for a range, O(size) for a list.
+    pub(crate) fn contains(&self, rank: u32) -> bool {
+        match self {
+            Self::Range(range) => range.contains(&rank),
+            Self::List(list) => list.contains(&rank),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        let (range, list) = match self {
+            Self::Range(range) => (range.clone(), &[][..]),
+            Self::List(list) => (0..0, &list[..]),
+        };
+        range.chain(list.iter().copied())
+    }
+}
+
+impl From<Range<u32>> for Ranks {
+    fn from(range: Range<u32>) -> Self {
+        Self::Range(range)
+    }
+}
+
+impl From<&Arc<[u32]>> for Ranks {
+    fn from(list: &Arc<[u32]>) -> Self {
+        Self::List(Arc::clone(list))
+    }
+}
+
+/// Which ranks are down, and how they went: two bits for each rank of a block in which one is.
+#[derive(Debug, Default)]
+pub(super) struct Fallen {
+    /// Finished and failed ranks, by rank / 64.
+    blocks: BTreeMap<u32, [u64; 2]>,
+    len: usize,
+}
+
+impl Fallen {
+    /// Remembers how a rank went. `false`: that was known.
+    pub(super) fn insert(&mut self, rank: u32, why: Down) -> bool {
+        let block = self.blocks.entry(rank / 64).or_default();
+        let bit = 1_u64 << (rank % 64);
+        let new = (block[0] | block[1]) & bit == 0;
+        if new {
+            block[usize::from(why == Down::Failed)] |= bit;
+            self.len += 1;
+        }
+        new
+    }
+
+    /// O(1) while nobody is down.
+    #[inline]
+    pub(super) fn get(&self, rank: u32) -> Option<Down> {
+        if self.len == 0 {
+            return None;
+        }
+        let block = self.blocks.get(&(rank / 64))?;
+        match block.map(|ranks| ranks >> (rank % 64) & 1) {
+            [1, _] => Some(Down::Finished),
+            [_, 1] => Some(Down::Failed),
+            _ => None,
+        }
+    }
+
+    /// How many are down.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, sync::Arc};
+
+    use proptest::prelude::{any, prop, proptest};
+    use ripstop_fabric::driver::Down;
+
+    use super::{Fallen, Ranks};
+
+    #[test]
+    fn a_range_and_the_list_of_its_ranks_are_the_same_set() {
+        let list: Arc<[u32]> = (3..9).collect();
+        let [range, list] = [Ranks::from(3..9), Ranks::from(&list)];
+        assert_eq!((range.len(), list.len()), (6, 6));
+        assert!(range.iter().eq(list.iter()));
+        assert!((0..12).all(|rank| range.contains(rank) == list.contains(rank)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_rank_falls_once_and_stays_down_as_it_fell(falls in prop::collection::vec((0_u32..300, any::<bool>()), 0..200)) {
+            let (mut fallen, mut reference) = (Fallen::default(), BTreeMap::new());
+            for (rank, failed) in falls {
+                let why = if failed { Down::Failed } else { Down::Finished };
+                assert_eq!(fallen.insert(rank, why), !reference.contains_key(&rank));
+                reference.entry(rank).or_insert(why);
+            }
+            assert_eq!(fallen.len(), reference.len());
+            assert!((0..300).all(|rank| fallen.get(rank) == reference.get(&rank).copied()));
+        }
+    }
+}

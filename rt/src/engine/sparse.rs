@@ -1,0 +1,147 @@
+//! Things by rank, of which most ranks have none.
+//!
+//! An open hash table of boxes: it costs nothing for a rank without one, a multiplication and a comparison more than a plain
+//! vector for a rank with one, and what is in it stays where it is.
+
+/// At most one `T` for each rank.
+pub(super) struct Sparse<T> {
+    places: Box<[Place<T>]>,
+    used: usize,
+    shift: u32,
+}
+
+type Place<T> = Option<Box<Entry<T>>>;
+
+struct Entry<T> {
+    rank: u32,
+    item: T,
+}
+
+impl<T> Sparse<T> {
+    /// Bytes of a place in the table. At most half of the places are used.
+    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+
+    pub(super) fn new() -> Self {
+        Self::with_bits(BITS_MIN)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, rank: u32) -> Option<&T> {
+        self.places[self.probe(rank)]
+            .as_ref()
+            .map(|entry| &entry.item)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, rank: u32) -> Option<&mut T> {
+        let place = self.probe(rank);
+        self.places[place].as_mut().map(|entry| &mut entry.item)
+    }
+
+    /// What this rank has; made if it had nothing.
+    #[inline]
+    pub(super) fn get_or_insert(&mut self, rank: u32, make: impl FnOnce() -> T) -> &mut T {
+        let mut place = self.probe(rank);
+        if self.places[place].is_none() {
+            place = self.insert(rank, make());
+        }
+        let entry = self.places[place].as_mut().expect("just looked");
+        &mut entry.item
+    }
+
+    #[cold]
+    fn insert(&mut self, rank: u32, item: T) -> usize {
+        self.used += 1;
+        if self.used * 2 > self.places.len() {
+            self.grow();
+        }
+        let place = self.probe(rank);
+        self.places[place] = Some(Box::new(Entry { rank, item }));
+        place
+    }
+
+    /// The place of this rank's entry, or the free one where it belongs.
+    #[inline]
+    fn probe(&self, rank: u32) -> usize {
+        let mask = self.places.len() - 1;
+        let mut place = self.home(rank);
+        while let Some(entry) = &self.places[place]
+            && entry.rank != rank
+        {
+            place = (place + 1) & mask;
+        }
+        place
+    }
+
+    fn grow(&mut self) {
+        let mut wider = Self::with_bits(u32::BITS - self.shift + 1);
+        wider.used = self.used;
+        for entry in std::mem::take(&mut self.places).into_iter().flatten() {
+            let place = wider.probe(entry.rank);
+            wider.places[place] = Some(entry);
+        }
+        *self = wider;
+    }
+
+    fn with_bits(bits: u32) -> Self {
+        Self {
+            places: (0..1 << bits).map(|_| None).collect(),
+            used: 0,
+            shift: u32::BITS - bits,
+        }
+    }
+
+    #[inline]
+    fn home(&self, rank: u32) -> usize {
+        (rank.wrapping_mul(MIX) >> self.shift) as usize
+    }
+}
+
+/// 8 places: one cache line.
+const BITS_MIN: u32 = 3;
+
+/// 2^32 divided by the golden ratio, made odd: neighbours, and ranks a power of two apart, come to lie apart.
+const MIX: u32 = 0x9e37_79b9;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::{any, prop, prop_oneof, proptest};
+
+    use super::Sparse;
+
+    proptest! {
+        #[test]
+        fn what_was_put_in_is_found_and_nothing_else(
+            ranks in prop::collection::vec(prop_oneof![0_u32..100, any::<u32>()], 0..300),
+            others in prop::collection::vec(0_u32..200, 0..50),
+        ) {
+            let (mut sparse, mut reference) = (Sparse::new(), BTreeMap::new());
+            for (rank, item) in ranks.into_iter().zip(0..) {
+                let known = *reference.entry(rank).or_insert(item);
+                assert_eq!(*sparse.get_or_insert(rank, || item), known);
+                *sparse.get_mut(rank).expect("just put in") += 1;
+                reference.insert(rank, known + 1);
+            }
+            for rank in reference.keys().copied().chain(others) {
+                assert_eq!(sparse.get(rank), reference.get(&rank));
+            }
+            assert!(sparse.places.len() <= 8.max(4 * sparse.used));
+        }
+    }
+
+    #[test]
+    fn ranks_a_power_of_two_apart_do_not_pile_up() {
+        let mut sparse = Sparse::new();
+        for rank in 0..1024_u32 {
+            sparse.get_or_insert(rank << 12, || ());
+        }
+        let passed = |rank: u32| {
+            let mask = sparse.places.len() - 1;
+            sparse.probe(rank).wrapping_sub(sparse.home(rank)) & mask
+        };
+        let worst = (0..1024_u32).map(|rank| passed(rank << 12)).max();
+        assert!(worst < Some(8), "{worst:?}");
+    }
+}

@@ -1,0 +1,148 @@
+//! How long to wait for an acknowledgement: after Jacobson and Karels, with Karn's rule (RFC 6298).
+
+/// The round trip of one peer, as far as it was measured. Times are in nanoseconds.
+#[derive(Debug, Default)]
+pub(super) struct RoundTrip {
+    /// The smoothed round trip, and how much it varies; nothing before the first measurement.
+    known: Option<(u64, u64)>,
+    timed: Timed,
+}
+
+/// One message at a time is timed, and, once something is known, never one that was sent twice: nobody could tell which of the
+/// two was acknowledged. The first measurement is not that strict, for under heavy loss there might never be one: it may be too
+/// long by an early rewind, or begin at the last of several timeouts, which are far apart.
+#[derive(Clone, Copy, Debug, Default)]
+enum Timed {
+    #[default]
+    Nothing,
+    /// This message left, at a time that somebody will say.
+    Left(u16),
+    Since(u16, u64),
+}
+
+impl RoundTrip {
+    /// A message has left for the first time.
+    pub(super) fn sent(&mut self, seq: u16) {
+        if matches!(self.timed, Timed::Nothing) {
+            self.timed = Timed::Left(seq);
+        }
+    }
+
+    /// What time it is, shortly after a message has left.
+    pub(super) fn set_clock(&mut self, now: u64) {
+        if let Timed::Left(seq) = self.timed {
+            self.timed = Timed::Since(seq, now);
+        }
+    }
+
+    /// The `done` messages from `first` on are acknowledged.
+    pub(super) fn acked(&mut self, first: u16, done: u16, now: u64) {
+        match self.timed {
+            Timed::Since(seq, since) if seq.wrapping_sub(first) < done => {
+                self.measured(now.saturating_sub(since));
+                self.timed = Timed::Nothing;
+            }
+            Timed::Left(seq) if seq.wrapping_sub(first) < done => self.timed = Timed::Nothing,
+            _ => {}
+        }
+    }
+
+    /// Everything that is unacknowledged is sent again.
+    pub(super) fn rewound(&mut self, timed_out: bool) {
+        self.timed = match self.timed {
+            _ if self.known.is_some() => Timed::Nothing,
+            Timed::Since(seq, _) if timed_out => Timed::Left(seq),
+            timed => timed,
+        };
+    }
+
+    /// The wait for an acknowledgement; nothing before the first measurement.
+    pub(super) fn timeout(&self) -> Option<u64> {
+        let (smooth, deviation) = self.known?;
+        Some(smooth.saturating_add(deviation.saturating_mul(4)))
+    }
+
+    /// The round trip itself.
+    pub(super) fn smooth(&self) -> Option<u64> {
+        self.known.map(|(smooth, _)| smooth)
+    }
+
+    fn measured(&mut self, sample: u64) {
+        self.known = Some(match self.known {
+            None => (sample, sample / 2),
+            Some((smooth, deviation)) => {
+                let off = smooth.abs_diff(sample);
+                let deviation = deviation - deviation / 4 + off / 4;
+                (smooth - smooth / 8 + sample / 8, deviation)
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RoundTrip;
+
+    impl RoundTrip {
+        fn measures(&mut self, seq: u16, sent: u64, acked: u64) {
+            self.sent(seq);
+            self.set_clock(sent);
+            self.acked(seq, 1, acked);
+        }
+    }
+
+    #[test]
+    fn the_wait_follows_the_round_trip_and_its_changes() {
+        let mut trip = RoundTrip::default();
+        assert_eq!(trip.timeout(), None);
+        trip.measures(0, 1_000, 1_800);
+        assert_eq!(trip.timeout(), Some(800 + 4 * 400));
+        for seq in 1..100 {
+            trip.measures(seq, 0, 800);
+        }
+        assert!(
+            trip.timeout()
+                .is_some_and(|wait| (800..850).contains(&wait))
+        );
+        trip.measures(100, 0, 8_000);
+        assert!(trip.timeout() > Some(8_000));
+    }
+
+    #[test]
+    fn a_message_that_was_sent_twice_is_not_measured() {
+        let mut trip = RoundTrip::default();
+        trip.measures(6, 0, 8);
+        let before = trip.timeout();
+        trip.sent(7);
+        trip.set_clock(0);
+        trip.rewound(false);
+        trip.acked(7, 1, 500);
+        assert_eq!(trip.timeout(), before);
+    }
+
+    #[test]
+    fn the_first_measurement_may_be_of_a_message_that_was_sent_twice() {
+        let first = |timed_out| {
+            let mut trip = RoundTrip::default();
+            trip.sent(0);
+            trip.set_clock(10);
+            trip.rewound(timed_out);
+            trip.set_clock(100);
+            trip.acked(0, 1, 105);
+            trip.smooth()
+        };
+        assert_eq!((first(false), first(true)), (Some(95), Some(5)));
+    }
+
+    #[test]
+    fn only_the_timed_message_ends_the_measurement_also_round_the_circle() {
+        let mut trip = RoundTrip::default();
+        trip.sent(1);
+        trip.sent(2);
+        trip.set_clock(10);
+        trip.acked(65_534, 3, 20);
+        assert_eq!(trip.timeout(), None);
+        trip.acked(1, 2, 30);
+        assert_eq!(trip.timeout(), Some(20 + 4 * 10));
+    }
+}
