@@ -139,32 +139,42 @@ impl Shared {
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
         let mut disturbed = false;
-        if !engine.core.is_done(op) && executor::drives(self) && !engine.watch.is_guarded() {
-            disturbed = engine.watch.announce();
-            self.make_turns_for(op, &mut engine);
+        if !engine.core.is_done(op) {
+            disturbed = self.make_turns_for(op, &mut engine);
+            if !engine.core.is_done(op) {
+                engine.core.ops.remember(op, waker);
+                self.end_poll(engine, disturbed);
+                return Poll::Pending;
+            }
         }
-        let polled = if engine.core.is_done(op) {
-            Poll::Ready(take(&mut engine.core))
-        } else {
-            engine.core.ops.remember(op, waker);
-            Poll::Pending
-        };
+        let taken = take(&mut engine.core);
+        self.end_poll(engine, disturbed);
+        Poll::Ready(taken)
+    }
+
+    #[inline]
+    fn end_poll(&self, engine: Guard<'_, Engine>, disturbed: bool) {
         finish(engine);
         if disturbed {
             self.notifier.notify();
         }
-        polled
     }
 
-    fn make_turns_for(&self, op: OpId, engine: &mut Engine) {
+    /// Whether the agent must be told.
+    fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
+        if !executor::drives(self) || engine.watch.is_guarded() {
+            return false;
+        }
+        let disturbed = engine.watch.announce();
         let turns = if self.is_crowded() { 1 } else { IMPATIENCE };
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
             if engine.core.is_done(op) || !engine.core.wakers.is_empty() {
-                return;
+                break;
             }
             hint::spin_loop();
         }
+        disturbed
     }
 
     /// One turn on behalf of an application; `None` when another thread sleeps on the driver's events.
@@ -415,10 +425,14 @@ thread_local! {
 
 /// Unlocks, then wakes and drops.
 #[inline]
-fn finish(mut engine: Guard<'_, Engine>) {
-    if engine.core.wakers.is_empty() && engine.core.garbage.is_empty() {
-        return;
+fn finish(engine: Guard<'_, Engine>) {
+    if !engine.core.wakers.is_empty() || !engine.core.garbage.is_empty() {
+        finish_with_spoils(engine);
     }
+}
+
+#[inline(never)]
+fn finish_with_spoils(mut engine: Guard<'_, Engine>) {
     let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
     mem::swap(&mut wakers, &mut engine.core.wakers);
     mem::swap(&mut garbage, &mut engine.core.garbage);

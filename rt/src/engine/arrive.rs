@@ -177,9 +177,21 @@ impl Core {
         }
     }
 
+    #[inline]
     fn handle(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
+        if kind == Kind::Eager
+            && let Some(header) = read(header)
+        {
+            self.handle_eager(rank, &header, body);
+        } else {
+            self.handle_other(rank, kind, header, body);
+        }
+    }
+
+    #[inline(never)]
+    fn handle_other(&mut self, rank: u32, kind: Kind, header: &[u8], body: Payload<'_>) {
         let understood = match kind {
-            Kind::Eager => read(header).map(|header| self.handle_eager(rank, &header, body)),
+            Kind::Eager => None,
             Kind::Offer => read(header).map(|header| self.handle_offer(rank, &header)),
             Kind::Accept => read(header).map(|header| self.handle_accept(rank, &header)),
             Kind::Fragment => read(header).map(|header| self.handle_fragment(rank, &header, body)),
@@ -238,7 +250,18 @@ impl Core {
                     recalled: false,
                 });
             }
-            matched @ Arrived::Matched { .. } => self.offer_to(matched, envelope, sig, parcel),
+            Arrived::Matched { recv, arrival } => {
+                if let Err(kind) = self.deliver(recv, envelope, arrival, sig, &parcel) {
+                    let message = Message {
+                        envelope,
+                        sig,
+                        body: self.messages.keep(&parcel),
+                        place: None,
+                        recalled: false,
+                    };
+                    self.refuse(recv, kind, message, arrival);
+                }
+            }
         }
     }
 
@@ -345,8 +368,10 @@ impl Core {
             return;
         };
         let life = std::mem::replace(&mut slot.life, Life::Offered); // refused: it has been matched, and will complete
+        let why = slot.take_why();
         if header.status == wire::OK
-            && let Life::Withdrawing(why) = life
+            && matches!(life, Life::Withdrawing)
+            && let Some(why) = why
         {
             self.land(header.op, Err(why));
         }
@@ -367,7 +392,7 @@ impl Core {
         let slot = self.ops.get(op)?;
         let offered = matches!(
             slot.life,
-            Life::Offered | Life::Withdrawing(_) | Life::Claiming { .. }
+            Life::Offered | Life::Withdrawing | Life::Claiming { .. }
         );
         (offered && slot.about.peer == Some(rank)).then_some(slot)
     }

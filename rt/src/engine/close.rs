@@ -44,7 +44,7 @@ impl Engine {
         let nowhere = loopback::world(1).pop().expect("one rank");
         drop(std::mem::replace(&mut self.driver, Box::new(nowhere)));
         let Self { core, .. } = self;
-        for op in core.ops.which(|slot| !matches!(slot.life, Life::Done(_))) {
+        for op in core.ops.which(|slot| !slot.life.is_done()) {
             let slot = core.ops.live(op);
             match slot.life {
                 // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.

@@ -39,7 +39,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
-    ops::{Held, Landed, Life, Ops, Outcome, Ticket},
+    ops::{Held, Landed, Ops, Outcome, Ticket},
     proto::{matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
 };
@@ -243,7 +243,7 @@ impl Core {
 
     #[inline]
     pub(crate) fn is_done(&mut self, op: OpId) -> bool {
-        matches!(self.ops.live(op).life, Life::Done(_))
+        self.ops.live(op).life.is_done()
     }
 
     /// The future of a send is gone: it goes on by itself.
@@ -251,7 +251,7 @@ impl Core {
         let slot = self.ops.live(op);
         slot.orphan = true;
         slot.waker = None;
-        let (done, timer) = (matches!(slot.life, Life::Done(_)), slot.timer.take());
+        let (done, timer) = (slot.life.is_done(), slot.timer.take());
         self.cancel_timer(timer); // it was the future that gave up
         if done {
             self.release(op);
@@ -315,7 +315,10 @@ impl Core {
     fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
         let slot = self.ops.live(id);
         self.offers -= usize::from(slot.life.is_offered());
-        let waker = slot.land(outcome);
+        let waker = match outcome {
+            Ok(landed) => slot.land(landed),
+            Err(why) => slot.fail(why),
+        };
         self.wakers.extend(waker);
         if slot.orphan {
             self.release(id);

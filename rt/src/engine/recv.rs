@@ -17,16 +17,18 @@ use crate::{
 
 impl Core {
     /// Posts a receive that owns its buffer already.
+    #[inline]
     pub(crate) fn recv(&mut self, op: OpId) {
-        let about = self.ops.live(op).about;
-        match self.matching.post(about.want(), op) {
+        let slot = self.ops.live(op);
+        let want = slot.about.want();
+        match self.matching.post(want, op) {
             Received::Taken(taken) => {
                 let message = self.messages.take(taken.message);
                 self.deliver_stored(op, message, taken.arrival);
             }
             Received::Waits(posted) => {
-                self.ops.live(op).life = Life::Posted(posted);
-                if let Some(kind) = self.hopeless(&about.want()) {
+                slot.life = Life::Posted(posted);
+                if let Some(kind) = self.hopeless(&want) {
                     self.matching.unpost(posted);
                     self.land(op, Err(kind));
                 }
@@ -34,31 +36,17 @@ impl Core {
         }
     }
 
-    /// A message goes to the receive that it matched, or to the next that matches if that one refuses it, or waits.
-    pub(super) fn offer_to(
+    /// A message that the receive it matched cannot take goes to the next that matches, or waits.
+    #[cold]
+    pub(super) fn refuse(
         &mut self,
-        matched: Arrived<OpId>,
-        envelope: Envelope,
-        sig: u64,
-        parcel: Parcel<'_>,
+        recv: OpId,
+        kind: ErrorKind,
+        message: Message,
+        arrival: Arrival,
     ) {
-        let Arrived::Matched { recv, arrival } = matched else {
-            unreachable!("the caller stores what waits")
-        };
-        if let Err(kind) = self.deliver(recv, envelope, arrival, sig, &parcel) {
-            self.land(recv, Err(kind));
-            let body = self.messages.keep(&parcel);
-            self.put_back(
-                Message {
-                    envelope,
-                    sig,
-                    body,
-                    place: None,
-                    recalled: false,
-                },
-                arrival,
-            );
-        }
+        self.land(recv, Err(kind));
+        self.put_back(message, arrival);
     }
 
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
@@ -130,7 +118,7 @@ impl Core {
 
     /// Moves a message towards the receive's buffer, or says why it cannot go there.
     #[inline]
-    fn deliver(
+    pub(super) fn deliver(
         &mut self,
         op: OpId,
         envelope: Envelope,
@@ -155,13 +143,11 @@ impl Core {
             Parcel::Bytes(body) => {
                 let filled = slot.fill(0, body);
                 assert!(filled, "`admit` said so");
-                self.wakers.extend(slot.land(Ok(landed)));
+                self.wakers.extend(slot.land(landed));
+                self.pay_back(envelope.source, bytes);
             }
             Parcel::Offered(offered) => self.take_up(op, landed, &offered),
             Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
-        }
-        if let Some(uninvited) = parcel.uninvited() {
-            self.pay_back(envelope.source, uninvited);
         }
         Ok(())
     }
@@ -317,7 +303,7 @@ impl Core {
             self.land(op, Ok(landing.landed));
             return;
         }
-        slot.life = Life::Done(Ok(landing.landed)); // an orphan that is a message's body stays until the message is taken
+        slot.life = Life::Done(landing.landed); // an orphan that is a message's body stays until the message is taken
         if let Some(follower) = landing.follower {
             let Life::Following { landed, .. } = self.ops.live(follower).life else {
                 return;
@@ -349,7 +335,7 @@ impl Core {
                 self.put_back_in_op(op, landed, orphan);
                 self.release(op);
             }
-            Life::Done(Ok(landed)) => {
+            Life::Done(landed) => {
                 let landed = *landed;
                 match landed.stored {
                     Some(stored) => {
@@ -409,6 +395,9 @@ impl Core {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
+        if self.downs == 0 {
+            return None;
+        }
         match want.source {
             Some(source) => self.peers.down(source).map(|down| down_kind(source, down)),
             None => self.hopeless_any(want.ctx),
@@ -416,6 +405,7 @@ impl Core {
     }
 
     /// Credits go back to the sender when its message has left the store.
+    #[inline]
     pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
         let peer = self.peers.contact(rank);
         if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {

@@ -75,6 +75,9 @@ impl Core {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
+        if self.downs == 0 {
+            return None;
+        }
         self.peers.down(rank).map(|down| down_kind(rank, down))
     }
 
@@ -88,7 +91,7 @@ impl Core {
                 self.land(op, Err(why));
             }
             Life::Offered => {
-                slot.life = Life::Withdrawing(why);
+                slot.withdraw(why);
                 self.peers
                     .control(to, &wire::About::new(Kind::Withdraw, op, wire::OK));
             }

@@ -56,6 +56,8 @@ pub(crate) struct Slot {
     held: Held,
     pub(crate) area: Area,
     pub(crate) life: Life,
+    /// Why it failed or is withdrawn.
+    why: Option<Box<ErrorKind>>,
     /// Its future is gone: what is left of the operation belongs to the engine.
     pub(crate) orphan: bool,
     pub(crate) waker: Option<Waker>,
@@ -92,7 +94,9 @@ pub(crate) struct About {
 }
 
 /// Where an operation stands. The comment names who moves it on.
-#[derive(Debug)]
+///
+/// It has nothing to drop, so that going on is a plain store; what is dear and rare, the reason of a failure, is beside it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Life {
     /// In the free list.
     Free,
@@ -109,7 +113,7 @@ pub(crate) enum Life {
     /// A send whose bytes go out in fragments (flush).
     Fragmenting { receiver: OpId, sent: usize },
     /// A send whose offer was withdrawn (the peer's answer).
-    Withdrawing(ErrorKind),
+    Withdrawing,
     /// A receive that waits for its message (matching).
     Posted(Posted),
     /// A receive whose bytes are on their way.
@@ -117,7 +121,9 @@ pub(crate) enum Life {
     /// A receive that takes over from an orphan, once that has landed.
     Following { orphan: OpId, landed: Landed },
     /// Complete; the future takes it.
-    Done(Result<Landed, ErrorKind>),
+    Done(Landed),
+    /// Complete without success; the future takes it.
+    Failed,
 }
 
 /// A message on its way into a receive's buffer.
@@ -215,8 +221,13 @@ impl Life {
                 | Self::Claiming { .. }
                 | Self::Sharing { .. }
                 | Self::Fragmenting { .. }
-                | Self::Withdrawing(_)
+                | Self::Withdrawing
         )
+    }
+
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(self, Self::Done(_) | Self::Failed)
     }
 }
 
@@ -257,15 +268,12 @@ impl Ops {
         let slot = self.live(ticket.op);
         // SAFETY: a ticket's type is that of the buffer its operation was made with.
         let buf = unsafe { slot.take::<B>() };
-        let Life::Done(outcome) = std::mem::replace(&mut slot.life, Life::Free) else {
-            unreachable!("`Slot::take` said so")
+        let outcome = match slot.life {
+            Life::Done(landed) => Ok(landed),
+            _ => Err(slot.failure()),
         };
-        let outcome = outcome.map_err(|kind| {
-            Box::new(Failure {
-                kind,
-                about: slot.about,
-            })
-        });
+        slot.life = Life::Free;
+        slot.why = None;
         let timer = slot.timer.take();
         slot.generation = slot.generation.wrapping_add(1);
         slot.waker = None;
@@ -356,6 +364,7 @@ impl Ops {
     pub(crate) fn release(&mut self, id: OpId) -> Option<Held> {
         let slot = self.live(id);
         slot.life = Life::Free;
+        slot.why = None;
         slot.generation = slot.generation.wrapping_add(1);
         slot.waker = None;
         slot.area = Area::NONE;
@@ -381,6 +390,7 @@ impl Slot {
             held: Held::empty(),
             area: Area::NONE,
             life: Life::Free,
+            why: None,
             orphan: false,
             waker: None,
             timer: None,
@@ -391,9 +401,37 @@ impl Slot {
     /// The operation is complete. The caller wakes the waker when it holds no lock.
     #[must_use]
     #[inline]
-    pub(crate) fn land(&mut self, outcome: Result<Landed, ErrorKind>) -> Option<Waker> {
-        self.life = Life::Done(outcome);
+    pub(crate) fn land(&mut self, landed: Landed) -> Option<Waker> {
+        self.life = Life::Done(landed);
         self.waker.take()
+    }
+
+    /// As [`land`](Self::land), without success.
+    #[must_use]
+    pub(crate) fn fail(&mut self, why: ErrorKind) -> Option<Waker> {
+        self.life = Life::Failed;
+        self.why = Some(Box::new(why));
+        self.waker.take()
+    }
+
+    /// The send's offer is taken back; `why` is its error if the receiver agrees.
+    pub(crate) fn withdraw(&mut self, why: ErrorKind) {
+        self.life = Life::Withdrawing;
+        self.why = Some(Box::new(why));
+    }
+
+    /// What [`withdraw`](Self::withdraw) was told. Where that does not matter any more, it is forgotten.
+    pub(crate) fn take_why(&mut self) -> Option<ErrorKind> {
+        self.why.take().map(|why| *why)
+    }
+
+    #[cold]
+    fn failure(&mut self) -> Box<Failure> {
+        let kind = self.take_why().expect("what failed says why");
+        Box::new(Failure {
+            kind,
+            about: self.about,
+        })
     }
 
     /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
@@ -527,7 +565,7 @@ impl Slot {
     /// `B` is the buffer's type.
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(
-            matches!(self.life, Life::Done(_)),
+            self.life.is_done(),
             "a buffer comes home when its operation is complete"
         );
         // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.

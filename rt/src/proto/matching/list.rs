@@ -157,6 +157,29 @@ impl<T: Linked> Slab<T> {
         *self.prev_of(ends, list, after) = at;
     }
 
+    /// Puts an entry at the end of a list; its order number is the highest.
+    #[inline]
+    pub(super) fn append(&mut self, ends: &mut Ends, list: usize, at: u32) {
+        let before = ends.tail;
+        debug_assert!(before == NIL || self[before].order() < self[at].order());
+        *self[at].link_mut(list) = Link {
+            prev: before,
+            next: NIL,
+        };
+        *self.next_of(ends, list, before) = at;
+        ends.tail = at;
+    }
+
+    /// Takes the first entry out of a list that has one.
+    #[inline]
+    pub(super) fn pop_first(&mut self, ends: &mut Ends, list: usize) -> u32 {
+        let at = ends.head;
+        let next = self[at].link(list).next;
+        ends.head = next;
+        *self.prev_of(ends, list, next) = NIL;
+        at
+    }
+
     /// Takes an entry out of a list.
     pub(super) fn unlink(&mut self, ends: &mut Ends, list: usize, at: u32) {
         let Link { prev, next } = self[at].link(list);

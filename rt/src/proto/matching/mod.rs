@@ -127,17 +127,15 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// A message that was taken out comes back to its place, or goes to the earliest receive that fits it now.
+    #[inline]
     pub(crate) fn restore(
         &mut self,
         envelope: Envelope,
         arrival: Arrival,
         message: M,
     ) -> Arrived<R> {
-        match self.earliest_receive(envelope) {
-            Some(place) => {
-                let recv = self.take_receive(place, self.lists[place].ends.head);
-                Arrived::Matched { recv, arrival }
-            }
+        match self.take_earliest(envelope) {
+            Some(recv) => Arrived::Matched { recv, arrival },
             None => Arrived::Waits(self.add_message(envelope, arrival, message)),
         }
     }
@@ -231,9 +229,21 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             recv,
             link: Link::LOOSE,
         });
-        self.receives.link(&mut self.lists[place].ends, 0, at);
+        self.receives.append(&mut self.lists[place].ends, 0, at);
         self.posted[key.class as usize] += 1;
         Posted(self.receives.handle(at))
+    }
+
+    #[inline]
+    fn take_earliest(&mut self, envelope: Envelope) -> Option<R> {
+        let [_, wild @ ..] = self.posted;
+        let place = if wild == [0; 3] {
+            let place = self.lists.probe(envelope.key(Class::Exact));
+            (self.lists[place].holds == Holds::Receives).then_some(place)
+        } else {
+            self.earliest_receive(envelope)
+        }?;
+        Some(self.take_first(place))
     }
 
     /// The list whose head is the receive that was posted first of those that fit.
@@ -255,12 +265,20 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         earliest.map(|(_, place)| place)
     }
 
-    fn remove_receive(&mut self, at: u32) -> R {
-        let place = self.lists.probe(self.receives[at].want.key());
-        self.take_receive(place, at)
+    /// Takes out the first receive of a list.
+    #[inline]
+    fn take_first(&mut self, place: usize) -> R {
+        let list = &mut self.lists[place];
+        self.posted[list.key.class as usize] -= 1;
+        let at = self.receives.pop_first(&mut list.ends, 0);
+        if list.ends.is_empty() {
+            self.lists.close(place);
+        }
+        self.receives.remove(at).recv
     }
 
-    fn take_receive(&mut self, place: usize, at: u32) -> R {
+    fn remove_receive(&mut self, at: u32) -> R {
+        let place = self.lists.probe(self.receives[at].want.key());
         let list = &mut self.lists[place];
         self.posted[list.key.class as usize] -= 1;
         self.receives.unlink(&mut list.ends, 0, at);
