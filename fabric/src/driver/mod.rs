@@ -253,6 +253,8 @@ pub enum WaitOn {
     },
     /// A descriptor: sleep until it is readable. The driver drains it.
     Fd(Arc<OwnedFd>),
+    /// Virtual time: there is nothing to sleep on, because whoever simulates this rank gives it its turns.
+    Virtual,
 }
 
 /// A shared word that stays mapped as long as this value lives.

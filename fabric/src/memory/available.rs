@@ -13,8 +13,7 @@ pub(super) fn check(len: u64) -> io::Result<()> {
     if len <= SMALL {
         return Ok(());
     }
-    let room = [machine(), group()].into_iter().flatten().min();
-    match room {
+    match room() {
         Some(room) if len > room => {
             let why = format!(
                 "a region of {len} bytes, and {room} bytes of memory are available: use less, or more ranks on more nodes"
@@ -23,6 +22,11 @@ pub(super) fn check(len: u64) -> io::Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Bytes that can still be had, as far as the system says.
+pub(crate) fn room() -> Option<u64> {
+    [machine(), group()].into_iter().flatten().min()
 }
 
 fn machine() -> Option<u64> {

@@ -4,6 +4,7 @@ mod available;
 mod region;
 mod remote;
 
+pub(crate) use available::room as available;
 pub(crate) use region::prefetch_line;
 pub use region::{Region, WeakRegion};
 pub use remote::RemoteRegion;

@@ -1,4 +1,4 @@
-//! Memory in a memfd, mapped here and mappable by peers.
+//! Memory that drivers may touch: in a memfd, mapped here and mappable by peers, or of this process alone.
 #![expect(
     unsafe_code,
     reason = "maps memory, and reads and writes what other processes share"
@@ -36,9 +36,10 @@ pub struct WeakRegion {
     inner: Weak<Mapping>,
 }
 
-/// `start..start + len` is mapped from `fd` until this is dropped.
+/// `start..start + len` is mapped until this is dropped.
 struct Mapping {
-    fd: OwnedFd,
+    /// What it is mapped from, unless it is this process's alone.
+    fd: Option<OwnedFd>,
     start: NonNull<u8>,
     len: usize,
     writable: bool,
@@ -61,10 +62,7 @@ impl Region {
     /// What the system said.
     pub fn create(name: &str, len: usize, reserve: bool) -> io::Result<Self> {
         if len == 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a region of length 0",
-            ));
+            return Err(no_length());
         }
         let len = page_round(len)?;
         if reserve {
@@ -96,6 +94,24 @@ impl Region {
         Self::map(fd, len, writable)
     }
 
+    /// New zeroed memory of this process alone, which costs no descriptor. `len` is rounded up to pages.
+    ///
+    /// # Errors
+    /// What the system said, or that it has no room for so much.
+    pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        if len == 0 {
+            return Err(no_length());
+        }
+        let len = page_round(len)?;
+        available::check(len as u64)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)
+        }?;
+        Self::hold(None, start, len, true)
+    }
+
     fn map(fd: OwnedFd, len: usize, writable: bool) -> io::Result<Self> {
         let protection = if writable {
             ProtFlags::READ | ProtFlags::WRITE
@@ -113,6 +129,15 @@ impl Region {
                 0,
             )
         }?;
+        Self::hold(Some(fd), start, len, writable)
+    }
+
+    fn hold(
+        fd: Option<OwnedFd>,
+        start: *mut std::ffi::c_void,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<Self> {
         let start =
             NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mmap gave address 0"))?;
         Ok(Self {
@@ -162,11 +187,15 @@ impl Region {
     pub fn reserve(&self, offset: usize, len: usize) -> io::Result<()> {
         self.check(offset, len, 1);
         available::check(len as u64)?;
+        let Some(fd) = &self.inner.fd else {
+            return Ok(()); // the process's own pages are made as they are touched
+        };
+        let (offset, len) = (offset as u64, len as u64);
         Ok(rustix::fs::fallocate(
-            &self.inner.fd,
+            fd,
             rustix::fs::FallocateFlags::empty(),
-            offset as u64,
-            len as u64,
+            offset,
+            len,
         )?)
     }
 
@@ -318,9 +347,15 @@ impl Region {
     }
 }
 
+/// What a shared region is mapped from.
+///
+/// # Panics
+/// When the region is of one process alone: those of simulated ranks are.
 impl AsFd for Region {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.fd.as_fd()
+        let fd = self.inner.fd.as_ref();
+        fd.expect("a region of a driver that maps them in other processes")
+            .as_fd()
     }
 }
 
@@ -372,6 +407,10 @@ pub(crate) fn prefetch_line(line: *const u8) {
 pub(crate) fn prefetch_line(_line: *const u8) {}
 
 const LINE_LEN: usize = 64;
+
+fn no_length() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "a region of length 0")
+}
 
 fn page_round(len: usize) -> io::Result<usize> {
     len.checked_next_multiple_of(rustix::param::page_size())

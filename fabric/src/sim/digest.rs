@@ -1,0 +1,54 @@
+//! One number for a whole run.
+
+/// A hash that depends on everything that was mixed in, and on the order. For comparing runs, not for secrets.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Digest(u64);
+
+impl Digest {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed ^ 0x6a09_e667_f3bc_c908)
+    }
+
+    #[inline]
+    pub(super) const fn mix(&mut self, word: u64) {
+        let mixed = (self.0 ^ word).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    /// Mixes bytes and their number.
+    pub(super) fn mix_bytes(&mut self, bytes: &[u8]) {
+        self.mix(bytes.len() as u64);
+        let (words, rest) = bytes.as_chunks();
+        words
+            .iter()
+            .for_each(|word| self.mix(u64::from_le_bytes(*word)));
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.mix(u64::from_le_bytes(last));
+    }
+
+    pub(super) const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Digest;
+
+    fn of(parts: &[&[u8]]) -> u64 {
+        let mut digest = Digest::new(1);
+        parts.iter().for_each(|part| digest.mix_bytes(part));
+        digest.get()
+    }
+
+    #[test]
+    fn every_bit_the_order_and_the_borders_count() {
+        let whole = of(&[b"one message", b"another one"]);
+        assert_ne!(whole, of(&[b"another one", b"one message"]));
+        assert_ne!(whole, of(&[b"one message", b"another onf"]));
+        assert_ne!(whole, of(&[b"one messagea", b"nother one"]));
+        assert_ne!(of(&[b""]), of(&[b"\0"]));
+        assert_eq!(whole, of(&[b"one message", b"another one"]));
+    }
+}

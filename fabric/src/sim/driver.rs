@@ -1,0 +1,267 @@
+//! A rank's driver: the contract of [`driver`](crate::driver), kept by the world.
+
+use std::{io, sync::Arc};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{
+    Cluster, Model, Transport,
+    slab::index,
+    world::{Cargo, Notice, Packet, Why, World},
+};
+use crate::{
+    driver::{
+        Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Payload, Peer, Post,
+        Progress, Sink, WaitOn,
+    },
+    memory::{Region, RemoteRegion},
+};
+
+/// A rank of a [`Cluster`].
+#[derive(Debug)]
+pub struct Sim {
+    cluster: Cluster,
+    rank: u32,
+    caps: Arc<Caps>,
+}
+
+impl Sim {
+    pub(super) fn open(cluster: Cluster, rank: u32) -> Self {
+        let caps = {
+            let mut world = cluster.lock();
+            world.open(rank);
+            Arc::clone(&world.caps)
+        };
+        Self {
+            cluster,
+            rank,
+            caps,
+        }
+    }
+
+    /// Closes the driver, and tells the peers that this rank has failed.
+    pub fn fail(self) {
+        self.cluster.lock().close(self.rank, Down::Failed);
+    }
+}
+
+impl Driver for Sim {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let mut world = self.cluster.lock();
+        let taken = match command {
+            Command::Message { to, header, body } => {
+                check_length("header", header.len(), HEADER_MAX);
+                check_length("body", body.len(), BODY_MAX);
+                world.send(self.rank, to.0, header, body)
+            }
+            Command::Put { .. } | Command::Get { .. } | Command::Atomic { .. } => false,
+        };
+        world.stir();
+        if taken {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        let mut taken = {
+            let mut world = self.cluster.lock();
+            let mut taken = std::mem::take(&mut world.taken);
+            world.disarm(self.rank);
+            world.take(self.rank, budget, &mut taken);
+            if taken.is_empty() && world.free_running && world.happen() {
+                world.taken = taken;
+                world.stir();
+                return Progress { events: 1 };
+            }
+            world.stir();
+            taken
+        };
+        // The world is not locked here: a sink may wake whom it likes.
+        taken.iter().for_each(|packet| hand_over(packet, sink));
+        let events = u32::try_from(taken.len()).unwrap_or(u32::MAX);
+        let mut world = self.cluster.lock();
+        taken
+            .drain(..)
+            .for_each(|packet| world.recycle(packet.bytes));
+        world.taken = taken;
+        Progress { events }
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.cluster.lock().arm(self.rank)
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.cluster.lock().wait_on(self.rank)
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        Region::anonymous(len)
+    }
+
+    fn expose(&mut self, _range: LocalRange) -> Option<RemoteRegion> {
+        None
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        let mut world = self.cluster.lock();
+        world.close(self.rank, how);
+        world.stir();
+    }
+}
+
+impl World {
+    fn arm(&mut self, rank: u32) -> Armed {
+        let busy = self.free_running && !self.heap.is_empty();
+        let host = &mut self.hosts[index(rank)];
+        if busy || host.nudged || !host.inbox.is_empty() {
+            return Armed::Busy;
+        }
+        if !std::mem::replace(&mut host.armed, true) && self.free_running {
+            self.armed.push(rank);
+        }
+        Armed::Ready
+    }
+
+    fn disarm(&mut self, rank: u32) {
+        let host = &mut self.hosts[index(rank)];
+        host.nudged = false;
+        if std::mem::take(&mut host.armed) {
+            self.armed.retain(|armed| *armed != rank);
+        }
+        if std::mem::take(&mut host.rung)
+            && let Some(bell) = &host.bell
+        {
+            let drained = rustix::io::read(&**bell, &mut [0; 8]);
+            debug_assert!(drained.is_ok(), "a rung bell is readable");
+        }
+    }
+
+    fn wait_on(&mut self, rank: u32) -> Vec<WaitOn> {
+        if !self.free_running {
+            return vec![WaitOn::Virtual];
+        }
+        let bell = self.hosts[index(rank)].bell.get_or_insert_with(|| {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+            Arc::new(bell.expect("a file descriptor for each rank that sleeps"))
+        });
+        vec![WaitOn::Fd(Arc::clone(bell))]
+    }
+
+    /// Ends a sleep, once.
+    pub(super) fn ring(&mut self, rank: u32) {
+        let host = &mut self.hosts[index(rank)];
+        if std::mem::take(&mut host.armed) {
+            self.armed.retain(|armed| *armed != rank);
+            if let Some(bell) = &host.bell {
+                host.rung = rustix::io::write(&**bell, &1_u64.to_ne_bytes()).is_ok();
+                debug_assert!(host.rung, "an eventfd at 0 takes a 1");
+            }
+        }
+    }
+
+    /// Whoever sleeps has to run the events when nobody advances the world.
+    fn stir(&mut self) {
+        if !self.heap.is_empty() {
+            while let Some(rank) = self.armed.last().copied() {
+                self.ring(rank);
+            }
+        }
+    }
+}
+
+fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
+    let from = Peer(packet.from);
+    match packet.cargo {
+        Cargo::Message { header } => {
+            let (header, body) = packet.bytes.split_at(usize::from(header));
+            sink.message(from, header, Payload::from_slice(body));
+        }
+        Cargo::Notice(Notice::Complete(token)) => sink.complete(token),
+        Cargo::Notice(Notice::Fetched(token, old)) => sink.fetched(token, old),
+        Cargo::Notice(Notice::Failed(token, why)) => sink.failed(token, why.into()),
+        Cargo::Notice(Notice::Down(how)) => sink.peer_down(from, how),
+        Cargo::Bye(_) => unreachable!("a farewell is not put into an inbox"),
+    }
+}
+
+impl From<Why> for Failure {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::PeerDown => Self::PeerDown,
+            Why::BadRange => Self::BadRange,
+        }
+    }
+}
+
+fn check_length(what: &str, len: usize, max: usize) {
+    assert!(
+        len <= max,
+        "a message {what} of {len} bytes; the longest is {max}: ask `Caps`"
+    );
+}
+
+/// What the drivers of a cluster can do.
+pub(super) fn caps(model: &Model, transport: Transport) -> Caps {
+    let reliable = transport == Transport::Reliable;
+    Caps {
+        name: "sim",
+        inline_max: INLINE_MAX,
+        header_max: HEADER_MAX,
+        body_max: BODY_MAX,
+        ordered: reliable,
+        reliable,
+        one_sided: reliable,
+        atomics: reliable,
+        any_memory: if reliable {
+            Ok(())
+        } else {
+            Err("a datagram adapter reaches no memory".to_owned())
+        },
+        tag_matching: false,
+        triggered_max: 0,
+        lanes: 1,
+        cost: cost(model),
+    }
+}
+
+/// The model as the protocol chooser sees it.
+fn cost(model: &Model) -> Cost {
+    let ns = |ns: u64| ns as f64;
+    let per_kib = |ps: u64| ps as f64 * 1.024;
+    let (host, nic, network) = (&model.host, &model.nic, &model.network);
+    let byte_ps = nic.byte_ps.max(network.link_byte_ps);
+    let latency = nic.command_ns + network.latency_ns + network.hop_ns + host.detect_ns;
+    let one_sided_ns = ns(host.send_ns + 2 * latency + host.recv_ns);
+    let bulk_ns_per_kib = per_kib(byte_ps) / f64::from(nic.rails);
+    Cost {
+        send_ns: ns(host.send_ns),
+        recv_ns: ns(host.recv_ns),
+        latency_ns: ns(latency),
+        copy_ns_per_kib: per_kib(host.copy_byte_ps),
+        message_ns_per_kib: per_kib(byte_ps + 2 * host.copy_byte_ps),
+        get_ns: one_sided_ns,
+        get_ns_per_kib: bulk_ns_per_kib,
+        put_ns: one_sided_ns,
+        put_ns_per_kib: bulk_ns_per_kib,
+        expose_ns: 0.0,
+    }
+}
+
+/// Header and body that an adapter takes with the command itself.
+const INLINE_MAX: usize = 64;
+const HEADER_MAX: usize = 128;
+const BODY_MAX: usize = 64 << 10;

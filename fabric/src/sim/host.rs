@@ -1,0 +1,423 @@
+//! Hosts: whose turn it is, what a turn takes, and who knows whom.
+
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
+
+use super::{
+    RankStats,
+    heap::{NEVER, Time, What},
+    slab::{NO_SLOT, index},
+    world::{Cargo, Notice, Packet, Room, World, ps},
+};
+use crate::driver::Down;
+
+/// A rank's processor, and what the simulator keeps for the rank.
+#[derive(Debug)]
+pub(super) struct Host {
+    /// When the application can make its next turn.
+    free_at: Time,
+    /// When the progress agent can.
+    agent_free_at: Time,
+    /// The next look, and the ticket of the event that makes it: other events for it are void.
+    due: Time,
+    ticket: u32,
+    pub(super) life: Life,
+    /// The application computes until `free_at`.
+    computing: bool,
+    /// Somebody who was refused has room now.
+    pub(super) nudged: bool,
+    /// Sleeps on an armed driver, for those who drive the world by themselves.
+    pub(super) armed: bool,
+    pub(super) rung: bool,
+    pub(super) inbox: Inbox,
+    pub(super) bell: Option<Arc<OwnedFd>>,
+    /// Whom it exchanged something with.
+    pub(super) links: BTreeMap<u32, Link>,
+    pub(super) counts: RankStats,
+}
+
+/// Packets in the order of their arrival, each naming the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Inbox {
+    head: u32,
+    tail: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// Its driver was not made yet.
+    Unborn,
+    Open,
+    /// Its driver was dropped.
+    Closed(Down),
+    Killed,
+}
+
+/// What a rank keeps of another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Link {
+    /// Messages under way to it.
+    count: u32,
+    /// Bytes of them.
+    bytes: u32,
+    /// A post was refused, and nothing goes before the news that there is room.
+    pub(super) refused: bool,
+    /// That news is under way.
+    promised: bool,
+    /// The rank was told that the other one is down.
+    pub(super) down: bool,
+    /// The word that this one has closed is under way to the other, or there.
+    said_bye: bool,
+}
+
+/// A turn.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) rank: u32,
+    pub(super) computing: bool,
+    start: Time,
+    local: Time,
+    /// What the application will compute when its turn is over.
+    work: Time,
+    woken: bool,
+}
+
+impl Host {
+    pub(super) fn new() -> Self {
+        Self {
+            free_at: 0,
+            agent_free_at: 0,
+            due: NEVER,
+            ticket: 0,
+            life: Life::Unborn,
+            computing: false,
+            nudged: false,
+            armed: false,
+            rung: false,
+            inbox: Inbox::new(),
+            bell: None,
+            links: BTreeMap::new(),
+            counts: RankStats::default(),
+        }
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self.life, Life::Open | Life::Unborn)
+    }
+}
+
+impl World {
+    /// The time on a host: of its turn, or when it could begin one.
+    pub(super) fn local(&self, rank: u32) -> Time {
+        match &self.running {
+            Some(running) if running.rank == rank => running.local,
+            _ => self.now.max(self.hosts[index(rank)].free_at),
+        }
+    }
+
+    /// A host does something for so long. Returns when it is done.
+    pub(super) fn spend(&mut self, rank: u32, time: Time) -> Time {
+        let done = self.local(rank).saturating_add(time);
+        match &mut self.running {
+            Some(running) if running.rank == rank => running.local = done,
+            _ => self.hosts[index(rank)].free_at = done,
+        }
+        self.tell_time(done);
+        done
+    }
+
+    /// Something came for a host.
+    pub(super) fn notify(&mut self, rank: u32) {
+        if self.free_running {
+            return self.ring(rank);
+        }
+        let costs = &self.model.host;
+        let asleep = self.now >= self.hosts[index(rank)].free_at;
+        let wake = if asleep && !costs.polls {
+            costs.wake_ns
+        } else {
+            0
+        };
+        self.look_at(rank, self.now + ps(costs.detect_ns + wake));
+    }
+
+    /// A host will look at this time, or earlier if it had an earlier appointment.
+    fn look_at(&mut self, rank: u32, at: Time) {
+        let host = &mut self.hosts[index(rank)];
+        if at < host.due {
+            host.due = at;
+            host.ticket = host.ticket.wrapping_add(1);
+            let ticket = host.ticket;
+            self.heap.push(at, What::Look { rank, ticket });
+        }
+    }
+
+    /// The time of an appointment has come; the host may be busy.
+    pub(super) fn look(&mut self, rank: u32, ticket: u32) {
+        let agent = self.model.host.agent;
+        let host = &mut self.hosts[index(rank)];
+        if ticket != host.ticket || !host.is_open() {
+            return;
+        }
+        let for_agent = agent && host.computing && self.now < host.free_at;
+        let free_at = if for_agent {
+            host.agent_free_at
+        } else {
+            host.free_at
+        };
+        if self.now < free_at {
+            host.due = NEVER;
+            return self.look_at(rank, free_at);
+        }
+        self.start_turn(rank, for_agent);
+    }
+
+    /// The application has computed, unless it was stopped meanwhile.
+    pub(super) fn resume(&mut self, rank: u32) {
+        let host = &self.hosts[index(rank)];
+        if host.computing && self.now == host.free_at && host.is_open() {
+            self.start_turn(rank, false);
+        }
+    }
+
+    fn start_turn(&mut self, rank: u32, computing: bool) {
+        let host = &mut self.hosts[index(rank)];
+        host.computing = computing;
+        host.due = NEVER;
+        host.ticket = host.ticket.wrapping_add(1);
+        host.counts.turns += 1;
+        self.running = Some(Running {
+            rank,
+            computing,
+            start: self.now,
+            local: self.now,
+            work: 0,
+            woken: false,
+        });
+    }
+
+    pub(super) fn end_turn(&mut self, rank: u32, deadline: Option<u64>) {
+        let turn = self.running.take().filter(|turn| turn.rank == rank);
+        let turn = turn.unwrap_or_else(|| panic!("it is not the turn of rank {rank}"));
+        let end = turn.local.max(turn.start + TURN_MIN);
+        let host = &mut self.hosts[index(rank)];
+        if !host.is_open() {
+            return;
+        }
+        if turn.computing {
+            host.agent_free_at = end;
+        } else {
+            host.free_at = end;
+        }
+        let again = turn.woken || host.nudged || !host.inbox.is_empty();
+        if turn.work > 0 {
+            self.begin_work(rank, turn.work);
+        }
+        let deadline = deadline.map_or(NEVER, ps);
+        let next = if again { end } else { deadline.max(end) };
+        if next < NEVER {
+            self.look_at(rank, next);
+        }
+    }
+
+    pub(super) fn wake(&mut self, rank: u32) {
+        match &mut self.running {
+            Some(running) if running.rank == rank => running.woken = true,
+            _ if self.hosts[index(rank)].computing => {} // it gets its turn when it has computed
+            running => {
+                let at = running.as_ref().map_or(self.now, |running| running.local);
+                self.look_at(rank, at.max(self.hosts[index(rank)].free_at));
+            }
+        }
+    }
+
+    pub(super) fn compute(&mut self, rank: u32, time: Duration) {
+        let time = duration_ps(time).max(TURN_MIN);
+        match &mut self.running {
+            Some(running) if running.rank == rank => running.work += time,
+            _ => self.begin_work(rank, time),
+        }
+    }
+
+    fn begin_work(&mut self, rank: u32, work: Time) {
+        let start = self.local(rank);
+        let host = &mut self.hosts[index(rank)];
+        host.computing = true;
+        host.free_at = start.saturating_add(work);
+        host.agent_free_at = host.agent_free_at.max(start);
+        self.heap.push(host.free_at, What::Resume(rank));
+    }
+
+    pub(super) fn pause(&mut self, rank: u32, time: Duration) {
+        let end = self.spend(rank, duration_ps(time));
+        let host = &mut self.hosts[index(rank)];
+        host.agent_free_at = host.agent_free_at.max(end);
+        if host.computing {
+            self.heap.push(end, What::Resume(rank));
+        }
+    }
+
+    pub(super) fn open(&mut self, rank: u32) {
+        let ranks = self.hosts.len();
+        let host = self.hosts.get_mut(index(rank));
+        let host = host.unwrap_or_else(|| panic!("rank {rank} on a cluster of {ranks}"));
+        assert!(
+            host.life == Life::Unborn,
+            "the driver of rank {rank} was made before"
+        );
+        host.life = Life::Open;
+    }
+
+    /// The driver is dropped.
+    pub(super) fn close(&mut self, rank: u32, how: Down) {
+        if self.hosts[index(rank)].is_open() {
+            self.bury(rank, Life::Closed(how));
+            let peers: Vec<u32> = self.hosts[index(rank)].links.keys().copied().collect();
+            peers.into_iter().for_each(|peer| self.say_bye(rank, peer));
+            if how == Down::Failed {
+                self.plan_announcement(rank);
+            }
+        }
+    }
+
+    pub(super) fn kill(&mut self, rank: u32) {
+        if self.hosts[index(rank)].is_open() {
+            self.bury(rank, Life::Killed);
+            self.plan_announcement(rank);
+        }
+    }
+
+    pub(super) fn is_alive(&self, rank: u32) -> bool {
+        self.hosts.get(index(rank)).is_some_and(Host::is_open)
+    }
+
+    /// Nothing that comes for it is taken any more, and nothing of it is touched.
+    fn bury(&mut self, rank: u32, life: Life) {
+        self.departed = true;
+        let mut left = Vec::new();
+        self.take(rank, u32::MAX, &mut left);
+        left.into_iter()
+            .for_each(|packet| self.recycle(packet.bytes));
+        let host = &mut self.hosts[index(rank)];
+        host.life = life;
+        host.bell = None;
+    }
+
+    /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.
+    pub(super) fn say_bye(&mut self, rank: u32, peer: u32) {
+        let Life::Closed(how) = self.hosts[index(rank)].life else {
+            return;
+        };
+        let at = self.local(rank) + ps(self.model.nic.command_ns);
+        let link = self.link(rank, peer);
+        if rank != peer && !std::mem::replace(&mut link.said_bye, true) {
+            let bye = self
+                .packets
+                .insert(Packet::new(rank, peer, Cargo::Bye(how), Vec::new()));
+            self.heap.push(at, What::Depart(bye));
+        }
+    }
+
+    fn plan_announcement(&mut self, rank: u32) {
+        let at = self.local(rank) + ps(self.model.network.failure_ns);
+        self.heap.push(at, What::Gone(rank));
+    }
+
+    pub(super) fn announce_failure(&mut self, rank: u32) {
+        for observer in 0..u32::try_from(self.hosts.len()).unwrap_or(u32::MAX) {
+            self.tell_down(observer, rank, Down::Failed);
+        }
+    }
+
+    pub(super) fn knows_down(&self, observer: u32, peer: u32) -> bool {
+        let link = self.hosts[index(observer)].links.get(&peer);
+        link.is_some_and(|link| link.down)
+    }
+
+    /// Tells a rank that a peer is down, unless it knows.
+    pub(super) fn tell_down(&mut self, observer: u32, peer: u32, how: Down) {
+        if !self.hosts[index(observer)].is_open() {
+            return;
+        }
+        let link = self.link(observer, peer);
+        if !std::mem::replace(&mut link.down, true) {
+            let notice = Cargo::Notice(Notice::Down(how));
+            let packet = self
+                .packets
+                .insert(Packet::new(peer, observer, notice, Vec::new()));
+            self.put_in_inbox(packet);
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn take_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> Room {
+        if self.down {
+            return Room::Down;
+        }
+        let bytes = self
+            .bytes
+            .saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        // A message alone always has room.
+        if self.refused || self.count > 0 && (self.count >= count_max || bytes > bytes_max) {
+            self.refused = true;
+            return Room::None;
+        }
+        self.count += 1;
+        self.bytes = bytes;
+        Room::Taken
+    }
+
+    /// Whether the sender was refused and is now to be told that there is room. Half of all must be free, so that this is
+    /// said once for many messages.
+    pub(super) fn give_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> bool {
+        self.count -= 1;
+        self.bytes = self
+            .bytes
+            .saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
+        let tell = self.refused
+            && !self.promised
+            && self.count <= count_max / 2
+            && self.bytes <= bytes_max / 2;
+        self.promised |= tell;
+        tell
+    }
+}
+
+impl Inbox {
+    pub(super) const fn new() -> Self {
+        Self {
+            head: NO_SLOT,
+            tail: NO_SLOT,
+        }
+    }
+
+    pub(super) const fn is_empty(self) -> bool {
+        self.head == NO_SLOT
+    }
+
+    pub(super) fn head(self) -> Option<u32> {
+        (!self.is_empty()).then_some(self.head)
+    }
+
+    /// Returns the packet that the new one comes behind.
+    pub(super) fn push(&mut self, slot: u32) -> Option<u32> {
+        let last = std::mem::replace(&mut self.tail, slot);
+        if self.is_empty() {
+            self.head = slot;
+            return None;
+        }
+        Some(last)
+    }
+
+    /// The first one is gone, and `next` came behind it.
+    pub(super) fn pop(&mut self, next: u32) {
+        self.head = next;
+    }
+}
+
+fn duration_ps(time: Duration) -> Time {
+    ps(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// The shortest turn, so that a program that only ever asks whether something came sees time pass.
+const TURN_MIN: Time = 1000;

@@ -1,0 +1,158 @@
+//! Adapters and links: when a packet that leaves now arrives.
+//!
+//! Each link is a time at which it is free again. A packet takes all links of its way when it leaves, in the order in which packets
+//! leave: its head waits at each link until that is free, its tail follows as fast as the slowest link lets it, and a link is busy
+//! for the packet's bytes (virtual cut-through with room for waiting packets in the switches). Packets of one pair keep to one way,
+//! so they arrive in the order in which they leave.
+
+mod wiring;
+
+use self::wiring::Wiring;
+use super::{
+    heap::Time,
+    model::{Model, NetworkModel, NicModel, NodeModel},
+    slab::index,
+    world::ps,
+};
+
+#[derive(Debug)]
+pub(super) struct Network {
+    nic: NicModel,
+    network: NetworkModel,
+    node: NodeModel,
+    wiring: Wiring,
+    /// When a node's adapter can send, for each rail of each node.
+    sends: Vec<Time>,
+    /// When it can receive.
+    receives: Vec<Time>,
+    /// When the links between switches are free, for each rail.
+    links: Vec<Time>,
+    /// When a rank can send through its node's memory.
+    ports: Vec<Time>,
+}
+
+/// The way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passage {
+    /// When its last byte is there.
+    pub(super) arrives: Time,
+    /// When the next chunk of the same transfer should leave: as soon as the sender is free, or the narrowest place of the way has
+    /// let this one pass.
+    pub(super) next: Time,
+}
+
+impl Network {
+    pub(super) fn new(model: &Model, ranks: u32) -> Self {
+        let nodes = ranks.div_ceil(model.node.ranks);
+        let wiring = Wiring::new(model.network.topology, nodes);
+        let rails = index(model.nic.rails);
+        let free = |count: usize| vec![0; count];
+        Self {
+            nic: model.nic.clone(),
+            network: model.network.clone(),
+            node: model.node.clone(),
+            sends: free(rails * index(nodes)),
+            receives: free(rails * index(nodes)),
+            links: free(rails * wiring.links()),
+            ports: free(index(ranks)),
+            wiring,
+        }
+    }
+
+    /// The rail of a pair's messages.
+    pub(super) const fn home_rail(&self, from: u32, to: u32) -> u32 {
+        from.wrapping_add(to) % self.nic.rails
+    }
+
+    pub(super) const fn rails(&self) -> u32 {
+        self.nic.rails
+    }
+
+    /// Sends `len` bytes at `at` or as soon as the rail is free.
+    pub(super) fn carry(
+        &mut self,
+        at: Time,
+        (from, to): (u32, u32),
+        len: u64,
+        rail: u32,
+    ) -> Passage {
+        let (source, target) = (from / self.node.ranks, to / self.node.ranks);
+        if source == target {
+            self.carry_inside(at, from, len)
+        } else {
+            self.carry_over(at, (source, target), len, rail)
+        }
+    }
+
+    fn carry_inside(&mut self, at: Time, from: u32, len: u64) -> Passage {
+        let port = &mut self.ports[index(from)];
+        let start = at.max(*port);
+        let transfer = len * self.node.byte_ps;
+        *port = start + transfer.max(ps(self.node.gap_ns));
+        Passage {
+            arrives: start + ps(self.node.latency_ns) + transfer,
+            next: *port,
+        }
+    }
+
+    fn carry_over(
+        &mut self,
+        at: Time,
+        (source, target): (u32, u32),
+        len: u64,
+        rail: u32,
+    ) -> Passage {
+        let busy = (len * self.nic.byte_ps).max(ps(self.nic.gap_ns));
+        let rails = self.nic.rails;
+        let adapter = |node: u32| index(node * rails + rail);
+        let send = &mut self.sends[adapter(source)];
+        let start = at.max(*send);
+        *send = start + busy;
+        let sent = *send;
+        let mut way = Way {
+            head: start,
+            tail: start + len * self.nic.byte_ps,
+        };
+        let (hop, transfer) = (ps(self.network.hop_ns), len * self.network.link_byte_ps);
+        let first = self.wiring.links() * index(rail);
+        let links = &mut self.links;
+        let hops = self.wiring.route(source, target, |link| {
+            way.travel(hop);
+            way.pass(&mut links[first + link], transfer, transfer);
+        });
+        let between = hops.links;
+        let rest = hop * u64::from(hops.switches - between) + ps(self.network.latency_ns);
+        way.travel(rest);
+        way.pass(
+            &mut self.receives[adapter(target)],
+            len * self.nic.byte_ps,
+            busy,
+        );
+        let unhindered = hop * u64::from(hops.switches) + ps(self.network.latency_ns);
+        Passage {
+            arrives: way.tail,
+            next: sent.max(way.tail - unhindered),
+        }
+    }
+}
+
+/// Where a packet begins and ends while it crosses links.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    head: Time,
+    tail: Time,
+}
+
+impl Way {
+    fn travel(&mut self, time: Time) {
+        self.head += time;
+        self.tail += time;
+    }
+
+    /// Through a link that needs `transfer` for the bytes, and is `busy` for them.
+    fn pass(&mut self, free_at: &mut Time, transfer: Time, busy: Time) {
+        self.head = self.head.max(*free_at);
+        self.tail = self.tail.max(self.head + transfer);
+        *free_at = self.head + busy;
+    }
+}

@@ -1,0 +1,140 @@
+//! Values with numbers that are used again.
+
+use std::ops::{Index, IndexMut};
+
+/// Values in slots. A freed slot is the first to be used again, so that it is still in the cache.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: u32,
+    live: usize,
+}
+
+#[derive(Debug)]
+enum Slot<T> {
+    Used(T),
+    Free { next: u32 },
+}
+
+/// The slot that there is none of.
+pub(super) const NO_SLOT: u32 = u32::MAX;
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: NO_SLOT,
+            live: 0,
+        }
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        self.live += 1;
+        let slot = self.free;
+        match self.slots.get_mut(index(slot)) {
+            Some(place) => {
+                if let Slot::Free { next } = *place {
+                    self.free = next;
+                }
+                *place = Slot::Used(value);
+                slot
+            }
+            None => {
+                let slot = u32::try_from(self.slots.len()).unwrap_or(NO_SLOT);
+                assert!(slot != NO_SLOT, "{slot} things under way at a time");
+                self.slots.push(Slot::Used(value));
+                slot
+            }
+        }
+    }
+
+    /// Takes a value out.
+    ///
+    /// # Panics
+    /// When its slot is free.
+    pub(super) fn remove(&mut self, slot: u32) -> T {
+        let freed = Slot::Free { next: self.free };
+        let Slot::Used(value) = std::mem::replace(&mut self.slots[index(slot)], freed) else {
+            unreachable!("slot {slot} was freed twice");
+        };
+        self.free = slot;
+        self.live -= 1;
+        value
+    }
+
+    pub(super) fn get(&self, slot: u32) -> Option<&T> {
+        match self.slots.get(index(slot))? {
+            Slot::Used(value) => Some(value),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut T> {
+        match self.slots.get_mut(index(slot))? {
+            Slot::Used(value) => Some(value),
+            Slot::Free { .. } => None,
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..)
+            .zip(&self.slots)
+            .filter_map(|(slot, place)| match place {
+                Slot::Used(value) => Some((slot, value)),
+                Slot::Free { .. } => None,
+            })
+    }
+
+    /// Values in it.
+    pub(super) const fn len(&self) -> usize {
+        self.live
+    }
+
+    /// Bytes that it takes, without what its values own.
+    pub(super) fn footprint(&self) -> usize {
+        self.slots.capacity() * size_of::<Slot<T>>()
+    }
+}
+
+impl<T> Index<u32> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, slot: u32) -> &T {
+        self.get(slot)
+            .unwrap_or_else(|| unreachable!("slot {slot} is free"))
+    }
+}
+
+impl<T> IndexMut<u32> for Slab<T> {
+    fn index_mut(&mut self, slot: u32) -> &mut T {
+        self.get_mut(slot)
+            .unwrap_or_else(|| unreachable!("slot {slot} is free"))
+    }
+}
+
+/// A rank or a slot as an index.
+pub(super) fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Slab;
+
+    #[test]
+    fn freed_slots_are_used_again_last_first() {
+        let mut slab = Slab::new();
+        let slots: Vec<u32> = (0..4).map(|value| slab.insert(value)).collect();
+        assert_eq!((slab.remove(slots[1]), slab.remove(slots[3])), (1, 3));
+        assert_eq!(slab.len(), 2);
+        assert_eq!(
+            (slab.insert(10), slab.insert(11), slab.insert(12)),
+            (3, 1, 4)
+        );
+        assert_eq!(slab.get(3), Some(&10));
+        assert_eq!(
+            slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(),
+            [0, 11, 2, 10, 12]
+        );
+    }
+}

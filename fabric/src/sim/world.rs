@@ -1,0 +1,369 @@
+//! Everything that is under way, and the loop that moves it on.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::{
+    Config, RankStats, Stats, Step,
+    digest::Digest,
+    heap::{Heap, Time, What},
+    host::{Host, Link, Running},
+    model::Model,
+    network::Network,
+    slab::{Slab, index},
+};
+use crate::driver::{Caps, Down, Token};
+
+/// What a rank takes before it communicates: its place here, its driver, and some room for its first events.
+pub(super) const BYTES_PER_RANK: u64 = 1024;
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) model: Arc<Model>,
+    pub(super) caps: Arc<Caps>,
+    /// When the last event happened.
+    pub(super) now: Time,
+    pub(super) heap: Heap,
+    pub(super) hosts: Vec<Host>,
+    pub(super) packets: Slab<Packet>,
+    pub(super) network: Network,
+    /// The host whose turn it is.
+    pub(super) running: Option<Running>,
+    pub(super) clock: Arc<AtomicU64>,
+    /// Ranks that sleep on an armed driver, when nobody advances the world for them.
+    pub(super) armed: Vec<u32>,
+    pub(super) free_running: bool,
+    /// Some rank is not open any more.
+    pub(super) departed: bool,
+    pub(super) stats: Stats,
+    digest: Digest,
+    /// Buffers of packets that arrived, to be used again.
+    buffers: Vec<Vec<u8>>,
+    /// What a turn of progress takes, kept for its capacity.
+    pub(super) taken: Vec<Packet>,
+}
+
+/// Something on its way to a rank: in a queue of its adapter, in the network, or in the inbox of its host.
+#[derive(Debug)]
+pub(super) struct Packet {
+    pub(super) from: u32,
+    pub(super) to: u32,
+    /// The next one in the same inbox.
+    pub(super) next: u32,
+    pub(super) cargo: Cargo,
+    /// A message's header and body.
+    pub(super) bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cargo {
+    /// A message, and how long its header is.
+    Message { header: u8 },
+    /// The sender has closed.
+    Bye(Down),
+    /// What a host is told of its own commands and of its peers. Never in the network.
+    Notice(Notice),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Notice {
+    Complete(Token),
+    Fetched(Token, u64),
+    Failed(Token, Why),
+    Down(Down),
+}
+
+/// Why a one-sided command failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    PeerDown,
+    BadRange,
+}
+
+impl World {
+    pub(super) fn new(config: Config) -> Self {
+        let model = Arc::new(config.model);
+        Self {
+            caps: Arc::new(super::driver::caps(&model, config.transport)),
+            now: 0,
+            heap: Heap::default(),
+            hosts: (0..config.ranks).map(|_| Host::new()).collect(),
+            packets: Slab::new(),
+            network: Network::new(&model, config.ranks),
+            running: None,
+            clock: Arc::default(),
+            armed: Vec::new(),
+            free_running: config.free_running,
+            departed: false,
+            stats: Stats::default(),
+            digest: Digest::new(config.seed),
+            buffers: Vec::new(),
+            taken: Vec::new(),
+            model,
+        }
+    }
+
+    pub(super) fn advance(&mut self) -> Step {
+        assert!(
+            self.running.is_none(),
+            "the turn of rank {} was not ended",
+            self.running.as_ref().map_or(0, |running| running.rank)
+        );
+        while self.happen() {
+            if let Some(running) = &self.running {
+                let (rank, computing) = (running.rank, running.computing);
+                return Step::Turn { rank, computing };
+            }
+        }
+        Step::Quiet
+    }
+
+    /// One event. Whether there was one.
+    pub(super) fn happen(&mut self) -> bool {
+        let Some((at, what)) = self.heap.pop() else {
+            return false;
+        };
+        self.now = at;
+        self.stats.events += 1;
+        self.tell_time(at);
+        match what {
+            What::Depart(packet) => self.depart(packet),
+            What::Arrive(packet) => self.arrive(packet),
+            What::Stream { .. } => {}
+            What::Look { rank, ticket } => self.look(rank, ticket),
+            What::Resume(rank) => self.resume(rank),
+            What::Room { rank, peer } => self.make_room(rank, peer),
+            What::Gone(rank) => self.announce_failure(rank),
+        }
+        true
+    }
+
+    pub(super) fn tell_time(&self, at: Time) {
+        self.clock.store(at / 1000, Relaxed);
+    }
+
+    /// A message that a host posts. Whether there was room.
+    pub(super) fn send(&mut self, from: u32, to: u32, header: &[u8], body: &[u8]) -> bool {
+        self.check_rank(to);
+        let len = header.len() + body.len();
+        if !self.hosts[index(from)].is_open() {
+            return true; // a killed rank's words are lost
+        }
+        let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
+        match self.link(from, to).take_room(len, limits) {
+            Room::Taken => {}
+            Room::Down => return true, // dropped, as `Driver::post` says
+            Room::None => return false,
+        }
+        let host = &self.model.host;
+        let cost = ps(host.send_ns) + host.copy_byte_ps * len as u64;
+        let posted = self.spend(from, cost);
+        let mut bytes = self.buffers.pop().unwrap_or_default();
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(body);
+        let header = u8::try_from(header.len()).unwrap_or(u8::MAX);
+        let packet = self
+            .packets
+            .insert(Packet::new(from, to, Cargo::Message { header }, bytes));
+        self.heap
+            .push(posted + ps(self.model.nic.command_ns), What::Depart(packet));
+        self.stats.messages += 1;
+        self.stats.bytes += len as u64;
+        let counts = &mut self.hosts[index(from)].counts;
+        counts.messages_sent += 1;
+        counts.bytes_sent += len as u64;
+        true
+    }
+
+    /// A packet leaves its source's adapter: here is decided what becomes of it.
+    fn depart(&mut self, slot: u32) {
+        let packet = &self.packets[slot];
+        let len = packet.len();
+        let rail = self.network.home_rail(packet.from, packet.to);
+        let passage = self
+            .network
+            .carry(self.now, (packet.from, packet.to), len, rail);
+        self.stats.packets += 1;
+        self.heap.push(passage.arrives, What::Arrive(slot));
+    }
+
+    /// A packet's last byte is at its destination's adapter.
+    fn arrive(&mut self, slot: u32) {
+        let packet = &self.packets[slot];
+        let (from, to) = (packet.from, packet.to);
+        self.digest.mix(self.now);
+        self.digest.mix(u64::from(from) << 32 | u64::from(to));
+        self.digest.mix_bytes(&packet.bytes);
+        if self.departed && !self.may_arrive(slot) {
+            return self.discard(slot);
+        }
+        match self.packets[slot].cargo {
+            Cargo::Bye(how) => {
+                self.discard(slot);
+                self.tell_down(to, from, how);
+            }
+            _ => self.put_in_inbox(slot),
+        }
+    }
+
+    /// Whether both ends are there, as far as they know of each other.
+    fn may_arrive(&mut self, slot: u32) -> bool {
+        let packet = &self.packets[slot];
+        let (from, to, cargo) = (packet.from, packet.to, packet.cargo);
+        if self.hosts[index(to)].is_open() {
+            return matches!(cargo, Cargo::Bye(_)) || !self.knows_down(to, from);
+        }
+        if matches!(cargo, Cargo::Message { .. }) {
+            self.give_room(from, to, packet_len(&self.packets[slot]));
+            self.say_bye(to, from);
+        }
+        false
+    }
+
+    pub(super) fn put_in_inbox(&mut self, slot: u32) {
+        let to = self.packets[slot].to;
+        let inbox = &mut self.hosts[index(to)].inbox;
+        if let Some(last) = inbox.push(slot) {
+            self.packets[last].next = slot;
+        }
+        self.notify(to);
+    }
+
+    /// Takes up to `budget` packets out of a host's inbox, and charges the host for them.
+    pub(super) fn take(&mut self, rank: u32, budget: u32, taken: &mut Vec<Packet>) {
+        let mut cost = 0;
+        let (each, copy) = (ps(self.model.host.recv_ns), self.model.host.copy_byte_ps);
+        for _ in 0..budget {
+            let Some(slot) = self.hosts[index(rank)].inbox.head() else {
+                break;
+            };
+            let packet = self.packets.remove(slot);
+            self.hosts[index(rank)].inbox.pop(packet.next);
+            cost += each + copy * packet.bytes.len() as u64;
+            self.settle(rank, &packet);
+            taken.push(packet);
+        }
+        if !taken.is_empty() {
+            self.spend(rank, cost);
+        }
+    }
+
+    /// A packet has left an inbox.
+    fn settle(&mut self, rank: u32, packet: &Packet) {
+        if let Cargo::Message { .. } = packet.cargo {
+            self.hosts[index(rank)].counts.messages_received += 1;
+            self.give_room(packet.from, rank, packet_len(packet));
+        }
+    }
+
+    pub(super) fn discard(&mut self, slot: u32) {
+        let packet = self.packets.remove(slot);
+        self.recycle(packet.bytes);
+    }
+
+    /// Keeps a buffer for the next packet, unless there are enough or it is large.
+    pub(super) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.buffers.len() < BUFFERS_MAX && (1..=BUFFER_LEN_MAX).contains(&bytes.capacity()) {
+            bytes.clear();
+            self.buffers.push(bytes);
+        }
+    }
+
+    /// The sender's side of a pair. The first word makes both sides know each other.
+    pub(super) fn link(&mut self, from: u32, to: u32) -> &mut Link {
+        if !self.hosts[index(from)].links.contains_key(&to) {
+            self.hosts[index(to)].links.entry(from).or_default();
+        }
+        self.hosts[index(from)].links.entry(to).or_default()
+    }
+
+    /// A message of `len` bytes is not on its way any more.
+    fn give_room(&mut self, sender: u32, receiver: u32, len: usize) {
+        let limits = (self.model.nic.queue, self.model.nic.queue_bytes);
+        let Some(link) = self.hosts[index(sender)].links.get_mut(&receiver) else {
+            return;
+        };
+        if link.give_room(len, limits) {
+            let at = self.local(receiver) + ps(self.model.network.latency_ns);
+            let (rank, peer) = (sender, receiver);
+            self.heap.push(at, What::Room { rank, peer });
+        }
+    }
+
+    fn make_room(&mut self, rank: u32, peer: u32) {
+        if let Some(link) = self.hosts[index(rank)].links.get_mut(&peer) {
+            link.refused = false;
+        }
+        self.hosts[index(rank)].nudged = true;
+        self.notify(rank);
+    }
+
+    fn check_rank(&self, rank: u32) {
+        let ranks = self.hosts.len();
+        assert!(index(rank) < ranks, "rank {rank} on a cluster of {ranks}");
+    }
+
+    pub(super) fn clock(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.clock)
+    }
+
+    pub(super) fn digest(&self) -> u64 {
+        self.digest.get()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            time_ns: self.now / 1000,
+            ..self.stats
+        }
+    }
+
+    pub(super) fn rank_stats(&self, rank: u32) -> RankStats {
+        self.check_rank(rank);
+        let host = &self.hosts[index(rank)];
+        RankStats {
+            peers: host.links.len() as u64,
+            ..host.counts
+        }
+    }
+}
+
+/// Whether a message may be posted.
+pub(super) enum Room {
+    Taken,
+    None,
+    Down,
+}
+
+impl Packet {
+    pub(super) const fn new(from: u32, to: u32, cargo: Cargo, bytes: Vec<u8>) -> Self {
+        Self {
+            from,
+            to,
+            next: super::slab::NO_SLOT,
+            cargo,
+            bytes,
+        }
+    }
+
+    /// Bytes on the wire.
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+fn packet_len(packet: &Packet) -> usize {
+    packet.bytes.len()
+}
+
+/// Nanoseconds as picoseconds.
+pub(super) const fn ps(ns: u64) -> Time {
+    ns.saturating_mul(1000)
+}
+
+/// Buffers kept: as many as packets are under way in a busy moment of a thousand ranks.
+const BUFFERS_MAX: usize = 8192;
+/// Longer ones are freed: what is kept takes at most 8 MiB.
+const BUFFER_LEN_MAX: usize = 1024;
