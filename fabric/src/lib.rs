@@ -10,5 +10,6 @@ pub mod driver;
 pub mod hook;
 pub mod loopback;
 pub mod memory;
+pub mod random;
 pub mod shm;
 pub mod sim;

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::Random;
-use crate::driver::Peer;
+use crate::{driver::Peer, random::Random};
 
 /// Messages on hold, for each peer in the order they were posted.
 #[derive(Debug)]

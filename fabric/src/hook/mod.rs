@@ -13,13 +13,11 @@
 
 mod held;
 mod plan;
-mod random;
 mod tap;
 
 use std::{collections::BTreeMap, io};
 
 pub use plan::{Action, Faults, Outgoing, Plan};
-pub use random::Random;
 pub use tap::{Counts, Passed, Tap, What};
 
 use self::held::{Held, Letter};
@@ -29,6 +27,7 @@ use crate::{
         Sink, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
+    random::Random,
 };
 
 /// Wraps a driver, and does to its traffic what a [`Plan`] says.

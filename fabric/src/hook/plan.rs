@@ -2,8 +2,8 @@
 
 use std::{collections::BTreeMap, fmt, ops::Range};
 
-use super::{Random, Tap};
-use crate::driver::Peer;
+use super::Tap;
+use crate::{driver::Peer, random::Random};
 
 /// Faults, scripts and traces for one [`Hook`](super::Hook). The default does nothing but count.
 #[derive(Default)]

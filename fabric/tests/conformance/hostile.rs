@@ -9,8 +9,8 @@ use std::{
 
 use ripstop_fabric::{
     driver::{Armed, AtomicOp, Command, Driver, Peer, Post, Token},
-    hook::Random,
     memory::{Region, RemoteRegion},
+    random::Random,
     shm::{Board, Shm, ShmConfig},
 };
 

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 
 use ripstop_fabric::{
     driver::{Caps, Command, Peer, Post},
-    hook::Random,
+    random::Random,
 };
 
 use crate::world::{Heard, Make, Message, Rank, World, in_threads, noise, peer};

@@ -7,8 +7,8 @@ use std::sync::{
 
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Failure, LocalRange, Token},
-    hook::Random,
     memory::{Region, RemoteRegion},
+    random::Random,
 };
 
 use crate::world::{Ended, Make, World, all_of, contents, in_threads, local, noise, nowhere, peer};

@@ -10,8 +10,8 @@ use std::{
 use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
-    hook::Random,
     memory::RemoteRegion,
+    random::Random,
     shm::{Board, Shm, ShmConfig, Wake},
 };
 

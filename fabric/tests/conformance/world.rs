@@ -9,8 +9,8 @@ use std::{
 
 use ripstop_fabric::{
     driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
-    hook::Random,
     memory::{Region, RemoteRegion},
+    random::Random,
 };
 
 use crate::sleeper;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bytemuck::Pod;
-use ripstop_fabric::{driver::Down, hook::Random};
+use ripstop_fabric::{driver::Down, random::Random};
 
-use super::{ranks::Fallen, sparse::Sparse};
+use super::{fallen::Fallen, sparse::Sparse};
 use crate::{
     clock::Time,
     proto::{
@@ -95,6 +95,21 @@ impl Peers {
             let credits = Credits::new(self.unexpected_bytes, self.size as usize);
             Peer::new(credits, channel)
         })
+    }
+
+    /// Peers in contact.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Bytes that are there for them.
+    pub(crate) fn bytes(&self) -> usize {
+        let channel = if self.reliable {
+            0
+        } else {
+            size_of::<Channel>()
+        };
+        self.list.bytes() + self.list.len() * channel
     }
 
     /// Whether the peer is known to be down.

@@ -2,8 +2,8 @@
 
 use ripstop_fabric::{
     driver::{Down, Payload, Peer as Rank, Sink},
-    hook::Random,
     loopback,
+    random::Random,
 };
 
 use super::{Engine, EngineSetup};
@@ -39,6 +39,7 @@ fn about(peer: Option<u32>, tag: Option<u32>) -> About {
         elem: 1,
         synchronous: false,
         probe: false,
+        at: std::panic::Location::caller(),
     }
 }
 
