@@ -22,7 +22,7 @@ pub use ripstop_rt::{
     Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, Footprint, JoinHandle, Matched, Max,
     Messages, Min, OpError, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp,
     Rendezvous, Result, Row, Runtime, SendOp, SettingSource, Settings, Source, Status, Sum, Tag,
-    boot, buffer,
+    boot, buffer, sim,
 };
 pub use ripstop_rt_macros::{Wire, main, test};
 

@@ -1,12 +1,11 @@
 //! Time, so that a simulation can own it. Nothing else in this crate asks the system what time it is.
 
-#[cfg(test)]
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
 use std::{
     ops::Add,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -49,8 +48,8 @@ enum Source {
     System {
         start: Instant,
     },
-    #[cfg(test)]
-    Manual {
+    /// Somebody else moves it on.
+    Virtual {
         nanos: Arc<AtomicU64>,
     },
 }
@@ -67,12 +66,15 @@ impl Clock {
         })
     }
 
+    /// A clock that tells what `nanos` says, which never goes back.
+    pub(crate) fn of(nanos: Arc<AtomicU64>) -> Self {
+        Self(Source::Virtual { nanos })
+    }
+
     /// A clock that stands at 0 until it is told to [`advance`](Self::advance).
     #[cfg(test)]
     pub(crate) fn manual() -> Self {
-        Self(Source::Manual {
-            nanos: Arc::default(),
-        })
+        Self::of(Arc::default())
     }
 
     /// What time it is. Never goes back.
@@ -85,8 +87,7 @@ impl Clock {
             Source::System { start } => {
                 Time(nanos_of(Instant::now().saturating_duration_since(*start)))
             }
-            #[cfg(test)]
-            Source::Manual { nanos } => Time(nanos.load(Ordering::Acquire)),
+            Source::Virtual { nanos } => Time(nanos.load(Ordering::Acquire)),
         }
     }
 
@@ -100,7 +101,7 @@ impl Clock {
             Source::System { .. } => {
                 panic!("Clock::advance on the system's clock: only a manual clock can be moved")
             }
-            Source::Manual { nanos } => {
+            Source::Virtual { nanos } => {
                 let _ = nanos.fetch_add(nanos_of(by), Ordering::AcqRel);
             }
         }

@@ -8,6 +8,7 @@ mod engine;
 mod entry;
 mod error;
 mod executor;
+mod group;
 mod lock;
 mod ops;
 mod proto;
@@ -15,6 +16,7 @@ mod reactor;
 mod runtime;
 mod settings;
 mod shared;
+pub mod sim;
 mod sync;
 
 /// What io_uring can do here, as a sentence, or why there is none and what would help.

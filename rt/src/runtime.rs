@@ -25,7 +25,7 @@ use crate::{
     proto::path::Paths,
     reactor::{self, Agent, Backend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
-    shared::{Choices, Parts, Place, Shared},
+    shared::{Choices, Parts, Place, Shared, Sleeps},
 };
 
 /// One rank of a job. There is no global state: a process may hold several.
@@ -133,7 +133,7 @@ impl Runtime {
     /// What was chosen at start, and why, in sentences.
     #[must_use]
     pub fn choices(&self) -> Choices {
-        self.shared.choices.clone()
+        Choices::clone(&self.shared.choices)
     }
 
     fn end(&self) -> Result<()> {
@@ -343,19 +343,19 @@ fn assemble(
     let place = Place {
         rank: boot.rank,
         size: boot.size,
-        node: boot.node.ranks.clone(),
-        board,
+        node: boot.node.leader(),
+        board: Some(board),
         crowded,
         found: boot.found,
     };
     Parts {
         engine: Engine::new(driver, setup),
-        backend,
+        sleeps: Sleeps::In(backend),
         clock: Clock::system(),
         place,
-        settings,
+        settings: Arc::new(settings),
         counters,
-        choices,
+        choices: Arc::new(choices),
     }
 }
 

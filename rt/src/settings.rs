@@ -106,8 +106,15 @@ struct Spec {
     get: fn(&Settings) -> String,
 }
 
-/// What the launcher sets for its ranks; not settings.
-const LAUNCHER: &[&str] = &["RIPSTOP_LAUNCHER", "RIPSTOP_PROGRAM", "RIPSTOP_TEST_RANK"];
+/// What the launcher sets for its ranks, and what says how tests run; not settings.
+const LAUNCHER: &[&str] = &[
+    "RIPSTOP_LAUNCHER",
+    "RIPSTOP_PROGRAM",
+    "RIPSTOP_TEST_RANK",
+    "RIPSTOP_TEST_SIM",
+    "RIPSTOP_SIM_SEED",
+    "RIPSTOP_SIM_SEEDS",
+];
 
 const TABLE: &[Spec] = &[
     Spec {

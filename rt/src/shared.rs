@@ -18,11 +18,15 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::{counters::Counters, driver::Armed, shm::Board};
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{Armed, Caps},
+    shm::Board,
+};
 
 use crate::{
     buffer::{RegBuf, Wire},
-    clock::Clock,
+    clock::{Clock, Time},
     comm::Contexts,
     engine::{Core, Engine},
     error::{Error, ErrorKind, Result},
@@ -32,13 +36,14 @@ use crate::{
     proto::wire::OpId,
     reactor::{Agent, Backend, Notifier, SeatLock},
     settings::Settings,
+    sim::Host,
 };
 
 /// One runtime, seen from inside.
 pub(crate) struct Shared {
     engine: Lock<Engine>,
-    /// Used by who has the seat.
-    backend: Mutex<Box<dyn Backend>>,
+    /// Used by who has the seat; a simulated host has none.
+    backend: Option<Mutex<Box<dyn Backend>>>,
     seat: SeatLock,
     notifier: Notifier,
     /// Somebody in the seat is, or is about to be, asleep.
@@ -50,10 +55,12 @@ pub(crate) struct Shared {
     tasks_len: AtomicUsize,
     pub(crate) clock: Clock,
     pub(crate) place: Place,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) choices: Choices,
+    pub(crate) choices: Arc<Choices>,
     pub(crate) contexts: Contexts,
+    /// This rank's host, where that is simulated.
+    pub(crate) host: Option<Box<Host>>,
 }
 
 /// Where this rank runs.
@@ -61,9 +68,10 @@ pub(crate) struct Shared {
 pub(crate) struct Place {
     pub(crate) rank: u32,
     pub(crate) size: u32,
-    /// World ranks of this node.
-    pub(crate) node: Vec<u32>,
-    pub(crate) board: Board,
+    /// The lowest world rank of this node.
+    pub(crate) node: u32,
+    /// Where the ranks of a real node say on which processors they run.
+    pub(crate) board: Option<Board>,
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
     pub(crate) found: &'static str,
@@ -73,7 +81,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Choices {
-    /// `uring` or `epoll`.
+    /// `uring` or `epoll`; `sim` where ranks are simulated.
     pub reactor: &'static str,
     /// Why that one.
     pub reactor_why: String,
@@ -83,23 +91,48 @@ pub struct Choices {
     pub single_copy: Result<(), String>,
 }
 
+impl Choices {
+    /// There was no choice.
+    pub(crate) fn simulated(paths: String, caps: &Caps) -> Self {
+        Self {
+            reactor: "sim",
+            reactor_why: "time is virtual".to_owned(),
+            paths,
+            single_copy: caps.any_memory.clone(),
+        }
+    }
+}
+
 /// What a shared runtime is made of.
 pub(crate) struct Parts {
     pub(crate) engine: Engine,
-    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) sleeps: Sleeps,
     pub(crate) clock: Clock,
     pub(crate) place: Place,
-    pub(crate) settings: Settings,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) choices: Choices,
+    pub(crate) choices: Arc<Choices>,
+}
+
+/// How a runtime waits for events.
+pub(crate) enum Sleeps {
+    /// Its threads sleep in this.
+    In(Box<dyn Backend>),
+    /// Not at all: its turns are made for it.
+    Never(Box<Host>),
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
+        let (notifier, backend, host) = match parts.sleeps {
+            Sleeps::In(backend) => (backend.notifier(), Some(Mutex::new(backend)), None),
+            Sleeps::Never(host) => (host.notifier(), None, Some(host)),
+        };
         Self {
             engine: Lock::new(parts.engine),
-            notifier: parts.backend.notifier(),
-            backend: Mutex::new(parts.backend),
+            notifier,
+            backend,
+            host,
             seat: SeatLock::new(),
             asleep: AtomicBool::new(false),
             crowded: AtomicBool::new(parts.place.crowded),
@@ -254,7 +287,9 @@ impl Shared {
     }
 
     fn sleep(&self) {
-        let mut backend = lock(&self.backend);
+        let Some(mut backend) = self.backend.as_ref().map(lock) else {
+            return; // a simulated host: whoever makes its turns knows when
+        };
         // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
         self.engine.lock().watch.wake_up();
         let Some(timeout) = self.arm() else { return };
@@ -284,7 +319,7 @@ impl Shared {
     /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
     #[cfg(feature = "tokio")]
     pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
-        let mut backend = lock(&self.backend);
+        let mut backend = self.backend();
         self.asleep.store(true, Ordering::SeqCst);
         let Some(limit) = self.arm() else {
             self.asleep.store(false, Ordering::SeqCst);
@@ -304,7 +339,27 @@ impl Shared {
     /// Becomes readable after `prepare_sleep`, when something happens.
     #[cfg(feature = "tokio")]
     pub(crate) fn readable_fd(&self) -> Arc<std::os::fd::OwnedFd> {
-        lock(&self.backend).readable_fd()
+        self.backend().readable_fd()
+    }
+
+    #[cfg(feature = "tokio")]
+    fn backend(&self) -> MutexGuard<'_, Box<dyn Backend>> {
+        lock(
+            self.backend
+                .as_ref()
+                .expect("only real runtimes are driven by tokio"),
+        )
+    }
+
+    /// The turns of a simulated host begin and end: in between nobody needs to be told that there is something to do.
+    pub(crate) fn begin_host_turn(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// When the next turn is due, if nothing happens before; in nanoseconds.
+    pub(crate) fn end_host_turn(&self) -> Option<u64> {
+        self.asleep.store(true, Ordering::Relaxed);
+        self.engine.lock().deadline().map(Time::nanos)
     }
 
     pub(crate) fn is_seat_taken(&self) -> bool {
@@ -366,6 +421,7 @@ impl Shared {
             crowded,
             ..
         } = &self.place;
+        let Some(board) = board else { return };
         board.publish_cpu(*rank);
         if *size == 2 {
             let mine = board.cpu_of(*rank);

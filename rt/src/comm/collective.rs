@@ -1,9 +1,10 @@
 //! Simple collectives over messages: they move on when they are polled.
 
-use super::{Comm, ReduceOp, Source, Tag};
+use super::{Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
-    buffer::RecvBuf,
+    buffer::{RecvBuf, SendBuf, Wire},
     error::{Error, OpError, Result},
+    ops::About,
 };
 
 /// Collectives of one communicator must be called in the same order by all its ranks, in whatever order they are awaited;
@@ -14,24 +15,18 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished.
+    #[track_caller]
     pub fn barrier(&self) -> impl Future<Output = Result<()>> + Send {
-        let tag = self.next_collective();
-        self.barrier_with(tag)
+        let call = self.next_collective();
+        self.barrier_with(call)
     }
 
-    async fn barrier_with(&self, tag: u32) -> Result<()> {
+    async fn barrier_with(&self, call: Call) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
         let mut distance = 1;
         while distance < size {
-            let sent = self.send_on(
-                self.id() + 1,
-                (rank + distance) % size,
-                tag,
-                [0_u8; 1],
-                false,
-            );
-            let from = Source::Rank((rank + size - distance) % size);
-            self.recv_on(self.id() + 1, from, Tag::Is(tag), [0_u8; 1])
+            let sent = self.send_for(call, (rank + distance) % size, [0_u8; 1]);
+            self.recv_for(call, (rank + size - distance) % size, [0_u8; 1])
                 .await
                 .map_err(|error| as_op("barrier", error))?;
             sent.await.map_err(|error| as_op("barrier", error))?;
@@ -45,18 +40,19 @@ impl Comm {
     ///
     /// # Errors
     /// `root` out of range, a member failed or finished, a buffer that is too short. The buffer comes back.
+    #[track_caller]
     pub fn bcast<B: RecvBuf>(
         &self,
         root: usize,
         buf: B,
     ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
-        let tag = self.next_collective();
-        self.bcast_with(tag, root, buf)
+        let call = self.next_collective();
+        self.bcast_with(call, root, buf)
     }
 
     pub(super) async fn bcast_with<B: RecvBuf>(
         &self,
-        tag: u32,
+        call: Call,
         root: usize,
         mut buf: B,
     ) -> Result<B, OpError<B>> {
@@ -72,9 +68,8 @@ impl Comm {
             bit *= 2;
         }
         if bit < size {
-            let parent = Source::Rank(at(place - bit));
             (buf, _) = self
-                .recv_on(self.id() + 1, parent, Tag::Is(tag), buf)
+                .recv_for(call, at(place - bit), buf)
                 .await
                 .map_err(|error| renamed("bcast", error))?;
         }
@@ -82,7 +77,7 @@ impl Comm {
             bit /= 2;
             if place + bit < size {
                 buf = self
-                    .send_on(self.id() + 1, at(place + bit), tag, buf, false)
+                    .send_for(call, at(place + bit), buf)
                     .await
                     .map_err(|error| renamed("bcast", error))?;
             }
@@ -95,31 +90,32 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished, buffers of different lengths. The buffer comes back.
+    #[track_caller]
     pub fn all_reduce<B: RecvBuf>(
         &self,
         buf: B,
         op: impl ReduceOp<B::Elem>,
     ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
-        let tag = self.next_collective();
-        self.all_reduce_with(tag, buf, op)
+        let call = self.next_collective();
+        self.all_reduce_with(call, buf, op)
     }
 
     pub(super) async fn all_reduce_with<B: RecvBuf>(
         &self,
-        tag: u32,
+        call: Call,
         buf: B,
         op: impl ReduceOp<B::Elem>,
     ) -> Result<B, OpError<B>> {
-        match self.reduce_to_first(tag, buf.elems().to_vec(), op).await {
-            Ok(mine) => self.spread_from_first(tag, buf, mine).await,
+        match self.reduce_to_first(call, buf.elems().to_vec(), op).await {
+            Ok(mine) => self.spread_from_first(call, buf, mine).await,
             Err(error) => Err(OpError { error, buf }),
         }
     }
 
     /// The partial result of this rank's subtree, on its way to rank 0.
-    async fn reduce_to_first<T: crate::buffer::Wire>(
+    async fn reduce_to_first<T: Wire>(
         &self,
-        tag: u32,
+        call: Call,
         mut mine: Vec<T>,
         op: impl ReduceOp<T>,
     ) -> Result<Vec<T>> {
@@ -127,14 +123,13 @@ impl Comm {
         let mut bit = 1;
         while bit < size {
             if rank & bit != 0 {
-                let sent = self.send_on(self.id() + 1, rank - bit, tag, mine, false);
+                let sent = self.send_for(call, rank - bit, mine);
                 return sent.await.map_err(|error| as_op("all_reduce", error));
             }
             if rank + bit < size {
                 let theirs = vec![T::zeroed(); mine.len()];
-                let from = Source::Rank(rank + bit);
                 let (theirs, status) = self
-                    .recv_on(self.id() + 1, from, Tag::Is(tag), theirs)
+                    .recv_for(call, rank + bit, theirs)
                     .await
                     .map_err(|error| as_op("all_reduce", error))?;
                 if status.len != mine.len() {
@@ -157,16 +152,45 @@ impl Comm {
 
     async fn spread_from_first<B: RecvBuf>(
         &self,
-        tag: u32,
+        call: Call,
         mut buf: B,
         result: Vec<B::Elem>,
     ) -> Result<B, OpError<B>> {
         if self.rank() == 0 {
             crate::buffer::overwrite(&mut buf, &result);
         }
-        self.bcast_with(tag, 0, buf)
+        self.bcast_with(call, 0, buf)
             .await
             .map_err(|error| renamed("all_reduce", error))
+    }
+
+    /// A message of a collective.
+    pub(super) fn send_for<B: SendBuf>(&self, call: Call, to: usize, buf: B) -> SendOp<B> {
+        match self.about_send::<B::Elem>(self.id() + 1, to, call.tag, false) {
+            Ok(about) => self.start_send(
+                About {
+                    at: call.at,
+                    ..about
+                },
+                buf,
+            ),
+            Err(error) => SendOp::failed(OpError { error, buf }),
+        }
+    }
+
+    /// The message of a collective from one rank.
+    pub(super) fn recv_for<B: RecvBuf>(&self, call: Call, from: usize, buf: B) -> RecvOp<B> {
+        let (from, tag) = (Source::Rank(from), Tag::Is(call.tag));
+        match self.about_recv::<B::Elem>(self.id() + 1, from, tag) {
+            Ok(about) => self.start_recv(
+                About {
+                    at: call.at,
+                    ..about
+                },
+                buf,
+            ),
+            Err(error) => RecvOp::failed(OpError { error, buf }),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Sending and receiving.
 
+use std::panic::Location;
+
 use super::{Channel, Comm, Matched, Messages, RecvOp, SendOp, Source, Tag, op::error_of, probe};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
@@ -17,6 +19,7 @@ impl Comm {
     /// # Errors
     /// The future's: `to` out of range, the peer failed or finished. All carry the buffer.
     #[inline]
+    #[track_caller]
     pub fn send<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
         self.send_on(self.id(), to, tag, buf, false)
     }
@@ -25,6 +28,7 @@ impl Comm {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[track_caller]
     pub fn send_synchronous<B: SendBuf>(&self, to: usize, tag: u32, buf: B) -> SendOp<B> {
         self.send_on(self.id(), to, tag, buf, true)
     }
@@ -37,6 +41,7 @@ impl Comm {
     /// The future's: `from` out of range, a message that is too long or of another type (it stays in the queue), the peer
     /// failed or finished. All carry the buffer.
     #[inline]
+    #[track_caller]
     pub fn recv_into<B: RecvBuf>(
         &self,
         from: impl Into<Source>,
@@ -50,8 +55,14 @@ impl Comm {
     ///
     /// # Errors
     /// As [`recv_into`](Self::recv_into), but no message is too long while there is memory for it.
+    #[track_caller]
     pub fn recv<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> RecvOp<Vec<T>> {
-        let about = match self.about_recv::<T>(self.id(), from.into(), tag.into()) {
+        self.start_growing(self.about_recv::<T>(self.id(), from.into(), tag.into()))
+    }
+
+    /// A receive into a new vector.
+    pub(super) fn start_growing<T: Wire>(&self, about: Result<About>) -> RecvOp<Vec<T>> {
+        let about = match about {
             Ok(about) => about,
             Err(error) => {
                 return RecvOp::failed(OpError {
@@ -85,6 +96,7 @@ impl Comm {
     ///
     /// # Errors
     /// As [`send`](Self::send).
+    #[track_caller]
     pub fn try_send_copy<T: Wire>(&self, to: usize, tag: u32, data: &[T]) -> Result<bool> {
         let about = self.about_send::<T>(self.id(), to, tag, false)?;
         let sent = self
@@ -95,6 +107,7 @@ impl Comm {
 
     /// Every message that matches, as a stream that never ends by itself. The next receive is posted when the last message
     /// is taken.
+    #[track_caller]
     pub fn messages<T: Wire>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Messages<T> {
         Messages::new(self, from.into(), tag.into())
     }
@@ -103,14 +116,21 @@ impl Comm {
     ///
     /// # Errors
     /// As [`recv`](Self::recv).
-    pub async fn probe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Matched> {
-        probe::probe(self, from.into(), tag.into()).await
+    #[track_caller]
+    pub fn probe(
+        &self,
+        from: impl Into<Source>,
+        tag: impl Into<Tag>,
+    ) -> impl Future<Output = Result<Matched>> + Send {
+        let about = self.about_recv::<u8>(self.id(), from.into(), tag.into());
+        probe::probe(self, about)
     }
 
     /// As [`probe`](Self::probe), but takes only a message that has come already.
     ///
     /// # Errors
     /// `from` out of range.
+    #[track_caller]
     pub fn try_probe(
         &self,
         from: impl Into<Source>,
@@ -123,11 +143,13 @@ impl Comm {
     ///
     /// # Errors
     /// `peer` out of range.
+    #[track_caller]
     pub fn channel<T: Wire>(&self, peer: usize, tag: u32) -> Result<Channel<T>> {
         Channel::new(self, peer, tag)
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn send_on<B: SendBuf>(
         &self,
         ctx: u32,
@@ -149,6 +171,7 @@ impl Comm {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn recv_on<B: RecvBuf>(
         &self,
         ctx: u32,
@@ -173,6 +196,7 @@ impl Comm {
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn about_send<T: Wire>(
         &self,
         ctx: u32,
@@ -189,10 +213,12 @@ impl Comm {
             elem: size_of::<T>(),
             synchronous,
             probe: false,
+            at: Location::caller(),
         })
     }
 
     #[inline]
+    #[track_caller]
     pub(super) fn about_recv<T: Wire>(&self, ctx: u32, from: Source, tag: Tag) -> Result<About> {
         let peer = match from {
             Source::Any => None,
@@ -210,6 +236,7 @@ impl Comm {
             elem: size_of::<T>(),
             synchronous: false,
             probe: false,
+            at: Location::caller(),
         })
     }
 }

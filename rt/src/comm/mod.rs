@@ -12,6 +12,7 @@ mod stream;
 
 use std::{
     fmt,
+    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -32,6 +33,7 @@ use crate::{
     buffer::{RegBuf, Wire},
     error::{Error, ErrorKind, Result},
     executor::{self, JoinHandle},
+    group::Group,
     shared::Shared,
 };
 
@@ -55,12 +57,12 @@ struct Inner {
     collectives: Arc<AtomicU32>,
 }
 
-/// The members, in the order of their ranks.
-#[derive(Clone, Debug)]
-pub(crate) struct Group {
-    world: Arc<[u32]>,
-    /// World rank and rank of each member, by world rank; `None` when member `i` is world rank `i`.
-    by_world: Option<Arc<[(u32, usize)]>>,
+/// One collective, as all its messages name it.
+#[derive(Clone, Copy)]
+struct Call {
+    tag: u32,
+    /// The line of the program that called it.
+    at: &'static Location<'static>,
 }
 
 /// Whom to receive from.
@@ -118,13 +120,7 @@ impl Comm {
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
         let collectives = shared.contexts.world();
-        Self::counting(
-            shared,
-            WORLD,
-            rank,
-            Group::new((0..size).collect()),
-            collectives,
-        )
+        Self::counting(shared, WORLD, rank, Group::First(size), collectives)
     }
 
     fn new(shared: Arc<Shared>, ctx: u32, rank: u32, group: Group) -> Self {
@@ -139,8 +135,8 @@ impl Comm {
         collectives: Arc<AtomicU32>,
     ) -> Self {
         shared.with(|engine| {
-            engine.core.join_group(ctx, &group.world);
-            engine.core.join_group(ctx + 1, &group.world);
+            engine.core.join_group(ctx, &group);
+            engine.core.join_group(ctx + 1, &group);
         });
         Self {
             inner: Arc::new(Inner {
@@ -215,10 +211,14 @@ impl Comm {
         })
     }
 
-    /// The tag of the next collective, for all of its messages: ranks begin collectives in the same order, and two messages of
-    /// one collective from one rank to another are sent and received in the same order.
-    fn next_collective(&self) -> u32 {
-        self.inner.collectives.fetch_add(1, Ordering::Relaxed)
+    /// The next collective: ranks begin collectives in the same order, and two messages of one collective from one rank to
+    /// another are sent and received in the same order.
+    #[track_caller]
+    fn next_collective(&self) -> Call {
+        Call {
+            tag: self.inner.collectives.fetch_add(1, Ordering::Relaxed),
+            at: Location::caller(),
+        }
     }
 
     /// An operation's error, with the peer's rank in this communicator instead of the world.
@@ -268,37 +268,5 @@ impl Drop for Inner {
             engine.core.leave_group(self.ctx);
             engine.core.leave_group(self.ctx + 1);
         });
-    }
-}
-
-impl Group {
-    fn new(world: Vec<u32>) -> Self {
-        let identity = world.iter().zip(0..).all(|(&rank, index)| rank == index);
-        let by_world = (!identity).then(|| {
-            let mut by_world: Vec<_> = world.iter().copied().zip(0..).collect();
-            by_world.sort_unstable();
-            by_world.into()
-        });
-        Self {
-            world: world.into(),
-            by_world,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.world.len()
-    }
-
-    fn world_of(&self, rank: usize) -> Option<u32> {
-        self.world.get(rank).copied()
-    }
-
-    /// The rank in this group of a world rank. O(1) where both are the same, else O(log size).
-    fn local_of(&self, world: u32) -> Option<usize> {
-        let Some(by_world) = &self.by_world else {
-            return Some(world as usize).filter(|&rank| rank < self.len());
-        };
-        let at = by_world.binary_search_by_key(&world, |&(world, _)| world);
-        at.ok().map(|at| by_world[at].1)
     }
 }

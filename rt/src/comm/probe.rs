@@ -1,5 +1,7 @@
 //! Matched probes.
 
+use std::panic::Location;
+
 use super::{Comm, RecvOp, Source, Status, Tag, op};
 use crate::{
     buffer::{RecvBuf, Wire},
@@ -18,21 +20,21 @@ pub struct Matched {
     gone: bool,
 }
 
-pub(super) async fn probe(comm: &Comm, from: Source, tag: Tag) -> Result<Matched> {
-    let ctx = comm.id();
+pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> {
     let about = About {
         probe: true,
-        ..comm.about_recv::<u8>(ctx, from, tag)?
+        ..about?
     };
     let landed = comm.start_recv(about, [0_u8; 0]).landed().await?;
     Ok(Matched {
         comm: comm.clone(),
-        ctx,
+        ctx: about.ctx,
         landed,
         gone: false,
     })
 }
 
+#[track_caller]
 pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
     let ctx = comm.id();
     let about = comm.about_recv::<u8>(ctx, from, tag)?;
@@ -69,6 +71,7 @@ impl Matched {
     ///
     /// # Errors
     /// As `Comm::recv_into`; a message that does not fit goes back to its place in the queue.
+    #[track_caller]
     pub fn recv_into<B: RecvBuf>(mut self, buf: B) -> RecvOp<B> {
         self.gone = true;
         let about = self.about::<B::Elem>();
@@ -84,6 +87,7 @@ impl Matched {
     ///
     /// # Errors
     /// As `Comm::recv`.
+    #[track_caller]
     pub fn recv<T: Wire>(mut self) -> RecvOp<Vec<T>> {
         self.gone = true;
         let about = self.about::<T>();
@@ -95,6 +99,7 @@ impl Matched {
         RecvOp::new(&self.comm, ticket)
     }
 
+    #[track_caller]
     fn about<T: Wire>(&self) -> About {
         let Landed { source, tag, .. } = self.landed;
         let (sig, elem) = (T::SIG.0, size_of::<T>());
@@ -106,6 +111,7 @@ impl Matched {
             elem,
             synchronous: false,
             probe: false,
+            at: Location::caller(),
         }
     }
 

@@ -5,8 +5,11 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicU32},
 };
 
-use super::{Comm, Group, Max, Min, Source, Tag};
-use crate::error::{Error, Result};
+use super::{Call, Comm, Max, Min};
+use crate::{
+    error::{Error, Result},
+    group::Group,
+};
 
 /// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
 /// here may still wait or be on its way.
@@ -77,24 +80,25 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished.
+    #[track_caller]
     pub fn split(
         &self,
         color: Option<u32>,
         key: i32,
     ) -> impl Future<Output = Result<Option<Self>>> + Send {
-        let tag = self.next_collective();
+        let call = self.next_collective();
         async move {
-            self.split_with(tag, color, key)
+            self.split_with(call, color, key)
                 .await
                 .map_err(|error| error.renamed("split"))
         }
     }
 
-    async fn split_with(&self, tag: u32, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let ctx = self.agree_on_context(tag).await?;
+    async fn split_with(&self, call: Call, color: Option<u32>, key: i32) -> Result<Option<Self>> {
+        let ctx = self.agree_on_context(call).await?;
         let all = self
             .gather_all(
-                tag,
+                call,
                 [
                     i64::from(color.is_some()),
                     color.map_or(0, i64::from),
@@ -133,11 +137,12 @@ impl Comm {
     ///
     /// # Errors
     /// A member failed or finished.
+    #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send {
-        let tag = self.next_collective();
+        let call = self.next_collective();
         async move {
             let ctx = self
-                .agree_on_context(tag)
+                .agree_on_context(call)
                 .await
                 .map_err(|error| error.renamed("dup"))?;
             Ok(Self::new(
@@ -148,12 +153,14 @@ impl Comm {
             ))
         }
     }
+
     /// The ranks that share this rank's node. Collective.
     ///
     /// # Errors
     /// A member failed or finished.
+    #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send {
-        let split = self.split(self.shared().place.node.first().copied(), 0);
+        let split = self.split(Some(self.shared().place.node), 0);
         async move {
             let comm = split.await.map_err(|error| error.renamed("split_node"))?;
             comm.ok_or_else(|| {
@@ -164,14 +171,14 @@ impl Comm {
 
     /// A context that was never used on any rank. Each proposes one; the greatest is taken if it is free everywhere, else the
     /// next round starts above it. Splits of overlapping communicators may run at the same time.
-    async fn agree_on_context(&self, tag: u32) -> Result<u32> {
+    async fn agree_on_context(&self, call: Call) -> Result<u32> {
         let contexts = &self.shared().contexts;
         let mut from = 2;
         loop {
             let proposed = contexts.reserve(from);
-            let [agreed] = self.all_reduce_with(tag, [proposed], Max).await?;
+            let [agreed] = self.all_reduce_with(call, [proposed], Max).await?;
             let free = agreed == proposed || contexts.reserve_exactly(agreed);
-            let [everywhere] = self.all_reduce_with(tag, [u8::from(free)], Min).await?;
+            let [everywhere] = self.all_reduce_with(call, [u8::from(free)], Min).await?;
             if everywhere == 1 {
                 return Ok(agreed);
             }
@@ -184,24 +191,19 @@ impl Comm {
         }
     }
     /// Everybody's three numbers, with their ranks.
-    async fn gather_all(&self, tag: u32, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
+    async fn gather_all(&self, call: Call, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
             for (rank, entry) in all.iter_mut().enumerate().skip(1) {
                 (*entry, _) = self
-                    .recv_on(
-                        self.id() + 1,
-                        Source::Rank(rank),
-                        Tag::Is(tag),
-                        [[0_i64; 3]],
-                    )
+                    .recv_for(call, rank, [[0_i64; 3]])
                     .await
                     .map(|(buf, status)| (buf[0], status))?;
             }
         } else {
-            self.send_on(self.id() + 1, 0, tag, [mine], false).await?;
+            self.send_for(call, 0, [mine]).await?;
         }
-        let all = self.bcast_with(tag, 0, all).await?;
+        let all = self.bcast_with(call, 0, all).await?;
         Ok(all.into_iter().enumerate().collect())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    panic::Location,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -9,7 +10,7 @@ use std::{
 use futures_core::Stream;
 
 use super::{Comm, RecvOp, Source, Status, Tag};
-use crate::{buffer::Wire, error::Result};
+use crate::{buffer::Wire, error::Result, ops::About};
 
 /// Every message that matches, in the order of the queue. Made by [`Comm::messages`].
 #[derive(Debug)]
@@ -18,16 +19,20 @@ pub struct Messages<T: Wire> {
     comm: Comm,
     from: Source,
     tag: Tag,
+    at: &'static Location<'static>,
     next: RecvOp<Vec<T>>,
 }
 
 impl<T: Wire> Messages<T> {
+    #[track_caller]
     pub(super) fn new(comm: &Comm, from: Source, tag: Tag) -> Self {
+        let at = Location::caller();
         Self {
             comm: comm.clone(),
             from,
             tag,
-            next: comm.recv(from, tag),
+            at,
+            next: receive(comm, from, tag, at),
         }
     }
 
@@ -45,7 +50,17 @@ impl<T: Wire> Stream for Messages<T> {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let message = ready!(Pin::new(&mut self.next).poll(cx));
-        self.next = self.comm.recv(self.from, self.tag);
+        self.next = receive(&self.comm, self.from, self.tag, self.at);
         Poll::Ready(Some(message.map_err(Into::into)))
     }
+}
+
+fn receive<T: Wire>(
+    comm: &Comm,
+    from: Source,
+    tag: Tag,
+    at: &'static Location<'static>,
+) -> RecvOp<Vec<T>> {
+    let about = comm.about_recv::<T>(comm.id(), from, tag);
+    comm.start_growing(about.map(|about| About { at, ..about }))
 }

@@ -8,18 +8,18 @@ use ripstop_fabric::{driver::Down, memory::RemoteRegion};
 use super::{
     Core,
     message::{Body, Offered},
-    ranks::Ranks,
     send::down_kind,
 };
 use crate::{
     error::ErrorKind,
+    group::Group,
     ops::Life,
     proto::{matching::Want, wire::OpId},
 };
 
 /// Who is in a communicator.
 pub(super) struct Members {
-    world: Ranks,
+    group: Group,
     handles: usize,
 }
 
@@ -65,14 +65,14 @@ impl Core {
             peers,
             ..
         } = self;
-        let all_down = |members: &Ranks| {
+        let all_down = |group: &Group| {
             let up = |&member: &u32| peers.down(member).is_none();
-            peers.downs() + 1 >= members.len() && members.iter().filter(up).count() <= 1
+            peers.downs() + 1 >= group.len() && group.members().filter(up).count() <= 1
         };
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
-            None => groups.get(&want.ctx).is_some_and(|Members { world, .. }| {
-                world.contains(rank) && (why == Down::Failed || all_down(world))
+            None => groups.get(&want.ctx).is_some_and(|Members { group, .. }| {
+                group.contains(rank) && (why == Down::Failed || all_down(group))
             }),
         };
         let lost = matching.drain_posted(concerns);
@@ -81,7 +81,7 @@ impl Core {
             let concerned = self
                 .groups
                 .iter()
-                .filter(|(_, members)| members.world.contains(rank));
+                .filter(|(_, members)| members.group.contains(rank));
             self.untold.extend(
                 concerned
                     .map(|(&ctx, _)| (ctx, rank))
@@ -113,24 +113,24 @@ impl Core {
             self.untold.remove(&news);
             return Some(down_kind(news.1, Down::Failed));
         }
-        let world = &self.groups.get(&ctx)?.world;
+        let group = &self.groups.get(&ctx)?.group;
         let gone = |member| self.peers.down(member).map(|down| (member, down));
-        let alone = world.len() > 1
-            && self.peers.downs() + 1 >= world.len()
-            && world.iter().filter_map(gone).count() + 1 >= world.len();
-        let (member, down) = world.iter().find_map(gone).filter(|_| alone)?;
+        let alone = group.len() > 1
+            && self.peers.downs() + 1 >= group.len()
+            && group.members().filter_map(gone).count() + 1 >= group.len();
+        let (member, down) = group.members().find_map(gone).filter(|_| alone)?;
         Some(down_kind(member, down))
     }
 
     /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
-    pub(crate) fn join_group(&mut self, ctx: u32, world: impl Into<Ranks>) {
+    pub(crate) fn join_group(&mut self, ctx: u32, group: &Group) {
         let members = self.groups.entry(ctx).or_insert_with(|| Members {
-            world: world.into(),
+            group: group.clone(),
             handles: 0,
         });
         if members.handles == 0 && self.peers.downs() > 0 {
             let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
-            let failed = members.world.iter().filter(failed);
+            let failed = members.group.members().filter(failed);
             self.untold.extend(failed.map(|member| (ctx, member)));
         }
         members.handles += 1;

@@ -2,8 +2,11 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::{peer::Peer, sparse::Sparse};
-use crate::{ops::Ops, settings::Settings};
+use super::{Engine, peer::Peer, sparse::Sparse};
+use crate::{
+    ops::{Life, Ops},
+    settings::Settings,
+};
 
 /// Bytes that a runtime on shared memory takes, by its driver and by its engine together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,11 +37,9 @@ impl Footprint {
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let driver = ShmConfig::new(0).footprint();
-        // World ranks, once in the world's group and once in the node's list.
-        let named = 2 * size_of::<u32>();
         let pool = |name, first, max| Pool { name, first, max };
         Self {
-            per_peer: driver.per_peer + named,
+            per_peer: driver.per_peer,
             per_pair: driver.per_pair + 2 * (size_of::<Peer>() + 4 * Sparse::<Peer>::PLACE_BYTES),
             pools: vec![
                 pool("segment head", driver.segment, Some(driver.segment)),
@@ -50,6 +51,40 @@ impl Footprint {
                 pool("unexpected messages", 0, Some(settings.unexpected_bytes)),
                 pool("operations in flight, 64 at a time", Ops::BLOCK_BYTES, None),
             ],
+        }
+    }
+}
+
+/// What an engine has at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// Bytes, with those for peers.
+    pub(crate) bytes: usize,
+    /// Peers in contact.
+    pub(crate) peers: usize,
+    /// Bytes that are there for them.
+    pub(crate) peer_bytes: usize,
+    /// Operations that were made and not taken.
+    pub(crate) operations: usize,
+}
+
+impl Engine {
+    /// What there is now, without buffers of the application's. O(operations).
+    pub(crate) fn state(&mut self) -> State {
+        let peers = self.core.peers.len();
+        let peer_bytes = self.core.peers.bytes();
+        State {
+            bytes: size_of::<Self>()
+                + peer_bytes
+                + self.core.ops.bytes()
+                + self.core.messages.bytes(),
+            peers,
+            peer_bytes,
+            operations: self
+                .core
+                .ops
+                .which(|slot| !matches!(slot.life, Life::Free))
+                .len(),
         }
     }
 }

@@ -73,6 +73,17 @@ impl Messages {
         }
     }
 
+    /// Bytes of the store, with the bodies in it and those that are kept for the next ones.
+    pub(crate) fn bytes(&self) -> usize {
+        let long = |slot: &Option<Message>| match slot.as_ref().map(|message| &message.body) {
+            Some(Body::Long(bytes)) => bytes.capacity(),
+            _ => 0,
+        };
+        self.slots.capacity() * size_of::<Option<Message>>()
+            + self.slots.iter().map(long).sum::<usize>()
+            + self.spare.iter().map(Vec::capacity).sum::<usize>()
+    }
+
     /// Where the next message will be stored.
     pub(crate) fn next(&mut self) -> u32 {
         if let Some(&index) = self.free.last() {

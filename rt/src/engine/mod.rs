@@ -10,11 +10,12 @@
 mod arrive;
 mod close;
 mod down;
+mod fallen;
 mod flush;
 mod footprint;
+mod gone;
 mod message;
 mod peer;
-mod ranks;
 mod recv;
 mod send;
 mod share;
@@ -22,6 +23,7 @@ mod sleeper;
 mod sparse;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use ripstop_fabric::{
     driver::{Armed, Caps, Driver},
@@ -34,7 +36,7 @@ use std::{
 
 pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
-pub(crate) use self::{send::Started, sleeper::Sleeper};
+pub(crate) use self::{send::Started, sleeper::Sleeper, waiting::Waiting};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,

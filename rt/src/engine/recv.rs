@@ -395,7 +395,7 @@ impl Core {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
-        if self.downs == 0 {
+        if self.peers.downs() == 0 {
             return None;
         }
         match want.source {

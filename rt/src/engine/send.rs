@@ -75,7 +75,7 @@ impl Core {
         if self.closing {
             return Some(ErrorKind::Closed);
         }
-        if self.downs == 0 {
+        if self.peers.downs() == 0 {
             return None;
         }
         self.peers.down(rank).map(|down| down_kind(rank, down))

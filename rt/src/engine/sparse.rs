@@ -25,6 +25,16 @@ impl<T> Sparse<T> {
         Self::with_bits(BITS_MIN)
     }
 
+    /// Ranks that have one.
+    pub(super) fn len(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes of the table and of what is in it.
+    pub(super) fn bytes(&self) -> usize {
+        self.places.len() * Self::PLACE_BYTES + self.used * size_of::<Entry<T>>()
+    }
+
     #[inline]
     pub(super) fn get(&self, rank: u32) -> Option<&T> {
         self.places[self.probe(rank)]

@@ -106,6 +106,12 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
         }
     }
 
+    /// Drops its future: it will never run again.
+    pub(crate) fn abandon(&self) {
+        let future = lock(&self.future).take();
+        drop(future);
+    }
+
     fn enqueue(self: &Arc<Self>) {
         if let Some(queue) = self.queue.upgrade() {
             queue.schedule(Arc::clone(self));

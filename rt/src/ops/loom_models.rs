@@ -134,6 +134,7 @@ fn about() -> About {
         elem: 1,
         synchronous: false,
         probe: false,
+        at: std::panic::Location::caller(),
     }
 }
 

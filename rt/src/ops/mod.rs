@@ -11,7 +11,7 @@ mod held;
 #[cfg(all(test, loom))]
 mod loom_models;
 
-use std::{io, marker::PhantomData, mem::MaybeUninit, task::Waker};
+use std::{io, marker::PhantomData, mem::MaybeUninit, panic::Location, task::Waker};
 
 use ripstop_fabric::driver::{LocalRange, Payload};
 
@@ -91,6 +91,8 @@ pub(crate) struct About {
     pub(crate) synchronous: bool,
     /// A receive that wants the message itself, not its bytes.
     pub(crate) probe: bool,
+    /// The line of the program that made it.
+    pub(crate) at: &'static Location<'static>,
 }
 
 /// Where an operation stands. The comment names who moves it on.
@@ -242,6 +244,11 @@ impl Ops {
         }
     }
 
+    /// Bytes of the slots, in use or not.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks.len() * Self::BLOCK_BYTES + self.free.capacity() * size_of::<u32>()
+    }
+
     /// A send that owns `buf`.
     pub(crate) fn hold_send<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
         Ticket::new(self.make(about, Life::Queued, |held| held.hold_send(buf)))
@@ -384,6 +391,7 @@ impl Slot {
             elem: 1,
             synchronous: false,
             probe: false,
+            at: Location::caller(),
         };
         Self {
             generation: 0,

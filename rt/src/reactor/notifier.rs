@@ -3,7 +3,7 @@
 //! Budget of `notify`: one atomic swap when the reactor is awake or has been notified already, else one more system call.
 
 use std::{
-    io,
+    fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
@@ -19,11 +19,16 @@ use rustix::event::EventfdFlags;
 #[derive(Clone, Debug)]
 pub(crate) struct Notifier(Arc<Shared>);
 
-#[derive(Debug)]
 struct Shared {
     state: AtomicU8,
+    doorbell: Doorbell,
+}
+
+enum Doorbell {
     /// An eventfd that is only ever written: backends wait for *edges* on it, and its count says nothing.
-    doorbell: OwnedFd,
+    Eventfd(OwnedFd),
+    /// Who schedules a simulated host, whether it sleeps or not.
+    Call(Box<dyn Fn() + Send + Sync>),
 }
 
 const AWAKE: u8 = 0;
@@ -38,14 +43,27 @@ impl Notifier {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(Shared {
             state: AtomicU8::new(AWAKE),
-            doorbell: new_eventfd()?,
+            doorbell: Doorbell::Eventfd(new_eventfd()?),
         })))
+    }
+
+    /// A notifier that calls `ring`, for a runtime that never sleeps by itself.
+    pub(crate) fn calling(ring: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Shared {
+            state: AtomicU8::new(ASLEEP),
+            doorbell: Doorbell::Call(Box::new(ring)),
+        }))
     }
 
     /// Ends the sleep. Never blocks.
     pub(crate) fn notify(&self) {
-        if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
-            ring(&self.0.doorbell);
+        match &self.0.doorbell {
+            Doorbell::Eventfd(doorbell) => {
+                if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+                    ring(doorbell);
+                }
+            }
+            Doorbell::Call(ring) => ring(),
         }
     }
 
@@ -67,12 +85,23 @@ impl Notifier {
 
     /// The reactor's side: what becomes readable, with an edge for every ring.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        self.0.doorbell.as_fd()
+        match &self.0.doorbell {
+            Doorbell::Eventfd(doorbell) => doorbell.as_fd(),
+            Doorbell::Call(_) => unreachable!("no backend is made with such a notifier"),
+        }
     }
 
     #[cfg(test)]
     pub(super) fn is_asleep(&self) -> bool {
         self.0.state.load(Ordering::Acquire) == ASLEEP
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
     }
 }
 

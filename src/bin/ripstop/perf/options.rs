@@ -41,7 +41,7 @@ impl Common {
 }
 
 /// A number of bytes: `4096`, `4K`, `4KiB`, `1M`, `64MiB`, `1G`; the units are powers of 1024.
-pub(super) fn bytes(text: &str) -> Result<usize, String> {
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let wrong = || format!("expected 1 to {SIZE_MAX} bytes, such as 8, 4096, 64K or 1MiB");
     let text = text.trim();
     let digits = text

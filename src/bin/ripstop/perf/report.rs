@@ -9,7 +9,7 @@ use super::{samples::Samples, tally::Tally};
 
 /// Where results go; on other ranks than 0, nowhere.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(crate) struct Report {
     speaks: bool,
     json: bool,
     headed: bool,
@@ -18,7 +18,7 @@ pub(super) struct Report {
 
 /// One line of results.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     fields: Map<String, Value>,
     cells: Vec<Cell>,
 }
@@ -31,7 +31,7 @@ struct Cell {
 
 impl Report {
     /// For `lines` lines to come.
-    pub(super) fn new(rank: usize, json: bool, lines: usize) -> Self {
+    pub(crate) fn new(rank: usize, json: bool, lines: usize) -> Self {
         let speaks = rank == 0;
         let watched = speaks && lines > 1 && io::stderr().is_terminal();
         let bar = if watched {
@@ -50,7 +50,7 @@ impl Report {
     }
 
     /// Says what is measured now, where somebody watches.
-    pub(super) fn announce(&self, what: String) {
+    pub(crate) fn announce(&self, what: String) {
         self.bar.set_message(what);
     }
 
@@ -58,7 +58,7 @@ impl Report {
     ///
     /// # Errors
     /// Nobody reads.
-    pub(super) fn print(&mut self, row: Row) -> io::Result<()> {
+    pub(crate) fn print(&mut self, row: Row) -> io::Result<()> {
         self.bar.inc(1);
         if !self.speaks {
             return Ok(());
@@ -77,7 +77,7 @@ impl Report {
 }
 
 impl Row {
-    pub(super) fn new(program: &'static str) -> Self {
+    pub(crate) fn new(program: &'static str) -> Self {
         let fields = [("program".to_owned(), program.into())];
         Self {
             fields: fields.into_iter().collect(),
@@ -91,7 +91,7 @@ impl Row {
     }
 
     /// A word or a count that the line is about.
-    pub(super) fn label(
+    pub(crate) fn label(
         self,
         name: &'static str,
         value: impl Into<Value> + ToString + Clone,
@@ -100,7 +100,7 @@ impl Row {
     }
 
     /// A figure under a heading of the table.
-    pub(super) fn figure(self, name: &'static str, head: &'static str, value: f64) -> Self {
+    pub(crate) fn figure(self, name: &'static str, head: &'static str, value: f64) -> Self {
         let text = if value.abs() < 1000.0 {
             format!("{value:.3}")
         } else {
@@ -132,7 +132,7 @@ impl Row {
     }
 
     /// Something for the JSON line only.
-    pub(super) fn field(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+    pub(crate) fn field(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.fields.insert(name.to_owned(), value.into());
         self
     }

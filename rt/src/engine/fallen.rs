@@ -1,54 +1,8 @@
-//! Sets of world ranks that cost little where ranks are many.
+//! Which ranks are down.
 
-use std::{collections::BTreeMap, ops::Range, sync::Arc};
+use std::collections::BTreeMap;
 
 use ripstop_fabric::driver::Down;
-
-/// The members of a communicator.
-#[derive(Clone, Debug)]
-pub(crate) enum Ranks {
-    /// As of the world, and of every communicator that has its ranks in a row.
-    Range(Range<u32>),
-    /// In the order of the communicator's.
-    List(Arc<[u32]>),
-}
-
-impl Ranks {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Range(range) => range.len(),
-            Self::List(list) => list.len(),
-        }
-    }
-
-    /// O(1) for a range, O(size) for a list.
-    pub(crate) fn contains(&self, rank: u32) -> bool {
-        match self {
-            Self::Range(range) => range.contains(&rank),
-            Self::List(list) => list.contains(&rank),
-        }
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
-        let (range, list) = match self {
-            Self::Range(range) => (range.clone(), &[][..]),
-            Self::List(list) => (0..0, &list[..]),
-        };
-        range.chain(list.iter().copied())
-    }
-}
-
-impl From<Range<u32>> for Ranks {
-    fn from(range: Range<u32>) -> Self {
-        Self::Range(range)
-    }
-}
-
-impl From<&Arc<[u32]>> for Ranks {
-    fn from(list: &Arc<[u32]>) -> Self {
-        Self::List(Arc::clone(list))
-    }
-}
 
 /// Which ranks are down, and how they went: two bits for each rank of a block in which one is.
 #[derive(Debug, Default)]
@@ -93,21 +47,12 @@ impl Fallen {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc};
+    use std::collections::BTreeMap;
 
     use proptest::prelude::{any, prop, proptest};
     use ripstop_fabric::driver::Down;
 
-    use super::{Fallen, Ranks};
-
-    #[test]
-    fn a_range_and_the_list_of_its_ranks_are_the_same_set() {
-        let list: Arc<[u32]> = (3..9).collect();
-        let [range, list] = [Ranks::from(3..9), Ranks::from(&list)];
-        assert_eq!((range.len(), list.len()), (6, 6));
-        assert!(range.iter().eq(list.iter()));
-        assert!((0..12).all(|rank| range.contains(rank) == list.contains(rank)));
-    }
+    use super::Fallen;
 
     proptest! {
         #[test]

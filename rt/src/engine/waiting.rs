@@ -1,0 +1,54 @@
+//! What a rank waits for, for who looks at a job that hangs.
+
+use std::panic::Location;
+
+use super::Core;
+use crate::ops::Life;
+
+/// An operation that is not complete.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// `recv`, `send` or `probe`, and how far it is.
+    pub(crate) what: &'static str,
+    pub(crate) ctx: u32,
+    /// World rank; `None` for anybody.
+    pub(crate) peer: Option<u32>,
+    /// `None` for any.
+    pub(crate) tag: Option<u32>,
+    /// The line of the program that made it.
+    pub(crate) at: &'static Location<'static>,
+}
+
+impl Core {
+    /// Operations under way, in no order. O(operations).
+    pub(crate) fn waiting(&mut self) -> Vec<Waiting> {
+        let pending = self.ops.which(|slot| name(&slot.life).is_some());
+        let waiting = |op| {
+            let slot = self.ops.live(op);
+            let about = slot.about;
+            let what = name(&slot.life)?;
+            Some(Waiting {
+                what: if about.probe { "probe" } else { what },
+                ctx: about.ctx,
+                peer: about.peer,
+                tag: about.tag,
+                at: about.at,
+            })
+        };
+        pending.into_iter().filter_map(waiting).collect()
+    }
+}
+
+fn name(life: &Life) -> Option<&'static str> {
+    match life {
+        Life::Free | Life::Done(_) | Life::Failed => None,
+        Life::Queued => Some("send (waits for room)"),
+        Life::Offered | Life::Withdrawing => Some("send (waits for its receive)"),
+        Life::Putting { .. }
+        | Life::Claiming { .. }
+        | Life::Sharing { .. }
+        | Life::Fragmenting { .. } => Some("send (bytes on their way)"),
+        Life::Posted(_) => Some("recv"),
+        Life::Landing(_) | Life::Following { .. } => Some("recv (bytes on their way)"),
+    }
+}

@@ -1,0 +1,68 @@
+//! What ends a simulation early.
+
+use std::{fmt, time::Duration};
+
+use ripstop_fabric::sim::ConfigError;
+
+use super::Stuck;
+use crate::error::Error;
+
+/// Why a simulation did not come to its end.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum SimError {
+    /// An argument is out of range; the sentence names it.
+    Config(String),
+    /// Ranks wait for each other for ever.
+    Deadlock(Stuck),
+    /// The limit of virtual time was reached.
+    TooLong {
+        /// The limit.
+        limit: Duration,
+        /// What the ranks wait for.
+        stuck: Stuck,
+    },
+    /// A rank panicked.
+    Panicked {
+        /// Which.
+        rank: u32,
+        /// When, in virtual time.
+        time: Duration,
+        /// What it said.
+        message: String,
+    },
+}
+
+impl fmt::Display for SimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(sentence) => f.write_str(sentence),
+            Self::Deadlock(stuck) => write!(f, "deadlock: nothing can happen any more. {stuck}"),
+            Self::TooLong { limit, stuck } => {
+                write!(f, "not over after {limit:?} of virtual time. {stuck}")
+            }
+            Self::Panicked {
+                rank,
+                time,
+                message,
+            } => write!(
+                f,
+                "rank {rank} panicked at {time:?} of virtual time: {message}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SimError {}
+
+impl From<ConfigError> for SimError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error.to_string())
+    }
+}
+
+impl From<Error> for SimError {
+    fn from(error: Error) -> Self {
+        Self::Config(error.to_string())
+    }
+}

@@ -1,0 +1,58 @@
+//! What a runtime knows of being simulated.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    task::Waker,
+    time::Duration,
+};
+
+use ripstop_fabric::sim::Cluster;
+
+use crate::reactor::Notifier;
+
+/// One rank's host.
+pub(crate) struct Host {
+    cluster: Cluster,
+    rank: u32,
+    /// Who waits for the end of a computation.
+    computes: Mutex<Option<Waker>>,
+}
+
+impl Host {
+    pub(super) fn new(cluster: Cluster, rank: u32) -> Self {
+        Self {
+            cluster,
+            rank,
+            computes: Mutex::default(),
+        }
+    }
+
+    /// Asks for a turn.
+    pub(crate) fn notifier(&self) -> Notifier {
+        let (cluster, rank) = (self.cluster.clone(), self.rank);
+        Notifier::calling(move || cluster.wake(rank))
+    }
+
+    /// From now on the application computes, for so long; then `waker` is woken.
+    pub(super) fn compute(&self, time: Duration, waker: Waker) {
+        self.cluster.compute(self.rank, time);
+        *self.lock() = Some(waker);
+    }
+
+    /// Whether the application computes.
+    pub(super) fn computes(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// The computation is over.
+    pub(super) fn computed(&self) {
+        let waker = self.lock().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
+        self.computes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

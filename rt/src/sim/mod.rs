@@ -1,0 +1,130 @@
+//! Ranks on a simulated fabric: each is an async function with a runtime of its own, all in one thread, in virtual time.
+//!
+//! Nothing here asks for the time or for chance: the [`Cluster`](ripstop_fabric::sim::Cluster) decides both from one seed, so a
+//! run can be repeated exactly. A rank's *turn* is what a thread in `block_on` does between two sleeps: take what came, poll what
+//! that woke, until nothing moves; `ranks` makes it, `host` is what a runtime knows of being simulated.
+
+mod error;
+mod host;
+mod ranks;
+mod report;
+mod stuck;
+mod time;
+
+use std::{future::Future, time::Duration};
+
+use ripstop_fabric::sim::Config;
+
+pub use ripstop_fabric::sim::{Faults, Model, Stats, Transport};
+
+pub(crate) use self::host::Host;
+use self::ranks::Ranks;
+pub use self::{
+    error::SimError,
+    report::{Memory, Report},
+    stuck::{Stuck, Wait},
+    time::{compute, now},
+};
+use crate::{comm::Comm, settings::Settings};
+
+/// A cluster to be simulated: how many ranks, on which fabric, with which faults, from which seed.
+///
+/// ```ignore
+/// let report = Simulation::new(64).seed(7).run(|world| async move {
+///     world.barrier().await
+/// })?;
+/// println!("{:?} of virtual time, digest {:016x}", report.time, report.digest);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is simulated before `run`"]
+pub struct Simulation {
+    config: Config,
+    settings: Settings,
+    /// Virtual time.
+    limit: Duration,
+    /// What an earlier call got wrong.
+    wrong: Option<SimError>,
+}
+
+impl Simulation {
+    /// `ranks` ranks on an ideal fabric without faults; the seed is 0.
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            config: Config::new(ranks),
+            // Not those of the environment: a seed gives the same run everywhere.
+            settings: Settings::new(),
+            limit: LIMIT,
+            wrong: None,
+        }
+    }
+
+    /// Another number of ranks.
+    pub fn ranks(mut self, ranks: u32) -> Self {
+        self.config.ranks = ranks;
+        self
+    }
+
+    /// Where all chance comes from.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.config.seed = seed;
+        self
+    }
+
+    /// The fabric, as a model made by hand or read from a file.
+    pub fn model(mut self, model: Model) -> Self {
+        self.config.model = model;
+        self
+    }
+
+    /// What goes wrong, read from a file.
+    pub fn fault_plan(mut self, faults: Faults) -> Self {
+        self.config.faults = faults;
+        self
+    }
+
+    /// Who hides losses: the simulated NIC, as by default, or the runtime.
+    pub fn transport(mut self, transport: Transport) -> Self {
+        self.config.transport = transport;
+        self
+    }
+
+    /// Sets one setting of all ranks, by the name it has in the environment. Those of the environment do not hold here.
+    pub fn set(mut self, name: &str, value: &str) -> Self {
+        match self.settings.set(name, value) {
+            Ok(()) => self,
+            Err(error) => self.blame(error),
+        }
+    }
+
+    /// Ends with an error after this much virtual time; an hour by default.
+    pub fn limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// Runs `rank` on every rank, until all have returned. Returns what they returned.
+    ///
+    /// # Errors
+    /// A bad argument of an earlier call, named; a rank that panicked; ranks that wait for each other for ever, with what each
+    /// waits for; the limit was reached.
+    pub fn run<F, Fut>(self, rank: F) -> Result<Report<Fut::Output>, SimError>
+    where
+        F: Fn(Comm) -> Fut,
+        Fut: Future<Output: 'static> + 'static,
+    {
+        if let Some(error) = self.wrong {
+            return Err(error);
+        }
+        let mut ranks = Ranks::new(self.config, self.settings, self.limit)?;
+        ranks.start(rank);
+        ranks.run()
+    }
+
+    /// The first mistake is the one that is told.
+    fn blame<E: Into<SimError>>(mut self, error: E) -> Self {
+        self.wrong.get_or_insert_with(|| error.into());
+        self
+    }
+}
+
+/// Longer than any program that makes sense in virtual time, and soon over when nothing but timers goes on.
+const LIMIT: Duration = Duration::from_secs(3_600);

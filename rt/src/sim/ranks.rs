@@ -1,0 +1,347 @@
+//! The ranks of a simulation, and their turns.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{self, AssertUnwindSafe},
+    pin::Pin,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::Driver,
+    random::Random,
+    sim::{Cluster, Config, ConfigError, Step},
+};
+
+use super::{Host, Memory, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
+use crate::{
+    clock::Clock,
+    comm::Comm,
+    engine::{Engine, EngineSetup},
+    proto::path::Paths,
+    settings::Settings,
+    shared::{Choices, Parts, Place, Shared, Sleeps},
+};
+
+/// All ranks of one simulation.
+pub(super) struct Ranks<T> {
+    size: u32,
+    ranks_per_node: u32,
+    seed: u64,
+    cluster: Cluster,
+    clock: Clock,
+    settings: Arc<Settings>,
+    limit: Duration,
+    /// `None` for a rank that is through.
+    ranks: Vec<Option<Rank<T>>>,
+    results: Vec<Option<T>>,
+    /// Ranks that are not through.
+    left: u32,
+    memory: Memory,
+    leaked: u64,
+}
+
+struct Rank<T> {
+    shared: Arc<Shared>,
+    wakeup: Arc<Wakeup>,
+    waker: Waker,
+    /// `None` when it has returned, and only its sends are left.
+    future: Option<Pin<Box<dyn Future<Output = T>>>>,
+}
+
+/// Wakes a rank's function.
+struct Wakeup {
+    woken: AtomicBool,
+    shared: Weak<Shared>,
+}
+
+impl Wake for Wakeup {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let first = !self.woken.swap(true, Ordering::Relaxed);
+        if first && let Some(shared) = self.shared.upgrade() {
+            shared.nudge();
+        }
+    }
+}
+
+impl<T: 'static> Ranks<T> {
+    pub(super) fn new(
+        config: Config,
+        settings: Settings,
+        limit: Duration,
+    ) -> Result<Self, ConfigError> {
+        let (size, ranks_per_node) = (config.ranks, config.model.node.ranks);
+        let seed = config.seed;
+        let cluster = Cluster::new(config)?;
+        let clock = Clock::of(cluster.clock());
+        Ok(Self {
+            size,
+            ranks_per_node,
+            seed,
+            cluster,
+            clock,
+            settings: Arc::new(settings),
+            limit,
+            ranks: Vec::new(),
+            results: Vec::new(),
+            left: 0,
+            memory: Memory::default(),
+            leaked: 0,
+        })
+    }
+
+    /// Makes the ranks, each with its first turn ahead.
+    pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut)
+    where
+        Fut: Future<Output = T> + 'static,
+    {
+        self.left = self.size;
+        let mut choices = None;
+        for number in 0..self.size {
+            let shared = self.runtime(number, &mut choices);
+            let future = Box::pin(rank(Comm::world(Arc::clone(&shared))));
+            self.ranks.push(Some(Rank::new(shared, future)));
+            self.results.push(None);
+            self.cluster.wake(number);
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Report<T>, SimError> {
+        while self.left > 0 {
+            match self.cluster.advance() {
+                Step::Turn { rank, computing } => self.turn(rank, computing)?,
+                Step::Quiet => {
+                    self.bury_killed();
+                    if self.left > 0 {
+                        return Err(SimError::Deadlock(self.stuck()));
+                    }
+                }
+            }
+            if self.now() > self.limit {
+                let (limit, stuck) = (self.limit, self.stuck());
+                return Err(SimError::TooLong { limit, stuck });
+            }
+        }
+        Ok(Report {
+            time: self.now(),
+            results: std::mem::take(&mut self.results),
+            digest: self.cluster.digest(),
+            stats: self.cluster.stats(),
+            memory: self.memory,
+            leaked: self.leaked,
+        })
+    }
+
+    fn turn(&mut self, number: u32, computing: bool) -> Result<(), SimError> {
+        let Some(rank) = &mut self.ranks[number as usize] else {
+            return Ok(()); // it was through before this turn
+        };
+        let turned = panic::catch_unwind(AssertUnwindSafe(|| rank.turn(computing)));
+        let deadline = rank.shared.end_host_turn();
+        self.cluster.end_turn(number, deadline);
+        match turned {
+            Ok(Turned::Goes) => {}
+            Ok(Turned::Returned(result)) => {
+                self.results[number as usize] = Some(result);
+                self.cluster.wake(number); // to see whether it is through
+            }
+            Ok(Turned::Through) => self.end(number),
+            Err(panic) => {
+                return Err(SimError::Panicked {
+                    rank: number,
+                    time: self.now(),
+                    message: message_of(&*panic),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The rank is through.
+    fn end(&mut self, number: u32) {
+        let Some(rank) = self.ranks[number as usize].take() else {
+            return;
+        };
+        let state = rank.shared.with(Engine::state);
+        let driver = self.cluster.rank_stats(number).state_bytes;
+        let runtime = size_of::<Shared>() - size_of::<Engine>();
+        self.memory.bytes += (state.bytes + runtime) as u64 + driver;
+        self.memory.peers += state.peers as u64;
+        self.memory.peer_bytes += state.peer_bytes as u64;
+        self.leaked += state.operations as u64;
+        rank.shared.with(Engine::shut);
+        self.left -= 1;
+    }
+
+    /// What killed ranks were doing is dropped where it stands.
+    fn bury_killed(&mut self) {
+        for (number, rank) in (0..).zip(&mut self.ranks) {
+            if !self.cluster.is_alive(number)
+                && let Some(rank) = rank.take()
+            {
+                rank.shared.with(Engine::shut);
+                self.left -= 1;
+            }
+        }
+    }
+
+    fn runtime(&self, rank: u32, choices: &mut Option<Arc<Choices>>) -> Arc<Shared> {
+        let driver: Box<dyn Driver> = Box::new(self.cluster.driver(rank));
+        let paths = Paths::new(driver.caps(), &self.settings);
+        let choices = choices
+            .get_or_insert_with(|| Arc::new(Choices::simulated(paths.to_string(), driver.caps())));
+        let size = self.size;
+        let setup = EngineSetup {
+            size,
+            paths,
+            unexpected_bytes: self.settings.unexpected_bytes,
+            shares_long: false,
+            seed: Random::new(self.seed ^ u64::from(rank)).bits(),
+        };
+        let host = Host::new(self.cluster.clone(), rank);
+        Arc::new(Shared::new(Parts {
+            engine: Engine::new(driver, setup),
+            sleeps: Sleeps::Never(Box::new(host)),
+            clock: self.clock.clone(),
+            place: Place {
+                rank,
+                size,
+                node: rank - rank % self.ranks_per_node,
+                board: None,
+                crowded: false,
+                found: "simulation",
+            },
+            settings: Arc::clone(&self.settings),
+            counters: Arc::new(Counters::default()),
+            choices: Arc::clone(choices),
+        }))
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.clock.now().nanos())
+    }
+
+    fn stuck(&self) -> Stuck {
+        let mut waits = Vec::new();
+        for (number, rank) in (0..).zip(&self.ranks) {
+            let Some(rank) = rank else { continue };
+            let waiting = rank.shared.with(|engine| engine.core.waiting());
+            if waiting.is_empty() {
+                waits.push(Wait::elsewhere(number));
+            }
+            waits.extend(waiting.iter().map(|waiting| Wait::of(number, waiting)));
+            if waits.len() >= WAITS_MAX {
+                break;
+            }
+        }
+        waits.truncate(WAITS_MAX);
+        Stuck {
+            time: self.now(),
+            ranks: self.left,
+            waits,
+        }
+    }
+}
+
+/// How far a turn got.
+enum Turned<T> {
+    Goes,
+    Returned(T),
+    /// Its sends are complete too.
+    Through,
+}
+
+impl<T> Rank<T> {
+    fn new(shared: Arc<Shared>, future: Pin<Box<dyn Future<Output = T>>>) -> Self {
+        let wakeup = Arc::new(Wakeup {
+            woken: AtomicBool::new(true),
+            shared: Arc::downgrade(&shared),
+        });
+        Self {
+            shared,
+            waker: Waker::from(Arc::clone(&wakeup)),
+            wakeup,
+            future: Some(future),
+        }
+    }
+
+    /// Takes what came and polls what that woke, until nothing moves.
+    fn turn(&mut self, computing: bool) -> Turned<T> {
+        self.shared.begin_host_turn();
+        if !computing && let Some(host) = &self.shared.host {
+            host.computed();
+        }
+        let mut result = None;
+        loop {
+            let events = self.shared.turn().unwrap_or_default();
+            let polled = !self.is_busy(computing) && self.poll(&mut result);
+            if events == 0 && !polled {
+                break;
+            }
+        }
+        match result {
+            Some(result) => Turned::Returned(result),
+            None if self.future.is_none() && self.shared.with(Engine::is_closed) => Turned::Through,
+            None => Turned::Goes,
+        }
+    }
+
+    /// The application computes: since before this turn, or since one of its futures was polled in it.
+    fn is_busy(&self, computing: bool) -> bool {
+        computing
+            || self
+                .shared
+                .host
+                .as_ref()
+                .is_some_and(|host| host.computes())
+    }
+
+    /// Polls the function if it was woken, else one task. Whether there was something to poll.
+    fn poll(&mut self, result: &mut Option<T>) -> bool {
+        if let Some(future) = &mut self.future
+            && self.wakeup.woken.swap(false, Ordering::Relaxed)
+        {
+            let polled = future.as_mut().poll(&mut Context::from_waker(&self.waker));
+            if let Poll::Ready(value) = polled {
+                self.future = None;
+                self.shared.with(Engine::begin_close);
+                *result = Some(value);
+            }
+            return true;
+        }
+        match self.shared.next_task() {
+            Some(task) => {
+                task.run();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl<T> Drop for Rank<T> {
+    fn drop(&mut self) {
+        self.future = None;
+        // Tasks hold the runtime, and the runtime holds tasks that are ready.
+        while let Some(task) = self.shared.next_task() {
+            task.abandon();
+        }
+    }
+}
+
+fn message_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "it panicked with something that is not text".to_owned())
+}

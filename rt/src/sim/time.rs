@@ -1,0 +1,57 @@
+//! Time as a rank sees it, and computations that take it.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use crate::{clock::Time, comm::Comm, shared::Shared};
+
+/// What time it is on this rank's clock: virtual where ranks are simulated, else since the runtime was made.
+#[must_use]
+pub fn now(comm: &Comm) -> Duration {
+    comm.shared().clock.now().since(Time::default())
+}
+
+/// Computes for `time`: a rank that is simulated does nothing else meanwhile, in virtual time; a real one spins for as long.
+///
+/// It must be awaited by the rank's own function, or by a task of its own: whoever polls it is busy.
+pub fn compute(comm: &Comm, time: Duration) -> impl Future<Output = ()> + Send + use<> {
+    Compute {
+        shared: Arc::clone(comm.shared()),
+        time,
+        until: None,
+    }
+}
+
+struct Compute {
+    shared: Arc<Shared>,
+    time: Duration,
+    until: Option<Time>,
+}
+
+impl Future for Compute {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.shared.clock.now();
+        let first = self.until.is_none();
+        let time = self.time;
+        let until = *self.until.get_or_insert(now + time);
+        if let Some(host) = &self.shared.host {
+            if now >= until {
+                return Poll::Ready(());
+            }
+            if first {
+                host.compute(time, cx.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        while self.shared.clock.now() < until {
+            std::hint::spin_loop();
+        }
+        Poll::Ready(())
+    }
+}
