@@ -333,11 +333,13 @@ fn assemble(
     };
     let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {
+        rank: boot.rank,
         size: boot.size,
         paths,
         unexpected_bytes: settings.unexpected_bytes,
         shares_long: !crowded && settings.rendezvous == Rendezvous::Auto,
         seed: u64::from(boot.rank),
+        detect: settings.detect_ns(),
     };
     board.publish_cpu(boot.rank);
     let place = Place {

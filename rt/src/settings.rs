@@ -63,6 +63,8 @@ pub struct Settings {
     pub spin_max: Option<Duration>,
     /// `RIPSTOP_UNEXPECTED_BYTES`.
     pub unexpected_bytes: usize,
+    /// `RIPSTOP_DETECT_MS`.
+    pub detect: Duration,
     /// `RIPSTOP_BOOT`; empty is by discovery.
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
@@ -227,6 +229,21 @@ const TABLE: &[Spec] = &[
         get: |settings| settings.unexpected_bytes.to_string(),
     },
     Spec {
+        name: "RIPSTOP_DETECT_MS",
+        range: "10..=600000 milliseconds",
+        meaning: "how long a rank that is waited for may be silent before it is asked whether it is there, where the fabric does \
+                  not tell of deaths; after twice as long it counts as failed",
+        set: |settings, value| {
+            settings.detect = value
+                .parse()
+                .ok()
+                .filter(|ms| (10..=600_000).contains(ms))
+                .map(Duration::from_millis)?;
+            Some(())
+        },
+        get: |settings| settings.detect.as_millis().to_string(),
+    },
+    Spec {
         name: "RIPSTOP_BOOT",
         range: "auto | pmi1 | singleton",
         meaning: "how a rank learns who it is",
@@ -266,6 +283,7 @@ impl Settings {
             single_copy: true,
             spin_max: None,
             unexpected_bytes: 64 << 20,
+            detect: Duration::from_millis(500),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
             sources: BTreeMap::new(),
@@ -324,6 +342,10 @@ impl Settings {
         })?;
         self.sources.insert(spec.name, source);
         Ok(())
+    }
+
+    pub(crate) fn detect_ns(&self) -> u64 {
+        u64::try_from(self.detect.as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// The whole table.

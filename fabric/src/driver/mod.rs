@@ -297,6 +297,8 @@ pub struct Caps {
     pub ordered: bool,
     /// Messages arrive exactly once as long as the peer lives.
     pub reliable: bool,
+    /// [`Sink::peer_down`] tells of every peer that fails. When not, somebody above must find out who is silent for good.
+    pub detects_death: bool,
     /// [`Command::Put`] and [`Command::Get`] reach memory from [`Driver::allocate`].
     pub one_sided: bool,
     /// [`Command::Atomic`] works.

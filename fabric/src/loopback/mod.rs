@@ -246,6 +246,7 @@ fn caps() -> Caps {
         body_max: BODY_MAX,
         ordered: true,
         reliable: true,
+        detects_death: true,
         one_sided: true,
         atomics: true,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),

@@ -89,6 +89,7 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         body_max: CHUNK_LEN,
         ordered: true,
         reliable: true,
+        detects_death: true,
         one_sided: true,
         atomics: true,
         any_memory: if single_copy {

@@ -224,6 +224,7 @@ pub(super) fn caps(model: &Model, transport: Transport) -> Caps {
         body_max: BODY_MAX,
         ordered: reliable,
         reliable,
+        detects_death: true,
         one_sided: reliable,
         atomics: reliable,
         any_memory: if reliable {

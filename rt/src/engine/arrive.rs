@@ -28,6 +28,9 @@ impl Sink for Core {
             return;
         };
         let rank = from.0;
+        if self.watches && !self.hear(rank, kind) {
+            return;
+        }
         if self.handle_base(rank, kind, base, header, body) {
             self.handle(rank, kind, header, body);
             self.handle_early(rank);
@@ -201,6 +204,7 @@ impl Core {
             Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
             Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
+            Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
         };
         if understood.is_none() {
             self.refused += 1;

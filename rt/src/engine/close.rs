@@ -28,7 +28,7 @@ impl Engine {
     pub(crate) fn is_closed(&mut self) -> bool {
         let busy = |life: &Life| life.is_sending() || matches!(life, Life::Landing(_));
         !self.core.peers.any_marked()
-            && !self.core.peers.any_unacked()
+            && self.core.peers.unacked().next().is_none()
             && self.core.wanted.is_empty()
             && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
             // A driver may hold messages back: then it is not ready to sleep.

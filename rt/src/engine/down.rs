@@ -35,6 +35,11 @@ impl Core {
         self.lose_landings(rank, why);
     }
 
+    /// Who is in this communicator.
+    pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
+        self.groups.get(&ctx).map(|members| &members.group)
+    }
+
     fn lose_sends(&mut self, rank: u32, why: Down) {
         // A put under way ends by the driver's word, which lets go of the buffer.
         let lost = |life: &Life| {

@@ -14,6 +14,7 @@ mod fallen;
 mod flush;
 mod footprint;
 mod gone;
+mod liveness;
 mod message;
 mod peer;
 mod recv;
@@ -75,6 +76,9 @@ pub(crate) struct Core {
     groups: BTreeMap<u32, down::Members>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
+    /// The driver does not say who has died, so those that are waited for are watched.
+    watches: bool,
+    liveness: liveness::Liveness,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
     /// This rank receives no more.
@@ -117,6 +121,7 @@ enum Wanted {
 
 /// How an engine is set up.
 pub(crate) struct EngineSetup {
+    pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) paths: Paths,
     /// Bytes of unexpected messages that one runtime may hold, all peers together.
@@ -125,11 +130,14 @@ pub(crate) struct EngineSetup {
     pub(crate) shares_long: bool,
     /// Decides what is left to chance; another one for each rank.
     pub(crate) seed: u64,
+    /// Nanoseconds of silence after which a peer is pinged, where the driver does not say who has died.
+    pub(crate) detect: u64,
 }
 
 impl Engine {
     pub(crate) fn new(driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
         let caps = driver.caps().clone();
+        let watches = !caps.detects_death;
         let peers = Peers::new(
             setup.size,
             setup.unexpected_bytes,
@@ -150,6 +158,8 @@ impl Engine {
             groups: BTreeMap::new(),
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
+            watches,
+            liveness: liveness::Liveness::new(setup.detect, setup.rank),
             untold: BTreeSet::new(),
             closing: false,
             ended: false,
@@ -172,6 +182,9 @@ impl Engine {
         self.core.now = now;
         let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
         self.core.expire(now);
+        if self.core.watches {
+            self.tend_alive(now);
+        }
         if self.core.peers.reliable {
             self.flush();
         } else {
@@ -193,7 +206,8 @@ impl Engine {
 
     /// When to wake up at the latest.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        [self.core.timers.next(), self.core.peers.deadline()]
+        let Core { timers, peers, .. } = &self.core;
+        [timers.next(), peers.deadline(), self.next_look()]
             .into_iter()
             .flatten()
             .min()
@@ -235,7 +249,7 @@ impl Engine {
 impl Core {
     /// Whether somebody looks at the clock.
     pub(crate) fn needs_time(&self) -> bool {
-        self.timers.next().is_some() || !self.peers.reliable
+        self.timers.next().is_some() || !self.peers.reliable || self.watches
     }
 
     /// What time it was at the last turn.
@@ -310,7 +324,7 @@ impl Core {
 
     /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
     fn has_work(&self) -> bool {
-        !self.wakers.is_empty() || self.peers.fresh()
+        !self.wakers.is_empty() || self.peers.fresh() || !self.liveness.asides.is_empty()
     }
 
     /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.

@@ -112,6 +112,11 @@ impl Peers {
         self.list.bytes() + self.list.len() * channel
     }
 
+    /// The peers in contact.
+    pub(crate) fn met(&self) -> impl Iterator<Item = u32> {
+        self.list.ranks()
+    }
+
     /// Whether the peer is known to be down.
     #[inline]
     pub(crate) fn down(&self, rank: u32) -> Option<Down> {
@@ -229,14 +234,14 @@ impl Peers {
         }
     }
 
-    /// Whether a peer may still miss something that was sent.
-    pub(crate) fn any_unacked(&self) -> bool {
-        let unacked = |rank: u32| {
-            let channel = self.list.get(rank).and_then(|peer| peer.channel.as_ref());
+    /// Peers that may still miss something that was sent; some of them twice.
+    pub(crate) fn unacked(&self) -> impl Iterator<Item = u32> {
+        let unacked = |rank: &u32| {
+            let channel = self.list.get(*rank).and_then(|peer| peer.channel.as_ref());
             channel.is_some_and(|channel| channel.unacked_len() > 0)
         };
         let waiting = self.due.keys().filter_map(|key| u32::try_from(key).ok());
-        waiting.chain(self.stirred.iter().copied()).any(unacked)
+        waiting.chain(self.stirred.iter().copied()).filter(unacked)
     }
 
     /// When a channel must be looked at.
@@ -330,7 +335,8 @@ mod tests {
             peers.stir(rank);
             peers.set_clocks(Time::from_nanos(u64::from(rank) * 10_000_000));
         }
-        assert!(peers.any_unacked() && !peers.fresh());
+        assert!(!peers.fresh());
+        assert_eq!(peers.unacked().count(), 1_000);
         let due = peers.deadline().expect("all wait");
         peers.mark_due(due);
         assert_eq!(peers.take_marked(), [0]);

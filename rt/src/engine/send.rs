@@ -31,6 +31,7 @@ impl Engine {
             return Started::Sent(buf);
         }
         let ticket = self.core.ops.hold_send(about, buf);
+        self.core.liveness.waits = true;
         self.core.peers.contact(to).sends.push_back(ticket.op);
         self.core.peers.mark(to);
         self.flush();
@@ -55,6 +56,7 @@ impl Engine {
             peer.credits.unspend(bytes.len());
         } else if !self.core.peers.reliable {
             self.core.peers.stir(to);
+            self.core.liveness.waits = true;
         }
         posted
     }

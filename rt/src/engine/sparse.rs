@@ -48,6 +48,11 @@ impl<T> Sparse<T> {
         self.places[place].as_mut().map(|entry| &mut entry.item)
     }
 
+    /// The ranks that have one, in no useful order, but always the same.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = u32> {
+        self.places.iter().flatten().map(|entry| entry.rank)
+    }
+
     /// What this rank has; made if it had nothing.
     #[inline]
     pub(super) fn get_or_insert(&mut self, rank: u32, make: impl FnOnce() -> T) -> &mut T {

@@ -51,6 +51,9 @@ kinds! {
     Ack = 10, "Acknowledgement only.";
     Nack = 11, "Send again from `ack` on.";
     Share = 12, "Put the rear of an offered message, if the claim succeeds.";
+    Ping = 13, "Are you there?";
+    Pong = 14, "Yes.";
+    Gone = 15, "The sender of this counts its receiver as failed, and will not hear it any more.";
 }
 
 /// An operation at one of the two ends.
@@ -155,7 +158,8 @@ pub(crate) const OK: u64 = 0;
 /// The other end could not move the bytes.
 pub(crate) const REFUSED: u64 = 1;
 
-/// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base.
+/// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base. [`Kind::Ping`], [`Kind::Pong`] and
+/// [`Kind::Gone`] say no more than that, and are outside of the channel's order.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Plain {

@@ -203,10 +203,12 @@ impl<T: 'static> Ranks<T> {
             .get_or_insert_with(|| Arc::new(Choices::simulated(paths.to_string(), driver.caps())));
         let size = self.size;
         let setup = EngineSetup {
+            rank,
             size,
             paths,
             unexpected_bytes: self.settings.unexpected_bytes,
             shares_long: false,
+            detect: self.settings.detect_ns(),
             seed: Random::new(self.seed ^ u64::from(rank)).bits(),
         };
         let host = Host::new(self.cluster.clone(), rank);

@@ -13,6 +13,7 @@ fn caps() -> Caps {
         body_max: 8192,
         ordered: true,
         reliable: true,
+        detects_death: true,
         one_sided: true,
         atomics: true,
         any_memory: Ok(()),

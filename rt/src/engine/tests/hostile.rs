@@ -6,7 +6,7 @@ use ripstop_fabric::{
     random::Random,
 };
 
-use super::{Engine, EngineSetup};
+use crate::engine::{Engine, EngineSetup, Started};
 use crate::{
     clock::Time,
     ops::{About, Ticket},
@@ -21,11 +21,13 @@ fn engine() -> Engine {
     let driver = loopback::world(3).swap_remove(0);
     let caps = ripstop_fabric::driver::Driver::caps(&driver).clone();
     let setup = EngineSetup {
+        rank: 0,
         size: 3,
         paths: Paths::new(&caps, &Settings::new()),
         unexpected_bytes: 1 << 20,
         shares_long: true,
         seed: 0,
+        detect: 1_000_000,
     };
     Engine::new(Box::new(driver), setup)
 }
@@ -55,7 +57,7 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
     ];
     let len = lengths[usize::from(below(random, 6))];
     let mut header = bytes(random, len);
-    header[0] = below(random, 13);
+    header[0] = below(random, 17);
     header[1] = wire::VERSION;
     // Small numbers meet live slots, contexts and tags.
     for field in &mut header[8..] {
@@ -152,7 +154,7 @@ impl Victim {
         let sent = self
             .engine
             .send(about(Some(1), Some(0)), vec![1_u8; 20_000]);
-        let super::Started::Flying(ticket) = sent else {
+        let Started::Flying(ticket) = sent else {
             return;
         };
         if below(random, 2) == 0 {

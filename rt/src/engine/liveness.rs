@@ -1,0 +1,155 @@
+//! Watches the peers that this rank waits for, on drivers that do not say who has died.
+//!
+//! Pings, answers and the news that somebody counts as failed are outside of all order: they are lost when there is no room.
+
+use std::collections::BTreeSet;
+
+use ripstop_fabric::driver::{Command, Down, Peer as Rank};
+
+use super::{Core, Engine};
+use crate::{
+    clock::Time,
+    ops::Life,
+    proto::{
+        alive::Alive,
+        wire::{Kind, Plain},
+    },
+};
+
+/// Receives from anybody watch all members of a communicator up to this size; of a larger one, those in contact.
+const MEMBERS_MAX: usize = 64;
+
+/// What the engine keeps for it; nothing of it is used where the driver tells of deaths.
+pub(super) struct Liveness {
+    alive: Alive,
+    /// This rank, which needs no watching.
+    me: u32,
+    /// Something began to wait since the last turn.
+    pub(super) waits: bool,
+    /// What is said outside of all order.
+    pub(super) asides: Vec<(u32, Kind)>,
+}
+
+impl Liveness {
+    /// `interval` is in nanoseconds.
+    pub(super) fn new(interval: u64, me: u32) -> Self {
+        Self {
+            alive: Alive::new(interval),
+            me,
+            waits: false,
+            asides: Vec::new(),
+        }
+    }
+}
+
+impl Engine {
+    /// Looks after those who are waited for, if it is time to.
+    pub(super) fn tend_alive(&mut self, now: Time) {
+        if self.core.ended {
+            return;
+        }
+        let now = now.nanos();
+        let liveness = &mut self.core.liveness;
+        if std::mem::take(&mut liveness.waits) {
+            liveness.alive.expect_wait(now);
+        }
+        if liveness.alive.next_look().is_some_and(|due| due <= now) {
+            self.core.look(now);
+        }
+        for (rank, kind) in std::mem::take(&mut self.core.liveness.asides) {
+            // No room is like a loss.
+            let _ = self.driver.post(Command::Message {
+                to: Rank(rank),
+                header: bytemuck::bytes_of(&Plain::new(kind)),
+                body: &[],
+            });
+        }
+    }
+
+    /// When to look next. What began to wait since the last turn counts from that on.
+    pub(super) fn next_look(&self) -> Option<Time> {
+        let liveness = &self.core.liveness;
+        let waits = self.core.watches && liveness.waits;
+        let next = liveness.alive.next_look();
+        let next = next.or_else(|| waits.then_some(self.core.now.nanos()));
+        next.map(Time::from_nanos)
+    }
+}
+
+impl Core {
+    /// A peer said something, so it lives. Says whether that is to be handled as usual.
+    pub(super) fn hear(&mut self, rank: u32, kind: Kind) -> bool {
+        let Liveness { alive, asides, .. } = &mut self.liveness;
+        if self.peers.down(rank) == Some(Down::Failed) {
+            // We have given it up, and what waited for it has ended: it cannot come back.
+            if kind != Kind::Gone {
+                asides.push((rank, Kind::Gone));
+            }
+            return false;
+        }
+        alive.handle_heard(rank, self.now.nanos());
+        match kind {
+            Kind::Ping => asides.push((rank, Kind::Pong)),
+            Kind::Pong => {}
+            Kind::Gone => self.lose(rank, Down::Failed),
+            _ => return true,
+        }
+        false
+    }
+
+    fn look(&mut self, now: u64) {
+        let waited = self.waited_for();
+        let found = self.liveness.alive.look(now, &waited);
+        let pings = found.to_ping.into_iter().map(|rank| (rank, Kind::Ping));
+        self.liveness.asides.extend(pings);
+        for rank in found.failed {
+            tracing::warn!(
+                rank,
+                "nothing was heard of this rank for two intervals: it counts as failed"
+            );
+            self.liveness.asides.push((rank, Kind::Gone));
+            self.lose(rank, Down::Failed);
+        }
+    }
+
+    /// The peers whose death would leave something waiting for ever.
+    fn waited_for(&self) -> BTreeSet<u32> {
+        let mut waited: BTreeSet<u32> = self.peers.unacked().collect();
+        let mut from_anybody = BTreeSet::new();
+        self.ops.which(|slot| {
+            let about = &slot.about;
+            match &slot.life {
+                Life::Posted(_) if about.peer.is_none() => {
+                    from_anybody.insert(about.ctx);
+                }
+                Life::Posted(_) => waited.extend(about.peer),
+                Life::Landing(landing) => {
+                    waited.insert(landing.landed.source);
+                }
+                Life::Following { landed, .. } => {
+                    waited.insert(landed.source);
+                }
+                life if life.is_sending() => waited.extend(about.peer),
+                _ => {}
+            }
+            false
+        });
+        for ctx in from_anybody {
+            self.add_members(ctx, &mut waited);
+        }
+        waited.remove(&self.liveness.me);
+        waited.retain(|&rank| self.peers.down(rank).is_none());
+        waited
+    }
+
+    fn add_members(&self, ctx: u32, waited: &mut BTreeSet<u32>) {
+        let Some(group) = self.members(ctx) else {
+            return;
+        };
+        if group.len() <= MEMBERS_MAX {
+            waited.extend(group.members());
+        } else {
+            waited.extend(self.peers.met().filter(|&rank| group.contains(rank)));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Peers that die, pause, or cannot be reached, on a driver that does not say so.
+
+use std::sync::atomic::Ordering;
+
+use super::world::{DETECT, Net, TICK, World, failed_rank};
+
+fn silent(reliable: bool) -> Net {
+    Net {
+        reliable,
+        ..Net::default()
+    }
+}
+
+/// Twice the interval, and the turns it takes to notice.
+const LIMIT: u64 = 2 * DETECT + 4 * TICK;
+
+#[test]
+fn whatever_waits_for_a_dead_peer_ends_within_two_intervals() {
+    for reliable in [true, false] {
+        let mut world = World::new(4, silent(reliable));
+        world.run_for(3 * DETECT);
+        world.paused.insert(2);
+        let recv = world.recv(0, Some(2), Some(1));
+        let any = world.recv(1, None, None);
+        let send = world.send_sync(3, 2, 1, vec![1_u8; 100_000]);
+        let other = world.recv(0, Some(1), Some(9));
+        world.run_for(LIMIT);
+        let outcome = world.received(0, &recv).0;
+        assert_eq!(failed_rank(&outcome), Some(2), "a receive");
+        assert_eq!(
+            failed_rank(&world.received(1, &any).0),
+            Some(2),
+            "a receive from anybody"
+        );
+        let (outcome, _) = world.engines[3].core.take_send(&send);
+        assert_eq!(failed_rank(&outcome), Some(2), "a send");
+        world.run_for(10 * DETECT);
+        assert!(!world.is_done(0, &other), "nobody else has failed");
+    }
+}
+
+#[test]
+fn a_wait_that_a_peer_dies_in_ends_within_two_intervals_of_the_death() {
+    let mut world = World::new(2, silent(true));
+    let recv = world.recv(0, Some(1), Some(1));
+    world.run_for(7 * DETECT + 77 * TICK);
+    world.paused.insert(1);
+    let took = world.run_until(|engines| engines[0].core.is_done(recv.op));
+    assert!(took <= LIMIT, "{took}");
+}
+
+#[test]
+fn a_pause_of_less_than_an_interval_is_no_alarm() {
+    for reliable in [true, false] {
+        let mut world = World::new(2, silent(reliable));
+        let recv = world.recv(0, Some(1), Some(1));
+        let back = world.recv(1, Some(0), Some(1));
+        for (start, rank) in (1..40).zip([0, 1].into_iter().cycle()) {
+            world.run_for(start * 7 * TICK);
+            world.paused.insert(rank);
+            world.run_for(DETECT - 10 * TICK);
+            world.paused.clear();
+        }
+        let _ = world.send(1, 0, 1, vec![5_u8]);
+        let _ = world.send(0, 1, 1, vec![6_u8]);
+        assert_eq!(world.await_recv(0, &recv).1, [5]);
+        assert_eq!(world.await_recv(1, &back).1, [6]);
+    }
+}
+
+#[test]
+fn a_long_pause_of_ours_is_nobodys_failure() {
+    let mut world = World::new(2, silent(true));
+    let recv = world.recv(0, Some(1), Some(1));
+    world.run_for(DETECT);
+    world.paused.insert(0);
+    world.run_for(20 * DETECT);
+    world.paused.clear();
+    world.run_for(3 * DETECT);
+    let _ = world.send(1, 0, 1, vec![5_u8]);
+    assert_eq!(world.await_recv(0, &recv).1, [5]);
+}
+
+#[test]
+fn both_sides_of_a_partition_hear_of_it_and_it_stays_when_it_heals() {
+    for reliable in [true, false] {
+        let mut world = World::new(2, silent(reliable));
+        let recv = world.recv(0, Some(1), Some(1));
+        world.run_for(DETECT);
+        world.net.cut(0, 1);
+        world.net.cut(1, 0);
+        world.run_for(LIMIT);
+        assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
+        world.net.heal();
+        // Rank 1 waited for nothing, so it knows nothing yet; what it sends is not heard, and it is told.
+        let send = world.send_sync(1, 0, 1, vec![1_u8]);
+        let took = world.run_until(|engines| engines[1].core.is_done(send.op));
+        assert!(took <= LIMIT, "{took}");
+        assert_eq!(
+            failed_rank(&world.engines[1].core.take_send(&send).0),
+            Some(0)
+        );
+        let again = world.recv(0, Some(1), None);
+        assert_eq!(failed_rank(&world.received(0, &again).0), Some(1));
+    }
+}
+
+#[test]
+fn nobody_is_asked_anything_while_nothing_is_waited_for() {
+    let mut world = World::new(3, silent(true));
+    let recv = world.recv(0, Some(1), Some(1));
+    let _ = world.send(1, 0, 1, vec![5_u8]);
+    assert_eq!(world.await_recv(0, &recv).1, [5]);
+    world.run_for(4 * DETECT);
+    let before = world.net.posted.load(Ordering::Relaxed);
+    world.run_for(20 * DETECT);
+    assert_eq!(world.net.posted.load(Ordering::Relaxed), before);
+    assert!(
+        world
+            .engines
+            .iter()
+            .all(|engine| engine.deadline().is_none())
+    );
+}
+
+#[test]
+fn a_third_of_loss_is_no_alarm() {
+    let net = Net {
+        loss: 30,
+        ..Net::default()
+    };
+    let mut world = World::new(4, net);
+    let receives: Vec<_> = (0..4).map(|rank| world.recv(rank, None, Some(1))).collect();
+    world.run_for(200 * DETECT);
+    for (receive, rank) in receives.iter().zip(0..) {
+        assert!(!world.is_done(rank, receive));
+    }
+}

@@ -1,0 +1,258 @@
+//! Ranks without threads: engines that make turns one after the other, over loopback drivers that lose what a test wants lost.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use ripstop_fabric::{
+    driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    loopback::{self, Loopback},
+    memory::{Region, RemoteRegion},
+    random::Random,
+};
+
+use crate::{
+    buffer::{RecvBuf, SendBuf},
+    clock::Time,
+    engine::{Engine, EngineSetup, Started},
+    error::ErrorKind,
+    group::Group,
+    ops::{About, Outcome, Ticket},
+    proto::path::Paths,
+    settings::Settings,
+};
+
+/// What is wrong with the network, and how many messages were posted; shared by all its drivers.
+#[derive(Debug, Default)]
+pub(super) struct Net {
+    /// Nothing passes from the first to the second.
+    pub(super) cut: Mutex<BTreeSet<(u32, u32)>>,
+    pub(super) posted: AtomicU64,
+    /// Of a hundred messages, so many are lost.
+    pub(super) loss: u64,
+    /// The driver tells of deaths.
+    pub(super) detects_death: bool,
+    pub(super) reliable: bool,
+}
+
+impl Net {
+    pub(super) fn cut(&self, from: u32, to: u32) {
+        self.lock().insert((from, to));
+    }
+
+    pub(super) fn heal(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u32, u32)>> {
+        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Lossy {
+    me: u32,
+    inner: Loopback,
+    caps: Caps,
+    random: Random,
+    net: Arc<Net>,
+}
+
+impl Driver for Lossy {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        if let Command::Message { to, .. } = command {
+            self.net.posted.fetch_add(1, Ordering::Relaxed);
+            let lost = self.random.within(0..100) < self.net.loss;
+            if lost || self.net.lock().contains(&(self.me, to.0)) {
+                return Post::Posted;
+            }
+        }
+        self.inner.post(command)
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        self.inner.progress(budget, sink)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.inner.wait_on()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.inner.allocate(len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.inner.expose(range)
+    }
+}
+
+pub(super) struct World {
+    pub(super) net: Arc<Net>,
+    pub(super) engines: Vec<Engine>,
+    pub(super) now: u64,
+    /// Ranks that make no turns.
+    pub(super) paused: BTreeSet<u32>,
+}
+
+/// The context of a communicator of everybody.
+pub(super) const CTX: u32 = 0;
+
+/// Nanoseconds between two turns.
+pub(super) const TICK: u64 = 10_000;
+
+/// Nanoseconds of silence.
+pub(super) const DETECT: u64 = 1_000_000;
+
+impl World {
+    pub(super) fn new(ranks: u32, net: Net) -> Self {
+        Self::with(ranks, net, |_| {})
+    }
+
+    pub(super) fn with(ranks: u32, net: Net, change: impl Fn(&mut EngineSetup)) -> Self {
+        let net = Arc::new(net);
+        let engine = |(inner, me): (Loopback, u32)| {
+            let caps = Caps {
+                detects_death: net.detects_death,
+                reliable: net.reliable,
+                ordered: net.reliable,
+                ..inner.caps().clone()
+            };
+            let mut setup = EngineSetup {
+                rank: me,
+                size: ranks,
+                paths: Paths::new(&caps, &Settings::new()),
+                unexpected_bytes: 1 << 20,
+                shares_long: false,
+                seed: u64::from(me),
+                detect: DETECT,
+            };
+            change(&mut setup);
+            let driver = Lossy {
+                me,
+                inner,
+                caps,
+                random: Random::new(u64::from(me)),
+                net: Arc::clone(&net),
+            };
+            let mut engine = Engine::new(Box::new(driver), setup);
+            engine.core.join_group(CTX, &Group::First(ranks));
+            engine
+        };
+        let engines = loopback::world(ranks).into_iter().zip(0..).map(engine);
+        Self {
+            engines: engines.collect(),
+            net,
+            now: 0,
+            paused: BTreeSet::new(),
+        }
+    }
+
+    /// Everybody who is not paused makes a turn; then time passes.
+    pub(super) fn step(&mut self) {
+        for (engine, rank) in self.engines.iter_mut().zip(0..) {
+            if !self.paused.contains(&rank) {
+                engine.turn(Time::from_nanos(self.now));
+            }
+        }
+        self.now += TICK;
+    }
+
+    pub(super) fn run_for(&mut self, nanos: u64) {
+        let end = self.now + nanos;
+        while self.now < end {
+            self.step();
+        }
+    }
+
+    /// Steps until it is so. Says how long that took, in nanoseconds.
+    pub(super) fn run_until(&mut self, so: impl Fn(&mut [Engine]) -> bool) -> u64 {
+        let start = self.now;
+        while !so(&mut self.engines) {
+            self.step();
+            assert!(self.now - start < 1 << 34, "it will never be so");
+        }
+        self.now - start
+    }
+
+    pub(super) fn send<B: SendBuf>(&mut self, from: u32, to: u32, tag: u32, buf: B) -> Started<B> {
+        self.engines[from as usize].send(about(Some(to), Some(tag)), buf)
+    }
+
+    /// A send that completes when it is received.
+    pub(super) fn send_sync<B: SendBuf>(
+        &mut self,
+        from: u32,
+        to: u32,
+        tag: u32,
+        buf: B,
+    ) -> Ticket<B> {
+        let about = About {
+            synchronous: true,
+            ..about(Some(to), Some(tag))
+        };
+        match self.engines[from as usize].send(about, buf) {
+            Started::Flying(ticket) => ticket,
+            _ => panic!("a synchronous send is never done at once"),
+        }
+    }
+
+    pub(super) fn recv(&mut self, on: u32, from: Option<u32>, tag: Option<u32>) -> Ticket<Vec<u8>> {
+        let engine = &mut self.engines[on as usize];
+        let ticket = engine.core.ops.hold_growing::<u8>(about(from, tag));
+        engine.post(ticket.op);
+        ticket
+    }
+
+    pub(super) fn is_done<B>(&mut self, on: u32, ticket: &Ticket<B>) -> bool {
+        self.engines[on as usize].core.is_done(ticket.op)
+    }
+
+    /// What a receive got.
+    pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+        self.engines[on as usize].core.take_recv(ticket)
+    }
+
+    /// Makes turns until the receive is complete.
+    pub(super) fn await_recv<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+        self.run_until(|engines| engines[on as usize].core.is_done(ticket.op));
+        self.received(on, ticket)
+    }
+}
+
+pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
+    About {
+        ctx: CTX,
+        peer,
+        tag,
+        sig: 7,
+        elem: 1,
+        synchronous: false,
+        probe: false,
+        at: std::panic::Location::caller(),
+    }
+}
+
+/// The rank that an outcome names as failed.
+pub(super) fn failed_rank(outcome: &Outcome) -> Option<usize> {
+    match outcome {
+        Err(failure) => match failure.kind {
+            ErrorKind::PeerFailed { rank } => Some(rank),
+            _ => None,
+        },
+        Ok(_) => None,
+    }
+}

@@ -1,0 +1,170 @@
+#![expect(clippy::print_stdout, reason = "seeds are printed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ripstop_fabric::random::Random;
+
+use super::{Alive, Findings, PINGS};
+
+const INTERVAL: u64 = 3_200;
+
+fn set<const N: usize>(ranks: [u32; N]) -> BTreeSet<u32> {
+    BTreeSet::from(ranks)
+}
+
+/// An observer that waits for some peers and has looked once, at time 0.
+fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<u32>) {
+    let (mut alive, waited) = (Alive::new(INTERVAL), set(ranks));
+    let first = alive.look(0, &waited);
+    assert_eq!((first.to_ping.len(), first.failed.len()), (0, 0));
+    ranks.iter().for_each(|&rank| alive.handle_heard(rank, 0));
+    (alive, waited)
+}
+
+#[test]
+fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
+    let (mut alive, waited) = watching([3]);
+    let mut pings = Vec::new();
+    while let Some(now) = alive.next_look() {
+        let found = alive.look(now, &waited);
+        if !found.failed.is_empty() {
+            assert_eq!((now, found.failed), (2 * INTERVAL, vec![3]));
+            break;
+        }
+        pings.push(now);
+    }
+    assert_eq!(pings.first(), Some(&INTERVAL));
+    assert_eq!(pings.len(), PINGS as usize);
+}
+
+#[test]
+fn who_answers_is_asked_once_in_an_interval() {
+    let (mut alive, waited) = watching([1]);
+    let mut pings = 0;
+    while let Some(now) = alive.next_look().filter(|&now| now < 100 * INTERVAL) {
+        let found = alive.look(now, &waited);
+        assert_eq!(found.failed, []);
+        if !found.to_ping.is_empty() {
+            pings += 1;
+            alive.handle_heard(1, now + 10);
+        }
+    }
+    assert!((95..=100).contains(&pings), "{pings}");
+}
+
+#[test]
+fn nobody_is_pinged_while_nothing_is_waited_for() {
+    let mut alive = Alive::new(INTERVAL);
+    assert_eq!(alive.next_look(), None);
+    alive.expect_wait(50);
+    assert_eq!(alive.next_look(), Some(50 + INTERVAL));
+    assert_eq!(alive.look(50 + INTERVAL, &set([])), Findings::default());
+    assert_eq!(alive.next_look(), None);
+}
+
+#[test]
+fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
+    let mut alive = Alive::new(INTERVAL);
+    alive.expect_wait(1_000_000);
+    let mut now = 1_000_000;
+    while alive.look(now, &set([9])).failed.is_empty() {
+        now = alive.next_look().expect("somebody is waited for");
+    }
+    assert!(now <= 1_000_000 + 2 * INTERVAL, "{now}");
+}
+
+#[test]
+fn our_own_absence_is_nobodys_silence() {
+    let (mut alive, waited) = watching([1, 2]);
+    let away = 50 * INTERVAL;
+    let found = alive.look(away, &waited);
+    assert_eq!(
+        found,
+        Findings {
+            to_ping: vec![1, 2],
+            failed: vec![]
+        }
+    );
+    alive.handle_heard(1, away + 1);
+    let mut failed = Vec::new();
+    while let Some(now) = alive.next_look().filter(|&now| now <= away + INTERVAL) {
+        failed.extend(alive.look(now, &waited).failed);
+    }
+    assert_eq!(failed, [2]);
+}
+
+/// When a peer of the random test hears and answers.
+struct Peer {
+    dies: u64,
+    pauses: BTreeMap<u64, u64>,
+}
+
+impl Peer {
+    /// When it answers what comes at `at`.
+    fn answers(&self, at: u64) -> Option<u64> {
+        let pause = self.pauses.range(..=at).next_back();
+        let at = pause.map_or(at, |(_, &end)| at.max(end));
+        (at < self.dies).then_some(at)
+    }
+
+    fn random(random: &mut Random, end: u64) -> Self {
+        let mut pauses = BTreeMap::new();
+        let mut at = 0;
+        while at < end {
+            at += random.within(1..4 * INTERVAL);
+            let until = at + random.within(1..INTERVAL - 4 * TRIP - SLACK);
+            pauses.insert(at, until);
+            at = until;
+        }
+        let dies = if random.chance(0.5) {
+            random.within(0..end)
+        } else {
+            u64::MAX
+        };
+        Self { dies, pauses }
+    }
+}
+
+const TRIP: u64 = 20;
+/// So long, and a lost ping has been repeated often enough.
+const SLACK: u64 = INTERVAL / 2;
+
+#[test]
+fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_is_lost() {
+    for seed in 0..40 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let end = 200 * INTERVAL;
+        let peers: Vec<Peer> = (0..8).map(|_| Peer::random(&mut random, end)).collect();
+        let mut waited: BTreeSet<u32> = (0..8).collect();
+        let mut answers: BTreeSet<(u64, u32)> = BTreeSet::new();
+        let mut alive = Alive::new(INTERVAL);
+        alive.expect_wait(0);
+        while let Some(now) = alive.next_look().filter(|&now| now < end) {
+            while let Some(&(at, rank)) = answers.first().filter(|&&(at, _)| at <= now) {
+                answers.pop_first();
+                alive.handle_heard(rank, at);
+            }
+            let found = alive.look(now, &waited);
+            for rank in found.failed {
+                let died = peers[rank as usize].dies;
+                assert!(died < now, "rank {rank} was wronged at {now}");
+                assert!(
+                    now <= died + 2 * INTERVAL + 2 * TRIP,
+                    "rank {rank} died at {died}, known at {now}"
+                );
+                waited.remove(&rank);
+            }
+            for rank in found.to_ping {
+                let answer = peers[rank as usize].answers(now + TRIP);
+                if let Some(at) = answer.filter(|_| !random.chance(0.51)) {
+                    answers.insert((at + TRIP, rank));
+                }
+            }
+        }
+        let missed = waited
+            .iter()
+            .filter(|&&rank| peers[rank as usize].dies < end - 3 * INTERVAL);
+        assert_eq!(missed.count(), 0);
+    }
+}
