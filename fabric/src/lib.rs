@@ -5,6 +5,7 @@
 //! [`hook`] wraps any other to trace, count or break it; [`shm`] carries messages between the processes of one node;
 //! [`sim`] simulates a cluster in one process.
 
+pub mod connect;
 pub mod counters;
 pub mod driver;
 pub mod hook;

@@ -1,0 +1,431 @@
+//! A model check: everything that two peers can go through, with up to three datagrams lost or doubled.
+//!
+//! Datagrams arrive in any order, timers fire at any moment, users send and evict at any moment; the check visits every state
+//! that comes of it. A datagram that is sent while the same one is under way counts as one: a second copy costs a fault.
+//! Queue pairs and the data through them are modelled as well, so that a connection to a queue pair that is not there is seen.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use super::{
+    Action, Connection, Context, End, Event, Kind, Limits, Local, Message, NEVER, State, Why,
+};
+
+/// A transition of a connection: the real one, or a mutant.
+pub(super) type Step = fn(&mut Connection, Event, &mut Context<'_>);
+
+/// What the two peers do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scenario {
+    /// How many messages each side's user sends, whenever it likes.
+    pub(super) sends: [u8; 2],
+    /// How often each side takes a ready connection down.
+    pub(super) evicts: [u8; 2],
+    /// How often each side's process ends and is started anew.
+    pub(super) restarts: [u8; 2],
+    /// How often each side finds no queue pair.
+    pub(super) shortages: [u8; 2],
+    /// How many datagrams are lost or doubled.
+    pub(super) faults: u8,
+}
+
+/// What was visited.
+#[derive(Debug)]
+pub(super) struct Visited {
+    pub(super) states: usize,
+    pub(super) transitions: usize,
+    /// States in which nothing is left to do.
+    pub(super) ends: usize,
+}
+
+/// Visits all states.
+///
+/// # Errors
+/// What is wrong with a state that can be reached.
+pub(super) fn explore(scenario: Scenario, step: Step) -> Result<Visited, String> {
+    let mut graph = Graph::default();
+    let start = World::new(scenario);
+    graph.index(&start);
+    let mut open = vec![start];
+    while let Some(world) = open.pop() {
+        let (from, _) = graph.index(&world);
+        let next = world.successors(step)?;
+        if next.is_empty() {
+            world.check_end()?;
+            graph.ends.push(from);
+        }
+        for world in next {
+            let (to, new) = graph.index(&world);
+            graph.edges.push((to, from));
+            if new {
+                open.push(world);
+            }
+        }
+    }
+    graph.check_that_all_can_end()
+}
+
+#[derive(Default)]
+struct Graph {
+    states: BTreeMap<u64, u32>,
+    /// To and from.
+    edges: Vec<(u32, u32)>,
+    ends: Vec<u32>,
+}
+
+impl Graph {
+    fn index(&mut self, world: &World) -> (u32, bool) {
+        let mut hasher = DefaultHasher::new();
+        world.hash(&mut hasher);
+        let next = u32::try_from(self.states.len()).expect("not that many states");
+        let index = *self.states.entry(hasher.finish()).or_insert(next);
+        (index, index == next)
+    }
+
+    /// Nobody is stuck: from every state there is a way to an end.
+    fn check_that_all_can_end(mut self) -> Result<Visited, String> {
+        self.edges.sort_unstable();
+        let mut good = vec![false; self.states.len()];
+        let mut open = self.ends.clone();
+        while let Some(state) = open.pop() {
+            if std::mem::replace(&mut good[state as usize], true) {
+                continue;
+            }
+            let first = self.edges.partition_point(|(to, _)| *to < state);
+            let before = self.edges[first..]
+                .iter()
+                .take_while(|(to, _)| *to == state);
+            open.extend(before.map(|(_, from)| *from));
+        }
+        match good.iter().filter(|good| !**good).count() {
+            0 => Ok(Visited {
+                states: good.len(),
+                transitions: self.edges.len(),
+                ends: self.ends.len(),
+            }),
+            stuck => Err(format!("{stuck} states have no way to an end")),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Hash)]
+struct World {
+    sides: [Side; 2],
+    /// Under way, sorted.
+    net: Vec<Datagram>,
+    faults: u8,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
+struct Datagram {
+    to: usize,
+    message: Message,
+    /// The sender's queue pair, as its lane.
+    lane: u8,
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Side {
+    connection: Connection,
+    incarnation: u32,
+    pair: Option<Pair>,
+    /// Queue pairs made so far: their numbers are never used twice.
+    made: u8,
+    /// The queue pair may be posted to.
+    open: bool,
+    quiescing: bool,
+    /// The user's messages: yet to come, waiting, sent, and posted but not arrived.
+    future: u8,
+    waiting: u8,
+    sent: u8,
+    flying: u8,
+    heard: u8,
+    evicts: u8,
+    restarts: u8,
+    shortages: u8,
+    /// It was told that all its messages failed.
+    failed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+struct Pair {
+    number: u8,
+    bound: Option<u8>,
+}
+
+impl World {
+    fn new(scenario: Scenario) -> Self {
+        let side = |me: usize| Side {
+            connection: Connection::new(1 - rank(me)),
+            incarnation: 1,
+            pair: None,
+            made: 0,
+            open: false,
+            quiescing: false,
+            future: scenario.sends[me],
+            waiting: 0,
+            sent: 0,
+            flying: 0,
+            heard: 0,
+            evicts: scenario.evicts[me],
+            restarts: scenario.restarts[me],
+            shortages: scenario.shortages[me],
+            failed: false,
+        };
+        Self {
+            sides: [side(0), side(1)],
+            net: Vec::new(),
+            faults: scenario.faults,
+        }
+    }
+
+    /// Every state that can come next.
+    fn successors(&self, step: Step) -> Result<Vec<Self>, String> {
+        let mut next = Vec::new();
+        self.move_datagrams(step, &mut next)?;
+        for me in 0..2 {
+            self.move_data(me, step, &mut next)?;
+            self.move_user(me, step, &mut next)?;
+            self.move_timer(me, step, &mut next)?;
+        }
+        Ok(next)
+    }
+
+    fn move_datagrams(&self, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
+        for at in 0..self.net.len() {
+            if at > 0 && self.net[at] == self.net[at - 1] {
+                continue;
+            }
+            let mut arrived = self.clone();
+            let datagram = arrived.net.remove(at);
+            if self.faults > 0 {
+                let faults = self.faults - 1;
+                next.push(Self {
+                    faults,
+                    ..arrived.clone()
+                });
+                let mut doubled = self.clone();
+                doubled.net.insert(at, datagram.clone());
+                next.push(Self { faults, ..doubled });
+            }
+            let event = Event::Message(datagram.message);
+            arrived.tell(datagram.to, event, datagram.lane, step)?;
+            next.push(arrived);
+        }
+        Ok(())
+    }
+
+    /// What was posted arrives; and if nothing is under way, a side that waits for that hears it.
+    fn move_data(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
+        let side = &self.sides[me];
+        if side.flying > 0 {
+            let mut world = self.clone();
+            if world.joined(me) {
+                world.sides[me].flying -= 1;
+                world.sides[1 - me].heard += 1;
+                world.tell(1 - me, Event::Data, 0, step)?;
+            } else if world.sides[1 - me].incarnation > 1 || world.sides[1 - me].failed {
+                world.tell(me, Event::Broken, 0, step)?;
+            } else {
+                return Err(format!(
+                    "data into a queue pair that is not there: {self:?}"
+                ));
+            }
+            next.push(world);
+        } else if side.quiescing {
+            let mut world = self.clone();
+            world.sides[me].quiescing = false;
+            world.tell(me, Event::Quiet, 0, step)?;
+            next.push(world);
+        }
+        Ok(())
+    }
+
+    fn move_user(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
+        let side = &self.sides[me];
+        if side.future > 0 {
+            let mut world = self.clone();
+            world.sides[me].future -= 1;
+            world.sides[me].waiting += 1;
+            world.push(me, step)?;
+            next.push(world);
+        }
+        if side.evicts > 0 && side.connection.state() == State::Ready {
+            let mut world = self.clone();
+            world.sides[me].evicts -= 1;
+            world.tell(me, Event::Evict, 0, step)?;
+            next.push(world);
+        }
+        if side.restarts > 0 {
+            let mut world = self.clone();
+            world.restart(me);
+            next.push(world);
+        }
+        Ok(())
+    }
+
+    fn move_timer(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
+        if self.sides[me].connection.next_timeout().is_some() {
+            let mut world = self.clone();
+            world.tell(me, Event::Timeout, 0, step)?;
+            next.push(world);
+        }
+        Ok(())
+    }
+
+    /// A new process: what the old one had is gone, and its user starts over with the messages that were still to come.
+    fn restart(&mut self, me: usize) {
+        let side = &mut self.sides[me];
+        side.connection = Connection::new(1 - rank(me));
+        side.incarnation += 1;
+        side.restarts -= 1;
+        side.pair = None;
+        side.open = false;
+        side.quiescing = false;
+        side.waiting = 0;
+        side.flying = 0;
+        side.failed = false;
+    }
+
+    fn tell(&mut self, me: usize, event: Event, lane: u8, step: Step) -> Result<(), String> {
+        let local = Local {
+            end: End {
+                rank: rank(me),
+                incarnation: self.sides[me].incarnation,
+            },
+            limits: Limits::default(),
+            seed: 0,
+        };
+        let mut actions = Vec::new();
+        let mut cx = Context {
+            local: &local,
+            now: SOME_TIME,
+            actions: &mut actions,
+        };
+        let connection = &mut self.sides[me].connection;
+        step(connection, event, &mut cx);
+        connection.forget_time();
+        for action in actions {
+            if action == Action::Create && self.sides[me].shortages > 0 {
+                self.sides[me].shortages -= 1;
+                self.tell(me, Event::CreateFailed, 0, step)?;
+                break;
+            }
+            self.perform(me, action, lane)?;
+        }
+        self.push(me, step)
+    }
+
+    fn perform(&mut self, me: usize, action: Action, lane: u8) -> Result<(), String> {
+        let side = &mut self.sides[me];
+        match action {
+            Action::Create if side.pair.is_some() => {
+                return Err(format!("side {me} makes a second queue pair: {self:?}"));
+            }
+            Action::Create => {
+                side.made += 1;
+                side.pair = Some(Pair {
+                    number: side.made,
+                    bound: None,
+                });
+            }
+            Action::Bind => match &mut side.pair {
+                Some(pair) if pair.bound.is_none() => pair.bound = Some(lane),
+                pair => return Err(format!("side {me} binds {pair:?}")),
+            },
+            Action::Send(message) => self.send(me, message),
+            Action::Open => side.open = true,
+            Action::Quiesce => (side.open, side.quiescing) = (false, true),
+            Action::Destroy if side.pair.is_none() => {
+                return Err(format!("side {me} destroys what is not there: {self:?}"));
+            }
+            Action::Destroy => (side.pair, side.open, side.quiescing) = (None, false, false),
+            Action::Fail(why) => {
+                let legal = self.sides.iter().any(|side| side.incarnation > 1);
+                if !legal || why == Why::Unreachable {
+                    return Err(format!("side {me} fails: {why:?}, {self:?}"));
+                }
+                let side = &mut self.sides[me];
+                (side.waiting, side.flying, side.failed) = (0, 0, true);
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, me: usize, message: Message) {
+        let with_lane = matches!(message.kind, Kind::Request | Kind::Reply);
+        let pair = self.sides[me].pair.map_or(0, |pair| pair.number);
+        let datagram = Datagram {
+            to: 1 - me,
+            message,
+            lane: if with_lane { pair } else { 0 },
+        };
+        if let Err(at) = self.net.binary_search(&datagram) {
+            self.net.insert(at, datagram);
+        }
+    }
+
+    /// Posts what waits, or asks for a connection.
+    fn push(&mut self, me: usize, step: Step) -> Result<(), String> {
+        let side = &mut self.sides[me];
+        if side.waiting == 0 {
+            return Ok(());
+        }
+        if side.open {
+            side.flying += side.waiting;
+            side.sent += side.waiting;
+            side.waiting = 0;
+        } else if matches!(side.connection.state(), State::Idle | State::Failed) {
+            self.tell(me, Event::Connect, 0, step)?;
+        }
+        Ok(())
+    }
+
+    /// Both queue pairs are there and bound to each other.
+    fn joined(&self, me: usize) -> bool {
+        let [ours, theirs] = [self.sides[me].pair, self.sides[1 - me].pair];
+        ours.zip(theirs).is_some_and(|(ours, theirs)| {
+            ours.bound == Some(theirs.number) && theirs.bound == Some(ours.number)
+        })
+    }
+
+    /// Nothing is left to do: one connection or none, and no message is missing.
+    fn check_end(&self) -> Result<(), String> {
+        let states = [0, 1].map(|me| self.sides[me].connection.state());
+        let restarted = self.sides.iter().any(|side| side.incarnation > 1);
+        let none = self.sides.iter().all(|side| side.pair.is_none());
+        let attempts = [0, 1].map(|me| self.sides[me].connection.attempt);
+        let whole = match states {
+            [State::Ready, State::Ready] => self.joined(0) && attempts[0] == attempts[1],
+            [State::Idle, State::Idle] => none,
+            // A process that died has told nobody; whoever had nothing to say to it has not noticed.
+            _ => restarted,
+        };
+        let heard = (0..2).all(|me| self.sides[me].sent == self.sides[1 - me].heard);
+        let waiting = self.sides.iter().any(|side| side.waiting > 0);
+        if whole && (heard || restarted) && !waiting {
+            Ok(())
+        } else {
+            Err(format!("it ends as {self:?}"))
+        }
+    }
+}
+
+impl Connection {
+    /// Two states that differ in when and how often behave the same until the tries are used up, which no scenario does.
+    fn forget_time(&mut self) {
+        if self.deadline != NEVER {
+            self.deadline = SOME_TIME;
+        }
+        self.tries = self.tries.min(1);
+    }
+}
+
+fn rank(me: usize) -> u32 {
+    u32::try_from(me).expect("0 or 1")
+}
+
+/// When all happens: every timer is always due.
+const SOME_TIME: u64 = 1;

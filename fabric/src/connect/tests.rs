@@ -1,0 +1,470 @@
+#![expect(clippy::print_stdout, reason = "the sizes of the checks are printed")]
+
+use proptest::prelude::*;
+
+use super::{
+    Action, Connection, Context, End, Event, Frame, Kind, Lane, Lanes, Limits, Local, Malformed,
+    Message, Reason, State, Why,
+    model::{Scenario, Step, Visited, explore},
+};
+
+fn real(connection: &mut Connection, event: Event, cx: &mut Context<'_>) {
+    connection.handle(event, cx);
+}
+
+/// Explores, and prints how much there was.
+fn holds(what: &str, scenario: Scenario) {
+    match explore(scenario, real) {
+        Ok(Visited {
+            states,
+            transitions,
+            ends,
+        }) => println!("{what}: {states} states, {transitions} transitions, {ends} ends"),
+        Err(why) => panic!("{what}: {why}"),
+    }
+}
+
+#[test]
+fn one_side_connects() {
+    holds(
+        "one starts",
+        Scenario {
+            sends: [1, 0],
+            faults: 3,
+            ..Scenario::default()
+        },
+    );
+    holds(
+        "the client starts",
+        Scenario {
+            sends: [0, 1],
+            faults: 3,
+            ..Scenario::default()
+        },
+    );
+}
+
+#[test]
+fn both_sides_connect_at_once() {
+    holds(
+        "both start",
+        Scenario {
+            sends: [1, 1],
+            faults: 3,
+            ..Scenario::default()
+        },
+    );
+}
+
+#[test]
+fn one_side_evicts_while_the_other_sends() {
+    for (sends, evicts) in [([0, 1], [1, 0]), ([1, 0], [0, 1]), ([2, 0], [1, 0])] {
+        let scenario = Scenario {
+            sends,
+            evicts,
+            faults: 3,
+            ..Scenario::default()
+        };
+        holds("eviction", scenario);
+    }
+}
+
+#[test]
+fn both_sides_evict_at_once() {
+    let scenario = Scenario {
+        sends: [1, 0],
+        evicts: [1, 1],
+        faults: 2,
+        ..Scenario::default()
+    };
+    holds("two evictions", scenario);
+}
+
+#[test]
+fn a_side_without_queue_pairs_is_asked_again() {
+    for shortages in [[1, 0], [0, 1]] {
+        let scenario = Scenario {
+            sends: [1, 1],
+            shortages,
+            faults: 1,
+            ..Scenario::default()
+        };
+        holds("shortage", scenario);
+    }
+}
+
+#[test]
+fn a_peer_that_restarts_is_met_anew() {
+    for (sends, restarts) in [([1, 0], [1, 0]), ([1, 0], [0, 1]), ([2, 0], [0, 1])] {
+        let scenario = Scenario {
+            sends,
+            restarts,
+            faults: 1,
+            ..Scenario::default()
+        };
+        holds("restart", scenario);
+    }
+}
+
+/// A machine with a mistake in it, and the scenario in which it must be seen.
+fn caught(mutant: Step, scenario: Scenario) {
+    let found = explore(scenario, mutant);
+    let why = found.expect_err("the check is blind to this mistake");
+    println!("{}", &why[..why.len().min(200)]);
+}
+
+const BOTH: Scenario = Scenario {
+    sends: [1, 1],
+    evicts: [0, 0],
+    restarts: [0, 0],
+    shortages: [0, 0],
+    faults: 3,
+};
+
+const EVICTING: Scenario = Scenario {
+    sends: [2, 0],
+    evicts: [1, 0],
+    ..BOTH
+};
+
+fn request(event: Event) -> Option<Message> {
+    match event {
+        Event::Message(message) if message.kind == Kind::Request => Some(message),
+        _ => None,
+    }
+}
+
+#[test]
+fn mutant_the_client_accepts_a_crossing_request_too() {
+    let mutant: Step = |connection, event, cx| {
+        if let Some(message) = request(event)
+            && connection.state == State::ReqSent
+        {
+            return connection.accept(&message, cx);
+        }
+        connection.handle(event, cx);
+    };
+    caught(mutant, BOTH);
+}
+
+#[test]
+fn mutant_nobody_accepts_a_crossing_request() {
+    let mutant: Step = |connection, event, cx| {
+        if request(event).is_none() || connection.state != State::ReqSent {
+            connection.handle(event, cx);
+        }
+    };
+    caught(mutant, BOTH);
+}
+
+#[test]
+fn mutant_a_repeated_request_makes_a_second_connection() {
+    let mutant: Step = |connection, event, cx| {
+        if request(event).is_some_and(|message| message.id == connection.attempt)
+            && connection.state == State::RepSent
+        {
+            connection.state = State::Idle;
+        }
+        connection.handle(event, cx);
+    };
+    caught(mutant, BOTH);
+}
+
+#[test]
+fn mutant_a_late_request_revives_a_connection() {
+    let mutant: Step = |connection, event, cx| {
+        if request(event).is_some() && connection.state == State::Idle {
+            connection.met = false;
+        }
+        connection.handle(event, cx);
+    };
+    caught(mutant, EVICTING);
+}
+
+#[test]
+fn mutant_a_reply_is_not_repeated() {
+    let mutant: Step = |connection, event, cx| {
+        let late = connection.state == State::RepSent && event == Event::Timeout;
+        let again = request(event).is_some() && connection.state == State::RepSent;
+        if !late && !again {
+            connection.handle(event, cx);
+        }
+    };
+    caught(mutant, BOTH);
+}
+
+#[test]
+fn mutant_a_drained_side_does_not_say_so_again() {
+    let mutant: Step = |connection, event, cx| {
+        let drain = matches!(event, Event::Message(message) if message.kind == Kind::Drain);
+        if !drain || connection.has_lanes() {
+            connection.handle(event, cx);
+        }
+    };
+    caught(mutant, EVICTING);
+}
+
+#[test]
+fn mutant_a_side_drains_before_its_data_arrived() {
+    let mutant: Step = |connection, event, cx| {
+        connection.handle(event, cx);
+        if event == Event::Evict {
+            connection.handle(Event::Quiet, cx);
+        }
+    };
+    caught(mutant, EVICTING);
+}
+
+#[test]
+fn mutant_any_reply_is_taken() {
+    let mutant: Step = |connection, event, cx| {
+        if let Event::Message(message) = event
+            && message.kind == Kind::Reply
+            && connection.state == State::ReqSent
+        {
+            connection.attempt = message.id;
+        }
+        connection.handle(event, cx);
+    };
+    caught(mutant, EVICTING);
+}
+
+fn local(rank: u32) -> Local {
+    Local {
+        end: End {
+            rank,
+            incarnation: 1,
+        },
+        limits: Limits::default(),
+        seed: 7,
+    }
+}
+
+fn act(connection: &mut Connection, local: &Local, event: Event, now: u64) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let mut cx = Context {
+        local,
+        now,
+        actions: &mut actions,
+    };
+    connection.handle(event, &mut cx);
+    actions
+}
+
+#[test]
+fn a_peer_that_never_answers_is_unreachable_after_thirty_seconds() {
+    let (mut connection, local) = (Connection::new(1), local(0));
+    act(&mut connection, &local, Event::Connect, 0);
+    let (mut now, mut tries) = (0, 1);
+    let ended = loop {
+        let due = connection.next_timeout().expect("it waits for an answer");
+        assert!(due > now && due - now <= local.limits.retry_max);
+        now = due;
+        let actions = act(&mut connection, &local, Event::Timeout, now);
+        match actions[..] {
+            [Action::Send(again)] => assert_eq!(again.kind, Kind::Request),
+            _ => break actions,
+        }
+        tries += 1;
+    };
+    assert!(ended.contains(&Action::Fail(Why::Unreachable)), "{ended:?}");
+    assert_eq!((tries, connection.state()), (64, State::Failed));
+    let seconds = now / 1_000_000_000_000;
+    assert!((22..=30).contains(&seconds), "{seconds} s");
+    let late = act(&mut connection, &local, Event::Connect, now);
+    assert_eq!(late, [Action::Fail(Why::Down)]);
+}
+
+#[test]
+fn waits_double_up_to_the_longest_and_differ_between_seeds() {
+    let limits = Limits::default();
+    for tries in 0..64 {
+        let longest = (limits.retry_first << tries.min(10)).min(limits.retry_max);
+        let wait = limits.wait(tries, 1);
+        assert!(
+            wait <= longest && wait > longest / 4 * 3 - 4,
+            "{tries}: {wait}"
+        );
+    }
+    assert!((0..20).any(|seed| limits.wait(3, seed) != limits.wait(3, seed + 1)));
+}
+
+#[test]
+fn a_refusal_for_good_fails_and_one_for_now_waits() {
+    let local = local(0);
+    let answer = |kind, connection: &mut Connection| {
+        let asked = act(connection, &local, Event::Connect, 0);
+        let Some(Action::Send(request)) = asked.last() else {
+            panic!("{asked:?}")
+        };
+        let message = Message {
+            kind,
+            id: request.id,
+            from: End {
+                rank: 1,
+                incarnation: 1,
+            },
+            to: local.end,
+        };
+        act(connection, &local, Event::Message(message), 5)
+    };
+    let mut connection = Connection::new(1);
+    assert!(answer(Kind::Reject(Reason::NoQueuePair), &mut connection).is_empty());
+    assert_eq!(connection.state(), State::ReqSent);
+    assert_eq!(connection.next_timeout(), Some(5 + local.limits.retry_max));
+
+    let mut connection = Connection::new(1);
+    let actions = answer(Kind::Reject(Reason::Policy), &mut connection);
+    let why = Why::Rejected(Reason::Policy);
+    assert_eq!(actions, [Action::Destroy, Action::Fail(why)]);
+}
+
+#[test]
+fn a_broken_queue_pair_fails_both_sides() {
+    let mut connection = Connection::new(1);
+    connection.state = State::Ready;
+    let actions = act(&mut connection, &local(0), Event::Broken, 0);
+    let [
+        Action::Send(told),
+        Action::Destroy,
+        Action::Fail(Why::Broken),
+    ] = actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    assert_eq!(told.kind, Kind::Reject(Reason::Gone));
+    let mut peer = Connection::new(0);
+    (peer.state, peer.attempt, peer.incarnation) = (State::Ready, told.id, 1);
+    let heard = Message {
+        to: local(1).end,
+        ..told
+    };
+    let actions = act(&mut peer, &local(1), Event::Message(heard), 0);
+    let why = Why::Rejected(Reason::Gone);
+    assert_eq!(actions, [Action::Destroy, Action::Fail(why)]);
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        Just(Kind::Request),
+        Just(Kind::Reply),
+        Just(Kind::Ready),
+        Just(Kind::Busy),
+        Just(Kind::Drain),
+        Just(Kind::Drained),
+        any_reason().prop_map(Kind::Reject),
+    ]
+}
+
+fn any_reason() -> impl Strategy<Value = Reason> {
+    prop_oneof![
+        Just(Reason::NoQueuePair),
+        Just(Reason::Version),
+        Just(Reason::Policy),
+        Just(Reason::Unknown),
+        Just(Reason::Gone),
+        Just(Reason::Restarted),
+    ]
+}
+
+/// Messages of a peer that says anything, mostly close to what could be meant.
+fn any_event() -> impl Strategy<Value = Event> {
+    let id = prop_oneof![0..8_u32, any::<u32>()];
+    let message = (any_kind(), id, 0..4_u32, 0..3_u32).prop_map(|(kind, id, from, to)| {
+        let [from, to] = [(1, from), (0, to)].map(|(rank, incarnation)| End { rank, incarnation });
+        Event::Message(Message { kind, id, from, to })
+    });
+    prop_oneof![
+        6 => message,
+        1 => Just(Event::Connect),
+        1 => Just(Event::Timeout),
+        1 => Just(Event::Data),
+        1 => Just(Event::Evict),
+        1 => Just(Event::Quiet),
+        1 => Just(Event::Broken),
+    ]
+}
+
+fn any_lane() -> impl Strategy<Value = Lane> {
+    (0..1_u32 << 24, 0..1_u32 << 24).prop_map(|(qpn, psn)| Lane { qpn, psn })
+}
+
+fn any_frame() -> impl Strategy<Value = Frame> {
+    let lanes = prop::collection::vec(any_lane(), 1..=8);
+    let ends = (any::<u32>(), 1..u32::MAX, any::<u32>(), 1..u32::MAX);
+    (any_kind(), any::<u32>(), ends, any::<u32>(), lanes).prop_map(
+        |(kind, id, (rank, incarnation, to_rank, to_incarnation), caps, lanes)| {
+            let lanes = if matches!(kind, Kind::Request | Kind::Reply) {
+                Lanes::new(&lanes).expect("at most 8")
+            } else {
+                Lanes::default()
+            };
+            let message = Message {
+                kind,
+                id,
+                from: End { rank, incarnation },
+                to: End {
+                    rank: to_rank,
+                    incarnation: to_incarnation,
+                },
+            };
+            Frame {
+                message,
+                caps,
+                lanes,
+            }
+        },
+    )
+}
+
+proptest! {
+    /// Whatever the peer says, queue pairs are made and destroyed in turn, and there is always a way to end.
+    #[test]
+    fn nonsense_harms_nobody(events in prop::collection::vec(any_event(), 0..60)) {
+        let (mut connection, local) = (Connection::new(1), local(0));
+        let (mut lanes, mut now) = (false, 0);
+        for event in events {
+            now = connection.next_timeout().filter(|_| event == Event::Timeout).unwrap_or(now);
+            for action in act(&mut connection, &local, event, now) {
+                match action {
+                    Action::Create => prop_assert!(!std::mem::replace(&mut lanes, true)),
+                    Action::Destroy => prop_assert!(std::mem::replace(&mut lanes, false)),
+                    Action::Bind | Action::Open | Action::Quiesce => prop_assert!(lanes),
+                    _ => {}
+                }
+            }
+            prop_assert_eq!(lanes, connection.has_lanes());
+            let waits = matches!(connection.state(), State::ReqSent | State::RepSent);
+            prop_assert!(!waits || connection.next_timeout().is_some());
+        }
+    }
+
+    #[test]
+    fn a_frame_survives_the_wire(frame in any_frame()) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        prop_assert_eq!(Frame::parse(&bytes), Ok(frame));
+    }
+
+    #[test]
+    fn any_bytes_are_a_frame_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+        if let Ok(frame) = Frame::parse(&bytes) {
+            let mut again = Vec::new();
+            frame.encode(&mut again);
+            prop_assert_eq!(again, bytes);
+        }
+    }
+
+    #[test]
+    fn a_frame_with_another_byte_or_length_is_never_the_same(
+        frame in any_frame(), at in any::<prop::sample::Index>(), flip in 1..=255_u8
+    ) {
+        let mut bytes = Vec::new();
+        frame.encode(&mut bytes);
+        let shorter = Frame::parse(&bytes[..bytes.len() - 1]);
+        prop_assert_eq!(shorter, Err(Malformed::Length(bytes.len() - 1)));
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        prop_assert_ne!(Frame::parse(&bytes), Ok(frame));
+    }
+}
