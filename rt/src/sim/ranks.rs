@@ -46,6 +46,8 @@ pub(super) struct Ranks<T> {
     left: u32,
     memory: Memory,
     leaked: u64,
+    /// When a program did something last.
+    polled: Duration,
 }
 
 struct Rank<T> {
@@ -98,6 +100,7 @@ impl<T: 'static> Ranks<T> {
             left: 0,
             memory: Memory::default(),
             leaked: 0,
+            polled: Duration::ZERO,
         })
     }
 
@@ -128,6 +131,9 @@ impl<T: 'static> Ranks<T> {
                     }
                 }
             }
+            if self.is_stuck() {
+                return Err(SimError::Deadlock(self.stuck()));
+            }
             if self.now() > self.limit {
                 let (limit, stuck) = (self.limit, self.stuck());
                 return Err(SimError::TooLong { limit, stuck });
@@ -143,15 +149,32 @@ impl<T: 'static> Ranks<T> {
         })
     }
 
+    /// Where peers are watched, pings go back and forth for ever: then a job is stuck when no program has done anything for long,
+    /// and nothing is on its way.
+    fn is_stuck(&mut self) -> bool {
+        let now = self.now();
+        if now < self.polled + self.settings.detect * STUCK_INTERVALS {
+            return false;
+        }
+        self.polled = now; // to look again only after as long a time
+        let goes_on = |rank: &Rank<T>| {
+            rank.is_busy(false) || !rank.shared.with(|engine| engine.core.is_passive())
+        };
+        !self.ranks.iter().flatten().any(goes_on)
+    }
+
     fn turn(&mut self, number: u32, computing: bool) -> Result<(), SimError> {
         let Some(rank) = &mut self.ranks[number as usize] else {
             return Ok(()); // it was through before this turn
         };
         let turned = panic::catch_unwind(AssertUnwindSafe(|| rank.turn(computing)));
+        if !matches!(turned, Ok(Turned::Nothing)) {
+            self.polled = Duration::from_nanos(self.clock.now().nanos());
+        }
         let deadline = rank.shared.end_host_turn();
         self.cluster.end_turn(number, deadline);
         match turned {
-            Ok(Turned::Goes) => {}
+            Ok(Turned::Nothing | Turned::Polled) => {}
             Ok(Turned::Returned(result)) => {
                 self.results[number as usize] = Some(result);
                 self.cluster.wake(number); // to see whether it is through
@@ -256,9 +279,14 @@ impl<T: 'static> Ranks<T> {
     }
 }
 
+/// Detection intervals without anything that a program did; dead peers are known after two.
+const STUCK_INTERVALS: u32 = 20;
+
 /// How far a turn got.
 enum Turned<T> {
-    Goes,
+    /// The program had nothing to do.
+    Nothing,
+    Polled,
     Returned(T),
     /// Its sends are complete too.
     Through,
@@ -284,10 +312,11 @@ impl<T> Rank<T> {
         if !computing && let Some(host) = &self.shared.host {
             host.computed();
         }
-        let mut result = None;
+        let (mut result, mut any) = (None, false);
         loop {
             let events = self.shared.turn().unwrap_or_default();
             let polled = !self.is_busy(computing) && self.poll(&mut result);
+            any |= polled;
             if events == 0 && !polled {
                 break;
             }
@@ -295,7 +324,8 @@ impl<T> Rank<T> {
         match result {
             Some(result) => Turned::Returned(result),
             None if self.future.is_none() && self.shared.with(Engine::is_closed) => Turned::Through,
-            None => Turned::Goes,
+            None if any => Turned::Polled,
+            None => Turned::Nothing,
         }
     }
 
