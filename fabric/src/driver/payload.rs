@@ -151,6 +151,17 @@ impl LocalRange {
         self.len == 0
     }
 
+    /// Copies all bytes to where another command's range is, in this process. The two may overlap.
+    ///
+    /// # Panics
+    /// When they are not of the same length.
+    pub(crate) fn copy_to(self, into: Self) {
+        assert_eq!(self.len, into.len, "a copy between ranges of two lengths");
+        // SAFETY: the makers of both promised that they may be read and written until their commands are complete, and only such
+        // commands call this. The bytes need not be initialised: they are moved, not looked at.
+        unsafe { self.start.as_ptr().copy_to(into.start.as_ptr(), self.len) };
+    }
+
     /// The part from `offset` on, `len` bytes long.
     ///
     /// # Panics

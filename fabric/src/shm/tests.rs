@@ -260,6 +260,7 @@ fn a_message_to_an_armed_rank_wakes_it_once() {
                 assert_ne!(word.get().load(std::sync::atomic::Ordering::SeqCst), *armed)
             }
             WaitOn::Fd(fd) => assert!(is_readable(fd)),
+            WaitOn::Virtual => panic!("shared memory is real"),
         }
         assert_eq!(b.arm(), Armed::Busy);
         assert_eq!(hear(&mut b).len(), 2);

@@ -6,6 +6,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     Cluster, Model, Transport,
+    onesided::Deed,
     slab::index,
     world::{Cargo, Notice, Packet, Why, World},
 };
@@ -58,7 +59,21 @@ impl Driver for Sim {
                 check_length("body", body.len(), BODY_MAX);
                 world.send(self.rank, to.0, header, body)
             }
-            Command::Put { .. } | Command::Get { .. } | Command::Atomic { .. } => false,
+            Command::Put {
+                to,
+                from,
+                into,
+                token,
+            } => world.command(self.rank, to.0, Deed::Put(from), (into, token)),
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => world.command(self.rank, to.0, Deed::Get(into), (from, token)),
+            Command::Atomic { to, at, op, token } => {
+                world.command(self.rank, to.0, Deed::Atomic(op), (at, token))
+            }
         };
         world.stir();
         if taken {
@@ -102,11 +117,12 @@ impl Driver for Sim {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        Region::anonymous(len)
+        self.cluster.lock().hosts[index(self.rank)].allocate(len)
     }
 
-    fn expose(&mut self, _range: LocalRange) -> Option<RemoteRegion> {
-        None
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        let one_sided = self.caps.one_sided;
+        one_sided.then(|| self.cluster.lock().hosts[index(self.rank)].expose(self.rank, range))
     }
 }
 
@@ -154,8 +170,12 @@ impl World {
         if !self.free_running {
             return vec![WaitOn::Virtual];
         }
-        let bell = self.hosts[index(rank)].bell.get_or_insert_with(|| {
-            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let host = &mut self.hosts[index(rank)];
+        let bell = host.bell.get_or_insert_with(|| {
+            let bell = eventfd(
+                u32::from(host.rung),
+                EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+            );
             Arc::new(bell.expect("a file descriptor for each rank that sleeps"))
         });
         vec![WaitOn::Fd(Arc::clone(bell))]
@@ -166,9 +186,10 @@ impl World {
         let host = &mut self.hosts[index(rank)];
         if std::mem::take(&mut host.armed) {
             self.armed.retain(|armed| *armed != rank);
+            host.rung = true;
             if let Some(bell) = &host.bell {
-                host.rung = rustix::io::write(&**bell, &1_u64.to_ne_bytes()).is_ok();
-                debug_assert!(host.rung, "an eventfd at 0 takes a 1");
+                let rung = rustix::io::write(&**bell, &1_u64.to_ne_bytes());
+                debug_assert!(rung.is_ok(), "an eventfd at 0 takes a 1");
             }
         }
     }
@@ -194,7 +215,9 @@ fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
         Cargo::Notice(Notice::Fetched(token, old)) => sink.fetched(token, old),
         Cargo::Notice(Notice::Failed(token, why)) => sink.failed(token, why.into()),
         Cargo::Notice(Notice::Down(how)) => sink.peer_down(from, how),
-        Cargo::Bye(_) => unreachable!("a farewell is not put into an inbox"),
+        Cargo::Chunk { .. } | Cargo::Ask(_) | Cargo::Answer(_) | Cargo::Bye(_) => {
+            unreachable!("{:?} is the adapter's and not for an inbox", packet.cargo)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{
     RankStats,
+    exports::Exports,
     heap::{NEVER, Time, What},
     slab::{NO_SLOT, index},
     world::{Cargo, Notice, Packet, Room, World, ps},
@@ -29,6 +30,9 @@ pub(super) struct Host {
     pub(super) armed: bool,
     pub(super) rung: bool,
     pub(super) inbox: Inbox,
+    /// Puts, gets and atomics whose end it was not told yet.
+    pub(super) commands: u32,
+    pub(super) exports: Option<Box<Exports>>,
     pub(super) bell: Option<Arc<OwnedFd>>,
     /// Whom it exchanged something with.
     pub(super) links: BTreeMap<u32, Link>,
@@ -60,7 +64,7 @@ pub(super) struct Link {
     /// Bytes of them.
     bytes: u32,
     /// A post was refused, and nothing goes before the news that there is room.
-    pub(super) refused: bool,
+    refused: bool,
     /// That news is under way.
     promised: bool,
     /// The rank was told that the other one is down.
@@ -94,6 +98,8 @@ impl Host {
             armed: false,
             rung: false,
             inbox: Inbox::new(),
+            commands: 0,
+            exports: None,
             bell: None,
             links: BTreeMap::new(),
             counts: RankStats::default(),
@@ -297,9 +303,11 @@ impl World {
         self.take(rank, u32::MAX, &mut left);
         left.into_iter()
             .for_each(|packet| self.recycle(packet.bytes));
+        self.forget_ops(rank);
         let host = &mut self.hosts[index(rank)];
         host.life = life;
         host.bell = None;
+        host.exports = None;
     }
 
     /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.
@@ -310,10 +318,7 @@ impl World {
         let at = self.local(rank) + ps(self.model.nic.command_ns);
         let link = self.link(rank, peer);
         if rank != peer && !std::mem::replace(&mut link.said_bye, true) {
-            let bye = self
-                .packets
-                .insert(Packet::new(rank, peer, Cargo::Bye(how), Vec::new()));
-            self.heap.push(at, What::Depart(bye));
+            self.dispatch(at, Packet::new(rank, peer, Cargo::Bye(how), Vec::new()));
         }
     }
 
@@ -340,11 +345,8 @@ impl World {
         }
         let link = self.link(observer, peer);
         if !std::mem::replace(&mut link.down, true) {
-            let notice = Cargo::Notice(Notice::Down(how));
-            let packet = self
-                .packets
-                .insert(Packet::new(peer, observer, notice, Vec::new()));
-            self.put_in_inbox(packet);
+            self.fail_between(observer, peer);
+            self.put_notice(peer, observer, Notice::Down(how));
         }
     }
 }
@@ -380,6 +382,14 @@ impl Link {
             && self.bytes <= bytes_max / 2;
         self.promised |= tell;
         tell
+    }
+}
+
+impl Link {
+    /// The news that there is room has come.
+    pub(super) const fn keep_promise(&mut self) {
+        self.refused = false;
+        self.promised = false;
     }
 }
 

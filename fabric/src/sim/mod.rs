@@ -13,11 +13,13 @@
 mod config;
 mod digest;
 mod driver;
+mod exports;
 mod faults;
 mod heap;
 mod host;
 mod model;
 mod network;
+mod onesided;
 mod slab;
 mod stats;
 mod world;

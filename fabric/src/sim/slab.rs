@@ -7,7 +7,6 @@ use std::ops::{Index, IndexMut};
 pub(super) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: u32,
-    live: usize,
 }
 
 #[derive(Debug)]
@@ -24,12 +23,10 @@ impl<T> Slab<T> {
         Self {
             slots: Vec::new(),
             free: NO_SLOT,
-            live: 0,
         }
     }
 
     pub(super) fn insert(&mut self, value: T) -> u32 {
-        self.live += 1;
         let slot = self.free;
         match self.slots.get_mut(index(slot)) {
             Some(place) => {
@@ -58,7 +55,6 @@ impl<T> Slab<T> {
             unreachable!("slot {slot} was freed twice");
         };
         self.free = slot;
-        self.live -= 1;
         value
     }
 
@@ -83,11 +79,6 @@ impl<T> Slab<T> {
                 Slot::Used(value) => Some((slot, value)),
                 Slot::Free { .. } => None,
             })
-    }
-
-    /// Values in it.
-    pub(super) const fn len(&self) -> usize {
-        self.live
     }
 
     /// Bytes that it takes, without what its values own.
@@ -126,7 +117,7 @@ mod tests {
         let mut slab = Slab::new();
         let slots: Vec<u32> = (0..4).map(|value| slab.insert(value)).collect();
         assert_eq!((slab.remove(slots[1]), slab.remove(slots[3])), (1, 3));
-        assert_eq!(slab.len(), 2);
+        assert_eq!(slab.iter().count(), 2);
         assert_eq!(
             (slab.insert(10), slab.insert(11), slab.insert(12)),
             (3, 1, 4)

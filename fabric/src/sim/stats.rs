@@ -1,5 +1,12 @@
 //! What happened, in numbers.
 
+use super::{
+    Sim,
+    host::{Host, Link},
+    slab::index,
+    world::World,
+};
+
 /// What happened on a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -40,4 +47,47 @@ pub struct RankStats {
     pub peers: u64,
     /// Bytes that the simulator keeps for it now.
     pub state_bytes: u64,
+}
+
+impl World {
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            time_ns: self.now / 1000,
+            state_bytes: self.footprint() as u64,
+            ..self.stats
+        }
+    }
+
+    pub(super) fn rank_stats(&self, rank: u32) -> RankStats {
+        self.check_rank(rank);
+        let host = &self.hosts[index(rank)];
+        let own = size_of::<Host>() + size_of::<Sim>() + host.footprint();
+        RankStats {
+            peers: host.links.len() as u64,
+            state_bytes: (own + self.network.footprint() / self.hosts.len()) as u64,
+            ..host.counts
+        }
+    }
+
+    /// Bytes of everything, without the contents of long messages and the ranks' own memory.
+    fn footprint(&self) -> usize {
+        let each = size_of::<Host>() + size_of::<Sim>();
+        let of_hosts: usize = self.hosts.iter().map(Host::footprint).sum();
+        let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
+        let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
+        self.hosts.capacity() * each + of_hosts + under_way + buffers + self.network.footprint()
+    }
+}
+
+impl Host {
+    /// Bytes that are not in the host itself.
+    fn footprint(&self) -> usize {
+        // Nodes of the tree are at least half full.
+        let links = 2 * self.links.len() * (size_of::<u32>() + size_of::<Link>());
+        links
+            + self
+                .exports
+                .as_ref()
+                .map_or(0, |exports| exports.footprint())
+    }
 }

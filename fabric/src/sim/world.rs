@@ -6,12 +6,13 @@ use std::sync::{
 };
 
 use super::{
-    Config, RankStats, Stats, Step,
+    Config, Stats, Step,
     digest::Digest,
-    heap::{Heap, Time, What},
-    host::{Host, Link, Running},
+    heap::{Heap, OpKey, Time, What},
+    host::{Host, Life, Link, Running},
     model::Model,
     network::Network,
+    onesided::Op,
     slab::{Slab, index},
 };
 use crate::driver::{Caps, Down, Token};
@@ -28,6 +29,9 @@ pub(super) struct World {
     pub(super) heap: Heap,
     pub(super) hosts: Vec<Host>,
     pub(super) packets: Slab<Packet>,
+    /// Puts, gets and atomics.
+    pub(super) ops: Slab<Op>,
+    pub(super) op_serial: u32,
     pub(super) network: Network,
     /// The host whose turn it is.
     pub(super) running: Option<Running>,
@@ -40,7 +44,7 @@ pub(super) struct World {
     pub(super) stats: Stats,
     digest: Digest,
     /// Buffers of packets that arrived, to be used again.
-    buffers: Vec<Vec<u8>>,
+    pub(super) buffers: Vec<Vec<u8>>,
     /// What a turn of progress takes, kept for its capacity.
     pub(super) taken: Vec<Packet>,
 }
@@ -61,6 +65,12 @@ pub(super) struct Packet {
 pub(super) enum Cargo {
     /// A message, and how long its header is.
     Message { header: u8 },
+    /// A piece of a put or of a get's answer, and its bytes.
+    Chunk { op: OpKey, len: u64 },
+    /// The request of a get or an atomic.
+    Ask(OpKey),
+    /// What the target did.
+    Answer(OpKey),
     /// The sender has closed.
     Bye(Down),
     /// What a host is told of its own commands and of its peers. Never in the network.
@@ -91,6 +101,8 @@ impl World {
             heap: Heap::default(),
             hosts: (0..config.ranks).map(|_| Host::new()).collect(),
             packets: Slab::new(),
+            ops: Slab::new(),
+            op_serial: 0,
             network: Network::new(&model, config.ranks),
             running: None,
             clock: Arc::default(),
@@ -131,7 +143,7 @@ impl World {
         match what {
             What::Depart(packet) => self.depart(packet),
             What::Arrive(packet) => self.arrive(packet),
-            What::Stream { .. } => {}
+            What::Stream { op, rail } => self.stream(op, rail),
             What::Look { rank, ticket } => self.look(rank, ticket),
             What::Resume(rank) => self.resume(rank),
             What::Room { rank, peer } => self.make_room(rank, peer),
@@ -164,11 +176,8 @@ impl World {
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
         let header = u8::try_from(header.len()).unwrap_or(u8::MAX);
-        let packet = self
-            .packets
-            .insert(Packet::new(from, to, Cargo::Message { header }, bytes));
-        self.heap
-            .push(posted + ps(self.model.nic.command_ns), What::Depart(packet));
+        let packet = Packet::new(from, to, Cargo::Message { header }, bytes);
+        self.dispatch(posted + ps(self.model.nic.command_ns), packet);
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
         let counts = &mut self.hosts[index(from)].counts;
@@ -177,16 +186,27 @@ impl World {
         true
     }
 
-    /// A packet leaves its source's adapter: here is decided what becomes of it.
+    /// A packet will be at the head of its adapter's queue at `at`.
+    pub(super) fn dispatch(&mut self, at: Time, packet: Packet) {
+        let slot = self.packets.insert(packet);
+        self.heap.push(at, What::Depart(slot));
+    }
+
     fn depart(&mut self, slot: u32) {
         let packet = &self.packets[slot];
-        let len = packet.len();
         let rail = self.network.home_rail(packet.from, packet.to);
-        let passage = self
-            .network
-            .carry(self.now, (packet.from, packet.to), len, rail);
+        self.leave(slot, rail);
+    }
+
+    /// A packet leaves its source's adapter: here is decided what becomes of it. Returns when the next one of the same transfer
+    /// should leave.
+    pub(super) fn leave(&mut self, slot: u32, rail: u32) -> Time {
+        let packet = &self.packets[slot];
+        let (from, to, len) = (packet.from, packet.to, packet.len());
+        let passage = self.network.carry(self.now, (from, to), len, rail);
         self.stats.packets += 1;
         self.heap.push(passage.arrives, What::Arrive(slot));
+        passage.next
     }
 
     /// A packet's last byte is at its destination's adapter.
@@ -200,26 +220,42 @@ impl World {
             return self.discard(slot);
         }
         match self.packets[slot].cargo {
-            Cargo::Bye(how) => {
+            Cargo::Message { .. } | Cargo::Notice(_) => self.put_in_inbox(slot),
+            cargo => {
                 self.discard(slot);
-                self.tell_down(to, from, how);
+                match cargo {
+                    Cargo::Chunk { op, .. } => self.land(op),
+                    Cargo::Ask(op) => self.serve(op),
+                    Cargo::Answer(op) => self.conclude(op),
+                    Cargo::Bye(how) => self.tell_down(to, from, how),
+                    Cargo::Message { .. } | Cargo::Notice(_) => {}
+                }
             }
-            _ => self.put_in_inbox(slot),
         }
     }
 
-    /// Whether both ends are there, as far as they know of each other.
+    /// Tells a host of its own command, or of a peer.
+    pub(super) fn put_notice(&mut self, from: u32, to: u32, notice: Notice) {
+        if self.hosts[index(to)].is_open() {
+            let notice = Packet::new(from, to, Cargo::Notice(notice), Vec::new());
+            let slot = self.packets.insert(notice);
+            self.put_in_inbox(slot);
+        }
+    }
+
+    /// Whether a packet finds somebody who takes it. One-sided operations look for themselves.
     fn may_arrive(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
-        let (from, to, cargo) = (packet.from, packet.to, packet.cargo);
-        if self.hosts[index(to)].is_open() {
-            return matches!(cargo, Cargo::Bye(_)) || !self.knows_down(to, from);
+        let (from, to, len) = (packet.from, packet.to, packet.bytes.len());
+        match packet.cargo {
+            Cargo::Message { .. } if self.hosts[index(to)].is_open() => !self.knows_down(to, from),
+            Cargo::Message { .. } => {
+                self.give_room(from, to, len);
+                self.say_bye(to, from);
+                false
+            }
+            _ => true,
         }
-        if matches!(cargo, Cargo::Message { .. }) {
-            self.give_room(from, to, packet_len(&self.packets[slot]));
-            self.say_bye(to, from);
-        }
-        false
     }
 
     pub(super) fn put_in_inbox(&mut self, slot: u32) {
@@ -252,9 +288,15 @@ impl World {
 
     /// A packet has left an inbox.
     fn settle(&mut self, rank: u32, packet: &Packet) {
-        if let Cargo::Message { .. } = packet.cargo {
-            self.hosts[index(rank)].counts.messages_received += 1;
-            self.give_room(packet.from, rank, packet_len(packet));
+        let host = &mut self.hosts[index(rank)];
+        match packet.cargo {
+            Cargo::Message { .. } => {
+                host.counts.messages_received += 1;
+                self.give_room(packet.from, rank, packet.bytes.len());
+            }
+            Cargo::Notice(Notice::Down(_)) => {}
+            Cargo::Notice(_) => host.commands -= 1,
+            _ => {}
         }
     }
 
@@ -294,13 +336,17 @@ impl World {
 
     fn make_room(&mut self, rank: u32, peer: u32) {
         if let Some(link) = self.hosts[index(rank)].links.get_mut(&peer) {
-            link.refused = false;
+            link.keep_promise();
         }
         self.hosts[index(rank)].nudged = true;
         self.notify(rank);
     }
 
-    fn check_rank(&self, rank: u32) {
+    pub(super) fn is_killed(&self, rank: u32) -> bool {
+        self.hosts[index(rank)].life == Life::Killed
+    }
+
+    pub(super) fn check_rank(&self, rank: u32) {
         let ranks = self.hosts.len();
         assert!(index(rank) < ranks, "rank {rank} on a cluster of {ranks}");
     }
@@ -311,22 +357,6 @@ impl World {
 
     pub(super) fn digest(&self) -> u64 {
         self.digest.get()
-    }
-
-    pub(super) fn stats(&self) -> Stats {
-        Stats {
-            time_ns: self.now / 1000,
-            ..self.stats
-        }
-    }
-
-    pub(super) fn rank_stats(&self, rank: u32) -> RankStats {
-        self.check_rank(rank);
-        let host = &self.hosts[index(rank)];
-        RankStats {
-            peers: host.links.len() as u64,
-            ..host.counts
-        }
     }
 }
 
@@ -349,13 +379,12 @@ impl Packet {
     }
 
     /// Bytes on the wire.
-    fn len(&self) -> u64 {
-        self.bytes.len() as u64
+    const fn len(&self) -> u64 {
+        match self.cargo {
+            Cargo::Chunk { len, .. } => len,
+            _ => self.bytes.len() as u64,
+        }
     }
-}
-
-fn packet_len(packet: &Packet) -> usize {
-    packet.bytes.len()
 }
 
 /// Nanoseconds as picoseconds.

@@ -22,6 +22,7 @@ use ripstop_fabric::{
     hook::{Hook, Plan},
     loopback,
     shm::{Board, Shm, ShmConfig, Wake},
+    sim::{Cluster, Config},
 };
 
 macro_rules! claims {
@@ -87,6 +88,8 @@ macro_rules! conformance {
 conformance!(on_loopback, crate::loopback_world);
 conformance!(on_a_hook_without_faults, crate::hooked_world);
 
+conformance!(on_sim, crate::sim_world);
+
 conformance!(on_shm_with_a_futex, crate::futex_world);
 conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
 conformance!(on_shm_that_copies_twice, crate::two_copy_world);
@@ -105,6 +108,17 @@ fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
         .map(|rank| Hook::new(rank, Plan::new()));
     hooked
         .map(|rank| Box::new(rank) as Box<dyn Driver>)
+        .collect()
+}
+
+fn sim_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let config = Config {
+        free_running: true,
+        ..Config::new(ranks)
+    };
+    let cluster = Cluster::new(config).unwrap();
+    (0..ranks)
+        .map(|rank| Box::new(cluster.driver(rank)) as Box<dyn Driver>)
         .collect()
 }
 

@@ -56,7 +56,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule {
         folder: "fabric/src/",
         forbidden: &[
@@ -116,6 +116,20 @@ const RULES: [Rule; 11] = [
             "crate::sim",
         ],
         because: "drivers do not know each other",
+    },
+    Rule {
+        folder: "fabric/src/sim/",
+        forbidden: &[
+            "crate::shm",
+            "crate::loopback",
+            "crate::tcp",
+            "crate::verbs",
+            "crate::portals",
+            "std::time::Instant",
+            "std::time::SystemTime",
+            "std::thread::spawn",
+        ],
+        because: "drivers do not know each other, and a simulation owns its time",
     },
     Rule {
         folder: "rt/src/",

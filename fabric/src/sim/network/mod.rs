@@ -68,6 +68,17 @@ impl Network {
         self.nic.rails
     }
 
+    /// Bytes that it takes.
+    pub(super) const fn footprint(&self) -> usize {
+        let times = self.sends.len() + self.receives.len() + self.links.len() + self.ports.len();
+        times * size_of::<Time>()
+    }
+
+    /// Whether two ranks are on one node.
+    pub(super) const fn is_inside(&self, one: u32, other: u32) -> bool {
+        one / self.node.ranks == other / self.node.ranks
+    }
+
     /// Sends `len` bytes at `at` or as soon as the rail is free.
     pub(super) fn carry(
         &mut self,

@@ -1,0 +1,140 @@
+//! The memory of a rank that others may reach, and the keys to it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
+
+use super::{host::Host, world::Why};
+use crate::{
+    driver::LocalRange,
+    memory::{Region, RemoteRegion, WeakRegion},
+};
+
+/// What a rank has allocated, and what else it has exposed. Keys have numbers and offsets in them and no addresses, so that messages
+/// with keys are the same in every run.
+#[derive(Debug, Default)]
+pub(super) struct Exports {
+    regions: BTreeMap<u64, WeakRegion>,
+    region_next: u64,
+    /// The latest ranges of plain memory, and the number of the first of them.
+    plain: VecDeque<LocalRange>,
+    plain_first: u64,
+}
+
+/// Memory behind a key.
+#[derive(Debug)]
+pub(super) enum Place {
+    Region(Region, usize),
+    Plain(LocalRange),
+}
+
+impl Host {
+    pub(super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let region = Region::anonymous(len)?;
+        self.exports.get_or_insert_default().add(&region);
+        Ok(region)
+    }
+
+    pub(super) fn expose(&mut self, rank: u32, range: LocalRange) -> RemoteRegion {
+        let exports = self.exports.get_or_insert_default();
+        exports
+            .key_to(rank, range)
+            .unwrap_or_else(|| exports.key_to_plain(rank, range))
+    }
+
+    /// The memory of `len` bytes that a key to this rank's memory grants.
+    pub(super) fn place(&self, rank: u32, key: RemoteRegion, len: usize) -> Result<Place, Why> {
+        let place = self
+            .exports
+            .as_ref()
+            .and_then(|exports| exports.place(key, len));
+        place.filter(|_| key.owner == rank).ok_or(Why::BadRange)
+    }
+}
+
+impl Exports {
+    fn add(&mut self, region: &Region) {
+        self.regions.retain(|_, region| region.upgrade().is_some());
+        self.regions.insert(self.region_next, region.downgrade());
+        self.region_next += 1;
+    }
+
+    fn key_to(&self, owner: u32, range: LocalRange) -> Option<RemoteRegion> {
+        self.regions.iter().find_map(|(number, region)| {
+            let region = region.upgrade()?;
+            let start = range.start().addr().get();
+            let offset = start.checked_sub(region.start().addr().get())?;
+            let inside = offset <= region.len() && range.len() <= region.len() - offset;
+            let key = key(REGION, owner, *number);
+            let [whole, base, len] = [region.len(), offset, range.len()].map(|n| n as u64);
+            inside.then_some(RemoteRegion {
+                whole,
+                base,
+                len,
+                ..key
+            })
+        })
+    }
+
+    /// A range stays open until so many others were exposed after it: nobody says when it is not used any more.
+    fn key_to_plain(&mut self, owner: u32, range: LocalRange) -> RemoteRegion {
+        if self.plain.len() == PLAIN_MAX {
+            self.plain.pop_front();
+            self.plain_first += 1;
+        }
+        let number = self.plain_first + self.plain.len() as u64;
+        self.plain.push_back(range);
+        let len = range.len() as u64;
+        RemoteRegion {
+            len,
+            ..key(PLAIN, owner, number)
+        }
+    }
+
+    fn place(&self, key: RemoteRegion, len: usize) -> Option<Place> {
+        let number: u64 = bytemuck::cast([key.id, key.generation]);
+        let [offset, granted, whole] =
+            [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+        let fits = |room: usize| offset <= room && len <= room - offset && granted == len;
+        match key.kind {
+            REGION => {
+                let region = self.regions.get(&number)?.upgrade()?;
+                (fits(region.len()) && whole == region.len())
+                    .then_some(Place::Region(region, offset))
+            }
+            PLAIN => {
+                let nth = usize::try_from(number.checked_sub(self.plain_first)?).ok()?;
+                let range = self.plain.get(nth)?;
+                (fits(range.len()) && whole == 0).then(|| Place::Plain(range.slice(offset, len)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(super) fn footprint(&self) -> usize {
+        self.plain.capacity() * size_of::<LocalRange>()
+            + self.regions.len() * 2 * size_of::<(u64, WeakRegion)>()
+    }
+}
+
+fn key(kind: u32, owner: u32, number: u64) -> RemoteRegion {
+    let [id, generation] = bytemuck::cast(number);
+    RemoteRegion {
+        kind,
+        owner,
+        id,
+        generation,
+        whole: 0,
+        base: 0,
+        len: 0,
+    }
+}
+
+/// [`RemoteRegion::kind`] of our keys.
+const REGION: u32 = 0x51a1;
+const PLAIN: u32 = 0x51a2;
+
+/// Ranges of plain memory that are open at a time: as many as a rank may have long messages on offer. 512 KiB.
+const PLAIN_MAX: usize = 1 << 15;

@@ -1,0 +1,318 @@
+//! Puts, gets and atomics: done by adapters alone.
+//!
+//! A put writes when its last byte is at the target, and completes when the word of that is back. A get reads when its request is at
+//! the target, and completes when the last byte is back. The bytes go from the one range of the process to the other at that moment,
+//! so an operation touches the origin's memory only while it is in `World::ops`, and the target's only if the target is open and
+//! neither end was told that the other is down. Both are looked at right before, so nothing is touched after its owner was told
+//! that it is free: an operation leaves `ops` when its end is told, when its origin closes, and when either end is given up.
+
+use super::{
+    exports::Place,
+    heap::{OpKey, What},
+    slab::index,
+    world::{Cargo, Notice, Packet, Why, World, ps},
+};
+use crate::{
+    driver::{AtomicOp, LocalRange, Token},
+    memory::RemoteRegion,
+};
+
+/// A command under way.
+#[derive(Debug)]
+pub(super) struct Op {
+    serial: u32,
+    pub(super) origin: u32,
+    pub(super) target: u32,
+    deed: Deed,
+    key: RemoteRegion,
+    token: Token,
+    /// Bytes of all chunks but the last.
+    chunk: u64,
+    unsent: u32,
+    unlanded: u32,
+    /// What the target did, for the answer.
+    outcome: Option<Notice>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deed {
+    Put(LocalRange),
+    Get(LocalRange),
+    Atomic(AtomicOp),
+}
+
+impl Deed {
+    /// Bytes of the target's memory.
+    const fn len(self) -> usize {
+        match self {
+            Self::Put(local) | Self::Get(local) => local.len(),
+            Self::Atomic(_) => size_of::<u64>(),
+        }
+    }
+
+    /// Bytes that travel in chunks.
+    const fn bulk(self) -> u64 {
+        match self {
+            Self::Put(local) | Self::Get(local) => local.len() as u64,
+            Self::Atomic(_) => 0,
+        }
+    }
+}
+
+impl World {
+    /// A command that a host posts. Whether there was room.
+    pub(super) fn command(
+        &mut self,
+        origin: u32,
+        target: u32,
+        deed: Deed,
+        (key, token): (RemoteRegion, Token),
+    ) -> bool {
+        self.check_rank(target);
+        let host = &mut self.hosts[index(origin)];
+        if !host.is_open() {
+            return true; // a killed rank's commands are lost
+        }
+        if host.commands >= self.model.nic.commands {
+            return false;
+        }
+        host.commands += 1;
+        host.counts.bytes_sent += deed.bulk();
+        self.stats.bytes += deed.bulk();
+        let posted = self.spend(origin, ps(self.model.host.send_ns));
+        let refusal = if self.link(origin, target).down {
+            Some(Why::PeerDown)
+        } else {
+            (!is_plausible(key, target, deed)).then_some(Why::BadRange)
+        };
+        match refusal {
+            Some(why) => self.put_notice(target, origin, Notice::Failed(token, why)),
+            None => {
+                let op = self.start(Op::new(origin, target, deed, key, token));
+                let at = posted + ps(self.model.nic.command_ns);
+                match deed {
+                    Deed::Put(_) => self.stream_out(op, at),
+                    Deed::Get(_) | Deed::Atomic(_) => {
+                        self.dispatch(at, Packet::new(origin, target, Cargo::Ask(op), Vec::new()));
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn start(&mut self, op: Op) -> OpKey {
+        self.op_serial = self.op_serial.wrapping_add(1);
+        let serial = self.op_serial;
+        let slot = self.ops.insert(Op { serial, ..op });
+        OpKey { slot, serial }
+    }
+
+    /// As many chunks on their way at a time as there are rails: whichever is free takes the next.
+    fn stream_out(&mut self, key: OpKey, at: u64) {
+        let Some(op) = self.op(key) else { return };
+        let inside = self.network.is_inside(op.origin, op.target);
+        let streams = if inside {
+            1
+        } else {
+            self.network.rails().min(op.unsent)
+        };
+        for rail in 0..streams {
+            let rail = u8::try_from(rail).unwrap_or(u8::MAX);
+            self.heap.push(at, What::Stream { op: key, rail });
+        }
+    }
+
+    /// A rail is free for the next chunk.
+    pub(super) fn stream(&mut self, key: OpKey, rail: u8) {
+        let Some(op) = self.op(key).filter(|op| op.unsent > 0) else {
+            return;
+        };
+        let (from, to) = match op.deed {
+            Deed::Get(_) => (op.target, op.origin),
+            Deed::Put(_) | Deed::Atomic(_) => (op.origin, op.target),
+        };
+        let left = op.deed.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
+        let len = left.min(op.chunk);
+        if self.is_killed(from) {
+            return; // the end is told when the failure is
+        }
+        let op = &mut self.ops[key.slot];
+        op.unsent -= 1;
+        let more = op.unsent > 0;
+        let chunk = Packet::new(from, to, Cargo::Chunk { op: key, len }, Vec::new());
+        let slot = self.packets.insert(chunk);
+        let next = self.leave(slot, u32::from(rail));
+        if more {
+            self.heap.push(next, What::Stream { op: key, rail });
+        }
+    }
+
+    /// A request is at the target's adapter.
+    pub(super) fn serve(&mut self, key: OpKey) {
+        let Some(op) = self.op(key) else { return };
+        let deed = op.deed;
+        match self.act(key) {
+            Some(Ok(_)) if matches!(deed, Deed::Get(_)) => {
+                self.stream_out(key, self.now + ps(self.model.nic.command_ns));
+            }
+            Some(outcome) => self.answer(key, outcome),
+            None => {}
+        }
+    }
+
+    /// A chunk is there.
+    pub(super) fn land(&mut self, key: OpKey) {
+        if self.op(key).is_none() {
+            return;
+        }
+        let op = &mut self.ops[key.slot];
+        op.unlanded = op.unlanded.saturating_sub(1);
+        if op.unlanded > 0 {
+            return;
+        }
+        if matches!(op.deed, Deed::Get(_)) {
+            let done = Notice::Complete(op.token);
+            return self.finish(key, done);
+        }
+        if let Some(outcome) = self.act(key) {
+            self.answer(key, outcome);
+        }
+    }
+
+    /// The target's word is back at the origin.
+    pub(super) fn conclude(&mut self, key: OpKey) {
+        if let Some(outcome) = self.op(key).and_then(|op| op.outcome) {
+            self.finish(key, outcome);
+        }
+    }
+
+    /// Does what an operation does to the target's memory. A killed target says nothing.
+    fn act(&mut self, key: OpKey) -> Option<Result<Notice, Why>> {
+        let op = self.op(key)?;
+        let (origin, target, token) = (op.origin, op.target, op.token);
+        if self.is_killed(target) {
+            return None;
+        }
+        if !self.hosts[index(target)].is_open() {
+            self.say_bye(target, origin);
+            return Some(Err(Why::PeerDown));
+        }
+        if self.departed && self.knows_down(target, origin) {
+            return Some(Err(Why::PeerDown));
+        }
+        let op = &self.ops[key.slot];
+        let place = self.hosts[index(target)].place(target, op.key, op.deed.len());
+        Some(place.and_then(|place| perform(op.deed, token, &place)))
+    }
+
+    fn answer(&mut self, key: OpKey, outcome: Result<Notice, Why>) {
+        let op = &mut self.ops[key.slot];
+        op.outcome = Some(outcome.unwrap_or_else(|why| Notice::Failed(op.token, why)));
+        let answer = Packet::new(op.target, op.origin, Cargo::Answer(key), Vec::new());
+        self.dispatch(self.now, answer);
+    }
+
+    /// An operation is over, and its origin is told.
+    fn finish(&mut self, key: OpKey, notice: Notice) {
+        let op = self.ops.remove(key.slot);
+        self.put_notice(op.target, op.origin, notice);
+    }
+
+    /// Ends the operations of a pair that has lost one of its ends: what is left of them is not touched any more.
+    pub(super) fn fail_between(&mut self, one: u32, other: u32) {
+        let pair = [(one, other), (other, one)];
+        for key in self.ops_of(one, other, |op| pair.contains(&(op.origin, op.target))) {
+            let failed = Notice::Failed(self.ops[key.slot].token, Why::PeerDown);
+            self.finish(key, failed);
+        }
+    }
+
+    /// Forgets the operations of a rank that is not there any more.
+    pub(super) fn forget_ops(&mut self, origin: u32) {
+        for key in self.ops_of(origin, origin, |op| op.origin == origin) {
+            self.ops.remove(key.slot);
+        }
+    }
+
+    /// Operations that either of two ranks has started, if there are any.
+    fn ops_of(&self, one: u32, other: u32, wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
+        let idle = |rank: u32| self.hosts[index(rank)].commands == 0;
+        if idle(one) && idle(other) {
+            return Vec::new();
+        }
+        let found = self.ops.iter().filter(|(_, op)| wanted(op));
+        found
+            .map(|(slot, op)| OpKey {
+                slot,
+                serial: op.serial,
+            })
+            .collect()
+    }
+
+    fn op(&self, key: OpKey) -> Option<&Op> {
+        self.ops.get(key.slot).filter(|op| op.serial == key.serial)
+    }
+}
+
+impl Op {
+    fn new(origin: u32, target: u32, deed: Deed, key: RemoteRegion, token: Token) -> Self {
+        let chunk = chunk_len(deed.bulk());
+        let mut op = Self {
+            serial: 0,
+            origin,
+            target,
+            deed,
+            key,
+            token,
+            chunk,
+            unsent: 0,
+            unlanded: 0,
+            outcome: None,
+        };
+        op.unsent = op.chunks();
+        op.unlanded = op.chunks();
+        op
+    }
+
+    /// At least one: nothing is something that arrives.
+    fn chunks(&self) -> u32 {
+        let chunks = self.deed.bulk().div_ceil(self.chunk).max(1);
+        u32::try_from(chunks).unwrap_or(u32::MAX)
+    }
+}
+
+/// What an adapter sees of a key without asking the target.
+fn is_plausible(key: RemoteRegion, target: u32, deed: Deed) -> bool {
+    let end = key.base.checked_add(key.len);
+    key.owner == target && key.len == deed.len() as u64 && end.is_some()
+}
+
+fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
+    match (deed, place) {
+        (Deed::Put(local), Place::Region(region, offset)) => region.copy_in(*offset, local),
+        (Deed::Put(local), Place::Plain(range)) => local.copy_to(*range),
+        (Deed::Get(local), Place::Region(region, offset)) => region.copy_out(*offset, local),
+        (Deed::Get(local), Place::Plain(range)) => range.copy_to(local),
+        (Deed::Atomic(op), Place::Region(region, offset))
+            if offset.is_multiple_of(size_of::<u64>()) =>
+        {
+            return Ok(Notice::Fetched(token, op.apply(region.atomic_u64(*offset))));
+        }
+        (Deed::Atomic(_), _) => return Err(Why::BadRange),
+    }
+    Ok(Notice::Complete(token))
+}
+
+/// Bulk is cut so that it shares links with others, into at most 256 pieces when it is very long.
+const fn chunk_len(bulk: u64) -> u64 {
+    let of_long = bulk.div_ceil(CHUNKS_MAX);
+    if of_long > CHUNK_LEN {
+        of_long
+    } else {
+        CHUNK_LEN
+    }
+}
+
+const CHUNK_LEN: u64 = 64 << 10;
+const CHUNKS_MAX: u64 = 256;

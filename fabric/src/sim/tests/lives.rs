@@ -1,0 +1,190 @@
+//! Turns: who gets one and when, and what happens to ranks that compute, pause, close and die.
+
+use std::time::Duration;
+
+use super::{
+    stage::{Heard, Rank, Stage},
+    times::odd_model,
+};
+use crate::{
+    driver::Down,
+    sim::{Cluster, Config, Model, Step},
+};
+
+/// What rank 0 notes in its turns while the others send to it once, at `sends_at` (nanoseconds): when, and for whom.
+fn turns_while_computing(agent: bool, sends_at: u64) -> Vec<(u64, bool, usize)> {
+    let mut model = Model::default();
+    model.host.agent = agent;
+    let mut stage = Stage::new(model, 2);
+    let mut turns = Vec::new();
+    stage.run(|rank| {
+        if rank.me == 1 {
+            if rank.now() >= sends_at {
+                rank.send(0, b"look");
+                return None;
+            }
+            return Some(sends_at);
+        }
+        if turns.is_empty() {
+            rank.cluster.compute(0, Duration::from_micros(100));
+        }
+        turns.push((rank.now(), rank.computing, rank.messages()));
+        None
+    });
+    turns
+}
+
+#[test]
+fn without_an_agent_an_arrival_waits_for_the_end_of_the_computation() {
+    let turns = turns_while_computing(false, 20_000);
+    assert_eq!(turns, [(0, false, 0), (100_001, false, 1)]);
+}
+
+#[test]
+fn an_agent_makes_a_turn_at_the_arrival_and_the_application_at_the_end() {
+    let turns = turns_while_computing(true, 20_000);
+    assert_eq!(
+        turns,
+        [(0, false, 0), (21_000, true, 1), (100_001, false, 1)]
+    );
+}
+
+#[test]
+fn a_deadline_is_kept_and_the_latest_one_counts() {
+    let cluster = Cluster::new(Config::new(1)).unwrap();
+    let _driver = cluster.driver(0);
+    cluster.wake(0);
+    let turn = Step::Turn {
+        rank: 0,
+        computing: false,
+    };
+    assert_eq!(cluster.advance(), turn);
+    cluster.end_turn(0, Some(500));
+    cluster.wake(0);
+    assert_eq!(cluster.advance(), turn);
+    cluster.end_turn(0, Some(900));
+    assert_eq!(cluster.advance(), turn);
+    assert_eq!(
+        cluster.clock().load(std::sync::atomic::Ordering::Relaxed),
+        900
+    );
+    cluster.end_turn(0, None);
+    assert_eq!(cluster.advance(), Step::Quiet);
+}
+
+#[test]
+fn a_rank_that_wakes_itself_in_its_turn_gets_another_and_time_passes() {
+    let mut turns = Vec::new();
+    Stage::new(Model::default(), 1).run(|rank| {
+        turns.push(rank.now());
+        if turns.len() < 4 {
+            rank.cluster.wake(0);
+        }
+        None
+    });
+    assert_eq!(turns, [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_paused_host_hears_late_and_loses_nothing() {
+    let mut stage = Stage::new(Model::default(), 2);
+    let mut heard_at = None;
+    let mut first = true;
+    stage.run(|rank| {
+        if std::mem::replace(&mut first, false) {
+            rank.send(1, b"patience");
+            rank.cluster.pause(1, Duration::from_micros(300));
+        }
+        if rank.messages() > 0 {
+            heard_at = Some(rank.now());
+        }
+        None
+    });
+    assert_eq!(heard_at, Some(300_000));
+}
+
+#[test]
+fn a_killed_rank_makes_no_more_turns_and_everybody_is_told_once() {
+    let mut stage = Stage::new(odd_model(), 4);
+    let mut turns_of_dead = 0;
+    stage.run(|rank| {
+        match rank.me {
+            0 if rank.now() == 0 => rank.send(1, b"to the living"),
+            1 if rank.messages() == 1 && rank.cluster.is_alive(0) => {
+                rank.cluster.kill(0);
+                rank.send(0, b"to the dead");
+            }
+            _ => {}
+        }
+        turns_of_dead += usize::from(!rank.cluster.is_alive(rank.me));
+        None
+    });
+    assert_eq!(turns_of_dead, 0);
+    for observer in 1..4 {
+        let told = stage
+            .heard(observer)
+            .iter()
+            .filter(|heard| matches!(heard, Heard::Down(..)));
+        assert!(told.eq([&Heard::Down(0, Down::Failed)]), "rank {observer}");
+    }
+    assert!(stage.heard(0).is_empty());
+}
+
+#[test]
+fn a_rank_that_closes_is_reported_to_those_it_had_to_do_with() {
+    let mut stage = Stage::new(odd_model(), 3);
+    let greet = |rank: &mut Rank| {
+        if rank.me == 0 && rank.now() == 0 {
+            rank.send(1, b"hello");
+        }
+        None
+    };
+    stage.run(greet);
+    stage.close(0);
+    stage.go_on(|_| None);
+    assert_eq!(stage.heard(1).last(), Some(&Heard::Down(0, Down::Finished)));
+    assert!(stage.heard(2).is_empty());
+    // A stranger hears of it when it asks.
+    let mut asked = false;
+    stage.run(|rank| {
+        if rank.me == 2 && !std::mem::replace(&mut asked, true) {
+            rank.send(0, b"anybody?");
+        }
+        None
+    });
+    assert_eq!(stage.heard(2), [Heard::Down(0, Down::Finished)]);
+}
+
+/// All send to all, some of it at the same time.
+fn chatter(seed: u64) -> (u64, u64) {
+    let config = Config {
+        model: odd_model(),
+        seed,
+        ..Config::new(5)
+    };
+    let mut stage = Stage::of(config);
+    stage.run(|rank| {
+        if rank.messages() < 20 {
+            (0..5).for_each(|to| rank.send(to, &[1; 100]));
+        }
+        None
+    });
+    (stage.cluster.digest(), stage.cluster.stats().events)
+}
+
+#[test]
+fn the_same_program_and_seed_give_the_same_digest() {
+    assert_eq!(chatter(3), chatter(3));
+    assert_ne!(chatter(3).0, chatter(4).0);
+}
+
+#[test]
+fn who_cannot_be_is_refused_by_name() {
+    let error = Cluster::new(Config::new(0)).unwrap_err();
+    assert_eq!(error.field(), "ranks");
+    let error = Cluster::new(Config::new(u32::MAX)).unwrap_err();
+    assert!(
+        error.to_string().starts_with("ranks: 4294967295 take"),
+        "{error}"
+    );
+}

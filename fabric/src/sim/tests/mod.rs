@@ -1,0 +1,5 @@
+//! Claims about simulated time: what is heard when, and that it is the same each time.
+
+mod lives;
+mod stage;
+mod times;
