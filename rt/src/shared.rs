@@ -60,7 +60,7 @@ pub(crate) struct Shared {
     pub(crate) choices: Arc<Choices>,
     pub(crate) contexts: Contexts,
     /// This rank's host, where that is simulated.
-    pub(crate) host: Option<Box<Host>>,
+    pub(crate) host: Option<Host>,
 }
 
 /// Where this rank runs.
@@ -118,15 +118,15 @@ pub(crate) struct Parts {
 pub(crate) enum Sleeps {
     /// Its threads sleep in this.
     In(Box<dyn Backend>),
-    /// Not at all: its turns are made for it.
-    Never(Box<Host>),
+    /// Not at all: its turns are made for it, when it asks for them.
+    Never(Host, Notifier),
 }
 
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let (notifier, backend, host) = match parts.sleeps {
             Sleeps::In(backend) => (backend.notifier(), Some(Mutex::new(backend)), None),
-            Sleeps::Never(host) => (host.notifier(), None, Some(host)),
+            Sleeps::Never(host, notifier) => (notifier, None, Some(host)),
         };
         Self {
             engine: Lock::new(parts.engine),

@@ -17,12 +17,6 @@ use crate::{
     proto::{matching::Want, wire::OpId},
 };
 
-/// Who is in a communicator.
-pub(super) struct Members {
-    group: Group,
-    handles: usize,
-}
-
 impl Core {
     /// The peer is down: whatever waits for it ends.
     pub(super) fn lose(&mut self, rank: u32, why: Down) {
@@ -37,7 +31,7 @@ impl Core {
 
     /// Who is in this communicator.
     pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
-        self.groups.get(&ctx).map(|members| &members.group)
+        self.groups.get(ctx)
     }
 
     fn lose_sends(&mut self, rank: u32, why: Down) {
@@ -76,22 +70,15 @@ impl Core {
         };
         let concerns = |want: &Want| match want.source {
             Some(source) => source == rank,
-            None => groups.get(&want.ctx).is_some_and(|Members { group, .. }| {
+            None => groups.get(want.ctx).is_some_and(|group| {
                 group.contains(rank) && (why == Down::Failed || all_down(group))
             }),
         };
         let lost = matching.drain_posted(concerns);
         let told: BTreeSet<u32> = lost.iter().filter_map(|&op| self.told(op)).collect();
         if why == Down::Failed {
-            let concerned = self
-                .groups
-                .iter()
-                .filter(|(_, members)| members.group.contains(rank));
-            self.untold.extend(
-                concerned
-                    .map(|(&ctx, _)| (ctx, rank))
-                    .filter(|(ctx, _)| !told.contains(ctx)),
-            );
+            let concerned = self.groups.with(rank).filter(|ctx| !told.contains(ctx));
+            self.untold.extend(concerned.map(|ctx| (ctx, rank)));
         }
         for op in lost {
             self.land(op, Err(down_kind(rank, why)));
@@ -118,7 +105,7 @@ impl Core {
             self.untold.remove(&news);
             return Some(down_kind(news.1, Down::Failed));
         }
-        let group = &self.groups.get(&ctx)?.group;
+        let group = self.groups.get(ctx)?;
         let gone = |member| self.peers.down(member).map(|down| (member, down));
         let alone = group.len() > 1
             && self.peers.downs() + 1 >= group.len()
@@ -129,25 +116,15 @@ impl Core {
 
     /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
     pub(crate) fn join_group(&mut self, ctx: u32, group: &Group) {
-        let members = self.groups.entry(ctx).or_insert_with(|| Members {
-            group: group.clone(),
-            handles: 0,
-        });
-        if members.handles == 0 && self.peers.downs() > 0 {
+        if self.groups.join(ctx, group) && self.peers.downs() > 0 {
             let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
-            let failed = members.group.members().filter(failed);
+            let failed = group.members().filter(failed);
             self.untold.extend(failed.map(|member| (ctx, member)));
         }
-        members.handles += 1;
     }
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
-        let Some(members) = self.groups.get_mut(&ctx) else {
-            return;
-        };
-        members.handles -= 1;
-        if members.handles == 0 {
-            self.groups.remove(&ctx);
+        if self.groups.leave(ctx) {
             self.untold.retain(|&(of, _)| of != ctx);
         }
     }

@@ -161,7 +161,7 @@ impl Engine {
     fn offer(&mut self, op: OpId, rank: u32) -> bool {
         let slot = self.core.ops.live(op);
         let key = self.driver.expose(slot.range(slot.area.len));
-        let put = if self.core.caps.one_sided {
+        let put = if self.driver.caps().one_sided {
             MODE_PUT
         } else {
             0
@@ -206,7 +206,7 @@ impl Engine {
     }
 
     fn send_fragments(&mut self, op: OpId, rank: u32) -> Flushed {
-        let body_max = self.core.caps.body_max;
+        let body_max = self.driver.caps().body_max;
         loop {
             let Some(slot) = self.core.ops.get(op) else {
                 return Flushed::All;

@@ -14,6 +14,7 @@ mod fallen;
 mod flush;
 mod footprint;
 mod gone;
+mod groups;
 mod liveness;
 mod message;
 mod peer;
@@ -27,13 +28,10 @@ mod tests;
 mod waiting;
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Driver},
+    driver::{Armed, Driver},
     memory::RemoteRegion,
 };
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    task::Waker,
-};
+use std::{collections::BTreeSet, task::Waker};
 
 pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
@@ -64,7 +62,6 @@ pub(crate) struct Core {
     messages: Messages,
     peers: Peers,
     paths: Paths,
-    caps: Caps,
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
     shares: share::Shares,
@@ -72,8 +69,7 @@ pub(crate) struct Core {
     shares_long: bool,
     /// Our own offers that are out: while there are any, both ends have enough to do.
     offers: usize,
-    /// Members of each communicator, by context.
-    groups: BTreeMap<u32, down::Members>,
+    groups: groups::Groups,
     timers: Timers,
     sleepers: sleeper::Sleepers,
     /// The driver does not say who has died, so those that are waited for are watched.
@@ -136,7 +132,7 @@ pub(crate) struct EngineSetup {
 
 impl Engine {
     pub(crate) fn new(driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
-        let caps = driver.caps().clone();
+        let caps = driver.caps();
         let watches = !caps.detects_death;
         let peers = Peers::new(
             setup.size,
@@ -150,12 +146,11 @@ impl Engine {
             messages: Messages::new(),
             peers,
             paths: setup.paths,
-            caps,
             wanted: Vec::new(),
             shares: share::Shares::default(),
             shares_long: setup.shares_long,
             offers: 0,
-            groups: BTreeMap::new(),
+            groups: groups::Groups::default(),
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             watches,

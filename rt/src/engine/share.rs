@@ -160,7 +160,7 @@ impl Engine {
 
     /// A key to the operation's word, which is open now.
     fn claim_key(&mut self, op: OpId) -> Option<RemoteRegion> {
-        if op.slot as usize >= WORDS || !self.core.caps.atomics {
+        if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
         }
         if self.core.shares.words.is_none() {

@@ -112,8 +112,8 @@ impl<T> Sparse<T> {
     }
 }
 
-/// 8 places: one cache line.
-const BITS_MIN: u32 = 3;
+/// A rank of a large simulation that does nothing should take little.
+const BITS_MIN: u32 = 1;
 
 /// 2^32 divided by the golden ratio, made odd: neighbours, and ranks a power of two apart, come to lie apart.
 const MIX: u32 = 0x9e37_79b9;

@@ -27,8 +27,8 @@ struct Shared {
 enum Doorbell {
     /// An eventfd that is only ever written: backends wait for *edges* on it, and its count says nothing.
     Eventfd(OwnedFd),
-    /// Who schedules a simulated host, whether it sleeps or not.
-    Call(Box<dyn Fn() + Send + Sync>),
+    /// Who schedules simulated hosts, whether they sleep or not, and which host this is.
+    Call(Arc<dyn Fn(u32) + Send + Sync>, u32),
 }
 
 const AWAKE: u8 = 0;
@@ -47,11 +47,11 @@ impl Notifier {
         })))
     }
 
-    /// A notifier that calls `ring`, for a runtime that never sleeps by itself.
-    pub(crate) fn calling(ring: impl Fn() + Send + Sync + 'static) -> Self {
+    /// A notifier that calls `ring` with the host's number, for a runtime that never sleeps by itself.
+    pub(crate) fn calling(ring: Arc<dyn Fn(u32) + Send + Sync>, host: u32) -> Self {
         Self(Arc::new(Shared {
             state: AtomicU8::new(ASLEEP),
-            doorbell: Doorbell::Call(Box::new(ring)),
+            doorbell: Doorbell::Call(ring, host),
         }))
     }
 
@@ -63,7 +63,7 @@ impl Notifier {
                     ring(doorbell);
                 }
             }
-            Doorbell::Call(ring) => ring(),
+            Doorbell::Call(ring, host) => ring(*host),
         }
     }
 
@@ -87,7 +87,7 @@ impl Notifier {
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
         match &self.0.doorbell {
             Doorbell::Eventfd(doorbell) => doorbell.as_fd(),
-            Doorbell::Call(_) => unreachable!("no backend is made with such a notifier"),
+            Doorbell::Call(..) => unreachable!("no backend is made with such a notifier"),
         }
     }
 

@@ -8,8 +8,6 @@ use std::{
 
 use ripstop_fabric::sim::Cluster;
 
-use crate::reactor::Notifier;
-
 /// One rank's host.
 pub(crate) struct Host {
     cluster: Cluster,
@@ -25,12 +23,6 @@ impl Host {
             rank,
             computes: Mutex::default(),
         }
-    }
-
-    /// Asks for a turn.
-    pub(crate) fn notifier(&self) -> Notifier {
-        let (cluster, rank) = (self.cluster.clone(), self.rank);
-        Notifier::calling(move || cluster.wake(rank))
     }
 
     /// From now on the application computes, for so long; then `waker` is woken.

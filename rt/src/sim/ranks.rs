@@ -26,6 +26,7 @@ use crate::{
     comm::Comm,
     engine::{Engine, EngineSetup},
     proto::path::Paths,
+    reactor::Notifier,
     settings::Settings,
     shared::{Choices, Parts, Place, Shared, Sleeps},
 };
@@ -56,6 +57,15 @@ struct Rank<T> {
     waker: Waker,
     /// `None` when it has returned, and only its sends are left.
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
+}
+
+/// What is the same for all ranks.
+struct Common {
+    paths: Paths,
+    choices: Arc<Choices>,
+    /// Nobody asks a simulated rank for its own.
+    counters: Arc<Counters>,
+    ring: Arc<dyn Fn(u32) + Send + Sync>,
 }
 
 /// Wakes a rank's function.
@@ -110,9 +120,9 @@ impl<T: 'static> Ranks<T> {
         Fut: Future<Output = T> + 'static,
     {
         self.left = self.size;
-        let mut choices = None;
+        let mut common = None;
         for number in 0..self.size {
-            let shared = self.runtime(number, &mut choices);
+            let shared = self.runtime(number, &mut common);
             let future = Box::pin(rank(Comm::world(Arc::clone(&shared))));
             self.ranks.push(Some(Rank::new(shared, future)));
             self.results.push(None);
@@ -219,16 +229,29 @@ impl<T: 'static> Ranks<T> {
         }
     }
 
-    fn runtime(&self, rank: u32, choices: &mut Option<Arc<Choices>>) -> Arc<Shared> {
+    fn runtime(&self, rank: u32, common: &mut Option<Common>) -> Arc<Shared> {
         let driver: Box<dyn Driver> = Box::new(self.cluster.driver(rank));
-        let paths = Paths::new(driver.caps(), &self.settings);
-        let choices = choices
-            .get_or_insert_with(|| Arc::new(Choices::simulated(paths.to_string(), driver.caps())));
+        let Common {
+            paths,
+            choices,
+            counters,
+            ring,
+        } = common.get_or_insert_with(|| {
+            let paths = Paths::new(driver.caps(), &self.settings);
+            let choices = Choices::simulated(paths.to_string(), driver.caps());
+            let cluster = self.cluster.clone();
+            Common {
+                paths,
+                choices: Arc::new(choices),
+                counters: Arc::default(),
+                ring: Arc::new(move |rank| cluster.wake(rank)),
+            }
+        });
         let size = self.size;
         let setup = EngineSetup {
             rank,
             size,
-            paths,
+            paths: paths.clone(),
             unexpected_bytes: self.settings.unexpected_bytes,
             shares_long: false,
             detect: self.settings.detect_ns(),
@@ -237,7 +260,7 @@ impl<T: 'static> Ranks<T> {
         let host = Host::new(self.cluster.clone(), rank);
         Arc::new(Shared::new(Parts {
             engine: Engine::new(driver, setup),
-            sleeps: Sleeps::Never(Box::new(host)),
+            sleeps: Sleeps::Never(host, Notifier::calling(Arc::clone(ring), rank)),
             clock: self.clock.clone(),
             place: Place {
                 rank,
@@ -248,7 +271,7 @@ impl<T: 'static> Ranks<T> {
                 found: "simulation",
             },
             settings: Arc::clone(&self.settings),
-            counters: Arc::new(Counters::default()),
+            counters: Arc::clone(counters),
             choices: Arc::clone(choices),
         }))
     }

@@ -7,7 +7,7 @@ mod envelope;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use ripstop_fabric::driver::{Caps, Cost};
 
@@ -30,13 +30,13 @@ pub(crate) enum Path {
     Fragments,
 }
 
-/// The tables of one driver.
+/// The tables of one driver; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     /// For buffers anywhere in memory.
-    anywhere: Vec<Row>,
+    anywhere: Arc<[Row]>,
     /// For buffers in memory that the driver allocated, at both ends.
-    regions: Vec<Row>,
+    regions: Arc<[Row]>,
     eager_max: usize,
 }
 
@@ -59,8 +59,8 @@ impl Paths {
         let whole = anywhere.iter().filter(|row| row.line.path.is_whole());
         Self {
             eager_max: whole.map(|row| row.up_to).max().unwrap_or(0),
-            regions: rules.table(caps, Memory::Regions),
-            anywhere,
+            regions: rules.table(caps, Memory::Regions).into(),
+            anywhere: anywhere.into(),
         }
     }
 
