@@ -7,13 +7,13 @@
 //! ```text
 //!        connect: Create, REQ            REP: Bind, RTU, Open
 //!  Idle ──────────────────────▶ ReqSent ──────────────────────▶ Ready ──evict──▶ Draining ──DRAINED──▶ Idle
-//!    │ REQ: Create, Bind, REP      │ REQ of a client: Bind, REP   ▲ RTU or data     ▲ DRAIN; when quiet: DRAINED
+//!    │ REQ: Create, Bind, REP      │ REQ of a client: Bind, REP  ▲ RTU or data     ▲ DRAIN; when quiet: DRAINED
 //!    └───────────────▶ RepSent ◀───┘ ─────────────────────────────┘ ────────────────┘
 //! ```
 //!
 //! **Attempts are numbered** by both ranks together: a new one has a greater number than any that its maker knows, and its last
-//! bit says who made it: 0 the server (the smaller rank), 1 the client. So late messages are told from new ones by one comparison,
-//! and of two requests that cross the client's is the greater: the server answers it and forgets its own.
+//! bit says who made it: 0 the server (the smaller rank), 1 the client. So late messages are told from new ones by one
+//! comparison, and of two requests that cross the client's is the greater: the server answers it and forgets its own.
 //!
 //! **Lives are numbered** too (incarnations). A message says from which life to which; one for or from an earlier life changes
 //! nothing, and one from a later life ends what was with the earlier. A first request does not know the peer's life yet and

@@ -11,10 +11,11 @@
 //! [`end_turn`](Cluster::end_turn). Programs that know drivers only let the cluster run by itself ([`Config::free_running`]).
 
 mod config;
+mod crc;
 mod digest;
 mod driver;
 mod exports;
-mod faults;
+pub mod faults;
 mod heap;
 mod host;
 mod model;

@@ -1,6 +1,473 @@
-//! What goes wrong, and when.
+//! What goes wrong, when, and to whom.
+//!
+//! A [`Fault`] is one sentence: *what × when × whom*. Whether it hits a packet is a pure function of the seed and of the packet's
+//! place in its flow (how many went from that rank to that rank before), so a run can be repeated, and a change at one end of a
+//! cluster changes no chance at the other.
+//!
+//! ```
+//! use ripstop_fabric::sim::Faults;
+//!
+//! let faults: Faults = "drop=0.3, dup=0.1, reorder=64, kill=3@2ms".parse()?;
+//! assert!(faults.check(8, 1).is_ok());
+//! assert_eq!(faults.check(3, 1).unwrap_err().to_string(), "faults.kill.rank: rank 3 on a cluster of 3; 0 to 2 exist");
+//! # Ok::<(), ripstop_fabric::sim::ConfigError>(())
+//! ```
+
+mod file;
+mod short;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::ops::RangeInclusive;
+
+use super::ConfigError;
+use crate::random::Random;
 
 /// A plan of faults. The default is that nothing goes wrong.
+///
+/// It is read from a line, with [`parse`](str::parse), or from a file, with [`from_toml`](Self::from_toml). In a line, faults are
+/// separated by commas:
+///
+/// | fault | means |
+/// |---|---|
+/// | `drop=0.3` | three packets of ten are lost; `drop=#7`: of every flow the packet with number 7 (from 0) |
+/// | `dup=0.1` | arrives twice, likewise |
+/// | `corrupt=0.01` | bits are flipped, likewise |
+/// | `delay=0.1:5us` | comes so much later, likewise |
+/// | `reorder=64` | up to 64 later packets of a flow may overtake one |
+/// | `partition=0-3\|4-7` | nothing passes between these ranks |
+/// | `pause=2@1ms+300us` | the host of rank 2 stands still |
+/// | `kill=3@2ms` | rank 3 ends without a word |
+/// | `kill-rail=1` | rail 1 carries nothing |
+/// | `slow-rail=0/4` | rail 0 is four times as slow |
+/// | `slots=2` | every adapter has two receive slots |
+///
+/// `@1ms` behind a fault says when it begins and `+500us` behind that how long it lasts. Times have a unit: ps, ns, us, ms, s.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// All that goes wrong. A packet can be hit by several.
+    pub list: Vec<Fault>,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub what: What,
+    /// When.
+    pub when: When,
+    /// To whom.
+    pub whom: Whom,
+}
+
+/// What a [`Fault`] does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Faults {}
+pub enum What {
+    /// A packet is lost.
+    Drop,
+    /// It arrives twice.
+    Duplicate,
+    /// Up to so many later packets of its flow may overtake it.
+    Reorder(u32),
+    /// It comes so many picoseconds later.
+    Delay(u64),
+    /// Bits of it are flipped.
+    Corrupt,
+    /// Nothing passes between [`Whom::from`] and [`Whom::to`], in either direction.
+    Partition,
+    /// The host of [`Whom::rank`] stands still; its adapter goes on.
+    Pause,
+    /// [`Whom::rank`] ends without a word.
+    KillRank,
+    /// [`Whom::rail`] carries nothing.
+    KillRail,
+    /// [`Whom::rail`] is so many times as slow.
+    SlowRail(u32),
+    /// An adapter has so many receive slots: a message takes one from its arrival until its host takes it.
+    Slots(u32),
+}
+
+/// When a [`Fault`] acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct When {
+    /// From this time on, in picoseconds.
+    pub at: u64,
+    /// For so long, in picoseconds; `u64::MAX` is for ever.
+    pub lasting: u64,
+    /// Which packets of that time.
+    pub hits: Hits,
+}
+
+/// Which packets a [`Fault`] hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hits {
+    /// All.
+    Every,
+    /// The one with this number in its flow, from 0; what an adapter sends again counts.
+    Nth(u64),
+    /// Each with this probability.
+    Chance(Probability),
+}
+
+/// In parts of a thousand million, so that it is the same number on all machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probability(u32);
+
+/// To whom a [`Fault`] happens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whom {
+    /// Packets from these ranks; none named means all.
+    pub from: Ranks,
+    /// Packets to these.
+    pub to: Ranks,
+    /// The rank, for what happens to one (`Pause`, `KillRank`), or to one only (`Slots`).
+    pub rank: Option<u32>,
+    /// The rail, for what happens to one, or packets on this one only.
+    pub rail: Option<u32>,
+}
+
+/// A set of ranks; the empty one stands for all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ranks(pub Vec<RangeInclusive<u32>>);
+
+/// A packet about to cross the network.
+#[derive(Clone, Copy, Debug)]
+pub struct Crossing {
+    /// From this rank.
+    pub from: u32,
+    /// To this one.
+    pub to: u32,
+    /// On this rail.
+    pub rail: u32,
+    /// So many packets went from that rank to that one before.
+    pub nth: u64,
+    /// When, in picoseconds.
+    pub at: u64,
+    /// Packets of a flow leave at least so far apart, in picoseconds.
+    pub spacing: u64,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// It never arrives.
+    pub lost: bool,
+    /// It arrives so many picoseconds later than it would.
+    pub late: u64,
+    /// It arrives a second time, so many picoseconds later than it would have.
+    pub again: Option<u64>,
+    /// It is damaged; [`Damage::apply`] does that.
+    pub damage: Option<Damage>,
+}
+
+/// Which bits of a packet are flipped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage(u64);
+
+/// Something that happens to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostFault {
+    /// When, in picoseconds.
+    pub at: u64,
+    /// To whom.
+    pub rank: u32,
+    /// How long it stands still, in picoseconds; `None` when it is killed.
+    pub pause: Option<u64>,
+}
+
+impl Faults {
+    /// Reads a file of `[[fault]]` tables. Each has `what` (drop, duplicate, reorder, delay, corrupt, partition, pause, kill, kill-rail,
+    /// slow-rail, slots) and, as the fault needs or allows, `chance`, `nth`, `at`, `for`, `from`, `to`, `rank`, `rail`, `window`,
+    /// `by`, `factor`, `slots`.
+    ///
+    /// ```
+    /// # use ripstop_fabric::sim::Faults;
+    /// let file = r#"
+    ///     [[fault]]
+    ///     what = "drop"
+    ///     chance = 0.3
+    ///     from = "0-3"
+    ///     at = "1ms"
+    ///     for = "500us"
+    /// "#;
+    /// assert_eq!(Faults::from_toml(file)?.list.len(), 1);
+    /// # Ok::<(), ripstop_fabric::sim::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Names the field, and what may be there.
+    pub fn from_toml(text: &str) -> Result<Self, ConfigError> {
+        file::parse(text)
+    }
+
+    /// Whether nothing goes wrong.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether packets may be lost, come twice or change places: whether an adapter must repair that.
+    #[must_use]
+    pub fn disturbs(&self) -> bool {
+        let harmless = |fault: &Fault| {
+            use What::{KillRank, Pause, Slots, SlowRail};
+            matches!(fault.what, KillRank | Pause | SlowRail(_) | Slots(_))
+        };
+        !self.list.iter().all(harmless)
+    }
+
+    /// Whether bits may be flipped, so that adapters must look at all of them.
+    #[must_use]
+    pub fn corrupts(&self) -> bool {
+        self.list.iter().any(|fault| fault.what == What::Corrupt)
+    }
+
+    /// Whether adapters may run out of receive slots.
+    #[must_use]
+    pub fn exhausts(&self) -> bool {
+        let slots = |fault: &Fault| matches!(fault.what, What::Slots(_));
+        self.list.iter().any(slots)
+    }
+
+    /// Checks the plan against a cluster of so many ranks and rails.
+    ///
+    /// # Errors
+    /// Names the fault that names a rank or a rail that does not exist.
+    pub fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {
+        for fault in &self.list {
+            fault.check(ranks, rails)?;
+        }
+        Ok(())
+    }
+
+    /// What becomes of a packet.
+    #[must_use]
+    pub fn judge(&self, packet: &Crossing, seed: u64) -> Fate {
+        let mut fate = Fate::default();
+        for (fault, salt) in self.list.iter().zip(1..) {
+            if fault.touches(packet) {
+                let mut chance = packet.chance(seed, salt);
+                if fault.when.hits.hit(packet.nth, &mut chance) {
+                    fault.what.befall(&mut fate, packet, &mut chance);
+                }
+            }
+        }
+        fate
+    }
+
+    /// Whether a rail carries nothing at this time, in picoseconds.
+    #[must_use]
+    pub fn rail_is_dead(&self, rail: u32, now: u64) -> bool {
+        let dead = |fault: &&Fault| fault.what == What::KillRail && fault.whom.rail == Some(rail);
+        self.list
+            .iter()
+            .filter(dead)
+            .any(|fault| fault.when.covers(now))
+    }
+
+    /// How many times as slow a rail is at this time, in picoseconds: 1 when nothing is wrong.
+    #[must_use]
+    pub fn slowness(&self, rail: u32, now: u64) -> u32 {
+        let acting = self.list.iter().filter(|fault| fault.when.covers(now));
+        let factor = |fault: &Fault| match fault.what {
+            What::SlowRail(factor) if fault.whom.rail == Some(rail) => Some(factor),
+            _ => None,
+        };
+        acting.filter_map(factor).fold(1, u32::saturating_mul)
+    }
+
+    /// How many receive slots the adapter of a rank has at this time, in picoseconds, if they are few.
+    #[must_use]
+    pub fn slots(&self, rank: u32, now: u64) -> Option<u32> {
+        let acting = self.list.iter().filter(|fault| fault.when.covers(now));
+        let slots = |fault: &Fault| match fault.what {
+            What::Slots(slots) if fault.whom.rank.is_none_or(|whose| whose == rank) => Some(slots),
+            _ => None,
+        };
+        acting.filter_map(slots).min()
+    }
+
+    /// What happens to hosts, in no particular order.
+    pub fn host_faults(&self) -> impl Iterator<Item = HostFault> {
+        self.list.iter().filter_map(|fault| {
+            let pause = match fault.what {
+                What::Pause => Some(fault.when.lasting),
+                What::KillRank => None,
+                _ => return None,
+            };
+            let (at, rank) = (fault.when.at, fault.whom.rank?);
+            Some(HostFault { at, rank, pause })
+        })
+    }
+}
+
+impl Fault {
+    /// Whether the packet is one that this is about.
+    fn touches(&self, packet: &Crossing) -> bool {
+        let (from, to) = (&self.whom.from, &self.whom.to);
+        let along = from.contains(packet.from) && to.contains(packet.to);
+        let whom = match self.what {
+            What::Partition => along || from.contains(packet.to) && to.contains(packet.from),
+            _ => along,
+        };
+        let rail = self.whom.rail.is_none_or(|rail| rail == packet.rail);
+        whom && rail && self.when.covers(packet.at)
+    }
+
+    fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {
+        let exists = |field: &str, what: &str, last: Option<u32>, count: u32| match last {
+            Some(last) if last >= count => Err(ConfigError::new(
+                format!("faults.{}.{field}", self.what.name()),
+                format!(
+                    "{what} {last} on a cluster of {count}; 0 to {} exist",
+                    count - 1
+                ),
+            )),
+            _ => Ok(()),
+        };
+        exists("rank", "rank", self.whom.rank, ranks)?;
+        exists("from", "rank", self.whom.from.last(), ranks)?;
+        exists("to", "rank", self.whom.to.last(), ranks)?;
+        exists("rail", "rail", self.whom.rail, rails)
+    }
+}
+
+impl What {
+    /// As files and lines call it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Duplicate => "dup",
+            Self::Reorder(_) => "reorder",
+            Self::Delay(_) => "delay",
+            Self::Corrupt => "corrupt",
+            Self::Partition => "partition",
+            Self::Pause => "pause",
+            Self::KillRank => "kill",
+            Self::KillRail => "kill-rail",
+            Self::SlowRail(_) => "slow-rail",
+            Self::Slots(_) => "slots",
+        }
+    }
+
+    /// Does it to a packet.
+    fn befall(self, fate: &mut Fate, packet: &Crossing, chance: &mut Random) {
+        match self {
+            Self::Drop | Self::Partition | Self::KillRail => fate.lost = true,
+            Self::Duplicate => {
+                let spread = packet.spacing.saturating_mul(COPY_SPREAD);
+                fate.again = Some(packet.spacing.saturating_add(chance.within(0..spread)));
+            }
+            Self::Reorder(window) => {
+                // Whoever is late by k times the spacing is overtaken by k packets at the most.
+                let places = chance.within(0..u64::from(window) + 1);
+                fate.late = fate
+                    .late
+                    .saturating_add(places.saturating_mul(packet.spacing));
+            }
+            Self::Delay(by) => fate.late = fate.late.saturating_add(by),
+            Self::Corrupt => fate.damage = Some(Damage(chance.bits())),
+            Self::Pause | Self::KillRank | Self::SlowRail(_) | Self::Slots(_) => {}
+        }
+    }
+}
+
+impl When {
+    /// From the start, for ever, and all.
+    pub const ALWAYS: Self = Self {
+        at: 0,
+        lasting: u64::MAX,
+        hits: Hits::Every,
+    };
+
+    /// Whether this is in its time.
+    const fn covers(&self, now: u64) -> bool {
+        now >= self.at && (self.lasting == u64::MAX || now - self.at < self.lasting)
+    }
+}
+
+impl Hits {
+    fn hit(self, nth: u64, chance: &mut Random) -> bool {
+        match self {
+            Self::Every => true,
+            Self::Nth(number) => nth == number,
+            Self::Chance(probability) => probability.hit(chance),
+        }
+    }
+}
+
+impl Probability {
+    /// Between 0 (never) and 1 (always), rounded to a thousand millionth; `None` for any other number.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "0 to 1000 million"
+    )]
+    pub fn new(probability: f64) -> Option<Self> {
+        let parts = probability * f64::from(ALL_PARTS) + 0.5;
+        (0.0..=1.0)
+            .contains(&probability)
+            .then_some(Self(parts as u32))
+    }
+
+    fn hit(self, chance: &mut Random) -> bool {
+        chance.within(0..u64::from(ALL_PARTS)) < u64::from(self.0)
+    }
+}
+
+impl Ranks {
+    /// These ranks.
+    #[must_use]
+    pub fn new(ranks: RangeInclusive<u32>) -> Self {
+        Self(vec![ranks])
+    }
+
+    /// Whether a rank is one of them.
+    #[must_use]
+    pub fn contains(&self, rank: u32) -> bool {
+        self.0.is_empty() || self.0.iter().any(|range| range.contains(&rank))
+    }
+
+    fn last(&self) -> Option<u32> {
+        self.0.iter().map(|range| *range.end()).max()
+    }
+}
+
+impl Crossing {
+    /// The chance of one fault with this packet.
+    const fn chance(&self, seed: u64, salt: u64) -> Random {
+        let flow = (self.from as u64) << 32 | self.to as u64;
+        let seed = Random::new(seed ^ salt.wrapping_mul(SALT)).bits();
+        let seed = Random::new(seed ^ flow).bits();
+        Random::new(seed ^ self.nth.wrapping_mul(SALT))
+    }
+}
+
+impl Damage {
+    /// Flips one to three bits; nothing is there to be flipped in no bytes.
+    pub fn apply(self, bytes: &mut [u8]) {
+        let mut chance = Random::new(self.0);
+        let flips = if bytes.is_empty() { 0 } else { 1 + self.0 % 3 };
+        for _ in 0..flips {
+            let bit = chance.within(0..8 * bytes.len() as u64);
+            if let Some(byte) = usize::try_from(bit / 8)
+                .ok()
+                .and_then(|at| bytes.get_mut(at))
+            {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+    }
+}
+
+/// A copy comes at most so many spacings after what it is a copy of.
+const COPY_SPREAD: u64 = 64;
+
+const ALL_PARTS: u32 = 1_000_000_000;
+
+/// An odd number with bits everywhere, to keep neighbours apart.
+const SALT: u64 = 0xd1b5_4a32_d192_ed03;

@@ -1,0 +1,249 @@
+//! Faults from named words: what files and lines have in common.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+use super::{ConfigError, Fault, Hits, Probability, Ranks, What, When, Whom};
+
+/// A fault as somebody wrote it: names and what they are to be, all as text.
+#[derive(Debug)]
+pub(super) struct Draft {
+    /// Before each field's name in an error: `faults.drop`.
+    place: String,
+    fields: BTreeMap<String, String>,
+    /// Names that were asked for.
+    known: Vec<&'static str>,
+}
+
+impl Draft {
+    pub(super) fn new(place: impl Into<String>, fields: BTreeMap<String, String>) -> Self {
+        Self {
+            place: place.into(),
+            fields,
+            known: Vec::new(),
+        }
+    }
+
+    /// The fault of this name.
+    pub(super) fn build(mut self, name: &str) -> Result<Fault, ConfigError> {
+        let fault = match name {
+            "drop" => self.packets(What::Drop),
+            "dup" | "duplicate" => self.packets(What::Duplicate),
+            "corrupt" => self.packets(What::Corrupt),
+            "reorder" => {
+                let window = self.required("window", count)?;
+                self.packets(What::Reorder(window))
+            }
+            "delay" => {
+                let by = self.required("by", time)?;
+                self.packets(What::Delay(by))
+            }
+            "partition" => self.partition(),
+            "pause" => self.pause(),
+            "kill" => self.host(What::KillRank, false),
+            "kill-rail" => self.rail(What::KillRail),
+            "slow-rail" => {
+                let factor = self.required("factor", positive)?;
+                self.rail(What::SlowRail(factor))
+            }
+            "slots" => {
+                let slots = self.required("slots", positive)?;
+                let when = self.when(true)?;
+                let rank = self.optional("rank", count)?;
+                let whom = Whom {
+                    rank,
+                    ..Whom::default()
+                };
+                fault(What::Slots(slots), when, whom)
+            }
+            other => Err(self.wrong("what", format!("{other:?} is no fault; {NAMES} are"))),
+        }?;
+        self.finish()?;
+        Ok(fault)
+    }
+
+    /// What happens to packets: with a probability, to one, or to all.
+    fn packets(&mut self, what: What) -> Result<Fault, ConfigError> {
+        let mut when = self.when(true)?;
+        let chance = self.optional("chance", probability)?;
+        let nth = self.optional("nth", number)?;
+        when.hits = match (chance, nth) {
+            (Some(_), Some(_)) => {
+                return Err(self.wrong("nth", "beside `chance`; one of them is enough"));
+            }
+            (Some(chance), None) => Hits::Chance(chance),
+            (None, Some(nth)) => Hits::Nth(nth),
+            (None, None) => Hits::Every,
+        };
+        let whom = Whom {
+            from: self.optional("from", ranks)?.unwrap_or_default(),
+            to: self.optional("to", ranks)?.unwrap_or_default(),
+            rail: self.optional("rail", count)?,
+            rank: None,
+        };
+        fault(what, when, whom)
+    }
+
+    fn partition(&mut self) -> Result<Fault, ConfigError> {
+        let from = self.required("from", ranks)?;
+        let to = self.required("to", ranks)?;
+        let when = self.when(true)?;
+        let whom = Whom {
+            from,
+            to,
+            ..Whom::default()
+        };
+        fault(What::Partition, when, whom)
+    }
+
+    fn pause(&mut self) -> Result<Fault, ConfigError> {
+        if !self.fields.contains_key("for") {
+            return Err(self.wrong("for", "missing; how long does it stand still?"));
+        }
+        self.host(What::Pause, true)
+    }
+
+    fn host(&mut self, what: What, lasts: bool) -> Result<Fault, ConfigError> {
+        let rank = Some(self.required("rank", count)?);
+        let when = self.when(lasts)?;
+        let whom = Whom {
+            rank,
+            ..Whom::default()
+        };
+        fault(what, when, whom)
+    }
+
+    fn rail(&mut self, what: What) -> Result<Fault, ConfigError> {
+        let rail = Some(self.required("rail", count)?);
+        let when = self.when(true)?;
+        let whom = Whom {
+            rail,
+            ..Whom::default()
+        };
+        fault(what, when, whom)
+    }
+
+    fn when(&mut self, lasts: bool) -> Result<When, ConfigError> {
+        let at = self.optional("at", time)?.unwrap_or(0);
+        let lasting = if lasts {
+            self.optional("for", time)?
+        } else {
+            None
+        };
+        Ok(When {
+            at,
+            lasting: lasting.unwrap_or(u64::MAX),
+            hits: Hits::Every,
+        })
+    }
+
+    fn required<T>(&mut self, name: &'static str, parse: Parse<T>) -> Result<T, ConfigError> {
+        self.optional(name, parse)?
+            .ok_or_else(|| self.wrong(name, "missing"))
+    }
+
+    fn optional<T>(
+        &mut self,
+        name: &'static str,
+        parse: Parse<T>,
+    ) -> Result<Option<T>, ConfigError> {
+        self.known.push(name);
+        let Some(text) = self.fields.remove(name) else {
+            return Ok(None);
+        };
+        parse(text.trim())
+            .map(Some)
+            .map_err(|allowed| self.wrong(name, format!("{text:?}, and it must be {allowed}")))
+    }
+
+    /// Nothing is left that was not asked for.
+    fn finish(self) -> Result<(), ConfigError> {
+        match self.fields.keys().next() {
+            None => Ok(()),
+            Some(name) => {
+                let known = self.known.join(", ");
+                Err(self.wrong(name, format!("does not belong here; {known} do")))
+            }
+        }
+    }
+
+    fn wrong(&self, name: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::new(format!("{}.{name}", self.place), why)
+    }
+}
+
+/// Reads a word, or says what it should be.
+type Parse<T> = fn(&str) -> Result<T, &'static str>;
+
+fn fault(what: What, when: When, whom: Whom) -> Result<Fault, ConfigError> {
+    Ok(Fault { what, when, whom })
+}
+
+fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "a number from 0")
+}
+
+fn positive(text: &str) -> Result<u32, &'static str> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or("a number from 1")
+}
+
+fn number(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "a number from 0")
+}
+
+fn probability(text: &str) -> Result<Probability, &'static str> {
+    let number = text.parse().ok().and_then(Probability::new);
+    number.ok_or("a probability from 0 to 1")
+}
+
+/// Picoseconds from `1.5us`.
+fn time(text: &str) -> Result<u64, &'static str> {
+    parse_time(text).ok_or("a time with its unit: ps, ns, us, ms or s")
+}
+
+fn parse_time(text: &str) -> Option<u64> {
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at(unit_at);
+    let scale = match unit {
+        "ps" => 1,
+        "ns" => 1000,
+        "us" => 1_000_000,
+        "ms" => 1_000_000_000,
+        "s" => 1_000_000_000_000_u64,
+        _ => return None,
+    };
+    let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(part) || part.len() > 12 {
+        return None;
+    }
+    let tenths = 10_u64.pow(u32::try_from(part.len()).ok()?);
+    let part: u64 = if part.is_empty() {
+        0
+    } else {
+        part.parse().ok()?
+    };
+    let part = u128::from(part) * u128::from(scale) / u128::from(tenths);
+    let whole: u64 = whole.parse().ok()?;
+    whole
+        .checked_mul(scale)?
+        .checked_add(u64::try_from(part).ok()?)
+}
+
+/// `0-3, 6`
+fn ranks(text: &str) -> Result<Ranks, &'static str> {
+    let ranges: Option<Vec<_>> = text
+        .split(',')
+        .map(|range| parse_range(range.trim()))
+        .collect();
+    ranges.map(Ranks).ok_or("ranks as in 0-3, 6")
+}
+
+fn parse_range(text: &str) -> Option<RangeInclusive<u32>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first <= last).then_some(first..=last)
+}
+
+const NAMES: &str =
+    "drop, dup, corrupt, reorder, delay, partition, pause, kill, kill-rail, slow-rail and slots";
