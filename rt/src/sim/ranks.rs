@@ -57,6 +57,8 @@ struct Rank<T> {
     waker: Waker,
     /// `None` when it has returned, and only its sends are left.
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
+    /// Turns in a row that ended because the program spins.
+    spins: u32,
 }
 
 /// What is the same for all ranks.
@@ -181,10 +183,14 @@ impl<T: 'static> Ranks<T> {
         if !matches!(turned, Ok(Turned::Nothing)) {
             self.polled = Duration::from_nanos(self.clock.now().nanos());
         }
-        let deadline = rank.shared.end_host_turn();
+        let mut deadline = rank.shared.end_host_turn();
+        if let Ok(Turned::Spins(pause)) = turned {
+            let again = (self.clock.now() + pause).nanos();
+            deadline = Some(deadline.map_or(again, |deadline| deadline.min(again)));
+        }
         self.cluster.end_turn(number, deadline);
         match turned {
-            Ok(Turned::Nothing | Turned::Polled) => {}
+            Ok(Turned::Nothing | Turned::Polled | Turned::Spins(_)) => {}
             Ok(Turned::Returned(result)) => {
                 self.results[number as usize] = Some(result);
                 self.cluster.wake(number); // to see whether it is through
@@ -305,11 +311,20 @@ impl<T: 'static> Ranks<T> {
 /// Detection intervals without anything that a program did; dead peers are known after two.
 const STUCK_INTERVALS: u32 = 20;
 
+/// Polls in one turn without anything that came.
+const POLLS_MAX: u32 = 256;
+
+/// How long a program that spins takes for so many polls; it doubles until it is about 10 µs.
+const SPIN: Duration = Duration::from_nanos(100);
+const SPIN_DOUBLINGS: u32 = 7;
+
 /// How far a turn got.
 enum Turned<T> {
     /// The program had nothing to do.
     Nothing,
     Polled,
+    /// The program wakes itself again and again: time must go on, or it would do so for ever.
+    Spins(Duration),
     Returned(T),
     /// Its sends are complete too.
     Through,
@@ -326,6 +341,7 @@ impl<T> Rank<T> {
             waker: Waker::from(Arc::clone(&wakeup)),
             wakeup,
             future: Some(future),
+            spins: 0,
         }
     }
 
@@ -335,19 +351,25 @@ impl<T> Rank<T> {
         if !computing && let Some(host) = &self.shared.host {
             host.computed();
         }
-        let (mut result, mut any) = (None, false);
+        let (mut result, mut polls, mut idle_polls) = (None, 0, 0);
         loop {
             let events = self.shared.turn().unwrap_or_default();
             let polled = !self.is_busy(computing) && self.poll(&mut result);
-            any |= polled;
             if events == 0 && !polled {
+                self.spins = 0;
                 break;
+            }
+            polls += u32::from(polled);
+            idle_polls = if events > 0 { 0 } else { idle_polls + 1 };
+            if idle_polls == POLLS_MAX {
+                self.spins += 1;
+                return Turned::Spins(SPIN * (1 << self.spins.min(SPIN_DOUBLINGS)));
             }
         }
         match result {
             Some(result) => Turned::Returned(result),
             None if self.future.is_none() && self.shared.with(Engine::is_closed) => Turned::Through,
-            None if any => Turned::Polled,
+            None if polls > 0 => Turned::Polled,
             None => Turned::Nothing,
         }
     }
