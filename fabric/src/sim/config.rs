@@ -18,8 +18,8 @@ pub struct Config {
     pub seed: u64,
     /// What the runtime sees of faults.
     pub transport: Transport,
-    /// Nobody calls [`Cluster::advance`](super::Cluster::advance): a turn of progress that finds nothing runs an event. For programs
-    /// that know drivers only.
+    /// Nobody calls [`Cluster::advance`](super::Cluster::advance): a turn of progress that finds nothing runs an event. For
+    /// programs that know drivers only.
     pub free_running: bool,
 }
 
@@ -59,6 +59,7 @@ impl Config {
         if self.ranks == 0 {
             return Err(ConfigError::new("ranks", "0, and at least 1 is needed"));
         }
+        self.model.check(self.ranks)?;
         let needed = u64::from(self.ranks) * world::BYTES_PER_RANK;
         match memory::available() {
             Some(room) if needed > room => Err(ConfigError::new(

@@ -238,7 +238,7 @@ fn check_length(what: &str, len: usize, max: usize) {
 }
 
 /// What the drivers of a cluster can do.
-pub(super) fn caps(model: &Model, transport: Transport) -> Caps {
+pub(super) fn caps(model: &Model, transport: Transport, ranks: u32) -> Caps {
     let reliable = transport == Transport::Reliable;
     Caps {
         name: "sim",
@@ -258,19 +258,24 @@ pub(super) fn caps(model: &Model, transport: Transport) -> Caps {
         tag_matching: false,
         triggered_max: 0,
         lanes: 1,
-        cost: cost(model),
+        cost: cost(model, ranks <= model.node.ranks),
     }
 }
 
-/// The model as the protocol chooser sees it.
-fn cost(model: &Model) -> Cost {
+/// The model as the protocol chooser sees it: between nodes, unless there is only one.
+fn cost(model: &Model, one_node: bool) -> Cost {
     let ns = |ns: u64| ns as f64;
     let per_kib = |ps: u64| ps as f64 * 1.024;
-    let (host, nic, network) = (&model.host, &model.nic, &model.network);
-    let byte_ps = nic.byte_ps.max(network.link_byte_ps);
-    let latency = nic.command_ns + network.latency_ns + network.hop_ns + host.detect_ns;
+    let (host, nic, network, node) = (&model.host, &model.nic, &model.network, &model.node);
+    let (distance, byte_ps, rails) = if one_node {
+        (node.latency_ns, node.byte_ps, 1)
+    } else {
+        let byte_ps = nic.byte_ps.max(network.link_byte_ps);
+        (network.latency_ns + network.hop_ns, byte_ps, nic.rails)
+    };
+    let latency = nic.command_ns + distance + host.detect_ns;
     let one_sided_ns = ns(host.send_ns + 2 * latency + host.recv_ns);
-    let bulk_ns_per_kib = per_kib(byte_ps) / f64::from(nic.rails);
+    let bulk_ns_per_kib = per_kib(byte_ps) / f64::from(rails);
     Cost {
         send_ns: ns(host.send_ns),
         recv_ns: ns(host.recv_ns),

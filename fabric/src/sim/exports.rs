@@ -11,8 +11,8 @@ use crate::{
     memory::{Region, RemoteRegion, WeakRegion},
 };
 
-/// What a rank has allocated, and what else it has exposed. Keys have numbers and offsets in them and no addresses, so that messages
-/// with keys are the same in every run.
+/// What a rank has allocated, and what else it has exposed. Keys have numbers and offsets in them and no addresses, so that
+/// messages with keys are the same in every run.
 #[derive(Debug, Default)]
 pub(super) struct Exports {
     regions: BTreeMap<u64, WeakRegion>,

@@ -204,7 +204,8 @@ impl World {
     pub(super) fn end_turn(&mut self, rank: u32, deadline: Option<u64>) {
         let turn = self.running.take().filter(|turn| turn.rank == rank);
         let turn = turn.unwrap_or_else(|| panic!("it is not the turn of rank {rank}"));
-        let end = turn.local.max(turn.start + TURN_MIN);
+        let took = (turn.local - turn.start).max(TURN_MIN);
+        let end = self.detours.end(rank, turn.start, took);
         let host = &mut self.hosts[index(rank)];
         if !host.is_open() {
             return;
@@ -246,9 +247,10 @@ impl World {
 
     fn begin_work(&mut self, rank: u32, work: Time) {
         let start = self.local(rank);
+        let end = self.detours.end(rank, start, work);
         let host = &mut self.hosts[index(rank)];
         host.computing = true;
-        host.free_at = start.saturating_add(work);
+        host.free_at = end;
         host.agent_free_at = host.agent_free_at.max(start);
         self.heap.push(host.free_at, What::Resume(rank));
     }

@@ -1,8 +1,8 @@
 //! A simulated cluster: virtual time, thousands of ranks in one process, and chance from a seed.
 //!
-//! A [`Cluster`] holds everything that happens in the network and when: a heap of events, ordered by their time and then by the order
-//! in which they were made (`heap`), hosts (`host`), adapters and links (`network`), and what is under way between them (`world`).
-//! [`Sim`] is a rank's driver (`driver`). What everything costs is a [`Model`], and what goes wrong are [`Faults`].
+//! A [`Cluster`] holds everything that happens in the network and when: a heap of events, ordered by their time and then by the
+//! order in which they were made (`heap`), hosts (`host`), adapters and links (`network`), and what is under way between them
+//! (`world`). [`Sim`] is a rank's driver (`driver`). What everything costs is a [`Model`], and what goes wrong are [`Faults`].
 //!
 //! Time inside is in whole picoseconds. Nothing reads a clock and nothing is a floating-point number that decides when something
 //! happens, so the same seed and the same program give the same [`digest`](Cluster::digest) on any machine.
@@ -39,7 +39,9 @@ pub use self::{
     config::{Config, ConfigError, Transport},
     driver::Sim,
     faults::Faults,
-    model::{HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, PmiModel, Topology},
+    model::{
+        HostModel, Model, NetworkModel, NicModel, NodeModel, Noise, PmiModel, Server, Topology,
+    },
     stats::{RankStats, Stats},
 };
 

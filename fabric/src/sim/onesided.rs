@@ -1,10 +1,11 @@
 //! Puts, gets and atomics: done by adapters alone.
 //!
-//! A put writes when its last byte is at the target, and completes when the word of that is back. A get reads when its request is at
-//! the target, and completes when the last byte is back. The bytes go from the one range of the process to the other at that moment,
-//! so an operation touches the origin's memory only while it is in `World::ops`, and the target's only if the target is open and
-//! neither end was told that the other is down. Both are looked at right before, so nothing is touched after its owner was told
-//! that it is free: an operation leaves `ops` when its end is told, when its origin closes, and when either end is given up.
+//! A put writes when its last byte is at the target, and completes when the word of that is back. A get reads when its request is
+//! at the target, and completes when the last byte is back. The bytes go from the one range of the process to the other at that
+//! moment, so an operation touches the origin's memory only while it is in `World::ops`, and the target's only if the target is
+//! open and neither end was told that the other is down. Both are looked at right before, so nothing is touched after its owner
+//! was told that it is free: an operation leaves `ops` when its end is told, when its origin closes, and when either end is given
+//! up.
 
 use super::{
     exports::Place,

@@ -75,7 +75,12 @@ impl World {
         let of_hosts: usize = self.hosts.iter().map(Host::footprint).sum();
         let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
         let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
-        self.hosts.capacity() * each + of_hosts + under_way + buffers + self.network.footprint()
+        self.hosts.capacity() * each
+            + of_hosts
+            + under_way
+            + buffers
+            + self.network.footprint()
+            + self.detours.footprint()
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     digest::Digest,
     heap::{Heap, OpKey, Time, What},
     host::{Host, Life, Link, Running},
-    model::Model,
+    model::{Detours, Model},
     network::Network,
     onesided::Op,
     slab::{Slab, index},
@@ -33,6 +33,7 @@ pub(super) struct World {
     pub(super) ops: Slab<Op>,
     pub(super) op_serial: u32,
     pub(super) network: Network,
+    pub(super) detours: Detours,
     /// The host whose turn it is.
     pub(super) running: Option<Running>,
     pub(super) clock: Arc<AtomicU64>,
@@ -96,7 +97,7 @@ impl World {
     pub(super) fn new(config: Config) -> Self {
         let model = Arc::new(config.model);
         Self {
-            caps: Arc::new(super::driver::caps(&model, config.transport)),
+            caps: Arc::new(super::driver::caps(&model, config.transport, config.ranks)),
             now: 0,
             heap: Heap::default(),
             hosts: (0..config.ranks).map(|_| Host::new()).collect(),
@@ -104,6 +105,7 @@ impl World {
             ops: Slab::new(),
             op_serial: 0,
             network: Network::new(&model, config.ranks),
+            detours: Detours::new(model.host.noise, config.seed, config.ranks),
             running: None,
             clock: Arc::default(),
             armed: Vec::new(),

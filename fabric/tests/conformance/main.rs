@@ -22,7 +22,7 @@ use ripstop_fabric::{
     hook::{Hook, Plan},
     loopback,
     shm::{Board, Shm, ShmConfig, Wake},
-    sim::{Cluster, Config},
+    sim::{Cluster, Config, Model},
 };
 
 macro_rules! claims {
@@ -89,6 +89,8 @@ conformance!(on_loopback, crate::loopback_world);
 conformance!(on_a_hook_without_faults, crate::hooked_world);
 
 conformance!(on_sim, crate::sim_world);
+conformance!(on_sim_with_rails_and_nodes, crate::bxi_world);
+conformance!(on_sim_with_little_room, crate::cramped_world);
 
 conformance!(on_shm_with_a_futex, crate::futex_world);
 conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
@@ -112,7 +114,24 @@ fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 }
 
 fn sim_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    cluster_world(ranks, Model::default())
+}
+
+fn bxi_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let mut model = Model::preset("bxi-4").unwrap();
+    model.node.ranks = 2;
+    cluster_world(ranks, model)
+}
+
+fn cramped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let mut model = Model::preset("seastar").unwrap();
+    (model.nic.queue, model.nic.queue_bytes, model.nic.commands) = (4, 3000, 2);
+    cluster_world(ranks, model)
+}
+
+fn cluster_world(ranks: u32, model: Model) -> Vec<Box<dyn Driver>> {
     let config = Config {
+        model,
         free_running: true,
         ..Config::new(ranks)
     };

@@ -10,6 +10,19 @@
 //! with `o_s` = `host.send_ns`, `c` = `host.copy_byte_ps`, `command` = `nic.command_ns`, `G` = the greater of `nic.byte_ps` and
 //! `network.link_byte_ps`, `detect` = `host.detect_ns` and, when the receiver sleeps, `host.wake_ns`, and `o_r` = `host.recv_ns`.
 
+mod check;
+mod noise;
+mod server;
+mod text;
+
+use std::ops::RangeInclusive;
+
+pub(super) use self::noise::Detours;
+pub use self::server::Server;
+
+/// Adapters that a node can have.
+const RAILS: RangeInclusive<u32> = 1..=8;
+
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
@@ -125,7 +138,7 @@ pub enum Topology {
     },
     /// A three-dimensional torus with a router in each node, and dimension-order routing.
     Torus {
-        /// Nodes in x, y and z; their product is at least the number of nodes.
+        /// Nodes in x, y and z; their product is at least the number of nodes. Three zeros: as cubic as can be.
         size: [u32; 3],
     },
     /// All-to-all groups, all-to-all connected by one link for each pair of groups, and minimal routing.

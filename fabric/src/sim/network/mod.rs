@@ -1,9 +1,9 @@
 //! Adapters and links: when a packet that leaves now arrives.
 //!
-//! Each link is a time at which it is free again. A packet takes all links of its way when it leaves, in the order in which packets
-//! leave: its head waits at each link until that is free, its tail follows as fast as the slowest link lets it, and a link is busy
-//! for the packet's bytes (virtual cut-through with room for waiting packets in the switches). Packets of one pair keep to one way,
-//! so they arrive in the order in which they leave.
+//! Each link is a time at which it is free again. A packet takes all links of its way when it leaves, in the order in which
+//! packets leave: its head waits at each link until that is free, its tail follows as fast as the slowest link lets it, and a
+//! link is busy for the packet's bytes (virtual cut-through with room for waiting packets in the switches). Packets of one pair
+//! keep to one way, so they arrive in the order in which they leave.
 
 mod wiring;
 
@@ -36,8 +36,8 @@ pub(super) struct Network {
 pub(super) struct Passage {
     /// When its last byte is there.
     pub(super) arrives: Time,
-    /// When the next chunk of the same transfer should leave: as soon as the sender is free, or the narrowest place of the way has
-    /// let this one pass.
+    /// When the next chunk of the same transfer should leave: as soon as the sender is free, or the narrowest place of the way
+    /// has let this one pass.
     pub(super) next: Time,
 }
 

@@ -35,17 +35,20 @@ impl Wiring {
         match topology {
             Topology::Crossbar => Self::Crossbar,
             Topology::FatTree { arity } => {
-                let (mut levels, mut places) = (1, arity);
-                while places < nodes {
+                let (mut levels, mut below) = (1, 1_u32);
+                while below.saturating_mul(arity) < nodes {
                     levels += 1;
-                    places = places.saturating_mul(arity);
+                    below *= arity;
                 }
+                // The largest tree below the top is there as often as needed, and whole.
+                let places = nodes.next_multiple_of(below);
                 Self::FatTree {
                     arity,
                     levels,
                     places,
                 }
             }
+            Topology::Torus { size: [0, 0, 0] } => Self::Torus { size: cube(nodes) },
             Topology::Torus { size } => Self::Torus { size },
             Topology::Dragonfly {
                 routers,
@@ -99,8 +102,8 @@ impl Wiring {
     }
 }
 
-/// Up to the lowest switch above both nodes, and down. With d-mod-k routing, the digits of the destination choose the links up, and
-/// all ways to one destination come down on the same links.
+/// Up to the lowest switch above both nodes, and down. With d-mod-k routing, the digits of the destination choose the links up,
+/// and all ways to one destination come down on the same links.
 fn climb(
     arity: u32,
     (levels, places): (u32, u32),
@@ -183,4 +186,120 @@ fn jump(
 fn gate(group: u32, other: u32, routers: u32) -> u32 {
     let nth = if other > group { other - 1 } else { other };
     nth % routers
+}
+
+/// The most cubic torus with room for so many nodes.
+fn cube(nodes: u32) -> [u32; 3] {
+    let x = (1..=nodes).find(|x| x.saturating_mul(*x).saturating_mul(*x) >= nodes);
+    let x = x.unwrap_or(1);
+    let rest = nodes.div_ceil(x);
+    let y = (1..=rest)
+        .find(|y| y.saturating_mul(*y) >= rest)
+        .unwrap_or(1);
+    [x, y, rest.div_ceil(y)]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Hops, Wiring, cube};
+    use crate::sim::model::Topology;
+
+    fn way(wiring: Wiring, from: u32, to: u32) -> (Hops, Vec<usize>) {
+        let mut links = Vec::new();
+        let hops = wiring.route(from, to, |link| links.push(link));
+        assert!(
+            links.iter().all(|link| *link < wiring.links()),
+            "{wiring:?} {from} {to}: {links:?}"
+        );
+        (hops, links)
+    }
+
+    #[test]
+    fn a_torus_is_walked_the_shorter_way_round() {
+        let size = [5, 4, 3];
+        let torus = Wiring::new(Topology::Torus { size }, 60);
+        let node = |x: u32, y: u32, z: u32| x + 5 * (y + 4 * z);
+        for ((x, y, z), hops) in [
+            ((1, 0, 0), 1),
+            ((4, 0, 0), 1),
+            ((2, 0, 0), 2),
+            ((3, 0, 0), 2),
+            ((0, 2, 0), 2),
+            ((4, 3, 2), 3),
+            ((2, 2, 1), 5),
+        ] {
+            let (counted, links) = way(torus, 0, node(x, y, z));
+            assert_eq!(
+                (counted.switches, links.len()),
+                (hops, hops as usize),
+                "to {x} {y} {z}"
+            );
+        }
+        // The far corner's way leads through each axis in turn.
+        let (_, links) = way(torus, 0, node(1, 1, 1));
+        assert_eq!(
+            links,
+            [
+                0,
+                6 * node(1, 0, 0) as usize + 2,
+                6 * node(1, 1, 0) as usize + 4
+            ]
+        );
+    }
+
+    #[test]
+    fn a_fat_tree_is_climbed_as_far_as_needed() {
+        let tree = Wiring::new(Topology::FatTree { arity: 4 }, 64);
+        for (to, switches) in [(3, 1), (4, 3), (15, 3), (16, 5), (63, 5)] {
+            assert_eq!(way(tree, 0, to).0.switches, switches, "to {to}");
+        }
+    }
+
+    #[test]
+    fn a_shift_of_all_nodes_of_a_fat_tree_has_every_link_to_itself() {
+        let tree = Wiring::new(Topology::FatTree { arity: 4 }, 64);
+        for shift in 1..64 {
+            let mut taken = BTreeSet::new();
+            for from in 0..64 {
+                let (_, links) = way(tree, from, (from + shift) % 64);
+                assert!(
+                    links.into_iter().all(|link| taken.insert(link)),
+                    "shift {shift}, from {from}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_dragonfly_crosses_at_most_one_link_between_groups() {
+        let (routers, nodes) = (4, 2);
+        let fly = Wiring::new(Topology::Dragonfly { routers, nodes }, 72);
+        let locals = 9 * 16;
+        for (from, to) in (0..72)
+            .flat_map(|from| (0..72).map(move |to| (from, to)))
+            .filter(|(from, to)| from != to)
+        {
+            let (hops, links) = way(fly, from, to);
+            let globals = links.iter().filter(|link| **link >= locals).count();
+            assert_eq!(globals, usize::from(from / 8 != to / 8), "{from} to {to}");
+            assert!(
+                links.len() <= 3 && hops.switches as usize == links.len() + 1,
+                "{from} to {to}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_most_cubic_torus_has_room_for_all() {
+        for nodes in 1..2000 {
+            let [x, y, z] = cube(nodes);
+            assert!(
+                x * y * z >= nodes && x * y * z < nodes + x * y,
+                "{nodes}: {x} {y} {z}"
+            );
+        }
+        assert_eq!(cube(512), [8, 8, 8]);
+    }
 }

@@ -58,8 +58,8 @@ impl Stage {
         }
     }
 
-    /// Gives every rank a first turn, and lets the world go on until nothing happens any more. `turn` is called in each turn, after
-    /// progress, and says when the rank must look again.
+    /// Gives every rank a first turn, and lets the world go on until nothing happens any more. `turn` is called in each turn,
+    /// after progress, and says when the rank must look again.
     pub(super) fn run(&mut self, turn: impl FnMut(&mut Rank) -> Option<u64>) {
         (0..)
             .zip(&self.ranks)

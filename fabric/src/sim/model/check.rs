@@ -1,0 +1,90 @@
+//! Whether a model can be.
+
+use super::{Model, Noise, RAILS, Topology};
+use crate::sim::config::ConfigError;
+
+impl Model {
+    /// Whether so many ranks can run on it.
+    pub(in crate::sim) fn check(&self, ranks: u32) -> Result<(), ConfigError> {
+        let (host, nic) = (&self.host, &self.nic);
+        need(RAILS.contains(&nic.rails), "nic.rails", || {
+            format!("{}, and 1 to 8 can be", nic.rails)
+        })?;
+        for (field, limit) in [
+            ("nic.queue", nic.queue),
+            ("nic.queue_bytes", nic.queue_bytes),
+            ("nic.commands", nic.commands),
+            ("node.ranks", self.node.ranks),
+        ] {
+            need(limit > 0, field, || {
+                "0, and at least 1 is needed".to_owned()
+            })?;
+        }
+        if let Noise::Fixed {
+            every_ns,
+            detour_ns,
+        } = host.noise
+        {
+            need(detour_ns < every_ns, "host.noise.detour_ns", || {
+                format!("{detour_ns} every {every_ns} ns leave no time to work")
+            })?;
+        }
+        if let Noise::Exponential { every_ns, .. } = host.noise {
+            need(every_ns > 0, "host.noise.every_ns", || {
+                "0 leaves no time to work".to_owned()
+            })?;
+        }
+        self.network.topology.check(ranks.div_ceil(self.node.ranks))
+    }
+}
+
+impl Topology {
+    fn check(self, nodes: u32) -> Result<(), ConfigError> {
+        match self {
+            Self::Crossbar => Ok(()),
+            Self::FatTree { arity } => need(arity > 1, "network.topology.arity", || {
+                format!("{arity}, and at least 2 are needed")
+            }),
+            Self::Torus { size } => {
+                let places: u64 = size
+                    .into_iter()
+                    .fold(1, |places, size| places.saturating_mul(u64::from(size)));
+                let fits = size == [0; 3] || u64::from(nodes) <= places && places <= PLACES_MAX;
+                need(fits, "network.topology.size", || {
+                    format!(
+                        "{size:?} has {places} places for {nodes} nodes, and at most {PLACES_MAX} can be"
+                    )
+                })
+            }
+            Self::Dragonfly {
+                routers,
+                nodes: each,
+            } => {
+                let here = u64::from(routers) * u64::from(each);
+                need(here > 0, "network.topology.routers", || {
+                    "routers and nodes at them: at least 1 is needed".to_owned()
+                })?;
+                let groups = u64::from(nodes).div_ceil(here);
+                let inside = u64::from(routers).saturating_mul(u64::from(routers));
+                let links = groups.saturating_mul(groups.saturating_add(inside));
+                need(links <= PLACES_MAX, "network.topology.routers", || {
+                    format!(
+                        "{groups} groups of {routers} routers have {links} links, and at most {PLACES_MAX} can be: \
+                         use larger groups"
+                    )
+                })
+            }
+        }
+    }
+}
+
+fn need(holds: bool, field: &str, why: impl FnOnce() -> String) -> Result<(), ConfigError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(ConfigError::new(field, why()))
+    }
+}
+
+/// A link is eight bytes, and a place has at most six.
+const PLACES_MAX: u64 = 1 << 24;

@@ -1,0 +1,241 @@
+//! Detours of the operating system: how much longer something takes.
+
+use super::Noise;
+use crate::{
+    hook::Random,
+    sim::{heap::Time, slab::index, world::ps},
+};
+
+/// The detours of all ranks.
+#[derive(Debug)]
+pub(in crate::sim) enum Detours {
+    None,
+    Fixed {
+        every: Time,
+        detour: Time,
+        seed: u64,
+    },
+    Exponential {
+        every: Time,
+        detour: Time,
+        next: Vec<Next>,
+    },
+}
+
+/// A rank's next detour.
+#[derive(Debug)]
+pub(in crate::sim) struct Next {
+    random: Random,
+    start: Time,
+    end: Time,
+}
+
+impl Detours {
+    pub(in crate::sim) fn new(noise: Noise, seed: u64, ranks: u32) -> Self {
+        match noise {
+            Noise::None => Self::None,
+            Noise::Fixed {
+                every_ns,
+                detour_ns,
+            } => Self::Fixed {
+                every: ps(every_ns),
+                detour: ps(detour_ns),
+                seed,
+            },
+            Noise::Exponential {
+                every_ns,
+                detour_ns,
+            } => {
+                let (every, detour) = (ps(every_ns), ps(detour_ns));
+                let first = |rank| Next::first(seed, rank, every, detour);
+                let next = (0..ranks).map(first).collect();
+                Self::Exponential {
+                    every,
+                    detour,
+                    next,
+                }
+            }
+        }
+    }
+
+    /// When `work` that a rank begins at `start` is done.
+    pub(in crate::sim) fn end(&mut self, rank: u32, start: Time, work: Time) -> Time {
+        match self {
+            Self::None => start.saturating_add(work),
+            Self::Fixed {
+                every,
+                detour,
+                seed,
+            } => {
+                let phase = phase(*seed, rank) % *every;
+                fixed_end((*every, *detour, phase), start, work)
+            }
+            Self::Exponential {
+                every,
+                detour,
+                next,
+            } => next[index(rank)].end(start, work, (*every, *detour)),
+        }
+    }
+
+    /// Bytes that it takes.
+    pub(in crate::sim) const fn footprint(&self) -> usize {
+        match self {
+            Self::Exponential { next, .. } => next.capacity() * size_of::<Next>(),
+            _ => 0,
+        }
+    }
+}
+
+/// Detours begin at `phase` and then every `every`.
+fn fixed_end((every, detour, phase): (Time, Time, Time), start: Time, work: Time) -> Time {
+    let into = (start + (every - phase)) % every;
+    // What begins in a detour waits for its end.
+    let start = start + detour.saturating_sub(into);
+    let into = into.max(detour);
+    let to_next = every - into;
+    if work <= to_next {
+        return start + work;
+    }
+    // Each period has so much time for work, and the last one at least a bit of it.
+    let (left, free) = (work - to_next, every - detour);
+    let whole = (left - 1) / free;
+    start + to_next + whole * every + detour + (left - whole * free)
+}
+
+impl Next {
+    fn first(seed: u64, rank: u32, every: Time, detour: Time) -> Self {
+        let mut next = Self {
+            random: Random::new(phase(seed, rank)),
+            start: 0,
+            end: 0,
+        };
+        next.plan(0, (every, detour));
+        next
+    }
+
+    fn plan(&mut self, from: Time, (every, detour): (Time, Time)) {
+        self.start = from.saturating_add(exponential(&mut self.random, every));
+        self.end = self
+            .start
+            .saturating_add(exponential(&mut self.random, detour));
+    }
+
+    fn end(&mut self, start: Time, work: Time, means: (Time, Time)) -> Time {
+        if self.end <= start {
+            // The host was idle meanwhile. The time to the next detour does not depend on how long it was.
+            self.plan(start, means);
+        }
+        let mut end = start.saturating_add(work);
+        while self.start < end {
+            end = end.saturating_add(self.end - self.start.max(start));
+            self.plan(self.end, means);
+        }
+        end
+    }
+}
+
+/// Exponentially distributed with this mean, by comparisons alone (von Neumann's method), so that it is the same on all machines:
+/// a run of falling numbers that begins with x has an odd length with probability exp(-x).
+fn exponential(random: &mut Random, mean: Time) -> Time {
+    let mut whole: Time = 0;
+    loop {
+        let first = random.bits();
+        let (mut last, mut length) = (first, 1_u32);
+        loop {
+            let next = random.bits();
+            if next > last {
+                break;
+            }
+            last = next;
+            length += 1;
+        }
+        if length % 2 == 1 {
+            let part = (u128::from(mean) * u128::from(first)) >> 64;
+            let part = Time::try_from(part).unwrap_or(Time::MAX);
+            return whole.saturating_mul(mean).saturating_add(part);
+        }
+        whole += 1;
+    }
+}
+
+fn phase(seed: u64, rank: u32) -> u64 {
+    Random::new(seed ^ u64::from(rank).wrapping_mul(0x2545_f491_4f6c_dd1d)).bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Detours, Noise, exponential, fixed_end};
+    use crate::hook::Random;
+
+    /// One unit of time after the other.
+    fn slowly((every, detour, phase): (u64, u64, u64), start: u64, work: u64) -> u64 {
+        let (mut now, mut left) = (start, work);
+        while left > 0 || (now + every - phase) % every < detour && now == start {
+            if (now + every - phase) % every >= detour {
+                left -= 1;
+            }
+            now += 1;
+        }
+        now
+    }
+
+    #[test]
+    fn fixed_detours_lengthen_as_much_as_they_overlap() {
+        for detour in 1..4 {
+            for every in detour + 1..7 {
+                for (phase, start, work) in (0..every).flat_map(|phase| {
+                    (0..9).flat_map(move |start| (1..20).map(move |work| (phase, start, work)))
+                }) {
+                    let noise = (every, detour, phase);
+                    assert_eq!(
+                        fixed_end(noise, start, work),
+                        slowly(noise, start, work),
+                        "{noise:?} {start} {work}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn exponential_times_have_their_mean_and_their_tail() {
+        let mut random = Random::new(5);
+        let drawn: Vec<u64> = (0..100_000)
+            .map(|_| exponential(&mut random, 1_000_000))
+            .collect();
+        let mean = drawn.iter().sum::<u64>() / 100_000;
+        assert!((985_000..1_015_000).contains(&mean), "{mean}");
+        // exp(-1) and exp(-3) of them are longer than one and three means.
+        let longer = |than: u64| drawn.iter().filter(|time| **time > than).count();
+        assert!(
+            (36_200..37_400).contains(&longer(1_000_000)),
+            "{}",
+            longer(1_000_000)
+        );
+        assert!(
+            (4_700..5_260).contains(&longer(3_000_000)),
+            "{}",
+            longer(3_000_000)
+        );
+    }
+
+    #[test]
+    fn noise_takes_its_share_of_a_long_time() {
+        let (every_ns, detour_ns) = (90_000, 10_000);
+        let mut detours = Detours::new(
+            Noise::Exponential {
+                every_ns,
+                detour_ns,
+            },
+            3,
+            4,
+        );
+        let end = detours.end(2, 0, 1_000_000_000_000);
+        assert!(
+            (1_100_000_000_000..1_122_000_000_000).contains(&end),
+            "{end}"
+        );
+        assert_eq!(Detours::new(Noise::None, 3, 4).end(2, 5, 7), 12);
+    }
+}

@@ -1,0 +1,37 @@
+//! A server with a queue.
+
+/// Requests are served one at a time, in the order of their arrival: a process manager in virtual time.
+#[derive(Clone, Debug)]
+pub struct Server {
+    service_ns: u64,
+    free_at: u64,
+}
+
+impl Server {
+    /// One that needs so long for each request, in nanoseconds.
+    #[must_use]
+    pub const fn new(service_ns: u64) -> Self {
+        Self {
+            service_ns,
+            free_at: 0,
+        }
+    }
+
+    /// When a request that arrives at `at` is answered. Both in nanoseconds; requests are given in the order of their arrival.
+    pub fn serve(&mut self, at: u64) -> u64 {
+        self.free_at = at.max(self.free_at).saturating_add(self.service_ns);
+        self.free_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Server;
+
+    #[test]
+    fn requests_that_come_together_wait_for_each_other() {
+        let mut server = Server::new(10);
+        let answers = [0, 0, 0, 100, 105].map(|at| server.serve(at));
+        assert_eq!(answers, [10, 20, 30, 110, 120]);
+    }
+}
