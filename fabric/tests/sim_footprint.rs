@@ -1,0 +1,62 @@
+//! What simulated ranks take, as the system counts it. Alone in its process, so that nothing else is counted.
+
+use ripstop_fabric::{
+    driver::{Command, Driver, Peer, Post},
+    sim::{Cluster, Config, Model},
+};
+
+const RANKS: u32 = 16_384;
+/// Of 2 KiB that an idle rank may take in all, this much is the fabric's.
+const IDLE_BYTES_MAX: usize = 700;
+
+#[test]
+fn sixteen_thousand_idle_ranks_take_less_than_their_share() {
+    let descriptors = descriptors_open();
+    let before = resident();
+    let config = Config {
+        model: Model::preset("bxi-4").expect("a preset"),
+        ..Config::new(RANKS)
+    };
+    let cluster = Cluster::new(config).expect("memory for them");
+    let mut drivers: Vec<Box<dyn Driver>> = (0..RANKS)
+        .map(|rank| Box::new(cluster.driver(rank)) as Box<dyn Driver>)
+        .collect();
+    let counted = cluster.stats().state_bytes;
+    let taken = (resident() - before) / RANKS as usize;
+    assert!(taken <= IDLE_BYTES_MAX, "{taken} bytes for each idle rank");
+    assert!(
+        counted / u64::from(RANKS) <= IDLE_BYTES_MAX as u64,
+        "{counted} bytes counted"
+    );
+    assert_eq!(descriptors_open(), descriptors);
+
+    // A message to each of two neighbours, under way.
+    for (rank, driver) in (0..RANKS).zip(&mut drivers) {
+        for step in [1, 2] {
+            let to = Peer((rank + step) % RANKS);
+            let (header, body): (&[u8], &[u8]) = (&[1; 24], &[2; 8]);
+            let answer = driver.post(Command::Message { to, header, body });
+            assert!(matches!(answer, Post::Posted), "{answer:?}");
+        }
+    }
+    let busy = (resident() - before) / RANKS as usize;
+    assert!(
+        busy <= 2048,
+        "{busy} bytes for each rank with two messages out and two in, and four peers"
+    );
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("procfs");
+    let pages: usize = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse().ok())
+        .expect("a number of pages");
+    pages * rustix::param::page_size()
+}
+
+fn descriptors_open() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("procfs").count()
+}
