@@ -2,7 +2,7 @@
 
 use super::Noise;
 use crate::{
-    hook::Random,
+    random::Random,
     sim::{heap::Time, slab::index, world::ps},
 };
 
@@ -166,7 +166,7 @@ fn phase(seed: u64, rank: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Detours, Noise, exponential, fixed_end};
-    use crate::hook::Random;
+    use crate::random::Random;
 
     /// One unit of time after the other.
     fn slowly((every, detour, phase): (u64, u64, u64), start: u64, work: u64) -> u64 {
