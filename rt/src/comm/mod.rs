@@ -7,6 +7,7 @@ mod message;
 mod op;
 mod probe;
 mod reduce;
+pub(crate) mod spare;
 mod split;
 mod stream;
 
@@ -259,6 +260,12 @@ impl fmt::Debug for Comm {
             self.rank(),
             self.size()
         )
+    }
+}
+
+impl Drop for Comm {
+    fn drop(&mut self) {
+        spare::release(self);
     }
 }
 

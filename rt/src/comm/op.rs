@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Comm, Status};
+use super::{Comm, Status, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::Started,
@@ -61,10 +61,7 @@ impl<B: SendBuf> SendOp<B> {
                 let error = error_of("send", comm, &about, kind);
                 State::Failed(Box::new(OpError { error, buf }))
             }
-            Started::Flying(ticket) => State::Flying(Flight {
-                ticket,
-                comm: comm.clone(),
-            }),
+            Started::Flying(ticket) => State::Flying(Flight::new(comm, ticket)),
         };
         Self { state }
     }
@@ -111,7 +108,10 @@ impl<B: SendBuf> Future for SendOp<B> {
                 unreachable!("just seen")
             };
             return Poll::Ready(match outcome {
-                Ok(_) => Ok(buf),
+                Ok(_) => {
+                    spare::keep(flight.comm);
+                    Ok(buf)
+                }
                 Err(failure) => Err(failed("send", &flight.comm, *failure, buf)),
             });
         }
@@ -133,10 +133,7 @@ impl<B: SendBuf> Drop for SendOp<B> {
 impl<B: RecvBuf> RecvOp<B> {
     pub(super) fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
         Self {
-            state: State::Flying(Flight {
-                ticket,
-                comm: comm.clone(),
-            }),
+            state: State::Flying(Flight::new(comm, ticket)),
         }
     }
 
@@ -219,7 +216,11 @@ impl<B: RecvBuf> Future for RecvOp<B> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let landed = ready!(self.poll_landed(cx));
-        Poll::Ready(landed.map(|(buf, landed, comm)| (buf, status_of::<B::Elem>(&comm, &landed))))
+        Poll::Ready(landed.map(|(buf, landed, comm)| {
+            let status = status_of::<B::Elem>(&comm, &landed);
+            spare::keep(comm);
+            (buf, status)
+        }))
     }
 }
 
@@ -239,6 +240,12 @@ impl<B: SendBuf> Unpin for SendOp<B> {}
 impl<B: RecvBuf> Unpin for RecvOp<B> {}
 
 impl<B> Flight<B> {
+    #[inline]
+    fn new(comm: &Comm, ticket: Ticket<B>) -> Self {
+        let comm = spare::clone(comm);
+        Self { ticket, comm }
+    }
+
     fn is_done(&self) -> bool {
         self.comm
             .shared()

@@ -12,6 +12,7 @@ use std::{
 
 use super::Parker;
 use crate::{
+    comm::spare,
     engine::Engine,
     reactor::{Cooldown, Rest},
     shared::{Seat, Shared},
@@ -107,5 +108,6 @@ impl Driving {
 impl Drop for Driving {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
+        spare::clear();
     }
 }

@@ -1,0 +1,140 @@
+//! Handles of communicators that completed operations no longer need, for the next ones.
+//!
+//! A future keeps its communicator, and to count that takes a locked instruction when it starts and another one when it ends:
+//! a tenth of what it costs to receive a short message. So a thread in `block_on` keeps the handles of futures that completed
+//! there, of one communicator at a time, and gives them to the next futures.
+//!
+//! They go when the last handle that is somebody's goes, and when `block_on` returns: no communicator ends later for them.
+
+use std::{cell::RefCell, sync::Arc};
+
+use super::Comm;
+use crate::executor;
+
+/// As many as there may be of use: futures of short messages that are alive at the same time.
+const SPARE_MAX: usize = 256;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Comm>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A clone.
+#[inline]
+pub(super) fn clone(comm: &Comm) -> Comm {
+    let spare = with(|spare| spare.pop_if(|spare| is_same(spare, comm)));
+    spare.flatten().unwrap_or_else(|| comm.clone())
+}
+
+/// A handle that a future no longer needs.
+#[inline]
+pub(super) fn keep(comm: Comm) {
+    let unkept = with(|spare| {
+        if spare.len() < SPARE_MAX && are_of(spare, &comm) && !are_last(spare, &comm) {
+            spare.push(comm);
+            None
+        } else {
+            Some(comm)
+        }
+    });
+    if let Some(Some(comm)) = unkept {
+        keep_other(comm);
+    }
+}
+
+/// Puts a handle in the place of those of another communicator, if there are any.
+#[cold]
+fn keep_other(comm: Comm) {
+    let may = executor::drives(comm.shared()) && Arc::strong_count(&comm.inner) > 1;
+    if may && with(|spare| are_of(spare, &comm)) == Some(false) {
+        clear();
+        with(|spare| spare.push(comm));
+    }
+}
+
+/// A handle is about to go: if the spares would be the only ones left, they go too.
+pub(super) fn release(comm: &Comm) {
+    if with(|spare| are_of(spare, comm) && are_last(spare, comm)) == Some(true) {
+        clear();
+    }
+}
+
+/// Lets go of this thread's spares.
+pub(crate) fn clear() {
+    // One at a time, because a communicator that ends with the last one does so when nothing is borrowed.
+    while let Some(Some(spare)) = with(Vec::pop) {
+        drop(spare);
+    }
+}
+
+/// Works on the spares; `None` when the thread ends, or a communicator in the middle of this.
+#[inline(always)]
+fn with<R>(work: impl FnOnce(&mut Vec<Comm>) -> R) -> Option<R> {
+    SPARE
+        .try_with(|spare| Some(work(&mut *spare.try_borrow_mut().ok()?)))
+        .ok()?
+}
+
+#[inline]
+fn are_of(spare: &[Comm], comm: &Comm) -> bool {
+    spare.first().is_some_and(|spare| is_same(spare, comm))
+}
+
+#[inline]
+fn is_same(one: &Comm, other: &Comm) -> bool {
+    Arc::ptr_eq(&one.inner, &other.inner)
+}
+
+/// Whether nobody but the spares and `comm` has a handle.
+#[inline]
+fn are_last(spare: &[Comm], comm: &Comm) -> bool {
+    Arc::strong_count(&comm.inner) == spare.len() + 1
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::Runtime;
+
+    fn spares() -> usize {
+        with(|spare| spare.len()).unwrap()
+    }
+
+    /// One message to itself, which leaves a handle behind.
+    async fn use_once(comm: &Comm) {
+        let receive = comm.recv_into(0, 1, [0_u8; 1]);
+        comm.send(0, 1, [7_u8; 1]).await.unwrap();
+        assert_eq!(receive.await.unwrap().0, [7]);
+    }
+
+    #[test]
+    fn a_communicator_ends_with_its_last_handle_whatever_is_spare() {
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        runtime.block_on(async {
+            let comm = world.dup().await.unwrap();
+            let inner = Arc::downgrade(&comm.inner);
+            use_once(&comm).await;
+            assert!(spares() > 0);
+            let unfinished = comm.recv_into(0, 2, [0_u8; 1]);
+            drop(comm);
+            assert!(inner.upgrade().is_some());
+            drop(unfinished);
+            assert!(inner.upgrade().is_none());
+        });
+    }
+
+    #[test]
+    fn block_on_leaves_no_spares_and_one_communicator_has_them_at_a_time() {
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        let spare_handles = Arc::strong_count(&world.inner);
+        runtime.block_on(async {
+            let comm = world.dup().await.unwrap();
+            use_once(&world).await;
+            assert_eq!(Arc::strong_count(&world.inner), spare_handles + spares());
+            use_once(&comm).await;
+            assert_eq!(Arc::strong_count(&world.inner), spare_handles);
+        });
+        assert_eq!(spares(), 0);
+    }
+}
