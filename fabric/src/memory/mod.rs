@@ -5,6 +5,6 @@ mod region;
 mod remote;
 
 pub(crate) use available::room as available;
-pub(crate) use region::prefetch_line;
 pub use region::{Region, WeakRegion};
+pub(crate) use region::{prefetch_for_read, prefetch_line};
 pub use remote::RemoteRegion;

@@ -413,6 +413,20 @@ pub(crate) fn prefetch_line(line: *const u8) {
 #[inline]
 pub(crate) fn prefetch_line(_line: *const u8) {}
 
+/// Asks for the line of an address that is about to be read.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub(crate) fn prefetch_for_read(line: *const u8) {
+    // SAFETY: a prefetch changes nothing but caches and cannot fault.
+    unsafe {
+        std::arch::asm!("prefetcht0 [{}]", in(reg) line, options(nostack, preserves_flags, readonly))
+    };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+pub(crate) fn prefetch_for_read(_line: *const u8) {}
+
 const LINE_LEN: usize = 64;
 
 fn no_length() -> io::Error {

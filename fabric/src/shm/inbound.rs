@@ -74,6 +74,9 @@ impl Inbound {
         while count < budget
             && let Some(frame) = self.ring.peek()
         {
+            if count > 0 {
+                self.ring.look_ahead();
+            }
             self.hand_to(sink, frame?)?;
             count += 1;
             if self.ring.advance() {

@@ -30,6 +30,8 @@ pub(super) struct Link {
     /// Our ring in its segment, once we have something to send.
     out: Option<Producer<Mapped>>,
     imports: Imports,
+    /// The turn after which something was sent last.
+    sent_after: u32,
     /// The peer has mapped our chunks.
     pub(super) lends: bool,
     pub(super) stall: Option<Stall>,
@@ -55,6 +57,7 @@ impl Link {
             segment,
             bell,
             out: None,
+            sent_after: 0,
             imports: Imports::default(),
             lends: false,
             stall: None,
@@ -108,6 +111,24 @@ impl Link {
         pool.fill(chunk, body);
         out.push_chunk(header, chunk, body.len());
         Ok(())
+    }
+
+    /// After a message was sent: if another one was since the last turn, more will come.
+    #[inline]
+    pub(super) fn look_ahead(&mut self, turns: u32) {
+        if self.sent_after != turns {
+            self.sent_after = turns;
+        } else if let Some(out) = &self.out {
+            out.look_ahead();
+        }
+    }
+
+    /// After messages of this peer, which are often answered.
+    #[inline]
+    pub(super) fn expect_answer(&self) {
+        if let Some(out) = &self.out {
+            out.expect();
+        }
     }
 
     #[inline]

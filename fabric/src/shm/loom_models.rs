@@ -52,6 +52,8 @@ impl Memory for Arc<Model> {
         self.bytes[slot as usize].put_byte(first[0]);
         self.frames[slot as usize].store(frame, Release);
     }
+    fn prefetch_for_read(&self, _: u32) {}
+    fn prefetch_for_write(&self, _: u32) {}
     fn read(&self, slot: u32, _: usize, _: usize) -> Payload<'_> {
         // Given away: loom's memory cannot be lent longer than a closure.
         Payload::from_slice(Box::leak(Box::new([self.bytes[slot as usize].byte()])))

@@ -18,7 +18,7 @@ use std::{
 use super::ring::{FRAME_LEN, Memory, ROOM, SLOT_LEN};
 use crate::{
     driver::Payload,
-    memory::{Region, prefetch_line},
+    memory::{Region, prefetch_for_read, prefetch_line},
 };
 
 /// A ring in mapped memory: `slots * SLOT_LEN` bytes at `slots_start` and `CONTROL_LEN` at `control`, all inside `_mapped`.
@@ -116,6 +116,15 @@ impl Memory for Mapped {
             second.len()
         );
         prefetch_line(self.slot(slot).as_ptr());
+        // The usual message: its line is put together in registers, which the rest of this cannot do for lengths unknown.
+        if let (Some(header), Some(word)) = (first.as_array::<24>(), second.as_array::<8>()) {
+            let mut line = [MaybeUninit::uninit(); LINE_ROOM];
+            line[..24].write_copy_of_slice(header);
+            line[24..32].write_copy_of_slice(word);
+            self.copy_near(slot, &line);
+            self.frame_word(slot).store(frame.to_le(), Release);
+            return;
+        }
         let (first_near, first_far) = first.split_at(first.len().min(LINE_ROOM));
         let (second_near, second_far) =
             second.split_at(second.len().min(LINE_ROOM - first_near.len()));
@@ -129,6 +138,16 @@ impl Memory for Mapped {
         line[first_near.len()..][..second_near.len()].write_copy_of_slice(second_near);
         self.copy_near(slot, &line);
         self.frame_word(slot).store(frame.to_le(), Release);
+    }
+
+    #[inline]
+    fn prefetch_for_read(&self, slot: u32) {
+        prefetch_for_read(self.slot(slot).as_ptr());
+    }
+
+    #[inline]
+    fn prefetch_for_write(&self, slot: u32) {
+        prefetch_line(self.slot(slot).as_ptr());
     }
 
     #[inline]

@@ -275,6 +275,7 @@ impl Shm {
             return self.stall(to, stall, header, body);
         }
         link.ring(&self.board, &self.counters);
+        link.look_ahead(self.turns);
         self.counters.messages_sent.add(1);
         if !body.is_empty() {
             self.counters.copies.add(1);
@@ -324,19 +325,20 @@ impl Shm {
         };
         let mut events = 0;
         for i in (first..count).chain(0..first) {
-            match self.inbound[i].deliver(
-                budget.saturating_sub(events),
-                sink,
-                &self.board,
-                &self.counters,
-            ) {
-                Ok(count) => events += count,
+            let inbound = &mut self.inbound[i];
+            let from = inbound.from;
+            let budget = budget.saturating_sub(events);
+            match inbound.deliver(budget, sink, &self.board, &self.counters) {
+                Ok(0) => {}
+                Ok(count) => {
+                    events += count;
+                    if let Some(link) = self.links[index(from)].as_deref() {
+                        link.expect_answer();
+                    }
+                }
                 Err(ring::Malformed) => {
-                    let from = self.inbound[i].from;
-                    self.give_up(
-                        from,
-                        io::Error::other(format!("rank {from} wrote what is no message")),
-                    );
+                    let why = io::Error::other(format!("rank {from} wrote what is no message"));
+                    self.give_up(from, why);
                     break; // the list has changed
                 }
             }

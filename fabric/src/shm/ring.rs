@@ -25,6 +25,10 @@ pub(super) trait Memory {
     /// Writes `first` and `second` behind the frame, one after the other, and then releases them by the frame. They fit:
     /// [`ROOM`].
     fn write(&self, slot: u32, first: &[u8], second: &[u8], frame: u64);
+    /// Asks for the first line of a slot, to read it.
+    fn prefetch_for_read(&self, slot: u32);
+    /// Asks for the first line of a slot, to write it.
+    fn prefetch_for_write(&self, slot: u32);
     /// Lends `len` bytes at `offset` behind the frame. They are inside the slot.
     fn read(&self, slot: u32, offset: usize, len: usize) -> Payload<'_>;
 }
@@ -88,6 +92,22 @@ impl<M: Memory> Producer<M> {
                 chunk: true,
             },
         );
+    }
+
+    /// Asks for a slot further on, if it is free: when messages leave in a row, it comes while the next ones are made.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        let ahead = self.head.wrapping_add(AHEAD);
+        if ahead.wrapping_sub(self.tail) < self.memory.slots() {
+            let slot = ahead & (self.memory.slots() - 1);
+            self.memory.prefetch_for_write(slot);
+        }
+    }
+
+    /// Asks for the next slot: its line takes about as long to come as an answer does to be made.
+    #[inline]
+    pub(super) fn expect(&self) {
+        self.memory.prefetch_for_write(self.slot());
     }
 
     /// Whether chunks are under way.
@@ -206,6 +226,13 @@ impl<M: Memory> Consumer<M> {
         u32::from_le_bytes(bytes)
     }
 
+    /// Asks for a message further on: if messages come in a row, its line crosses while the next ones are handled.
+    #[inline]
+    pub(super) fn look_ahead(&self) {
+        let slot = self.position.wrapping_add(AHEAD) & (self.memory.slots() - 1);
+        self.memory.prefetch_for_read(slot);
+    }
+
     /// Goes on to the next message. Whether it is time to `publish`.
     #[inline]
     pub(super) fn advance(&mut self) -> bool {
@@ -296,6 +323,10 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 /// The longest header: it leaves room for a chunk's number.
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
+
+/// Lines under way to a busy consumer: two take longer to come than to be worked on, eight are taken from a producer that is
+/// about to write them.
+const AHEAD: u32 = 4;
 
 /// From one lap to the next the consumer says this many times how far it is, when it is busy all the time.
 const PUBLISHED_PER_LAP: u32 = 4;
