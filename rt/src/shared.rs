@@ -161,39 +161,38 @@ impl Shared {
         result
     }
 
-    /// Polls an operation on behalf of its future. A thread that drives this runtime makes turns meanwhile, for about as long
-    /// as an answer from another processor takes: then nobody needs to be woken, and nothing is locked twice.
+    /// Polls an operation on behalf of its future: `take` takes it if it is complete. A thread that drives this runtime makes
+    /// turns meanwhile, for about as long as an answer from another processor takes: then nobody needs to be woken, and nothing
+    /// is locked twice.
     #[inline]
     pub(crate) fn poll<R>(
         &self,
         op: OpId,
         waker: &Waker,
-        take: impl FnOnce(&mut Core) -> R,
+        take: impl Fn(&mut Core) -> Option<R>,
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
-        let mut disturbed = false;
-        if !engine.core.is_done(op) {
-            disturbed = self.make_turns_for(op, &mut engine);
-            if !engine.core.is_done(op) {
-                engine.core.ops.remember(op, waker);
-                self.end_poll(engine, disturbed);
-                return Poll::Pending;
+        // Whether turns were made, and whether the agent must be told.
+        let mut turned = None;
+        let polled = loop {
+            if let Some(taken) = take(&mut engine.core) {
+                break Poll::Ready(taken);
             }
-        }
-        let taken = take(&mut engine.core);
-        self.end_poll(engine, disturbed);
-        Poll::Ready(taken)
-    }
-
-    #[inline]
-    fn end_poll(&self, engine: Guard<'_, Engine>, disturbed: bool) {
+            if turned.is_some() {
+                engine.core.ops.remember(op, waker);
+                break Poll::Pending;
+            }
+            turned = Some(self.make_turns_for(op, &mut engine));
+        };
         finish(engine);
-        if disturbed {
+        if turned == Some(true) {
             self.notifier.notify();
         }
+        polled
     }
 
     /// Whether the agent must be told.
+    #[inline(never)]
     fn make_turns_for(&self, op: OpId, engine: &mut Engine) -> bool {
         if !executor::drives(self) || engine.watch.is_guarded() {
             return false;

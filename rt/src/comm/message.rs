@@ -187,11 +187,7 @@ impl Comm {
 
     #[inline]
     pub(super) fn start_recv<B: RecvBuf>(&self, about: About, buf: B) -> RecvOp<B> {
-        let ticket = self.shared().with(|engine| {
-            let ticket = engine.core.ops.hold_recv(about, buf);
-            engine.post(ticket.op);
-            ticket
-        });
+        let ticket = self.shared().with(|engine| engine.recv(&about, buf));
         RecvOp::new(self, ticket)
     }
 

@@ -27,7 +27,9 @@ impl Engine {
         if self.core.ended {
             return;
         }
-        self.post_wanted();
+        if !self.core.wanted.is_empty() {
+            self.post_wanted();
+        }
         if self.core.peers.any_marked() {
             self.flush_peers();
         }
@@ -245,9 +247,6 @@ impl Engine {
     }
 
     fn post_wanted(&mut self) {
-        if self.core.wanted.is_empty() {
-            return;
-        }
         let mut full = Vec::new();
         // Some ask for more as they are posted.
         while !self.core.wanted.is_empty() {

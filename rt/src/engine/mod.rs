@@ -40,7 +40,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
-    ops::{Held, Landed, Ops, Outcome, Ticket},
+    ops::{About, Held, Landed, Ops, Outcome, Ticket},
     proto::{matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
 };
@@ -208,6 +208,14 @@ impl Engine {
             .min()
     }
 
+    /// Makes a receive and posts it.
+    #[inline]
+    pub(crate) fn recv<B: RecvBuf>(&mut self, about: &About, buf: B) -> Ticket<B> {
+        let ticket = self.core.ops.hold_recv(*about, buf);
+        self.post(ticket.op);
+        ticket
+    }
+
     /// Posts a receive that owns its buffer already.
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
@@ -282,20 +290,16 @@ impl Core {
         }
     }
 
-    /// Takes the outcome and the buffer of a complete send.
+    /// Takes the outcome and the buffer of a send, if it is complete.
     #[inline]
-    pub(crate) fn take_send<B: SendBuf>(&mut self, ticket: &Ticket<B>) -> (Outcome, B) {
-        let (outcome, buf, timer) = self.ops.take(ticket);
-        self.cancel_timer(timer);
-        (outcome, buf)
+    pub(crate) fn take_send<B: SendBuf>(&mut self, ticket: &Ticket<B>) -> Option<(Outcome, B)> {
+        self.ops.take(ticket, &mut self.timers)
     }
 
-    /// Takes the outcome and the buffer of a complete receive.
+    /// Takes the outcome and the buffer of a receive, if it is complete.
     #[inline]
-    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>) -> (Outcome, B) {
-        let (outcome, buf, timer) = self.ops.take_recv(ticket);
-        self.cancel_timer(timer);
-        (outcome, buf)
+    pub(crate) fn take_recv<B: RecvBuf>(&mut self, ticket: &Ticket<B>) -> Option<(Outcome, B)> {
+        self.ops.take_recv(ticket, &mut self.timers)
     }
 
     /// Operations whose time limit has passed.

@@ -1,5 +1,7 @@
 //! Receives, from posting to landing.
 
+use ripstop_fabric::driver::Payload;
+
 use super::{
     Core, Wanted,
     message::{Body, Message, Offered, Parcel},
@@ -9,7 +11,7 @@ use crate::{
     error::ErrorKind,
     ops::{About, Landed, Landing, Life},
     proto::{
-        matching::{Arrival, Arrived, Envelope, Received, Want},
+        matching::{Arrival, Arrived, Envelope, Received, Unexpected, Want},
         path::Path,
         wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
     },
@@ -43,11 +45,41 @@ impl Core {
         &mut self,
         recv: OpId,
         kind: ErrorKind,
-        message: Message,
+        envelope: Envelope,
         arrival: Arrival,
+        sig: u64,
+        parcel: &Parcel<'_>,
     ) {
         self.land(recv, Err(kind));
-        self.put_back(message, arrival);
+        let body = self.messages.keep(parcel);
+        self.put_back(
+            Message {
+                envelope,
+                sig,
+                body,
+                place: None,
+                recalled: false,
+            },
+            arrival,
+        );
+    }
+
+    /// Stores a message; `place` is where it waits to be matched.
+    pub(super) fn store(
+        &mut self,
+        envelope: Envelope,
+        sig: u64,
+        parcel: &Parcel<'_>,
+        place: Option<Unexpected>,
+    ) -> u32 {
+        let body = self.messages.keep(parcel);
+        self.messages.store(Message {
+            envelope,
+            sig,
+            body,
+            place,
+            recalled: false,
+        })
     }
 
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
@@ -117,8 +149,39 @@ impl Core {
         message.recalled || self.peers.down(source).is_some()
     }
 
+    /// Copies a message to the receive's buffer, or says why it cannot go there.
+    #[inline(always)]
+    pub(super) fn deliver_bytes(
+        &mut self,
+        op: OpId,
+        envelope: Envelope,
+        arrival: Arrival,
+        sig: u64,
+        body: Payload<'_>,
+    ) -> Result<(), ErrorKind> {
+        let slot = self.ops.live(op);
+        if slot.about.probe {
+            self.hand_over(op, envelope, arrival, sig, &Parcel::Bytes(body));
+            return Ok(());
+        }
+        let bytes = slot.admit(sig, body.len() as u64)?;
+        let filled = slot.fill(0, body);
+        assert!(filled, "`admit` said so");
+        let waker = slot.land(Landed {
+            source: envelope.source,
+            tag: envelope.tag,
+            bytes,
+            arrival,
+            stored: None,
+        });
+        if let Some(waker) = waker {
+            self.wakers.push(waker);
+        }
+        self.pay_back(envelope.source, bytes);
+        Ok(())
+    }
+
     /// Moves a message towards the receive's buffer, or says why it cannot go there.
-    #[inline]
     pub(super) fn deliver(
         &mut self,
         op: OpId,
@@ -127,6 +190,9 @@ impl Core {
         sig: u64,
         parcel: &Parcel<'_>,
     ) -> Result<(), ErrorKind> {
+        if let Parcel::Bytes(body) = *parcel {
+            return self.deliver_bytes(op, envelope, arrival, sig, body);
+        }
         let slot = self.ops.live(op);
         if slot.about.probe {
             self.hand_over(op, envelope, arrival, sig, parcel);
@@ -141,12 +207,7 @@ impl Core {
             stored: None,
         };
         match *parcel {
-            Parcel::Bytes(body) => {
-                let filled = slot.fill(0, body);
-                assert!(filled, "`admit` said so");
-                self.wakers.extend(slot.land(landed));
-                self.pay_back(envelope.source, bytes);
-            }
+            Parcel::Bytes(_) => unreachable!("delivered above"),
             Parcel::Offered(offered) => self.take_up(op, landed, &offered),
             Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
         }
@@ -162,14 +223,7 @@ impl Core {
         sig: u64,
         parcel: &Parcel<'_>,
     ) {
-        let body = self.messages.keep(parcel);
-        let stored = Some(self.messages.store(Message {
-            envelope,
-            sig,
-            body,
-            place: None,
-            recalled: false,
-        }));
+        let stored = Some(self.store(envelope, sig, parcel, None));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
         self.land(
             op,
@@ -286,10 +340,7 @@ impl Core {
     /// Copies a landed orphan's message to the receive that took it over.
     fn take_over(&mut self, op: OpId, landed: Landed, orphan: OpId) {
         let copy = self.ops.live(orphan).content(landed.bytes).to_vec();
-        let filled = self
-            .ops
-            .live(op)
-            .fill(0, ripstop_fabric::driver::Payload::from_slice(&copy));
+        let filled = self.ops.live(op).fill(0, Payload::from_slice(&copy));
         assert!(filled, "`fits` said so");
         self.release(orphan);
         self.land(op, Ok(landed));
@@ -407,12 +458,17 @@ impl Core {
     }
 
     /// Credits go back to the sender when its message has left the store.
-    #[inline]
+    #[inline(always)]
     pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
         let peer = self.peers.contact(rank);
         if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {
-            self.peers.control(rank, &wire::Plain::new(Kind::Credit));
+            self.say_credits(rank);
         }
+    }
+
+    #[cold]
+    fn say_credits(&mut self, rank: u32) {
+        self.peers.control(rank, &wire::Plain::new(Kind::Credit));
     }
 
     pub(super) fn tell(&mut self, rank: u32, kind: Kind, op: OpId, status: u64) {

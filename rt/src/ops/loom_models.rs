@@ -93,8 +93,8 @@ impl World {
     /// What a future's `poll` does.
     fn poll(&self, ticket: &Ticket<Buffer>, waker: &Waker) -> ControlFlow<(Outcome, Buffer)> {
         self.with(|engine| {
-            if engine.core.is_done(ticket.op) {
-                return ControlFlow::Break(engine.core.take_recv(ticket));
+            if let Some(taken) = engine.core.take_recv(ticket) {
+                return ControlFlow::Break(taken);
             }
             engine.core.ops.remember(ticket.op, waker);
             ControlFlow::Continue(())

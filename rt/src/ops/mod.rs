@@ -23,7 +23,7 @@ use crate::{
         matching::{Arrival, Posted, Want},
         wire::{Base, Eager, Kind, OpId},
     },
-    reactor::TimerId,
+    reactor::{TimerId, Timers},
 };
 
 /// Slots that are made at a time.
@@ -31,7 +31,7 @@ const BLOCK: usize = 64;
 
 /// Every operation of one runtime.
 pub(crate) struct Ops {
-    blocks: Vec<Box<[Slot]>>,
+    blocks: Vec<Box<[Slot; BLOCK]>>,
     free: Vec<u32>,
 }
 
@@ -266,13 +266,17 @@ impl Ops {
         }))
     }
 
-    /// Takes the outcome and the buffer of a complete operation, and the timer that it no longer needs.
-    #[inline]
+    /// Takes the outcome and the buffer of an operation, if it is complete.
+    #[inline(always)]
     pub(crate) fn take<B: Send + 'static>(
         &mut self,
         ticket: &Ticket<B>,
-    ) -> (Outcome, B, Option<TimerId>) {
+        timers: &mut Timers,
+    ) -> Option<(Outcome, B)> {
         let slot = self.live(ticket.op);
+        if !slot.life.is_done() {
+            return None;
+        }
         // SAFETY: a ticket's type is that of the buffer its operation was made with.
         let buf = unsafe { slot.take::<B>() };
         let outcome = match slot.life {
@@ -281,11 +285,13 @@ impl Ops {
         };
         slot.life = Life::Free;
         slot.why = None;
-        let timer = slot.timer.take();
         slot.generation = slot.generation.wrapping_add(1);
         slot.waker = None;
+        if let Some(timer) = slot.timer.take() {
+            timers.cancel(timer);
+        }
         self.free.push(ticket.op.slot);
-        (outcome, buf, timer)
+        Some((outcome, buf))
     }
 
     /// As [`take`](Self::take), for a receive: its buffer says how much of it was filled.
@@ -293,15 +299,16 @@ impl Ops {
     pub(crate) fn take_recv<B: RecvBuf>(
         &mut self,
         ticket: &Ticket<B>,
-    ) -> (Outcome, B, Option<TimerId>) {
-        let (outcome, mut buf, timer) = self.take(ticket);
+        timers: &mut Timers,
+    ) -> Option<(Outcome, B)> {
+        let (outcome, mut buf) = self.take(ticket, timers)?;
         if let Ok(landed) = &outcome
             && landed.stored.is_none()
         {
             // SAFETY: the message was copied to the first `bytes` bytes of the room that the buffer had shown.
             unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
         }
-        (outcome, buf, timer)
+        Some((outcome, buf))
     }
 
     /// Whom to wake when the operation is complete.
@@ -325,13 +332,20 @@ impl Ops {
         }
     }
 
+    #[inline]
     fn free_slot(&mut self) -> u32 {
         if let Some(index) = self.free.pop() {
             return index;
         }
+        self.make_block()
+    }
+
+    #[cold]
+    fn make_block(&mut self) -> u32 {
         let first =
             u32::try_from(self.blocks.len() * BLOCK).expect("fewer than 2^32 operations in flight");
-        self.blocks.push((0..BLOCK).map(|_| Slot::free()).collect());
+        self.blocks
+            .push(Box::new([(); BLOCK].map(|()| Slot::free())));
         self.free.extend((first..).take(BLOCK));
         self.free.pop().expect("just filled")
     }
@@ -345,7 +359,7 @@ impl Ops {
     #[inline]
     pub(crate) fn get(&mut self, id: OpId) -> Option<&mut Slot> {
         let index = id.slot as usize;
-        let slot = self.blocks.get_mut(index / BLOCK)?.get_mut(index % BLOCK)?;
+        let slot = &mut self.blocks.get_mut(index / BLOCK)?[index % BLOCK];
         (slot.generation == id.generation && !matches!(slot.life, Life::Free)).then_some(slot)
     }
 
@@ -357,7 +371,11 @@ impl Ops {
 
     /// Every live operation for which `of` says yes.
     pub(crate) fn which(&self, mut of: impl FnMut(&Slot) -> bool) -> Vec<OpId> {
-        let slots = self.blocks.iter().flatten().zip(0u32..);
+        let slots = self
+            .blocks
+            .iter()
+            .flat_map(|block| block.iter())
+            .zip(0u32..);
         let live = slots.filter(|(slot, _)| !matches!(slot.life, Life::Free) && of(slot));
         live.map(|(slot, index)| OpId {
             slot: index,
@@ -461,7 +479,7 @@ impl Slot {
     }
 
     /// Whether a message has the type and the length that this receive is made for; in bytes.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
         let elem = self.about.elem as u64;
         // Without a division where that can be told, which is nearly always.
@@ -487,6 +505,7 @@ impl Slot {
         }
     }
 
+    #[cold]
     fn too_long(&self, bytes: u64) -> ErrorKind {
         let elem = self.about.elem.max(1);
         let sent = usize::try_from(bytes).unwrap_or(usize::MAX) / elem;

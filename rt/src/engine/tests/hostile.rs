@@ -134,7 +134,7 @@ impl Victim {
         if !self.engine.core.is_done(probe.op) {
             return self.engine.core.forsake(probe.op);
         }
-        let (Ok(landed), _) = self.engine.core.take_recv(&probe) else {
+        let Some((Ok(landed), _)) = self.engine.core.take_recv(&probe) else {
             return;
         };
         if below(random, 2) == 0 {

@@ -72,6 +72,7 @@ impl Credits {
     }
 
     /// A message of the peer with `len` bytes has left the store. Says, once, that it is time to tell the peer.
+    #[inline(always)]
     pub(crate) fn owe(&mut self, len: usize) -> bool {
         let before = self.owed();
         // What was not in the window cannot be owed; a peer that overdraws its window gets nothing back for that.

@@ -38,34 +38,21 @@ impl Want {
             (Some(_), None) => Class::AnyTag,
             (None, None) => Class::Any,
         };
-        Key {
-            ctx: self.ctx,
-            source: self.source.unwrap_or(0),
-            tag: self.tag.unwrap_or(0),
-            class,
-        }
+        let (source, tag) = (self.source.unwrap_or(0), self.tag.unwrap_or(0));
+        Key::new(class, self.ctx, source, tag)
     }
 }
 
 impl Envelope {
     /// The list of this class in which a message waits, or the receives wait that it fits.
+    #[inline]
     pub(super) fn key(&self, class: Class) -> Key {
         let Self { ctx, source, tag } = *self;
-        let open = Key {
-            ctx,
-            source: 0,
-            tag: 0,
-            class,
-        };
         match class {
-            Class::Exact => Key {
-                source,
-                tag,
-                ..open
-            },
-            Class::AnySource => Key { tag, ..open },
-            Class::AnyTag => Key { source, ..open },
-            Class::Any => open,
+            Class::Exact => Key::new(class, ctx, source, tag),
+            Class::AnySource => Key::new(class, ctx, 0, tag),
+            Class::AnyTag => Key::new(class, ctx, source, 0),
+            Class::Any => Key::new(class, ctx, 0, 0),
         }
     }
 }

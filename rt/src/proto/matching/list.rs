@@ -80,6 +80,7 @@ impl<T> Slab<T> {
         self.len
     }
 
+    #[inline]
     pub(super) fn insert(&mut self, entry: T) -> u32 {
         if self.free == NIL {
             self.add_place();
@@ -93,6 +94,7 @@ impl<T> Slab<T> {
     }
 
     /// Takes a live entry out; the caller has unlinked it.
+    #[inline(always)]
     pub(super) fn remove(&mut self, at: u32) -> T {
         let place = &mut self.places[at as usize];
         let entry = place.entry.take().expect(LIVE);
@@ -103,6 +105,7 @@ impl<T> Slab<T> {
         entry
     }
 
+    #[inline]
     pub(super) fn handle(&self, at: u32) -> Handle {
         Handle {
             at,
@@ -221,6 +224,7 @@ impl<T: Linked> Slab<T> {
         at
     }
 
+    #[inline(always)]
     fn next_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
         if at == NIL {
             &mut ends.head
@@ -229,6 +233,7 @@ impl<T: Linked> Slab<T> {
         }
     }
 
+    #[inline(always)]
     fn prev_of<'a>(&'a mut self, ends: &'a mut Ends, list: usize, at: u32) -> &'a mut u32 {
         if at == NIL {
             &mut ends.tail
@@ -241,12 +246,14 @@ impl<T: Linked> Slab<T> {
 impl<T> Index<u32> for Slab<T> {
     type Output = T;
 
+    #[inline(always)]
     fn index(&self, at: u32) -> &T {
         self.places[at as usize].entry.as_ref().expect(LIVE)
     }
 }
 
 impl<T> IndexMut<u32> for Slab<T> {
+    #[inline(always)]
     fn index_mut(&mut self, at: u32) -> &mut T {
         self.places[at as usize].entry.as_mut().expect(LIVE)
     }

@@ -119,15 +119,17 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// A message arrives: the earliest receive that fits it is taken out, or it waits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrive(&mut self, envelope: Envelope, message: M) -> Arrived<R> {
         let arrival = self.next_arrival;
         self.next_arrival = Arrival(arrival.0 + 1);
-        self.restore(envelope, arrival, message)
+        match self.take_earliest(envelope) {
+            Some(recv) => Arrived::Matched { recv, arrival },
+            None => Arrived::Waits(self.add_message(envelope, arrival, message)),
+        }
     }
 
     /// A message that was taken out comes back to its place, or goes to the earliest receive that fits it now.
-    #[inline]
     pub(crate) fn restore(
         &mut self,
         envelope: Envelope,
@@ -216,6 +218,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
 
 /// Receives.
 impl<R: Copy, M: Copy> Matching<R, M> {
+    #[inline]
     fn add_receive(&mut self, place: usize, want: Want, recv: R) -> Posted {
         let key = want.key();
         if self.lists[place].holds == Holds::Nothing {
@@ -230,11 +233,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             link: Link::LOOSE,
         });
         self.receives.append(&mut self.lists[place].ends, 0, at);
-        self.posted[key.class as usize] += 1;
+        self.posted[key.class()] += 1;
         Posted(self.receives.handle(at))
     }
 
-    #[inline]
+    #[inline(always)]
     fn take_earliest(&mut self, envelope: Envelope) -> Option<R> {
         let [_, wild @ ..] = self.posted;
         let place = if wild == [0; 3] {
@@ -266,10 +269,10 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Takes out the first receive of a list.
-    #[inline]
+    #[inline(always)]
     fn take_first(&mut self, place: usize) -> R {
         let list = &mut self.lists[place];
-        self.posted[list.key.class as usize] -= 1;
+        self.posted[list.key.class()] -= 1;
         let at = self.receives.pop_first(&mut list.ends, 0);
         if list.ends.is_empty() {
             self.lists.close(place);
@@ -280,7 +283,7 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     fn remove_receive(&mut self, at: u32) -> R {
         let place = self.lists.probe(self.receives[at].want.key());
         let list = &mut self.lists[place];
-        self.posted[list.key.class as usize] -= 1;
+        self.posted[list.key.class()] -= 1;
         self.receives.unlink(&mut list.ends, 0, at);
         if list.ends.is_empty() {
             self.lists.close(place);
@@ -330,9 +333,16 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Before a wildcard looks at its list: the messages that wait must be in it.
+    #[inline]
     fn link_for(&mut self, want: Want) {
         let wild = want.source.is_none() || want.tag.is_none();
-        while wild && self.unlinked != NIL {
+        if wild {
+            self.link_all();
+        }
+    }
+
+    fn link_all(&mut self) {
+        while self.unlinked != NIL {
             let at = self.unlinked;
             self.link_wild(at);
             self.unlinked = self.messages.next(ARRIVED, at);

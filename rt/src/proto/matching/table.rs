@@ -6,13 +6,27 @@ use std::ops::{Index, IndexMut};
 
 use super::list::Ends;
 
-/// What a list is for: the fields that its class leaves open are zero.
+/// What a list is for: the fields that its class leaves open are zero. In two words, which are quick to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
-    pub(super) ctx: u32,
-    pub(super) source: u32,
-    pub(super) tag: u32,
-    pub(super) class: Class,
+    ctx_and_tag: u64,
+    source_and_class: u64,
+}
+
+impl Key {
+    #[inline]
+    pub(super) fn new(class: Class, ctx: u32, source: u32, tag: u32) -> Self {
+        Self {
+            ctx_and_tag: u64::from(ctx) << 32 | u64::from(tag),
+            source_and_class: u64::from(source) << 2 | class as u64,
+        }
+    }
+
+    /// The number of its class.
+    #[inline]
+    pub(super) const fn class(self) -> usize {
+        (self.source_and_class & 3) as usize
+    }
 }
 
 /// Which fields of an envelope a receive asks for.
@@ -48,10 +62,8 @@ pub(super) struct List {
 
 const FREE: List = List {
     key: Key {
-        ctx: 0,
-        source: 0,
-        tag: 0,
-        class: Class::Exact,
+        ctx_and_tag: 0,
+        source_and_class: 0,
     },
     ends: Ends::EMPTY,
     holds: Holds::Nothing,
@@ -60,7 +72,8 @@ const FREE: List = List {
 #[derive(Debug)]
 pub(super) struct Table {
     lists: Box<[List]>,
-    used: usize,
+    /// Lists that may still be opened before the table grows.
+    room: usize,
     shift: u32,
 }
 
@@ -70,19 +83,24 @@ impl Table {
     }
 
     /// Makes room for `more` lists, so that the places found after this stay where they are.
+    #[inline]
     pub(super) fn reserve(&mut self, more: usize) {
-        if (self.used + more) * 2 > self.lists.len() {
+        if self.room < more {
             self.grow();
         }
     }
 
     /// The place of the list of `key`, or a free one where it belongs.
+    #[inline(always)]
     pub(super) fn probe(&self, key: Key) -> usize {
         let mut place = self.home(key);
-        while self[place].holds != Holds::Nothing && self[place].key != key {
+        loop {
+            let list = &self[place];
+            if list.holds == Holds::Nothing || list.key == key {
+                return place;
+            }
             place = self.after(place);
         }
-        place
     }
 
     /// Starts a list in a free place that [`probe`](Self::probe) found, after [`reserve`](Self::reserve).
@@ -92,7 +110,7 @@ impl Table {
             ends: Ends::EMPTY,
             holds,
         };
-        self.used += 1;
+        self.room -= 1;
     }
 
     /// Frees the place of a list that has become empty. Other lists may move into it: places found before are void.
@@ -107,7 +125,7 @@ impl Table {
             next = self.after(next);
         }
         self[hole] = FREE;
-        self.used -= 1;
+        self.room += 1;
     }
 
     /// Whether a probe for the list at `place` passes `hole` on its way.
@@ -126,7 +144,7 @@ impl Table {
         {
             let place = wider.probe(list.key);
             wider[place] = *list;
-            wider.used += 1;
+            wider.room -= 1;
         }
         *self = wider;
     }
@@ -134,14 +152,14 @@ impl Table {
     fn with_bits(bits: u32) -> Self {
         Self {
             lists: vec![FREE; 1 << bits].into(),
-            used: 0,
+            room: 1 << (bits - 1),
             shift: u64::BITS - bits,
         }
     }
 
     #[cfg(test)]
     pub(super) const fn is_empty(&self) -> bool {
-        self.used == 0
+        self.room * 2 == self.lists.len()
     }
 
     #[cfg(test)]
@@ -158,21 +176,23 @@ impl Table {
         reason = "the shift leaves an index of the table"
     )]
     fn home(&self, key: Key) -> usize {
-        let low = (u64::from(key.ctx) << 32 | u64::from(key.tag)).wrapping_mul(MIX_LOW);
-        let high = u64::from(key.source) << 2 | key.class as u64;
-        ((low ^ low >> 32).wrapping_add(high).wrapping_mul(MIX_HIGH) >> self.shift) as usize
+        let low = key.ctx_and_tag.wrapping_mul(MIX_LOW);
+        let mixed = (low ^ low >> 32).wrapping_add(key.source_and_class);
+        (mixed.wrapping_mul(MIX_HIGH) >> self.shift) as usize
     }
 }
 
 impl Index<usize> for Table {
     type Output = List;
 
+    #[inline]
     fn index(&self, place: usize) -> &List {
         &self.lists[place]
     }
 }
 
 impl IndexMut<usize> for Table {
+    #[inline]
     fn index_mut(&mut self, place: usize) -> &mut List {
         &mut self.lists[place]
     }
