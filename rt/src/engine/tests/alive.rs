@@ -32,7 +32,7 @@ fn whatever_waits_for_a_dead_peer_ends_within_two_intervals() {
             Some(2),
             "a receive from anybody"
         );
-        let (outcome, _) = world.engines[3].core.take_send(&send);
+        let (outcome, _) = world.sent(3, &send);
         assert_eq!(failed_rank(&outcome), Some(2), "a send");
         world.run_for(10 * DETECT);
         assert!(!world.is_done(0, &other), "nobody else has failed");
@@ -96,10 +96,7 @@ fn both_sides_of_a_partition_hear_of_it_and_it_stays_when_it_heals() {
         let send = world.send_sync(1, 0, 1, vec![1_u8]);
         let took = world.run_until(|engines| engines[1].core.is_done(send.op));
         assert!(took <= LIMIT, "{took}");
-        assert_eq!(
-            failed_rank(&world.engines[1].core.take_send(&send).0),
-            Some(0)
-        );
+        assert_eq!(failed_rank(&world.sent(1, &send).0), Some(0));
         let again = world.recv(0, Some(1), None);
         assert_eq!(failed_rank(&world.received(0, &again).0), Some(1));
     }

@@ -221,9 +221,16 @@ impl World {
         self.engines[on as usize].core.is_done(ticket.op)
     }
 
+    /// How a send ended.
+    pub(super) fn sent<B: SendBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
+        let landed = self.engines[on as usize].core.take_send(ticket);
+        landed.expect("it is done")
+    }
+
     /// What a receive got.
     pub(super) fn received<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
-        self.engines[on as usize].core.take_recv(ticket)
+        let landed = self.engines[on as usize].core.take_recv(ticket);
+        landed.expect("it is done")
     }
 
     /// Makes turns until the receive is complete.
