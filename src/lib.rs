@@ -24,7 +24,7 @@ pub use ripstop_rt::{
     Rendezvous, Result, Row, Runtime, SendOp, SettingSource, Settings, Source, Status, Sum, Tag,
     boot, buffer, sim,
 };
-pub use ripstop_rt_macros::{Wire, main, test};
+pub use ripstop_rt_macros::{Wire, main, sim, test};
 
 /// What the macros expand to. Not for users.
 #[doc(hidden)]

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: all tests, with both reactors.
+//! `cargo xtask test`: all tests, with both reactors and on simulated fabrics.
 
 use std::process::Command;
 
@@ -21,8 +21,35 @@ pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
     gate.tests(
         "tests with epoll",
         &Task::cargo(&words).with("RIPSTOP_REACTOR", "epoll"),
-    )
+    )?;
+    SIMULATED
+        .iter()
+        .try_for_each(|world| simulated(gate, world))
 }
+
+/// The message tests once more, on a simulated fabric.
+fn simulated(gate: &mut Gate, world: &str) -> Result<(), String> {
+    let words = [
+        "test",
+        "-p",
+        "ripstop",
+        "--all-features",
+        "--test",
+        "messages",
+        "--test",
+        "operations",
+        "--no-fail-fast",
+    ];
+    let task = Task::cargo(&words).with("RIPSTOP_TEST_SIM", world);
+    gate.tests(&format!("message tests simulated: {world}"), &task)
+}
+
+/// A fabric, what goes wrong on it, and who hides that.
+const SIMULATED: [&str; 3] = [
+    "bxi",
+    "bxi drop=0.3,dup=0.1,reorder=64",
+    "bxi drop=0.3,dup=0.1,reorder=64 datagrams",
+];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
     bring_hydra(gate)?;

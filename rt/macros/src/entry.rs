@@ -1,4 +1,4 @@
-//! `#[ripstop::main]` and `#[ripstop::test]`: a plain function around an async one.
+//! `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]`: a plain function around an async one.
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
@@ -53,6 +53,46 @@ pub(crate) fn test(options: &options::Test, function: &ItemFn) -> Result<TokenSt
                     ranks: #ranks,
                     processes: #processes,
                     timeout: #timeout,
+                    name: ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
+                },
+                #rank,
+            )
+        }
+    })
+}
+
+pub(crate) fn sim(options: &options::Sim, function: &ItemFn) -> Result<TokenStream> {
+    check(
+        function,
+        "#[ripstop::sim(ranks = 64)] async fn name(world: Comm)",
+    )?;
+    let private = options.krate.private();
+    let (attributes, visibility, name) = (&function.attrs, &function.vis, &function.sig.ident);
+    let inner = inner(function);
+    let rank = rank_function(function, &private);
+    let options::Sim {
+        ranks,
+        fabric,
+        faults,
+        datagrams,
+        ..
+    } = options;
+    let seed = match options.seed {
+        Some(seed) => quote!(::core::option::Option::Some(#seed)),
+        None => quote!(::core::option::Option::None),
+    };
+    Ok(quote! {
+        #[::core::prelude::v1::test]
+        #(#attributes)*
+        #visibility fn #name() {
+            #inner
+            #private::run_sim(
+                #private::SimTest {
+                    ranks: #ranks,
+                    seed: #seed,
+                    fabric: #fabric,
+                    faults: #faults,
+                    datagrams: #datagrams,
                     name: ::core::concat!(::core::module_path!(), "::", ::core::stringify!(#name)),
                 },
                 #rank,

@@ -1,4 +1,4 @@
-//! Attributes and derives of Ripstop: `#[ripstop::main]`, `#[ripstop::test]` and `#[derive(Wire)]`.
+//! Attributes and derives of Ripstop: `#[ripstop::main]`, `#[ripstop::test]`, `#[ripstop::sim]` and `#[derive(Wire)]`.
 //!
 //! What they expand to names `::ripstop::__private`. Inside the runtime itself, where there is no `ripstop`, each takes
 //! `crate = "path"`, the path of a module that has `__private` in it.
@@ -50,6 +50,31 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
     finish(
         options::Test::parse(options.into()).and_then(|options| entry::test(&options, &function)),
     )
+}
+
+/// Makes a test of an `async fn name(world: Comm)`, run by any number of simulated ranks in virtual time, from a seed.
+///
+/// It may return `()` or a `Result`. The test fails when any rank panics or returns an error, and when ranks wait for each other
+/// for ever; then it prints the line that repeats it. Options:
+///
+/// - `ranks = 64`: how many; always given, at least 1.
+/// - `seed = 7`: where all chance comes from; by default a number made of the test's name.
+/// - `fabric = "bxi"`: a preset of the simulator; `"ideal"` by default.
+/// - `faults = "drop=0.3,kill=3@2ms"`: what goes wrong; nothing by default.
+/// - `datagrams`: losses reach the runtime. Without it the simulated NIC hides them, and only takes longer.
+///
+/// `RIPSTOP_SIM_SEED=n` runs it with that seed, `RIPSTOP_SIM_SEEDS=n` with so many fresh seeds as well.
+///
+/// ```ignore
+/// #[ripstop::sim(ranks = 512, fabric = "bxi", faults = "drop=0.01")]
+/// async fn everybody_meets(world: ripstop::Comm) -> ripstop::Result<()> {
+///     world.barrier().await
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn sim(options: TokenStream, item: TokenStream) -> TokenStream {
+    let function = parse_macro_input!(item as ItemFn);
+    finish(options::Sim::parse(options.into()).and_then(|options| entry::sim(&options, &function)))
 }
 
 /// Lets values of a struct travel in messages.

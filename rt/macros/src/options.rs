@@ -77,12 +77,7 @@ impl Test {
             Ok(())
         });
         parser.parse2(tokens)?;
-        let ranks = ranks.ok_or_else(|| {
-            Error::new(
-                Span::call_site(),
-                "say how many ranks run the test: `#[ripstop::test(ranks = 4)]`",
-            )
-        })?;
+        let ranks = ranks.ok_or_else(|| missing_ranks("test"))?;
         let ranks = usize::try_from(ranks).map_err(|why| Error::new(Span::call_site(), why))?;
         Ok(Self {
             krate,
@@ -90,6 +85,57 @@ impl Test {
             processes,
             timeout,
         })
+    }
+}
+
+/// The options of `#[ripstop::sim]`.
+pub(crate) struct Sim {
+    pub(crate) krate: Crate,
+    pub(crate) ranks: u32,
+    pub(crate) seed: Option<u64>,
+    /// A preset.
+    pub(crate) fabric: String,
+    /// In short form.
+    pub(crate) faults: String,
+    pub(crate) datagrams: bool,
+}
+
+impl Sim {
+    pub(crate) fn parse(tokens: TokenStream) -> Result<Self> {
+        let mut ranks = None;
+        let mut options = Self {
+            krate: Crate::facade(),
+            ranks: 0,
+            seed: None,
+            fabric: "ideal".to_owned(),
+            faults: String::new(),
+            datagrams: false,
+        };
+        let parser = syn::meta::parser(|meta| {
+            if meta.path.is_ident("ranks") {
+                ranks = Some(positive(&meta, "ranks")?);
+            } else if meta.path.is_ident("seed") {
+                options.seed = Some(meta.value()?.parse::<LitInt>()?.base10_parse()?);
+            } else if meta.path.is_ident("fabric") {
+                options.fabric = meta.value()?.parse::<LitStr>()?.value();
+            } else if meta.path.is_ident("faults") {
+                options.faults = meta.value()?.parse::<LitStr>()?.value();
+            } else if meta.path.is_ident("datagrams") {
+                options.datagrams = true;
+            } else if meta.path.is_ident("crate") {
+                options.krate.read(&meta)?;
+            } else {
+                return Err(meta.error(
+                    "unknown option: there are `ranks = N`, `seed = N`, `fabric = \"preset\"`, `faults = \"drop=0.3\"` and \
+                     `datagrams`",
+                ));
+            }
+            Ok(())
+        });
+        parser.parse2(tokens)?;
+        let ranks = ranks.ok_or_else(|| missing_ranks("sim"))?;
+        options.ranks = u32::try_from(ranks).map_err(|why| Error::new(Span::call_site(), why))?;
+        Ok(options)
     }
 }
 
@@ -109,6 +155,11 @@ pub(crate) fn wire(attributes: &[Attribute]) -> Result<Crate> {
         })?;
     }
     Ok(krate)
+}
+
+fn missing_ranks(attribute: &str) -> Error {
+    let sentence = format!("say how many ranks run the test: `#[ripstop::{attribute}(ranks = 4)]`");
+    Error::new(Span::call_site(), sentence)
 }
 
 fn positive(meta: &ParseNestedMeta<'_>, name: &str) -> Result<u64> {

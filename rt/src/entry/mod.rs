@@ -1,11 +1,15 @@
-//! What `#[ripstop::main]` and `#[ripstop::test]` expand to.
+//! What `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to.
 
 mod process;
+mod sim;
 mod test;
 
 use std::{fmt::Display, future::Future, process::ExitCode};
 
-pub use self::test::{TestConfig, run_test};
+pub use self::{
+    sim::{SimTest, run_sim},
+    test::{TestConfig, run_test},
+};
 use crate::{comm::Comm, runtime::Runtime};
 
 /// What a rank's function may return: nothing, or a result whose error can be printed.

@@ -1,6 +1,7 @@
 //! A test with ranks, under plain `cargo test`.
 
 use std::{
+    env,
     future::Future,
     panic::{self, AssertUnwindSafe},
     sync::mpsc::{self, RecvTimeoutError},
@@ -8,8 +9,13 @@ use std::{
     time::Duration,
 };
 
-use super::{Outcome, process};
-use crate::{boot, comm::Comm, runtime::Runtime};
+use ripstop_fabric::sim::Transport;
+
+use super::{Outcome, process, sim};
+use crate::{boot, comm::Comm, runtime::Runtime, sim::Simulation};
+
+/// Runs the ranks of a test on a simulated fabric instead of in threads, if it is set.
+const SIMULATED: &str = "RIPSTOP_TEST_SIM";
 
 /// A test that takes longer than this hangs.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -35,7 +41,7 @@ pub struct TestConfig {
 pub fn run_test<F, Fut>(config: TestConfig, rank: F)
 where
     F: FnOnce(Comm) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output: Outcome>,
+    Fut: Future<Output: Outcome + 'static> + 'static,
 {
     let limit = config.timeout.unwrap_or(TIMEOUT);
     if let Some((boot, board)) = process::this_rank(config.name) {
@@ -47,8 +53,30 @@ where
         run_rank(runtime, rank);
     } else if config.processes {
         process::run(&config, limit);
+    } else if let Ok(words) = env::var(SIMULATED) {
+        run_simulated(&config, &words, &rank);
     } else {
         run_threads(config, limit, rank);
+    }
+}
+
+/// `bxi drop=0.3,dup=0.1 datagrams`: a preset, faults, and who hides losses; in any order.
+fn run_simulated<F, Fut>(config: &TestConfig, words: &str, rank: &F)
+where
+    F: FnOnce(Comm) -> Fut + Clone,
+    Fut: Future<Output: Outcome + 'static> + 'static,
+{
+    let size = u32::try_from(config.ranks).expect("a number of ranks below 2^32");
+    let mut simulation = Simulation::new(size).seed(sim::seed_of(config.name));
+    for word in words.split_whitespace() {
+        simulation = match word {
+            "datagrams" => simulation.transport(Transport::Datagram),
+            faults if faults.contains('=') => simulation.faults(faults),
+            preset => simulation.fabric(preset),
+        };
+    }
+    if let Err(sentence) = sim::run(simulation, |world| rank.clone()(world)) {
+        panic!("{sentence}\non a simulated fabric: {SIMULATED}='{words}'");
     }
 }
 

@@ -13,7 +13,7 @@ mod time;
 
 use std::{future::Future, time::Duration};
 
-use ripstop_fabric::sim::Config;
+use ripstop_fabric::sim::{Config, ConfigError};
 
 pub use ripstop_fabric::sim::{Faults, Model, Stats, Transport};
 
@@ -30,7 +30,7 @@ use crate::{comm::Comm, settings::Settings};
 /// A cluster to be simulated: how many ranks, on which fabric, with which faults, from which seed.
 ///
 /// ```ignore
-/// let report = Simulation::new(64).seed(7).run(|world| async move {
+/// let report = Simulation::new(64).seed(7).fabric("bxi").faults("drop=0.3").run(|world| async move {
 ///     world.barrier().await
 /// })?;
 /// println!("{:?} of virtual time, digest {:016x}", report.time, report.digest);
@@ -70,10 +70,26 @@ impl Simulation {
         self
     }
 
+    /// The fabric, by the name of a preset: `shm`, `bxi`, `hdr`, …
+    pub fn fabric(self, preset: &str) -> Self {
+        match Model::preset(preset) {
+            Ok(model) => self.model(model),
+            Err(error) => self.blame(error),
+        }
+    }
+
     /// The fabric, as a model made by hand or read from a file.
     pub fn model(mut self, model: Model) -> Self {
         self.config.model = model;
         self
+    }
+
+    /// What goes wrong, in short form: `drop=0.3,dup=0.1,kill=3@2ms`. Replaces earlier faults.
+    pub fn faults(self, faults: &str) -> Self {
+        match faults.parse() {
+            Ok(faults) => self.fault_plan(faults),
+            Err(error) => self.blame::<ConfigError>(error),
+        }
     }
 
     /// What goes wrong, read from a file.

@@ -3,6 +3,7 @@
 mod info;
 mod perf;
 mod run;
+mod sim;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Perf(perf::Args),
+    Sim(sim::Args),
     Info(info::Args),
 }
 
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
     match Cli::parse_from(&words).command {
         Command::Run(args) => run::run(args, &words),
         Command::Perf(args) => perf::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Info(args) => info::run(&args),
     }
 }

@@ -1,0 +1,64 @@
+//! What is written on the command line.
+
+use std::iter;
+
+/// Numbers of ranks, one run after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Sweep(pub(super) Vec<u32>);
+
+/// A setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    pub(super) name: String,
+    pub(super) value: String,
+}
+
+/// `64`, or `2..16384`: 2, 4, 8 and so on, and the last.
+pub(super) fn sweep(text: &str) -> Result<Sweep, String> {
+    let number = |text: &str| {
+        let number: Option<u32> = text.parse().ok();
+        number
+            .filter(|&ranks| ranks > 0)
+            .ok_or_else(|| "expected a number of ranks from 1 on, or two as in 2..16384".to_owned())
+    };
+    let Some((first, last)) = text.split_once("..") else {
+        return number(text).map(|ranks| Sweep(vec![ranks]));
+    };
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(format!("{first} is more than {last}"));
+    }
+    let doubled = iter::successors(Some(first), |ranks| ranks.checked_mul(2));
+    let mut ranks: Vec<u32> = doubled.take_while(|&ranks| ranks < last).collect();
+    ranks.push(last);
+    Ok(Sweep(ranks))
+}
+
+/// `NAME=VALUE`.
+pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
+    let (name, value) = text
+        .split_once('=')
+        .ok_or_else(|| "expected NAME=VALUE, such as RIPSTOP_EAGER_MAX=4096".to_owned())?;
+    Ok(Assignment {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+pub(super) use crate::perf::options::bytes;
+
+#[cfg(test)]
+mod tests {
+    use super::{Sweep, sweep};
+
+    #[test]
+    fn a_sweep_doubles_and_ends_with_its_last_number() {
+        assert_eq!(sweep("64"), Ok(Sweep(vec![64])));
+        assert_eq!(sweep("2..16"), Ok(Sweep(vec![2, 4, 8, 16])));
+        assert_eq!(sweep("3..20"), Ok(Sweep(vec![3, 6, 12, 20])));
+        assert_eq!(sweep("5..5"), Ok(Sweep(vec![5])));
+        for text in ["", "0", "x", "0..4", "8..2", "2..", "-1"] {
+            assert!(sweep(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What simulated ranks do, and what comes of it.
+
+use std::{pin::Pin, time::Duration};
+
+use clap::ValueEnum;
+use ripstop::{Cart, Comm, ErrorKind, Result, Source, Tag, sim};
+
+use super::traffic;
+
+/// The scenarios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Scenario {
+    /// Rank 0 and the last rank exchange messages, one at a time
+    Pingpong,
+    /// A message goes around all ranks
+    Ring,
+    /// All ranks wait for each other
+    Barrier,
+    /// All ranks add up one number
+    Allreduce,
+    /// Every rank sends a window of messages to a partner, and receives one
+    Rate,
+    /// All ranks send to rank 0 as fast as they can
+    Flood,
+    /// Every rank sends messages of random lengths to random ranks; contents and order are checked
+    Random,
+    /// A 3-D stencil: faces to six neighbours, computing meanwhile
+    Stencil,
+    /// Every rank sends one message to every other at the same instant
+    Connect,
+    /// Every rank sends synchronously before it receives, which cannot end: shows what is said then
+    Deadlock,
+}
+
+/// How much of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    /// Bytes.
+    pub(super) size: usize,
+    pub(super) iters: u64,
+    pub(super) seed: u64,
+}
+
+/// What a rank found: name, unit, value.
+pub(super) type Figures = Vec<(&'static str, &'static str, f64)>;
+
+type Running = Pin<Box<dyn Future<Output = Result<Figures>>>>;
+
+impl Scenario {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Pingpong => "pingpong",
+            Self::Ring => "ring",
+            Self::Barrier => "barrier",
+            Self::Allreduce => "allreduce",
+            Self::Rate => "rate",
+            Self::Flood => "flood",
+            Self::Random => "random",
+            Self::Stencil => "stencil",
+            Self::Connect => "connect",
+            Self::Deadlock => "deadlock",
+        }
+    }
+
+    /// One rank's part.
+    pub(super) fn start(self, world: Comm, work: Work) -> Running {
+        match self {
+            Self::Pingpong => Box::pin(ping_pong(world, work)),
+            Self::Ring => Box::pin(ring(world, work)),
+            Self::Barrier => Box::pin(barrier(world, work)),
+            Self::Allreduce => Box::pin(all_reduce(world, work)),
+            Self::Rate => Box::pin(traffic::rate(world, work)),
+            Self::Flood => Box::pin(traffic::flood(world, work)),
+            Self::Random => Box::pin(traffic::random(world, work)),
+            Self::Stencil => Box::pin(stencil(world, work)),
+            Self::Connect => Box::pin(traffic::connect(world, work)),
+            Self::Deadlock => Box::pin(deadlock(world)),
+        }
+    }
+
+    /// A rank that was killed by the faults fails what its peers were doing with it: that is no failure of the run.
+    pub(super) fn tolerates(self, error: &ripstop::Error) -> bool {
+        matches!(
+            error.kind,
+            ErrorKind::PeerFailed { .. } | ErrorKind::PeerFinished { .. }
+        )
+    }
+}
+
+/// Microseconds of virtual time for each of `count`.
+pub(super) fn each_us(time: Duration, count: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / count.max(1) as f64
+}
+
+async fn ping_pong(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, last) = (world.rank(), world.size() - 1);
+    if last == 0 || (rank != 0 && rank != last) {
+        return Ok(Figures::new());
+    }
+    let mut buf = vec![0_u8; work.size];
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        if rank == 0 {
+            buf = world.send(last, TAG, buf).await?;
+            (buf, _) = world.recv_into(last, TAG, buf).await?;
+        } else {
+            (buf, _) = world.recv_into(0, TAG, buf).await?;
+            buf = world.send(0, TAG, buf).await?;
+        }
+    }
+    let one_way = each_us(sim::now(&world) - start, 2 * work.iters);
+    Ok(found(rank, "one_way_us", "one way µs", one_way))
+}
+
+async fn ring(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, size) = (world.rank(), world.size());
+    let (left, right) = ((rank + size - 1) % size, (rank + 1) % size);
+    let mut buf = vec![0_u8; work.size];
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        if rank == 0 {
+            buf = world.send(right, TAG, buf).await?;
+        }
+        (buf, _) = world.recv_into(left, TAG, buf).await?;
+        if rank != 0 {
+            buf = world.send(right, TAG, buf).await?;
+        }
+    }
+    let hop = each_us(sim::now(&world) - start, work.iters * size as u64);
+    Ok(found(rank, "hop_us", "hop µs", hop))
+}
+
+async fn barrier(world: Comm, work: Work) -> Result<Figures> {
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        world.barrier().await?;
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    Ok(found(world.rank(), "barrier_us", "barrier µs", each))
+}
+
+async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        let [sum] = world.all_reduce([1_u64], ripstop::Sum).await?;
+        assert_eq!(sum, world.size() as u64, "the sum over all ranks");
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    Ok(found(world.rank(), "all_reduce_us", "all_reduce µs", each))
+}
+
+/// Six faces of `size` bytes, and as long a computation as the exchange takes alone.
+async fn stencil(world: Comm, work: Work) -> Result<Figures> {
+    let dims = Cart::dims_for(world.size(), 3);
+    let grid = world.cart(&dims, &[true; 3]).await?;
+    let alone = steps(&world, &grid, work, Duration::ZERO).await?;
+    let both = steps(&world, &grid, work, alone).await?;
+    let exposed = both.saturating_sub(alone);
+    let mut figures = found(world.rank(), "step_us", "step µs", each_us(both, 1));
+    figures.extend(found(
+        world.rank(),
+        "exchange_us",
+        "exchange µs",
+        each_us(alone, 1),
+    ));
+    figures.extend(found(
+        world.rank(),
+        "exposed_us",
+        "exposed µs",
+        each_us(exposed, 1),
+    ));
+    Ok(figures)
+}
+
+/// The mean time of a step that computes for `compute` while the faces travel.
+async fn steps(world: &Comm, grid: &Cart, work: Work, compute: Duration) -> Result<Duration> {
+    world.barrier().await?;
+    let start = sim::now(world);
+    for _ in 0..work.iters {
+        let mut faces = Vec::new();
+        let mut sends = Vec::new();
+        for (axis, tag) in (0..3).zip((TAG..).step_by(2)) {
+            let (source, target) = grid.shift(axis, 1);
+            for (from, to, tag) in [(source, target, tag), (target, source, tag + 1)] {
+                let (Some(from), Some(to)) = (from, to) else {
+                    continue;
+                };
+                faces.push(grid.recv_into(from, tag, vec![0_u8; work.size]));
+                sends.push(grid.send(to, tag, vec![1_u8; work.size]));
+            }
+        }
+        sim::compute(world, compute).await;
+        for face in faces {
+            face.await?;
+        }
+        for send in sends {
+            send.await?;
+        }
+    }
+    let spent = sim::now(world) - start;
+    Ok(spent / u32::try_from(work.iters).unwrap_or(u32::MAX))
+}
+
+async fn deadlock(world: Comm) -> Result<Figures> {
+    let right = (world.rank() + 1) % world.size();
+    world.send_synchronous(right, TAG, [0_u8; 8]).await?;
+    world.recv::<u8>(Source::Any, Tag::Is(TAG)).await?;
+    Ok(Figures::new())
+}
+
+/// A figure that is the same on all ranks, or rank 0's to tell.
+pub(super) fn found(rank: usize, name: &'static str, unit: &'static str, value: f64) -> Figures {
+    if rank == 0 {
+        vec![(name, unit, value)]
+    } else {
+        Figures::new()
+    }
+}
+
+pub(super) const TAG: u32 = 1;

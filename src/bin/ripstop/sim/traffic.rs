@@ -1,0 +1,167 @@
+//! Scenarios with much traffic: a rate, a flood, random messages, everybody at once.
+
+use ripstop::{Comm, Result, Source, fabric::random::Random, sim};
+
+use super::scenario::{Figures, TAG, Work, each_us, found};
+
+/// Messages in flight.
+const WINDOW: u64 = 64;
+
+/// Every rank and its partner send each other windows of messages.
+pub(super) async fn rate(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, size) = (world.rank(), world.size());
+    let partner = rank ^ 1;
+    if partner >= size {
+        return Ok(Figures::new());
+    }
+    let start = sim::now(&world);
+    let mut left = work.iters;
+    while left > 0 {
+        let window = left.min(WINDOW);
+        let inbox: Vec<_> = (0..window)
+            .map(|_| world.recv_into(partner, TAG, vec![0_u8; work.size]))
+            .collect();
+        let sends: Vec<_> = (0..window)
+            .map(|_| world.send(partner, TAG, vec![0_u8; work.size]))
+            .collect();
+        for message in inbox {
+            message.await?;
+        }
+        for send in sends {
+            send.await?;
+        }
+        left -= window;
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
+}
+
+/// All send to rank 0, which says how evenly it was served: Jain's index of what each had sent when half had come.
+pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, size) = (world.rank(), world.size());
+    if rank != 0 {
+        for number in 0..work.iters {
+            world
+                .send(0, TAG, content(work.seed, rank, 0, number, work.size))
+                .await?;
+        }
+        return Ok(Figures::new());
+    }
+    let total = work.iters * (size as u64 - 1);
+    let mut counts = vec![0_u64; size];
+    let mut at_half = Vec::new();
+    let start = sim::now(&world);
+    for nth in 0..total {
+        let (bytes, status) = world.recv::<u8>(Source::Any, TAG).await?;
+        let number = counts[status.source];
+        assert_eq!(
+            bytes,
+            content(work.seed, status.source, 0, number, work.size),
+            "message {number} of rank {}",
+            status.source
+        );
+        counts[status.source] += 1;
+        if nth == total / 2 {
+            at_half = counts[1..].to_vec();
+        }
+    }
+    let spent = sim::now(&world) - start;
+    let goodput = (total * work.size as u64) as f64 / (spent.as_secs_f64() * 1e6).max(1e-9);
+    let mut figures = found(rank, "goodput_bytes_per_us", "bytes/µs", goodput);
+    figures.extend(found(rank, "fairness", "fairness", jain(&at_half)));
+    Ok(figures)
+}
+
+/// Random messages to random ranks. Everybody can work out what it is to receive, from the seed.
+pub(super) async fn random(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, size) = (world.rank(), world.size());
+    let mut sends = Vec::new();
+    let mut sent = vec![0; size];
+    for number in 0..work.iters {
+        let (to, len) = letter(work, rank, number, size);
+        let bytes = content(work.seed, rank, to, sent[to], len);
+        sent[to] += 1;
+        sends.push(world.send(to, TAG, bytes));
+    }
+    for from in 0..size {
+        let mine = (0..work.iters).map(|number| letter(work, from, number, size));
+        for (number, (_, len)) in (0..).zip(mine.filter(|&(to, _)| to == rank)) {
+            let (bytes, _) = world.recv::<u8>(from, TAG).await?;
+            let expected = content(work.seed, from, rank, number, len);
+            assert_eq!(bytes, expected, "message {number} from rank {from}");
+        }
+    }
+    for send in sends {
+        send.await?;
+    }
+    Ok(Figures::new())
+}
+
+/// One message from each to each, all at once.
+pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, size) = (world.rank(), world.size());
+    let start = sim::now(&world);
+    let others = || (1..size).map(|distance| (rank + distance) % size);
+    let sends: Vec<_> = others()
+        .map(|to| world.send(to, TAG, content(work.seed, rank, to, 0, work.size)))
+        .collect();
+    for from in others() {
+        let (bytes, _) = world.recv::<u8>(from, TAG).await?;
+        assert_eq!(
+            bytes,
+            content(work.seed, from, rank, 0, work.size),
+            "from rank {from}"
+        );
+    }
+    for send in sends {
+        send.await?;
+    }
+    let spent = each_us(sim::now(&world) - start, 1);
+    Ok(found(rank, "all_connected_us", "all connected µs", spent))
+}
+
+/// Where a rank's message goes, and how long it is: short ones, eager ones and some that are asked for.
+fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
+    let mut random = stream(work.seed, from, usize::MAX, number);
+    let to = random.within(0..size as u64);
+    let longest = [16, work.size as u64 + 1, 4096, 40_000][(random.bits() % 4) as usize];
+    (to as usize, random.within(0..longest) as usize)
+}
+
+/// The bytes of one message.
+fn content(seed: u64, from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    stream(seed, from, to, number).fill(&mut bytes);
+    bytes
+}
+
+fn stream(seed: u64, from: usize, to: usize, number: u64) -> Random {
+    let mut mixed = seed;
+    for word in [from as u64, to as u64, number] {
+        mixed = Random::new(mixed ^ word).bits();
+    }
+    Random::new(mixed)
+}
+
+/// 1 when all counts are equal, 1/n when one has it all (Jain, Chiu, Hawe 1984).
+fn jain(counts: &[u64]) -> f64 {
+    let sum: f64 = counts.iter().map(|&count| count as f64).sum();
+    let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();
+    if squares == 0.0 {
+        1.0
+    } else {
+        sum * sum / (counts.len() as f64 * squares)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::jain;
+
+    #[test]
+    fn fairness_is_one_for_equal_shares_and_one_nth_for_a_monopoly() {
+        assert!((jain(&[5, 5, 5]) - 1.0).abs() < 1e-12);
+        assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-12);
+        assert!((jain(&[]) - 1.0).abs() < 1e-12);
+    }
+}
