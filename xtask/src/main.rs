@@ -10,6 +10,7 @@ use std::{env, process::ExitCode};
 use self::step::Gate;
 
 mod book;
+mod calibrate;
 mod ci;
 mod compare;
 mod examples;
@@ -27,7 +28,8 @@ cargo xtask tidy            layers, unsafe files, dead files, long lines, leftov
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask loom            the models of what threads share
-cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how";
+cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
+cargo xtask bench calibrate fit the simulator to this machine, and show what it predicts";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -55,6 +57,7 @@ fn dispatch(words: &[&str], args: &[String]) -> Result<(), String> {
         ["examples"] => Gate::open(examples::run),
         ["loom"] => Gate::open(loom::run),
         ["bench", "compare", ..] => compare::run(&args[2..]),
+        ["bench", "calibrate", ..] => calibrate::run(&step::root(), &args[2..]),
         _ => Err(format!(
             "`cargo xtask {}` is unknown.\n\n{HELP}",
             words.join(" ")

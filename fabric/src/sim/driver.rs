@@ -267,14 +267,14 @@ fn cost(model: &Model, one_node: bool) -> Cost {
     let ns = |ns: u64| ns as f64;
     let per_kib = |ps: u64| ps as f64 * 1.024;
     let (host, nic, network, node) = (&model.host, &model.nic, &model.network, &model.node);
-    let (distance, byte_ps, rails) = if one_node {
-        (node.latency_ns, node.byte_ps, 1)
+    let (distance, access, byte_ps, rails) = if one_node {
+        (node.latency_ns, node.access_ns, node.byte_ps, 1)
     } else {
         let byte_ps = nic.byte_ps.max(network.link_byte_ps);
-        (network.latency_ns + network.hop_ns, byte_ps, nic.rails)
+        (network.latency_ns + network.hop_ns, 0, byte_ps, nic.rails)
     };
     let latency = nic.command_ns + distance + host.detect_ns;
-    let one_sided_ns = ns(host.send_ns + 2 * latency + host.recv_ns);
+    let one_sided_ns = ns(host.send_ns + access + 2 * latency + host.recv_ns);
     let bulk_ns_per_kib = per_kib(byte_ps) / f64::from(rails);
     Cost {
         send_ns: ns(host.send_ns),

@@ -80,7 +80,12 @@ impl World {
         host.commands += 1;
         host.counts.bytes_sent += deed.bulk();
         self.stats.bytes += deed.bulk();
-        let posted = self.spend(origin, ps(self.model.host.send_ns));
+        let calls = if self.network.is_inside(origin, target) {
+            self.model.node.access_ns
+        } else {
+            0
+        };
+        let posted = self.spend(origin, ps(self.model.host.send_ns + calls));
         let refusal = if self.link(origin, target).down {
             Some(Why::PeerDown)
         } else {

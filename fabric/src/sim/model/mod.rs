@@ -161,6 +161,8 @@ pub struct NodeModel {
     pub gap_ns: u64,
     /// G between two of them.
     pub byte_ps: u64,
+    /// A put or get between two of them, on top of what a message costs its host: the system call.
+    pub access_ns: u64,
 }
 
 /// The process manager's server: requests queue, and are served one at a time.
@@ -219,6 +221,7 @@ impl Default for NodeModel {
             latency_ns: 0,
             gap_ns: 0,
             byte_ps: 0,
+            access_ns: 0,
         }
     }
 }

@@ -128,6 +128,7 @@ impl Model {
         fields.time("latency_ns", &mut node.latency_ns)?;
         fields.time("gap_ns", &mut node.gap_ns)?;
         fields.number("byte_ps", &mut node.byte_ps, BYTE_PS)?;
+        fields.time("access_ns", &mut node.access_ns)?;
         fields.end()
     }
 }

@@ -67,7 +67,7 @@ pub(crate) struct Args {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
     settings: Vec<Assignment>,
 
-    /// Draw the scenario's first figure over the number of ranks
+    /// Draw the scenario's first figure, messages and memory over the number of ranks
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
@@ -102,9 +102,16 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
             let outcome = args.once(job, seed);
             let (report, figures) =
                 outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(ranks, seed)))?;
-            if let Some(&(name, unit, value)) = figures.first() {
-                plot.point(&format!("{name}, {unit}"), f64::from(ranks), value);
+            let at = f64::from(ranks);
+            if let Some(&(_, unit, value)) = figures.first() {
+                plot.point(unit, at, value);
             }
+            plot.point("messages per rank", at, report.stats.messages as f64 / at);
+            plot.point(
+                "KiB of state per rank",
+                at,
+                report.memory.bytes as f64 / 1024.0 / at,
+            );
             table.print(args.row(ranks, seed, &report, &figures))?;
         }
     }

@@ -18,7 +18,9 @@ pub(super) enum Scenario {
     Barrier,
     /// All ranks add up one number
     Allreduce,
-    /// Every rank sends a window of messages to a partner, and receives one
+    /// Rank 0 sends windows of messages to the last rank
+    Stream,
+    /// Every rank sends windows of messages to a partner, and receives as many
     Rate,
     /// All ranks send to rank 0 as fast as they can
     Flood,
@@ -53,6 +55,7 @@ impl Scenario {
             Self::Ring => "ring",
             Self::Barrier => "barrier",
             Self::Allreduce => "allreduce",
+            Self::Stream => "stream",
             Self::Rate => "rate",
             Self::Flood => "flood",
             Self::Random => "random",
@@ -69,6 +72,7 @@ impl Scenario {
             Self::Ring => Box::pin(ring(world, work)),
             Self::Barrier => Box::pin(barrier(world, work)),
             Self::Allreduce => Box::pin(all_reduce(world, work)),
+            Self::Stream => Box::pin(traffic::stream(world, work)),
             Self::Rate => Box::pin(traffic::rate(world, work)),
             Self::Flood => Box::pin(traffic::flood(world, work)),
             Self::Random => Box::pin(traffic::random(world, work)),
@@ -149,10 +153,10 @@ async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
     Ok(found(world.rank(), "all_reduce_us", "all_reduce µs", each))
 }
 
-/// Six faces of `size` bytes, and as long a computation as the exchange takes alone.
+/// Up to six faces of `size` bytes in a box that does not wrap around, and as long a computation as the exchange takes alone.
 async fn stencil(world: Comm, work: Work) -> Result<Figures> {
     let dims = Cart::dims_for(world.size(), 3);
-    let grid = world.cart(&dims, &[true; 3]).await?;
+    let grid = world.cart(&dims, &[false; 3]).await?;
     let alone = steps(&world, &grid, work, Duration::ZERO).await?;
     let both = steps(&world, &grid, work, alone).await?;
     let exposed = both.saturating_sub(alone);

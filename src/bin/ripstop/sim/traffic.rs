@@ -36,6 +36,37 @@ pub(super) async fn rate(world: Comm, work: Work) -> Result<Figures> {
     Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
 }
 
+/// Rank 0 sends windows of messages to the last rank, which answers each window.
+pub(super) async fn stream(world: Comm, work: Work) -> Result<Figures> {
+    let (rank, last) = (world.rank(), world.size() - 1);
+    if last == 0 || (rank != 0 && rank != last) {
+        return Ok(Figures::new());
+    }
+    let start = sim::now(&world);
+    for _ in 0..work.iters.div_ceil(WINDOW) {
+        if rank == 0 {
+            let sends: Vec<_> = (0..WINDOW)
+                .map(|_| world.send(last, TAG, vec![0_u8; work.size]))
+                .collect();
+            for send in sends {
+                send.await?;
+            }
+            world.recv_into(last, TAG, [0_u8; 1]).await?;
+        } else {
+            let inbox: Vec<_> = (0..WINDOW)
+                .map(|_| world.recv_into(0, TAG, vec![0_u8; work.size]))
+                .collect();
+            for message in inbox {
+                message.await?;
+            }
+            world.send(0, TAG, [0_u8; 1]).await?;
+        }
+    }
+    let messages = work.iters.div_ceil(WINDOW) * WINDOW;
+    let each = each_us(sim::now(&world) - start, messages);
+    Ok(found(rank, "rate_per_us", "messages/µs", 1.0 / each))
+}
+
 /// All send to rank 0, which says how evenly it was served: Jain's index of what each had sent when half had come.
 pub(super) async fn flood(world: Comm, work: Work) -> Result<Figures> {
     let (rank, size) = (world.rank(), world.size());
@@ -122,7 +153,7 @@ pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
 
 /// Where a rank's message goes, and how long it is: short ones, eager ones and some that are asked for.
 fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
-    let mut random = stream(work.seed, from, usize::MAX, number);
+    let mut random = chance(work.seed, from, usize::MAX, number);
     let to = random.within(0..size as u64);
     let longest = [16, work.size as u64 + 1, 4096, 40_000][(random.bits() % 4) as usize];
     (to as usize, random.within(0..longest) as usize)
@@ -131,11 +162,11 @@ fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
 /// The bytes of one message.
 fn content(seed: u64, from: usize, to: usize, number: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
-    stream(seed, from, to, number).fill(&mut bytes);
+    chance(seed, from, to, number).fill(&mut bytes);
     bytes
 }
 
-fn stream(seed: u64, from: usize, to: usize, number: u64) -> Random {
+fn chance(seed: u64, from: usize, to: usize, number: u64) -> Random {
     let mut mixed = seed;
     for word in [from as u64, to as u64, number] {
         mixed = Random::new(mixed ^ word).bits();
