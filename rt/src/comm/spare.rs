@@ -6,7 +6,11 @@
 //!
 //! They go when the last handle that is somebody's goes, and when `block_on` returns: no communicator ends later for them.
 
-use std::{cell::RefCell, sync::Arc};
+use std::{
+    cell::RefCell,
+    mem::{self, ManuallyDrop},
+    sync::Arc,
+};
 
 use super::Comm;
 use crate::executor;
@@ -15,7 +19,8 @@ use crate::executor;
 const SPARE_MAX: usize = 256;
 
 thread_local! {
-    static SPARE: RefCell<Vec<Comm>> = const { RefCell::new(Vec::new()) };
+    // Never dropped, so that looking at it needs no call: there are none when no `block_on` is left.
+    static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// A clone.
@@ -59,19 +64,23 @@ pub(super) fn release(comm: &Comm) {
 }
 
 /// Lets go of this thread's spares.
-pub(crate) fn clear() {
+pub(super) fn clear() {
     // One at a time, because a communicator that ends with the last one does so when nothing is borrowed.
     while let Some(Some(spare)) = with(Vec::pop) {
         drop(spare);
     }
 }
 
-/// Works on the spares; `None` when the thread ends, or a communicator in the middle of this.
+/// As [`clear`], when this thread leaves `block_on`.
+pub(crate) fn end() {
+    clear();
+    drop(with(mem::take));
+}
+
+/// Works on the spares; `None` when a communicator ends in the middle of this.
 #[inline(always)]
 fn with<R>(work: impl FnOnce(&mut Vec<Comm>) -> R) -> Option<R> {
-    SPARE
-        .try_with(|spare| Some(work(&mut *spare.try_borrow_mut().ok()?)))
-        .ok()?
+    SPARE.with(|spare| Some(work(&mut *spare.try_borrow_mut().ok()?)))
 }
 
 #[inline]

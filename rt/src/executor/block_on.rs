@@ -108,6 +108,6 @@ impl Driving {
 impl Drop for Driving {
     fn drop(&mut self) {
         DRIVEN.set(self.before);
-        spare::clear();
+        spare::end();
     }
 }
