@@ -161,6 +161,14 @@ impl Shared {
         result
     }
 
+    /// After a message took longer to copy than a turn takes: if receives are posted, the thread that drives this runtime makes
+    /// a turn. What comes is taken while it is in the caches, and the peer's chunks are free again before it needs new ones.
+    pub(crate) fn turn_between_copies(&self) {
+        if executor::drives(self) && self.engine.lock().core.is_receiving() {
+            self.turn();
+        }
+    }
+
     /// Polls an operation on behalf of its future: `take` takes it if it is complete. A thread that drives this runtime makes
     /// turns meanwhile, for about as long as an answer from another processor takes: then nobody needs to be woken, and nothing
     /// is locked twice.

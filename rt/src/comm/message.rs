@@ -167,6 +167,11 @@ impl Comm {
     #[inline]
     pub(super) fn start_send<B: SendBuf>(&self, about: About, buf: B) -> SendOp<B> {
         let started: Started<B> = self.shared().with(|engine| engine.send(about, buf));
+        if let Started::Sent(buf) = &started
+            && size_of_val(buf.elems()) >= LONG
+        {
+            self.shared().turn_between_copies();
+        }
         SendOp::new(self, about, started)
     }
 
@@ -236,3 +241,6 @@ impl Comm {
         })
     }
 }
+
+/// Bytes of a message that takes longer to copy than a turn takes, many times.
+const LONG: usize = 4096;

@@ -250,6 +250,11 @@ impl Engine {
 }
 
 impl Core {
+    /// Whether a receive is posted.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.matching.is_receiving()
+    }
+
     /// Whether somebody looks at the clock.
     pub(crate) fn needs_time(&self) -> bool {
         self.timers.next().is_some() || !self.peers.reliable || self.watches

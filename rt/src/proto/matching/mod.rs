@@ -175,6 +175,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         Some(self.take_message(at))
     }
 
+    /// Whether a receive waits.
+    pub(crate) fn is_receiving(&self) -> bool {
+        self.posted != [0; 4]
+    }
+
     /// Receives that wait.
     #[cfg(test)]
     pub(crate) const fn posted_len(&self) -> usize {
