@@ -7,4 +7,5 @@
 
 mod messages;
 mod operations;
+mod simulation;
 mod testing;

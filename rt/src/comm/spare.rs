@@ -105,14 +105,14 @@ mod tests {
     use crate::Runtime;
 
     fn spares() -> usize {
-        with(|spare| spare.len()).unwrap()
+        with(|spare| spare.len()).expect("the thread lives")
     }
 
     /// One message to itself, which leaves a handle behind.
     async fn use_once(comm: &Comm) {
         let receive = comm.recv_into(0, 1, [0_u8; 1]);
-        comm.send(0, 1, [7_u8; 1]).await.unwrap();
-        assert_eq!(receive.await.unwrap().0, [7]);
+        comm.send(0, 1, [7_u8; 1]).await.expect("this rank lives");
+        assert_eq!(receive.await.expect("this rank lives").0, [7]);
     }
 
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         let runtime = Runtime::builder().init().unwrap();
         let world = runtime.world();
         runtime.block_on(async {
-            let comm = world.dup().await.unwrap();
+            let comm = world.dup().await.expect("this rank lives");
             let inner = Arc::downgrade(&comm.inner);
             use_once(&comm).await;
             assert!(spares() > 0);
@@ -138,7 +138,7 @@ mod tests {
         let world = runtime.world();
         let spare_handles = Arc::strong_count(&world.inner);
         runtime.block_on(async {
-            let comm = world.dup().await.unwrap();
+            let comm = world.dup().await.expect("this rank lives");
             use_once(&world).await;
             assert_eq!(Arc::strong_count(&world.inner), spare_handles + spares());
             use_once(&comm).await;

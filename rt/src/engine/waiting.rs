@@ -21,11 +21,16 @@ pub(crate) struct Waiting {
 
 impl Core {
     /// Whether nothing here will happen by itself: no time limit runs, and no bytes are on their way.
-    pub(crate) fn is_passive(&mut self) -> bool {
-        let moves = |life: &Life| match life {
-            Life::Putting { .. } | Life::Claiming { .. } | Life::Sharing { .. } => true,
-            Life::Fragmenting { .. } | Life::Landing(_) => true,
-            _ => false,
+    pub(crate) fn is_passive(&self) -> bool {
+        let moves = |life: &Life| {
+            matches!(
+                life,
+                Life::Putting { .. }
+                    | Life::Claiming { .. }
+                    | Life::Sharing { .. }
+                    | Life::Fragmenting { .. }
+                    | Life::Landing(_)
+            )
         };
         self.timers.next().is_none() && self.ops.which(|slot| moves(&slot.life)).is_empty()
     }

@@ -68,7 +68,8 @@ impl Plot {
             write(
                 out,
                 format_args!(
-                    r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/><text x="{}" y="{:.1}" text-anchor="end">{}</text>
+                    r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/>
+<text x="{}" y="{:.1}" text-anchor="end">{}</text>
 "##,
                     WIDTH - RIGHT,
                     LEFT - 8.0,
@@ -82,7 +83,8 @@ impl Plot {
             write(
                 out,
                 format_args!(
-                    r##"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{}" stroke="#ddd"/><text x="{at:.1}" y="{}" text-anchor="middle">{}</text>
+                    r##"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{}" stroke="#ddd"/>
+<text x="{at:.1}" y="{}" text-anchor="middle">{}</text>
 "##,
                     HEIGHT - BOTTOM,
                     HEIGHT - BOTTOM + 20.0,

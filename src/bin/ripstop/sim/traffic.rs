@@ -154,9 +154,13 @@ pub(super) async fn connect(world: Comm, work: Work) -> Result<Figures> {
 /// Where a rank's message goes, and how long it is: short ones, eager ones and some that are asked for.
 fn letter(work: Work, from: usize, number: u64, size: usize) -> (usize, usize) {
     let mut random = chance(work.seed, from, usize::MAX, number);
-    let to = random.within(0..size as u64);
-    let longest = [16, work.size as u64 + 1, 4096, 40_000][(random.bits() % 4) as usize];
-    (to as usize, random.within(0..longest) as usize)
+    let mut below = |limit: usize| {
+        let number = random.within(0..limit as u64);
+        usize::try_from(number).expect("less than a usize")
+    };
+    let to = below(size);
+    let longest = [16, work.size + 1, 4096, 40_000][below(4)];
+    (to, below(longest))
 }
 
 /// The bytes of one message.
