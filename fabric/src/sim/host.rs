@@ -6,8 +6,9 @@ use super::{
     RankStats,
     exports::Exports,
     heap::{NEVER, Time, What},
-    slab::{NO_SLOT, index},
-    world::{Cargo, Notice, Packet, Room, World, ps},
+    link::{Inbox, Link},
+    slab::index,
+    world::{Cargo, Notice, Packet, World, ps},
 };
 use crate::driver::Down;
 
@@ -39,13 +40,6 @@ pub(super) struct Host {
     pub(super) counts: RankStats,
 }
 
-/// Packets in the order of their arrival, each naming the next.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Inbox {
-    head: u32,
-    tail: u32,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     /// Its driver was not made yet.
@@ -54,23 +48,6 @@ pub(super) enum Life {
     /// Its driver was dropped.
     Closed(Down),
     Killed,
-}
-
-/// What a rank keeps of another one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Link {
-    /// Messages under way to it.
-    count: u32,
-    /// Bytes of them.
-    bytes: u32,
-    /// A post was refused, and nothing goes before the news that there is room.
-    refused: bool,
-    /// That news is under way.
-    promised: bool,
-    /// The rank was told that the other one is down.
-    pub(super) down: bool,
-    /// The word that this one has closed is under way to the other, or there.
-    said_bye: bool,
 }
 
 /// A turn.
@@ -215,7 +192,9 @@ impl World {
         } else {
             host.free_at = end;
         }
-        let again = turn.woken || host.nudged || !host.inbox.is_empty();
+        // Tasks cannot be polled while the application computes.
+        let woken = turn.woken && !turn.computing;
+        let again = woken || host.nudged || !host.inbox.is_empty();
         if turn.work > 0 {
             self.begin_work(rank, turn.work);
         }
@@ -340,96 +319,26 @@ impl World {
         link.is_some_and(|link| link.down)
     }
 
-    /// Tells a rank that a peer is down, unless it knows.
+    /// Tells a rank that a peer is down, unless it knows. Before it hears of it, what is under way between the two ends: the rank
+    /// may then free memory that the peer, which may well live, was reading.
     pub(super) fn tell_down(&mut self, observer: u32, peer: u32, how: Down) {
         if !self.hosts[index(observer)].is_open() {
             return;
         }
-        let link = self.link(observer, peer);
-        if !std::mem::replace(&mut link.down, true) {
+        let links = &mut self.hosts[index(observer)].links;
+        if !std::mem::replace(&mut links.entry(peer).or_default().down, true) {
+            self.departed = true;
             self.fail_between(observer, peer);
             self.put_notice(peer, observer, Notice::Down(how));
         }
     }
 }
 
-impl Link {
-    pub(super) fn take_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> Room {
-        if self.down {
-            return Room::Down;
-        }
-        let bytes = self
-            .bytes
-            .saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        // A message alone always has room.
-        if self.refused || self.count > 0 && (self.count >= count_max || bytes > bytes_max) {
-            self.refused = true;
-            return Room::None;
-        }
-        self.count += 1;
-        self.bytes = bytes;
-        Room::Taken
-    }
-
-    /// Whether the sender was refused and is now to be told that there is room. Half of all must be free, so that this is
-    /// said once for many messages.
-    pub(super) fn give_room(&mut self, len: usize, (count_max, bytes_max): (u32, u32)) -> bool {
-        self.count -= 1;
-        self.bytes = self
-            .bytes
-            .saturating_sub(u32::try_from(len).unwrap_or(u32::MAX));
-        let tell = self.refused
-            && !self.promised
-            && self.count <= count_max / 2
-            && self.bytes <= bytes_max / 2;
-        self.promised |= tell;
-        tell
-    }
-}
-
-impl Link {
-    /// The news that there is room has come.
-    pub(super) const fn keep_promise(&mut self) {
-        self.refused = false;
-        self.promised = false;
-    }
-}
-
-impl Inbox {
-    pub(super) const fn new() -> Self {
-        Self {
-            head: NO_SLOT,
-            tail: NO_SLOT,
-        }
-    }
-
-    pub(super) const fn is_empty(self) -> bool {
-        self.head == NO_SLOT
-    }
-
-    pub(super) fn head(self) -> Option<u32> {
-        (!self.is_empty()).then_some(self.head)
-    }
-
-    /// Returns the packet that the new one comes behind.
-    pub(super) fn push(&mut self, slot: u32) -> Option<u32> {
-        let last = std::mem::replace(&mut self.tail, slot);
-        if self.is_empty() {
-            self.head = slot;
-            return None;
-        }
-        Some(last)
-    }
-
-    /// The first one is gone, and `next` came behind it.
-    pub(super) fn pop(&mut self, next: u32) {
-        self.head = next;
-    }
-}
-
 fn duration_ps(time: Duration) -> Time {
-    ps(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+    ps(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)).min(DURATION_MAX)
 }
 
 /// The shortest turn, so that a program that only ever asks whether something came sees time pass.
 const TURN_MIN: Time = 1000;
+/// 26 days: so much can be added to any time that a simulation comes to.
+const DURATION_MAX: Time = 1 << 61;

@@ -18,6 +18,7 @@ mod exports;
 pub mod faults;
 mod heap;
 mod host;
+mod link;
 mod model;
 mod network;
 mod onesided;

@@ -1,11 +1,6 @@
 //! What happened, in numbers.
 
-use super::{
-    Sim,
-    host::{Host, Link},
-    slab::index,
-    world::World,
-};
+use super::{Sim, host::Host, link::Link, slab::index, world::World};
 
 /// What happened on a cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

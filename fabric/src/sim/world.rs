@@ -9,7 +9,8 @@ use super::{
     Config, Stats, Step,
     digest::Digest,
     heap::{Heap, OpKey, Time, What},
-    host::{Host, Life, Link, Running},
+    host::{Host, Life, Running},
+    link::Link,
     model::{Detours, Model},
     network::Network,
     onesided::Op,
@@ -40,7 +41,7 @@ pub(super) struct World {
     /// Ranks that sleep on an armed driver, when nobody advances the world for them.
     pub(super) armed: Vec<u32>,
     pub(super) free_running: bool,
-    /// Some rank is not open any more.
+    /// Some rank is not open any more, or was given up by another.
     pub(super) departed: bool,
     pub(super) stats: Stats,
     digest: Digest,
@@ -219,7 +220,7 @@ impl World {
         self.digest.mix(u64::from(from) << 32 | u64::from(to));
         self.digest.mix_bytes(&packet.bytes);
         if self.departed && !self.may_arrive(slot) {
-            return self.discard(slot);
+            return self.lose(slot);
         }
         match self.packets[slot].cargo {
             Cargo::Message { .. } | Cargo::Notice(_) => self.put_in_inbox(slot),
@@ -248,16 +249,21 @@ impl World {
     /// Whether a packet finds somebody who takes it. One-sided operations look for themselves.
     fn may_arrive(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
-        let (from, to, len) = (packet.from, packet.to, packet.bytes.len());
-        match packet.cargo {
-            Cargo::Message { .. } if self.hosts[index(to)].is_open() => !self.knows_down(to, from),
-            Cargo::Message { .. } => {
-                self.give_room(from, to, len);
-                self.say_bye(to, from);
-                false
-            }
-            _ => true,
+        let (from, to, cargo) = (packet.from, packet.to, packet.cargo);
+        let is_open = self.hosts[index(to)].is_open();
+        if !is_open && matches!(cargo, Cargo::Message { .. }) {
+            self.say_bye(to, from);
         }
+        !matches!(cargo, Cargo::Message { .. }) || is_open && !self.knows_down(to, from)
+    }
+
+    /// A packet is gone. If it was a message, its sender has its room back.
+    pub(super) fn lose(&mut self, slot: u32) {
+        let packet = &self.packets[slot];
+        if let Cargo::Message { .. } = packet.cargo {
+            self.give_room(packet.from, packet.to, packet.bytes.len());
+        }
+        self.discard(slot);
     }
 
     pub(super) fn put_in_inbox(&mut self, slot: u32) {

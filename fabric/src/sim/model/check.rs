@@ -1,6 +1,6 @@
 //! Whether a model can be.
 
-use super::{Model, Noise, RAILS, Topology};
+use super::{BYTE_PS, Model, Noise, RAILS, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
 impl Model {
@@ -20,6 +20,21 @@ impl Model {
                 "0, and at least 1 is needed".to_owned()
             })?;
         }
+        for (field, time) in self.times() {
+            need(TIME_NS.contains(&time), field, || {
+                format!("{time}, and at most {} can be", TIME_NS.end())
+            })?;
+        }
+        for (field, cost) in [
+            ("host.copy_byte_ps", host.copy_byte_ps),
+            ("nic.byte_ps", nic.byte_ps),
+            ("network.link_byte_ps", self.network.link_byte_ps),
+            ("node.byte_ps", self.node.byte_ps),
+        ] {
+            need(BYTE_PS.contains(&cost), field, || {
+                format!("{cost}, and at most {} can be", BYTE_PS.end())
+            })?;
+        }
         if let Noise::Fixed {
             every_ns,
             detour_ns,
@@ -35,6 +50,25 @@ impl Model {
             })?;
         }
         self.network.topology.check(ranks.div_ceil(self.node.ranks))
+    }
+}
+
+impl Model {
+    /// What is added up to the time of an event.
+    const fn times(&self) -> [(&'static str, u64); 11] {
+        [
+            ("host.send_ns", self.host.send_ns),
+            ("host.recv_ns", self.host.recv_ns),
+            ("host.detect_ns", self.host.detect_ns),
+            ("host.wake_ns", self.host.wake_ns),
+            ("nic.command_ns", self.nic.command_ns),
+            ("nic.gap_ns", self.nic.gap_ns),
+            ("network.latency_ns", self.network.latency_ns),
+            ("network.hop_ns", self.network.hop_ns),
+            ("network.failure_ns", self.network.failure_ns),
+            ("node.latency_ns", self.node.latency_ns),
+            ("node.gap_ns", self.node.gap_ns),
+        ]
     }
 }
 

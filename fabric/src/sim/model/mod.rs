@@ -22,6 +22,10 @@ pub use self::server::Server;
 
 /// Adapters that a node can have.
 const RAILS: RangeInclusive<u32> = 1..=8;
+/// Up to a quarter of an hour.
+const TIME_NS: RangeInclusive<u64> = 0..=1_000_000_000_000;
+/// Down to 1 MB/s, so that the time of a terabyte is still a number.
+const BYTE_PS: RangeInclusive<u64> = 0..=1_000_000;
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use toml::{Table, Value};
 
-use super::{Model, Noise, Topology};
+use super::{BYTE_PS, Model, Noise, TIME_NS, Topology};
 use crate::sim::config::ConfigError;
 
 /// The machines that are known by name, as the files that describe them.
@@ -345,11 +345,6 @@ fn shown(value: &Value) -> String {
 fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
-
-/// Up to a quarter of an hour.
-const TIME_NS: RangeInclusive<u64> = 0..=1_000_000_000_000;
-/// Down to 1 MB/s, so that the time of a terabyte is still a number.
-const BYTE_PS: RangeInclusive<u64> = 0..=1_000_000;
 
 #[cfg(test)]
 mod tests {

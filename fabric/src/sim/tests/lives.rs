@@ -7,7 +7,8 @@ use super::{
     times::odd_model,
 };
 use crate::{
-    driver::Down,
+    driver::{AtomicOp, Command, Down, Driver, Peer, Token},
+    memory::Region,
     sim::{Cluster, Config, Model, Step},
 };
 
@@ -187,4 +188,105 @@ fn who_cannot_be_is_refused_by_name() {
         error.to_string().starts_with("ranks: 4294967295 take"),
         "{error}"
     );
+}
+
+/// Rank 0 puts 1 MiB into memory of rank 1, and gets as much from it; after 1 µs of that something happens to one of them.
+/// Returns the stage, and rank 1's memory, which the put fills with ones.
+fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
+    const LEN: usize = 1 << 20;
+    let mut model = odd_model();
+    model.network.failure_ns = 1000;
+    let mut stage = Stage::new(model, 3);
+    let far = stage.ranks[1].as_mut().unwrap();
+    let region = far.driver.allocate(LEN).unwrap();
+    let key = far.driver.expose(region.range()).unwrap();
+    let near = stage.ranks[0]
+        .as_mut()
+        .unwrap()
+        .driver
+        .allocate(2 * LEN)
+        .unwrap();
+    near.write(0, &[1; LEN]);
+    let (source, sink) = (near.range().slice(0, LEN), near.range().slice(LEN, LEN));
+    let (mut posted, mut done) = (false, false);
+    stage.run(|rank| match rank.me {
+        0 if !std::mem::replace(&mut posted, true) => {
+            let (to, into, from) = (Peer(1), key, key);
+            rank.post(Command::Put {
+                to,
+                from: source,
+                into,
+                token: Token(1),
+            });
+            rank.post(Command::Get {
+                to,
+                from,
+                into: sink,
+                token: Token(2),
+            });
+            None
+        }
+        2 if rank.now() < 1000 => Some(1000),
+        2 if !std::mem::replace(&mut done, true) => {
+            happens(&rank.cluster);
+            None
+        }
+        _ => None,
+    });
+    drop(near);
+    (stage, region)
+}
+
+fn first_byte(region: &Region) -> u8 {
+    let mut byte = [0];
+    region.read(0, &mut byte);
+    byte[0]
+}
+
+#[test]
+fn commands_that_nothing_interrupts_complete() {
+    let (stage, region) = interrupted(|_| {});
+    assert_eq!(stage.heard(0), [Heard::Complete(1), Heard::Complete(2)]);
+    assert_eq!(first_byte(&region), 1);
+}
+
+#[test]
+fn commands_for_a_rank_that_is_killed_fail_and_touch_nothing() {
+    let (stage, region) = interrupted(|cluster| cluster.kill(1));
+    let mut heard = stage.heard(0).to_vec();
+    heard.sort_by_key(|heard| matches!(heard, Heard::Down(..)));
+    let down = Heard::Down(1, Down::Failed);
+    assert_eq!(heard, [Heard::Failed(1), Heard::Failed(2), down]);
+    assert_eq!(first_byte(&region), 0);
+}
+
+#[test]
+fn commands_of_a_rank_that_ends_are_forgotten() {
+    let (stage, region) = interrupted(|cluster| cluster.kill(0));
+    assert!(stage.heard(0).is_empty());
+    assert_eq!(first_byte(&region), 0);
+}
+
+#[test]
+fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
+    // As a partition would: rank 1 is told that rank 0 has failed, and may free what rank 0 was reading and writing.
+    let (mut stage, region) = interrupted(|cluster| cluster.lock().tell_down(1, 0, Down::Failed));
+    assert_eq!(stage.heard(0), [Heard::Failed(1), Heard::Failed(2)]);
+    assert_eq!(stage.heard(1), [Heard::Down(0, Down::Failed)]);
+    assert_eq!(first_byte(&region), 0);
+    let key = stage.ranks[1]
+        .as_mut()
+        .unwrap()
+        .driver
+        .expose(region.range());
+    let (at, mut posted) = (key.unwrap().slice(0, 8).unwrap(), false);
+    stage.run(|rank| {
+        if rank.me == 0 && !std::mem::replace(&mut posted, true) {
+            let (to, op, token) = (Peer(1), AtomicOp::Add(1), Token(3));
+            rank.post(Command::Atomic { to, at, op, token });
+        }
+        None
+    });
+    assert_eq!(stage.heard(0).last(), Some(&Heard::Failed(3)));
+    assert_eq!(first_byte(&region), 0);
 }
