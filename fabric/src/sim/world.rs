@@ -218,6 +218,7 @@ impl World {
         let (from, to) = (packet.from, packet.to);
         self.digest.mix(self.now);
         self.digest.mix(u64::from(from) << 32 | u64::from(to));
+        self.digest.mix(packet.len() << 8 | packet.cargo.kind());
         self.digest.mix_bytes(&packet.bytes);
         if self.departed && !self.may_arrive(slot) {
             return self.lose(slot);
@@ -373,6 +374,21 @@ pub(super) enum Room {
     Taken,
     None,
     Down,
+}
+
+impl Cargo {
+    /// A number for the digest.
+    const fn kind(self) -> u64 {
+        match self {
+            Self::Message { .. } => 0,
+            Self::Chunk { .. } => 1,
+            Self::Ask(_) => 2,
+            Self::Answer(_) => 3,
+            Self::Bye(Down::Finished) => 4,
+            Self::Bye(Down::Failed) => 5,
+            Self::Notice(_) => 6,
+        }
+    }
 }
 
 impl Packet {
