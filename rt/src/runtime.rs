@@ -336,7 +336,7 @@ fn assemble(
         rank: boot.rank,
         size: boot.size,
         paths,
-        unexpected_bytes: settings.unexpected_bytes,
+        store: settings.store(),
         shares_long: !crowded && settings.rendezvous == Rendezvous::Auto,
         seed: u64::from(boot.rank),
         detect: settings.detect_ns(),

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::{
+    engine::Store,
+    error::{Error, ErrorKind, Result},
+};
 
 /// How the reactor sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub struct Settings {
     pub spin_max: Option<Duration>,
     /// `RIPSTOP_UNEXPECTED_BYTES`.
     pub unexpected_bytes: usize,
+    /// `RIPSTOP_UNEXPECTED_MESSAGES`.
+    pub unexpected_messages: usize,
     /// `RIPSTOP_DETECT_MS`.
     pub detect: Duration,
     /// `RIPSTOP_BOOT`; empty is by discovery.
@@ -218,7 +223,7 @@ const TABLE: &[Spec] = &[
     Spec {
         name: "RIPSTOP_UNEXPECTED_BYTES",
         range: "65536..=17179869184 bytes",
-        meaning: "how much a rank stores of messages that nobody has asked for yet, all peers together",
+        meaning: "how much a rank stores of messages that nobody has asked for yet, all peers together; the same on all ranks",
         set: |settings, value| {
             settings.unexpected_bytes = value
                 .parse()
@@ -227,6 +232,19 @@ const TABLE: &[Spec] = &[
             Some(())
         },
         get: |settings| settings.unexpected_bytes.to_string(),
+    },
+    Spec {
+        name: "RIPSTOP_UNEXPECTED_MESSAGES",
+        range: "16..=1073741824 messages",
+        meaning: "how many messages a rank stores that nobody has asked for yet, all peers together; the same on all ranks",
+        set: |settings, value| {
+            settings.unexpected_messages = value
+                .parse()
+                .ok()
+                .filter(|messages| (16..=1 << 30).contains(messages))?;
+            Some(())
+        },
+        get: |settings| settings.unexpected_messages.to_string(),
     },
     Spec {
         name: "RIPSTOP_DETECT_MS",
@@ -283,6 +301,7 @@ impl Settings {
             single_copy: true,
             spin_max: None,
             unexpected_bytes: 64 << 20,
+            unexpected_messages: 65_536,
             detect: Duration::from_millis(500),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
@@ -342,6 +361,14 @@ impl Settings {
         })?;
         self.sources.insert(spec.name, source);
         Ok(())
+    }
+
+    /// How much there may be of messages that nobody has asked for yet.
+    pub(crate) fn store(&self) -> Store {
+        Store {
+            bytes: self.unexpected_bytes,
+            messages: self.unexpected_messages,
+        }
     }
 
     pub(crate) fn detect_ns(&self) -> u64 {

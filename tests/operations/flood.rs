@@ -50,6 +50,15 @@ fn a_flood_received_in_reverse_order_fits_into_a_small_store() {
 }
 
 #[test]
+fn a_flood_received_in_reverse_order_fits_into_room_for_sixteen_messages() {
+    ranks::run(2, &[("RIPSTOP_UNEXPECTED_MESSAGES", "16")], |runtime| {
+        reversed(&runtime, 3000, 1);
+        reversed(&runtime, 300, 10_000);
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
 fn more_short_messages_than_credits_can_be_received_in_reverse_order() {
     ranks::run(2, &[], |runtime| {
         reversed(&runtime, 40_000, 1);

@@ -5,17 +5,18 @@ use ripstop_fabric::driver::{Down, Failure, Payload, Peer as Rank, Sink, Token};
 
 use super::{
     Core, Wanted,
-    message::{Offered, Parcel},
+    message::{Message, Offered, Parcel},
     send::down_kind,
 };
 use crate::{
+    error::ErrorKind,
     ops::{Landed, Life},
     proto::{
         channel::Verdict,
-        matching::{Arrived, Envelope},
+        matching::{Arrival, Arrived, Envelope, Unexpected},
         wire::{
             self, About, Accept, Base, Eager, Fragment, Kind, MODE_FRAGMENTS, MODE_PUT, Offer,
-            OpId, read,
+            OpId, Plain, read,
         },
     },
 };
@@ -213,6 +214,16 @@ impl Core {
             Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
             Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
+            Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
+            Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
+            Kind::Limit => read(header).map(|header| self.handle_limit(rank, &header)),
+            Kind::Recall => read(header).map(|Plain { .. }| self.handle_recall(rank)),
+            Kind::Seek => read(header).map(|header| self.handle_seek(rank, &header)),
+            Kind::Held => read(header).map(|header| self.handle_held(rank, &header)),
+            Kind::Sought => read(header).map(|header| self.handle_sought(rank, &header)),
+            Kind::Met => read(header).map(|About { op, .. }| self.handle_met(rank, op)),
+            Kind::First => read(header).map(|About { op, .. }| self.handle_first(rank, op)),
+            Kind::Back => read(header).map(|About { op, .. }| self.handle_back(rank, op)),
             Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
         };
         if understood.is_none() {
@@ -234,13 +245,13 @@ impl Core {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
-                self.store(envelope, header.sig, &Parcel::Bytes(body), Some(place));
+                self.wait(envelope, header.sig, &Parcel::Bytes(body), place);
             }
             Arrived::Matched { recv, arrival } => {
                 let delivered = self.deliver_bytes(recv, envelope, arrival, header.sig, body);
                 if let Err(kind) = delivered {
                     let parcel = Parcel::Bytes(body);
-                    self.refuse(recv, kind, envelope, arrival, header.sig, &parcel);
+                    self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
                 }
             }
         }
@@ -257,6 +268,7 @@ impl Core {
             sender: header.sender,
             modes: header.modes,
             key: header.key,
+            sought: false,
         };
         let parcel = Parcel::Offered(offered);
         if self.closing {
@@ -265,14 +277,57 @@ impl Core {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
-                self.store(envelope, header.sig, &parcel, Some(place));
+                self.wait(envelope, header.sig, &parcel, place);
             }
             Arrived::Matched { recv, arrival } => {
                 if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &parcel) {
-                    self.refuse(recv, kind, envelope, arrival, header.sig, &parcel);
+                    self.reject(recv, kind, envelope, arrival, header.sig, &parcel);
                 }
             }
         }
+    }
+
+    /// A message that nobody waits for is stored, if its sender has room.
+    fn wait(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>, place: Unexpected) {
+        if !self.charge(envelope.source, parcel) {
+            self.matching.withdraw(place);
+            return self.refuse_overdraft(envelope.source, parcel);
+        }
+        let body = self.messages.keep(parcel);
+        self.messages.store(Message {
+            envelope,
+            sig,
+            body,
+            place: Some(place),
+            recalled: false,
+            charged: true,
+        });
+    }
+
+    /// A message that the receive it matched cannot take goes to the next that matches, or waits.
+    #[cold]
+    fn reject(
+        &mut self,
+        recv: OpId,
+        kind: ErrorKind,
+        envelope: Envelope,
+        arrival: Arrival,
+        sig: u64,
+        parcel: &Parcel<'_>,
+    ) {
+        self.land(recv, Err(kind));
+        if !self.charge(envelope.source, parcel) {
+            return self.refuse_overdraft(envelope.source, parcel);
+        }
+        let message = Message {
+            envelope,
+            sig,
+            body: self.messages.keep(parcel),
+            place: None,
+            recalled: false,
+            charged: true,
+        };
+        self.put_back(message, arrival);
     }
 
     /// The receiver of our offer wants the bytes its own way.
@@ -360,6 +415,9 @@ impl Core {
     }
 
     fn handle_withdraw(&mut self, rank: u32, header: &About) {
+        if self.withdraw_parked(rank, header.op) {
+            return self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
+        }
         let Some(index) = self.messages.offer_of(rank, header.op) else {
             return self.tell(rank, Kind::Withdrawn, header.op, wire::REFUSED);
         };
@@ -369,7 +427,8 @@ impl Core {
             return;
         };
         self.matching.withdraw(place);
-        self.messages.take(index);
+        let message = self.messages.take(index);
+        self.drop_stored(message);
         self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
     }
 
@@ -383,6 +442,7 @@ impl Core {
             && matches!(life, Life::Withdrawing)
             && let Some(why) = why
         {
+            self.handle_met(rank, header.op); // if it was out of turn
             self.land(header.op, Err(why));
         }
     }

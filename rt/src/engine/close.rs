@@ -18,9 +18,11 @@ impl Engine {
             core.land(op, Err(ErrorKind::Closed));
         }
         for index in core.matching.drain_unexpected(|_| true) {
-            let message = core.messages.take(index);
+            let mut message = core.messages.take(index);
+            core.discharge(&mut message);
             core.turn_away(message.envelope.source, &message.body.parcel());
         }
+        core.unpark_any();
         self.flush();
     }
 
@@ -78,7 +80,8 @@ impl Core {
                 );
             }
             Parcel::Offered(offered) => {
-                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED)
+                self.leave(source);
+                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
             }
             Parcel::InOp { .. } => {}
         }

@@ -23,6 +23,7 @@ impl Core {
         if !self.peers.fall(rank, why) {
             return;
         }
+        self.forget_sought(rank);
         self.lose_sends(rank, why);
         self.lose_offers(rank);
         self.lose_receives(rank, why);
@@ -52,7 +53,8 @@ impl Core {
         for index in self.messages.offers(|envelope| envelope.source == rank) {
             if let Some(place) = self.messages.get(index).place {
                 self.matching.withdraw(place);
-                self.messages.take(index);
+                let message = self.messages.take(index);
+                self.drop_stored(message);
             }
         }
     }
@@ -173,6 +175,7 @@ impl Core {
                     total: message.body.parcel().bytes(),
                     sender,
                     modes: 0,
+                    sought: false,
                     key: RemoteRegion::zeroed(),
                 })
             }

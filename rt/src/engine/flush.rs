@@ -109,7 +109,7 @@ impl Engine {
         Flushed::All
     }
 
-    fn flush_control(&mut self, rank: u32) -> Flushed {
+    pub(super) fn flush_control(&mut self, rank: u32) -> Flushed {
         let peer = self.core.peers.contact(rank);
         while let Some(mut frame) = peer.control.front().copied() {
             if !transmit(&mut *self.driver, peer, rank, frame.bytes(), &[]) {
@@ -120,21 +120,10 @@ impl Engine {
         Flushed::All
     }
 
-    fn flush_sends(&mut self, rank: u32) -> Flushed {
-        while let Some(&op) = self.core.peers.contact(rank).sends.front() {
-            if !self.start(op, rank) {
-                return Flushed::Stuck;
-            }
-            self.core.peers.contact(rank).sends.pop_front();
-        }
-        Flushed::All
-    }
-
-    /// Whether there was room for its envelope.
+    /// Whether there was room for its envelope at the driver; there is at the peer.
     ///
-    /// Without credits for its bytes a message is offered instead. Offers need none: they keep the receiver from running into
-    /// a receive that waits for a message behind a full window, and cost it less than their sender, who holds the operation.
-    fn start(&mut self, op: OpId, rank: u32) -> bool {
+    /// Without credits for its bytes a message is offered instead, which costs the receiver no more than a header.
+    pub(super) fn start(&mut self, op: OpId, rank: u32) -> bool {
         let Some(slot) = self.core.ops.get(op) else {
             return true;
         };
@@ -142,6 +131,7 @@ impl Engine {
         let whole = bytes <= self.core.paths.eager_max() && !slot.about.synchronous;
         let peer = self.core.peers.contact(rank);
         if whole && peer.credits.spend(bytes) {
+            peer.allowance.spend();
             let slot = self.core.ops.live(op);
             let mut header = slot.about.eager();
             if !transmit(
@@ -152,6 +142,7 @@ impl Engine {
                 slot.bytes(0, bytes),
             ) {
                 peer.credits.unspend(bytes);
+                peer.allowance.unspend();
                 return false;
             }
             self.core.land(op, Ok(Landed::sent(bytes)));
@@ -161,25 +152,7 @@ impl Engine {
     }
 
     fn offer(&mut self, op: OpId, rank: u32) -> bool {
-        let slot = self.core.ops.live(op);
-        let key = self.driver.expose(slot.range(slot.area.len));
-        let put = if self.driver.caps().one_sided {
-            MODE_PUT
-        } else {
-            0
-        };
-        let get = if key.is_some() { MODE_GET } else { 0 };
-        let about = slot.about;
-        let mut header = Offer {
-            base: Base::new(Kind::Offer),
-            ctx: about.ctx,
-            tag: about.tag.unwrap_or(0),
-            sig: about.sig,
-            total: slot.area.len as u64,
-            sender: op,
-            modes: get | put | MODE_FRAGMENTS,
-            key: key.unwrap_or_else(bytemuck::Zeroable::zeroed),
-        };
+        let mut header = self.offer_header(op);
         let peer = self.core.peers.contact(rank);
         let sent = transmit(
             &mut *self.driver,
@@ -189,10 +162,33 @@ impl Engine {
             &[],
         );
         if sent {
-            slot.life = Life::Offered;
+            peer.allowance.spend();
+            self.core.ops.live(op).life = Life::Offered;
             self.core.offers += 1;
         }
         sent
+    }
+
+    pub(super) fn offer_header(&mut self, op: OpId) -> Offer {
+        let slot = self.core.ops.live(op);
+        let key = self.driver.expose(slot.range(slot.area.len));
+        let put = if self.driver.caps().one_sided {
+            MODE_PUT
+        } else {
+            0
+        };
+        let get = if key.is_some() { MODE_GET } else { 0 };
+        let about = slot.about;
+        Offer {
+            base: Base::new(Kind::Offer),
+            ctx: about.ctx,
+            tag: about.tag.unwrap_or(0),
+            sig: about.sig,
+            total: slot.area.len as u64,
+            sender: op,
+            modes: get | put | MODE_FRAGMENTS,
+            key: key.unwrap_or_else(bytemuck::Zeroable::zeroed),
+        }
     }
 }
 
@@ -270,6 +266,10 @@ impl Engine {
             }
             Wanted::Share { op, key } => {
                 self.share(op, key);
+                return true;
+            }
+            Wanted::Answer { op, first } => {
+                self.answer(op, first);
                 return true;
             }
             Wanted::Claim {

@@ -2,9 +2,10 @@
 
 use ripstop_fabric::shm::ShmConfig;
 
-use super::{Engine, peer::Peer, sparse::Sparse};
+use super::{Engine, message::Messages, peer::Peer, sparse::Sparse};
 use crate::{
     ops::{Life, Ops},
+    proto::{matching::Matching, wire::OpId},
     settings::Settings,
 };
 
@@ -32,6 +33,9 @@ pub struct Pool {
     pub max: Option<usize>,
 }
 
+/// A stored message without its body, and its place in the matching.
+const HEADER_BYTES: usize = Messages::PLACE_BYTES + Matching::<OpId, u32>::MESSAGE_BYTES;
+
 impl Footprint {
     /// What a runtime with these settings takes.
     #[must_use]
@@ -49,6 +53,11 @@ impl Footprint {
                     Some(driver.chunks_max),
                 ),
                 pool("unexpected messages", 0, Some(settings.unexpected_bytes)),
+                pool(
+                    "their headers",
+                    0,
+                    Some(settings.unexpected_messages.saturating_mul(HEADER_BYTES)),
+                ),
                 pool("operations in flight, 64 at a time", Ops::BLOCK_BYTES, None),
             ],
         }

@@ -4,7 +4,7 @@ use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
 
 use crate::proto::{
     matching::{Envelope, Unexpected},
-    wire::OpId,
+    wire::{MODE_FIRST, OpId},
 };
 
 /// Bodies up to this many bytes are stored without a vector.
@@ -26,6 +26,8 @@ pub(crate) struct Message {
     pub(crate) place: Option<Unexpected>,
     /// An offer that its sender wants back, which is possible once it is in the queue again.
     pub(crate) recalled: bool,
+    /// It counts as one of those that its sender may have here.
+    pub(crate) charged: bool,
 }
 
 /// Where a stored message's bytes are.
@@ -48,6 +50,8 @@ pub(crate) struct Offered {
     pub(crate) sender: OpId,
     pub(crate) modes: u64,
     pub(crate) key: RemoteRegion,
+    /// It is here out of turn, and does not count.
+    pub(crate) sought: bool,
 }
 
 /// A message as it arrives, or as it is taken from the store.
@@ -65,6 +69,9 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
+    /// Bytes of a message, with its body if that is short.
+    pub(crate) const PLACE_BYTES: usize = size_of::<Option<Message>>();
+
     pub(crate) fn new() -> Self {
         Self {
             slots: Vec::new(),
@@ -179,6 +186,20 @@ impl Messages {
     }
 }
 
+impl Message {
+    /// It is here out of turn.
+    pub(crate) fn is_sought(&self) -> bool {
+        matches!(self.body, Body::Offered(Offered { sought: true, .. }))
+    }
+}
+
+impl Message {
+    /// As far as its sender said, none of its communicator is in front of it there.
+    pub(crate) fn is_first(&self) -> bool {
+        matches!(&self.body, Body::Offered(offered) if offered.modes & MODE_FIRST != 0)
+    }
+}
+
 impl Body {
     pub(crate) const NOTHING: Self = Self::Short([0; SHORT], 0);
 
@@ -202,6 +223,15 @@ impl Parcel<'_> {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Offered(offered) => offered.total,
             Self::InOp { bytes, .. } => *bytes as u64,
+        }
+    }
+
+    /// Whether it costs its sender room here.
+    pub(crate) fn counts(&self) -> bool {
+        match self {
+            Self::Bytes(_) => true,
+            Self::Offered(offered) => !offered.sought,
+            Self::InOp { .. } => false,
         }
     }
 

@@ -19,6 +19,8 @@ mod liveness;
 mod message;
 mod peer;
 mod recv;
+mod room;
+mod seek;
 mod send;
 mod share;
 mod sleeper;
@@ -35,13 +37,13 @@ use std::{collections::BTreeSet, task::Waker};
 
 pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
-pub(crate) use self::{send::Started, sleeper::Sleeper, waiting::Waiting};
+pub(crate) use self::{peer::Store, send::Started, sleeper::Sleeper, waiting::Waiting};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
     error::ErrorKind,
     ops::{About, Held, Landed, Ops, Outcome, Ticket},
-    proto::{matching::Matching, path::Paths, wire::OpId},
+    proto::{headers::Seeker, matching::Matching, path::Paths, wire::OpId},
     reactor::{TimerId, Timers, Watch},
 };
 
@@ -70,6 +72,10 @@ pub(crate) struct Core {
     /// Our own offers that are out: while there are any, both ends have enough to do.
     offers: usize,
     groups: groups::Groups,
+    /// Whom to ask for messages that have not come.
+    seeker: Seeker,
+    /// A sought message that no receive waited for, but a probe.
+    parked: Option<seek::Parked>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
     /// The driver does not say who has died, so those that are waited for are watched.
@@ -113,6 +119,8 @@ enum Wanted {
     Share { op: OpId, key: RemoteRegion },
     /// Not a command: a key for the sender to put to, if the driver can make one.
     Invite { op: OpId },
+    /// Not a command: an offer out of turn.
+    Answer { op: OpId, first: bool },
 }
 
 /// How an engine is set up.
@@ -120,8 +128,8 @@ pub(crate) struct EngineSetup {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) paths: Paths,
-    /// Bytes of unexpected messages that one runtime may hold, all peers together.
-    pub(crate) unexpected_bytes: usize,
+    /// What one runtime may hold of unexpected messages, all peers together.
+    pub(crate) store: Store,
     /// Both ends of a message may work on it at the same time: each rank has a processor.
     pub(crate) shares_long: bool,
     /// Decides what is left to chance; another one for each rank.
@@ -136,7 +144,7 @@ impl Engine {
         let watches = !caps.detects_death;
         let peers = Peers::new(
             setup.size,
-            setup.unexpected_bytes,
+            setup.store,
             caps.reliable && caps.ordered,
             setup.seed,
         );
@@ -151,6 +159,8 @@ impl Engine {
             shares_long: setup.shares_long,
             offers: 0,
             groups: groups::Groups::default(),
+            seeker: Seeker::default(),
+            parked: None,
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             watches,

@@ -10,6 +10,7 @@ use crate::{
     clock::Time,
     proto::{
         channel::{Channel, Credits},
+        headers::{Allowance, Granted, Grants, Line, Room},
         wire::OpId,
     },
     reactor::{TimerId, Timers},
@@ -30,10 +31,14 @@ pub(crate) struct Peer {
     /// Headers without bodies, in order; they overtake envelopes and need no credits.
     pub(crate) control: VecDeque<Frame>,
     /// Sends whose envelopes wait for room or credits, in order.
-    pub(crate) sends: VecDeque<OpId>,
+    pub(crate) sends: Line<OpId>,
     /// Sends whose bytes go out in fragments.
     pub(crate) fragments: VecDeque<OpId>,
     pub(crate) credits: Credits,
+    /// How many messages may be sent there.
+    pub(crate) allowance: Allowance,
+    /// How many may come from there.
+    pub(crate) granted: Granted,
     /// Only on drivers that lose or reorder.
     pub(crate) channel: Option<Box<Channel>>,
     /// In the list of peers to flush.
@@ -42,6 +47,13 @@ pub(crate) struct Peer {
     stirred: bool,
     /// When the channel is looked at next, which may be too early.
     due: Option<(Time, TimerId)>,
+}
+
+/// How much there may be of messages that nobody has asked for yet, all peers together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Store {
+    pub(crate) bytes: usize,
+    pub(crate) messages: usize,
 }
 
 /// All peers of a job, by world rank.
@@ -60,6 +72,9 @@ pub(crate) struct Peers {
     /// Something was marked since the last flush.
     fresh: bool,
     unexpected_bytes: usize,
+    /// What each peer may send from the start.
+    pub(crate) first: u32,
+    grants: Grants,
     pub(crate) reliable: bool,
     /// Peers whose channels have sent or heard something since their clocks were set.
     stirred: Vec<u32>,
@@ -68,7 +83,11 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(size: u32, unexpected_bytes: usize, reliable: bool, seed: u64) -> Self {
+    pub(crate) fn new(size: u32, store: Store, reliable: bool, seed: u64) -> Self {
+        let room = Room {
+            headers: store.messages,
+            peers: size,
+        };
         Self {
             list: Sparse::new(),
             fallen: Fallen::default(),
@@ -76,7 +95,9 @@ impl Peers {
             seed,
             marked: Vec::new(),
             fresh: false,
-            unexpected_bytes,
+            unexpected_bytes: store.bytes,
+            first: room.first(),
+            grants: Grants::new(room),
             reliable,
             stirred: Vec::new(),
             due: Timers::default(),
@@ -93,7 +114,7 @@ impl Peers {
                 Box::new(Channel::new(seed))
             });
             let credits = Credits::new(self.unexpected_bytes, self.size as usize);
-            Peer::new(credits, channel)
+            Peer::new(credits, self.first, channel)
         })
     }
 
@@ -136,8 +157,28 @@ impl Peers {
             peer.sends.clear();
             peer.fragments.clear();
             peer.channel = None;
+            self.grants.forget(rank, &mut peer.granted);
         }
         new
+    }
+
+    /// The peer, and the room that it shares with the others.
+    pub(super) fn granting(&mut self, rank: u32) -> (&mut Grants, &mut Granted) {
+        self.contact(rank);
+        let peer = self.list.get_mut(rank).expect("in contact");
+        (&mut self.grants, &mut peer.granted)
+    }
+
+    #[cfg(test)]
+    pub(super) fn stored(&self) -> usize {
+        let peers = self.list.ranks().filter_map(|rank| self.list.get(rank));
+        peers.map(|peer| peer.granted.stored()).sum()
+    }
+
+    /// The room that all peers share.
+    #[inline]
+    pub(super) fn grants(&mut self) -> &mut Grants {
+        &mut self.grants
     }
 
     /// Something waits for room at this peer.
@@ -251,12 +292,14 @@ impl Peers {
 }
 
 impl Peer {
-    fn new(credits: Credits, channel: Option<Box<Channel>>) -> Self {
+    fn new(credits: Credits, first: u32, channel: Option<Box<Channel>>) -> Self {
         Self {
             control: VecDeque::new(),
-            sends: VecDeque::new(),
+            sends: Line::new(),
             fragments: VecDeque::new(),
             credits,
+            allowance: Allowance::new(first),
+            granted: Granted::new(first),
             channel,
             marked: false,
             stirred: false,
@@ -308,7 +351,11 @@ mod tests {
     use super::*;
 
     fn peers(reliable: bool) -> Peers {
-        Peers::new(16_384, 1 << 20, reliable, 1)
+        let store = Store {
+            bytes: 1 << 20,
+            messages: 1 << 16,
+        };
+        Peers::new(16_384, store, reliable, 1)
     }
 
     #[test]
@@ -323,7 +370,7 @@ mod tests {
             (peers.downs(), peers.down(9)),
             (16_384, Some(Down::Finished))
         );
-        assert!(size_of::<Peers>() < 300);
+        assert!(size_of::<Peers>() < 400);
     }
 
     #[test]

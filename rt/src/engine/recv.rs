@@ -11,7 +11,7 @@ use crate::{
     error::ErrorKind,
     ops::{About, Landed, Landing, Life},
     proto::{
-        matching::{Arrival, Arrived, Envelope, Received, Unexpected, Want},
+        matching::{Arrival, Arrived, Envelope, Received, Want},
         path::Path,
         wire::{self, Kind, MODE_GET, MODE_PUT, OpId},
     },
@@ -34,64 +34,16 @@ impl Core {
                 if let Some(kind) = self.hopeless(&want) {
                     self.matching.unpost(posted);
                     self.land(op, Err(kind));
+                } else if self.seeker.is_active() {
+                    self.seek_for(want);
                 }
             }
         }
     }
 
-    /// A message that the receive it matched cannot take goes to the next that matches, or waits.
-    #[cold]
-    pub(super) fn refuse(
-        &mut self,
-        recv: OpId,
-        kind: ErrorKind,
-        envelope: Envelope,
-        arrival: Arrival,
-        sig: u64,
-        parcel: &Parcel<'_>,
-    ) {
-        self.land(recv, Err(kind));
-        let body = self.messages.keep(parcel);
-        self.put_back(
-            Message {
-                envelope,
-                sig,
-                body,
-                place: None,
-                recalled: false,
-            },
-            arrival,
-        );
-    }
-
-    /// Stores a message; `place` is where it waits to be matched.
-    pub(super) fn store(
-        &mut self,
-        envelope: Envelope,
-        sig: u64,
-        parcel: &Parcel<'_>,
-        place: Option<Unexpected>,
-    ) -> u32 {
-        let body = self.messages.keep(parcel);
-        self.messages.store(Message {
-            envelope,
-            sig,
-            body,
-            place,
-            recalled: false,
-        })
-    }
-
     /// A stored message for a receive that matched it; goes back to its place when the receive refuses it.
-    pub(super) fn deliver_stored(&mut self, op: OpId, message: Message, arrival: Arrival) {
-        let outcome = self.deliver(
-            op,
-            message.envelope,
-            arrival,
-            message.sig,
-            &message.body.parcel(),
-        );
-        match outcome {
+    pub(super) fn deliver_stored(&mut self, op: OpId, mut message: Message, arrival: Arrival) {
+        match self.deliver_message(op, &mut message, arrival) {
             Ok(()) => self.messages.recycle(message.body),
             Err(kind) => {
                 self.land(op, Err(kind));
@@ -100,20 +52,33 @@ impl Core {
         }
     }
 
+    /// As [`deliver`](Self::deliver); the message counts for its sender only as long as nobody has it.
+    fn deliver_message(
+        &mut self,
+        op: OpId,
+        message: &mut Message,
+        arrival: Arrival,
+    ) -> Result<(), ErrorKind> {
+        let charged = self.discharge(message);
+        let (envelope, parcel) = (message.envelope, message.body.parcel());
+        let outcome = self.deliver(op, envelope, arrival, message.sig, &parcel);
+        if outcome.is_err() {
+            message.charged = charged && self.charge(envelope.source, &parcel);
+        }
+        outcome
+    }
+
     /// Puts a message back in its place, or gives it to the first of the receives that match it now and can take it.
     pub(super) fn put_back(&mut self, mut message: Message, arrival: Arrival) {
         if self.is_void(&message) {
-            return;
+            return self.drop_stored(message);
+        }
+        if message.is_sought() {
+            return self.give_sought(message, arrival);
         }
         // Not by recursion: any number of posted receives may be of another type.
         while let Some(recv) = self.store_at(&mut message, arrival) {
-            match self.deliver(
-                recv,
-                message.envelope,
-                arrival,
-                message.sig,
-                &message.body.parcel(),
-            ) {
+            match self.deliver_message(recv, &mut message, arrival) {
                 Ok(()) => return self.messages.recycle(message.body),
                 Err(kind) => self.land(recv, Err(kind)),
             }
@@ -208,7 +173,14 @@ impl Core {
         };
         match *parcel {
             Parcel::Bytes(_) => unreachable!("delivered above"),
-            Parcel::Offered(offered) => self.take_up(op, landed, &offered),
+            Parcel::Offered(offered) => {
+                if offered.sought {
+                    self.meet(envelope.source, offered.sender);
+                } else {
+                    self.leave(envelope.source);
+                }
+                self.take_up(op, landed, &offered);
+            }
             Parcel::InOp { op: orphan, .. } => self.follow(op, landed, orphan),
         }
         Ok(())
@@ -223,7 +195,16 @@ impl Core {
         sig: u64,
         parcel: &Parcel<'_>,
     ) {
-        let stored = Some(self.store(envelope, sig, parcel, None));
+        let body = self.messages.keep(parcel);
+        let charged = parcel.counts() && self.charge(envelope.source, parcel);
+        let stored = Some(self.messages.store(Message {
+            envelope,
+            sig,
+            body,
+            place: None,
+            recalled: false,
+            charged,
+        }));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
         self.land(
             op,
@@ -239,7 +220,10 @@ impl Core {
 
     /// Takes the earliest message that matches out of the queue.
     pub(crate) fn try_probe(&mut self, about: &About) -> Option<Landed> {
-        let found = self.matching.peek(about.want())?;
+        let Some(found) = self.matching.peek(about.want()) else {
+            let seeks = self.seeker.is_active();
+            return seeks.then(|| self.seek_for_probe(about)).flatten();
+        };
         let taken = self.matching.take(found.at)?;
         let message = self.messages.get(taken.message);
         message.place = None;
@@ -425,6 +409,7 @@ impl Core {
                 body,
                 place: None,
                 recalled: false,
+                charged: false,
             },
             landed.arrival,
         );
@@ -460,9 +445,14 @@ impl Core {
     /// Credits go back to the sender when its message has left the store.
     #[inline(always)]
     pub(super) fn pay_back(&mut self, rank: u32, bytes: usize) {
+        let scarce = self.peers.grants().is_scarce();
         let peer = self.peers.contact(rank);
+        let raise = peer.granted.leave();
         if peer.credits.owe(bytes) && self.peers.down(rank).is_none() {
             self.say_credits(rank);
+        }
+        if raise || scarce {
+            self.replenish(rank);
         }
     }
 

@@ -32,7 +32,7 @@ impl Engine {
         }
         let ticket = self.core.ops.hold_send(about, buf);
         self.core.liveness.waits = true;
-        self.core.peers.contact(to).sends.push_back(ticket.op);
+        self.core.enqueue(to, ticket.op);
         self.core.peers.mark(to);
         self.flush();
         Started::Flying(ticket)
@@ -42,7 +42,11 @@ impl Engine {
     fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
         let fits = bytes.len() <= self.core.paths.eager_max() && !about.synchronous;
-        if !fits || !peer.is_clear() || !peer.credits.spend(bytes.len()) {
+        if !fits || !peer.is_clear() || !peer.allowance.spend() {
+            return false;
+        }
+        if !peer.credits.spend(bytes.len()) {
+            peer.allowance.unspend();
             return false;
         }
         let posted = transmit(
@@ -54,6 +58,7 @@ impl Engine {
         );
         if !posted {
             peer.credits.unspend(bytes.len());
+            peer.allowance.unspend();
         } else if !self.core.peers.reliable {
             self.core.peers.stir(to);
             self.core.liveness.waits = true;
@@ -83,21 +88,35 @@ impl Core {
         self.peers.down(rank).map(|down| down_kind(rank, down))
     }
 
+    /// Puts a send at the end of the line; a peer that has sought something there hears of it.
+    fn enqueue(&mut self, to: u32, op: OpId) {
+        let about = self.ops.live(op).about;
+        let line = &mut self.peers.contact(to).sends;
+        let held = line.push(op, about.ctx, about.tag.unwrap_or(0));
+        self.tell_held(to, held.as_slice());
+    }
+
     /// Gives up on a send: at once while nothing has left, else by asking the receiver to forget the offer.
     pub(crate) fn withdraw(&mut self, op: OpId, why: ErrorKind) {
         let Some(slot) = self.ops.get(op) else { return };
         let to = slot.about.peer.expect("a send has a peer");
         match slot.life {
             Life::Queued => {
-                self.peers.contact(to).sends.retain(|&queued| queued != op);
+                self.peers.contact(to).sends.remove(op);
                 self.land(op, Err(why));
             }
-            Life::Offered => {
-                slot.withdraw(why);
-                self.peers
-                    .control(to, &wire::About::new(Kind::Withdraw, op, wire::OK));
-            }
+            Life::Offered => self.withdraw_offer(op, to, why),
             _ => {} // its bytes are moving: it will complete by itself
+        }
+    }
+
+    fn withdraw_offer(&mut self, op: OpId, to: u32, why: ErrorKind) {
+        if self.take_unanswered(op) {
+            self.handle_met(to, op); // nobody has heard of it
+            self.land(op, Err(why));
+        } else {
+            self.ops.live(op).withdraw(why);
+            self.tell(to, Kind::Withdraw, op, wire::OK);
         }
     }
 }

@@ -36,10 +36,13 @@ impl World {
     fn new() -> Arc<Self> {
         let driver = loopback::world(1).pop().unwrap();
         let setup = EngineSetup {
+            rank: 0,
             size: 1,
             paths: Paths::new(driver.caps(), &Settings::default()),
-            unexpected_bytes: 1 << 20,
+            store: Settings::default().store(),
             shares_long: false,
+            seed: 0,
+            detect: 1_000_000,
         };
         Arc::new(Self(Mutex::new(Engine::new(Box::new(driver), setup))))
     }

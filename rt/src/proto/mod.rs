@@ -2,6 +2,7 @@
 
 pub(crate) mod alive;
 pub(crate) mod channel;
+pub(crate) mod headers;
 pub(crate) mod matching;
 pub(crate) mod path;
 pub(crate) mod wire;

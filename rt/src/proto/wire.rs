@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::memory::RemoteRegion;
 
 /// Raised whenever a header changes.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// What every header starts with.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -54,6 +54,16 @@ kinds! {
     Ping = 13, "Are you there?";
     Pong = 14, "Yes.";
     Gone = 15, "The sender of this counts its receiver as failed, and will not hear it any more.";
+    Blocked = 16, "As many messages were sent as may be.";
+    Grant = 17, "So many messages may be sent in all.";
+    Recall = 18, "Give back what you do not need of that.";
+    Limit = 19, "This is what is left of it.";
+    Seek = 20, "The first message in your line that fits this is wanted.";
+    Sought = 21, "An offer out of turn, of a message that was sought.";
+    Met = 22, "A sought message has come to its receive.";
+    Back = 23, "Nobody waits for a sought message any more.";
+    Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
+    First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
 }
 
 /// An operation at one of the two ends.
@@ -109,6 +119,8 @@ pub(crate) const MODE_GET: u64 = 1;
 pub(crate) const MODE_PUT: u64 = 2;
 /// The sender can send them in fragments.
 pub(crate) const MODE_FRAGMENTS: u64 = 4;
+/// Of [`Kind::Sought`]: as [`FIRST`].
+pub(crate) const MODE_FIRST: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
@@ -144,7 +156,44 @@ pub(crate) struct Fragment {
     pub(crate) offset: u64,
 }
 
-/// [`Kind::Landed`] names the receiver's operation; [`Kind::Taken`], [`Kind::Withdraw`] and [`Kind::Withdrawn`] the sender's.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Blocked {
+    pub(crate) base: Base,
+    /// The limit that was reached.
+    pub(crate) at: u32,
+    /// Messages that wait.
+    pub(crate) held: u32,
+    /// 1 if the receiver hears of what is new in the line ([`Kind::Held`]).
+    pub(crate) tells: u64,
+}
+
+/// [`Kind::Grant`] and [`Kind::Limit`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Limit {
+    pub(crate) base: Base,
+    pub(crate) messages: u64,
+}
+
+/// [`Kind::Seek`] and [`Kind::Held`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Line {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// [`ANY_TAG`] or [`FIRST`].
+    pub(crate) flags: u64,
+}
+
+/// The tag means nothing.
+pub(crate) const ANY_TAG: u64 = 1;
+/// No message of the communicator is in front of it in the line.
+pub(crate) const FIRST: u64 = 2;
+
+/// [`Kind::Landed`] names the receiver's operation; [`Kind::Taken`], [`Kind::Withdraw`],
+/// [`Kind::Withdrawn`], [`Kind::Met`], [`Kind::Back`] and [`Kind::First`] the sender's.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct About {
@@ -217,6 +266,51 @@ impl About {
             base: Base::new(kind),
             op,
             status,
+        }
+    }
+}
+
+impl Blocked {
+    pub(crate) fn new(at: u32, held: u32, tells: bool) -> Self {
+        Self {
+            base: Base::new(Kind::Blocked),
+            at,
+            held,
+            tells: u64::from(tells),
+        }
+    }
+}
+
+impl Limit {
+    pub(crate) fn new(kind: Kind, messages: u32) -> Self {
+        Self {
+            base: Base::new(kind),
+            messages: u64::from(messages),
+        }
+    }
+
+    /// The number goes round.
+    pub(crate) fn messages(&self) -> Option<u32> {
+        u32::try_from(self.messages).ok()
+    }
+}
+
+impl Line {
+    pub(crate) fn seek(ctx: u32, tag: Option<u32>) -> Self {
+        Self {
+            base: Base::new(Kind::Seek),
+            ctx,
+            tag: tag.unwrap_or(0),
+            flags: if tag.is_none() { ANY_TAG } else { 0 },
+        }
+    }
+
+    pub(crate) fn held(ctx: u32, tag: u32, first: bool) -> Self {
+        Self {
+            base: Base::new(Kind::Held),
+            ctx,
+            tag,
+            flags: if first { FIRST } else { 0 },
         }
     }
 }

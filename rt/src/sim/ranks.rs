@@ -258,7 +258,7 @@ impl<T: 'static> Ranks<T> {
             rank,
             size,
             paths: paths.clone(),
-            unexpected_bytes: self.settings.unexpected_bytes,
+            store: self.settings.store(),
             shares_long: false,
             detect: self.settings.detect_ns(),
             seed: Random::new(self.seed ^ u64::from(rank)).bits(),

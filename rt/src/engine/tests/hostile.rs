@@ -24,7 +24,7 @@ fn engine() -> Engine {
         rank: 0,
         size: 3,
         paths: Paths::new(&caps, &Settings::new()),
-        unexpected_bytes: 1 << 20,
+        store: Settings::new().store(),
         shares_long: true,
         seed: 0,
         detect: 1_000_000,

@@ -1,5 +1,6 @@
 //! Engines over drivers in this process, in a time that the test owns.
 
 mod alive;
+mod headers;
 mod hostile;
 mod world;

@@ -135,7 +135,7 @@ impl World {
                 rank: me,
                 size: ranks,
                 paths: Paths::new(&caps, &Settings::new()),
-                unexpected_bytes: 1 << 20,
+                store: Settings::new().store(),
                 shares_long: false,
                 seed: u64::from(me),
                 detect: DETECT,

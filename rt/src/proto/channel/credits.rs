@@ -19,6 +19,8 @@ pub(crate) struct Credits {
     freed: u16,
     /// The sum that the peer was told.
     told: u16,
+    /// Units of the peer's messages that are in our store.
+    stored: u16,
 }
 
 impl Credits {
@@ -32,6 +34,7 @@ impl Credits {
             heard: START,
             freed: START,
             told: START,
+            stored: 0,
         }
     }
 
@@ -80,6 +83,19 @@ impl Credits {
         self.freed = step(self.freed, units);
         let half = self.window / 2;
         before < half && self.owed() >= half
+    }
+
+    /// A message of the peer is to be stored. `false`: the peer has sent more than it may.
+    pub(crate) fn store(&mut self, len: usize) -> bool {
+        let room = self.window - self.stored;
+        let units = units(len).filter(|&units| units <= room);
+        self.stored += units.unwrap_or(0);
+        units.is_some()
+    }
+
+    /// A message is taken out of the store.
+    pub(crate) fn unstore(&mut self, len: usize) {
+        self.stored -= units(len).unwrap_or(0);
     }
 
     /// What to say in every message; never 0.

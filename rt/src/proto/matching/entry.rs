@@ -24,7 +24,6 @@ pub(crate) struct Want {
 
 impl Want {
     /// Whether a message with this envelope may answer the receive.
-    #[cfg(test)]
     pub(crate) fn fits(&self, envelope: &Envelope) -> bool {
         self.ctx == envelope.ctx
             && self.source.is_none_or(|source| source == envelope.source)

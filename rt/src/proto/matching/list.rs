@@ -67,6 +67,9 @@ struct Place<T> {
 }
 
 impl<T> Slab<T> {
+    /// Bytes of an entry.
+    pub(super) const PLACE_BYTES: usize = size_of::<Place<T>>();
+
     pub(super) const fn new() -> Self {
         Self {
             places: Vec::new(),

@@ -13,6 +13,7 @@
 
 mod entry;
 mod list;
+mod sought;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -91,6 +92,9 @@ pub(crate) enum Arrived<R> {
 }
 
 impl<R: Copy, M: Copy> Matching<R, M> {
+    /// Bytes of a message that waits.
+    pub(crate) const MESSAGE_BYTES: usize = Slab::<Message<M>>::PLACE_BYTES;
+
     pub(crate) fn new() -> Self {
         Self {
             lists: Table::new(),

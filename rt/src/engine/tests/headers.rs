@@ -1,0 +1,600 @@
+//! More messages than there is room for, received in whatever order.
+#![expect(clippy::print_stdout, reason = "seeds are printed")]
+
+use std::collections::BTreeMap;
+
+use ripstop_fabric::{
+    driver::{Down, Payload, Peer as Rank, Sink},
+    random::Random,
+};
+
+use super::world::{CTX, DETECT, Net, World, about, failed_rank};
+use crate::{
+    engine::Started,
+    error::ErrorKind,
+    ops::{Landed, Ticket},
+    proto::wire::{Base, Eager, Kind, OpId},
+};
+
+/// The smallest room there can be.
+const ROOM: usize = 16;
+
+fn small_world(ranks: u32, reliable: bool, loss: u64) -> World {
+    let net = Net {
+        reliable,
+        loss,
+        detects_death: true,
+        ..Net::default()
+    };
+    World::with(ranks, net, |setup| setup.store.messages = ROOM)
+}
+
+/// Makes turns until it is so, and looks at the store of rank 0 after each.
+fn run_until(world: &mut World, so: impl Fn(&mut World) -> bool) {
+    let mut turns = 0;
+    while !so(world) {
+        world.step();
+        assert!(world.engines[0].core.stored() <= ROOM);
+        turns += 1;
+        assert!(turns < 200_000, "it will never be so");
+    }
+}
+
+fn recv_now(world: &mut World, from: Option<u32>, tag: Option<u32>) -> u32 {
+    let recv = world.recv(0, from, tag);
+    run_until(world, |world| world.is_done(0, &recv));
+    let (outcome, buf) = world.received(0, &recv);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    id_of(&buf)
+}
+
+fn id_of(buf: &[u8]) -> u32 {
+    u32::from_ne_bytes([buf[0], buf[1], buf[2], buf[3]])
+}
+
+fn payload(id: u32, len: usize) -> Vec<u8> {
+    let mut bytes = id.to_ne_bytes().to_vec();
+    bytes.resize(len.max(4), 0);
+    bytes
+}
+
+#[test]
+fn the_last_of_a_hundred_thousand_messages_is_received_first_with_room_for_sixteen() {
+    for (reliable, count) in [(true, 100_000), (false, 3_000)] {
+        let mut world = small_world(2, reliable, 0);
+        for id in 0..count {
+            let _ = world.send(1, 0, 1, payload(id, 4));
+        }
+        let _ = world.send(1, 0, 2, payload(count, 4));
+        for _ in 0..100 {
+            world.step();
+        }
+        assert_eq!(recv_now(&mut world, Some(1), Some(2)), count);
+        for id in 0..count {
+            assert_eq!(recv_now(&mut world, Some(1), Some(1)), id);
+        }
+    }
+}
+
+#[test]
+fn a_receive_of_any_tag_gets_what_was_sent_first_and_a_receive_from_anybody_gets_what_it_names() {
+    let mut world = small_world(4, true, 0);
+    for rank in 1..4 {
+        for id in 0..100 {
+            let _ = world.send(rank, 0, 1, payload(id, 4));
+        }
+        let _ = world.send(rank, 0, 10 + rank, payload(1000, 4));
+    }
+    world.run_for(DETECT);
+    assert_eq!(recv_now(&mut world, None, Some(12)), 1000);
+    assert_eq!(recv_now(&mut world, None, Some(13)), 1000);
+    for rank in 1..4 {
+        for id in 0..100 {
+            assert_eq!(recv_now(&mut world, Some(rank), None), id);
+        }
+    }
+    assert_eq!(recv_now(&mut world, None, None), 1000);
+}
+
+#[test]
+fn what_is_sent_after_it_was_sought_is_found_too() {
+    let mut world = small_world(2, true, 0);
+    for id in 0..100 {
+        let _ = world.send(1, 0, 1, payload(id, 4));
+    }
+    world.run_for(DETECT);
+    let late = world.recv(0, Some(1), Some(2));
+    world.run_for(DETECT);
+    assert!(!world.is_done(0, &late));
+    for id in [100, 101] {
+        let _ = world.send(1, 0, 2, payload(id, 4));
+    }
+    run_until(&mut world, |world| world.is_done(0, &late));
+    assert_eq!(id_of(&world.received(0, &late).1), 100);
+    assert_eq!(recv_now(&mut world, Some(1), Some(2)), 101);
+}
+
+#[test]
+fn a_probe_in_a_loop_finds_what_is_held_back() {
+    let mut world = small_world(2, true, 0);
+    for id in 0..100 {
+        let _ = world.send(1, 0, id % 50, payload(id, 4));
+    }
+    world.run_for(DETECT);
+    // Two loops that look for different messages in turns: one must not take the other's chance for ever.
+    let mut found: BTreeMap<u32, Landed> = BTreeMap::new();
+    for turn in 0..10_000 {
+        let tag = 40 + turn % 2;
+        if let Some(landed) = world.engines[0].core.try_probe(&about(None, Some(tag))) {
+            found.entry(tag).or_insert(landed);
+        }
+        world.step();
+        if found.len() == 2 {
+            break;
+        }
+    }
+    assert_eq!(found.len(), 2, "both are found");
+    for (tag, landed) in found {
+        let ticket = world.engines[0]
+            .core
+            .ops
+            .hold_growing::<u8>(about(None, None));
+        world.engines[0].recv_probed(ticket.op, &landed);
+        run_until(&mut world, |world| world.is_done(0, &ticket));
+        assert_eq!(id_of(&world.received(0, &ticket).1), tag);
+    }
+}
+
+#[test]
+fn a_held_send_can_be_withdrawn_wherever_it_is() {
+    for steps in 0..12 {
+        let mut world = small_world(2, true, 0);
+        for id in 0..100 {
+            let _ = world.send(1, 0, 1, payload(id, 4));
+        }
+        let Started::Flying(held) = world.send(1, 0, 2, payload(100, 4)) else {
+            panic!("there is no room for it");
+        };
+        world.run_for(DETECT);
+        let recv = world.recv(0, Some(1), Some(2));
+        (0..steps).for_each(|_| world.step());
+        let core = &mut world.engines[1].core;
+        if !core.is_done(held.op) {
+            core.withdraw(held.op, ErrorKind::TimedOut);
+        }
+        world.run_for(DETECT);
+        let (sent, _) = world.sent(1, &held);
+        assert_eq!(sent.is_ok(), world.is_done(0, &recv), "after {steps} turns");
+        for id in 0..100 {
+            assert_eq!(recv_now(&mut world, Some(1), Some(1)), id);
+        }
+    }
+}
+
+#[test]
+fn a_receive_that_is_dropped_while_it_seeks_leaves_the_message_where_it_was() {
+    for steps in 0..12 {
+        let mut world = small_world(2, true, 0);
+        for id in 0..60 {
+            let _ = world.send(1, 0, id % 30, payload(id, 4));
+        }
+        world.run_for(DETECT);
+        let recv = world.recv(0, Some(1), Some(29));
+        (0..steps).for_each(|_| world.step());
+        world.engines[0].core.forsake(recv.op);
+        world.run_for(DETECT);
+        assert_eq!(recv_now(&mut world, Some(1), Some(29)), 29);
+        assert_eq!(recv_now(&mut world, Some(1), Some(29)), 59);
+        assert_eq!(recv_now(&mut world, Some(1), Some(28)), 28);
+    }
+}
+
+#[test]
+fn a_sought_message_that_the_receive_cannot_take_goes_back_to_its_place() {
+    let mut world = small_world(2, true, 0);
+    for id in 0..60 {
+        let _ = world.send(1, 0, id % 30, payload(id, 4));
+    }
+    world.run_for(DETECT);
+    let engine = &mut world.engines[0];
+    let short = engine
+        .core
+        .ops
+        .hold_recv(about(Some(1), Some(29)), vec![0_u8; 2]);
+    engine.post(short.op);
+    run_until(&mut world, |world| world.is_done(0, &short));
+    let (outcome, _) = world.received(0, &short);
+    assert!(matches!(outcome, Err(why) if matches!(why.kind, ErrorKind::Truncated { .. })));
+    assert_eq!(recv_now(&mut world, Some(1), Some(29)), 29);
+    assert_eq!(recv_now(&mut world, Some(1), Some(29)), 59);
+}
+
+#[test]
+fn a_peer_that_dies_while_it_is_blocked_ends_what_waits_for_it_and_leaves_its_room_to_others() {
+    let mut world = small_world(3, true, 0);
+    let mut last = None;
+    for id in 0..100 {
+        if let Started::Flying(ticket) = world.send(1, 0, 1, payload(id, 20_000)) {
+            last = Some(ticket);
+        }
+    }
+    let recv = world.recv(0, Some(1), Some(2));
+    world.run_for(DETECT);
+    world.engines[0].core.peer_down(Rank(1), Down::Failed);
+    world.engines[1].core.peer_down(Rank(0), Down::Failed);
+    assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
+    let (outcome, _) = world.sent(1, &last.expect("they were held"));
+    assert_eq!(failed_rank(&outcome), Some(0));
+    assert_eq!(world.engines[0].core.stored(), 0);
+    for id in 0..100 {
+        let _ = world.send(2, 0, 1, payload(id, 4));
+    }
+    for id in 0..100 {
+        assert_eq!(recv_now(&mut world, Some(2), Some(1)), id);
+    }
+}
+
+#[test]
+fn a_rank_that_closes_lets_those_go_that_it_has_no_room_for() {
+    let mut world = small_world(3, true, 0);
+    let mut sends = Vec::new();
+    for id in 0..200 {
+        sends.push((
+            1 + id % 2,
+            world.send_sync(1 + id % 2, 0, id, payload(id, 4)),
+        ));
+    }
+    world.run_for(DETECT);
+    world.engines[0].begin_close();
+    world.run_for(DETECT);
+    for (rank, send) in sends {
+        let (outcome, _) = world.sent(rank, &send);
+        let finished = |kind: &ErrorKind| matches!(kind, ErrorKind::PeerFinished { rank: 0 });
+        assert!(matches!(outcome, Err(why) if finished(&why.kind)));
+    }
+    assert!(world.engines[0].is_closed());
+}
+
+#[test]
+fn a_peer_that_overdraws_is_refused_and_counted_and_nothing_of_it_is_stored() {
+    let mut world = small_world(2, true, 0);
+    let engine = &mut world.engines[0];
+    let mut hear = |len: usize| {
+        let header = Eager {
+            base: Base::new(Kind::Eager),
+            ctx: CTX,
+            tag: 1,
+            sig: 7,
+        };
+        let body = vec![0; len];
+        let header = bytemuck::bytes_of(&header);
+        engine
+            .core
+            .message(Rank(1), header, Payload::from_slice(&body));
+        (engine.core.stored(), engine.core.refused)
+    };
+    for n in 1..=3 {
+        assert_eq!(hear(8), (n, 0), "what each peer may send from the start");
+    }
+    for n in 1..=100 {
+        assert_eq!(hear(8), (3, n));
+    }
+    // And by bytes, where there is room for as many headers as one likes.
+    let net = Net {
+        reliable: true,
+        detects_death: true,
+        ..Net::default()
+    };
+    let mut world = World::with(2, net, |setup| setup.store.bytes = 64 << 10);
+    let engine = &mut world.engines[0];
+    for _ in 0..20 {
+        let header = Eager {
+            base: Base::new(Kind::Eager),
+            ctx: CTX,
+            tag: 1,
+            sig: 7,
+        };
+        let header = bytemuck::bytes_of(&header);
+        let body = vec![0; 8192];
+        engine
+            .core
+            .message(Rank(1), header, Payload::from_slice(&body));
+    }
+    assert_eq!((engine.core.stored(), engine.core.refused), (4, 16));
+}
+
+/// One message of the random test.
+struct Sent {
+    from: u32,
+    tag: u32,
+    op: Option<Ticket<Vec<u8>>>,
+    /// It was given up; then it is withdrawn, or received.
+    given_up: bool,
+    withdrawn: bool,
+    /// The number of the receive that got it.
+    got: Option<usize>,
+}
+
+struct Receive {
+    from: Option<u32>,
+    tag: Option<u32>,
+    ticket: Option<Ticket<Vec<u8>>>,
+}
+
+/// Rank 0 receives from two others, in random order, from everybody's point of view.
+struct Chaos {
+    world: World,
+    random: Random,
+    sent: Vec<Sent>,
+    receives: Vec<Receive>,
+}
+
+impl Chaos {
+    fn below(&mut self, limit: usize) -> usize {
+        let limit = u64::try_from(limit).expect("small");
+        usize::try_from(self.random.within(0..limit)).expect("small")
+    }
+
+    fn small(&mut self, limit: u32) -> u32 {
+        u32::try_from(self.random.within(0..u64::from(limit))).expect("small")
+    }
+
+    fn act(&mut self, gentle: bool) {
+        match self.small(if gentle { 9 } else { 11 }) {
+            0..=3 => self.send(),
+            4 | 5 => self.post(),
+            6 => self.unpost(),
+            7 => self.withdraw(),
+            8 => self.probe(gentle),
+            _ => self.forsake(),
+        }
+        if self.random.chance(0.3) {
+            self.step();
+        }
+    }
+
+    fn step(&mut self) {
+        self.world.step();
+        let stored = self.world.engines[0].core.stored();
+        assert!(stored <= ROOM, "{stored} messages are stored");
+        for at in 0..self.receives.len() {
+            let ticket = self.receives[at].ticket.take();
+            if let Some(ticket) = ticket {
+                if self.world.is_done(0, &ticket) {
+                    self.land(at, &ticket);
+                } else {
+                    self.receives[at].ticket = Some(ticket);
+                }
+            }
+        }
+    }
+
+    fn land(&mut self, at: usize, ticket: &Ticket<Vec<u8>>) {
+        let (outcome, buf) = self.world.received(0, ticket);
+        match outcome {
+            Ok(landed) => {
+                let sent = &mut self.sent[id_of(&buf) as usize];
+                assert_eq!((landed.source, landed.tag), (sent.from, sent.tag));
+                assert_eq!(sent.got.replace(at), None, "a message came twice");
+            }
+            Err(why) => assert!(matches!(why.kind, ErrorKind::TimedOut), "{why:?}"),
+        }
+    }
+
+    fn send(&mut self) {
+        let (from, tag) = (1 + self.small(2), self.small(4));
+        let id = u32::try_from(self.sent.len()).expect("few");
+        let len = if self.random.chance(0.2) { 20_000 } else { 4 };
+        let started = self.world.send(from, 0, tag, payload(id, len));
+        let op = match started {
+            Started::Flying(ticket) => Some(ticket),
+            _ => None,
+        };
+        self.sent.push(Sent {
+            from,
+            tag,
+            op,
+            given_up: false,
+            withdrawn: false,
+            got: None,
+        });
+    }
+
+    /// A source and a tag; each is open once in so many times.
+    fn want(&mut self, open: u32) -> (Option<u32>, Option<u32>) {
+        let (from, tag) = (1 + self.small(2), self.small(4));
+        let [name_from, name_tag] = [(); 2].map(|()| self.small(open) > 0);
+        (name_from.then_some(from), name_tag.then_some(tag))
+    }
+
+    fn post(&mut self) {
+        let (from, tag) = self.want(3);
+        let ticket = Some(self.world.recv(0, from, tag));
+        self.receives.push(Receive { from, tag, ticket });
+    }
+
+    fn unpost(&mut self) {
+        if let Some(op) = self.some_receive() {
+            self.world.engines[0].core.unpost(op, ErrorKind::TimedOut);
+        }
+    }
+
+    fn forsake(&mut self) {
+        if let Some(op) = self.some_receive() {
+            self.world.engines[0].core.forsake(op);
+            let is_it = |receive: &Receive| receive.ticket.as_ref().is_some_and(|it| it.op == op);
+            let it = self.receives.iter_mut().find(|receive| is_it(receive));
+            it.expect("just found").ticket = None;
+        }
+    }
+
+    fn some_receive(&mut self) -> Option<OpId> {
+        let posted = self
+            .receives
+            .iter()
+            .filter_map(|receive| receive.ticket.as_ref());
+        let posted: Vec<OpId> = posted.map(|ticket| ticket.op).collect();
+        (!posted.is_empty()).then(|| posted[self.below(posted.len())])
+    }
+
+    fn withdraw(&mut self) {
+        let at = self.below(self.sent.len().max(1));
+        let Some(sent) = self.sent.get_mut(at) else {
+            return;
+        };
+        if let Some(op) = &sent.op {
+            let core = &mut self.world.engines[sent.from as usize].core;
+            core.withdraw(op.op, ErrorKind::TimedOut);
+            sent.given_up = true;
+        }
+    }
+
+    /// A matched probe, whose message is received or returned.
+    fn probe(&mut self, gentle: bool) {
+        let (from, tag) = self.want(2);
+        let engine = &mut self.world.engines[0];
+        let Some(landed) = engine.core.try_probe(&about(from, tag)) else {
+            return;
+        };
+        if gentle || self.random.chance(0.5) {
+            let named = about(Some(landed.source), Some(landed.tag));
+            let ticket = engine.core.ops.hold_growing::<u8>(named);
+            engine.recv_probed(ticket.op, &landed);
+            let ticket = Some(ticket);
+            self.receives.push(Receive { from, tag, ticket });
+        } else {
+            engine.return_probed(&landed);
+        }
+    }
+
+    /// Receives everything that is still there, by name, in random order: whatever is in front of it must not be in its way.
+    fn drain(&mut self) {
+        for at in 0..self.receives.len() {
+            if let Some(ticket) = &self.receives[at].ticket {
+                let op = ticket.op;
+                self.world.engines[0].core.unpost(op, ErrorKind::TimedOut);
+            }
+        }
+        let mut turns = 0;
+        while self
+            .sent
+            .iter()
+            .any(|sent| sent.given_up && sent.op.is_some())
+        {
+            self.step();
+            self.settle_sends();
+            turns += 1;
+            assert!(turns < LONG, "a send that was given up goes on for ever");
+        }
+        loop {
+            let left = self
+                .sent
+                .iter()
+                .filter(|sent| sent.got.is_none() && !sent.withdrawn);
+            let left: Vec<(u32, u32)> = left.map(|sent| (sent.from, sent.tag)).collect();
+            if left.is_empty() {
+                break;
+            }
+            let (from, tag) = left[self.below(left.len())];
+            let from = self.random.chance(0.7).then_some(from);
+            let recv = self.world.recv(0, from, Some(tag));
+            let at = self.receives.len();
+            let tag = Some(tag);
+            self.receives.push(Receive {
+                from,
+                tag,
+                ticket: Some(recv),
+            });
+            let mut turns = 0;
+            while self.receives[at].ticket.is_some() {
+                self.step();
+                turns += 1;
+                assert!(turns < LONG, "a receive waits for ever");
+            }
+        }
+    }
+
+    /// Takes note of sends that were withdrawn.
+    fn settle_sends(&mut self) {
+        for sent in &mut self.sent {
+            let core = &mut self.world.engines[sent.from as usize].core;
+            if let Some(op) = sent.op.take_if(|op| core.is_done(op.op)) {
+                let (outcome, _) = core.take_send(&op).expect("it is done");
+                sent.withdrawn = outcome.is_err();
+                assert!(
+                    !sent.withdrawn || sent.got.is_none(),
+                    "received and withdrawn"
+                );
+            }
+        }
+    }
+
+    /// MPI's order: of two messages of one sender that fit a receive which got the second, an earlier receive got the first.
+    fn check_order(&self) {
+        for (id, late) in self.sent.iter().enumerate() {
+            let Some(got) = late.got else { continue };
+            let receive = &self.receives[got];
+            let fits = |sent: &&Sent| {
+                sent.from == late.from
+                    && !sent.withdrawn
+                    && receive.tag.is_none_or(|tag| tag == sent.tag)
+            };
+            for early in self.sent[..id].iter().filter(fits) {
+                let earlier = early.got.is_some_and(|it| it < got);
+                let by = receive.from;
+                assert!(
+                    earlier,
+                    "message {id} overtook one of tag {} ({by:?})",
+                    early.tag
+                );
+            }
+        }
+    }
+}
+
+/// Turns; a hundred of the longest timeouts.
+const LONG: u32 = 800_000;
+
+fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
+    println!("seed {seed}, reliable {reliable}, loss {loss}, gentle {gentle}");
+    let mut chaos = Chaos {
+        world: small_world(3, reliable, loss),
+        random: Random::new(seed),
+        sent: Vec::new(),
+        receives: Vec::new(),
+    };
+    for _ in 0..600 {
+        chaos.act(gentle);
+    }
+    chaos.drain();
+    if gentle {
+        chaos.check_order();
+    }
+    for sent in &chaos.sent {
+        assert!(sent.got.is_some() != sent.withdrawn);
+    }
+    let core = &mut chaos.world.engines[0].core;
+    assert_eq!(core.stored(), 0, "everything was received");
+    assert_eq!(core.refused, 0);
+}
+
+#[test]
+fn every_message_is_received_once_in_order_whatever_is_sent_sought_withdrawn_and_given_up() {
+    for seed in 0..60 {
+        chaos(seed, true, 0, true);
+    }
+    for seed in 60..75 {
+        chaos(seed, false, 0, true);
+        chaos(seed, false, 30, true);
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_receives_are_dropped_and_probed_messages_returned() {
+    for seed in 100..150 {
+        chaos(seed, true, 0, false);
+    }
+    for seed in 150..160 {
+        chaos(seed, false, 30, false);
+    }
+}

@@ -1,0 +1,464 @@
+#![expect(clippy::print_stdout, reason = "seeds are printed")]
+
+use std::collections::VecDeque;
+
+use ripstop_fabric::random::Random;
+
+use super::{Allowance, Front, Granted, Grants, Held, Line, Room, Sought};
+
+/// A line as a list that is looked through.
+#[derive(Default)]
+struct Plain {
+    all: Vec<Entry>,
+    curious: bool,
+    known: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    item: u32,
+    ctx: u32,
+    tag: u32,
+    out: bool,
+}
+
+impl Plain {
+    fn first_of(&self, ctx: u32, tag: Option<u32>) -> Option<usize> {
+        let fits = |entry: &Entry| entry.ctx == ctx && tag.is_none_or(|tag| tag == entry.tag);
+        self.all.iter().position(fits)
+    }
+
+    fn held(&self, at: usize) -> Held {
+        let Entry { ctx, tag, .. } = self.all[at];
+        let first = self.first_of(ctx, None) == Some(at);
+        Held { ctx, tag, first }
+    }
+
+    fn push(&mut self, item: u32, ctx: u32, tag: u32) -> Option<Held> {
+        let known = self.first_of(ctx, Some(tag)).is_some();
+        let out = false;
+        self.all.push(Entry {
+            item,
+            ctx,
+            tag,
+            out,
+        });
+        (self.curious && !known).then(|| self.held(self.all.len() - 1))
+    }
+
+    fn front(&self) -> Front<u32> {
+        match self.all.first() {
+            None => Front::Nothing,
+            Some(entry) if entry.out => Front::Out(entry.item),
+            Some(entry) => Front::Waiting(entry.item),
+        }
+    }
+
+    fn take(&mut self, at: usize) -> Entry {
+        let entry = self.all.remove(at);
+        self.curious &= !self.all.is_empty();
+        self.known &= !self.all.is_empty();
+        entry
+    }
+
+    fn block(&mut self) -> bool {
+        let tells = self.known && self.curious;
+        self.known = true;
+        tells
+    }
+
+    fn seek(&mut self, ctx: u32, tag: Option<u32>) -> Sought<u32> {
+        let Some(at) = self.first_of(ctx, tag) else {
+            self.curious |= !self.all.is_empty();
+            return Sought::Nothing;
+        };
+        let (item, first) = (self.all[at].item, self.held(at).first);
+        let out = std::mem::replace(&mut self.all[at].out, true);
+        self.curious |= out;
+        match (out, first) {
+            (false, _) => Sought::Found { item, first },
+            (true, true) => Sought::Out(item),
+            (true, false) => Sought::Nothing,
+        }
+    }
+
+    fn uncovered(&self, ctx: u32, tag: u32) -> Vec<Held> {
+        let same = self.first_of(ctx, Some(tag));
+        let any = self.first_of(ctx, None).filter(|any| same != Some(*any));
+        let all = same
+            .into_iter()
+            .chain(any)
+            .filter(|&at| self.curious && !self.all[at].out);
+        all.map(|at| self.held(at)).collect()
+    }
+}
+
+#[test]
+fn a_line_does_what_a_list_does_that_is_looked_through() {
+    for seed in 0..30 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let (mut line, mut plain) = (Line::new(), Plain::default());
+        for item in 0..3_000_u32 {
+            let (ctx, tag) = (small(&mut random, 2), small(&mut random, 4));
+            let any = random.chance(0.3);
+            match random.within(0..10) {
+                0..=3 => assert_eq!(line.push(item, ctx, tag), plain.push(item, ctx, tag)),
+                4 | 5 => {
+                    let tag = (!any).then_some(tag);
+                    assert_eq!(line.seek(ctx, tag), plain.seek(ctx, tag));
+                }
+                6 => {
+                    let Front::Waiting(_) = line.front() else {
+                        continue;
+                    };
+                    line.pop();
+                    plain.take(0);
+                }
+                way => end_one(way, &mut line, &mut plain, &mut random),
+            }
+            assert_eq!(line.front(), plain.front());
+            assert_eq!(line.is_empty(), plain.all.is_empty());
+            if random.chance(0.1) {
+                assert_eq!(line.block(), plain.block());
+            }
+        }
+    }
+}
+
+/// A message is withdrawn, met, or comes back.
+fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Random) {
+    let len = u32::try_from(plain.all.len()).expect("short");
+    if len == 0 {
+        return;
+    }
+    let at = small(random, len) as usize;
+    let Entry {
+        item,
+        ctx,
+        tag,
+        out,
+    } = plain.all[at];
+    assert_eq!(line.is_out(item, ctx, tag), out);
+    match (way, out) {
+        (7, false) => {
+            line.remove(item);
+            plain.take(at);
+        }
+        (8, true) => {
+            plain.take(at);
+            assert_eq!(line.met(item, ctx, tag), plain.uncovered(ctx, tag));
+        }
+        (9, true) => {
+            plain.all[at].out = false;
+            assert_eq!(line.back(item, ctx, tag), Some(plain.uncovered(ctx, tag)));
+        }
+        _ => {
+            assert!(out || line.back(item, ctx, tag).is_none());
+        }
+    }
+}
+
+fn small(random: &mut Random, limit: u32) -> u32 {
+    u32::try_from(random.within(0..u64::from(limit))).expect("small")
+}
+
+#[test]
+fn what_every_peer_may_send_from_the_start_fits_at_every_size() {
+    for headers in [16, 17, 100, 65_536, 1 << 30, usize::MAX] {
+        for peers in [1, 2, 15, 16, 64, 1_000, 16_384, 1 << 20] {
+            let room = Room { headers, peers };
+            let grants = Grants::new(room);
+            assert!(u64::from(grants.promised(peers)) < headers as u64);
+        }
+    }
+    assert_eq!(
+        Room {
+            headers: 65_536,
+            peers: 16_384
+        }
+        .first(),
+        1
+    );
+    assert_eq!(
+        Room {
+            headers: 65_536,
+            peers: 2
+        }
+        .first(),
+        64
+    );
+    assert_eq!(
+        Room {
+            headers: 16,
+            peers: 64
+        }
+        .first(),
+        0
+    );
+}
+
+/// A receiver and its peers, with messages under way in both directions.
+struct World {
+    room: Room,
+    grants: Grants,
+    peers: Vec<Peer>,
+    stored: usize,
+    seed: Random,
+}
+
+struct Peer {
+    allowance: Allowance,
+    granted: Granted,
+    to_receiver: VecDeque<Note>,
+    to_sender: VecDeque<Note>,
+    to_send: u32,
+    stored: u32,
+    received: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Note {
+    Message,
+    Blocked(u32, u32),
+    Grant(u32),
+    Recall,
+    Limit(u32),
+}
+
+impl World {
+    fn new(room: Room, seed: u64) -> Self {
+        let peer = |_| Peer {
+            allowance: Allowance::new(room.first()),
+            granted: Granted::new(room.first()),
+            to_receiver: VecDeque::new(),
+            to_sender: VecDeque::new(),
+            to_send: 0,
+            stored: 0,
+            received: 0,
+        };
+        Self {
+            room,
+            grants: Grants::new(room),
+            peers: (0..room.peers).map(peer).collect(),
+            stored: 0,
+            seed: Random::new(seed),
+        }
+    }
+
+    /// One thing happens somewhere.
+    fn step(&mut self) {
+        let rank = small(&mut self.seed, self.room.peers);
+        match self.seed.within(0..4) {
+            0 => self.send(rank),
+            1 => self.hear(rank),
+            2 => self.consume(rank),
+            _ => self.receive(rank),
+        }
+        let room = self.room.headers;
+        assert!(self.stored < room, "{} of {room}", self.stored);
+        assert!((self.grants.promised(self.room.peers) as usize) < room);
+    }
+
+    fn send(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        while peer.to_send > 0 && peer.allowance.spend() {
+            peer.to_send -= 1;
+            peer.to_receiver.push_back(Note::Message);
+        }
+        if peer.to_send > 0
+            && let Some(at) = peer.allowance.block()
+        {
+            peer.to_receiver.push_back(Note::Blocked(at, peer.to_send));
+        }
+    }
+
+    fn hear(&mut self, rank: u32) {
+        let first = self.room.first();
+        let peer = &mut self.peers[rank as usize];
+        match peer.to_sender.pop_front() {
+            Some(Note::Grant(limit)) => {
+                peer.allowance.handle_grant(limit);
+            }
+            Some(Note::Recall) => {
+                let limit = peer.allowance.handle_recall(first);
+                peer.to_receiver.push_back(Note::Limit(limit));
+            }
+            _ => {}
+        }
+    }
+
+    fn consume(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        if peer.stored == 0 {
+            return;
+        }
+        peer.stored -= 1;
+        self.stored -= 1;
+        peer.granted.unstore();
+        self.leave(rank);
+    }
+
+    fn leave(&mut self, rank: u32) {
+        let peer = &mut self.peers[rank as usize];
+        peer.received += 1;
+        if peer.granted.leave() || self.grants.is_scarce() {
+            if let Some(limit) = self.grants.replenish(&mut peer.granted) {
+                peer.to_sender.push_back(Note::Grant(limit));
+            }
+            self.serve();
+        }
+    }
+
+    fn receive(&mut self, rank: u32) {
+        let posted = self.seed.chance(0.3);
+        let peer = &mut self.peers[rank as usize];
+        match peer.to_receiver.pop_front() {
+            Some(Note::Message) if posted => self.leave(rank),
+            Some(Note::Message) => {
+                assert!(peer.granted.store(), "an honest peer was refused");
+                peer.stored += 1;
+                self.stored += 1;
+            }
+            Some(Note::Blocked(at, held)) => {
+                match self
+                    .grants
+                    .handle_blocked(rank, &mut peer.granted, at, held)
+                {
+                    Some(limit) => peer.to_sender.push_back(Note::Grant(limit)),
+                    None if peer.granted.waits() => self.recall(),
+                    None => {}
+                }
+            }
+            Some(Note::Limit(limit)) => {
+                assert!(self.grants.handle_limit(&mut peer.granted, limit));
+                self.serve();
+            }
+            _ => {}
+        }
+    }
+
+    fn recall(&mut self) {
+        if self.grants.has_become_scarce() {
+            for peer in &mut self.peers {
+                if self.grants.recall(&mut peer.granted) {
+                    peer.to_sender.push_back(Note::Recall);
+                }
+            }
+        }
+        self.serve();
+    }
+
+    fn serve(&mut self) {
+        let mut waiting = self.grants.take_waiting();
+        for _ in 0..waiting.len() {
+            if self.grants.free() == 0 {
+                break;
+            }
+            let rank = waiting.pop_front().expect("as many as there are");
+            let peer = &mut self.peers[rank as usize];
+            match self.grants.serve(&mut peer.granted, waiting.len()) {
+                Some(limit) => peer.to_sender.push_back(Note::Grant(limit)),
+                None => waiting.push_back(rank),
+            }
+        }
+        self.grants.put_back(waiting);
+    }
+
+    fn is_done(&self) -> bool {
+        let quiet =
+            |peer: &Peer| peer.to_send == 0 && peer.to_receiver.is_empty() && peer.stored == 0;
+        self.peers.iter().all(quiet)
+    }
+}
+
+const ROOMS: [(usize, u32); 6] = [(16, 1), (16, 2), (16, 5), (16, 64), (100, 7), (4_096, 16)];
+
+#[test]
+fn the_store_keeps_its_bound_nobody_is_refused_and_everything_arrives() {
+    for seed in 0..10 {
+        for (headers, peers) in ROOMS {
+            println!("seed {seed}, {headers} headers, {peers} peers");
+            let mut world = World::new(Room { headers, peers }, seed);
+            let mut sent = 0;
+            for peer in &mut world.peers {
+                peer.to_send = small(&mut world.seed, 400);
+                sent += peer.to_send;
+            }
+            let mut steps = 0_u64;
+            while !world.is_done() {
+                world.step();
+                steps += 1;
+                assert!(steps < 20_000_000, "no end in sight");
+            }
+            assert_eq!(
+                world.peers.iter().map(|peer| peer.received).sum::<u32>(),
+                sent
+            );
+        }
+    }
+}
+
+#[test]
+fn those_who_flood_a_small_room_get_equal_shares() {
+    for seed in 0..5 {
+        println!("seed {seed}");
+        let mut world = World::new(
+            Room {
+                headers: 32,
+                peers: 64,
+            },
+            seed,
+        );
+        world
+            .peers
+            .iter_mut()
+            .for_each(|peer| peer.to_send = u32::MAX);
+        for _ in 0..2_000_000 {
+            world.step();
+        }
+        let received: Vec<u64> = world
+            .peers
+            .iter()
+            .map(|peer| u64::from(peer.received))
+            .collect();
+        let (sum, squares) = received
+            .iter()
+            .fold((0, 0), |(sum, squares), n| (sum + n, squares + n * n));
+        println!("{received:?}");
+        assert!(100 * sum * sum >= 90 * 64 * squares, "{received:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_sends_more_than_it_may_is_refused() {
+    let mut granted = Granted::new(3);
+    assert_eq!(
+        [(); 5].map(|()| granted.store()),
+        [true, true, true, false, false]
+    );
+    granted.unstore();
+    granted.leave();
+    assert!(
+        !granted.store(),
+        "what has left does not come back by itself"
+    );
+}
+
+#[test]
+fn a_limit_that_nobody_asked_for_or_that_takes_more_is_not_believed() {
+    let room = Room {
+        headers: 100,
+        peers: 2,
+    };
+    let (mut grants, mut granted) = (Grants::new(room), Granted::new(room.first()));
+    assert!(!grants.handle_limit(&mut granted, 0));
+    let limit = grants
+        .handle_blocked(1, &mut granted, room.first(), 1)
+        .expect("there is room");
+    assert!(grants.recall(&mut granted));
+    for forged in [limit + 1, limit.wrapping_sub(1 << 31), u32::MAX] {
+        assert!(!grants.handle_limit(&mut granted, forged));
+    }
+    assert!(grants.handle_limit(&mut granted, room.first()));
+}

@@ -1,0 +1,45 @@
+//! Messages that come out of turn, because a receive sought them (see `proto::headers`).
+
+use super::{Arrival, Class, Envelope, Matching, Want};
+
+impl<R: Copy, M: Copy> Matching<R, M> {
+    /// The place of a message in the order of arrival, for one that may never be stored.
+    pub(crate) fn number_arrival(&mut self) -> Arrival {
+        let arrival = self.next_arrival;
+        self.next_arrival = Arrival(arrival.0 + 1);
+        arrival
+    }
+
+    /// Takes out the earliest receive that a message may come to which is here out of turn. One that is not the `first` of its
+    /// communicator at its sender is only for a receive that names its tag, and only while no earlier one of any tag waits:
+    /// that must get what is in front of it, and perhaps the message itself.
+    pub(crate) fn take_for_sought(&mut self, envelope: Envelope, first: bool) -> Option<R> {
+        let place = self.earliest_for_sought(envelope, first)?;
+        Some(self.take_first(place))
+    }
+
+    /// Whether there is such a receive.
+    pub(crate) fn is_wanted(&self, envelope: Envelope, first: bool) -> bool {
+        self.earliest_for_sought(envelope, first).is_some()
+    }
+
+    /// What the receives ask for that were posted from number `from` on, and may get something of `source`. O(posted).
+    pub(crate) fn wants_from(&self, from: u64, source: u32) -> impl Iterator<Item = Want> {
+        let all = self.receives.iter().map(|(_, receive)| receive);
+        all.filter(move |receive| receive.posting >= from)
+            .map(|receive| receive.want)
+            .filter(move |want| want.source.is_none_or(|of| of == source))
+    }
+
+    /// The number of the next receive.
+    pub(crate) fn next_posting(&self) -> u64 {
+        self.next_posting
+    }
+
+    fn earliest_for_sought(&self, envelope: Envelope, first: bool) -> Option<usize> {
+        let place = self.earliest_receive(envelope)?;
+        let class = self.lists[place].key.class();
+        let names_tag = class == Class::Exact as usize || class == Class::AnySource as usize;
+        (first || names_tag).then_some(place)
+    }
+}
