@@ -154,9 +154,8 @@ impl Runtime {
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place {
-            rank, size, found, ..
-        } = &self.shared.place;
+        let Place { rank, size, .. } = &self.shared.place;
+        let found = self.shared.choices.boot;
         write!(f, "Runtime (rank {rank} of {size}, {found})")
     }
 }
@@ -326,6 +325,7 @@ fn assemble(
 ) -> Parts {
     let paths = Paths::new(driver.caps(), &settings);
     let choices = Choices {
+        boot: boot.found,
         reactor: backend.name(),
         reactor_why: why,
         paths: paths.to_string(),
@@ -348,7 +348,6 @@ fn assemble(
         node: boot.node.leader(),
         board: Some(board),
         crowded,
-        found: boot.found,
     };
     Parts {
         engine: Engine::new(driver, setup),

@@ -74,13 +74,14 @@ pub(crate) struct Place {
     pub(crate) board: Option<Board>,
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
-    pub(crate) found: &'static str,
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Choices {
+    /// How this rank learned who it is: `pmi-1`, `threads`, `singleton` or `simulation`.
+    pub boot: &'static str,
     /// `uring` or `epoll`; `sim` where ranks are simulated.
     pub reactor: &'static str,
     /// Why that one.
@@ -95,6 +96,7 @@ impl Choices {
     /// There was no choice.
     pub(crate) fn simulated(paths: String, caps: &Caps) -> Self {
         Self {
+            boot: "simulation",
             reactor: "sim",
             reactor_why: "time is virtual".to_owned(),
             paths,

@@ -53,7 +53,7 @@ impl Engine {
     pub(super) fn flush_peer(&mut self, rank: u32) -> Flushed {
         if !self.core.peers.reliable {
             self.core.peers.stir(rank);
-            self.core.liveness.waits = true;
+            self.core.waits = true;
         }
         if self.flush_channel(rank) == Flushed::Stuck || self.flush_control(rank) == Flushed::Stuck
         {

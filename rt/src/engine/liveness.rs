@@ -24,8 +24,6 @@ pub(super) struct Liveness {
     alive: Alive,
     /// This rank, which needs no watching.
     me: u32,
-    /// Something began to wait since the last turn.
-    pub(super) waits: bool,
     /// What is said outside of all order.
     pub(super) asides: Vec<(u32, Kind)>,
 }
@@ -36,7 +34,6 @@ impl Liveness {
         Self {
             alive: Alive::new(interval),
             me,
-            waits: false,
             asides: Vec::new(),
         }
     }
@@ -49,14 +46,19 @@ impl Engine {
             return;
         }
         let now = now.nanos();
-        let liveness = &mut self.core.liveness;
-        if std::mem::take(&mut liveness.waits) {
+        let Some(liveness) = &mut self.core.liveness else {
+            return;
+        };
+        if std::mem::take(&mut self.core.waits) {
             liveness.alive.expect_wait(now);
         }
         if liveness.alive.next_look().is_some_and(|due| due <= now) {
             self.core.look(now);
         }
-        for (rank, kind) in std::mem::take(&mut self.core.liveness.asides) {
+        let liveness = self.core.liveness.as_mut();
+        for (rank, kind) in
+            liveness.map_or_else(Vec::new, |liveness| std::mem::take(&mut liveness.asides))
+        {
             // No room is like a loss.
             let _ = self.driver.post(Command::Message {
                 to: Rank(rank),
@@ -68,10 +70,8 @@ impl Engine {
 
     /// When to look next. What began to wait since the last turn counts from that on.
     pub(super) fn next_look(&self) -> Option<Time> {
-        let liveness = &self.core.liveness;
-        let waits = self.core.watches && liveness.waits;
-        let next = liveness.alive.next_look();
-        let next = next.or_else(|| waits.then_some(self.core.now.nanos()));
+        let next = self.core.liveness.as_ref()?.alive.next_look();
+        let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
         next.map(Time::from_nanos)
     }
 }
@@ -79,7 +79,9 @@ impl Engine {
 impl Core {
     /// A peer said something, so it lives. Says whether that is to be handled as usual.
     pub(super) fn hear(&mut self, rank: u32, kind: Kind) -> bool {
-        let Liveness { alive, asides, .. } = &mut self.liveness;
+        let Some(Liveness { alive, asides, .. }) = self.liveness.as_deref_mut() else {
+            return true;
+        };
         if self.peers.down(rank) == Some(Down::Failed) {
             // We have given it up, and what waited for it has ended: it cannot come back.
             if kind != Kind::Gone {
@@ -98,16 +100,20 @@ impl Core {
     }
 
     fn look(&mut self, now: u64) {
-        let waited = self.waited_for();
-        let found = self.liveness.alive.look(now, &waited);
+        let mut waited = self.waited_for();
+        let Some(liveness) = &mut self.liveness else {
+            return;
+        };
+        waited.remove(&liveness.me);
+        let found = liveness.alive.look(now, &waited);
         let pings = found.to_ping.into_iter().map(|rank| (rank, Kind::Ping));
-        self.liveness.asides.extend(pings);
+        let gone = found.failed.iter().map(|&rank| (rank, Kind::Gone));
+        liveness.asides.extend(pings.chain(gone));
         for rank in found.failed {
             tracing::warn!(
                 rank,
                 "nothing was heard of this rank for two intervals: it counts as failed"
             );
-            self.liveness.asides.push((rank, Kind::Gone));
             self.lose(rank, Down::Failed);
         }
     }
@@ -137,7 +143,6 @@ impl Core {
         for ctx in from_anybody {
             self.add_members(ctx, &mut waited);
         }
-        waited.remove(&self.liveness.me);
         waited.retain(|&rank| self.peers.down(rank).is_none());
         waited
     }

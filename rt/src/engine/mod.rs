@@ -75,12 +75,14 @@ pub(crate) struct Core {
     /// Whom to ask for messages that have not come.
     seeker: Seeker,
     /// A sought message that no receive waited for, but a probe.
-    parked: Option<seek::Parked>,
+    parked: Option<Box<seek::Parked>>,
     timers: Timers,
     sleepers: sleeper::Sleepers,
     /// The driver does not say who has died, so those that are waited for are watched.
     watches: bool,
-    liveness: liveness::Liveness,
+    liveness: Option<Box<liveness::Liveness>>,
+    /// Something began to wait since the last turn.
+    waits: bool,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
     /// This rank receives no more.
@@ -164,7 +166,8 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             watches,
-            liveness: liveness::Liveness::new(setup.detect, setup.rank),
+            liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
+            waits: false,
             untold: BTreeSet::new(),
             closing: false,
             ended: false,
@@ -338,7 +341,12 @@ impl Core {
 
     /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
     fn has_work(&self) -> bool {
-        !self.wakers.is_empty() || self.peers.fresh() || !self.liveness.asides.is_empty()
+        !self.wakers.is_empty()
+            || self.peers.fresh()
+            || self
+                .liveness
+                .as_ref()
+                .is_some_and(|liveness| !liveness.asides.is_empty())
     }
 
     /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.

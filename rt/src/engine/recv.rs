@@ -30,7 +30,7 @@ impl Core {
             }
             Received::Waits(posted) => {
                 slot.life = Life::Posted(posted);
-                self.liveness.waits = true;
+                self.waits = true;
                 if let Some(kind) = self.hopeless(&want) {
                     self.matching.unpost(posted);
                     self.land(op, Err(kind));
@@ -267,7 +267,7 @@ impl Core {
             follower: None,
         };
         self.ops.live(op).life = Life::Landing(landing);
-        self.liveness.waits = true;
+        self.waits = true;
         if landed.bytes == 0 {
             self.tell(landed.source, Kind::Taken, offered.sender, wire::OK);
             self.landed(op);

@@ -40,7 +40,7 @@ impl Core {
 
     /// Gives the parked message to a receive that may have it now.
     fn offer_parked(&mut self) {
-        let wanted = |parked: &mut Parked| {
+        let wanted = |parked: &mut Box<Parked>| {
             let first = parked.message.is_first();
             self.matching.is_wanted(parked.message.envelope, first)
         };
@@ -183,18 +183,18 @@ impl Core {
         }
         if self.parked.is_none() && self.seeker.is_probed(&envelope, first) {
             let missed = 0;
-            self.parked = Some(Parked {
+            self.parked = Some(Box::new(Parked {
                 message,
                 arrival,
                 missed,
-            });
+            }));
         } else {
             self.send_back(envelope.source, sender);
         }
     }
 
     /// The parked message, if it is what a probe wants, and no receive that was posted before may have a right to it.
-    fn take_parked(&mut self, want: Want) -> Option<Parked> {
+    fn take_parked(&mut self, want: Want) -> Option<Box<Parked>> {
         let matching = &self.matching;
         self.parked.take_if(|parked| {
             let (envelope, first) = (parked.message.envelope, parked.message.is_first());

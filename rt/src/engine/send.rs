@@ -31,7 +31,7 @@ impl Engine {
             return Started::Sent(buf);
         }
         let ticket = self.core.ops.hold_send(about, buf);
-        self.core.liveness.waits = true;
+        self.core.waits = true;
         self.core.enqueue(to, ticket.op);
         self.core.peers.mark(to);
         self.flush();
@@ -61,7 +61,7 @@ impl Engine {
             peer.allowance.unspend();
         } else if !self.core.peers.reliable {
             self.core.peers.stir(to);
-            self.core.liveness.waits = true;
+            self.core.waits = true;
         }
         posted
     }

@@ -16,19 +16,21 @@ use rustix::event::EventfdFlags;
 /// Ends the sleep of one backend, or the next one if it is awake. Clones wake the same backend, and may outlive it.
 ///
 /// What was written before `notify` is seen by the reactor when that sleep is over.
-#[derive(Clone, Debug)]
-pub(crate) struct Notifier(Arc<Shared>);
+#[derive(Clone)]
+pub(crate) struct Notifier(Bell);
 
-struct Shared {
-    state: AtomicU8,
-    doorbell: Doorbell,
+#[derive(Clone)]
+enum Bell {
+    Doorbell(Arc<Shared>),
+    /// Who schedules simulated hosts, whether they sleep or not, and which host this is.
+    Host(Arc<dyn Fn(u32) + Send + Sync>, u32),
 }
 
-enum Doorbell {
+#[derive(Debug)]
+struct Shared {
+    state: AtomicU8,
     /// An eventfd that is only ever written: backends wait for *edges* on it, and its count says nothing.
-    Eventfd(OwnedFd),
-    /// Who schedules simulated hosts, whether they sleep or not, and which host this is.
-    Call(Arc<dyn Fn(u32) + Send + Sync>, u32),
+    doorbell: OwnedFd,
 }
 
 const AWAKE: u8 = 0;
@@ -41,35 +43,32 @@ impl Notifier {
     /// # Errors
     /// When there is no descriptor left.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Bell::Doorbell(Arc::new(Shared {
             state: AtomicU8::new(AWAKE),
-            doorbell: Doorbell::Eventfd(new_eventfd()?),
-        })))
+            doorbell: new_eventfd()?,
+        }))))
     }
 
     /// A notifier that calls `ring` with the host's number, for a runtime that never sleeps by itself.
     pub(crate) fn calling(ring: Arc<dyn Fn(u32) + Send + Sync>, host: u32) -> Self {
-        Self(Arc::new(Shared {
-            state: AtomicU8::new(ASLEEP),
-            doorbell: Doorbell::Call(ring, host),
-        }))
+        Self(Bell::Host(ring, host))
     }
 
     /// Ends the sleep. Never blocks.
     pub(crate) fn notify(&self) {
-        match &self.0.doorbell {
-            Doorbell::Eventfd(doorbell) => {
-                if self.0.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
-                    ring(doorbell);
+        match &self.0 {
+            Bell::Doorbell(shared) => {
+                if shared.state.swap(NOTIFIED, Ordering::AcqRel) == ASLEEP {
+                    ring(&shared.doorbell);
                 }
             }
-            Doorbell::Call(ring, host) => ring(*host),
+            Bell::Host(ring, host) => ring(*host),
         }
     }
 
     /// The reactor's side: from now on `notify` rings the doorbell. `false`, and awake again, if it came before.
     pub(super) fn fall_asleep(&self) -> bool {
-        let notified = self.0.state.swap(ASLEEP, Ordering::AcqRel) == NOTIFIED;
+        let notified = self.shared().state.swap(ASLEEP, Ordering::AcqRel) == NOTIFIED;
         if notified {
             self.wake_up();
         }
@@ -80,28 +79,33 @@ impl Notifier {
     /// without it, one that ended a wait after `prepare` costs an empty turn more.
     pub(crate) fn wake_up(&self) {
         // A swap, not a store: it must see what the notifying thread wrote.
-        let _ = self.0.state.swap(AWAKE, Ordering::AcqRel);
+        let _ = self.shared().state.swap(AWAKE, Ordering::AcqRel);
     }
 
     /// The reactor's side: what becomes readable, with an edge for every ring.
     pub(super) fn doorbell(&self) -> BorrowedFd<'_> {
-        match &self.0.doorbell {
-            Doorbell::Eventfd(doorbell) => doorbell.as_fd(),
-            Doorbell::Call(..) => unreachable!("no backend is made with such a notifier"),
+        self.shared().doorbell.as_fd()
+    }
+
+    fn shared(&self) -> &Shared {
+        match &self.0 {
+            Bell::Doorbell(shared) => shared,
+            Bell::Host(..) => unreachable!("a simulated host has no reactor"),
         }
     }
 
     #[cfg(test)]
     pub(super) fn is_asleep(&self) -> bool {
-        self.0.state.load(Ordering::Acquire) == ASLEEP
+        self.shared().state.load(Ordering::Acquire) == ASLEEP
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for Notifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notifier")
-            .field("state", &self.state)
-            .finish_non_exhaustive()
+        match &self.0 {
+            Bell::Doorbell(shared) => shared.fmt(f),
+            Bell::Host(_, host) => write!(f, "Notifier of host {host}"),
+        }
     }
 }
 

@@ -274,7 +274,6 @@ impl<T: 'static> Ranks<T> {
                 node: rank - rank % self.ranks_per_node,
                 board: None,
                 crowded: false,
-                found: "simulation",
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
