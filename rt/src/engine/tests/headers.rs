@@ -12,7 +12,7 @@ use super::world::{CTX, DETECT, Net, World, about, failed_rank};
 use crate::{
     engine::Started,
     error::ErrorKind,
-    ops::{Landed, Ticket},
+    ops::{About, Landed, Ticket},
     proto::wire::{Base, Eager, Kind, OpId},
 };
 
@@ -112,6 +112,51 @@ fn what_is_sent_after_it_was_sought_is_found_too() {
     run_until(&mut world, |world| world.is_done(0, &late));
     assert_eq!(id_of(&world.received(0, &late).1), 100);
     assert_eq!(recv_now(&mut world, Some(1), Some(2)), 101);
+}
+
+/// Fills the room with messages of rank 1 in another communicator, and holds some of ours back behind them.
+fn held_back(world: &mut World, tags: &[u32]) {
+    for _ in 0..100 {
+        let other = About {
+            ctx: CTX + 1,
+            ..about(Some(0), Some(0))
+        };
+        let _ = world.engines[1].send(other, vec![0_u8; 4]);
+    }
+    for (&tag, id) in tags.iter().zip(0..) {
+        let _ = world.send(1, 0, tag, payload(id, 4));
+    }
+    world.run_for(DETECT);
+}
+
+#[test]
+fn receives_that_seek_the_same_get_one_message_each() {
+    let mut world = small_world(2, true, 0);
+    held_back(&mut world, &[2, 1, 2, 2]);
+    let receives = [Some(2), Some(2), None, Some(2)].map(|tag| world.recv(0, Some(1), tag));
+    world.run_for(DETECT);
+    let got = receives.map(|recv| {
+        assert!(world.is_done(0, &recv));
+        id_of(&world.received(0, &recv).1)
+    });
+    assert_eq!(got, [0, 2, 1, 3]);
+}
+
+#[test]
+fn a_message_that_waits_for_a_probe_goes_to_a_receive_of_any_tag_once_it_is_the_first() {
+    let mut world = small_world(2, true, 0);
+    held_back(&mut world, &[1, 2, 2]);
+    let probe = |world: &mut World| world.engines[0].core.try_probe(&about(None, Some(2)));
+    assert!(probe(&mut world).is_none());
+    world.run_for(DETECT);
+    assert!(world.engines[0].core.parked.is_some());
+    assert_eq!(recv_now(&mut world, Some(1), Some(1)), 0);
+    let any = world.recv(0, Some(1), None);
+    let two = world.recv(0, Some(1), Some(2));
+    assert!(probe(&mut world).is_none(), "a receive has a right to it");
+    world.run_for(DETECT);
+    assert_eq!(id_of(&world.received(0, &any).1), 1);
+    assert_eq!(id_of(&world.received(0, &two).1), 2);
 }
 
 #[test]
@@ -580,7 +625,8 @@ fn chaos(seed: u64, reliable: bool, loss: u64, gentle: bool) {
 
 #[test]
 fn every_message_is_received_once_in_order_whatever_is_sent_sought_withdrawn_and_given_up() {
-    for seed in 0..60 {
+    // The last two have found faults.
+    for seed in (0..60).chain([1279, 2771]) {
         chaos(seed, true, 0, true);
     }
     for seed in 60..75 {
