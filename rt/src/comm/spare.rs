@@ -99,7 +99,8 @@ fn are_last(spare: &[Comm], comm: &Comm) -> bool {
     Arc::strong_count(&comm.inner) == spare.len() + 1
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use crate::Runtime;
