@@ -16,6 +16,7 @@ mod digest;
 mod driver;
 mod exports;
 pub mod faults;
+mod goback;
 mod heap;
 mod host;
 mod link;

@@ -1,0 +1,138 @@
+//! The receive slots of an adapter, and who gets them when they are few.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::receiver::Admitted;
+
+/// Slots, and those who wait for one.
+///
+/// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came here, for
+/// one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle between.
+#[derive(Debug)]
+pub(in crate::sim) struct Pool {
+    slots: u32,
+    used: u32,
+    /// How many may hold a slot or a call.
+    calls_max: u32,
+    /// For how long a call is good, in picoseconds.
+    patience: u64,
+    waiting: VecDeque<u32>,
+    /// The same, to be found.
+    waits: BTreeSet<u32>,
+    /// Who was called, and until when that is good.
+    called: BTreeMap<u32, u64>,
+}
+
+impl Pool {
+    pub(in crate::sim) const fn new(slots: u32, patience: u64) -> Self {
+        Self {
+            slots,
+            used: 0,
+            calls_max: slots,
+            patience,
+            waiting: VecDeque::new(),
+            waits: BTreeSet::new(),
+            called: BTreeMap::new(),
+        }
+    }
+
+    /// From now on there are so many; more may be in use.
+    pub(in crate::sim) fn resize(&mut self, slots: u32) {
+        if self.slots != slots {
+            self.slots = slots;
+            self.calls_max = slots;
+        }
+    }
+
+    /// A packet of `source` wants a slot, and `more` come behind it.
+    pub(super) fn admit(&mut self, source: u32, more: bool, now: u64) -> Admitted {
+        let called = self.called.remove(&source).is_some_and(|until| now < until);
+        let free = self.slots.saturating_sub(self.used);
+        let unclaimed = free > self.promised(now);
+        if free == 0 || !called && !(self.waiting.is_empty() && unclaimed) {
+            if called {
+                // Called too many: the next call is this one's.
+                self.calls_max = (self.calls_max - 1).max(self.slots);
+                self.wait_first(source);
+            } else {
+                self.wait(source);
+            }
+            return Admitted::No;
+        }
+        self.used += 1;
+        self.unwait(source);
+        if more && self.is_scarce() {
+            self.wait(source);
+            return Admitted::AndWaits;
+        }
+        Admitted::Yes
+    }
+
+    /// A slot is free again.
+    pub(in crate::sim) fn release(&mut self) {
+        self.used = self.used.saturating_sub(1);
+        if self.used == 0 && !self.waiting.is_empty() {
+            self.calls_max = (self.calls_max + 1).min(self.slots.saturating_add(CALLS_AHEAD_MAX));
+        }
+    }
+
+    /// The next source to call, if there is a slot or soon will be.
+    pub(in crate::sim) fn poll_call(&mut self, now: u64) -> Option<u32> {
+        if self.used.saturating_add(self.promised(now)) >= self.calls_max {
+            return None;
+        }
+        let source = self.waiting.pop_front()?;
+        self.waits.remove(&source);
+        self.called
+            .insert(source, now.saturating_add(self.patience));
+        Some(source)
+    }
+
+    /// When [`poll_call`](Self::poll_call) must be called without any other reason: a call may have been lost.
+    pub(in crate::sim) fn next_timeout(&self) -> Option<u64> {
+        let first = self.called.values().min().copied();
+        first.filter(|_| !self.waiting.is_empty())
+    }
+
+    /// A source is dead.
+    pub(in crate::sim) fn forget(&mut self, source: u32) {
+        self.called.remove(&source);
+        self.unwait(source);
+    }
+
+    pub(in crate::sim) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    fn is_scarce(&self) -> bool {
+        let free = self.slots.saturating_sub(self.used);
+        !self.waiting.is_empty() || free.saturating_mul(4) < self.slots
+    }
+
+    /// Calls that may still be followed.
+    fn promised(&mut self, now: u64) -> u32 {
+        self.called.retain(|_, until| now < *until);
+        u32::try_from(self.called.len()).unwrap_or(u32::MAX)
+    }
+
+    fn wait(&mut self, source: u32) {
+        if self.waits.insert(source) {
+            self.waiting.push_back(source);
+        }
+    }
+
+    fn wait_first(&mut self, source: u32) {
+        if self.waits.insert(source) {
+            self.waiting.push_front(source);
+        }
+    }
+
+    fn unwait(&mut self, source: u32) {
+        if self.waits.remove(&source) {
+            self.waiting.retain(|waiting| *waiting != source);
+        }
+    }
+}
+
+/// Calls on top of the slots: as many packets as may be between here and the sources.
+const CALLS_AHEAD_MAX: u32 = 64;
