@@ -60,6 +60,7 @@ impl Config {
             return Err(ConfigError::new("ranks", "0, and at least 1 is needed"));
         }
         self.model.check(self.ranks)?;
+        self.faults.check(self.ranks, self.model.nic.rails)?;
         let needed = u64::from(self.ranks) * world::BYTES_PER_RANK;
         match memory::available() {
             Some(room) if needed > room => Err(ConfigError::new(

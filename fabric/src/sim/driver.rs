@@ -207,7 +207,7 @@ impl World {
 fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
     let from = Peer(packet.from);
     match packet.cargo {
-        Cargo::Message { header } => {
+        Cargo::Message { header, .. } => {
             let (header, body) = packet.bytes.split_at(usize::from(header));
             sink.message(from, header, Payload::from_slice(body));
         }

@@ -25,6 +25,16 @@ pub(super) enum What {
     Room { rank: u32, peer: u32 },
     /// All are told that a rank failed.
     Gone(u32),
+    /// A frame is at the other end of its lane.
+    Frame(u32),
+    /// A lane has waited long enough.
+    Lane(u32),
+    /// A rank's call for a message may have been lost.
+    Call(u32),
+    /// A rank has waited long enough for a word about a connection.
+    Redial { rank: u32, peer: u32 },
+    /// A fault happens to a host.
+    Strike(u32),
 }
 
 /// An operation: its slot, and which of those that were ever in it.

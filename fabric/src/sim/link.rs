@@ -17,6 +17,8 @@ pub(super) struct Link {
     pub(super) down: bool,
     /// The word that this one has closed is under way to the other, or there.
     pub(super) said_bye: bool,
+    /// Packets that went to it through a network with faults; goes round.
+    pub(super) crossed: u32,
 }
 
 /// Packets in the order of their arrival, each naming the next.

@@ -12,6 +12,7 @@
 
 mod config;
 mod crc;
+mod dial;
 mod digest;
 mod driver;
 mod exports;
@@ -25,6 +26,7 @@ mod network;
 mod onesided;
 mod slab;
 mod stats;
+mod wire;
 mod world;
 
 #[cfg(test)]

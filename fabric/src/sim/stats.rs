@@ -22,6 +22,12 @@ pub struct Stats {
     pub duplicates: u64,
     /// Packets that an adapter sent again.
     pub retransmissions: u64,
+    /// Packets whose checksum told that bits were flipped; they are among the lost ones.
+    pub corruptions: u64,
+    /// Queue pairs, or sets of one for each rail, that were made.
+    pub queue_pairs: u64,
+    /// Ends of connections that became ready: two for each connection.
+    pub connections: u64,
     /// Bytes that the simulator takes now, without the ranks' programs.
     pub state_bytes: u64,
 }
@@ -76,6 +82,7 @@ impl World {
             + buffers
             + self.network.footprint()
             + self.detours.footprint()
+            + self.wire.as_ref().map_or(0, |wire| wire.footprint())
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     network::Network,
     onesided::Op,
     slab::{Slab, index},
+    wire::Wire,
 };
 use crate::driver::{Caps, Down, Token};
 
@@ -34,6 +35,8 @@ pub(super) struct World {
     pub(super) ops: Slab<Op>,
     pub(super) op_serial: u32,
     pub(super) network: Network,
+    /// What faults do to packets, and what repairs them, where there is any.
+    pub(super) wire: Option<Box<Wire>>,
     pub(super) detours: Detours,
     /// The host whose turn it is.
     pub(super) running: Option<Running>,
@@ -65,8 +68,8 @@ pub(super) struct Packet {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Cargo {
-    /// A message, and how long its header is.
-    Message { header: u8 },
+    /// A message, and how long its header is; a copy made by a fault is nobody's to count.
+    Message { header: u8, copy: bool },
     /// A piece of a put or of a get's answer, and its bytes.
     Chunk { op: OpKey, len: u64 },
     /// The request of a get or an atomic.
@@ -96,8 +99,9 @@ pub(super) enum Why {
 
 impl World {
     pub(super) fn new(config: Config) -> Self {
+        let wire = Wire::new(&config);
         let model = Arc::new(config.model);
-        Self {
+        let mut world = Self {
             caps: Arc::new(super::driver::caps(&model, config.transport, config.ranks)),
             now: 0,
             heap: Heap::default(),
@@ -116,8 +120,11 @@ impl World {
             digest: Digest::new(config.seed),
             buffers: Vec::new(),
             taken: Vec::new(),
+            wire,
             model,
-        }
+        };
+        world.plan_strikes();
+        world
     }
 
     pub(super) fn advance(&mut self) -> Step {
@@ -151,6 +158,11 @@ impl World {
             What::Resume(rank) => self.resume(rank),
             What::Room { rank, peer } => self.make_room(rank, peer),
             What::Gone(rank) => self.announce_failure(rank),
+            What::Frame(frame) => self.take_frame(frame),
+            What::Lane(lane) => self.look_at_lane(lane),
+            What::Call(rank) => self.call_again(rank),
+            What::Redial { rank, peer } => self.redial(rank, peer),
+            What::Strike(number) => self.strike(number),
         }
         true
     }
@@ -179,7 +191,15 @@ impl World {
         bytes.extend_from_slice(header);
         bytes.extend_from_slice(body);
         let header = u8::try_from(header.len()).unwrap_or(u8::MAX);
-        let packet = Packet::new(from, to, Cargo::Message { header }, bytes);
+        let packet = Packet::new(
+            from,
+            to,
+            Cargo::Message {
+                header,
+                copy: false,
+            },
+            bytes,
+        );
         self.dispatch(posted + ps(self.model.nic.command_ns), packet);
         self.stats.messages += 1;
         self.stats.bytes += len as u64;
@@ -205,6 +225,15 @@ impl World {
     /// should leave.
     pub(super) fn leave(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
+        if self.wire.is_some() && packet.from != packet.to {
+            return self.leave_by_wire(slot, rail);
+        }
+        self.go(slot, rail)
+    }
+
+    /// A packet crosses the network, and nothing happens to it.
+    pub(super) fn go(&mut self, slot: u32, rail: u32) -> Time {
+        let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
         let passage = self.network.carry(self.now, (from, to), len, rail);
         self.stats.packets += 1;
@@ -213,7 +242,7 @@ impl World {
     }
 
     /// A packet's last byte is at its destination's adapter.
-    fn arrive(&mut self, slot: u32) {
+    pub(super) fn arrive(&mut self, slot: u32) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
         self.digest.mix(self.now);
@@ -261,7 +290,7 @@ impl World {
     /// A packet is gone. If it was a message, its sender has its room back.
     pub(super) fn lose(&mut self, slot: u32) {
         let packet = &self.packets[slot];
-        if let Cargo::Message { .. } = packet.cargo {
+        if let Cargo::Message { copy: false, .. } = packet.cargo {
             self.give_room(packet.from, packet.to, packet.bytes.len());
         }
         self.discard(slot);
@@ -299,9 +328,12 @@ impl World {
     fn settle(&mut self, rank: u32, packet: &Packet) {
         let host = &mut self.hosts[index(rank)];
         match packet.cargo {
-            Cargo::Message { .. } => {
+            Cargo::Message { copy, .. } => {
                 host.counts.messages_received += 1;
-                self.give_room(packet.from, rank, packet.bytes.len());
+                if !copy {
+                    self.give_room(packet.from, rank, packet.bytes.len());
+                }
+                self.free_slot(rank);
             }
             Cargo::Notice(Notice::Down(_)) => {}
             Cargo::Notice(_) => host.commands -= 1,
@@ -402,8 +434,17 @@ impl Packet {
         }
     }
 
+    /// The same again.
+    pub(super) fn copied(&self) -> Self {
+        let cargo = match self.cargo {
+            Cargo::Message { header, .. } => Cargo::Message { header, copy: true },
+            cargo => cargo,
+        };
+        Self::new(self.from, self.to, cargo, self.bytes.clone())
+    }
+
     /// Bytes on the wire.
-    const fn len(&self) -> u64 {
+    pub(super) const fn len(&self) -> u64 {
         match self.cargo {
             Cargo::Chunk { len, .. } => len,
             _ => self.bytes.len() as u64,

@@ -91,6 +91,9 @@ conformance!(on_a_hook_without_faults, crate::hooked_world);
 conformance!(on_sim, crate::sim_world);
 conformance!(on_sim_with_rails_and_nodes, crate::bxi_world);
 conformance!(on_sim_with_little_room, crate::cramped_world);
+conformance!(on_sim_that_loses_doubles_and_reorders, crate::faulty_world);
+conformance!(on_sim_with_connections, crate::connecting_world);
+conformance!(on_sim_with_two_slots, crate::two_slots_world);
 
 conformance!(on_shm_with_a_futex, crate::futex_world);
 conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
@@ -129,8 +132,30 @@ fn cramped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     cluster_world(ranks, model)
 }
 
+fn faulty_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let mut model = Model::default();
+    model.nic.gap_ns = 50;
+    world_with_faults(ranks, model, "drop=0.3,dup=0.1,reorder=64")
+}
+
+fn connecting_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 1;
+    world_with_faults(ranks, model, "drop=0.2,dup=0.2,delay=0.1:20us,corrupt=0.01")
+}
+
+fn two_slots_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world_with_faults(ranks, Model::default(), "slots=2")
+}
+
 fn cluster_world(ranks: u32, model: Model) -> Vec<Box<dyn Driver>> {
+    world_with_faults(ranks, model, "")
+}
+
+fn world_with_faults(ranks: u32, model: Model, faults: &str) -> Vec<Box<dyn Driver>> {
     let config = Config {
+        faults: faults.parse().unwrap(),
+        seed: 7,
         model,
         free_running: true,
         ..Config::new(ranks)

@@ -100,6 +100,7 @@ impl Pool {
         self.unwait(source);
     }
 
+    #[cfg(test)]
     pub(in crate::sim) const fn used(&self) -> u32 {
         self.used
     }

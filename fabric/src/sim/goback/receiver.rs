@@ -62,6 +62,11 @@ impl Receiver {
         }
     }
 
+    /// The number of the next packet.
+    pub(in crate::sim) const fn expected(&self) -> u64 {
+        self.expected
+    }
+
     /// The source is called: it may send one.
     pub(in crate::sim) fn grant(&mut self) -> Answer {
         self.say(Said::Grant)

@@ -154,6 +154,17 @@ impl<T: Copy> Sender<T> {
         std::mem::take(&mut self.packets)
     }
 
+    /// The number of the first packet that is not acknowledged.
+    pub(in crate::sim) const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Whether a packet was never sent.
+    pub(in crate::sim) const fn is_fresh(&self, seq: u64) -> bool {
+        seq >= self.fresh
+    }
+
+    #[cfg(test)]
     pub(in crate::sim) fn len(&self) -> usize {
         self.packets.len()
     }

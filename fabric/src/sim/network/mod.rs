@@ -95,6 +95,21 @@ impl Network {
         }
     }
 
+    /// When an urgent packet arrives: it is short, and waits for no link.
+    pub(super) fn express(&self, at: Time, (from, to): (u32, u32)) -> Passage {
+        let (source, target) = (from / self.node.ranks, to / self.node.ranks);
+        let way = if source == target {
+            ps(self.node.latency_ns)
+        } else {
+            let hops = self.wiring.route(source, target, |_| {});
+            ps(self.network.hop_ns) * u64::from(hops.switches) + ps(self.network.latency_ns)
+        };
+        Passage {
+            arrives: at + way,
+            next: at,
+        }
+    }
+
     fn carry_inside(&mut self, at: Time, from: u32, len: u64) -> Passage {
         let port = &mut self.ports[index(from)];
         let start = at.max(*port);
