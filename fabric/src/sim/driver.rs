@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
-    Cluster, Model, Transport,
+    Cluster, Config, Model, Transport,
     onesided::Deed,
     slab::index,
     world::{Cargo, Notice, Packet, Why, World},
@@ -238,8 +238,8 @@ fn check_length(what: &str, len: usize, max: usize) {
 }
 
 /// What the drivers of a cluster can do.
-pub(super) fn caps(model: &Model, transport: Transport, ranks: u32) -> Caps {
-    let reliable = transport == Transport::Reliable;
+pub(super) fn caps(config: &Config) -> Caps {
+    let reliable = config.transport == Transport::Reliable;
     Caps {
         name: "sim",
         inline_max: INLINE_MAX,
@@ -247,7 +247,7 @@ pub(super) fn caps(model: &Model, transport: Transport, ranks: u32) -> Caps {
         body_max: BODY_MAX,
         ordered: reliable,
         reliable,
-        detects_death: true,
+        detects_death: !config.faults.silences(),
         one_sided: reliable,
         atomics: reliable,
         any_memory: if reliable {
@@ -258,7 +258,7 @@ pub(super) fn caps(model: &Model, transport: Transport, ranks: u32) -> Caps {
         tag_matching: false,
         triggered_max: 0,
         lanes: 1,
-        cost: cost(model, ranks <= model.node.ranks),
+        cost: cost(&config.model, config.ranks <= config.model.node.ranks),
     }
 }
 

@@ -100,9 +100,10 @@ pub(super) enum Why {
 impl World {
     pub(super) fn new(config: Config) -> Self {
         let wire = Wire::new(&config);
+        let caps = Arc::new(super::driver::caps(&config));
         let model = Arc::new(config.model);
         let mut world = Self {
-            caps: Arc::new(super::driver::caps(&model, config.transport, config.ranks)),
+            caps,
             now: 0,
             heap: Heap::default(),
             hosts: (0..config.ranks).map(|_| Host::new()).collect(),

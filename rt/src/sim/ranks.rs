@@ -169,6 +169,10 @@ impl<T: 'static> Ranks<T> {
             return false;
         }
         self.polled = now; // to look again only after as long a time
+        self.bury_killed();
+        if self.left == 0 {
+            return false;
+        }
         let goes_on = |rank: &Rank<T>| {
             rank.is_busy(false) || !rank.shared.with(|engine| engine.core.is_passive())
         };

@@ -219,6 +219,16 @@ impl Faults {
         !self.list.iter().all(harmless)
     }
 
+    /// Whether a rank may fall silent without its driver being told.
+    #[must_use]
+    pub fn silences(&self) -> bool {
+        let silent = |fault: &Fault| {
+            use What::{KillRail, KillRank, Partition, Pause};
+            matches!(fault.what, KillRank | KillRail | Partition | Pause)
+        };
+        self.list.iter().any(silent)
+    }
+
     /// Whether bits may be flipped, so that adapters must look at all of them.
     #[must_use]
     pub fn corrupts(&self) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Answer, Data, Limits, Said};
-use crate::hook::Random;
+use crate::random::Random;
 
 /// Towards one adapter. `T` names a packet.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use proptest::prelude::*;
 
 use super::{Answer, Data, Limits, Pool, Receiver, Said, Sender};
-use crate::hook::Random;
+use crate::random::Random;
 
 const US: u64 = 1_000_000;
 const LATENCY: u64 = US;
