@@ -28,15 +28,15 @@ const TABLE: [u32; 256] = table();
 
 const fn table() -> [u32; 256] {
     let mut table = [0; 256];
-    let mut byte = 0;
+    let mut byte = 0_u32;
     while byte < 256 {
-        let mut crc = byte as u32;
+        let mut crc = byte;
         let mut bit = 0;
         while bit < 8 {
             crc = (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
             bit += 1;
         }
-        table[byte] = crc;
+        table[byte as usize] = crc;
         byte += 1;
     }
     table
@@ -68,7 +68,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_give_the_same_as_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in any::<prop::sample::Index>()) {
+        fn parts_give_the_same_as_the_whole(
+            bytes in prop::collection::vec(any::<u8>(), 0..300), cut in any::<prop::sample::Index>()
+        ) {
             let (head, tail) = bytes.split_at(cut.index(bytes.len() + 1));
             prop_assert_eq!(Crc32c::new().with(head).with(tail).get(), of(&bytes));
         }

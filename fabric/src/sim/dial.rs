@@ -1,7 +1,7 @@
 //! Connections between simulated adapters that need them: queue pairs, made on demand, after `connect`.
 //!
-//! The first packet for a peer starts it, and what follows waits in its order. Queue pairs are made one after the other by each rank,
-//! at the model's cost; the words about them are datagrams, and faults reach them.
+//! The first packet for a peer starts it, and what follows waits in its order. Queue pairs are made one after the other by each
+//! rank, at the model's cost; the words about them are datagrams, and faults reach them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +43,7 @@ struct Side {
     /// The next timeout that is planned.
     timer: Time,
     /// What waits: packets and their rails.
-    pending: Option<Box<VecDeque<(u32, u32)>>>,
+    pending: VecDeque<(u32, u32)>,
 }
 
 impl Dial {
@@ -64,6 +64,12 @@ impl Dial {
             + self.made.len() * size_of::<(u32, Time)>()
     }
 
+    /// Packets that wait for a connection.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.sides.values().map(|side| side.pending.len()).sum()
+    }
+
     fn side(&mut self, pair: (u32, u32)) -> &mut Side {
         self.sides.entry(pair).or_insert_with(|| Side {
             connection: Connection::new(pair.1),
@@ -71,7 +77,7 @@ impl Dial {
             peer: 0,
             ready: 0,
             timer: NEVER,
-            pending: None,
+            pending: VecDeque::new(),
         })
     }
 }
@@ -86,10 +92,10 @@ impl World {
     pub(super) fn has_dialled(&mut self, from: u32, to: u32, packet: (u32, u32)) -> bool {
         let side = self.dial().side((from, to));
         let state = side.connection.state();
-        if state == State::Ready && side.pending.is_none() {
+        if state == State::Ready && side.pending.is_empty() {
             return true;
         }
-        side.pending.get_or_insert_default().push_back(packet);
+        side.pending.push_back(packet);
         if matches!(state, State::Idle | State::Failed) {
             self.tell_side((from, to), Event::Connect, 0);
         }
@@ -186,9 +192,10 @@ impl World {
                 (side.own, side.peer) = (0, 0);
             }
             Action::Fail(_) => {
-                let pending = self.dial().side(pair).pending.take();
-                let pending = pending.into_iter().flat_map(|pending| *pending);
-                pending.for_each(|(packet, _)| self.lose(packet));
+                let pending = std::mem::take(&mut self.dial().side(pair).pending);
+                pending
+                    .into_iter()
+                    .for_each(|(packet, _)| self.lose(packet));
                 self.tell_down(pair.0, pair.1, Down::Failed);
             }
             // Nobody evicts here.
@@ -230,18 +237,10 @@ impl World {
             pair.0,
             pair.1
         );
-        while let Some((packet, rail)) = self.next_pending(pair) {
+        let pending = std::mem::take(&mut self.dial().side(pair).pending);
+        for (packet, rail) in pending {
             self.leave_connected(packet, rail);
         }
-    }
-
-    fn next_pending(&mut self, pair: (u32, u32)) -> Option<(u32, u32)> {
-        let pending = &mut self.dial().side(pair).pending;
-        let next = pending.as_mut()?.pop_front();
-        if next.is_none() {
-            *pending = None;
-        }
-        next
     }
 }
 

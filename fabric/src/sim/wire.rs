@@ -1,13 +1,13 @@
 //! What faults do where packets leave their adapters, and how adapters repair it.
 //!
-//! A world without faults, without few receive slots and without connections has no [`Wire`], and nothing here costs it anything.
-//! With one, a packet that [leaves](World::leave) waits for its connection (`dial`), then goes through a lane: the packets of two ranks
-//! on one rail, with the two halves of go-back-n (`goback`). Each transmission is a *frame*, and [`World::cross`] says what becomes of
-//! it. What a lane's receiver takes [arrives](World::arrive) as it would without. With [`Transport::Datagram`] there are no lanes, and
-//! faults hit the packets themselves.
+//! A world without faults, without few receive slots and without connections has no [`Wire`], and nothing here costs it
+//! anything. With one, a packet that [leaves](World::leave) waits for its connection (`dial`), then goes through a lane: the
+//! packets from one rank to another on one rail, with the two halves of go-back-n (`goback`). Each transmission is a *frame*, and
+//! [`World::cross`] says what becomes of it. What a lane's receiver takes [arrives](World::arrive) as it would without. With
+//! [`Transport::Datagram`] there are no lanes, and faults hit the packets themselves.
 //!
-//! A packet stays in the world's slab until the receiver has taken it, so frames need no copies: whatever comes again after that is
-//! known by its number and not looked at. Answers take the way of urgent packets: they wait for no link.
+//! A packet stays in the world's slab until the receiver has taken it, so frames need no copies: whatever comes again after that
+//! is known by its number and not looked at. Answers take the way of urgent packets: they wait for no link.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -125,6 +125,15 @@ impl Wire {
         }))
     }
 
+    /// What is on its way, is kept to be sent again, waits for a connection, or holds a slot.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        let kept: usize = self.lanes.iter().map(|(_, lane)| lane.sender.len()).sum();
+        let slots: u32 = self.pools.values().map(|(pool, _)| pool.used()).sum();
+        let dialling = self.dial.as_ref().map_or(0, Dial::waiting);
+        self.frames.iter().count() + kept + index(slots) + dialling
+    }
+
     /// Bytes that it takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
         // Nodes of a tree are at least half full.
@@ -140,7 +149,8 @@ impl World {
         wire.unwrap_or_else(|| unreachable!("what is on the wire came there through it"))
     }
 
-    /// A packet between two ranks leaves its adapter, and there is a wire. Returns when the next one of the same transfer should leave.
+    /// A packet between two ranks leaves its adapter, and there is a wire. Returns when the next one of the same transfer should
+    /// leave.
     pub(super) fn leave_by_wire(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
@@ -318,7 +328,7 @@ impl World {
         if !self.wire().faults.exhausts() || !message || !heard {
             return false;
         }
-        let patience = (16 * self.distance(to, from)).max(SLACK_MIN);
+        let patience = (CALL_TRIPS * self.distance(to, from)).max(SLACK_MIN);
         let wire = self.wire();
         let slots = wire.faults.slots(to, now).unwrap_or(u32::MAX);
         let pool = wire.pools.entry(to);
@@ -448,15 +458,17 @@ impl World {
         };
         let wire = self.wire();
         let fate = wire.faults.judge(&crossing, wire.seed);
+        // What is on a rail when it dies is lost with it.
+        let lost = fate.lost || wire.faults.rail_is_dead(rail, passage.arrives);
         let damaged = fate
             .damage
             .is_some_and(|damage| is_seen(damage, trip.image));
         self.stats.corruptions += u64::from(damaged);
-        self.stats.drops += u64::from(fate.lost || damaged);
-        self.stats.duplicates += u64::from(fate.again.is_some() && !fate.lost);
+        self.stats.drops += u64::from(lost || damaged);
+        self.stats.duplicates += u64::from(fate.again.is_some() && !lost);
         let late = |by: u64| passage.arrives.saturating_add(by);
-        let arrives = (!fate.lost && !damaged).then(|| late(fate.late));
-        let again = fate.again.filter(|_| !fate.lost).map(late);
+        let arrives = (!lost && !damaged).then(|| late(fate.late));
+        let again = fate.again.filter(|_| !lost).map(late);
         Crossed {
             due: passage.arrives,
             next: passage.next,
@@ -552,6 +564,8 @@ fn is_seen(damage: Damage, image: &[u8]) -> bool {
 
 /// Packets of a lane under way: at 12.5 GB/s and 2 µs a way, 256 of 200 bytes fill it.
 const WINDOW: u32 = 256;
+/// Ways for which a call is good: what was called may wait behind others in front of a link.
+const CALL_TRIPS: u64 = 64;
 /// No answer is late by less than 100 ns.
 const SLACK_MIN: Time = 100_000;
 /// Ways that a peer may be silent, where a way takes long.

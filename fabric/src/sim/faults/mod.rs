@@ -179,9 +179,8 @@ pub struct HostFault {
 }
 
 impl Faults {
-    /// Reads a file of `[[fault]]` tables. Each has `what` (drop, duplicate, reorder, delay, corrupt, partition, pause, kill, kill-rail,
-    /// slow-rail, slots) and, as the fault needs or allows, `chance`, `nth`, `at`, `for`, `from`, `to`, `rank`, `rail`, `window`,
-    /// `by`, `factor`, `slots`.
+    /// Reads a file of `[[fault]]` tables. Each has `what`, with the names that a line has, and as the fault needs or allows
+    /// `chance`, `nth`, `at`, `for`, `from`, `to`, `rank`, `rail`, `window`, `by`, `factor` and `slots`.
     ///
     /// ```
     /// # use ripstop_fabric::sim::Faults;

@@ -302,8 +302,10 @@ proptest! {
     }
 
     #[test]
-    fn any_file_is_a_plan_or_an_error(text in "(\\[\\[fault\\]\\]\n|what = \"(drop|kill|slots)\"\n|(rank|nth|chance|at) = [0-9.\"a-z-]{0,6}\n){0,8}") {
-        let _ = Faults::from_toml(&text);
+    fn any_file_is_a_plan_or_an_error(
+        what in "what = \"(drop|kill|slots|delay)\"", rest in "((rank|nth|chance|at|by|from) = [0-9.\"a-z-]{0,6}\n){0,8}"
+    ) {
+        let _ = Faults::from_toml(&format!("[[fault]]\n{what}\n{rest}"));
     }
 
     #[test]

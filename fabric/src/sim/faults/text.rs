@@ -212,7 +212,8 @@ fn parse_time(text: &str) -> Option<u64> {
         "s" => 1_000_000_000_000_u64,
         _ => return None,
     };
-    let (whole, part) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+    let number = number.trim();
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if !digits(whole) || !digits(part) || part.len() > 12 {
         return None;

@@ -1,11 +1,11 @@
 //! Go-back-n between two adapters: what makes a network that loses, doubles and reorders reliable, and a receiver with few slots
 //! harmless.
 //!
-//! After spec P15. Packets of a pair are numbered. The [`Receiver`] takes the next one and keeps nothing else; it says what it expects
-//! (ACK, for several packets at once), and when something else came or no slot is free, that too (NACK), once in a while. The
-//! [`Sender`] keeps what is not acknowledged, and sends again from what is expected: at once after a gap, later and later after a
-//! refusal, and when no answer came in time. An adapter that has to refuse keeps a list of whom it refused ([`Pool`]), and calls them
-//! one by one (GRANT) as slots become free, so that nobody is lucky twice.
+//! After spec P15. Packets of a pair are numbered. The [`Receiver`] takes the next one and keeps nothing else; it says what it
+//! expects (ACK, for several packets at once), and when something else came or no slot is free, that too (NACK), once in a while.
+//! The [`Sender`] keeps what is not acknowledged, and sends again from what is expected: at once after a gap, later and later
+//! after a refusal, and when no answer came in time. An adapter that has to refuse keeps a list of whom it refused ([`Pool`]),
+//! and calls them one by one (GRANT) as slots become free, so that nobody is lucky twice.
 //!
 //! All is pure: times are picoseconds that the caller passes in, and packets are whatever the caller means by `T`.
 
@@ -55,8 +55,8 @@ pub(super) struct Answer {
 pub(super) enum Said {
     /// Go on.
     Ack,
-    /// Go on when you are called; by yourself only after so long.
-    Pause(u64),
+    /// Go on when you are called.
+    Pause,
     /// Something is missing: send again from there.
     Gap,
     /// There was no slot: send again from there when you are called; by yourself only after so long.

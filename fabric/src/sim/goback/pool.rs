@@ -6,8 +6,9 @@ use super::receiver::Admitted;
 
 /// Slots, and those who wait for one.
 ///
-/// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came here, for
-/// one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle between.
+/// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came
+/// here, for one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle
+/// between.
 #[derive(Debug)]
 pub(in crate::sim) struct Pool {
     slots: u32,
@@ -49,7 +50,8 @@ impl Pool {
         let called = self.called.remove(&source).is_some_and(|until| now < until);
         let free = self.slots.saturating_sub(self.used);
         let unclaimed = free > self.promised(now);
-        if free == 0 || !called && !(self.waiting.is_empty() && unclaimed) {
+        let may = called || self.waiting.is_empty() && unclaimed;
+        if free == 0 || !may {
             if called {
                 // Called too many: the next call is this one's.
                 self.calls_max = (self.calls_max - 1).max(self.slots);

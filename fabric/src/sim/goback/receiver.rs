@@ -53,7 +53,7 @@ impl Receiver {
         self.expected += 1;
         self.owed += 1;
         let said = match admitted {
-            Some(Admitted::AndWaits) => Some(Said::Pause(limits.hold)),
+            Some(Admitted::AndWaits) => Some(Said::Pause),
             _ => (data.ask || self.owed >= ACK_EVERY).then_some(Said::Ack),
         };
         Verdict {

@@ -93,7 +93,7 @@ impl<T: Copy> Sender<T> {
             self.mending = due;
         }
         self.cursor += 1;
-        self.wait = Wait::Answer(self.due.saturating_add(self.patience(limits.slack, limits)));
+        self.await_answer(0, limits);
     }
 
     /// Hears the receiver. What is acknowledged goes to `done`, in order.
@@ -122,12 +122,13 @@ impl<T: Copy> Sender<T> {
                     self.rewind(now, limits);
                 }
             }
-            Said::Pause(hold) => self.await_call(now.saturating_add(hold)),
+            // Its place in the queue is certain; only the call can be lost.
+            Said::Pause => self.await_call(limits.silence / CALL_PARTS, now, limits),
             Said::NoSlot(hold) => {
                 if !matches!(self.wait, Wait::Call(_)) {
-                    let wait = self.patience(hold, limits);
+                    let wait = self.patience(hold, limits.silence / CALL_PARTS, limits);
                     self.tries += 1;
-                    self.await_call(now.saturating_add(wait));
+                    self.await_call(wait, now, limits);
                 }
             }
             Said::Grant => self.rewind(now, limits),
@@ -172,17 +173,23 @@ impl<T: Copy> Sender<T> {
     fn look_at_clock(&mut self, now: u64, limits: &Limits) {
         match self.wait {
             Wait::Answer(at) if now >= at => {
-                self.dead = now.saturating_sub(self.heard) >= limits.silence;
+                self.dead = self.is_silent(now, limits);
                 self.tries += 1;
                 self.window = (self.window / 2).max(1);
                 self.rewind(now, limits);
             }
             Wait::Call(at) if now >= at => {
-                self.dead = now.saturating_sub(self.heard) >= limits.silence;
+                self.dead = self.is_silent(now, limits);
+                self.tries += 1;
                 self.rewind(now, limits);
             }
             _ => {}
         }
+    }
+
+    /// Answers may be late because links are busy, so a few must be missing too.
+    const fn is_silent(&self, now: u64, limits: &Limits) -> bool {
+        now.saturating_sub(self.heard) >= limits.silence && self.tries >= TRIES_MIN
     }
 
     fn acknowledge(&mut self, expected: u64, limits: &Limits, done: &mut Vec<T>) {
@@ -196,28 +203,32 @@ impl<T: Copy> Sender<T> {
         self.tries = 0;
         let grown = u64::from(self.window).saturating_add(count);
         self.window = u32::try_from(grown).map_or(limits.window, |grown| grown.min(limits.window));
-        self.wait = Wait::Answer(self.due.saturating_add(self.patience(limits.slack, limits)));
+        self.await_answer(0, limits);
     }
 
     /// Sends again from the first on.
     fn rewind(&mut self, now: u64, limits: &Limits) {
         self.cursor = self.first;
-        self.due = now;
-        self.wait = Wait::Answer(now.saturating_add(self.patience(limits.slack, limits)));
+        self.await_answer(now, limits);
     }
 
-    fn await_call(&mut self, at: u64) {
+    /// What is under way may wait in front of a link for long, and nothing is gained by sending it once more.
+    fn await_answer(&mut self, now: u64, limits: &Limits) {
+        let slack = self.patience(limits.slack, limits.silence / SILENCE_PARTS, limits);
+        self.wait = Wait::Answer(self.due.max(now).saturating_add(slack));
+    }
+
+    fn await_call(&mut self, wait: u64, now: u64, limits: &Limits) {
         self.cursor = self.first;
         self.window = 1;
-        self.wait = Wait::Call(at);
+        let at = now.saturating_add(wait);
+        self.wait = Wait::Call(at.max(self.due.saturating_add(limits.slack)));
     }
 
-    /// A wait that doubles with every try, up to a part of the silence that death takes, and up to a quarter shorter.
-    fn patience(&self, base: u64, limits: &Limits) -> u64 {
+    /// A wait that doubles with every try, up to `longest`, and is up to a quarter shorter.
+    fn patience(&self, base: u64, longest: u64, limits: &Limits) -> u64 {
         let doubled = base.saturating_mul(1 << self.tries.min(TRIES_DOUBLING));
-        let wait = doubled
-            .min(limits.silence / SILENCE_PARTS)
-            .max(base.min(limits.silence / 4));
+        let wait = doubled.min(longest.max(base));
         let salt = self.first.wrapping_mul(31) ^ u64::from(self.tries);
         wait - Random::new(limits.seed ^ salt).within(0..wait / 4 + 1)
     }
@@ -234,3 +245,6 @@ const WINDOW_FIRST: u32 = 16;
 const TRIES_DOUBLING: u32 = 6;
 /// So many tries at the least before a peer counts as dead: at a loss of one half they all fail once in 2^64 times.
 const SILENCE_PARTS: u64 = 64;
+/// Who waits for a call looks again after a sixteenth of that, in case the call was lost.
+const CALL_PARTS: u64 = 16;
+const TRIES_MIN: u32 = 8;

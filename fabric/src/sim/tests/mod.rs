@@ -1,5 +1,6 @@
 //! Claims about simulated time: what is heard when, and that it is the same each time.
 
+mod faults;
 mod lives;
 mod stage;
 mod times;

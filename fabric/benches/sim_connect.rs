@@ -1,0 +1,183 @@
+//! All ranks connect to all at the same instant: `cargo bench -p ripstop-fabric --bench sim_connect -- [--ranks N]
+//! [--messages M] [--faults LINE] [--preset P] [--seed S]`.
+//!
+//! Every rank sends M numbered messages to every other rank in its first turn, over a preset with queue pairs and under faults.
+//! The program fails unless each pair gets exactly one connection and hears every number once and in order. One JSON line says
+//! what it took, in virtual and in real time. 4 096 ranks are 8.4 million pairs: some minutes, and some gigabytes.
+#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
+    sim::{Cluster, Config, Model, Sim, Step},
+};
+
+fn main() {
+    let ranks: u32 = argument("--ranks").map_or(256, number);
+    let messages: u32 = argument("--messages").map_or(1, number);
+    let seed: u32 = argument("--seed").map_or(1, number);
+    let faults = argument("--faults").unwrap_or_else(|| "drop=0.2,dup=0.2".to_owned());
+    let preset = argument("--preset").unwrap_or_else(|| "qdr".to_owned());
+    let mut model = Model::preset(&preset).unwrap_or_else(|why| panic!("{why}"));
+    model.node.ranks = 1; // so that all cross the network
+    let config = Config {
+        model,
+        faults: faults.parse().unwrap_or_else(|why| panic!("{why}")),
+        seed: u64::from(seed),
+        ..Config::new(ranks)
+    };
+    let start = Instant::now();
+    let cluster = Cluster::new(config).unwrap_or_else(|why| panic!("{why}"));
+    let mut job = Job::new(cluster, ranks, messages);
+    job.run();
+    job.check();
+    let stats = job.cluster.stats();
+    println!(
+        "{{\"bench\":\"sim_connect\",\"preset\":\"{preset}\",\"faults\":\"{faults}\",\"seed\":{seed},\"ranks\":{ranks},\
+         \"connections\":{},\"messages\":{},\"virtual_ms\":{},\"seconds\":{:.1},\"events\":{},\"packets\":{},\"drops\":{},\
+         \"duplicates\":{},\"retransmissions\":{},\"state_bytes\":{},\"digest\":\"{:016x}\"}}",
+        stats.connections / 2,
+        stats.messages,
+        job.last_ns / 1_000_000,
+        start.elapsed().as_secs_f64(),
+        stats.events,
+        stats.packets,
+        stats.drops,
+        stats.duplicates,
+        stats.retransmissions,
+        stats.state_bytes,
+        job.cluster.digest(),
+    );
+}
+
+struct Job {
+    cluster: Cluster,
+    clock: Arc<AtomicU64>,
+    drivers: Vec<Sim>,
+    ears: Vec<Ear>,
+    messages: u32,
+    /// When the last message was taken, in nanoseconds.
+    last_ns: u64,
+}
+
+/// How much a rank has heard from each other one, and what it has still to send.
+struct Ear {
+    heard: Vec<u32>,
+    /// The next peer, and the next number for it.
+    next: (u32, u32),
+    took: bool,
+}
+
+impl Job {
+    fn new(cluster: Cluster, ranks: u32, messages: u32) -> Self {
+        let ear = || Ear {
+            heard: vec![0; ranks as usize],
+            next: (0, 0),
+            took: false,
+        };
+        Self {
+            drivers: (0..ranks).map(|rank| cluster.driver(rank)).collect(),
+            ears: (0..ranks).map(|_| ear()).collect(),
+            clock: cluster.clock(),
+            cluster,
+            messages,
+            last_ns: 0,
+        }
+    }
+
+    fn run(&mut self) {
+        (0..self.drivers.len()).for_each(|rank| self.cluster.wake(number_of(rank)));
+        while let Step::Turn { rank, .. } = self.cluster.advance() {
+            self.turn(rank);
+            self.cluster.end_turn(rank, None);
+        }
+    }
+
+    fn turn(&mut self, rank: u32) {
+        let ranks = number_of(self.drivers.len());
+        let (driver, ear) = (
+            &mut self.drivers[rank as usize],
+            &mut self.ears[rank as usize],
+        );
+        let _ = driver.progress(64, ear);
+        if std::mem::take(&mut ear.took) {
+            self.last_ns = self.clock.load(Relaxed);
+        }
+        while ear.next.0 < ranks {
+            let (to, number) = ear.next;
+            if to == rank || number == self.messages {
+                ear.next = (to + 1, 0);
+                continue;
+            }
+            let body = number.to_le_bytes();
+            let command = Command::Message {
+                to: Peer(to),
+                header: &[0; 4],
+                body: &body,
+            };
+            if let Post::Full(_) = driver.post(command) {
+                return;
+            }
+            ear.next.1 += 1;
+        }
+    }
+
+    fn check(&self) {
+        let ranks = self.drivers.len();
+        for (rank, ear) in self.ears.iter().enumerate() {
+            for (from, heard) in ear.heard.iter().enumerate() {
+                let expected = if from == rank { 0 } else { self.messages };
+                assert_eq!(*heard, expected, "messages from rank {from} to rank {rank}");
+            }
+        }
+        let ends = (ranks * (ranks - 1)) as u64;
+        let stats = self.cluster.stats();
+        let made = (stats.connections, stats.queue_pairs);
+        assert_eq!(made, (ends, ends), "ends of connections, and queue pairs");
+    }
+}
+
+impl Sink for Ear {
+    fn message(&mut self, from: Peer, _: &[u8], body: Payload<'_>) {
+        let mut number = [0; 4];
+        body.copy_into(&mut number);
+        let heard = &mut self.heard[from.0 as usize];
+        assert_eq!(u32::from_le_bytes(number), *heard, "from rank {}", from.0);
+        *heard += 1;
+        self.took = true;
+    }
+
+    fn complete(&mut self, _: Token) {}
+
+    fn fetched(&mut self, _: Token, _: u64) {}
+
+    fn failed(&mut self, token: Token, why: Failure) {
+        panic!("{token:?}: {why:?}");
+    }
+
+    fn peer_down(&mut self, peer: Peer, why: Down) {
+        panic!("rank {} is down: {why:?}", peer.0);
+    }
+}
+
+fn argument(name: &str) -> Option<String> {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name);
+    arguments.nth(1)
+}
+
+fn number(text: String) -> u32 {
+    text.parse()
+        .unwrap_or_else(|_| panic!("{text:?} is no number"))
+}
+
+fn number_of(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}

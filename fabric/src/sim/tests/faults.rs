@@ -1,0 +1,438 @@
+//! What faults do to a cluster, and what they may not do.
+#![expect(clippy::print_stdout, reason = "seeds and figures are printed")]
+
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use super::stage::{Heard, Rank, Stage};
+use crate::{
+    driver::{Command, Down, Driver, Peer, Post},
+    sim::{Cluster, Config, Model, Stats, Transport},
+};
+
+/// 1 µs from end to end, and a processor that takes half of that for a message.
+fn model() -> Model {
+    let mut model = Model::default();
+    (model.host.send_ns, model.host.recv_ns) = (100, 500);
+    (model.nic.gap_ns, model.nic.byte_ps) = (50, 80);
+    model
+}
+
+fn stage(model: Model, ranks: u32, faults: &str, seed: u64) -> Stage {
+    Stage::of(Config {
+        model,
+        faults: faults.parse().unwrap(),
+        seed,
+        ..Config::new(ranks)
+    })
+}
+
+/// These, and as many fresh ones as `RIPSTOP_SIM_SEEDS` says.
+fn seeds(fixed: &[u64]) -> Vec<u64> {
+    let fresh = std::env::var("RIPSTOP_SIM_SEEDS").map_or(0, |count| count.parse().unwrap());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let first = u64::from(now.subsec_nanos()) << 20;
+    fixed.iter().copied().chain(first..first + fresh).collect()
+}
+
+/// What a rank has to send, and what it heard from whom.
+#[derive(Default)]
+struct Traffic {
+    sent: BTreeMap<(u32, u32), u64>,
+    heard: BTreeMap<(u32, u32), u64>,
+}
+
+impl Traffic {
+    /// Sends numbers to a peer until there are `count`, as far as there is room.
+    fn send(&mut self, rank: &mut Rank, to: u32, count: u64, body: usize) {
+        let sent = self.sent.entry((rank.me, to)).or_default();
+        while *sent < count {
+            let mut bytes = vec![0; body.max(8)];
+            bytes[..8].copy_from_slice(&sent.to_le_bytes());
+            let command = Command::Message {
+                to: Peer(to),
+                header: b"",
+                body: &bytes,
+            };
+            if let Post::Full(_) = rank.driver.post(command) {
+                return;
+            }
+            *sent += 1;
+        }
+    }
+
+    /// Takes what a rank has heard: from each peer the numbers in their order, none missing and none twice.
+    fn hear(&mut self, rank: &mut Rank) {
+        for heard in rank.heard.drain(..) {
+            if let Heard::Message(from, body) = heard {
+                let number = u64::from_le_bytes(body[..8].try_into().unwrap());
+                let next = self.heard.entry((from, rank.me)).or_default();
+                assert_eq!(number, *next, "from rank {from} to rank {}", rank.me);
+                *next += 1;
+            } else {
+                panic!("{heard:?} at rank {}", rank.me);
+            }
+        }
+    }
+
+    fn all_heard(&self, count: u64) -> bool {
+        self.heard.len() == self.sent.len() && self.heard.values().all(|heard| *heard == count)
+    }
+}
+
+fn check_that_nothing_is_left(cluster: &Cluster) {
+    let world = cluster.lock();
+    let wire = world.wire.as_ref().map_or(0, |wire| wire.under_way());
+    assert_eq!(
+        (world.packets.iter().count(), wire),
+        (0, 0),
+        "something leaked"
+    );
+    assert!(world.heap.is_empty());
+}
+
+/// `count` numbers from everybody to everybody.
+fn exchange(mut stage: Stage, ranks: u32, count: u64, body: usize) -> Stats {
+    let mut traffic = Traffic::default();
+    stage.run(|rank| {
+        traffic.hear(rank);
+        let others = (0..ranks).filter(|to| *to != rank.me);
+        for to in others.collect::<Vec<_>>() {
+            traffic.send(rank, to, count, body);
+        }
+        None
+    });
+    assert!(traffic.all_heard(count), "{:?}", traffic.heard);
+    check_that_nothing_is_left(&stage.cluster);
+    stage.cluster.stats()
+}
+
+#[test]
+fn a_million_messages_with_thirty_percent_loss_leak_no_slot() {
+    // A debug build is some twenty times as slow, and shows the same with fewer.
+    let count = if cfg!(debug_assertions) {
+        25_000
+    } else {
+        500_000
+    };
+    for seed in seeds(&[1]) {
+        println!("seed {seed}");
+        let faults = "drop=0.3,dup=0.1,reorder=64";
+        let stats = exchange(stage(model(), 2, faults, seed), 2, count, 8);
+        println!("{stats:?}");
+        assert!(stats.drops > count / 2 && stats.duplicates > count / 8);
+        assert!(stats.retransmissions > count / 2);
+    }
+}
+
+#[test]
+fn streams_of_all_sizes_survive_every_mix_of_faults() {
+    let mixes = [
+        "drop=0.3",
+        "dup=0.5",
+        "reorder=64",
+        "delay=0.3:5us",
+        "corrupt=0.3",
+        "drop=0.1,dup=0.1,corrupt=0.1,delay=0.1:20us,reorder=16",
+        "drop=0.2,slots=2",
+        "slots=1",
+        "slow-rail=0/10,drop=#0,dup=#1",
+        "drop=1@20us+100us",
+    ];
+    for (seed, faults) in seeds(&[3, 4])
+        .into_iter()
+        .flat_map(|seed| mixes.map(|mix| (seed, mix)))
+    {
+        println!("seed {seed}: {faults}");
+        exchange(stage(model(), 4, faults, seed), 4, 60, 8);
+        exchange(stage(model(), 3, faults, seed), 3, 20, 5000);
+    }
+}
+
+#[test]
+fn flipped_bits_are_found_and_counted() {
+    let stats = exchange(stage(model(), 2, "corrupt=0.5", 5), 2, 500, 100);
+    assert!(stats.corruptions > 300, "{stats:?}");
+    assert_eq!(stats.corruptions, stats.drops);
+}
+
+#[test]
+fn nothing_costs_anything_where_nothing_goes_wrong() {
+    for faults in ["", "pause=0@1us+1us"] {
+        let stats = exchange(stage(model(), 3, faults, 1), 3, 100, 8);
+        assert_eq!((stats.packets, stats.retransmissions), (600, 0), "{faults}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let digest = |seed| {
+        let mut stage = stage(model(), 3, "drop=0.3,dup=0.2,reorder=8", seed);
+        let mut traffic = Traffic::default();
+        stage.run(|rank| {
+            traffic.hear(rank);
+            traffic.send(rank, (rank.me + 1) % 3, 100, 8);
+            None
+        });
+        stage.cluster.digest()
+    };
+    assert_eq!(digest(8), digest(8));
+    assert_ne!(digest(8), digest(9));
+}
+
+/// Messages that rank 0 got from each of 64 others within 5 ms.
+fn flood(faults: &str, body: usize, seed: u64) -> Vec<u64> {
+    let mut stage = stage(model(), 65, faults, seed);
+    let mut traffic = Traffic::default();
+    stage.run(|rank| {
+        if rank.now() > 5_000_000 {
+            rank.heard.clear();
+            return None;
+        }
+        traffic.hear(rank);
+        if rank.me > 0 {
+            traffic.send(rank, 0, u64::MAX, body);
+        }
+        None
+    });
+    (1..65)
+        .map(|from| traffic.heard.get(&(from, 0)).copied().unwrap_or(0))
+        .collect()
+}
+
+/// Jain's index: 1 when all have the same.
+fn fairness(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
+    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+#[test]
+fn sixty_four_senders_share_two_slots_at_half_of_the_full_speed_or_more() {
+    for (seed, body) in seeds(&[1, 2])
+        .into_iter()
+        .flat_map(|seed| [(seed, 8), (seed, 4096)])
+    {
+        let unlimited: u64 = flood("", body, seed).iter().sum();
+        let shares = flood("slots=2", body, seed);
+        let goodput = shares.iter().sum::<u64>() as f64 / unlimited as f64;
+        let fairness = fairness(&shares);
+        println!(
+            "seed {seed}, {body} bytes: goodput {goodput:.3} of {unlimited}, fairness {fairness:.4}"
+        );
+        assert!(fairness >= 0.9 && goodput >= 0.5);
+    }
+}
+
+#[test]
+fn a_flood_into_two_slots_arrives_whole_even_with_loss() {
+    for faults in ["slots=2", "slots=2,drop=0.2,dup=0.1"] {
+        let mut stage = stage(model(), 65, faults, 3);
+        let mut traffic = Traffic::default();
+        stage.run(|rank| {
+            traffic.hear(rank);
+            if rank.me > 0 {
+                traffic.send(rank, 0, 30, 8);
+            }
+            None
+        });
+        assert!(traffic.all_heard(30), "{faults}: {:?}", traffic.heard);
+        check_that_nothing_is_left(&stage.cluster);
+    }
+}
+
+#[test]
+fn a_rail_that_dies_takes_nothing_with_it() {
+    let mut model = model();
+    model.nic.rails = 2;
+    let stats = exchange(stage(model, 4, "kill-rail=1@5us", 1), 4, 100, 1000);
+    assert!(stats.drops > 0 && stats.retransmissions > 0, "{stats:?}");
+}
+
+/// Rank 0 and rank 1 send each other something every 100 µs for 10 ms; who hears of whose end, and when in µs.
+fn lives_under(faults: &str) -> (Vec<(u32, Heard, u64)>, u64) {
+    let mut stage = stage(model(), 2, faults, 1);
+    let (mut said, mut messages) = (Vec::new(), 0);
+    stage.run(|rank| {
+        for heard in rank.heard.drain(..).collect::<Vec<_>>() {
+            match heard {
+                Heard::Message(..) => messages += 1,
+                heard => said.push((rank.me, heard, rank.now() / 1000)),
+            }
+        }
+        let down = said.iter().any(|(me, ..)| *me == rank.me);
+        if rank.now() > 10_000_000 || down {
+            return None;
+        }
+        rank.send(1 - rank.me, &[1; 8]);
+        Some(rank.now() + 100_000)
+    });
+    (said, messages)
+}
+
+#[test]
+fn a_short_partition_heals_and_a_long_one_ends_both_sides() {
+    let (said, messages) = lives_under("partition=0|1@1ms+500us");
+    assert_eq!((said, messages > 200), (Vec::new(), true), "{messages}");
+    let (said, _) = lives_under("partition=0|1@1ms");
+    let ended = |rank: u32| said.iter().find(|(me, ..)| *me == rank).expect("told");
+    for rank in 0..2 {
+        let (_, heard, at) = ended(rank);
+        assert_eq!(*heard, Heard::Down(1 - rank, Down::Failed));
+        // The model's detection interval is 1 ms.
+        assert!((2000..=3000).contains(at), "at {at} us");
+    }
+}
+
+#[test]
+fn who_pauses_is_not_given_up_and_who_is_killed_is() {
+    for faults in [
+        "pause=1@1ms+3ms",
+        "pause=1@1ms+3ms,drop=0.3",
+        "pause=1@1ms+3ms,slots=2",
+    ] {
+        let (said, messages) = lives_under(faults);
+        assert_eq!(said, [], "{faults}");
+        assert!(messages > 150, "{faults}: {messages}");
+    }
+    for faults in ["kill=1@1ms", "kill=1@1ms,drop=0.3", "kill=1@1ms,slots=1"] {
+        let (said, _) = lives_under(faults);
+        let [(0, Heard::Down(1, Down::Failed), at)] = said[..] else {
+            panic!("{faults}: {said:?}")
+        };
+        assert!((1900..=3000).contains(&at), "{faults}: at {at} us");
+    }
+}
+
+#[test]
+fn datagrams_are_lost_doubled_and_overtaken_and_their_room_comes_back() {
+    let faults = "drop=0.3,dup=0.1,reorder=16,corrupt=0.05";
+    let mut stage = Stage::of(Config {
+        model: model(),
+        faults: faults.parse().unwrap(),
+        seed: 6,
+        transport: Transport::Datagram,
+        ..Config::new(2)
+    });
+    let mut traffic = Traffic::default();
+    stage.run(|rank| {
+        traffic.send(rank, 1 - rank.me, 5000, 8);
+        None
+    });
+    let stats = stage.cluster.stats();
+    let heard: Vec<u64> = (0..2)
+        .flat_map(|rank| stage.heard(rank).to_vec())
+        .map(|heard| match heard {
+            Heard::Message(_, body) => u64::from_le_bytes(body.try_into().unwrap()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = 10_000 - stats.drops + stats.duplicates;
+    assert_eq!(heard.len() as u64, expected, "{stats:?}");
+    assert!(stats.drops > 3000 && stats.duplicates > 500 && stats.corruptions > 300);
+    assert!(heard.windows(2).any(|pair| pair[0] > pair[1] + 1));
+    assert!(
+        traffic.sent.values().all(|sent| *sent == 5000),
+        "room was lost"
+    );
+    check_that_nothing_is_left(&stage.cluster);
+}
+
+/// Everybody sends two numbers to everybody at the same instant. Returns the statistics.
+fn connect_all(ranks: u32, faults: &str, seed: u64) -> Stats {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 1;
+    exchange(stage(model, ranks, faults, seed), ranks, 2, 8)
+}
+
+#[test]
+fn ranks_that_all_connect_at_once_get_one_connection_for_each_pair() {
+    for seed in seeds(&[1]) {
+        println!("seed {seed}");
+        let (ranks, faults) = (256, "drop=0.2,dup=0.2");
+        let stats = connect_all(ranks, faults, seed);
+        println!("{stats:?}");
+        let ends = u64::from(ranks) * u64::from(ranks - 1);
+        assert_eq!((stats.connections, stats.queue_pairs), (ends, ends));
+    }
+}
+
+/// When the last of the first messages is heard, in nanoseconds, if one rank of two sends, or both do.
+fn first_contact(senders: u32) -> u64 {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 1;
+    let (mut stage, mut last) = (stage(model, 2, "", 1), 0);
+    stage.run(|rank| {
+        if rank.now() == 0 && rank.me < senders {
+            rank.send(1 - rank.me, b"hello");
+        }
+        if rank.messages() > 0 {
+            last = rank.now();
+        }
+        None
+    });
+    last
+}
+
+#[test]
+fn a_first_message_waits_for_the_queue_pairs_of_both_sides() {
+    let cost = Model::preset("qdr").unwrap().nic.connect_ns;
+    // Who is asked makes its own when it is asked; two who ask each other make theirs at the same time.
+    for (senders, creations) in [(1, 2), (2, 1)] {
+        let last = first_contact(senders);
+        let made = creations * cost;
+        assert!(
+            (made..made + 20_000).contains(&last),
+            "{senders} senders: {last} ns"
+        );
+    }
+}
+
+#[test]
+fn connections_under_faults_lose_and_reorder_nothing() {
+    for seed in seeds(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]) {
+        println!("seed {seed}");
+        connect_all(2, "drop=0.4,dup=0.4,delay=0.3:20ms", seed);
+        connect_all(4, "drop=0.2,dup=0.2,corrupt=0.2,slots=1", seed);
+    }
+}
+
+#[test]
+fn a_peer_that_cannot_be_reached_is_down_and_what_waited_is_dropped() {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 1;
+    let mut stage = stage(model, 2, "partition=0|1", 1);
+    stage.run(|rank| {
+        if rank.me == 0 && rank.now() == 0 {
+            rank.send(1, b"nobody");
+        }
+        None
+    });
+    assert_eq!(stage.heard(0), [Heard::Down(1, Down::Failed)]);
+    assert!(
+        (20..40).contains(&(stage.now() / 1_000_000_000)),
+        "after 30 s"
+    );
+    check_that_nothing_is_left(&stage.cluster);
+}
+
+#[test]
+fn a_plan_that_names_who_is_not_there_is_refused() {
+    let refused = |faults: &str| {
+        let config = Config {
+            faults: faults.parse().unwrap(),
+            ..Config::new(4)
+        };
+        Cluster::new(config).expect_err("refused").to_string()
+    };
+    assert_eq!(
+        refused("kill=4@1us"),
+        "faults.kill.rank: rank 4 on a cluster of 4; 0 to 3 exist"
+    );
+    assert_eq!(
+        refused("kill-rail=1@1us"),
+        "faults.kill-rail.rail: rail 1 on a cluster of 1; 0 to 0 exist"
+    );
+}
