@@ -289,10 +289,10 @@ fn last_line(mut command: Command) -> Result<Value, String> {
         ));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    let json = text
+    let mut json = text
         .lines()
         .filter_map(|line| serde_json::from_str(line).ok());
-    json.last()
+    json.next_back()
         .ok_or_else(|| format!("{shown} printed no JSON"))
 }
 
