@@ -1,0 +1,112 @@
+//! Allgather: the inputs of all ranks, one block each, in everybody's output. Blocks may have any lengths.
+
+use super::{
+    Blocks, Place, Plan, Span, Unfit,
+    builder::{After, Builder},
+    names::algorithms,
+    place::Team,
+    shape::{Fold, Role, powers},
+    step::Buffer::{Input, Output},
+};
+
+algorithms! {
+    /// The algorithms of an allgather; n is the length of the output. No scratch; all receives land in the output.
+    AllGather of "all_gather" {
+        /// Blocks go around a ring. (p − 1) · α + nβ; 2p − 1 steps.
+        Ring as "ring",
+        /// Pairs exchange what they have, at distances 1, 2, 4, …; of other sizes than powers of two some ranks give their
+        /// block to a neighbour first, and get all in the end. lg p · α + nβ, and 2α + nβ more for other sizes.
+        RecursiveDoubling as "recursive_doubling",
+        /// In round i each rank gets up to 2ⁱ blocks from the one 2ⁱ ahead (Bruck and others 1997). lg p · α + nβ. The blocks
+        /// land where they belong, so a message that crosses the end of the output goes in two.
+        Bruck as "bruck",
+    }
+}
+
+impl AllGather {
+    /// The plan of a rank.
+    ///
+    /// # Errors
+    /// None of today's algorithms.
+    ///
+    /// # Panics
+    /// When fewer blocks than ranks were given.
+    pub fn plan(self, place: &Place<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
+        let mut b = Builder::new(place);
+        let team = place.team();
+        match self {
+            Self::Ring => {
+                keep(&mut b, &team, blocks);
+                ring(&mut b, &team, blocks, Input.span(0, blocks.len(team.me)));
+            }
+            Self::RecursiveDoubling => recursive_doubling(&mut b, &team, blocks),
+            Self::Bruck => bruck(&mut b, &team, blocks),
+        }
+        Ok(b.build())
+    }
+}
+
+/// The own block goes to its place.
+fn keep(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) -> After {
+    let own = Input.span(0, blocks.len(team.me));
+    b.copy(own, blocks.one(Output, team.me), &[])
+}
+
+/// All blocks in the output, given this rank's own in `own`.
+pub(super) fn ring(b: &mut Builder, team: &Team<'_>, blocks: &Blocks, own: Span) {
+    let block = |back: usize| blocks.one(Output, (team.me + team.size - back) % team.size);
+    let (mut part, mut got) = (own, None);
+    for round in 1..team.size {
+        b.send(team.ahead(1), part, &[got]);
+        part = block(round);
+        got = b.recv(team.behind(1), part, &[]);
+    }
+}
+
+fn recursive_doubling(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
+    let fold = Fold::new(team.size, 0);
+    let all = blocks.some(Output, 0..team.size);
+    let (index, partner) = match fold.role(team.me) {
+        Role::In { index, partner } => (index, partner),
+        Role::Out { partner } => {
+            let own = Input.span(0, blocks.len(team.me));
+            b.send(team.at(partner), own, &[]);
+            // The whole output comes back, this rank's own block included.
+            b.recv(team.at(partner), all, &[]);
+            return;
+        }
+    };
+    let copied = keep(b, team, blocks);
+    let merged = partner.and_then(|from| b.recv(team.at(from), blocks.one(Output, from), &[]));
+    let mut have = vec![copied, merged];
+    for distance in powers(fold.power) {
+        let first = index & !(distance - 1);
+        let (mine, theirs) = (first..first + distance, first ^ distance);
+        let peer = team.at(fold.rank(index ^ distance));
+        b.send(peer, blocks.some(Output, fold.ranks(mine)), &have);
+        let theirs = fold.ranks(theirs..theirs + distance);
+        have.push(b.recv(peer, blocks.some(Output, theirs), &[]));
+    }
+    if let Some(partner) = partner {
+        b.send(team.at(partner), all, &have);
+    }
+}
+
+fn bruck(b: &mut Builder, team: &Team<'_>, blocks: &Blocks) {
+    let size = team.size;
+    // `count` blocks from `first` on, around the end: both sides cut them at the same place.
+    let parts = |first: usize, count: usize| {
+        let (first, end) = (first % size, first % size + count);
+        [first..end.min(size), 0..end.saturating_sub(size)].map(|range| blocks.some(Output, range))
+    };
+    let mut have = vec![keep(b, team, blocks)];
+    for distance in powers(size) {
+        let count = distance.min(size - distance);
+        for part in parts(team.me, count) {
+            b.send(team.behind(distance), part, &have);
+        }
+        let landed =
+            parts(team.me + distance, count).map(|part| b.recv(team.ahead(distance), part, &[]));
+        have.extend(landed);
+    }
+}

@@ -1,0 +1,225 @@
+//! Allreduce: the outputs of all ranks, combined element by element, in place and everywhere.
+
+use super::{
+    Blocks, Order, Place, Plan, Span, Unfit, bcast,
+    builder::{After, Builder},
+    names::algorithms,
+    place::Team,
+    reduce::{self, absorb, side_of},
+    shape::{Fold, Role, powers},
+    step::{Buffer::Output, Side},
+};
+
+algorithms! {
+    /// The algorithms of an allreduce, in place; n elements.
+    AllReduce of "all_reduce" {
+        /// Pairs exchange and combine everything, at distances 1, 2, 4, …; of other sizes than powers of two some ranks give
+        /// their operand to a neighbour first and get the result in the end. lg p · (α + nβ + nγ), and 2α + 2nβ + nγ more for
+        /// other sizes; scratch for 2n. Keeps the order of ranks.
+        RecursiveDoubling as "recursive_doubling",
+        /// A reduce-scatter by halving of the vector and doubling of the distance, then an allgather back along the same way
+        /// (Rabenseifner 2004). 2 lg p · α + 2nβ + nγ, and 2α + 2nβ + nγ more unless p is a power of two; scratch for n, 2n
+        /// unless p is a power of two. Keeps the order of ranks.
+        Rabenseifner as "rabenseifner",
+        /// Parts go around a ring twice, combined and then complete (Patarasuk, Yuan 2009). 2(p − 1) · α + 2nβ + nγ; scratch
+        /// for 2n/p; 5(p − 1) steps. Mixes the order of ranks.
+        Ring as "ring",
+        /// Up a binomial tree to rank 0 and down again. 2 lg p · (α + nβ) + lg p · nγ; scratch for 2n. Keeps the order of
+        /// ranks.
+        ReduceBcast as "reduce_bcast",
+        /// To the first rank of each node, recursive doubling among those, and back. lg of the nodes · (α + nβ + nγ) between
+        /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`Place::on`].
+        LeadersDoubling as "leaders_doubling",
+        /// The same with Rabenseifner's algorithm among the nodes.
+        LeadersRabenseifner as "leaders_rabenseifner",
+    }
+}
+
+impl AllReduce {
+    /// What order of operands it keeps; of the node-aware ones, when the ranks of each node follow each other.
+    #[must_use]
+    pub const fn order(self) -> Order {
+        match self {
+            Self::Ring => Order::Any,
+            Self::RecursiveDoubling
+            | Self::Rabenseifner
+            | Self::ReduceBcast
+            | Self::LeadersDoubling
+            | Self::LeadersRabenseifner => Order::RankOrder,
+        }
+    }
+
+    /// The plan of a rank for `len` elements and an operation that needs `order`.
+    ///
+    /// # Errors
+    /// [`Unfit`]: the order, no map of the nodes, a scattered one for an operation that does not commute.
+    pub fn plan(self, place: &Place<'_>, len: usize, order: Order) -> Result<Plan, Unfit> {
+        Unfit::unless_ordered(self.name(), self.order(), order)?;
+        let mut b = Builder::new(place);
+        let (team, data) = (place.team(), Output.span(0, len));
+        match self {
+            Self::RecursiveDoubling => recursive_doubling(&mut b, &team, data),
+            Self::Rabenseifner => rabenseifner(&mut b, &team, data),
+            Self::Ring => ring(&mut b, &team, len),
+            Self::ReduceBcast => {
+                reduce::in_place(&mut b, &team, 0, data);
+                b.fence();
+                bcast::binomial(&mut b, &team, 0, data);
+            }
+            Self::LeadersDoubling | Self::LeadersRabenseifner => {
+                self.leaders(&mut b, place, data, order)?;
+            }
+        }
+        Ok(b.build())
+    }
+
+    fn leaders(
+        self,
+        b: &mut Builder,
+        place: &Place<'_>,
+        data: Span,
+        order: Order,
+    ) -> Result<(), Unfit> {
+        let nodes = place.nodes(self.name())?;
+        if order == Order::RankOrder && !nodes.in_rank_order() {
+            return Err(Unfit::Scattered(self.name()));
+        }
+        let node = nodes.team(place.rank());
+        reduce::in_place(b, &node, 0, data);
+        b.fence();
+        if let Some(leaders) = Team::of(place.rank(), nodes.leaders(0)) {
+            match self {
+                Self::LeadersRabenseifner => rabenseifner(b, &leaders, data),
+                _ => recursive_doubling(b, &leaders, data),
+            }
+            b.fence();
+        }
+        bcast::binomial(b, &node, 0, data);
+        Ok(())
+    }
+}
+
+fn recursive_doubling(b: &mut Builder, team: &Team<'_>, acc: Span) {
+    let fold = Fold::new(team.size, 0);
+    let (index, partner) = match fold.role(team.me) {
+        Role::In { index, partner } => (index, partner),
+        Role::Out { partner } => return lent(b, team.at(partner), acc),
+    };
+    let mut landing = b.landing(2.min(team.size - 1), acc.len);
+    let mut last = partner.and_then(|peer| {
+        let side = side_of(peer, team.me);
+        absorb(b, &mut landing, (team.at(peer), side), acc, &[])
+    });
+    for distance in powers(fold.power) {
+        let peer = fold.rank(index ^ distance);
+        let sent = b.send(team.at(peer), acc, &[last]);
+        let side = side_of(peer, team.me);
+        last = absorb(b, &mut landing, (team.at(peer), side), acc, &[sent]);
+    }
+    if let Some(partner) = partner {
+        b.send(team.at(partner), acc, &[last]);
+    }
+}
+
+/// A rank whose partner stands for it.
+fn lent(b: &mut Builder, partner: usize, acc: Span) {
+    let sent = b.send(partner, acc, &[]);
+    b.recv(partner, acc, &[sent]);
+}
+
+fn rabenseifner(b: &mut Builder, team: &Team<'_>, acc: Span) {
+    let fold = Fold::new(team.size, 0);
+    let (index, partner) = match fold.role(team.me) {
+        Role::In { index, partner } => (index, partner),
+        Role::Out { partner } => return lent(b, team.at(partner), acc),
+    };
+    let Halves { halves, last } = reduce_halves(b, team, &fold, (index, partner), acc, None);
+    let mut have = vec![last];
+    for half in halves.iter().rev() {
+        b.send(half.peer, half.kept, &have);
+        have.push(b.recv(half.peer, half.given, &[half.sent]));
+    }
+    if let Some(partner) = partner {
+        b.send(team.at(partner), acc, &have);
+    }
+}
+
+/// How the vector was halved, the first time first, and the step after which the last part is complete.
+#[derive(Debug)]
+pub(super) struct Halves {
+    pub(super) halves: Vec<Half>,
+    pub(super) last: After,
+}
+
+/// One halving between two ranks.
+#[derive(Debug)]
+pub(super) struct Half {
+    pub(super) peer: usize,
+    /// What this rank went on with.
+    pub(super) kept: Span,
+    /// What the peer went on with.
+    pub(super) given: Span,
+    /// After this step `given` may be written.
+    pub(super) sent: After,
+}
+
+/// Combines a part of `acc` completely in each rank that stays after folding. Partners are at distances 1, 2, 4, …, so that
+/// what is combined is always of ranks that follow each other.
+pub(super) fn reduce_halves(
+    b: &mut Builder,
+    team: &Team<'_>,
+    fold: &Fold,
+    (index, partner): (usize, Option<usize>),
+    acc: Span,
+    ready: After,
+) -> Halves {
+    let longest = if partner.is_some() {
+        acc.len
+    } else {
+        acc.len.div_ceil(2)
+    };
+    let mut landing = b.landing(2.min(team.size - 1), longest);
+    let merged = partner.and_then(|peer| {
+        let side = side_of(peer, team.me);
+        absorb(b, &mut landing, (team.at(peer), side), acc, &[ready])
+    });
+    let (mut last, mut kept, mut halves) = (merged.or(ready), acc, Vec::new());
+    for distance in powers(fold.power) {
+        let middle = kept.len.div_ceil(2);
+        let parts = (kept.part(0, middle), kept.part(middle, kept.len - middle));
+        let given;
+        (kept, given) = if index & distance == 0 {
+            parts
+        } else {
+            (parts.1, parts.0)
+        };
+        let peer = fold.rank(index ^ distance);
+        let to = (team.at(peer), side_of(peer, team.me));
+        let sent = b.send(to.0, given, &[last]);
+        last = absorb(b, &mut landing, to, kept, &[last]).or(last);
+        halves.push(Half {
+            peer: to.0,
+            kept,
+            given,
+            sent,
+        });
+    }
+    Halves { halves, last }
+}
+
+fn ring(b: &mut Builder, team: &Team<'_>, len: usize) {
+    let (size, blocks) = (team.size, Blocks::split(len, team.size));
+    let block = |back: usize| blocks.one(Output, (team.me + 2 * size - back) % size);
+    let mut landing = b.landing(2.min(size - 1), blocks.longest(size));
+    let (mut sent, mut last) = (Vec::new(), None);
+    for round in 0..size - 1 {
+        sent.push(b.send(team.ahead(1), block(round), &[last]));
+        let from = (team.behind(1), Side::Left);
+        last = absorb(b, &mut landing, from, block(round + 1), &[]);
+    }
+    // Complete parts land where partial ones were, once those have left.
+    for (round, sent) in sent.into_iter().enumerate() {
+        b.send(team.ahead(1), block(round + size - 1), &[last]);
+        last = b.recv(team.behind(1), block(round + size), &[sent]);
+    }
+}

@@ -1,0 +1,197 @@
+//! All-to-all: block j of rank i's input becomes block i of rank j's output.
+
+use super::{
+    Blocks, Place, Plan, Unfit,
+    builder::{After, Builder},
+    names::algorithms,
+    place::{Nodes, Team},
+    shape::powers,
+    step::Buffer::{Input, Output, Scratch},
+};
+
+algorithms! {
+    /// The algorithms of an all-to-all with blocks of m elements.
+    AllToAll of "all_to_all" {
+        /// In step k to the rank k ahead and from the rank k behind, `window` sends at a time; any lengths. (p − 1) · (α + mβ);
+        /// 2p − 1 steps, no scratch.
+        Pairwise {
+            /// Sends under way at a time.
+            window = 32
+        } as "pairwise",
+        /// The same with partners rank ⊕ k, who send to each other: for powers of two; any lengths.
+        Xor {
+            /// Sends under way at a time.
+            window = 32
+        } as "xor",
+        /// In round i the blocks whose distance to go has bit i travel 2ⁱ on together (Bruck and others 1997). lg p · (α +
+        /// mβp/2), for blocks of one length; 3 lg p + 4 steps, scratch for 2p blocks.
+        Bruck as "bruck",
+        /// The ranks of a node collect their blocks at the first of them, who exchanges them with its like, one message for a
+        /// pair of nodes. (nodes − 1) · α between nodes; for blocks of one length and nodes whose ranks follow each other.
+        /// Needs [`Place::on`].
+        Leaders as "leaders",
+    }
+}
+
+impl AllToAll {
+    /// The plan of a rank that sends the blocks `sends` of its input and receives the blocks `recvs` of its output.
+    ///
+    /// # Errors
+    /// [`Unfit`]: ragged blocks, not a power of two, no map of the nodes or a scattered one.
+    ///
+    /// # Panics
+    /// When fewer blocks than ranks were given, or the block to the own rank has two lengths.
+    pub fn plan(self, place: &Place<'_>, sends: &Blocks, recvs: &Blocks) -> Result<Plan, Unfit> {
+        let mut b = Builder::new(place);
+        let (team, size) = (place.team(), place.size());
+        let even = || {
+            let len = sends.even().filter(|len| recvs.even() == Some(*len));
+            len.ok_or_else(|| Unfit::Ragged(self.name()))
+        };
+        match self {
+            Self::Pairwise { window } => {
+                let ahead = (1..size).map(|k| ((team.me + k) % size, (team.me + size - k) % size));
+                scattered(&mut b, &team, (sends, recvs), window, ahead);
+            }
+            Self::Xor { .. } if !size.is_power_of_two() => {
+                return Err(Unfit::PowerOfTwo(self.name()));
+            }
+            Self::Xor { window } => {
+                let pairs = (1..size).map(|k| (team.me ^ k, team.me ^ k));
+                scattered(&mut b, &team, (sends, recvs), window, pairs);
+            }
+            Self::Bruck => bruck(&mut b, &team, even()?),
+            Self::Leaders => leaders(&mut b, place, even()?)?,
+        }
+        Ok(b.build())
+    }
+}
+
+/// One message to and from each, in the order of `pairs` (to, from).
+fn scattered(
+    b: &mut Builder,
+    team: &Team<'_>,
+    (sends, recvs): (&Blocks, &Blocks),
+    window: usize,
+    pairs: impl Iterator<Item = (usize, usize)>,
+) {
+    let (give, take) = (sends.one(Input, team.me), recvs.one(Output, team.me));
+    assert_eq!(
+        give.len, take.len,
+        "one length of the block to the own rank"
+    );
+    b.copy(give, take, &[]);
+    let mut sent: Vec<After> = Vec::new();
+    for (to, from) in pairs {
+        let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
+        let step = b.send(team.at(to), sends.one(Input, to), &[before]);
+        sent.extend(step.map(Some));
+        b.recv(team.at(from), recvs.one(Output, from), &[]);
+    }
+}
+
+fn bruck(b: &mut Builder, team: &Team<'_>, len: usize) {
+    let (size, me) = (team.size, team.me);
+    // Block d of `room` has d ranks to go in all, wherever it is.
+    let room = b.scratch(size * len);
+    let rest = size - me;
+    let mut ready = vec![
+        b.copy(
+            Input.span(me * len, rest * len),
+            room.part(0, rest * len),
+            &[],
+        ),
+        b.copy(
+            Input.span(0, me * len),
+            room.part(rest * len, me * len),
+            &[],
+        ),
+    ];
+    let mut landing = b.landing(2, size / 2 * len);
+    for distance in powers(size) {
+        // Numbers below `size` that have this bit.
+        let count =
+            size / (2 * distance) * distance + (size % (2 * distance)).saturating_sub(distance);
+        let run = distance * len;
+        let moving = Scratch
+            .span(room.start + run, count * len)
+            .in_runs(run, signed(2 * run));
+        let (landed, free) = landing.next(count * len);
+        let sent = b.send(team.ahead(distance), moving, &ready);
+        let got = b.recv(team.behind(distance), landed, &[free]);
+        // The blocks that came take the places of those that left, once they have left.
+        let merged = b.copy(landed, moving, &[got, sent]);
+        landing.used(merged);
+        ready = vec![merged];
+    }
+    // Block d came from d ranks back.
+    let back = |start: usize, count: usize| {
+        Output
+            .span(start * len, count * len)
+            .in_runs(len, -signed(len))
+    };
+    b.copy(room.part(0, (me + 1) * len), back(me, me + 1), &ready);
+    b.copy(
+        room.part((me + 1) * len, (rest - 1) * len),
+        back(size - 1, rest - 1),
+        &ready,
+    );
+}
+
+fn leaders(b: &mut Builder, place: &Place<'_>, len: usize) -> Result<(), Unfit> {
+    let name = AllToAll::Leaders.name();
+    let nodes = place.nodes(name)?;
+    if !nodes.in_rank_order() {
+        return Err(Unfit::Scattered(name));
+    }
+    let node = nodes.team(place.rank());
+    let row = place.size() * len;
+    if node.me > 0 {
+        b.send(node.at(0), Input.span(0, row), &[]);
+        b.recv(node.at(0), Output.span(0, row), &[]);
+    } else {
+        lead(b, &node, nodes, len);
+    }
+    Ok(())
+}
+
+/// The leader has a row of blocks of each rank of its node, to all ranks; then one from each rank of the group, to its node.
+fn lead(b: &mut Builder, node: &Team<'_>, nodes: &Nodes, len: usize) {
+    let (here, size) = (nodes.node_of(node.at(0)), nodes.size());
+    let (local, row) = (node.size, size * len);
+    let outgoing = b.scratch(local * row);
+    let incoming = b.scratch(local * row);
+    b.copy(Input.span(0, row), outgoing.part(0, row), &[]);
+    for member in 1..local {
+        b.recv(node.at(member), outgoing.part(member * row, row), &[]);
+    }
+    b.fence();
+    for distance in 0..nodes.count() {
+        let to = nodes.members((here + distance) % nodes.count());
+        let from = nodes.members((here + nodes.count() - distance) % nodes.count());
+        let run = to.len() * len;
+        let give = Scratch
+            .span(outgoing.start + to[0] * len, local * run)
+            .in_runs(run, signed(row));
+        let take = incoming.part(from[0] * local * len, from.len() * local * len);
+        if distance == 0 {
+            b.copy(give, take, &[]);
+        } else {
+            b.send(to[0], give, &[]);
+            b.recv(from[0], take, &[]);
+        }
+    }
+    b.fence();
+    let column = |member: usize| {
+        let start = incoming.start + member * len;
+        Scratch.span(start, row).in_runs(len, signed(local * len))
+    };
+    for member in 1..local {
+        b.send(node.at(member), column(member), &[]);
+    }
+    b.copy(column(0), Output.span(0, row), &[]);
+}
+
+fn signed(len: usize) -> isize {
+    isize::try_from(len).expect("a buffer is shorter than half the address space")
+}

@@ -1,0 +1,99 @@
+//! Barrier: nobody is done before everybody has begun. No buffers.
+
+use super::{
+    Place, Plan, Unfit,
+    builder::{After, Builder},
+    names::algorithms,
+    place::Team,
+    shape::{Halving, Tree, powers},
+};
+
+algorithms! {
+    /// The algorithms of a barrier.
+    Barrier of "barrier" {
+        /// In round i every rank signals the one 2ⁱ ahead (Hensgen, Finkel, Manber 1988). lg p · α; 2 lg p steps.
+        Dissemination as "dissemination",
+        /// Up a binomial tree and down again. 2 lg p · α, but only 2(p − 1) messages in the whole group.
+        Binomial as "binomial",
+        /// Up a tree in which nobody has more than `arity` children, and down again (Mellor-Crummey, Scott 1991). 2 log_k p
+        /// levels, at each of which a parent has k messages.
+        Kary {
+            /// The most children.
+            arity = 4
+        } as "kary",
+        /// To the first rank of each node, dissemination among those, and back (two levels: Karonis and others 2000).
+        /// lg of the nodes · α between nodes. Needs [`Place::on`].
+        Leaders as "leaders",
+    }
+}
+
+impl Barrier {
+    /// The plan of a rank.
+    ///
+    /// # Errors
+    /// [`Unfit`]: no map of the nodes.
+    pub fn plan(self, place: &Place<'_>) -> Result<Plan, Unfit> {
+        let mut b = Builder::new(place);
+        let team = place.team();
+        match self {
+            Self::Dissemination => dissemination(&mut b, &team),
+            Self::Binomial => up_and_down(&mut b, &team, &binomial(&team), |_| {}),
+            Self::Kary { arity } => {
+                let tree = Tree::kary(team.me, team.size, 0, arity);
+                up_and_down(&mut b, &team, &tree, |_| {});
+            }
+            Self::Leaders => leaders(&mut b, place)?,
+        }
+        Ok(b.build())
+    }
+}
+
+fn dissemination(b: &mut Builder, team: &Team<'_>) {
+    let mut heard = Vec::new();
+    for distance in powers(team.size) {
+        b.signal(team.ahead(distance), &heard);
+        heard.push(b.heed(team.behind(distance)));
+    }
+}
+
+fn binomial(team: &Team<'_>) -> Tree {
+    Halving::new(team.me, team.size, 0).tree()
+}
+
+/// Signals go up the tree; at its root, `between` happens; then they go down.
+fn up_and_down(b: &mut Builder, team: &Team<'_>, tree: &Tree, between: impl FnOnce(&mut Builder)) {
+    let up: Vec<After> = tree
+        .children
+        .iter()
+        .rev()
+        .map(|child| b.heed(team.at(*child)))
+        .collect();
+    let released = match tree.parent {
+        Some(parent) => {
+            b.signal(team.at(parent), &up);
+            b.heed(team.at(parent))
+        }
+        None => {
+            b.fence();
+            between(b);
+            b.fence();
+            None
+        }
+    };
+    for child in &tree.children {
+        b.signal(team.at(*child), &[released]);
+    }
+}
+
+fn leaders(b: &mut Builder, place: &Place<'_>) -> Result<(), Unfit> {
+    let nodes = place.nodes(Barrier::Leaders.name())?;
+    let node = nodes.team(place.rank());
+    let tree = binomial(&node);
+    let leaders = Team::of(place.rank(), nodes.leaders(0));
+    up_and_down(b, &node, &tree, |b| {
+        if let Some(leaders) = leaders {
+            dissemination(b, &leaders);
+        }
+    });
+    Ok(())
+}

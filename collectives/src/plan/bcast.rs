@@ -1,0 +1,116 @@
+//! Broadcast: `root`'s output becomes everybody's, in place.
+
+use super::{
+    Blocks, Place, Plan, Span, Unfit,
+    allgather::ring,
+    builder::Builder,
+    names::algorithms,
+    place::Team,
+    shape::{Halving, Tree},
+    step::Buffer::Output,
+};
+
+algorithms! {
+    /// The algorithms of a broadcast.
+    Bcast of "bcast" {
+        /// Along a binomial tree. lg p · (α + nβ); at most lg p + 1 steps.
+        Binomial as "binomial",
+        /// Along a tree in which nobody has more than `arity` children: log_k p levels of at most k messages.
+        Kary {
+            /// The most children.
+            arity = 4
+        } as "kary",
+        /// From rank to rank, in `segments` that follow each other. (p − 2 + s) · (α + nβ/s); 2s steps.
+        Chain {
+            /// Into how many parts the buffer is cut.
+            segments = 16
+        } as "chain",
+        /// Scatters a part to each rank, then a ring gathers them everywhere (Barnett, van de Geijn and others 1994).
+        /// (lg p + p − 1) · α + 2nβ; at most 2p + lg p steps.
+        ScatterRing as "scatter_ring",
+        /// To one rank of each node, then inside the nodes; binomial trees. lg of the nodes · (α + nβ) between nodes. Needs
+        /// [`Place::on`].
+        Leaders as "leaders",
+    }
+}
+
+impl Bcast {
+    /// The plan of a rank for `len` elements. All receives land in the output; no scratch.
+    ///
+    /// # Errors
+    /// [`Unfit`]: no map of the nodes.
+    ///
+    /// # Panics
+    /// When the group has no rank `root`.
+    pub fn plan(self, place: &Place<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
+        place.assert_rank(root);
+        let mut b = Builder::new(place);
+        let (team, data) = (place.team(), Output.span(0, len));
+        match self {
+            Self::Binomial => binomial(&mut b, &team, root, data),
+            Self::Kary { arity } => {
+                let tree = Tree::kary(team.me, team.size, root, arity);
+                down(&mut b, &team, &tree, data, 1);
+            }
+            Self::Chain { segments } => {
+                let chain = Tree::kary(team.me, team.size, root, 1);
+                down(&mut b, &team, &chain, data, segments);
+            }
+            Self::ScatterRing => scatter_ring(&mut b, &team, root, len),
+            Self::Leaders => leaders(&mut b, place, root, data)?,
+        }
+        Ok(b.build())
+    }
+}
+
+pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, data: Span) {
+    let tree = Halving::new(team.me, team.size, root).tree();
+    down(b, team, &tree, data, 1);
+}
+
+/// From parents to children, segment by segment; more segments than elements are of no use.
+fn down(b: &mut Builder, team: &Team<'_>, tree: &Tree, data: Span, segments: usize) {
+    let segments = segments.min(data.len);
+    let blocks = Blocks::split(data.len, segments.max(1));
+    for segment in 0..segments {
+        let part = blocks.within(data, 0, segment..segment + 1);
+        let got = tree
+            .parent
+            .and_then(|parent| b.recv(team.at(parent), part, &[]));
+        for child in &tree.children {
+            b.send(team.at(*child), part, &[got]);
+        }
+    }
+}
+
+fn scatter_ring(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
+    let blocks = Blocks::split(len, team.size);
+    let place = Halving::new(team.me, team.size, root);
+    let mine = blocks.some(Output, place.range);
+    let got = place
+        .parent
+        .and_then(|parent| b.recv(team.at(parent), mine, &[]));
+    for child in place.children {
+        b.send(
+            team.at(child.rank),
+            blocks.some(Output, child.range),
+            &[got],
+        );
+    }
+    // The ring brings again what inner ranks already have: it must not land while that is on its way to their children.
+    b.fence();
+    ring(b, team, &blocks, blocks.one(Output, team.me));
+}
+
+fn leaders(b: &mut Builder, place: &Place<'_>, root: usize, data: Span) -> Result<(), Unfit> {
+    let nodes = place.nodes(Bcast::Leaders.name())?;
+    let leaders = nodes.leaders(root);
+    let leader = leaders[nodes.node_of(place.rank())];
+    if let Some(team) = Team::of(place.rank(), leaders) {
+        binomial(b, &team, nodes.node_of(root), data);
+        b.fence();
+    }
+    let node = nodes.team(place.rank());
+    binomial(b, &node, node.index(leader), data);
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! How a buffer is cut into one block for each rank.
+
+use std::ops::Range;
+
+use super::step::{Buffer, Span};
+
+/// Blocks that follow each other without gaps, the block of rank 0 first. All lengths are in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    layout: Layout,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Layout {
+    Each(usize),
+    Split { len: usize, parts: usize },
+    Starts(Vec<usize>),
+}
+
+impl Blocks {
+    /// Blocks of `len` elements each, as many as are asked for.
+    #[must_use]
+    pub const fn each(len: usize) -> Self {
+        Self {
+            layout: Layout::Each(len),
+        }
+    }
+
+    /// `len` elements in `parts` blocks that differ by one element at the most, the longer ones first.
+    #[must_use]
+    pub const fn split(len: usize, parts: usize) -> Self {
+        Self {
+            layout: Layout::Split { len, parts },
+        }
+    }
+
+    /// A block of `counts[i]` elements for each `i`; zeros are allowed. Takes O(`counts`) memory, the others none.
+    #[must_use]
+    pub fn counts(counts: &[usize]) -> Self {
+        let ends = counts.iter().scan(0, |end, count| {
+            *end += count;
+            Some(*end)
+        });
+        Self {
+            layout: Layout::Starts([0].into_iter().chain(ends).collect()),
+        }
+    }
+
+    /// Where block `i` begins; for `i` = the number of blocks, the length of all.
+    #[must_use]
+    pub fn start(&self, i: usize) -> usize {
+        match &self.layout {
+            Layout::Each(len) => i * len,
+            Layout::Split { len, parts } => i * (len / parts) + i.min(len % parts),
+            Layout::Starts(starts) => starts[i],
+        }
+    }
+
+    /// The length of block `i`.
+    #[must_use]
+    pub fn len(&self, i: usize) -> usize {
+        self.start(i + 1) - self.start(i)
+    }
+
+    /// The length of every block, if they were made with [`each`](Self::each).
+    #[must_use]
+    pub const fn even(&self) -> Option<usize> {
+        match self.layout {
+            Layout::Each(len) => Some(len),
+            Layout::Split { .. } | Layout::Starts(_) => None,
+        }
+    }
+
+    /// The longest of the first `count` blocks.
+    pub(crate) fn longest(&self, count: usize) -> usize {
+        match self.layout {
+            Layout::Each(len) => len,
+            Layout::Split { len, parts } => len.div_ceil(parts),
+            Layout::Starts(_) => (0..count).map(|i| self.len(i)).max().unwrap_or(0),
+        }
+    }
+
+    /// Block `i` of `buffer`.
+    pub(crate) fn one(&self, buffer: Buffer, i: usize) -> Span {
+        self.some(buffer, i..i + 1)
+    }
+
+    /// These blocks of `buffer`.
+    pub(crate) fn some(&self, buffer: Buffer, range: Range<usize>) -> Span {
+        let start = self.start(range.start);
+        buffer.span(start, self.start(range.end) - start)
+    }
+
+    /// These blocks of a span that holds the blocks from `first` on.
+    pub(crate) fn within(&self, span: Span, first: usize, range: Range<usize>) -> Span {
+        let start = self.start(range.start);
+        span.part(start - self.start(first), self.start(range.end) - start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Blocks;
+
+    #[test]
+    fn blocks_follow_each_other_and_cover_all() {
+        let split = Blocks::split(11, 4);
+        let lens: Vec<usize> = (0..4).map(|i| split.len(i)).collect();
+        assert_eq!((lens.as_slice(), split.start(4)), (&[3, 3, 3, 2][..], 11));
+        let ragged = Blocks::counts(&[0, 5, 0, 2]);
+        assert_eq!(
+            (ragged.start(3), ragged.start(4), ragged.longest(4)),
+            (5, 7, 5)
+        );
+        assert_eq!((Blocks::each(3).start(2), Blocks::each(3).len(9)), (6, 3));
+    }
+}

@@ -1,0 +1,137 @@
+//! Writes a plan, step by step.
+
+use super::{
+    Place, Plan,
+    step::{Action, Buffer, Side, Span, StepId},
+};
+
+/// A step to wait for, if there was one: empty spans take no steps.
+pub(crate) type After = Option<StepId>;
+
+/// A plan in the making.
+///
+/// A step waits for the steps it names. Without any, it waits for the fence before it.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    plan: Plan,
+    /// When these are over, everything before the last fence is.
+    fence: Vec<StepId>,
+    /// The first step after the last fence.
+    phase: usize,
+    /// Which steps some other waits for.
+    awaited: Vec<bool>,
+}
+
+impl Builder {
+    pub(crate) const fn new(place: &Place<'_>) -> Self {
+        Self {
+            plan: Plan::empty(place.rank(), place.size()),
+            fence: Vec::new(),
+            phase: 0,
+            awaited: Vec::new(),
+        }
+    }
+
+    pub(crate) fn send(&mut self, to: usize, from: Span, after: &[After]) -> After {
+        (from.len > 0).then(|| self.push(Action::Send { to, from }, after))
+    }
+
+    pub(crate) fn recv(&mut self, from: usize, into: Span, after: &[After]) -> After {
+        (into.len > 0).then(|| self.push(Action::Recv { from, into }, after))
+    }
+
+    pub(crate) fn copy(&mut self, from: Span, into: Span, after: &[After]) -> After {
+        (into.len > 0).then(|| self.push(Action::Copy { from, into }, after))
+    }
+
+    pub(crate) fn reduce(&mut self, from: Span, into: Span, side: Side, after: &[After]) -> After {
+        (into.len > 0).then(|| self.push(Action::Reduce { from, into, side }, after))
+    }
+
+    /// Sends a message without elements.
+    pub(crate) fn signal(&mut self, to: usize, after: &[After]) -> After {
+        let from = Span::EMPTY;
+        Some(self.push(Action::Send { to, from }, after))
+    }
+
+    /// Receives a message without elements.
+    pub(crate) fn heed(&mut self, from: usize) -> After {
+        let into = Span::EMPTY;
+        Some(self.push(Action::Recv { from, into }, &[]))
+    }
+
+    /// More scratch memory.
+    pub(crate) const fn scratch(&mut self, len: usize) -> Span {
+        let start = self.plan.scratch;
+        self.plan.scratch += len;
+        Buffer::Scratch.span(start, len)
+    }
+
+    /// Scratch for messages that are combined and forgotten, `slots` at a time, of up to `len` elements.
+    pub(crate) fn landing(&mut self, slots: usize, len: usize) -> Landing {
+        let slots = (0..slots).map(|_| (self.scratch(len), None)).collect();
+        Landing { slots, turn: 0 }
+    }
+
+    /// What follows waits for everything so far.
+    pub(crate) fn fence(&mut self) {
+        let open = (self.phase..self.plan.steps.len()).filter(|step| !self.awaited[*step]);
+        let open: Vec<StepId> = open.map(StepId::new).collect();
+        if !open.is_empty() {
+            self.fence = open;
+        }
+        self.phase = self.plan.steps.len();
+    }
+
+    pub(crate) fn build(self) -> Plan {
+        self.plan
+    }
+
+    fn push(&mut self, action: Action, after: &[After]) -> StepId {
+        let mut named: Vec<StepId> = after.iter().flatten().copied().collect();
+        if named.is_empty() {
+            named.extend(self.fenced());
+        }
+        self.add(action, &named)
+    }
+
+    /// The one step that stands for the last fence.
+    fn fenced(&mut self) -> After {
+        if self.fence.len() > 1 {
+            let all = std::mem::take(&mut self.fence);
+            self.fence = vec![self.add(Action::Join, &all)];
+        }
+        self.fence.first().copied()
+    }
+
+    fn add(&mut self, action: Action, after: &[StepId]) -> StepId {
+        for step in after {
+            self.awaited[step.index()] = true;
+        }
+        self.plan.edges.extend(after);
+        self.awaited.push(false);
+        self.plan.push(action)
+    }
+}
+
+/// Scratch slots taken in turns.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    slots: Vec<(Span, After)>,
+    turn: usize,
+}
+
+impl Landing {
+    /// Where the next message of `len` elements lands, and what must be over first.
+    pub(crate) fn next(&self, len: usize) -> (Span, After) {
+        let (slot, free) = self.slots[self.turn];
+        (slot.part(0, len), free)
+    }
+
+    /// The slot is free again after this step.
+    pub(crate) fn used(&mut self, step: After) {
+        let free = &mut self.slots[self.turn].1;
+        *free = step.or(*free);
+        self.turn = (self.turn + 1) % self.slots.len();
+    }
+}

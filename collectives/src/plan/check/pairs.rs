@@ -1,0 +1,73 @@
+//! Which send meets which receive.
+
+use std::collections::BTreeMap;
+
+use super::{At, Fault, Plan};
+use crate::plan::Action;
+
+/// The other end of every message of a group.
+#[derive(Clone, Debug)]
+pub struct Pairs {
+    /// For each rank, for each step.
+    other: Vec<Vec<Option<At>>>,
+}
+
+impl Pairs {
+    /// Pairs the k-th send between two ranks with the k-th receive.
+    ///
+    /// # Errors
+    /// A message without another end, or whose ends differ in length.
+    ///
+    /// # Panics
+    /// When `plans` are not those of all ranks of one group, in order.
+    pub fn of(plans: &[Plan]) -> Result<Self, Fault> {
+        let mut waiting: BTreeMap<(usize, usize), [Vec<At>; 2]> = BTreeMap::new();
+        for (rank, plan) in plans.iter().enumerate() {
+            assert_eq!(
+                (plan.rank(), plan.size()),
+                (rank, plans.len()),
+                "plans of one group"
+            );
+            for (step, action) in plan.steps() {
+                let (way, end) = match action {
+                    Action::Send { to, .. } => ((rank, *to), 0),
+                    Action::Recv { from, .. } => ((*from, rank), 1),
+                    _ => continue,
+                };
+                if way.0 == way.1 {
+                    return Err(Fault::Unpaired((rank, step)));
+                }
+                waiting.entry(way).or_default()[end].push((rank, step));
+            }
+        }
+        let mut other: Vec<Vec<Option<At>>> =
+            plans.iter().map(|plan| vec![None; plan.len()]).collect();
+        for [sends, recvs] in waiting.into_values() {
+            if let Some(lonely) = sends.get(recvs.len()).or_else(|| recvs.get(sends.len())) {
+                return Err(Fault::Unpaired(*lonely));
+            }
+            for (send, recv) in sends.into_iter().zip(recvs) {
+                if moved(plans, send) != moved(plans, recv) {
+                    return Err(Fault::Lengths(send, recv));
+                }
+                other[send.0][send.1.index()] = Some(recv);
+                other[recv.0][recv.1.index()] = Some(send);
+            }
+        }
+        Ok(Self { other })
+    }
+
+    /// The receive of a send, or the send of a receive.
+    #[must_use]
+    pub fn other(&self, (rank, step): At) -> Option<At> {
+        self.other[rank][step.index()]
+    }
+}
+
+/// Elements in a message.
+fn moved(plans: &[Plan], (rank, step): At) -> usize {
+    match plans[rank].action(step) {
+        Action::Send { from: span, .. } | Action::Recv { into: span, .. } => span.len,
+        _ => 0,
+    }
+}

@@ -1,0 +1,85 @@
+//! Finds steps that may run at the same time and touch the same element.
+
+use super::{Fault, Plan, StepId};
+use crate::plan::Buffer;
+
+/// The list is a topological order. So a write that comes after the last write and after all reads since comes after all
+/// there was, and only those need a look.
+pub(super) fn find(plan: &Plan, output: usize) -> Result<(), Fault> {
+    let before = Before::of(plan);
+    let mut elements = [
+        vec![Touched::default(); output],
+        vec![Touched::default(); plan.scratch()],
+    ];
+    for (step, action) in plan.steps() {
+        let ordered = |earlier: &StepId| {
+            let fine = *earlier == step || before.has(step, *earlier);
+            if fine {
+                Ok(())
+            } else {
+                Err(Fault::Race((plan.rank(), step), *earlier))
+            }
+        };
+        for (buffer, element) in action.reads().flat_map(each) {
+            let touched = &mut elements[buffer][element];
+            touched.written.iter().try_for_each(ordered)?;
+            touched.read.push(step);
+        }
+        for (buffer, element) in action.writes().into_iter().flat_map(each) {
+            let touched = &mut elements[buffer][element];
+            touched
+                .written
+                .iter()
+                .chain(&touched.read)
+                .try_for_each(ordered)?;
+            *touched = Touched {
+                written: Some(step),
+                read: Vec::new(),
+            };
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Default)]
+struct Touched {
+    written: Option<StepId>,
+    read: Vec<StepId>,
+}
+
+/// The elements of a span that may be written at all.
+fn each(span: crate::plan::Span) -> impl Iterator<Item = (usize, usize)> {
+    let buffer = match span.buffer {
+        Buffer::Input => None,
+        Buffer::Output => Some(0),
+        Buffer::Scratch => Some(1),
+    };
+    let elements = span.runs().flatten();
+    elements.filter_map(move |element| Some((buffer?, element)))
+}
+
+/// Which steps are over when a step begins, a bit for each.
+struct Before {
+    rows: Vec<Vec<u64>>,
+}
+
+impl Before {
+    fn of(plan: &Plan) -> Self {
+        let mut rows: Vec<Vec<u64>> = Vec::with_capacity(plan.len());
+        for (step, _) in plan.steps() {
+            let mut row = vec![0; plan.len().div_ceil(64)];
+            for earlier in plan.after(step) {
+                for (word, theirs) in row.iter_mut().zip(&rows[earlier.index()]) {
+                    *word |= theirs;
+                }
+                row[earlier.index() / 64] |= 1 << (earlier.index() % 64);
+            }
+            rows.push(row);
+        }
+        Self { rows }
+    }
+
+    fn has(&self, step: StepId, earlier: StepId) -> bool {
+        self.rows[step.index()][earlier.index() / 64] >> (earlier.index() % 64) & 1 == 1
+    }
+}

@@ -1,0 +1,286 @@
+//! Carries out plans in an order that the caller picks, step by step.
+
+use super::{At, Fault, Pairs, Plan};
+use crate::plan::{Action, Buffer, Side, Span, StepId};
+
+/// One rank's memory. `None` is an element that nobody has written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Memory<T> {
+    /// What the caller gave.
+    pub input: Vec<Option<T>>,
+    /// What the caller gets.
+    pub output: Vec<Option<T>>,
+    /// Partial results.
+    pub scratch: Vec<Option<T>>,
+}
+
+/// What those who carry out plans promise each other.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Rules {
+    /// How many steps of a rank are looked at, from the first one that is not over.
+    pub lookahead: usize,
+    /// A send ends without waiting for its receive to begin.
+    pub eager: bool,
+}
+
+impl Rules {
+    /// The strictest: no send ends before its receive has begun.
+    #[must_use]
+    pub const fn strict(lookahead: usize) -> Self {
+        Self {
+            lookahead,
+            eager: false,
+        }
+    }
+
+    /// Messages are buffered, and all steps are looked at.
+    #[must_use]
+    pub const fn eager() -> Self {
+        Self {
+            lookahead: usize::MAX,
+            eager: true,
+        }
+    }
+}
+
+/// Carries out all steps, one at a time. `pick` is asked for a number below its argument whenever several could be next;
+/// `combine` is the operation. Returns the steps in the order they were carried out.
+///
+/// # Errors
+/// A message without another end, a step that reads what nobody wrote, or a deadlock.
+///
+/// # Panics
+/// When a span is not inside its buffer: [`inspect`](super::inspect) finds such plans.
+pub fn run<T: Clone>(
+    plans: &[Plan],
+    memory: &mut [Memory<T>],
+    combine: &dyn Fn(&T, &T) -> T,
+    rules: Rules,
+    pick: &mut dyn FnMut(usize) -> usize,
+) -> Result<Vec<At>, Fault> {
+    let pairs = Pairs::of(plans)?;
+    let mut flying: Vec<Vec<Vec<T>>> = plans
+        .iter()
+        .map(|plan| vec![Vec::new(); plan.len()])
+        .collect();
+    for (plan, memory) in plans.iter().zip(&mut *memory) {
+        memory.scratch = vec![None; plan.scratch()];
+    }
+    let mut turns = Turns::new(plans, &pairs, rules);
+    let mut order = Vec::new();
+    while !turns.ready.is_empty() {
+        let (rank, step) = turns.ready.swap_remove(pick(turns.ready.len()));
+        let memory = &mut memory[rank];
+        let whole = |values: Option<Vec<T>>| values.ok_or(Fault::Unwritten((rank, step)));
+        match *plans[rank].action(step) {
+            Action::Send { from, .. } => {
+                let (peer, recv) = pairs.other((rank, step)).expect("all messages are paired");
+                flying[peer][recv.index()] = whole(memory.read(from))?;
+            }
+            Action::Recv { into, .. } => {
+                let landed = std::mem::take(&mut flying[rank][step.index()]);
+                memory.write(into, landed);
+            }
+            Action::Copy { from, into } => {
+                let copied = whole(memory.read(from))?;
+                memory.write(into, copied);
+            }
+            Action::Reduce { from, into, side } => {
+                let operands = whole(memory.read(from))?
+                    .into_iter()
+                    .zip(whole(memory.read(into))?);
+                let combined = operands.map(|(from, into)| match side {
+                    Side::Left => combine(&from, &into),
+                    Side::Right => combine(&into, &from),
+                });
+                memory.write(into, combined.collect());
+            }
+            Action::Join => {}
+        }
+        order.push((rank, step));
+        turns.over((rank, step));
+    }
+    turns
+        .stuck()
+        .map_or(Ok(order), |at| Err(Fault::Deadlock(at)))
+}
+
+impl<T: Clone> Memory<T> {
+    /// Memory of these contents.
+    #[must_use]
+    pub const fn new(input: Vec<Option<T>>, output: Vec<Option<T>>) -> Self {
+        Self {
+            input,
+            output,
+            scratch: Vec::new(),
+        }
+    }
+
+    const fn buffer(&mut self, buffer: Buffer) -> &mut Vec<Option<T>> {
+        match buffer {
+            Buffer::Input => &mut self.input,
+            Buffer::Output => &mut self.output,
+            Buffer::Scratch => &mut self.scratch,
+        }
+    }
+
+    fn read(&mut self, span: Span) -> Option<Vec<T>> {
+        let buffer = self.buffer(span.buffer);
+        span.runs()
+            .flatten()
+            .map(|element| buffer[element].clone())
+            .collect()
+    }
+
+    fn write(&mut self, span: Span, values: Vec<T>) {
+        let buffer = self.buffer(span.buffer);
+        for (element, value) in span.runs().flatten().zip(values) {
+            buffer[element] = Some(value);
+        }
+    }
+}
+
+/// Whose turn it may be.
+struct Turns<'a> {
+    plans: &'a [Plan],
+    pairs: &'a Pairs,
+    rules: Rules,
+    ranks: Vec<Progress>,
+    ready: Vec<At>,
+}
+
+/// How far one rank is.
+struct Progress {
+    steps: Vec<State>,
+    /// Which steps wait for a step.
+    waiting: Vec<Vec<StepId>>,
+    /// The first step that is not over.
+    low: usize,
+    /// The first step that is not looked at.
+    high: usize,
+}
+
+#[derive(Clone, Copy)]
+struct State {
+    /// Steps to wait for that are not over.
+    missing: usize,
+    begun: bool,
+    over: bool,
+}
+
+impl<'a> Turns<'a> {
+    fn new(plans: &'a [Plan], pairs: &'a Pairs, rules: Rules) -> Self {
+        let mut turns = Self {
+            plans,
+            pairs,
+            rules,
+            ranks: plans.iter().map(Progress::new).collect(),
+            ready: Vec::new(),
+        };
+        for rank in 0..plans.len() {
+            turns.look(rank);
+        }
+        turns
+    }
+
+    fn over(&mut self, (rank, step): At) {
+        let progress = &mut self.ranks[rank];
+        progress.steps[step.index()].over = true;
+        let waiting = std::mem::take(&mut progress.waiting[step.index()]);
+        for next in waiting {
+            self.ranks[rank].steps[next.index()].missing -= 1;
+            self.begin((rank, next));
+        }
+        if let Some(recv) = self.receive_of((rank, step))
+            && self.state(recv).begun
+        {
+            self.ready.push(recv);
+        }
+        self.look(rank);
+    }
+
+    /// Looks as far ahead as the rules allow.
+    fn look(&mut self, rank: usize) {
+        let progress = &mut self.ranks[rank];
+        let done = progress.steps[progress.low..]
+            .iter()
+            .take_while(|state| state.over);
+        progress.low += done.count();
+        let end = progress
+            .low
+            .saturating_add(self.rules.lookahead)
+            .min(progress.steps.len());
+        let seen = std::mem::replace(&mut progress.high, end);
+        for index in seen..end {
+            self.begin((rank, StepId::new(index)));
+        }
+    }
+
+    /// Begins a step that may begin; it is ready when its other end, if it has one, allows it.
+    fn begin(&mut self, (rank, step): At) {
+        let (high, state) = (self.ranks[rank].high, self.state((rank, step)));
+        if state.begun || state.missing > 0 || step.index() >= high {
+            return;
+        }
+        self.ranks[rank].steps[step.index()].begun = true;
+        let at = (rank, step);
+        match *self.plans[rank].action(step) {
+            Action::Send { .. } => {
+                let recv = self.receive_of(at).expect("a send is paired");
+                if self.rules.eager || self.state(recv).begun {
+                    self.ready.push(at);
+                }
+            }
+            Action::Recv { .. } => {
+                let send = self.pairs.other(at).expect("a receive is paired");
+                if self.state(send).over {
+                    self.ready.push(at);
+                } else if !self.rules.eager && self.state(send).begun {
+                    self.ready.push(send);
+                }
+            }
+            _ => self.ready.push(at),
+        }
+    }
+
+    fn receive_of(&self, (rank, step): At) -> Option<At> {
+        let is_send = matches!(self.plans[rank].action(step), Action::Send { .. });
+        self.pairs.other((rank, step)).filter(|_| is_send)
+    }
+
+    fn state(&self, (rank, step): At) -> State {
+        self.ranks[rank].steps[step.index()]
+    }
+
+    fn stuck(&self) -> Option<At> {
+        let stuck = |(rank, progress): (usize, &Progress)| {
+            (progress.low < progress.steps.len()).then(|| (rank, StepId::new(progress.low)))
+        };
+        self.ranks.iter().enumerate().find_map(stuck)
+    }
+}
+
+impl Progress {
+    fn new(plan: &Plan) -> Self {
+        let mut waiting = vec![Vec::new(); plan.len()];
+        let mut steps = Vec::with_capacity(plan.len());
+        for (step, _) in plan.steps() {
+            let after = plan.after(step);
+            for before in after {
+                waiting[before.index()].push(step);
+            }
+            steps.push(State {
+                missing: after.len(),
+                begun: false,
+                over: false,
+            });
+        }
+        Self {
+            steps,
+            waiting,
+            low: 0,
+            high: 0,
+        }
+    }
+}

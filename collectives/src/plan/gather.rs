@@ -1,0 +1,82 @@
+//! Gather: the inputs of all ranks, one block each, in the output of `root`.
+
+use super::{
+    Blocks, Place, Plan, Unfit,
+    builder::{After, Builder},
+    names::algorithms,
+    place::Team,
+    shape::Halving,
+    step::Buffer::{Input, Output},
+};
+
+algorithms! {
+    /// The algorithms of a gather.
+    Gather of "gather" {
+        /// Up a binomial tree whose subtrees are ranges of ranks (for any root and any lengths: Träff 2018).
+        /// lg p · α + nβ, n being all blocks; inner ranks hold their subtree's blocks in scratch.
+        Binomial as "binomial",
+        /// Everybody to the root, which receives `window` blocks at a time. p · α + nβ at the root; no scratch.
+        Linear {
+            /// Receives under way at a time.
+            window = 32
+        } as "linear",
+    }
+}
+
+impl Gather {
+    /// The plan of a rank. The root's receives land in its output.
+    ///
+    /// # Errors
+    /// None of today's algorithms.
+    ///
+    /// # Panics
+    /// When the group has no rank `root`, or fewer blocks than ranks were given.
+    pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+        place.assert_rank(root);
+        let mut b = Builder::new(place);
+        match self {
+            Self::Binomial => binomial(&mut b, &place.team(), root, blocks),
+            Self::Linear { window } => linear(&mut b, &place.team(), root, blocks, window),
+        }
+        Ok(b.build())
+    }
+}
+
+fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks) {
+    let place = Halving::new(team.me, team.size, root);
+    let (first, all) = (place.range.start, blocks.some(Output, place.range.clone()));
+    let own = Input.span(0, blocks.len(team.me));
+    let inner = !place.children.is_empty();
+    let room = match place.parent {
+        None => all,
+        Some(_) if inner => b.scratch(all.len),
+        Some(_) => own,
+    };
+    let mut have: Vec<After> = Vec::new();
+    if inner || place.parent.is_none() {
+        have.push(b.copy(own, blocks.within(room, first, team.me..team.me + 1), &[]));
+    }
+    for child in place.children.into_iter().rev() {
+        let theirs = blocks.within(room, first, child.range);
+        have.push(b.recv(team.at(child.rank), theirs, &[]));
+    }
+    if let Some(parent) = place.parent {
+        b.send(team.at(parent), room, &have);
+    }
+}
+
+fn linear(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, window: usize) {
+    let own = Input.span(0, blocks.len(team.me));
+    if team.me != root {
+        b.send(team.at(root), own, &[]);
+        return;
+    }
+    b.copy(own, blocks.one(Output, root), &[]);
+    let mut got: Vec<After> = Vec::new();
+    for distance in 1..team.size {
+        let from = (root + distance) % team.size;
+        let before = got.len().checked_sub(window).and_then(|index| got[index]);
+        let step = b.recv(team.at(from), blocks.one(Output, from), &[before]);
+        got.extend(step.map(Some));
+    }
+}

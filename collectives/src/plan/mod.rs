@@ -1,0 +1,158 @@
+//! Plans: collectives as data.
+//!
+//! A [`Plan`] is what one rank does in one collective: a list of [steps](Action) that send, receive, copy and combine spans of
+//! its memory, each after the steps it [waits for](Plan::after). Making a plan needs no network, no clock and no other rank;
+//! it takes time and memory in proportion to its own steps. Whoever carries plans out keeps three rules:
+//!
+//! - a step begins when all the steps it waits for are over, and steps that are not ordered may run at the same time;
+//! - the k-th send from one rank to another, in the order of the list, meets the k-th receive there from it;
+//! - steps may be held back until a few before them in the list are over: every plan here runs when each rank looks at
+//!   [`LOOKAHEAD_MIN`] unfinished steps, or more, at a time, even if no send ends before its receive has begun. So a long plan
+//!   can be cut into bounded lists. ([`neighbours`] alone, whose graph is the caller's, needs all receives at once.)
+//!
+//! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit (a power of two is needed, the
+//! operation does not commute, …) is an [`Unfit`]; choose another. All lengths are in elements.
+//! The docs give costs in the manner of Hockney and of Thakur, Rabenseifner and Gropp (2005): α for a message, β for an element
+//! that travels, γ for one that is combined, with p ranks, n elements, and lg the logarithm to base 2, rounded up.
+//!
+//! [`check`] carries out the plans of a whole group without a network.
+
+use std::ops::Range;
+
+mod allgather;
+mod allreduce;
+mod alltoall;
+mod barrier;
+mod bcast;
+mod blocks;
+mod builder;
+pub mod check;
+mod gather;
+mod names;
+mod neighbour;
+mod place;
+mod reduce;
+mod reduce_scatter;
+mod scan;
+mod scatter;
+mod shape;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use allgather::AllGather;
+pub use allreduce::AllReduce;
+pub use alltoall::AllToAll;
+pub use barrier::Barrier;
+pub use bcast::Bcast;
+pub use blocks::Blocks;
+pub use gather::Gather;
+pub use names::{Order, Unfit, Unknown};
+pub use neighbour::{Neighbour, Pairing, neighbours};
+pub use place::{Nodes, Place};
+pub use reduce::Reduce;
+pub use reduce_scatter::ReduceScatter;
+pub use scan::{exscan, scan};
+pub use scatter::Scatter;
+pub use step::{Action, Buffer, Side, Span, StepId};
+
+/// The fewest unfinished steps of each rank, from the first of them on in the order of the list, that must be under way at a
+/// time for a collective to end: ranks exchange at most two sends and two receives before they wait.
+pub const LOOKAHEAD_MIN: usize = 4;
+
+/// What one rank does in one collective.
+///
+/// Holding one from this module proves that its steps wait for earlier steps only, that no two steps that may run at the same
+/// time touch the same element unless both only read it, and that the input is never written. It does not prove that the other
+/// ranks follow plans of the same collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    rank: usize,
+    size: usize,
+    steps: Vec<Step>,
+    /// What the steps wait for, those of one step in a row.
+    edges: Vec<StepId>,
+    scratch: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Step {
+    action: Action,
+    after: Range<usize>,
+}
+
+impl Plan {
+    /// Whose plan it is.
+    #[must_use]
+    pub const fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks in the group.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// How many steps.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Elements of scratch memory it needs.
+    #[must_use]
+    pub const fn scratch(&self) -> usize {
+        self.scratch
+    }
+
+    /// The steps, in the order of the list; every step comes after those it waits for.
+    pub fn steps(&self) -> impl ExactSizeIterator<Item = (StepId, &Action)> {
+        let steps = self.steps.iter().enumerate();
+        steps.map(|(index, step)| (StepId::new(index), &step.action))
+    }
+
+    /// What a step does.
+    ///
+    /// # Panics
+    /// For a step of a longer plan.
+    #[must_use]
+    pub fn action(&self, step: StepId) -> &Action {
+        &self.steps[step.index()].action
+    }
+
+    /// The steps that must be over before this one begins.
+    ///
+    /// # Panics
+    /// For a step of a longer plan.
+    #[must_use]
+    pub fn after(&self, step: StepId) -> &[StepId] {
+        &self.edges[self.steps[step.index()].after.clone()]
+    }
+
+    const fn empty(rank: usize, size: usize) -> Self {
+        Self {
+            rank,
+            size,
+            steps: Vec::new(),
+            edges: Vec::new(),
+            scratch: 0,
+        }
+    }
+
+    /// Adds a step that waits for the edges added since the last one.
+    fn push(&mut self, action: Action) -> StepId {
+        let first = self.steps.last().map_or(0, |step| step.after.end);
+        self.steps.push(Step {
+            action,
+            after: first..self.edges.len(),
+        });
+        StepId::new(self.steps.len() - 1)
+    }
+}

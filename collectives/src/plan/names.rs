@@ -1,0 +1,208 @@
+//! Algorithms by name, and why one does not fit.
+
+use std::{error, fmt};
+
+/// Which order of operands a reduction needs, or an algorithm keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Order {
+    /// Any: the operation commutes.
+    Any,
+    /// Rank 0's operand first, then rank 1's, and so on; only the grouping is free.
+    RankOrder,
+}
+
+/// The algorithm cannot do what was asked: choose another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// It mixes the order of ranks, and the operation does not commute.
+    Order(&'static str),
+    /// It needs a power of two ranks.
+    PowerOfTwo(&'static str),
+    /// It needs blocks of one length, from [`Blocks::each`](super::Blocks::each).
+    Ragged(&'static str),
+    /// It needs a map of the nodes: [`Place::on`](super::Place::on).
+    NoNodes(&'static str),
+    /// It needs nodes whose ranks follow each other.
+    Scattered(&'static str),
+}
+
+impl Unfit {
+    /// Fits unless the operation needs more order than `kept`.
+    pub(crate) fn unless_ordered(
+        name: &'static str,
+        kept: Order,
+        needed: Order,
+    ) -> Result<(), Self> {
+        if needed > kept {
+            return Err(Self::Order(name));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, why) = match self {
+            Self::Order(name) => (
+                name,
+                "mixes the order of ranks, and the operation does not commute",
+            ),
+            Self::PowerOfTwo(name) => (name, "needs a power of two ranks"),
+            Self::Ragged(name) => (name, "needs blocks of one length"),
+            Self::NoNodes(name) => (name, "needs to know which ranks share a node"),
+            Self::Scattered(name) => (name, "needs nodes whose ranks follow each other"),
+        };
+        write!(f, "`{name}` {why}: choose another algorithm")
+    }
+}
+
+impl error::Error for Unfit {}
+
+/// No algorithm has this name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown {
+    pub(crate) collective: &'static str,
+    pub(crate) given: String,
+    pub(crate) names: &'static [&'static str],
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.names.join(", ");
+        write!(
+            f,
+            "`{}` is no algorithm of {}: use one of {names}",
+            self.given, self.collective
+        )
+    }
+}
+
+impl error::Error for Unknown {}
+
+/// The algorithms of one collective: an enum with `NAMES`, `Display` and `FromStr`. A parameter is written after a colon, is at
+/// least 1, and has a default.
+macro_rules! algorithms {
+    (
+        $(#[$doc:meta])*
+        $name:ident of $collective:literal {
+            $($(#[$about:meta])* $variant:ident $({ $(#[$what:meta])* $param:ident = $default:literal })? as $text:literal,)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum $name {
+            $($(#[$about])* $variant $({ $(#[$what])* $param: usize })?,)*
+        }
+
+        impl $name {
+            /// Every algorithm, with the default of its parameter.
+            pub const ALL: &'static [Self] = &[$(Self::$variant $({ $param: $default })?,)*];
+
+            const NAMES: &'static [&'static str] = &[$(concat!($text $(, "[:", stringify!($param), "]")?),)*];
+
+            /// What it is called, without its parameter.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $text,)*
+                }
+            }
+
+            /// The same algorithm with this parameter, if it takes one.
+            const fn with(self, parameter: usize) -> Option<Self> {
+                match self {
+                    $(Self::$variant { .. } => $crate::plan::names::algorithms!(@with parameter $variant $($param)?),)*
+                }
+            }
+
+            const fn parameter(self) -> Option<usize> {
+                match self {
+                    $(Self::$variant $({ $param })? => $crate::plan::names::algorithms!(@some $($param)?),)*
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())?;
+                self.parameter().map_or(Ok(()), |parameter| write!(f, ":{parameter}"))
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::plan::Unknown;
+
+            fn from_str(given: &str) -> Result<Self, Self::Err> {
+                let (name, parameter) = $crate::plan::names::parsed(given);
+                let named = Self::ALL.iter().copied().find(|algorithm| algorithm.name() == name);
+                let fitted = named.and_then(|algorithm| match parameter {
+                    None => Some(algorithm),
+                    Some(parameter) => algorithm.with(parameter?),
+                });
+                fitted.ok_or_else(|| $crate::plan::Unknown {
+                    collective: $collective,
+                    given: given.to_owned(),
+                    names: Self::NAMES,
+                })
+            }
+        }
+    };
+    (@with $given:ident $variant:ident) => {{
+        let _ = $given;
+        None
+    }};
+    (@with $given:ident $variant:ident $param:ident) => { Some(Self::$variant { $param: $given }) };
+    (@some) => { None };
+    (@some $param:ident) => { Some($param) };
+}
+pub(crate) use algorithms;
+
+/// `name` or `name:parameter`; `Some(None)` is a parameter that is no number from 1 on.
+pub(crate) fn parsed(given: &str) -> (&str, Option<Option<usize>>) {
+    given.split_once(':').map_or((given, None), |(name, text)| {
+        let parameter = text.parse().ok().filter(|number| *number > 0);
+        (name, Some(parameter))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{AllToAll, Barrier},
+        Unfit,
+    };
+
+    #[test]
+    fn a_name_leads_back_to_its_algorithm() {
+        for algorithm in AllToAll::ALL {
+            assert_eq!(algorithm.to_string().parse(), Ok(*algorithm));
+        }
+        let window = "pairwise:7".parse();
+        assert_eq!(window, Ok(AllToAll::Pairwise { window: 7 }));
+        assert!("pairwise".parse::<AllToAll>().is_ok());
+    }
+
+    #[test]
+    fn a_wrong_name_or_parameter_is_answered_with_the_names() {
+        for given in ["magic", "kary:0", "kary:x", "kary:", "dissemination:2", ""] {
+            let error = given.parse::<Barrier>().unwrap_err().to_string();
+            let names = "use one of dissemination, binomial, kary[:arity], leaders";
+            assert_eq!(
+                error,
+                format!("`{given}` is no algorithm of barrier: {names}")
+            );
+        }
+    }
+
+    #[test]
+    fn an_algorithm_that_does_not_fit_says_why() {
+        let error = Unfit::PowerOfTwo("xor").to_string();
+        assert_eq!(
+            error,
+            "`xor` needs a power of two ranks: choose another algorithm"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! Who plans: a rank, its group, and the nodes of the group.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use super::Unfit;
+
+/// A rank of a group, and where the group's ranks live if that is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    rank: usize,
+    size: usize,
+    nodes: Option<&'a Nodes>,
+}
+
+/// Which ranks share a node. Made once for a group: it holds O(size) numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    node_of: Vec<usize>,
+    members: Vec<Vec<usize>>,
+}
+
+impl<'a> Place<'a> {
+    /// `rank` of a group of `size`.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub const fn new(rank: usize, size: usize) -> Self {
+        assert!(rank < size, "a rank of the group");
+        Self {
+            rank,
+            size,
+            nodes: None,
+        }
+    }
+
+    /// The same rank, with a map for the node-aware algorithms.
+    ///
+    /// # Panics
+    /// When the map is of a group of another size.
+    #[must_use]
+    pub fn on(self, nodes: &'a Nodes) -> Self {
+        let mapped = nodes.node_of.len();
+        assert_eq!(mapped, self.size, "a map of as many ranks as the group has");
+        Self {
+            nodes: Some(nodes),
+            ..self
+        }
+    }
+
+    /// The rank.
+    #[must_use]
+    pub const fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Ranks in the group.
+    #[must_use]
+    pub const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// # Panics
+    /// When the group has no rank `root`.
+    pub(crate) fn assert_rank(&self, root: usize) {
+        assert!(root < self.size, "root {root} of {} ranks", self.size);
+    }
+
+    /// The map, which `algorithm` needs.
+    pub(crate) fn nodes(&self, algorithm: &'static str) -> Result<&'a Nodes, Unfit> {
+        self.nodes.ok_or(Unfit::NoNodes(algorithm))
+    }
+
+    /// The whole group as a team.
+    pub(crate) const fn team(&self) -> Team<'static> {
+        Team {
+            me: self.rank,
+            size: self.size,
+            members: None,
+        }
+    }
+}
+
+impl Nodes {
+    /// The map in which rank `i` lives on node `node_of[i]`; node names are any numbers. Nodes are ordered by their first rank.
+    #[must_use]
+    pub fn new(node_of: &[usize]) -> Self {
+        let mut names = BTreeMap::new();
+        let mut members: Vec<Vec<usize>> = Vec::new();
+        let mut index_of = Vec::with_capacity(node_of.len());
+        for (rank, name) in node_of.iter().enumerate() {
+            let index = *names.entry(name).or_insert(members.len());
+            if index == members.len() {
+                members.push(Vec::new());
+            }
+            members[index].push(rank);
+            index_of.push(index);
+        }
+        Self {
+            node_of: index_of,
+            members,
+        }
+    }
+
+    /// Nodes of `per_node` ranks each, in order; the last may have fewer.
+    ///
+    /// # Panics
+    /// When `per_node` is 0.
+    #[must_use]
+    pub fn regular(size: usize, per_node: usize) -> Self {
+        let node_of: Vec<usize> = (0..size).map(|rank| rank / per_node).collect();
+        Self::new(&node_of)
+    }
+
+    /// How many nodes.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The node of a rank.
+    #[must_use]
+    pub fn node_of(&self, rank: usize) -> usize {
+        self.node_of[rank]
+    }
+
+    /// The ranks of a node, ascending.
+    #[must_use]
+    pub fn members(&self, node: usize) -> &[usize] {
+        &self.members[node]
+    }
+
+    /// Whether the ranks of each node follow each other. Then combining inside nodes first keeps the order of ranks.
+    #[must_use]
+    pub fn in_rank_order(&self) -> bool {
+        self.node_of.is_sorted()
+    }
+
+    /// How many ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.node_of.len()
+    }
+
+    /// The ranks of `rank`'s node, as `rank` sees them.
+    pub(crate) fn team(&self, rank: usize) -> Team<'_> {
+        let members = self.members(self.node_of(rank));
+        Team::of(rank, members).expect("a rank is on its own node")
+    }
+
+    /// The first rank of each node, but `root` on its own: who speaks for a node.
+    pub(crate) fn leaders(&self, root: usize) -> Vec<usize> {
+        let mut leaders: Vec<usize> = self.members.iter().map(|node| node[0]).collect();
+        leaders[self.node_of(root)] = root;
+        leaders
+    }
+}
+
+/// Ranks that carry out a part of a plan among themselves, numbered from 0 without gaps.
+#[derive(Clone, Debug)]
+pub(crate) struct Team<'a> {
+    /// This rank's number in the team.
+    pub(crate) me: usize,
+    /// How many they are.
+    pub(crate) size: usize,
+    /// Their ranks; `None` when number and rank are the same.
+    members: Option<Cow<'a, [usize]>>,
+}
+
+impl<'a> Team<'a> {
+    /// The team of these ranks, if `rank` is one of them.
+    pub(crate) fn of(rank: usize, members: impl Into<Cow<'a, [usize]>>) -> Option<Self> {
+        let members = members.into();
+        Some(Self {
+            me: members.iter().position(|member| *member == rank)?,
+            size: members.len(),
+            members: Some(members),
+        })
+    }
+
+    /// The rank of number `index`.
+    pub(crate) fn at(&self, index: usize) -> usize {
+        self.members
+            .as_ref()
+            .map_or(index, |members| members[index])
+    }
+
+    /// The number of `rank`.
+    pub(crate) fn index(&self, rank: usize) -> usize {
+        let found = self.members.as_ref().map_or(Some(rank), |members| {
+            members.iter().position(|member| *member == rank)
+        });
+        found.expect("a member of the team")
+    }
+
+    /// The rank `distance` numbers further on, around the end.
+    pub(crate) fn ahead(&self, distance: usize) -> usize {
+        self.at((self.me + distance) % self.size)
+    }
+
+    /// The rank `distance` numbers back, around the start.
+    pub(crate) fn behind(&self, distance: usize) -> usize {
+        self.at((self.me + self.size - distance) % self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Nodes, Team};
+
+    #[test]
+    fn nodes_are_ordered_by_their_first_rank() {
+        let nodes = Nodes::new(&[7, 7, 3, 7, 3]);
+        assert_eq!((nodes.count(), nodes.node_of(3)), (2, 0));
+        assert_eq!(nodes.members(1), [2, 4]);
+        assert!(!nodes.in_rank_order() && Nodes::regular(5, 2).in_rank_order());
+        assert_eq!(nodes.leaders(4), [0, 4]);
+    }
+
+    #[test]
+    fn a_team_has_only_its_members() {
+        assert!(Team::of(1, vec![0, 2]).is_none());
+        let team = Team::of(2, vec![0, 2, 5]).unwrap();
+        assert_eq!((team.me, team.ahead(2), team.behind(2)), (1, 0, 5));
+    }
+}

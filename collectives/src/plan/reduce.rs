@@ -1,0 +1,142 @@
+//! Reduce: the inputs of all ranks, combined element by element, in the output of `root`.
+
+use super::{
+    Order, Place, Plan, Side, Span, Unfit,
+    allreduce::{Halves, reduce_halves},
+    builder::{After, Builder, Landing},
+    names::algorithms,
+    place::Team,
+    shape::{Fold, Halving, Role, powers},
+    step::Buffer::{Input, Output},
+};
+
+algorithms! {
+    /// The algorithms of a reduction to one rank. Both keep the order of ranks.
+    Reduce of "reduce" {
+        /// Up a binomial tree whose subtrees are ranges of ranks. lg p · (α + nβ + nγ); scratch for 3n, leaves need none.
+        Binomial as "binomial",
+        /// A reduce-scatter by recursive halving of the vector, then a gather along the same way (Rabenseifner 2004).
+        /// 2 lg p · α + 2nβ + nγ, and α + nβ + nγ more unless p is a power of two; scratch for 3n.
+        Rabenseifner as "rabenseifner",
+    }
+}
+
+impl Reduce {
+    /// What order of operands it keeps.
+    #[must_use]
+    pub const fn order(self) -> Order {
+        Order::RankOrder
+    }
+
+    /// The plan of a rank for `len` elements and an operation that needs `order`.
+    ///
+    /// # Errors
+    /// None of today's algorithms.
+    ///
+    /// # Panics
+    /// When the group has no rank `root`.
+    pub fn plan(
+        self,
+        place: &Place<'_>,
+        root: usize,
+        len: usize,
+        order: Order,
+    ) -> Result<Plan, Unfit> {
+        place.assert_rank(root);
+        Unfit::unless_ordered(self.name(), self.order(), order)?;
+        let mut b = Builder::new(place);
+        match self {
+            Self::Binomial => binomial(&mut b, &place.team(), root, len),
+            Self::Rabenseifner => rabenseifner(&mut b, &place.team(), root, len),
+        }
+        Ok(b.build())
+    }
+}
+
+fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
+    let place = Halving::new(team.me, team.size, root);
+    let own = Input.span(0, len);
+    let leaf = place.children.is_empty();
+    let acc = match place.parent {
+        None => Output.span(0, len),
+        Some(_) if leaf => own,
+        Some(_) => b.scratch(len),
+    };
+    let copied = if acc == own {
+        None
+    } else {
+        b.copy(own, acc, &[])
+    };
+    up(b, team, &place, acc, copied);
+}
+
+/// To the root in place; what is left in the others' spans is of no use.
+pub(super) fn in_place(b: &mut Builder, team: &Team<'_>, root: usize, acc: Span) {
+    let place = Halving::new(team.me, team.size, root);
+    up(b, team, &place, acc, None);
+}
+
+/// Up the tree, combining in `acc`, which holds this rank's operand after `ready`.
+pub(super) fn up(b: &mut Builder, team: &Team<'_>, place: &Halving, acc: Span, ready: After) {
+    // Two, so that one message lands while another is combined.
+    let mut landing = b.landing(place.children.len().min(2), acc.len);
+    let mut last = ready;
+    for child in place.children.iter().rev() {
+        let side = side_of(child.rank, team.me);
+        last = absorb(b, &mut landing, (team.at(child.rank), side), acc, &[last]).or(last);
+    }
+    if let Some(parent) = place.parent {
+        b.send(team.at(parent), acc, &[last]);
+    }
+}
+
+/// Receives an operand and combines it into `acc`, which may be written after `ready`.
+pub(super) fn absorb(
+    b: &mut Builder,
+    landing: &mut Landing,
+    (from, side): (usize, Side),
+    acc: Span,
+    ready: &[After],
+) -> After {
+    let (landed, free) = landing.next(acc.len);
+    let got = b.recv(from, landed, &[free]);
+    let after: Vec<After> = [got].iter().chain(ready).copied().collect();
+    let combined = b.reduce(landed, acc, side, &after);
+    landing.used(combined);
+    combined
+}
+
+/// On which side the operand of `peer` and its neighbours goes.
+pub(super) const fn side_of(peer: usize, me: usize) -> Side {
+    if peer < me { Side::Left } else { Side::Right }
+}
+
+fn rabenseifner(b: &mut Builder, team: &Team<'_>, root: usize, len: usize) {
+    let fold = Fold::new(team.size, root);
+    let (own, Role::In { index: goal, .. }) = (Input.span(0, len), fold.role(root)) else {
+        unreachable!("the root is kept");
+    };
+    let (index, partner) = match fold.role(team.me) {
+        Role::In { index, partner } => (index, partner),
+        Role::Out { partner } => {
+            b.send(team.at(partner), own, &[]);
+            return;
+        }
+    };
+    let acc = if team.me == root {
+        Output.span(0, len)
+    } else {
+        b.scratch(len)
+    };
+    let copied = b.copy(own, acc, &[]);
+    let Halves { halves, last } = reduce_halves(b, team, &fold, (index, partner), acc, copied);
+    // Back along the halving: of each pair, the one on the root's side takes the other's half.
+    let mut have = vec![last];
+    for (half, distance) in halves.iter().rev().zip(powers(fold.power).rev()) {
+        if (index ^ goal) & distance != 0 {
+            b.send(half.peer, half.kept, &have);
+            return;
+        }
+        have.push(b.recv(half.peer, half.given, &[half.sent]));
+    }
+}

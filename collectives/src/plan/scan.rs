@@ -1,0 +1,59 @@
+//! Prefix reductions, by recursive doubling: in round i everybody passes what it has on to the rank 2ⁱ ahead (Hillis, Steele
+//! 1986). Both keep the order of ranks.
+
+use super::{
+    Place, Plan,
+    builder::{After, Builder},
+    place::Team,
+    reduce::absorb,
+    shape::powers,
+    step::{
+        Buffer::{Input, Output},
+        Side, Span,
+    },
+};
+
+/// Rank i's output becomes the combination of the outputs of ranks 0 to i, in place. lg p · (α + nβ + nγ); at most 3 lg p
+/// steps, scratch for 2n, n being `len`.
+#[must_use]
+pub fn scan(place: &Place<'_>, len: usize) -> Plan {
+    let mut b = Builder::new(place);
+    doubling(&mut b, &place.team(), 0, Output.span(0, len), None);
+    b.build()
+}
+
+/// Rank i's output becomes the combination of the inputs of ranks 0 to i − 1; rank 0's output is left as it is. The inputs move
+/// on by one rank, where a scan combines them: 1 + lg (p − 1) rounds; scratch as for [`scan`].
+#[must_use]
+pub fn exscan(place: &Place<'_>, len: usize) -> Plan {
+    let mut b = Builder::new(place);
+    let team = place.team();
+    if team.me + 1 < team.size {
+        b.send(team.me + 1, Input.span(0, len), &[]);
+    }
+    if team.me > 0 {
+        let result = Output.span(0, len);
+        let got = b.recv(team.me - 1, result, &[]);
+        doubling(&mut b, &team, 1, result, got);
+    }
+    b.build()
+}
+
+/// Among the ranks from `first` on; `acc` holds this rank's operand after `ready`.
+fn doubling(b: &mut Builder, team: &Team<'_>, first: usize, acc: Span, ready: After) {
+    let place = team.me - first;
+    let mut landing = b.landing(2.min(place), acc.len);
+    let mut last = ready;
+    for distance in powers(team.size - first) {
+        let to = team.me + distance;
+        let sent = if to < team.size {
+            b.send(team.at(to), acc, &[last])
+        } else {
+            None
+        };
+        if distance <= place {
+            let from = (team.at(team.me - distance), Side::Left);
+            last = absorb(b, &mut landing, from, acc, &[sent.or(last)]);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Scatter: each rank's output is its block of `root`'s input.
+
+use super::{
+    Blocks, Place, Plan, Span, Unfit,
+    builder::{After, Builder},
+    names::algorithms,
+    place::Team,
+    shape::Halving,
+    step::Buffer::{Input, Output},
+};
+
+algorithms! {
+    /// The algorithms of a scatter.
+    Scatter of "scatter" {
+        /// Down a binomial tree whose subtrees are ranges of ranks. lg p · α + nβ, n being all blocks; inner ranks hold their
+        /// subtree's blocks in scratch.
+        Binomial as "binomial",
+        /// The root to everybody, `window` blocks at a time. p · α + nβ at the root; no scratch.
+        Linear {
+            /// Sends under way at a time.
+            window = 32
+        } as "linear",
+    }
+}
+
+impl Scatter {
+    /// The plan of a rank. The leaves' receives land in their output.
+    ///
+    /// # Errors
+    /// None of today's algorithms.
+    ///
+    /// # Panics
+    /// When the group has no rank `root`, or fewer blocks than ranks were given.
+    pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
+        place.assert_rank(root);
+        let mut b = Builder::new(place);
+        let all = blocks.some(Input, 0..place.size());
+        match self {
+            Self::Binomial => binomial(&mut b, &place.team(), root, blocks, all),
+            Self::Linear { window } => linear(&mut b, &place.team(), root, blocks, window),
+        }
+        Ok(b.build())
+    }
+}
+
+/// `all` is what the root scatters.
+pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, all: Span) {
+    let place = Halving::new(team.me, team.size, root);
+    let (first, len) = (place.range.start, blocks.some(Input, place.range).len);
+    let own = Output.span(0, blocks.len(team.me));
+    let leaf = place.children.is_empty();
+    let room = match place.parent {
+        None => all,
+        Some(_) if leaf => own,
+        Some(_) => b.scratch(len),
+    };
+    let got = place
+        .parent
+        .and_then(|parent| b.recv(team.at(parent), room, &[]));
+    for child in place.children {
+        let theirs = blocks.within(room, first, child.range);
+        b.send(team.at(child.rank), theirs, &[got]);
+    }
+    if !leaf || place.parent.is_none() {
+        b.copy(
+            blocks.within(room, first, team.me..team.me + 1),
+            own,
+            &[got],
+        );
+    }
+}
+
+fn linear(b: &mut Builder, team: &Team<'_>, root: usize, blocks: &Blocks, window: usize) {
+    let own = Output.span(0, blocks.len(team.me));
+    if team.me != root {
+        b.recv(team.at(root), own, &[]);
+        return;
+    }
+    b.copy(blocks.one(Input, root), own, &[]);
+    let mut sent: Vec<After> = Vec::new();
+    for distance in 1..team.size {
+        let to = (root + distance) % team.size;
+        let before = sent.len().checked_sub(window).and_then(|index| sent[index]);
+        let step = b.send(team.at(to), blocks.one(Input, to), &[before]);
+        sent.extend(step.map(Some));
+    }
+}

@@ -1,0 +1,222 @@
+//! What a plan is made of: steps, and the memory they touch.
+
+use std::{fmt, ops::Range};
+
+/// One of a rank's three pieces of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Buffer {
+    /// What the caller gave; no step writes it.
+    Input,
+    /// What the caller gets. Collectives in place find the contribution here.
+    Output,
+    /// Room for partial results, as long as [`Plan::scratch`](super::Plan::scratch) says; its contents at the start are noise.
+    Scratch,
+}
+
+/// Elements of one buffer, in an order: runs of equal length at equal distances, of which the last may be shorter.
+///
+/// Position `i` of the span is element `start + (i / run) · stride + i % run`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Where.
+    pub buffer: Buffer,
+    /// The first element.
+    pub start: usize,
+    /// Elements in all.
+    pub len: usize,
+    /// Elements in a row; `len` when the span is contiguous.
+    pub run: usize,
+    /// From the start of one run to the start of the next, in elements; it may go back.
+    pub stride: isize,
+}
+
+/// The number of a step: its place in the list of its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId(u32);
+
+/// What a step does.
+///
+/// A send is over when its span may be written again, a receive when the data is there. The k-th send of a plan to a rank, in
+/// the order of the list, meets the k-th receive from it there, whenever the two are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// A message. Without elements, it is a signal.
+    Send {
+        /// Who gets it.
+        to: usize,
+        /// The elements.
+        from: Span,
+    },
+    /// The message that `from` sends to this rank, of as many elements.
+    Recv {
+        /// Who sends it.
+        from: usize,
+        /// Where it lands.
+        into: Span,
+    },
+    /// Copy between spans of one length that do not overlap.
+    Copy {
+        /// What.
+        from: Span,
+        /// Where to.
+        into: Span,
+    },
+    /// Combine, element by element, spans of one length that do not overlap.
+    Reduce {
+        /// The operand that stays.
+        from: Span,
+        /// The operand that becomes the result.
+        into: Span,
+        /// On which side of the operation `from` stands.
+        side: Side,
+    },
+    /// Nothing, once all it waits for is over: many steps can wait for this one instead.
+    Join,
+}
+
+/// The place of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Side {
+    /// `into = from ⊕ into`.
+    Left,
+    /// `into = into ⊕ from`.
+    Right,
+}
+
+impl Buffer {
+    /// `len` elements in a row from `start`.
+    #[must_use]
+    pub const fn span(self, start: usize, len: usize) -> Span {
+        Span {
+            buffer: self,
+            start,
+            len,
+            run: len,
+            stride: 0,
+        }
+    }
+}
+
+impl Span {
+    /// No elements: what a signal carries.
+    pub const EMPTY: Self = Buffer::Input.span(0, 0);
+
+    /// The same number of elements in runs of `run`, a `stride` apart.
+    #[must_use]
+    pub const fn in_runs(self, run: usize, stride: isize) -> Self {
+        Self {
+            run,
+            stride,
+            ..self
+        }
+    }
+
+    /// `len` elements from position `start` of a contiguous span.
+    ///
+    /// # Panics
+    /// When they are not inside, or the span has several runs.
+    #[must_use]
+    pub fn part(self, start: usize, len: usize) -> Self {
+        assert!(self.is_contiguous(), "{self:?} has several runs");
+        assert!(start + len <= self.len, "{start}+{len} in {self:?}");
+        self.buffer.span(self.start + start, len)
+    }
+
+    /// Whether all elements are in one row.
+    #[must_use]
+    pub const fn is_contiguous(&self) -> bool {
+        self.run >= self.len
+    }
+
+    /// Its runs, in order: the elements of the buffer that each covers.
+    ///
+    /// # Panics
+    /// When iterated, if a run begins before the buffer or nowhere in a `usize`.
+    pub fn runs(self) -> impl Iterator<Item = Range<usize>> {
+        let count = self.len.div_ceil(self.run.max(1));
+        (0..count).map(move |i| {
+            let back = self.stride.unsigned_abs() * i;
+            let start = if self.stride < 0 {
+                self.start.checked_sub(back)
+            } else {
+                self.start.checked_add(back)
+            };
+            let start = start.expect("a run begins inside its buffer");
+            start..start + self.run.min(self.len - i * self.run)
+        })
+    }
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}[{};{}]", self.buffer, self.start, self.len)?;
+        if self.is_contiguous() {
+            return Ok(());
+        }
+        write!(f, " in runs of {} every {}", self.run, self.stride)
+    }
+}
+
+impl StepId {
+    /// The step at `index` of the list.
+    ///
+    /// # Panics
+    /// From 2³² on.
+    #[must_use]
+    pub fn new(index: usize) -> Self {
+        Self(u32::try_from(index).expect("a plan has less than 2^32 steps"))
+    }
+
+    /// Its place in the list.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Action {
+    /// What it reads.
+    pub fn reads(&self) -> impl Iterator<Item = Span> {
+        let spans = match *self {
+            Self::Send { from, .. } | Self::Copy { from, .. } => [Some(from), None],
+            Self::Reduce { from, into, .. } => [Some(from), Some(into)],
+            Self::Recv { .. } | Self::Join => [None, None],
+        };
+        spans.into_iter().flatten()
+    }
+
+    /// What it writes.
+    #[must_use]
+    pub const fn writes(&self) -> Option<Span> {
+        match *self {
+            Self::Recv { into, .. } | Self::Copy { into, .. } | Self::Reduce { into, .. } => {
+                Some(into)
+            }
+            Self::Send { .. } | Self::Join => None,
+        }
+    }
+
+    /// Whether it is a receive that lands in the caller's own buffer, with no copy after it. Its sender needs to be told that
+    /// the buffer is exposed, as for any receive that a peer writes into.
+    #[must_use]
+    pub fn lands_in_user_buffer(&self) -> bool {
+        matches!(self, Self::Recv { into, .. } if into.buffer == Buffer::Output && into.len > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Buffer::Scratch;
+
+    #[test]
+    fn runs_follow_each_other_forwards_and_backwards() {
+        let forward: Vec<_> = Scratch.span(2, 5).in_runs(2, 4).runs().collect();
+        assert_eq!(forward, [2..4, 6..8, 10..11]);
+        let backward: Vec<_> = Scratch.span(4, 6).in_runs(2, -2).runs().collect();
+        assert_eq!(backward, [4..6, 2..4, 0..2]);
+        assert_eq!(Scratch.span(7, 0).runs().count(), 0);
+    }
+}

@@ -1,0 +1,169 @@
+//! Proves the plans of every algorithm for every size up to 64, on symbols, in random orders.
+
+use std::{collections::BTreeSet, ops::Range, rc::Rc};
+
+use ripstop_fabric::hook::Random;
+
+use super::{
+    Action, LOOKAHEAD_MIN, Order, Plan,
+    check::{At, Fault, Memory, Pairs, Rules, inspect, run},
+};
+
+mod cases;
+mod mutants;
+mod refusals;
+
+/// The element `index` of the input (or of the output, in place) of `rank`.
+type Atom = (usize, usize);
+
+/// Atoms combined from left to right: all that an associative operation can tell apart.
+type Symbol = Rc<[Atom]>;
+
+/// A collective of one group, and what must come of it.
+struct Case {
+    label: String,
+    plans: Vec<Plan>,
+    memory: Vec<Memory<Symbol>>,
+    /// The outputs; `None` may be anything.
+    wanted: Vec<Vec<Option<Symbol>>>,
+    order: Order,
+    /// The most steps of one rank, and the most scratch.
+    bounds: (usize, usize),
+    /// Steps to look ahead at least, if the plans ask for more than others.
+    lookahead: usize,
+    /// Every rank must have heard from every other.
+    barrier: bool,
+}
+
+#[test]
+fn every_plan_of_every_group_up_to_24_gives_the_right_result() {
+    prove_all(
+        1..25,
+        &[
+            Rules::strict(LOOKAHEAD_MIN),
+            Rules::strict(usize::MAX),
+            Rules::eager(),
+        ],
+    );
+}
+
+#[test]
+fn every_plan_of_every_group_from_25_to_64_gives_the_right_result_under_the_strictest_rules() {
+    prove_all(25..65, &[Rules::strict(LOOKAHEAD_MIN)]);
+}
+
+fn prove_all(sizes: Range<usize>, rules: &[Rules]) {
+    let mut seeds = Random::new(64);
+    for size in sizes {
+        cases::each(size, &mut |case| {
+            let proven = case.prove(&case.plans, rules, &mut seeds);
+            assert_eq!(proven, Ok(()), "{} of {size} ranks", case.label);
+        });
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wrong {
+    Fault(Fault),
+    Bound {
+        rank: usize,
+        len: usize,
+        scratch: usize,
+    },
+    Result {
+        rank: usize,
+        element: usize,
+    },
+    Unheard {
+        rank: usize,
+    },
+}
+
+impl Case {
+    /// That these plans, the case's own or others, do what the case is about.
+    fn prove(&self, plans: &[Plan], rules: &[Rules], seeds: &mut Random) -> Result<(), Wrong> {
+        for (plan, memory) in plans.iter().zip(&self.memory) {
+            let (len, scratch) = (plan.len(), plan.scratch());
+            if len > self.bounds.0 || scratch > self.bounds.1 {
+                return Err(Wrong::Bound {
+                    rank: plan.rank(),
+                    len,
+                    scratch,
+                });
+            }
+            inspect(plan, memory.input.len(), memory.output.len()).map_err(Wrong::Fault)?;
+        }
+        for rules in rules {
+            let lookahead = rules.lookahead.max(self.lookahead);
+            self.run(
+                plans,
+                Rules {
+                    lookahead,
+                    ..*rules
+                },
+                seeds,
+            )?;
+        }
+        Ok(())
+    }
+
+    fn run(&self, plans: &[Plan], rules: Rules, seeds: &mut Random) -> Result<(), Wrong> {
+        let mut memory = self.memory.clone();
+        let combine =
+            |left: &Symbol, right: &Symbol| left.iter().chain(right.iter()).copied().collect();
+        let mut pick = |count: usize| usize::try_from(seeds.within(0..count as u64)).unwrap();
+        let order = run(plans, &mut memory, &combine, rules, &mut pick).map_err(Wrong::Fault)?;
+        for (rank, (memory, wanted)) in memory.iter().zip(&self.wanted).enumerate() {
+            let right = |(got, wanted): (&Option<Symbol>, &Option<Symbol>)| {
+                wanted.is_none() || got.as_ref().map(|got| self.normal(got)) == *wanted
+            };
+            let mut elements = memory.output.iter().zip(wanted);
+            if let Some(element) = elements.position(|pair| !right(pair)) {
+                return Err(Wrong::Result { rank, element });
+            }
+        }
+        self.all_heard(plans, &order)
+    }
+
+    fn normal(&self, symbol: &Symbol) -> Symbol {
+        let mut atoms = symbol.to_vec();
+        if self.order == Order::Any {
+            atoms.sort_unstable();
+        }
+        atoms.into()
+    }
+
+    fn all_heard(&self, plans: &[Plan], order: &[At]) -> Result<(), Wrong> {
+        if !self.barrier {
+            return Ok(());
+        }
+        let heard = heard(plans, order);
+        let deaf = heard.iter().position(|heard| heard.len() < plans.len());
+        deaf.map_or(Ok(()), |rank| Err(Wrong::Unheard { rank }))
+    }
+}
+
+/// From which ranks something must have reached each rank when its plan is over, whatever the order of steps.
+fn heard(plans: &[Plan], order: &[At]) -> Vec<BTreeSet<usize>> {
+    let pairs = Pairs::of(plans).unwrap();
+    let mut known: Vec<Vec<BTreeSet<usize>>> = plans
+        .iter()
+        .map(|plan| vec![BTreeSet::new(); plan.len()])
+        .collect();
+    for (rank, step) in order.iter().copied() {
+        let mut mine = BTreeSet::from([rank]);
+        for before in plans[rank].after(step) {
+            mine.extend(&known[rank][before.index()]);
+        }
+        if let (Action::Recv { .. }, Some((peer, send))) =
+            (plans[rank].action(step), pairs.other((rank, step)))
+        {
+            mine.extend(&known[peer][send.index()]);
+        }
+        known[rank][step.index()] = mine;
+    }
+    let ranks = known.into_iter().enumerate();
+    ranks
+        .map(|(rank, steps)| steps.into_iter().flatten().chain([rank]).collect())
+        .collect()
+}

@@ -1,0 +1,104 @@
+//! What does not fit is refused, with the reason.
+
+use ripstop_fabric::hook::Random;
+
+use super::{Rules, Wrong, cases};
+use crate::plan::{
+    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Nodes, Order, Place, ReduceScatter, Unfit,
+    check::Fault,
+};
+
+#[test]
+fn an_operation_that_does_not_commute_gets_no_algorithm_that_mixes_ranks() {
+    let place = Place::new(0, 6);
+    let ring = AllReduce::Ring.plan(&place, 8, Order::RankOrder);
+    assert_eq!(ring, Err(Unfit::Order("ring")));
+    assert!(AllReduce::Ring.plan(&place, 8, Order::Any).is_ok());
+    let halving = ReduceScatter::RecursiveHalving.plan(&place, &Blocks::each(1), Order::RankOrder);
+    assert_eq!(halving, Err(Unfit::Order("recursive_halving")));
+}
+
+#[test]
+fn shapes_that_an_algorithm_cannot_do_are_refused() {
+    let (place, even) = (Place::new(0, 6), Blocks::each(3));
+    let ragged = Blocks::counts(&[3; 6]);
+    let plan = |algorithm: AllToAll, recvs| algorithm.plan(&place, &even, recvs);
+    assert_eq!(
+        plan(AllToAll::Xor { window: 1 }, &even),
+        Err(Unfit::PowerOfTwo("xor"))
+    );
+    assert_eq!(plan(AllToAll::Bruck, &ragged), Err(Unfit::Ragged("bruck")));
+    assert_eq!(
+        plan(AllToAll::Leaders, &even),
+        Err(Unfit::NoNodes("leaders"))
+    );
+}
+
+#[test]
+fn node_aware_algorithms_need_a_map_and_some_an_orderly_one() {
+    let place = Place::new(0, 4);
+    assert_eq!(
+        Barrier::Leaders.plan(&place),
+        Err(Unfit::NoNodes("leaders"))
+    );
+    assert_eq!(
+        Bcast::Leaders.plan(&place, 0, 1),
+        Err(Unfit::NoNodes("leaders"))
+    );
+    let nodes = Nodes::new(&[0, 1, 0, 1]);
+    let place = place.on(&nodes);
+    let even = Blocks::each(1);
+    assert_eq!(
+        AllToAll::Leaders.plan(&place, &even, &even),
+        Err(Unfit::Scattered("leaders"))
+    );
+    let scattered = Err(Unfit::Scattered("leaders_doubling"));
+    assert_eq!(
+        AllReduce::LeadersDoubling.plan(&place, 1, Order::RankOrder),
+        scattered
+    );
+    assert!(
+        AllReduce::LeadersDoubling
+            .plan(&place, 1, Order::Any)
+            .is_ok()
+    );
+}
+
+#[test]
+#[should_panic(expected = "root 4 of 4 ranks")]
+fn a_root_outside_the_group_is_a_mistake_of_the_caller() {
+    let _ = Bcast::Binomial.plan(&Place::new(0, 4), 4, 1);
+}
+
+#[test]
+fn one_step_at_a_time_is_a_deadlock_where_everybody_sends_first() {
+    cases::each(8, &mut |case| {
+        let proven = case.prove(&case.plans, &[Rules::strict(1)], &mut Random::new(3));
+        let stuck = matches!(proven, Err(Wrong::Fault(Fault::Deadlock(_))));
+        if case.label.starts_with("all_gather ring, each") {
+            assert!(stuck, "{proven:?}");
+        }
+        if case.label.starts_with("bcast binomial") {
+            assert_eq!(proven, Ok(()));
+        }
+    });
+}
+
+#[test]
+fn receives_of_an_all_to_all_land_in_the_callers_buffer() {
+    let even = Blocks::each(2);
+    let lands = |algorithm: AllToAll| {
+        let plan = algorithm.plan(&Place::new(3, 8), &even, &even).unwrap();
+        plan.steps()
+            .filter(|(_, action)| action.lands_in_user_buffer())
+            .count()
+    };
+    assert_eq!(
+        (
+            lands(AllToAll::Pairwise { window: 4 }),
+            lands(AllToAll::Bruck)
+        ),
+        (7, 0)
+    );
+    assert!(!Action::Join.lands_in_user_buffer());
+}
