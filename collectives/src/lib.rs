@@ -1,5 +1,8 @@
 //! Non-blocking collectives as offloaded task lists. Today the runtime carries simple ones (`ripstop_rt`); here are their
-//! successors' [plans](plan).
+//! successors' [plans](plan), and sums that have the [same bits](reproducible) whatever the plan.
 #![forbid(unsafe_code)]
 
 pub mod plan;
+pub mod reproducible;
+
+pub use reproducible::ReproducibleSum;
