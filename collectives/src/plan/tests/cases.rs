@@ -74,7 +74,7 @@ impl Group<'_> {
     fn lens(&self) -> Vec<usize> {
         match self.size {
             ..25 => vec![0, 1, self.size - 1, 2 * self.size + 3],
-            _ => vec![1, self.size + 3],
+            _ => vec![self.size + 3],
         }
     }
 

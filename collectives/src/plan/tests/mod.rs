@@ -10,6 +10,7 @@ use super::{
 };
 
 mod cases;
+mod growth;
 mod mutants;
 mod refusals;
 

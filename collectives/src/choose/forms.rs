@@ -1,0 +1,214 @@
+//! The closed forms that the algorithms' costs are made of. All in nanoseconds; messages in bytes.
+
+use crate::cost::{LogGP, Machine};
+
+/// A group on a machine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Model<'a> {
+    pub(super) machine: &'a Machine,
+    pub(super) size: usize,
+}
+
+impl<'a> Model<'a> {
+    /// Ranks of this group on a node.
+    pub(super) fn local(&self) -> usize {
+        self.machine.per_node.min(self.size)
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.size.div_ceil(self.machine.per_node)
+    }
+
+    /// One message, alone.
+    pub(super) fn hop(link: &LogGP, bytes: f64) -> f64 {
+        2.0 * link.overhead_ns + link.latency_ns + link.transfer_ns(bytes)
+    }
+
+    /// One message to a rank so far away, alone.
+    pub(super) fn far(&self, bytes: f64, distance: usize) -> f64 {
+        Self::hop(self.link(distance), bytes)
+    }
+
+    /// Every rank sends to the rank so far ahead, around the end.
+    pub(super) fn shift(&self, bytes: f64, distance: usize) -> f64 {
+        let inside = Self::hop(&self.machine.inside, bytes);
+        if self.nodes() == 1 {
+            return inside;
+        }
+        let crossing = self.crossing(bytes, distance.min(self.local()));
+        if distance < self.local() {
+            crossing.max(inside)
+        } else {
+            crossing
+        }
+    }
+
+    /// Shifts by 1, 2, 4, … one after the other. From one rank to the next, the short ones together cross the end of a node
+    /// once.
+    pub(super) fn shifts(&self, bytes: impl Fn(usize) -> f64) -> f64 {
+        let near = |distance: &usize| *distance < self.local();
+        let inside = |distance: usize| Self::hop(&self.machine.inside, bytes(distance));
+        let excess = |distance: usize| self.shift(bytes(distance), distance) - inside(distance);
+        let short = || doublings(self.size).take_while(near);
+        let long = doublings(self.size)
+            .skip_while(near)
+            .map(|distance| self.shift(bytes(distance), distance));
+        short().map(inside).sum::<f64>()
+            + short().map(excess).fold(0.0, f64::max)
+            + long.sum::<f64>()
+    }
+
+    /// Blocks go around a ring, with some work at each stop. The last block meets every end of a node; no link is faster than
+    /// its messages.
+    pub(super) fn ring(&self, bytes: f64, work_ns: f64) -> f64 {
+        let (inside, across) = (&self.machine.inside, &self.machine.across);
+        let hops = self.size - 1;
+        if self.nodes() == 1 {
+            return hops as f64 * (Self::hop(inside, bytes) + work_ns);
+        }
+        let crossings = self.nodes().min(hops);
+        let travel = crossings as f64 * Self::hop(across, bytes)
+            + (hops - crossings) as f64 * Self::hop(inside, bytes);
+        travel.max(Self::row(across, bytes, hops)) + hops as f64 * work_ns
+    }
+
+    /// Every rank that stays after folding exchanges with the one whose number differs in this bit.
+    pub(super) fn exchange(&self, bytes: f64, bit: usize) -> f64 {
+        let distance = if self.size.is_power_of_two() {
+            bit
+        } else {
+            2 * bit
+        };
+        // Blocks of twice the distance that fill nodes evenly do not leave them.
+        if self.machine.per_node.is_multiple_of(2 * distance) {
+            return Self::hop(&self.machine.inside, bytes);
+        }
+        self.shift(bytes, distance)
+    }
+
+    /// So many ranks of each node send to other nodes.
+    pub(super) fn crossing(&self, bytes: f64, ranks: usize) -> f64 {
+        let link = &self.machine.across;
+        Self::hop(link, bytes) + (ranks - 1) as f64 * link.busy_ns(bytes)
+    }
+
+    /// One rank's messages, one after the other, to `count` others; the time until the last one is there.
+    pub(super) fn row(link: &LogGP, bytes: f64, count: usize) -> f64 {
+        if count == 0 {
+            return 0.0;
+        }
+        let each = link.overhead_ns + link.busy_ns(bytes);
+        Self::hop(link, bytes) + (count - 1) as f64 * each
+    }
+
+    /// As many messages, one from each of `count` ranks, to one.
+    pub(super) fn incast(link: &LogGP, bytes: f64, count: usize) -> f64 {
+        if count == 0 {
+            return 0.0;
+        }
+        let each = link.overhead_ns + link.transfer_ns(bytes);
+        Self::hop(link, bytes) + (count - 1) as f64 * each
+    }
+
+    /// Everybody to everybody: each rank's messages one after the other, and each port's.
+    pub(super) fn all_pairs(&self, bytes: f64) -> f64 {
+        if self.size == 1 {
+            return 0.0;
+        }
+        let (inside, across) = (&self.machine.inside, &self.machine.across);
+        let (near, far) = (self.local() - 1, self.size - self.local());
+        let of_link =
+            |link: &LogGP, count: usize| count as f64 * (link.overhead_ns + link.busy_ns(bytes));
+        let rank = of_link(inside, near) + of_link(across, far);
+        let port = (self.local() * far) as f64 * across.busy_ns(bytes);
+        let last = if far > 0 { across } else { inside };
+        // After the last message nobody has to keep a distance.
+        rank.max(port) - last.busy_ns(bytes)
+            + last.transfer_ns(bytes)
+            + last.latency_ns
+            + last.overhead_ns
+    }
+
+    /// The levels of a binomial tree over a group, the highest first: the ranks that are divided, and those of them that are
+    /// handed to a child.
+    pub(super) fn levels(size: usize) -> impl Iterator<Item = (usize, usize)> {
+        let halves = std::iter::successors(Some(size), |left| Some(left.div_ceil(2)));
+        halves
+            .take_while(|left| *left > 1)
+            .map(|left| (left, left.div_ceil(2)))
+    }
+
+    /// Down or up a binomial tree, with messages of a length that depends on the subtree.
+    pub(super) fn binomial(&self, bytes: impl Fn(usize) -> f64) -> f64 {
+        let level = |(all, half)| {
+            let link = if all <= self.local() {
+                &self.machine.inside
+            } else {
+                &self.machine.across
+            };
+            Self::hop(link, bytes(half))
+        };
+        Self::levels(self.size).map(level).sum()
+    }
+
+    pub(super) fn copy(&self, bytes: f64) -> f64 {
+        bytes / 1024.0 * self.machine.copy_ns_per_kib
+    }
+
+    pub(super) fn reduce(&self, bytes: f64) -> f64 {
+        bytes / 1024.0 * self.machine.reduce_ns_per_kib
+    }
+
+    /// The ranks that stay after folding to a power of two.
+    pub(super) const fn power(&self) -> usize {
+        1 << self.size.ilog2()
+    }
+
+    /// One message between neighbours if there are more ranks than the power of two.
+    pub(super) fn if_folded(&self, bytes: f64) -> f64 {
+        if self.size.is_power_of_two() {
+            0.0
+        } else {
+            self.far(bytes, 1)
+        }
+    }
+
+    /// The first ranks of the nodes, each alone on its port; `lone` is the [`Machine::lone`] of this one.
+    pub(super) fn leaders<'m>(&self, lone: &'m Machine) -> Model<'m> {
+        Model {
+            machine: lone,
+            size: self.nodes(),
+        }
+    }
+
+    /// The ranks of one node.
+    pub(super) fn node(&self) -> Self {
+        Self {
+            size: self.local(),
+            ..*self
+        }
+    }
+
+    fn link(&self, distance: usize) -> &'a LogGP {
+        if distance < self.local() || self.nodes() == 1 {
+            &self.machine.inside
+        } else {
+            &self.machine.across
+        }
+    }
+}
+
+/// Distances 1, 2, 4, … below `size`.
+pub(super) fn doublings(size: usize) -> impl Iterator<Item = usize> {
+    (0..size.next_power_of_two().ilog2()).map(|bit| 1 << bit)
+}
+
+impl Machine {
+    /// The same links with one rank on each node.
+    pub(super) const fn lone(&self) -> Self {
+        Self {
+            per_node: 1,
+            ..*self
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Which algorithm for which collective: the cheapest by its closed form on a described machine, of those that fit.
+//!
+//! ```
+//! use ripstop_collectives::{choose::{Shape, Table}, cost::{LogGP, Machine}, plan::AllToAll};
+//!
+//! let link = LogGP { latency_ns: 900.0, overhead_ns: 150.0, gap_ns: 100.0, ns_per_kib: 80.0 };
+//! let machine = Machine { inside: link, across: link, per_node: 1, copy_ns_per_kib: 30.0, reduce_ns_per_kib: 60.0 };
+//! let table = Table::<AllToAll>::new(Shape::of(256), &machine);
+//! assert_eq!(table.choose(8), AllToAll::Bruck);
+//! assert_eq!(table.choose(1 << 20).name(), "pairwise");
+//! ```
+
+use std::{
+    fmt::{self, Debug, Display},
+    str::FromStr,
+};
+
+use crate::{
+    cost::Machine,
+    plan::{Order, Unknown},
+};
+
+mod costs;
+mod forms;
+#[cfg(test)]
+mod tests;
+
+/// The algorithms of a collective, as the chooser sees them.
+pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> {
+    /// What the collective is called.
+    const COLLECTIVE: &'static str;
+
+    /// All algorithms, with the parameters that are worth a try for this shape.
+    fn variants(shape: &Shape, machine: &Machine) -> Vec<Self>;
+
+    /// Whether `plan` would not refuse.
+    fn fits(self, shape: &Shape, machine: &Machine) -> bool;
+
+    /// About how long it takes, in nanoseconds.
+    fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64;
+}
+
+/// What a collective is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Ranks in the group.
+    pub size: usize,
+    /// The length of the buffer of bcast, reduce, all_reduce and reduce_scatter (there, of the input); of one block, or of an
+    /// average one, for the others.
+    pub bytes: usize,
+    /// The order of operands that a reduction needs.
+    pub order: Order,
+    /// Blocks have several lengths.
+    pub ragged: bool,
+    /// Ranks know a map of their nodes, and each node's ranks follow each other.
+    pub mapped: bool,
+}
+
+impl Shape {
+    /// An empty message among `size` ranks; the operation commutes, blocks are even, and nodes are known.
+    #[must_use]
+    pub const fn of(size: usize) -> Self {
+        Self {
+            size,
+            bytes: 0,
+            order: Order::Any,
+            ragged: false,
+            mapped: true,
+        }
+    }
+
+    fn model<'a>(&self, machine: &'a Machine) -> forms::Model<'a> {
+        forms::Model {
+            machine,
+            size: self.size,
+        }
+    }
+
+    /// Whether it makes sense for ranks to speak through one of their node.
+    const fn has_leaders(&self, machine: &Machine) -> bool {
+        self.mapped && 1 < machine.per_node && machine.per_node < self.size
+    }
+}
+
+/// The cheapest algorithm that fits.
+///
+/// # Panics
+/// When the group is empty or the machine has no ranks on a node.
+#[must_use]
+pub fn cheapest<A: Algorithm>(shape: &Shape, machine: &Machine) -> A {
+    cheapest_but_for(None, shape, machine)
+}
+
+/// The cheapest, or `incumbent` if it is about as cheap.
+fn cheapest_but_for<A: Algorithm>(incumbent: Option<A>, shape: &Shape, machine: &Machine) -> A {
+    assert!(
+        shape.size > 0 && machine.per_node > 0,
+        "a group on a machine"
+    );
+    let fitting = A::variants(shape, machine)
+        .into_iter()
+        .filter(|algorithm| algorithm.fits(shape, machine));
+    let costs = fitting.map(|algorithm| {
+        let bias = if incumbent == Some(algorithm) {
+            INCUMBENT_BIAS
+        } else {
+            1.0
+        };
+        (algorithm, algorithm.cost_ns(shape, machine) * bias)
+    });
+    let best = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    best.expect("of every collective some algorithm always fits")
+        .0
+}
+
+/// The choice for every length, made once for a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table<A> {
+    /// Up to how many bytes which algorithm, in ascending order; the last is for all longer ones.
+    rows: Vec<(usize, A)>,
+}
+
+impl<A: Algorithm> Table<A> {
+    /// The cheapest algorithm for each length, give or take a few per cent where that saves a row; `shape.bytes` does not
+    /// matter.
+    ///
+    /// # Panics
+    /// When the group is empty or the machine has no ranks on a node.
+    #[must_use]
+    pub fn new(shape: Shape, machine: &Machine) -> Self {
+        let next =
+            |incumbent, bytes| cheapest_but_for(incumbent, &Shape { bytes, ..shape }, machine);
+        let mut rows: Vec<(usize, A)> = Vec::new();
+        let (mut low, mut current) = (1, next(None, 1));
+        for high in (1..=LENGTH_LOG2_MAX).map(|bits| 1 << bits) {
+            while next(Some(current), high) != current {
+                let up_to = last_like(low, high, |bytes| next(Some(current), bytes) == current);
+                rows.push((up_to, current));
+                (low, current) = (up_to + 1, next(Some(current), up_to + 1));
+            }
+            low = high;
+        }
+        rows.push((usize::MAX, current));
+        Self { rows }
+    }
+
+    /// The table that the user asked for by name, whatever it costs.
+    ///
+    /// # Errors
+    /// [`Unknown`]: no such algorithm. It lists the names.
+    pub fn named(name: &str) -> Result<Self, Unknown> {
+        let rows = vec![(usize::MAX, name.parse()?)];
+        Ok(Self { rows })
+    }
+
+    /// The algorithm for this length.
+    #[must_use]
+    pub fn choose(&self, bytes: usize) -> A {
+        let row = self.rows.partition_point(|(up_to, _)| *up_to < bytes);
+        self.rows[row].1
+    }
+
+    /// Up to how many bytes which algorithm, in ascending order.
+    #[must_use]
+    pub fn rows(&self) -> &[(usize, A)] {
+        &self.rows
+    }
+}
+
+impl<A: Algorithm> Display for Table<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", A::COLLECTIVE)?;
+        self.rows
+            .iter()
+            .try_for_each(|(up_to, algorithm)| match *up_to {
+                usize::MAX => writeln!(f, "{:>14}  {algorithm}", "any longer"),
+                bytes => writeln!(f, "{bytes:>12} B  {algorithm}"),
+            })
+    }
+}
+
+/// The last length in `low..high` for which `holds`, given that it does for `low` and does not for `high`.
+fn last_like(mut low: usize, mut high: usize, holds: impl Fn(usize) -> bool) -> usize {
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if holds(middle) {
+            low = middle
+        } else {
+            high = middle
+        }
+    }
+    low
+}
+
+/// Closed forms are not exact enough to leave an algorithm for less.
+const INCUMBENT_BIAS: f64 = 0.95;
+
+/// Beyond 1 GiB nothing changes that is worth a row.
+const LENGTH_LOG2_MAX: u32 = 30;

@@ -1,0 +1,263 @@
+//! What plans cost on a machine that a few numbers describe: LogGP (Alexandrov, Ionescu, Schauser, Scheiman 1995) inside and
+//! between nodes.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
+
+use crate::plan::{
+    Action, Plan, StepId,
+    check::{At, Fault, Pairs},
+};
+
+/// The cost of messages on one kind of link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LogGP {
+    /// L: from one end to the other, in nanoseconds.
+    pub latency_ns: f64,
+    /// o: what a rank does for each message that it sends, and for each that it receives.
+    pub overhead_ns: f64,
+    /// g: the least time between two messages.
+    pub gap_ns: f64,
+    /// G: for each KiB of a message.
+    pub ns_per_kib: f64,
+}
+
+/// Equal nodes with `per_node` ranks each, rank 0 to `per_node` − 1 on the first.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// Between ranks of one node.
+    pub inside: LogGP,
+    /// Between nodes. The ranks of a node share one port: g and G are the port's.
+    pub across: LogGP,
+    /// Ranks on a node, at least 1.
+    pub per_node: usize,
+    /// A copy in own memory.
+    pub copy_ns_per_kib: f64,
+    /// γ: a reduction in own memory.
+    pub reduce_ns_per_kib: f64,
+}
+
+impl LogGP {
+    /// How long a message keeps the link busy.
+    pub(crate) fn busy_ns(&self, bytes: f64) -> f64 {
+        self.gap_ns.max(self.transfer_ns(bytes))
+    }
+
+    pub(crate) fn transfer_ns(&self, bytes: f64) -> f64 {
+        bytes / 1024.0 * self.ns_per_kib
+    }
+}
+
+/// How long the plans of a whole group take, in nanoseconds, when every step begins as soon as it may: steps of one rank that
+/// send, that receive, and that compute each wait for their like, and messages between nodes for the port of the node. What a
+/// receiver does to announce its buffer is not counted. Takes O(steps · log steps).
+///
+/// # Errors
+/// A message without another end, or plans that never end.
+///
+/// # Panics
+/// When `plans` are not those of all ranks of one group, in order.
+pub fn critical_path(
+    plans: &[Plan],
+    machine: &Machine,
+    element_bytes: usize,
+) -> Result<f64, Fault> {
+    let mut run = Timeline::new(plans, machine, element_bytes)?;
+    while let Some(Reverse((now, stage, at))) = run.due.pop() {
+        let now_ns = f64::from_bits(now);
+        match stage {
+            Stage::Ready => run.begin(at, now_ns),
+            Stage::Prepared => run.inject(at, now_ns),
+            Stage::Sent => run.prepare_next(at.0, now_ns),
+        }
+    }
+    let mut left = run.ranks.iter().enumerate().flat_map(|(rank, steps)| {
+        let left = steps.iter().position(|step| step.missing > 0);
+        left.map(|index| (rank, StepId::new(index)))
+    });
+    left.next()
+        .map_or(Ok(run.end_ns), |at| Err(Fault::Deadlock(at)))
+}
+
+struct Timeline<'a> {
+    plans: &'a [Plan],
+    machine: &'a Machine,
+    pairs: Pairs,
+    element_bytes: f64,
+    ranks: Vec<Vec<Pending>>,
+    engines: Vec<Engines>,
+    /// When each node's port is free, out and in.
+    ports: Vec<[f64; 2]>,
+    /// What happens, by time: of numbers that are not negative, the bits have the same order.
+    due: BinaryHeap<Reverse<(u64, Stage, At)>>,
+    end_ns: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Nothing holds the step back.
+    Ready,
+    /// A send needs its link now.
+    Prepared,
+    /// The rank's next send may be prepared.
+    Sent,
+}
+
+#[derive(Clone, Default)]
+struct Pending {
+    missing: usize,
+    ready_ns: f64,
+    waiting: Vec<StepId>,
+}
+
+/// What a rank does one by one.
+#[derive(Clone, Default)]
+struct Engines {
+    sending: bool,
+    sends: BTreeSet<StepId>,
+    receive_free_ns: f64,
+    compute_free_ns: f64,
+}
+
+impl<'a> Timeline<'a> {
+    fn new(plans: &'a [Plan], machine: &'a Machine, element_bytes: usize) -> Result<Self, Fault> {
+        let pending = |plan: &Plan| vec![Pending::default(); plan.len()];
+        let mut timeline = Self {
+            plans,
+            machine,
+            pairs: Pairs::of(plans)?,
+            element_bytes: element_bytes as f64,
+            ranks: plans.iter().map(pending).collect(),
+            engines: vec![Engines::default(); plans.len()],
+            ports: vec![[0.0; 2]; plans.len().div_ceil(machine.per_node)],
+            due: BinaryHeap::new(),
+            end_ns: 0.0,
+        };
+        let all = || {
+            plans
+                .iter()
+                .enumerate()
+                .flat_map(|(rank, plan)| plan.steps().map(move |step| (rank, step)))
+        };
+        for (rank, (step, action)) in all() {
+            let after = plans[rank].after(step);
+            for before in after {
+                timeline.ranks[rank][before.index()].waiting.push(step);
+            }
+            let arrival = usize::from(matches!(action, Action::Recv { .. }));
+            // One more, for the beginning.
+            timeline.ranks[rank][step.index()].missing = 1 + after.len() + arrival;
+        }
+        for (rank, (step, _)) in all() {
+            timeline.settle((rank, step), 0.0);
+        }
+        Ok(timeline)
+    }
+
+    /// One of the things that a step waits for is over.
+    fn settle(&mut self, (rank, step): At, at_ns: f64) {
+        let pending = &mut self.ranks[rank][step.index()];
+        pending.ready_ns = pending.ready_ns.max(at_ns);
+        pending.missing -= 1;
+        if pending.missing == 0 {
+            let ready_ns = pending.ready_ns;
+            self.later(ready_ns, Stage::Ready, (rank, step));
+        }
+    }
+
+    fn later(&mut self, at_ns: f64, stage: Stage, at: At) {
+        self.due.push(Reverse((at_ns.to_bits(), stage, at)));
+    }
+
+    fn begin(&mut self, (rank, step): At, now_ns: f64) {
+        let work =
+            |len: usize, ns_per_kib: f64| len as f64 * self.element_bytes / 1024.0 * ns_per_kib;
+        let end_ns = match *self.plans[rank].action(step) {
+            Action::Send { .. } => {
+                self.engines[rank].sends.insert(step);
+                if !self.engines[rank].sending {
+                    self.prepare_next(rank, now_ns);
+                }
+                return;
+            }
+            Action::Recv { from, into } => self.receive(rank, from, into.len, now_ns),
+            Action::Copy { into, .. } => {
+                self.compute(rank, work(into.len, self.machine.copy_ns_per_kib), now_ns)
+            }
+            Action::Reduce { into, .. } => {
+                self.compute(rank, work(into.len, self.machine.reduce_ns_per_kib), now_ns)
+            }
+            Action::Join => now_ns,
+        };
+        self.over((rank, step), end_ns);
+    }
+
+    fn over(&mut self, (rank, step): At, end_ns: f64) {
+        self.end_ns = self.end_ns.max(end_ns);
+        for next in std::mem::take(&mut self.ranks[rank][step.index()].waiting) {
+            self.settle((rank, next), end_ns);
+        }
+    }
+
+    fn prepare_next(&mut self, rank: usize, now_ns: f64) {
+        let next = self.engines[rank].sends.pop_first();
+        self.engines[rank].sending = next.is_some();
+        if let Some(step) = next {
+            let (link, _) = self.link(rank, self.to((rank, step)).0);
+            self.later(now_ns + link.overhead_ns, Stage::Prepared, (rank, step));
+        }
+    }
+
+    fn inject(&mut self, at: At, now_ns: f64) {
+        let (to, bytes) = self.to(at);
+        let (link, port) = self.link(at.0, to);
+        let start_ns = port.map_or(now_ns, |node| now_ns.max(self.ports[node][0]));
+        let end_ns = start_ns + link.busy_ns(bytes);
+        if let Some(node) = port {
+            self.ports[node][0] = end_ns;
+        }
+        let recv = self.pairs.other(at).expect("all messages are paired");
+        self.settle(recv, start_ns + link.transfer_ns(bytes) + link.latency_ns);
+        self.over(at, end_ns);
+        self.later(end_ns, Stage::Sent, at);
+    }
+
+    fn receive(&mut self, rank: usize, from: usize, len: usize, now_ns: f64) -> f64 {
+        let (link, port) = self.link(rank, from);
+        let transfer_ns = link.transfer_ns(len as f64 * self.element_bytes);
+        let mut landed_ns = now_ns;
+        if let Some(node) = port {
+            landed_ns = landed_ns.max(self.ports[node][1] + transfer_ns);
+            self.ports[node][1] = landed_ns;
+        }
+        let free_ns = &mut self.engines[rank].receive_free_ns;
+        *free_ns = landed_ns.max(*free_ns + transfer_ns) + link.overhead_ns;
+        *free_ns
+    }
+
+    fn compute(&mut self, rank: usize, work_ns: f64, now_ns: f64) -> f64 {
+        let free_ns = &mut self.engines[rank].compute_free_ns;
+        *free_ns = now_ns.max(*free_ns) + work_ns;
+        *free_ns
+    }
+
+    /// To whom a send goes, and how many bytes.
+    fn to(&self, (rank, step): At) -> (usize, f64) {
+        match *self.plans[rank].action(step) {
+            Action::Send { to, from } => (to, from.len as f64 * self.element_bytes),
+            _ => unreachable!("only sends are prepared"),
+        }
+    }
+
+    /// The link between two ranks, and the first one's node if it leaves that.
+    fn link(&self, rank: usize, other: usize) -> (LogGP, Option<usize>) {
+        let node = rank / self.machine.per_node;
+        if node == other / self.machine.per_node {
+            (self.machine.inside, None)
+        } else {
+            (self.machine.across, Some(node))
+        }
+    }
+}

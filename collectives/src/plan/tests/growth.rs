@@ -1,0 +1,106 @@
+//! How plans grow with the group.
+
+use ripstop_fabric::hook::Random;
+
+use super::{Memory, Rules, run};
+use crate::plan::{
+    AllReduce, AllToAll, Barrier, Bcast, Blocks, LOOKAHEAD_MIN, Order, Place, Plan, Reduce, scan,
+};
+
+#[test]
+fn plans_of_trees_and_doublings_grow_with_the_logarithm() {
+    for size in [1000_usize, 1024, 16_383, 16_384, 1 << 30] {
+        let lg = size.next_power_of_two().ilog2() as usize;
+        for rank in [0, 1, size / 2, size - 2, size - 1] {
+            let place = Place::new(rank, size);
+            let any = |algorithm: AllReduce| algorithm.plan(&place, 1 << 20, Order::Any).unwrap();
+            let plans = [
+                Barrier::Dissemination.plan(&place).unwrap(),
+                Barrier::Binomial.plan(&place).unwrap(),
+                Bcast::Binomial.plan(&place, 1, 100).unwrap(),
+                Reduce::Rabenseifner
+                    .plan(&place, 1, 1 << 20, Order::Any)
+                    .unwrap(),
+                any(AllReduce::RecursiveDoubling),
+                any(AllReduce::Rabenseifner),
+                any(AllReduce::ReduceBcast),
+                scan(&place, 9),
+                AllToAll::Bruck
+                    .plan(&place, &Blocks::each(1), &Blocks::each(1))
+                    .unwrap(),
+            ];
+            for plan in plans {
+                assert!(plan.len() <= 5 * lg + 5, "{} steps of {lg}", plan.len());
+                assert!(
+                    plan.edges.len() <= lg * lg + 5 * lg,
+                    "{} edges of {lg}",
+                    plan.edges.len()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thousand_ranks_reduce_and_exchange() {
+    let mut random = Random::new(1000);
+    let mut pick = |count: usize| usize::try_from(random.within(0..count as u64)).unwrap();
+    let size = 1000;
+    let plans_of = |plan: &dyn Fn(&Place<'_>) -> Plan| -> Vec<Plan> {
+        (0..size)
+            .map(|rank| plan(&Place::new(rank, size)))
+            .collect()
+    };
+    for algorithm in [
+        AllReduce::RecursiveDoubling,
+        AllReduce::Rabenseifner,
+        AllReduce::ReduceBcast,
+    ] {
+        let plans = plans_of(&|place| algorithm.plan(place, 3, Order::RankOrder).unwrap());
+        // Lists of ranks would be long: of each range of ranks, the first and the one after the last are enough.
+        let own = |rank| vec![Some((rank, rank + 1)); 3];
+        let mut memory: Vec<_> = (0..size)
+            .map(|rank| Memory::new(vec![], own(rank)))
+            .collect();
+        let join = |left: &(usize, usize), right: &(usize, usize)| {
+            assert_eq!(left.1, right.0, "ranks in order");
+            (left.0, right.1)
+        };
+        run(
+            &plans,
+            &mut memory,
+            &join,
+            Rules::strict(LOOKAHEAD_MIN),
+            &mut pick,
+        )
+        .unwrap();
+        assert!(
+            memory
+                .iter()
+                .all(|memory| memory.output == [Some((0, size)); 3]),
+            "{algorithm}"
+        );
+    }
+    let even = Blocks::each(1);
+    let plans = plans_of(&|place| AllToAll::Bruck.plan(place, &even, &even).unwrap());
+    let given = |rank| (0..size).map(|to| Some((rank, to))).collect();
+    let mut memory: Vec<_> = (0..size)
+        .map(|rank| Memory::new(given(rank), vec![None; size]))
+        .collect();
+    run(
+        &plans,
+        &mut memory,
+        &|_, _| unreachable!(),
+        Rules::strict(LOOKAHEAD_MIN),
+        &mut pick,
+    )
+    .unwrap();
+    for (rank, memory) in memory.into_iter().enumerate() {
+        assert!(
+            memory
+                .output
+                .into_iter()
+                .eq((0..size).map(|from| Some((from, rank))))
+        );
+    }
+}
