@@ -1,13 +1,11 @@
 //! What each algorithm costs, when it fits, and with which parameters it is worth a try.
 
-use super::{
-    Algorithm, Shape,
-    forms::{Model, doublings},
-};
+use super::{Algorithm, Shape, forms::Model};
 use crate::{
     cost::Machine,
     plan::{
         AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+        shape::powers,
     },
 };
 
@@ -125,7 +123,7 @@ impl Algorithm for AllGather {
             Self::Ring => model.ring(block, 0.0),
             Self::RecursiveDoubling => {
                 let each = shape.size as f64 / model.power() as f64;
-                let rounds = doublings(model.power()).map(|d| model.exchange(blocks(d) * each, d));
+                let rounds = powers(model.power()).map(|d| model.exchange(blocks(d) * each, d));
                 rounds.sum::<f64>()
                     + model.if_folded(block)
                     + model.if_folded(blocks(shape.size))
@@ -164,7 +162,7 @@ impl Algorithm for AllToAll {
             Self::Pairwise { .. } | Self::Xor { .. } => model.all_pairs(block),
             Self::Bruck => {
                 let moved = block * shape.size as f64 / 2.0;
-                let merges = doublings(shape.size).count() as f64 * model.copy(moved);
+                let merges = powers(shape.size).count() as f64 * model.copy(moved);
                 let turns = 2.0 * model.copy(block * shape.size as f64);
                 model.shifts(|_| moved) + merges + turns
             }
@@ -268,6 +266,7 @@ impl Algorithm for ReduceScatter {
 
 /// Down or up a tree in which nobody has more than `arity` children, filled level by level.
 fn kary(model: &Model<'_>, arity: usize, bytes: f64) -> f64 {
+    let arity = arity.min(model.size);
     let (mut parents, mut reached, mut total_ns) = (1, 1, 0.0);
     while reached < model.size {
         let children = (parents * arity).min(model.size - reached);
@@ -316,7 +315,7 @@ fn reduce_up(model: &Model<'_>, bytes: f64) -> f64 {
 }
 
 fn doubling(model: &Model<'_>, bytes: f64) -> f64 {
-    let rounds = doublings(model.power()).map(|d| model.exchange(bytes, d) + model.reduce(bytes));
+    let rounds = powers(model.power()).map(|d| model.exchange(bytes, d) + model.reduce(bytes));
     rounds.sum::<f64>() + merging(model, bytes) + model.if_folded(bytes)
 }
 
@@ -330,12 +329,12 @@ fn halving(model: &Model<'_>, bytes: f64, distance: impl Fn(usize) -> usize) -> 
         let part = bytes / (2 * d) as f64;
         model.exchange(part, distance(d)) + model.reduce(part)
     };
-    merging(model, bytes) + doublings(model.power()).map(round).sum::<f64>()
+    merging(model, bytes) + powers(model.power()).map(round).sum::<f64>()
 }
 
 /// The way back after a [`halving`].
 fn regather(model: &Model<'_>, bytes: f64) -> f64 {
-    let rounds = doublings(model.power());
+    let rounds = powers(model.power());
     rounds
         .map(|d| model.exchange(bytes / (2 * d) as f64, d))
         .sum()

@@ -1,6 +1,9 @@
 //! The closed forms that the algorithms' costs are made of. All in nanoseconds; messages in bytes.
 
-use crate::cost::{LogGP, Machine};
+use crate::{
+    cost::{LogGP, Machine},
+    plan::shape::powers,
+};
 
 /// A group on a machine.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +52,8 @@ impl<'a> Model<'a> {
         let near = |distance: &usize| *distance < self.local();
         let inside = |distance: usize| Self::hop(&self.machine.inside, bytes(distance));
         let excess = |distance: usize| self.shift(bytes(distance), distance) - inside(distance);
-        let short = || doublings(self.size).take_while(near);
-        let long = doublings(self.size)
+        let short = || powers(self.size).take_while(near);
+        let long = powers(self.size)
             .skip_while(near)
             .map(|distance| self.shift(bytes(distance), distance));
         short().map(inside).sum::<f64>()
@@ -196,11 +199,6 @@ impl<'a> Model<'a> {
             &self.machine.across
         }
     }
-}
-
-/// Distances 1, 2, 4, … below `size`.
-pub(super) fn doublings(size: usize) -> impl Iterator<Item = usize> {
-    (0..size.next_power_of_two().ilog2()).map(|bit| 1 << bit)
 }
 
 impl Machine {

@@ -35,7 +35,7 @@ mod reduce;
 mod reduce_scatter;
 mod scan;
 mod scatter;
-mod shape;
+pub(crate) mod shape;
 mod step;
 #[cfg(test)]
 mod tests;

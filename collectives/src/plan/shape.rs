@@ -12,6 +12,8 @@ pub(crate) struct Tree {
 impl Tree {
     /// A tree in which nobody has more than `arity` children, filled level by level from `root`; `arity` 1 is a chain.
     pub(crate) fn kary(me: usize, size: usize, root: usize, arity: usize) -> Self {
+        // A user may ask for any arity.
+        let arity = arity.min(size);
         let place = (me + size - root) % size;
         let at = |place: usize| (place + root) % size;
         let children = (1..=arity).map(|i| place * arity + i);
@@ -167,7 +169,7 @@ mod tests {
             for root in 0..size {
                 let halving = |me| Halving::new(me, size, root).tree();
                 agree(size, root, halving);
-                for arity in 1..4 {
+                for arity in [1, 2, 3, usize::MAX] {
                     agree(size, root, |me| Tree::kary(me, size, root, arity));
                 }
             }
