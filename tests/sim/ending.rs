@@ -43,7 +43,8 @@ fn assert_failed<T: std::fmt::Debug>(result: Result<T>, peer: usize) {
 fn what_waits_for_a_killed_rank_ends_within_two_intervals() {
     all_well(simulation(4, "kill=3@2ms"), async |world: &Comm| {
         if world.rank() == 3 {
-            return world.sleep(Duration::from_secs(1)).await.pipe(Ok);
+            world.sleep(Duration::from_secs(1)).await;
+            return Ok(());
         }
         let any = world.recv::<u8>(Source::Any, Tag::Any);
         let exact = world.recv::<u8>(3, 1);
@@ -193,12 +194,3 @@ fn a_program_that_never_ends_is_ended() {
         .unwrap_err();
     assert!(matches!(error, SimError::TooLong { .. }), "{error}");
 }
-
-/// `value.pipe(f)` is `f(value)`.
-trait Pipe: Sized {
-    fn pipe<T>(self, f: impl FnOnce(Self) -> T) -> T {
-        f(self)
-    }
-}
-
-impl<T> Pipe for T {}

@@ -3,7 +3,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
-    reason = "a failure is the test's; ranks and counts in tests are small"
+    clippy::print_stdout,
+    reason = "a failure is the test's; ranks and counts in tests are small; figures are for who asks"
 )]
 
 #[path = "../support/check.rs"]

@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ripstop_fabric::hook::Random;
+use ripstop_fabric::random::Random;
 
 use super::{Real, ReproducibleSum};
 use crate::plan::{

@@ -1,6 +1,6 @@
 //! How plans grow with the group.
 
-use ripstop_fabric::hook::Random;
+use ripstop_fabric::random::Random;
 
 use super::{Memory, Rules, run};
 use crate::plan::{

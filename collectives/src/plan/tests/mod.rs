@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ops::Range, rc::Rc};
 
-use ripstop_fabric::hook::Random;
+use ripstop_fabric::random::Random;
 
 use super::{
     Action, LOOKAHEAD_MIN, Order, Plan,

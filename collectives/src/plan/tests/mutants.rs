@@ -1,6 +1,6 @@
 //! Plans with one thing wrong: the checks must see it.
 
-use ripstop_fabric::hook::Random;
+use ripstop_fabric::random::Random;
 
 use super::{Case, Wrong, cases};
 use crate::plan::{Action, LOOKAHEAD_MIN, Order, Plan, Side, Step, StepId, check::Rules};

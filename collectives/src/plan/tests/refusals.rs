@@ -1,6 +1,6 @@
 //! What does not fit is refused, with the reason.
 
-use ripstop_fabric::hook::Random;
+use ripstop_fabric::random::Random;
 
 use super::{Rules, Wrong, cases};
 use crate::plan::{
