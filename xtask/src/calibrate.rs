@@ -313,7 +313,7 @@ mod tests {
             "send_ns = 50",
             "latency_ns = 50",
             "byte_ps = 31",
-            "copy_byte_ps = 82",
+            "copy_byte_ps = 83",
         ] {
             assert!(
                 model.lines().any(|other| other == line),
