@@ -3,13 +3,13 @@
 //! The first packet for a peer starts it, and what follows waits in its order. Queue pairs are made one after the other by each
 //! rank, at the model's cost; the words about them are datagrams, and faults reach them.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use super::{
     Config,
+    faults::Flow,
     heap::{NEVER, Time, What},
-    slab::index,
-    world::{World, ps},
+    link::Inbox,
+    slab::{NO_SLOT, Slab, index},
+    world::{Cargo, World, ps},
 };
 use crate::{
     connect::{
@@ -25,7 +25,7 @@ pub(super) struct Dial {
     seed: u64,
     /// To make the queue pairs of a connection, one for each rail.
     cost: Time,
-    sides: BTreeMap<(u32, u32), Side>,
+    sides: Slab<Side>,
     /// Queue pairs that each rank has made, and when it is through with making them.
     made: Vec<(u32, Time)>,
     actions: Vec<Action>,
@@ -35,15 +35,21 @@ pub(super) struct Dial {
 #[derive(Debug)]
 struct Side {
     connection: Connection,
+    rank: u32,
+    peer: u32,
     /// The own queue pair, and the peer's; 0 while there is none.
     own: u32,
-    peer: u32,
-    /// When the own one is made.
+    theirs: u32,
+    /// Words that it sent.
+    words: u32,
+    /// The attempt that it answered last.
+    answered: u32,
+    /// When the own queue pair is made.
     ready: Time,
     /// The next timeout that is planned.
     timer: Time,
-    /// What waits: packets and their rails.
-    pending: VecDeque<(u32, u32)>,
+    /// Packets that wait.
+    pending: Inbox,
 }
 
 impl Dial {
@@ -52,7 +58,7 @@ impl Dial {
         Self {
             seed: config.seed,
             cost: ps(nic.connect_ns).saturating_mul(u64::from(nic.rails)),
-            sides: BTreeMap::new(),
+            sides: Slab::new(),
             made: vec![(0, 0); index(config.ranks)],
             actions: Vec::new(),
         }
@@ -60,25 +66,14 @@ impl Dial {
 
     /// Bytes that it takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
-        2 * self.sides.len() * size_of::<((u32, u32), Side)>()
-            + self.made.len() * size_of::<(u32, Time)>()
+        self.sides.footprint() + self.made.len() * size_of::<(u32, Time)>()
     }
 
-    /// Packets that wait for a connection.
+    /// Sides with packets that wait for a connection.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.sides.values().map(|side| side.pending.len()).sum()
-    }
-
-    fn side(&mut self, pair: (u32, u32)) -> &mut Side {
-        self.sides.entry(pair).or_insert_with(|| Side {
-            connection: Connection::new(pair.1),
-            own: 0,
-            peer: 0,
-            ready: 0,
-            timer: NEVER,
-            pending: VecDeque::new(),
-        })
+        let waits = |(_, side): &(u32, &Side)| !side.pending.is_empty();
+        self.sides.iter().filter(waits).count()
     }
 }
 
@@ -88,26 +83,49 @@ impl World {
         dial.unwrap_or_else(|| unreachable!("who speaks of connections has them"))
     }
 
+    /// A rank's side of the connection with a peer.
+    fn side(&mut self, rank: u32, peer: u32) -> u32 {
+        if let Some(side) = self.link(rank, peer).side {
+            return side;
+        }
+        let side = self.dial().sides.insert(Side {
+            connection: Connection::new(peer),
+            rank,
+            peer,
+            own: 0,
+            theirs: 0,
+            words: 0,
+            answered: 0,
+            ready: 0,
+            timer: NEVER,
+            pending: Inbox::new(),
+        });
+        self.link(rank, peer).side = Some(side);
+        side
+    }
+
     /// Whether a packet may leave; if not, it waits for the connection.
-    pub(super) fn has_dialled(&mut self, from: u32, to: u32, packet: (u32, u32)) -> bool {
-        let side = self.dial().side((from, to));
+    pub(super) fn has_dialled(&mut self, from: u32, to: u32, packet: u32) -> bool {
+        let slot = self.side(from, to);
+        let side = &mut self.dial().sides[slot];
         let state = side.connection.state();
         if state == State::Ready && side.pending.is_empty() {
             return true;
         }
-        side.pending.push_back(packet);
+        if let Some(last) = side.pending.push(packet) {
+            self.packets[last].next = packet;
+        }
         if matches!(state, State::Idle | State::Failed) {
-            self.tell_side((from, to), Event::Connect, 0);
+            self.tell_side(slot, Event::Connect, 0);
         }
         false
     }
 
     /// Data from a peer came through a rank's queue pair.
     pub(super) fn hear_data(&mut self, rank: u32, peer: u32) {
-        if self.wire().dial.is_some()
-            && self.dial().side((rank, peer)).connection.state() == State::RepSent
-        {
-            self.tell_side((rank, peer), Event::Data, 0);
+        if self.wire().dial.is_some() {
+            let side = self.side(rank, peer);
+            self.tell_side(side, Event::Data, 0);
         }
     }
 
@@ -118,129 +136,157 @@ impl World {
         }
         if let Ok(frame) = Frame::parse(bytes) {
             let lane = frame.lanes.as_slice().first().map_or(0, |lane| lane.qpn);
-            self.tell_side((to, from), Event::Message(frame.message), lane);
+            let side = self.side(to, from);
+            self.tell_side(side, Event::Message(frame.message), lane);
         }
     }
 
-    /// A planned look at a connection.
-    pub(super) fn redial(&mut self, rank: u32, peer: u32) {
+    /// A planned look at a side.
+    pub(super) fn redial(&mut self, side: u32) {
         let now = self.now;
-        let side = self.dial().side((rank, peer));
-        if side.timer == now {
-            side.timer = NEVER;
-            self.tell_side((rank, peer), Event::Timeout, 0);
+        let state = &mut self.dial().sides[side];
+        if state.timer == now {
+            state.timer = NEVER;
+            self.tell_side(side, Event::Timeout, 0);
         }
     }
 
-    fn tell_side(&mut self, pair: (u32, u32), event: Event, lane: u32) {
-        if self.is_killed(pair.0) {
+    fn tell_side(&mut self, slot: u32, event: Event, lane: u32) {
+        let rank = self.dial().sides[slot].rank;
+        if self.is_killed(rank) {
             return;
         }
         let now = self.now;
         let dial = self.dial();
         let local = Local {
             end: End {
-                rank: pair.0,
+                rank,
                 incarnation: FIRST_LIFE,
             },
             limits: Limits::default(),
             seed: dial.seed,
         };
         let mut actions = std::mem::take(&mut dial.actions);
+        // Who waits for an answer waits from when its word leaves, and that is when the queue pair is made.
+        let starts = event == Event::Connect;
+        let ahead = if starts { dial.made_at(rank, now) } else { now };
         let mut cx = Context {
             local: &local,
-            now,
+            now: ahead,
             actions: &mut actions,
         };
-        dial.side(pair).connection.handle(event, &mut cx);
-        self.plan_redial(pair);
-        actions
-            .drain(..)
-            .for_each(|action| self.perform(pair, action, lane));
+        dial.sides[slot].connection.handle(event, &mut cx);
+        self.plan_redial(slot);
+        for action in actions.drain(..) {
+            self.perform(slot, action, lane);
+        }
         self.dial().actions = actions;
     }
 
-    fn plan_redial(&mut self, pair: (u32, u32)) {
-        let side = self.dial().side(pair);
+    fn plan_redial(&mut self, slot: u32) {
+        let side = &mut self.dial().sides[slot];
         let at = side.connection.next_timeout().unwrap_or(NEVER);
         if at < side.timer {
             side.timer = at;
-            let (rank, peer) = pair;
-            self.heap.push(at, What::Redial { rank, peer });
+            self.heap.push(at, What::Redial(slot));
         }
     }
 
-    fn perform(&mut self, pair: (u32, u32), action: Action, lane: u32) {
+    fn perform(&mut self, slot: u32, action: Action, lane: u32) {
         let now = self.now;
         match action {
             Action::Create => {
-                let dial = self.dial();
-                let cost = dial.cost;
-                let (made, free_at) = &mut dial.made[index(pair.0)];
-                *made += 1;
-                *free_at = now.max(*free_at) + cost;
-                let (own, ready) = (*made, *free_at);
-                let side = dial.side(pair);
-                (side.own, side.ready) = (own, ready);
+                self.dial().create(slot, now);
                 self.stats.queue_pairs += 1;
             }
-            Action::Bind => self.dial().side(pair).peer = lane,
-            Action::Send(message) => self.say(pair, message),
-            Action::Open => self.open_connection(pair),
+            Action::Bind => self.dial().sides[slot].theirs = lane,
+            Action::Send(message) => self.say(slot, message),
+            Action::Open => self.open_connection(slot),
             Action::Destroy => {
-                let side = self.dial().side(pair);
-                (side.own, side.peer) = (0, 0);
+                let side = &mut self.dial().sides[slot];
+                (side.own, side.theirs) = (0, 0);
             }
             Action::Fail(_) => {
-                let pending = std::mem::take(&mut self.dial().side(pair).pending);
-                pending
-                    .into_iter()
-                    .for_each(|(packet, _)| self.lose(packet));
-                self.tell_down(pair.0, pair.1, Down::Failed);
+                let side = &self.dial().sides[slot];
+                let (rank, peer) = (side.rank, side.peer);
+                while let Some(packet) = self.next_pending(slot) {
+                    self.lose(packet);
+                }
+                self.tell_down(rank, peer, Down::Failed);
             }
             // Nobody evicts here.
             _ => {}
         }
     }
 
-    fn say(&mut self, pair: (u32, u32), message: Message) {
-        let mut at = self.now;
+    fn say(&mut self, slot: u32, message: Message) {
+        let now = self.now;
+        let side = &mut self.dial().sides[slot];
         let mut frame = Frame::bare(message);
+        let mut at = now;
         if matches!(message.kind, Kind::Request | Kind::Reply) {
-            let side = self.dial().side(pair);
             at = at.max(side.ready);
+            let again = std::mem::replace(&mut side.answered, message.id) == message.id;
+            if again && at > now {
+                return; // the answer waits for the queue pair, and says the same
+            }
             let lane = Lane {
                 qpn: side.own,
                 psn: 0,
             };
-            let lanes = Lanes::new(&[lane]).unwrap_or_default();
             frame = Frame {
                 message,
                 caps: CAPS_NONE,
-                lanes,
+                lanes: Lanes::new(&[lane]).unwrap_or_default(),
             };
         }
+        let pair = (side.rank, side.peer);
+        let place = Flow::Words.next(&mut side.words);
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        self.send_word(pair, &bytes, at);
+        self.send_word(pair, place, &bytes, at);
     }
 
     /// What waited leaves, in its order.
-    fn open_connection(&mut self, pair: (u32, u32)) {
+    fn open_connection(&mut self, slot: u32) {
         self.stats.connections += 1;
-        let side = self.dial().side(pair);
-        let (own, peer) = (side.own, side.peer);
-        let other = self.dial().side((pair.1, pair.0));
+        let side = &self.dial().sides[slot];
+        let (rank, peer, ends) = (side.rank, side.peer, (side.own, side.theirs));
+        let other = self.side(peer, rank);
+        let other = &self.dial().sides[other];
         assert!(
-            (own, peer) == (other.peer, other.own),
-            "queue pair {own} of rank {} and {peer} of rank {} are not connected to each other",
-            pair.0,
-            pair.1
+            ends == (other.theirs, other.own),
+            "the queue pairs {ends:?} of ranks {rank} and {peer} are not connected to each other"
         );
-        let pending = std::mem::take(&mut self.dial().side(pair).pending);
-        for (packet, rail) in pending {
+        while let Some(packet) = self.next_pending(slot) {
+            let rail = match self.packets[packet].cargo {
+                Cargo::Chunk { .. } => packet % self.network.rails(),
+                _ => self.network.home_rail(rank, peer),
+            };
             self.leave_connected(packet, rail);
         }
+    }
+
+    fn next_pending(&mut self, slot: u32) -> Option<u32> {
+        let packet = self.dial().sides[slot].pending.head()?;
+        let next = std::mem::replace(&mut self.packets[packet].next, NO_SLOT);
+        self.dial().sides[slot].pending.pop(next);
+        Some(packet)
+    }
+}
+
+impl Dial {
+    /// When a queue pair would be made that a rank begins now, or as soon as it is through with others.
+    fn made_at(&self, rank: u32, now: Time) -> Time {
+        now.max(self.made[index(rank)].1) + self.cost
+    }
+
+    fn create(&mut self, slot: u32, now: Time) {
+        let side = &mut self.sides[slot];
+        let (made, free_at) = &mut self.made[index(side.rank)];
+        *made += 1;
+        *free_at = now.max(*free_at) + self.cost;
+        (side.own, side.ready) = (*made, *free_at);
     }
 }
 

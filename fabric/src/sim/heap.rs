@@ -31,8 +31,8 @@ pub(super) enum What {
     Lane(u32),
     /// A rank's call for a message may have been lost.
     Call(u32),
-    /// A rank has waited long enough for a word about a connection.
-    Redial { rank: u32, peer: u32 },
+    /// An end of a connection has waited long enough for a word.
+    Redial(u32),
     /// A fault happens to a host.
     Strike(u32),
 }

@@ -17,8 +17,11 @@ pub(super) struct Link {
     pub(super) down: bool,
     /// The word that this one has closed is under way to the other, or there.
     pub(super) said_bye: bool,
-    /// Packets that went to it through a network with faults; goes round.
+    /// Datagrams that went to it through a network with faults; goes round.
     pub(super) crossed: u32,
+    /// The first lane to it, and this end of the connection with it, where there are such.
+    pub(super) lane: Option<u32>,
+    pub(super) side: Option<u32>,
 }
 
 /// Packets in the order of their arrival, each naming the next.

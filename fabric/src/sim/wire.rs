@@ -15,7 +15,7 @@ use super::{
     Config, Faults, Transport,
     crc::Crc32c,
     dial::Dial,
-    faults::{Crossing, Damage},
+    faults::{Crossing, Damage, Flow},
     goback::{Answer, Data, Limits, Pool, Receiver, Sender},
     heap::{NEVER, Time, What},
     slab::{Slab, index},
@@ -32,8 +32,6 @@ pub(super) struct Wire {
     repairs: bool,
     pub(super) dial: Option<Dial>,
     lanes: Slab<Lane>,
-    /// By source, target and rail.
-    names: BTreeMap<(u32, u32, u8), u32>,
     pub(super) frames: Slab<Frame>,
     /// The receive slots of ranks that have few, and when somebody is called again.
     pools: BTreeMap<u32, (Pool, Time)>,
@@ -46,6 +44,13 @@ struct Lane {
     from: u32,
     to: u32,
     rail: u8,
+    /// The lane of the same ranks on another rail.
+    next: Option<u32>,
+    /// Packets and answers that crossed the network.
+    crossed: u32,
+    answers: u32,
+    /// The connection heard that data came.
+    met: bool,
     /// The next look at the sender that is planned.
     timer: Time,
     /// From end to end when nothing is in the way.
@@ -81,12 +86,30 @@ pub(super) enum Frame {
     },
 }
 
+/// Which flow a packet is of, and how many of that went before it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    flow: Flow,
+    nth: u32,
+}
+
+impl Flow {
+    /// Counts a packet.
+    pub(super) const fn next(self, count: &mut u32) -> Place {
+        let nth = *count;
+        *count = nth.wrapping_add(1);
+        Place { flow: self, nth }
+    }
+}
+
 /// Who sends what over which rail.
 #[derive(Clone, Copy, Debug)]
 struct Trip<'a> {
     at: Time,
     pair: (u32, u32),
     rail: u32,
+    /// Which one of its flow.
+    place: Place,
     /// Bytes; `None` for an urgent packet, which waits for no link.
     len: Option<u64>,
     /// What is written on the wire, when anybody looks at it.
@@ -118,7 +141,6 @@ impl Wire {
             repairs,
             dial,
             lanes: Slab::new(),
-            names: BTreeMap::new(),
             frames: Slab::new(),
             pools: BTreeMap::new(),
             done: Vec::new(),
@@ -136,10 +158,8 @@ impl Wire {
 
     /// Bytes that it takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
-        // Nodes of a tree are at least half full.
-        let names = 2 * self.names.len() * size_of::<((u32, u32, u8), u32)>();
         let dial = self.dial.as_ref().map_or(0, Dial::footprint);
-        names + dial + self.lanes.footprint() + self.frames.footprint()
+        dial + self.lanes.footprint() + self.frames.footprint()
     }
 }
 
@@ -154,7 +174,7 @@ impl World {
     pub(super) fn leave_by_wire(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
-        if self.wire().dial.is_some() && !self.has_dialled(from, to, (slot, rail)) {
+        if self.wire().dial.is_some() && !self.has_dialled(from, to, slot) {
             return self.now;
         }
         self.leave_connected(slot, rail)
@@ -186,10 +206,12 @@ impl World {
             return self.go(slot, rail);
         }
         let image = self.image(&[], slot);
+        let place = Flow::Packets.next(&mut self.link(pair.0, pair.1).crossed);
         let crossed = self.cross(Trip {
             at: self.now,
             pair,
             rail,
+            place,
             len: Some(len),
             image: &image,
         });
@@ -225,10 +247,12 @@ impl World {
                 self.stats.retransmissions += 1;
             }
             let image = self.image(&data.seq.to_le_bytes(), parcel.slot);
+            let place = Flow::Packets.next(&mut self.wire().lanes[lane].crossed);
             let crossed = self.cross(Trip {
                 at: now,
                 pair,
                 rail: u32::from(rail),
+                place,
                 len: Some(parcel.len),
                 image: &image,
             });
@@ -299,7 +323,9 @@ impl World {
         if state.sender.is_dead() || self.is_deaf(to, from) {
             return;
         }
-        self.hear_data(to, from);
+        if !std::mem::replace(&mut self.wire().lanes[lane].met, true) {
+            self.hear_data(to, from);
+        }
         let limits = self.lane_limits(distance);
         let now = self.now;
         let needs_slot = next && self.needs_slot(parcel.slot);
@@ -383,10 +409,12 @@ impl World {
     fn send_answer(&mut self, lane: u32, answer: Answer, at: Time) {
         let state = &self.wire().lanes[lane];
         let (pair, rail) = ((state.to, state.from), u32::from(state.rail));
+        let place = Flow::Answers.next(&mut self.wire().lanes[lane].answers);
         let crossed = self.cross(Trip {
             at,
             pair,
             rail,
+            place,
             len: None,
             image: &answer.expected.to_le_bytes(),
         });
@@ -409,11 +437,13 @@ impl World {
     }
 
     /// Sends a word about a connection, which leaves at `at`.
-    pub(super) fn send_word(&mut self, (from, to): (u32, u32), bytes: &[u8], at: Time) {
+    pub(super) fn send_word(&mut self, pair: (u32, u32), place: Place, bytes: &[u8], at: Time) {
+        let (from, to) = pair;
         let crossed = self.cross(Trip {
             at,
-            pair: (from, to),
+            pair,
             rail: self.network.home_rail(from, to),
+            place,
             len: None,
             image: bytes,
         });
@@ -445,14 +475,13 @@ impl World {
         };
         self.stats.packets += 1;
         let spacing = ps(self.model.host.send_ns.max(self.model.nic.gap_ns));
-        let link = self.link(from, to);
-        let nth = u64::from(link.crossed);
-        link.crossed = link.crossed.wrapping_add(1);
+        let Place { flow, nth } = trip.place;
         let crossing = Crossing {
             from,
             to,
             rail,
-            nth,
+            flow,
+            nth: u64::from(nth),
             at: trip.at,
             spacing: spacing.max(SPACING_MIN),
         };
@@ -497,19 +526,28 @@ impl World {
 
     fn lane(&mut self, from: u32, to: u32, rail: u32) -> u32 {
         let rail = u8::try_from(rail).unwrap_or(u8::MAX);
+        let first = self.link(from, to).lane;
+        let lanes = &self.wire().lanes;
+        let mut all = std::iter::successors(first, |lane| lanes[*lane].next);
+        if let Some(lane) = all.find(|lane| lanes[*lane].rail == rail) {
+            return lane;
+        }
         let distance = self.distance(from, to);
-        let Wire { names, lanes, .. } = self.wire();
-        *names.entry((from, to, rail)).or_insert_with(|| {
-            lanes.insert(Lane {
-                from,
-                to,
-                rail,
-                timer: NEVER,
-                distance,
-                sender: Sender::new(),
-                receiver: Receiver::default(),
-            })
-        })
+        let lane = self.wire().lanes.insert(Lane {
+            from,
+            to,
+            rail,
+            next: first,
+            crossed: 0,
+            answers: 0,
+            met: false,
+            timer: NEVER,
+            distance,
+            sender: Sender::new(),
+            receiver: Receiver::default(),
+        });
+        self.link(from, to).lane = Some(lane);
+        lane
     }
 
     /// How long an urgent packet takes.
@@ -550,7 +588,8 @@ impl World {
 
     /// A rank does not hear a peer: it was killed, or has given the peer up, which therefore must give it up too.
     pub(super) fn is_deaf(&self, rank: u32, peer: u32) -> bool {
-        let given_up = self.knows_down(rank, peer) && self.hosts[index(peer)].is_open();
+        let given_up =
+            self.departed && self.knows_down(rank, peer) && self.hosts[index(peer)].is_open();
         self.is_killed(rank) || given_up
     }
 }

@@ -162,7 +162,7 @@ impl World {
             What::Frame(frame) => self.take_frame(frame),
             What::Lane(lane) => self.look_at_lane(lane),
             What::Call(rank) => self.call_again(rank),
-            What::Redial { rank, peer } => self.redial(rank, peer),
+            What::Redial(side) => self.redial(side),
             What::Strike(number) => self.strike(number),
         }
         true

@@ -1,8 +1,8 @@
 //! What goes wrong, when, and to whom.
 //!
 //! A [`Fault`] is one sentence: *what × when × whom*. Whether it hits a packet is a pure function of the seed and of the packet's
-//! place in its flow (how many went from that rank to that rank before), so a run can be repeated, and a change at one end of a
-//! cluster changes no chance at the other.
+//! place in its flow (how many of its kind went from that rank to that rank before), so a run can be repeated, and a change at
+//! one end of a cluster changes no chance at the other.
 //!
 //! ```
 //! use ripstop_fabric::sim::Faults;
@@ -142,12 +142,26 @@ pub struct Crossing {
     pub to: u32,
     /// On this rail.
     pub rail: u32,
-    /// So many packets went from that rank to that one before.
+    /// What it is a part of.
+    pub flow: Flow,
+    /// So many packets of that went from that rank to that one, on that rail, before.
     pub nth: u64,
     /// When, in picoseconds.
     pub at: u64,
     /// Packets of a flow leave at least so far apart, in picoseconds.
     pub spacing: u64,
+}
+
+/// What packets from one rank to another are numbered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Flow {
+    /// Messages, and the pieces of puts and gets.
+    Packets,
+    /// What adapters answer to those.
+    Answers,
+    /// Words about a connection.
+    Words,
 }
 
 /// What becomes of a packet.
@@ -450,6 +464,7 @@ impl Crossing {
     /// The chance of one fault with this packet.
     const fn chance(&self, seed: u64, salt: u64) -> Random {
         let flow = (self.from as u64) << 32 | self.to as u64;
+        let salt = salt << 16 | (self.flow as u64) << 8 | self.rail as u64;
         let seed = Random::new(seed ^ salt.wrapping_mul(SALT)).bits();
         let seed = Random::new(seed ^ flow).bits();
         Random::new(seed ^ self.nth.wrapping_mul(SALT))

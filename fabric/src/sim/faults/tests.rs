@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::{
-    Crossing, Damage, Fate, Fault, Faults, Hits, HostFault, Probability, Ranks, What, When, Whom,
+    Crossing, Damage, Fate, Fault, Faults, Flow, Hits, HostFault, Probability, Ranks, What, When,
+    Whom,
 };
 
 const US: u64 = 1_000_000;
@@ -16,6 +17,7 @@ fn crossing(from: u32, to: u32, nth: u64) -> Crossing {
         from,
         to,
         rail: 0,
+        flow: Flow::Packets,
         nth,
         at: 0,
         spacing: 100,
