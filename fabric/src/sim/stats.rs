@@ -14,7 +14,8 @@ pub struct Stats {
     pub messages: u64,
     /// Their bytes, headers included, and those of puts and gets.
     pub bytes: u64,
-    /// Packets that entered the network: messages, chunks of puts and gets, requests and answers.
+    /// Packets that entered the network: messages, chunks of puts and gets, requests and answers; with faults also what adapters
+    /// say to repair them, and words about connections.
     pub packets: u64,
     /// Packets that were lost.
     pub drops: u64,

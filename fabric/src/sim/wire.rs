@@ -345,11 +345,23 @@ impl World {
         }
     }
 
+    /// Whether a message may have a slot that needs one; in a lane it has it already.
+    pub(super) fn takes_slot(&mut self, slot: u32) -> bool {
+        if self.wire.as_ref().is_none_or(|wire| wire.repairs) || !self.needs_slot(slot) {
+            return true;
+        }
+        let to = self.packets[slot].to;
+        let pool = self.wire().pools.get_mut(&to);
+        let taken = pool.is_none_or(|(pool, _)| pool.take());
+        self.stats.drops += u64::from(!taken);
+        taken
+    }
+
     /// Whether a packet takes one of few slots. Makes the slots as many as there are now.
     fn needs_slot(&mut self, slot: u32) -> bool {
         let packet = &self.packets[slot];
         let (from, to, now) = (packet.from, packet.to, self.now);
-        let message = matches!(packet.cargo, Cargo::Message { .. });
+        let message = matches!(packet.cargo, Cargo::Message { .. }) && from != to;
         let heard = self.hosts[index(to)].is_open() && !self.knows_down(to, from);
         if !self.wire().faults.exhausts() || !message || !heard {
             return false;

@@ -253,9 +253,11 @@ impl World {
         if self.departed && !self.may_arrive(slot) {
             return self.lose(slot);
         }
-        match self.packets[slot].cargo {
+        let cargo = self.packets[slot].cargo;
+        match cargo {
+            Cargo::Message { .. } if !self.takes_slot(slot) => self.lose(slot),
             Cargo::Message { .. } | Cargo::Notice(_) => self.put_in_inbox(slot),
-            cargo => {
+            _ => {
                 self.discard(slot);
                 match cargo {
                     Cargo::Chunk { op, .. } => self.land(op),
@@ -334,7 +336,9 @@ impl World {
                 if !copy {
                     self.give_room(packet.from, rank, packet.bytes.len());
                 }
-                self.free_slot(rank);
+                if packet.from != rank {
+                    self.free_slot(rank);
+                }
             }
             Cargo::Notice(Notice::Down(_)) => {}
             Cargo::Notice(_) => host.commands -= 1,

@@ -56,7 +56,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         folder: "fabric/src/",
         forbidden: &[
@@ -130,6 +130,22 @@ const RULES: [Rule; 12] = [
             "std::thread::spawn",
         ],
         because: "drivers do not know each other, and a simulation owns its time",
+    },
+    Rule {
+        folder: "fabric/src/connect/",
+        forbidden: &[
+            "crate::shm",
+            "crate::loopback",
+            "crate::sim",
+            "std::time",
+            "std::thread",
+            "std::net",
+            "std::io",
+            "std::fs",
+            "rustix",
+            "libc",
+        ],
+        because: "a protocol is a pure state machine: time, input and chance come as arguments",
     },
     Rule {
         folder: "rt/src/",

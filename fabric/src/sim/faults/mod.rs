@@ -44,6 +44,7 @@ use crate::random::Random;
 /// | `slots=2` | every adapter has two receive slots |
 ///
 /// `@1ms` behind a fault says when it begins and `+500us` behind that how long it lasts. Times have a unit: ps, ns, us, ms, s.
+/// Packets between any two ranks can be hit, also of one node; what a rank sends to itself cannot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// All that goes wrong. A packet can be hit by several.
@@ -85,7 +86,8 @@ pub enum What {
     KillRail,
     /// [`Whom::rail`] is so many times as slow.
     SlowRail(u32),
-    /// An adapter has so many receive slots: a message takes one from its arrival until its host takes it.
+    /// An adapter has so many receive slots: a message takes one from its arrival until its host takes it. Who finds none is
+    /// called later, or lost when nobody repairs anything.
     Slots(u32),
 }
 
@@ -341,6 +343,18 @@ impl Fault {
     }
 
     fn check(&self, ranks: u32, rails: u32) -> Result<(), ConfigError> {
+        let missing = match self.what {
+            What::Pause | What::KillRank if self.whom.rank.is_none() => Some("rank"),
+            What::KillRail | What::SlowRail(_) if self.whom.rail.is_none() => Some("rail"),
+            What::Pause if self.when.lasting == u64::MAX => Some("for"),
+            What::SlowRail(0) => Some("factor"),
+            What::Slots(0) => Some("slots"),
+            _ => None,
+        };
+        if let Some(field) = missing {
+            let field = format!("faults.{}.{field}", self.what.name());
+            return Err(ConfigError::new(field, "missing"));
+        }
         let exists = |field: &str, what: &str, last: Option<u32>, count: u32| match last {
             Some(last) if last >= count => Err(ConfigError::new(
                 format!("faults.{}.{field}", self.what.name()),

@@ -182,6 +182,25 @@ fn ranks_and_rails_that_do_not_exist_are_errors() {
 }
 
 #[test]
+fn a_fault_made_by_hand_must_say_whom_too() {
+    for (what, field) in [
+        (What::KillRank, "kill.rank"),
+        (What::Pause, "pause.rank"),
+        (What::SlowRail(2), "slow-rail.rail"),
+        (What::Slots(0), "slots.slots"),
+    ] {
+        let fault = Fault {
+            what,
+            when: When::ALWAYS,
+            whom: Whom::default(),
+        };
+        let faults = Faults { list: vec![fault] };
+        let why = faults.check(4, 1).expect_err("nobody").to_string();
+        assert_eq!(why, format!("faults.{field}: missing"));
+    }
+}
+
+#[test]
 fn chance_comes_as_often_as_it_says_and_is_the_same_for_the_same_seed() {
     let faults = line("drop=0.3,dup=0.1");
     let first = fates(&faults, 100_000, 7);

@@ -70,6 +70,13 @@ impl Pool {
         Admitted::Yes
     }
 
+    /// Takes a slot, if one is free, for a packet that nobody sends again.
+    pub(in crate::sim) fn take(&mut self) -> bool {
+        let free = self.used < self.slots;
+        self.used += u32::from(free);
+        free
+    }
+
     /// A slot is free again.
     pub(in crate::sim) fn release(&mut self) {
         self.used = self.used.saturating_sub(1);

@@ -340,6 +340,33 @@ fn datagrams_are_lost_doubled_and_overtaken_and_their_room_comes_back() {
     check_that_nothing_is_left(&stage.cluster);
 }
 
+#[test]
+fn datagrams_that_find_no_slot_are_lost_and_a_rank_reaches_itself() {
+    for (transport, all) in [(Transport::Datagram, false), (Transport::Reliable, true)] {
+        let mut stage = Stage::of(Config {
+            model: model(),
+            faults: "slots=2".parse().unwrap(),
+            transport,
+            ..Config::new(2)
+        });
+        let mut traffic = Traffic::default();
+        stage.run(|rank| {
+            traffic.send(rank, 0, 50, 8);
+            None
+        });
+        let from = |rank: u32| {
+            let heard = stage.heard(0).iter();
+            heard
+                .filter(|heard| matches!(heard, Heard::Message(from, _) if *from == rank))
+                .count()
+        };
+        let lost = usize::try_from(stage.cluster.stats().drops).unwrap();
+        assert_eq!((from(0), from(1)), (50, 50 - lost));
+        assert_eq!(lost == 0, all, "{lost}");
+        check_that_nothing_is_left(&stage.cluster);
+    }
+}
+
 /// Everybody sends two numbers to everybody at the same instant. Returns the statistics.
 fn connect_all(ranks: u32, faults: &str, seed: u64) -> Stats {
     let mut model = Model::preset("qdr").unwrap();
