@@ -384,6 +384,22 @@ fn two_slots_are_shared_under_loss_too() {
 }
 
 #[test]
+fn who_waits_in_front_of_a_busy_link_is_not_given_up() {
+    // All packets of all senders together keep the link busy for longer than a peer may be silent.
+    let net = Net {
+        drop: 40,
+        gap: 10 * LATENCY,
+        ..CALM
+    };
+    assert!(64 * 16 * net.gap > limits().silence);
+    for seed in 0..4 {
+        let mut world = World::new(64, 30, net, seed);
+        world.run(u64::MAX);
+        world.check_whole(30);
+    }
+}
+
+#[test]
 fn a_peer_that_is_not_heard_is_given_up_and_one_that_refuses_is_not() {
     let limits = limits();
     let mut sender = Sender::new();
