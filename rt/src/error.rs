@@ -27,6 +27,21 @@ pub enum ErrorKind {
         /// What the receive asked for.
         expected: TypeSig,
     },
+    /// The program: two ranks called different collectives, or the same one with another root, element type or count, where
+    /// all ranks must call the same.
+    Mismatch {
+        /// One of them: its rank in the communicator.
+        rank: usize,
+        /// The other.
+        other: usize,
+    },
+    /// The peer: it gave this collective up, and its own error says why.
+    Aborted {
+        /// Its rank in the communicator.
+        rank: usize,
+    },
+    /// Nobody here: an earlier collective on this communicator failed, so there can be no other; messages go on.
+    Revoked,
     /// Nobody: the time limit passed first.
     TimedOut,
     /// Nobody: it was cancelled.
@@ -120,6 +135,21 @@ impl fmt::Display for ErrorKind {
                      the message is kept: receive it with the type that was sent"
                 )
             }
+            Self::Mismatch { rank, other } => write!(
+                f,
+                "ranks {rank} and {other} do not call the same collective: \
+                 operation, root, element type and counts must agree on all ranks"
+            ),
+            Self::Aborted { rank } => {
+                write!(
+                    f,
+                    "rank {rank} gave this collective up; its own error says why"
+                )
+            }
+            Self::Revoked => f.write_str(
+                "an earlier collective on this communicator failed: \
+                 messages go on; for collectives use another communicator",
+            ),
             Self::TimedOut => f.write_str("the time limit passed first"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::PeerFailed { rank } => {

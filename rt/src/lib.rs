@@ -10,6 +10,8 @@ mod error;
 mod executor;
 mod group;
 mod lock;
+#[doc(hidden)]
+pub mod offload;
 mod ops;
 mod proto;
 mod reactor;

@@ -28,7 +28,7 @@ use crate::{
     buffer::{RegBuf, Wire},
     clock::{Clock, Time},
     comm::Contexts,
-    engine::{Core, Engine},
+    engine::{Core, Engine, Job},
     error::{Error, ErrorKind, Result},
     executor::{self, Parker, Queue, Task},
     lock::{Guard, Lock},
@@ -156,7 +156,7 @@ impl Shared {
         let mut engine = self.engine.lock();
         let result = work(&mut engine);
         let restless = engine.is_restless();
-        finish(engine);
+        self.finish(engine);
         if restless {
             self.nudge();
         }
@@ -194,7 +194,7 @@ impl Shared {
             }
             turned = Some(self.make_turns_for(op, &mut engine));
         };
-        finish(engine);
+        self.finish(engine);
         if turned == Some(true) {
             self.notifier.notify();
         }
@@ -211,7 +211,7 @@ impl Shared {
         let turns = if self.is_crowded() { 1 } else { IMPATIENCE };
         for _ in 0..turns {
             engine_turn(engine, &self.clock);
-            if engine.core.is_done(op) || !engine.core.wakers.is_empty() {
+            if engine.core.is_done(op) || engine.core.has_spoils() {
                 break;
             }
             hint::spin_loop();
@@ -227,7 +227,7 @@ impl Shared {
         }
         let disturbed = engine.watch.announce();
         let events = engine_turn(&mut engine, &self.clock);
-        finish(engine);
+        self.finish(engine);
         if disturbed {
             self.notifier.notify();
         }
@@ -281,7 +281,7 @@ impl Shared {
                 break;
             }
             let events = engine_turn(&mut engine, &self.clock);
-            finish(engine);
+            self.finish(engine);
             if events == 0 {
                 self.asleep.store(true, Ordering::SeqCst);
                 if !self.agent.is_stopped() {
@@ -448,6 +448,40 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Unlocks, then wakes and drops, and does what programs need done without the lock.
+    #[inline]
+    fn finish(&self, engine: Guard<'_, Engine>) {
+        if engine.core.has_spoils() {
+            self.finish_with_spoils(engine);
+        }
+    }
+
+    #[inline(never)]
+    fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
+        let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
+        let mut jobs = Vec::new();
+        loop {
+            mem::swap(&mut wakers, &mut engine.core.wakers);
+            mem::swap(&mut garbage, &mut engine.core.garbage);
+            // What is left of the last ones goes when the lock is free.
+            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
+            drop(engine);
+            drop(over);
+            wakers.drain(..).for_each(Waker::wake);
+            garbage.clear();
+            if jobs.is_empty() {
+                break;
+            }
+            jobs.iter_mut().for_each(Job::run);
+            engine = self.engine.lock();
+            jobs.iter_mut().for_each(|job| engine.done(job));
+            self.nudge(); // who sleeps may have more to look at now
+        }
+        SPOILS.set((wakers, garbage));
+    }
+}
+
 impl Queue for Shared {
     fn schedule(&self, task: Arc<Task>) {
         lock(&self.tasks).push_back(task);
@@ -486,25 +520,6 @@ fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
 thread_local! {
     /// The vectors that are swapped with the engine's, so that neither is ever allocated anew.
     static SPOILS: RefCell<(Vec<Waker>, Vec<Held>)> = const { RefCell::new((Vec::new(), Vec::new())) };
-}
-
-/// Unlocks, then wakes and drops.
-#[inline]
-fn finish(engine: Guard<'_, Engine>) {
-    if !engine.core.wakers.is_empty() || !engine.core.garbage.is_empty() {
-        finish_with_spoils(engine);
-    }
-}
-
-#[inline(never)]
-fn finish_with_spoils(mut engine: Guard<'_, Engine>) {
-    let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
-    mem::swap(&mut wakers, &mut engine.core.wakers);
-    mem::swap(&mut garbage, &mut engine.core.garbage);
-    drop(engine);
-    wakers.drain(..).for_each(Waker::wake);
-    garbage.clear();
-    SPOILS.set((wakers, garbage));
 }
 
 fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

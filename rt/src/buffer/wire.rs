@@ -52,6 +52,21 @@ impl TypeSig {
         sig.with_byte(b'}')
     }
 
+    /// An operation instead of a type.
+    pub(crate) const fn of_name(name: &str) -> Self {
+        let (mut sig, mut at) = (Self::tagged(b'('), 0);
+        while at < name.len() {
+            sig = sig.with_byte(name.as_bytes()[at]);
+            at += 1;
+        }
+        sig.with_byte(b')')
+    }
+
+    /// With another number that must agree.
+    pub(crate) const fn and(self, number: u64) -> Self {
+        self.with_number(number)
+    }
+
     /// The byte order is part of it, so a rank of the other one is told so instead of being misread.
     const fn tagged(tag: u8) -> Self {
         let order = if cfg!(target_endian = "big") {

@@ -6,6 +6,7 @@ mod collective;
 mod message;
 mod op;
 mod probe;
+mod program;
 mod reduce;
 pub(crate) mod spare;
 mod split;
@@ -27,6 +28,7 @@ pub use self::{
     channel::Channel,
     op::{RecvOp, SendOp},
     probe::Matched,
+    program::ProgramOp,
     reduce::{Max, Min, Product, ReduceOp, Sum},
     stream::Messages,
 };
@@ -239,6 +241,11 @@ impl Comm {
         let kind = match kind {
             ErrorKind::PeerFailed { rank } => ErrorKind::PeerFailed { rank: local(rank) },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
+            ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: local(rank) },
+            ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {
+                rank: local(rank),
+                other: local(other),
+            },
             other => other,
         };
         Error {

@@ -213,6 +213,7 @@ impl Core {
             Kind::Withdraw => read(header).map(|header| self.handle_withdraw(rank, &header)),
             Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
             Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
+            Kind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
@@ -245,7 +246,7 @@ impl Core {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
-                self.wait(envelope, header.sig, &Parcel::Bytes(body), place);
+                self.store_early(envelope, header.sig, &Parcel::Bytes(body), place);
             }
             Arrived::Matched { recv, arrival } => {
                 let delivered = self.deliver_bytes(recv, envelope, arrival, header.sig, body);
@@ -277,7 +278,7 @@ impl Core {
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
-                self.wait(envelope, header.sig, &parcel, place);
+                self.store_early(envelope, header.sig, &parcel, place);
             }
             Arrived::Matched { recv, arrival } => {
                 if let Err(kind) = self.deliver(recv, envelope, arrival, header.sig, &parcel) {
@@ -405,11 +406,10 @@ impl Core {
             return;
         };
         let bytes = slot.area.len;
-        let refused = header.status != wire::OK;
-        let outcome = if refused {
-            Err(down_kind(rank, Down::Finished))
-        } else {
-            Ok(Landed::sent(bytes))
+        let outcome = match header.status {
+            wire::OK => Ok(Landed::sent(bytes)),
+            wire::REVOKED => Err(ErrorKind::Revoked),
+            _ => Err(down_kind(rank, Down::Finished)),
         };
         self.land(header.op, outcome);
     }

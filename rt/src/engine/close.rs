@@ -11,8 +11,14 @@ use crate::{
 
 impl Engine {
     /// From now on nothing is received; what waits to be received is turned away.
+    ///
+    /// Programs under way are carried to their ends first: peers wait for what this rank does in them.
     pub(crate) fn begin_close(&mut self) {
         let core = &mut self.core;
+        core.leaving = core.programs.any();
+        if core.leaving {
+            return self.flush();
+        }
         core.closing = true;
         for op in core.matching.drain_posted(|_| true) {
             core.land(op, Err(ErrorKind::Closed));
@@ -28,8 +34,12 @@ impl Engine {
 
     /// Whether every send has been received or refused, and every answer has left.
     pub(crate) fn is_closed(&mut self) -> bool {
+        if self.core.leaving {
+            self.begin_close();
+        }
         let busy = |life: &Life| life.is_sending() || matches!(life, Life::Landing(_));
-        !self.core.peers.any_marked()
+        !self.core.leaving
+            && !self.core.peers.any_marked()
             && self.core.peers.unacked().next().is_none()
             && self.core.wanted.is_empty()
             && self.core.ops.which(|slot| busy(&slot.life)).is_empty()
@@ -55,6 +65,7 @@ impl Engine {
                 {
                     slot.leak()
                 }
+                Life::Running => {} // ended below, unless somebody may still write to its memory
                 Life::Posted(posted) => {
                     core.matching.unpost(posted);
                     core.land(op, Err(ErrorKind::Closed));
@@ -62,6 +73,7 @@ impl Engine {
                 _ => core.land(op, Err(ErrorKind::Closed)),
             }
         }
+        core.end_programs();
     }
 }
 

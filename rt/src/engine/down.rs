@@ -28,6 +28,7 @@ impl Core {
         self.lose_offers(rank);
         self.lose_receives(rank, why);
         self.lose_landings(rank, why);
+        self.lose_programs(rank, why);
     }
 
     /// Who is in this communicator.
@@ -128,6 +129,7 @@ impl Core {
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if self.groups.leave(ctx) {
             self.untold.retain(|&(of, _)| of != ctx);
+            self.programs.forget(ctx);
         }
     }
 

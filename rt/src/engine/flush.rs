@@ -30,7 +30,18 @@ impl Engine {
         if !self.core.wanted.is_empty() {
             self.post_wanted();
         }
+        if self.core.peers.any_marked() | self.core.programs.are_told() {
+            self.flush_rest();
+        }
+    }
+
+    fn flush_rest(&mut self) {
         if self.core.peers.any_marked() {
+            self.flush_peers();
+        }
+        while self.core.programs.are_told() {
+            self.tend_programs();
+            self.post_wanted();
             self.flush_peers();
         }
     }

@@ -164,6 +164,18 @@ impl Messages {
         u32::try_from(found).ok()
     }
 
+    /// The sender of a stored message of a collective that has another signature. O(stored messages).
+    pub(crate) fn stranger(&self, ctx: u32, tag: u32, sig: u64) -> Option<u32> {
+        let is_it = |message: &&Message| {
+            let Envelope {
+                ctx: its, tag: of, ..
+            } = message.envelope;
+            its == ctx && of == tag && message.sig != sig
+        };
+        let found = self.slots.iter().flatten().find(is_it)?;
+        Some(found.envelope.source)
+    }
+
     /// The stored message with such a body.
     pub(crate) fn find(&self, is_it: impl Fn(&Body) -> bool) -> Option<u32> {
         let found = self

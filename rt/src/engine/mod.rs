@@ -18,6 +18,7 @@ mod groups;
 mod liveness;
 mod message;
 mod peer;
+mod program;
 mod recv;
 mod room;
 mod seek;
@@ -37,7 +38,13 @@ use std::{collections::BTreeSet, task::Waker};
 
 pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
-pub(crate) use self::{peer::Store, send::Started, sleeper::Sleeper, waiting::Waiting};
+pub(crate) use self::{
+    peer::Store,
+    program::{Job, RunCall, RunTickets},
+    send::Started,
+    sleeper::Sleeper,
+    waiting::Waiting,
+};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     clock::Time,
@@ -85,6 +92,9 @@ pub(crate) struct Core {
     waits: bool,
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
+    programs: program::Programs,
+    /// Receives no more as soon as the programs under way are over, and begins no others.
+    leaving: bool,
     /// This rank receives no more.
     closing: bool,
     /// There is no driver any more.
@@ -93,6 +103,8 @@ pub(crate) struct Core {
     pub(crate) refused: u64,
     pub(crate) wakers: Vec<Waker>,
     pub(crate) garbage: Vec<Held>,
+    /// To be done with no lock held, and then to be [reported](Engine::done).
+    pub(crate) jobs: Vec<Job>,
     now: Time,
     /// One-sided commands at the driver.
     moving: usize,
@@ -169,11 +181,14 @@ impl Engine {
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
             waits: false,
             untold: BTreeSet::new(),
+            programs: program::Programs::default(),
+            leaving: false,
             closing: false,
             ended: false,
             refused: 0,
             wakers: Vec::new(),
             garbage: Vec::new(),
+            jobs: Vec::new(),
             now: Time::default(),
             moving: 0,
         };
@@ -341,12 +356,19 @@ impl Core {
 
     /// One-sided commands that wait for room count: the driver wakes us when there is some, so only new ones are work.
     fn has_work(&self) -> bool {
-        !self.wakers.is_empty()
+        self.has_spoils()
             || self.peers.fresh()
             || self
                 .liveness
                 .as_ref()
                 .is_some_and(|liveness| !liveness.asides.is_empty())
+            || self.programs.are_told()
+    }
+
+    /// Whether there is something to do as soon as no lock is held.
+    #[inline]
+    pub(crate) fn has_spoils(&self) -> bool {
+        self.wakers.len() | self.garbage.len() | self.jobs.len() != 0
     }
 
     /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.
@@ -360,6 +382,8 @@ impl Core {
         self.wakers.extend(waker);
         if slot.orphan {
             self.release(id);
+        } else if slot.part {
+            self.programs.tell(id);
         }
     }
 

@@ -132,6 +132,9 @@ impl Core {
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
         assert!(filled, "`admit` said so");
+        if slot.part {
+            self.programs.tell(op);
+        }
         let waker = slot.land(Landed {
             source: envelope.source,
             tag: envelope.tag,
@@ -432,6 +435,11 @@ impl Core {
     fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
+        }
+        if self.programs.any_revoked()
+            && let Some(kind) = self.programs.revoked_kind(want.ctx, want.tag)
+        {
+            return Some(kind);
         }
         if self.peers.downs() == 0 {
             return None;

@@ -39,7 +39,7 @@ impl Engine {
     }
 
     #[inline]
-    fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
+    pub(super) fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
         let fits = bytes.len() <= self.core.paths.eager_max() && !about.synchronous;
         if !fits || !peer.is_clear() || !peer.allowance.spend() {

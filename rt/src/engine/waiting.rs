@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use super::Core;
-use crate::ops::Life;
+use crate::ops::{Life, Slot};
 
 /// An operation that is not complete.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +37,10 @@ impl Core {
 
     /// Operations under way, in no order. O(operations).
     pub(crate) fn waiting(&mut self) -> Vec<Waiting> {
-        let pending = self.ops.which(|slot| name(&slot.life).is_some());
+        // A program is there once, as one of the messages that it waits for.
+        let messages = |slot: &Slot| name(&slot.life).is_some() && !slot.part;
+        let mut pending = self.ops.which(messages);
+        pending.extend(self.representatives());
         let waiting = |op| {
             let slot = self.ops.live(op);
             let about = slot.about;
@@ -56,7 +59,7 @@ impl Core {
 
 fn name(life: &Life) -> Option<&'static str> {
     match life {
-        Life::Free | Life::Done(_) | Life::Failed => None,
+        Life::Free | Life::Running | Life::Done(_) | Life::Failed => None,
         Life::Queued => Some("send (waits for room)"),
         Life::Offered | Life::Withdrawing => Some("send (waits for its receive)"),
         Life::Putting { .. }

@@ -99,6 +99,34 @@ impl Held {
         }
     }
 
+    /// As [`hold_recv`](Self::hold_recv), for room that is also read: where it has no values yet, they are zero.
+    pub(super) fn hold_output<B: RecvBuf>(&mut self, mut buf: B) -> Area {
+        let elems = NonNull::from(buf.elems()).cast::<u8>();
+        let len = buf.elems().len();
+        // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
+        let spare = unsafe { buf.spare() };
+        let has_values = NonNull::from(&mut *spare).cast() == elems && spare.len() <= len;
+        if !has_values {
+            spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
+        }
+        self.hold_recv(buf)
+    }
+
+    /// Holds something else than a buffer, to be dropped with the buffers.
+    pub(crate) fn of<V: Send + 'static>(value: V) -> Self {
+        let mut held = Self::empty();
+        held.hold(
+            value,
+            const {
+                &Table {
+                    drop: drop_value::<V>,
+                    grow: None,
+                }
+            },
+        );
+        held
+    }
+
     /// Takes an empty vector that the message will size.
     pub(super) fn hold_growing<T: Wire>(&mut self, buf: Vec<T>) -> Area {
         self.hold(

@@ -10,12 +10,17 @@
 mod held;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod memory;
 
 use std::{io, marker::PhantomData, mem::MaybeUninit, panic::Location, task::Waker};
 
 use ripstop_fabric::driver::{LocalRange, Payload};
 
-pub(crate) use self::held::{Area, Held};
+pub use self::memory::Reducer;
+pub(crate) use self::{
+    held::{Area, Held},
+    memory::{Memory, Panic, Work},
+};
 use crate::{
     buffer::{RecvBuf, SendBuf, TypeSig, Wire},
     error::ErrorKind,
@@ -60,6 +65,8 @@ pub(crate) struct Slot {
     why: Option<Box<ErrorKind>>,
     /// Its future is gone: what is left of the operation belongs to the engine.
     pub(crate) orphan: bool,
+    /// It is a message of a program: it has no buffer of its own and no future, and its program is told when it is complete.
+    pub(crate) part: bool,
     pub(crate) waker: Option<Waker>,
     /// Its time limit.
     pub(crate) timer: Option<TimerId>,
@@ -122,6 +129,8 @@ pub(crate) enum Life {
     Landing(Landing),
     /// A receive that takes over from an orphan, once that has landed.
     Following { orphan: OpId, landed: Landed },
+    /// One of the two buffers of a program under way (its last step).
+    Running,
     /// Complete; the future takes it.
     Done(Landed),
     /// Complete without success; the future takes it.
@@ -266,6 +275,23 @@ impl Ops {
         }))
     }
 
+    /// The buffer that a program reads.
+    pub(crate) fn hold_input<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Running, |held| held.hold_send(buf)))
+    }
+
+    /// The buffer that a program reads and fills.
+    pub(crate) fn hold_output<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Running, |held| held.hold_output(buf)))
+    }
+
+    /// A message of a program, in memory that the program keeps until it is complete and released.
+    pub(crate) fn lend(&mut self, about: About, area: Area) -> OpId {
+        let op = self.make(about, Life::Queued, |_| area);
+        self.live(op).part = true;
+        op
+    }
+
     /// Takes the outcome and the buffer of an operation, if it is complete.
     #[inline(always)]
     pub(crate) fn take<B: Send + 'static>(
@@ -325,6 +351,7 @@ impl Ops {
         slot.area = hold(&mut slot.held);
         slot.life = life;
         slot.orphan = false;
+        slot.part = false;
         slot.about = about;
         OpId {
             slot: index,
@@ -418,6 +445,7 @@ impl Slot {
             life: Life::Free,
             why: None,
             orphan: false,
+            part: false,
             waker: None,
             timer: None,
             about,

@@ -64,6 +64,7 @@ kinds! {
     Back = 23, "Nobody waits for a sought message any more.";
     Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
     First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
+    Abort = 24, "A collective has failed, and its communicator is revoked for later ones.";
 }
 
 /// An operation at one of the two ends.
@@ -206,6 +207,31 @@ pub(crate) struct About {
 pub(crate) const OK: u64 = 0;
 /// The other end could not move the bytes.
 pub(crate) const REFUSED: u64 = 1;
+/// The communicator's collectives are no more.
+pub(crate) const REVOKED: u64 = 2;
+
+/// [`Kind::Abort`]: which collective of which communicator failed, and why. Ranks are the world's.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Abort {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// One of the `WHY_*` numbers.
+    pub(crate) why: u32,
+    pub(crate) rank: u32,
+    pub(crate) other: u32,
+    pub(crate) zero: u32,
+}
+
+/// `rank` failed.
+pub(crate) const WHY_FAILED: u32 = 1;
+/// `rank` has finished.
+pub(crate) const WHY_FINISHED: u32 = 2;
+/// `rank` and `other` called different collectives.
+pub(crate) const WHY_MISMATCH: u32 = 3;
+/// `rank` could not take part, and its own error says why.
+pub(crate) const WHY_GAVE_UP: u32 = 4;
 
 /// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base. [`Kind::Ping`], [`Kind::Pong`] and
 /// [`Kind::Gone`] say no more than that, and are outside of the channel's order.

@@ -3,4 +3,5 @@
 mod alive;
 mod headers;
 mod hostile;
+mod programs;
 mod world;

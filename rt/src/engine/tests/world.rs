@@ -166,6 +166,7 @@ impl World {
         for (engine, rank) in self.engines.iter_mut().zip(0..) {
             if !self.paused.contains(&rank) {
                 engine.turn(Time::from_nanos(self.now));
+                do_jobs(engine);
             }
         }
         self.now += TICK;
@@ -237,6 +238,16 @@ impl World {
     pub(super) fn await_recv<B: RecvBuf>(&mut self, on: u32, ticket: &Ticket<B>) -> (Outcome, B) {
         self.run_until(|engines| engines[on as usize].core.is_done(ticket.op));
         self.received(on, ticket)
+    }
+}
+
+/// What programs need done.
+fn do_jobs(engine: &mut Engine) {
+    while !engine.core.jobs.is_empty() {
+        for mut job in std::mem::take(&mut engine.core.jobs) {
+            job.run();
+            engine.done(&mut job);
+        }
     }
 }
 

@@ -1,0 +1,133 @@
+//! The futures of collectives that the engine carries out by itself.
+
+use std::{
+    fmt,
+    panic::{Location, resume_unwind},
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use super::Comm;
+use crate::{
+    buffer::{RecvBuf, SendBuf},
+    engine::{RunCall, RunTickets},
+    error::OpError,
+    offload::Collective,
+};
+
+/// A collective under way. It was started when it was made, and proceeds whether or not it is polled.
+///
+/// It completes when nobody needs its two buffers any more, and gives them back, also with an error. Dropping it detaches it: the
+/// collective goes on, so that the other ranks complete, and the buffers are dropped afterwards. A runtime that is closed
+/// waits for it.
+#[must_use = "await it, or call `detach`"]
+pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
+    name: &'static str,
+    comm: Comm,
+    /// `None` when they were given back.
+    tickets: Option<RunTickets<I, O>>,
+}
+
+impl Comm {
+    /// Runs a program, as the next collective of this communicator: all ranks begin collectives in the same order.
+    ///
+    /// Several may be in flight. The input is read, the output is read and filled; both are at least as long as the program
+    /// says, and a vector ends as long as that. The line of the call is shown where a job hangs.
+    ///
+    /// # Errors
+    /// Of the future: a buffer that is too short, a program for another number of ranks, a missing reducer
+    /// (`InvalidArgument`; `Aborted` on the other ranks); a member that failed or finished; ranks that call different
+    /// collectives (`Mismatch`); and `Revoked` after any of these, for collectives begun later on this communicator.
+    ///
+    /// # Panics
+    /// When the future is polled, if the reduction panicked, with its panic.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn run_program<I: SendBuf, O: RecvBuf>(
+        &self,
+        collective: Collective,
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O> {
+        let Collective {
+            name,
+            signature,
+            program,
+            reducer,
+        } = collective;
+        let call = RunCall {
+            ctx: self.id() + 1,
+            tag: self.next_collective().tag,
+            sig: signature.0.0,
+            at: Location::caller(),
+            group: self.group().clone(),
+            program,
+            reducer,
+        };
+        let tickets = self.shared().with(|engine| engine.run(call, input, output));
+        ProgramOp {
+            name,
+            comm: self.clone(),
+            tickets: Some(tickets),
+        }
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
+    /// Lets it go on by itself; same as dropping it.
+    pub fn detach(self) {}
+
+    /// Whether awaiting it would not wait.
+    pub fn is_done(&self) -> bool {
+        self.tickets.as_ref().is_none_or(|tickets| {
+            let shared = self.comm.shared();
+            shared.with(|engine| engine.core.is_done(tickets.output.op))
+        })
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
+    type Output = Result<(I, O), OpError<(I, O)>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(tickets) = &self.tickets else {
+            panic!("a collective was polled after it had completed")
+        };
+        let shared = self.comm.shared();
+        let take = |core: &mut crate::engine::Core| core.take_run(tickets);
+        let (outcome, input, output, panic) =
+            ready!(shared.poll(tickets.output.op, cx.waker(), take));
+        self.tickets = None;
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        Poll::Ready(match outcome {
+            Ok(_) => Ok((input, output)),
+            Err(failure) => Err(OpError {
+                error: self.comm.error(self.name, failure.kind, None, None),
+                buf: (input, output),
+            }),
+        })
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
+    fn drop(&mut self) {
+        if let Some(tickets) = &self.tickets {
+            let shared = self.comm.shared();
+            shared.with(|engine| engine.core.detach_run(tickets));
+        }
+    }
+}
+
+// Buffers are moved, never pinned.
+impl<I: SendBuf, O: RecvBuf> Unpin for ProgramOp<I, O> {}
+
+impl<I: SendBuf, O: RecvBuf> fmt::Debug for ProgramOp<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProgramOp")
+            .field("name", &self.name)
+            .field("done", &self.is_done())
+            .finish()
+    }
+}

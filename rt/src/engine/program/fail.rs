@@ -1,0 +1,261 @@
+//! Collectives that fail: everywhere, with one reason, and no later one on their communicator.
+//!
+//! Whoever learns that a collective has failed tells the ranks at distances that are powers of two, once. So all know after
+//! ⌈log₂ size⌉ messages in a row, no rank sends more than twice as many, and it takes as many deaths to cut a survivor off.
+
+use std::collections::BTreeSet;
+
+use ripstop_fabric::driver::Down;
+
+use super::{
+    RunCall,
+    calls::{Why, is_before},
+};
+use crate::{
+    engine::{
+        Core,
+        message::{Offered, Parcel},
+    },
+    error::ErrorKind,
+    group::Group,
+    ops::Life,
+    proto::{
+        matching::{Envelope, Unexpected, Want},
+        wire::{self, Abort, Kind, OpId},
+    },
+};
+
+impl super::Programs {
+    /// Whether there is any revoked communicator.
+    #[inline]
+    pub(in crate::engine) fn any_revoked(&self) -> bool {
+        self.calls.any_revoked()
+    }
+
+    /// Why there will be no message of such a collective.
+    pub(in crate::engine) fn revoked_kind(&self, ctx: u32, tag: Option<u32>) -> Option<ErrorKind> {
+        self.calls.revoked_kind((ctx, tag?))
+    }
+
+    /// The last handle of a communicator is gone.
+    pub(in crate::engine) fn forget(&mut self, ctx: u32) {
+        self.calls.forget(ctx);
+    }
+}
+
+impl Core {
+    /// Why a collective cannot even begin.
+    pub(super) fn doomed(&mut self, call: &RunCall) -> Option<ErrorKind> {
+        if self.closing || self.leaving {
+            return Some(ErrorKind::Closed);
+        }
+        if let Some(kind) = self.programs.calls.revoked_kind((call.ctx, call.tag)) {
+            return Some(kind);
+        }
+        if self.peers.downs() > 0 {
+            let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
+            if let Some(member) = call.group.members().find(failed) {
+                return Some(Why::Failed(member).kind());
+            }
+        }
+        self.left_over((call.ctx, call.tag))?;
+        let stranger = self.messages.stranger(call.ctx, call.tag, call.sig)?;
+        Some(self.mismatch_with(stranger))
+    }
+
+    /// A sender whose message for this collective nobody has received.
+    pub(super) fn left_over(&mut self, (ctx, tag): (u32, u32)) -> Option<u32> {
+        let any = Want {
+            ctx,
+            source: None,
+            tag: Some(tag),
+        };
+        self.matching.peek(any).map(|found| found.envelope.source)
+    }
+
+    /// Ends a program without success, here and everywhere.
+    pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
+        let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
+            return;
+        };
+        let why = Why::of(&kind, self.liveness.me);
+        run.failed = Some(kind);
+        let (key, ops) = (run.key(), run.ops());
+        self.programs.stir(index);
+        for op in ops {
+            self.cancel(op);
+        }
+        self.revoke(key, why);
+    }
+
+    pub(super) fn fail_mismatched(&mut self, index: u32, peer: u32) {
+        let kind = self.mismatch_with(peer);
+        self.fail(index, kind);
+    }
+
+    fn mismatch_with(&self, peer: u32) -> ErrorKind {
+        let me = self.liveness.me;
+        Why::Mismatch(peer.min(me), peer.max(me)).kind()
+    }
+
+    /// What has not met its peer yet is taken back; the rest completes by itself.
+    fn cancel(&mut self, op: OpId) {
+        let life = self.ops.live(op).life;
+        if matches!(life, Life::Posted(_)) {
+            self.unpost(op, ErrorKind::Cancelled);
+        } else if life.is_sending() {
+            self.withdraw(op, ErrorKind::Cancelled);
+        }
+    }
+
+    /// A member has failed: so do all collectives that it is in.
+    pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
+        if why != Down::Failed {
+            return; // those that wait for it fail with their messages; the others have what they need from it
+        }
+        for index in self.programs.indices() {
+            let run = self.programs.get(index);
+            if run.is_some_and(|run| run.group().contains(rank)) {
+                self.fail(index, Why::Failed(rank).kind());
+            }
+        }
+    }
+
+    /// From this collective on there are none on its communicator.
+    fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
+        if !self.programs.calls.revoke((ctx, tag), why) {
+            return;
+        }
+        self.spread((ctx, tag), why);
+        for index in self.programs.indices() {
+            let Some(run) = self.programs.get(index) else {
+                continue;
+            };
+            let (its_ctx, its_tag) = run.key();
+            if its_ctx == ctx && its_tag == tag {
+                self.fail(index, why.kind());
+            } else if its_ctx == ctx && is_before(tag, its_tag) {
+                self.fail(index, ErrorKind::Revoked);
+            }
+        }
+        let waits =
+            |want: &Want| want.ctx == ctx && want.tag.is_some_and(|its| !is_before(its, tag));
+        for op in self.matching.drain_posted(waits) {
+            self.land(op, Err(ErrorKind::Revoked));
+        }
+        let is_for = |envelope: &Envelope| envelope.ctx == ctx && !is_before(envelope.tag, tag);
+        for index in self.matching.drain_unexpected(is_for) {
+            let message = self.messages.take(index);
+            self.turn_off(message.envelope, &message.body.parcel());
+        }
+    }
+
+    /// Tells the neighbours.
+    fn spread(&mut self, key: (u32, u32), why: Why) {
+        let Some(group) = self.group_of(key.0) else {
+            return; // whoever makes the communicator later hears it from those that have
+        };
+        let header = why.header(key);
+        for rank in neighbours(&group, self.liveness.me) {
+            if self.peers.down(rank).is_none() {
+                self.peers.control(rank, &header);
+            }
+        }
+    }
+
+    fn group_of(&self, ctx: u32) -> Option<Group> {
+        if let Some(group) = self.members(ctx) {
+            return Some(group.clone());
+        }
+        let runs = self.programs.runs.iter().flatten();
+        let run = runs.into_iter().find(|run| run.key().0 == ctx)?;
+        Some(run.group().clone())
+    }
+
+    /// A peer says that a collective has failed.
+    pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
+        let group = self.group_of(header.ctx);
+        let credible = match group {
+            Some(group) => group.contains(rank),
+            None => self.programs.calls.has_room(),
+        };
+        match Why::read(header).filter(|_| credible && !header.ctx.is_multiple_of(2)) {
+            Some(why) => self.revoke((header.ctx, header.tag), why),
+            None => self.refused += 1,
+        }
+    }
+
+    /// A message that nobody waits for yet. One for a collective shows whether its sender calls the same one.
+    #[inline]
+    pub(in crate::engine) fn store_early(
+        &mut self,
+        envelope: Envelope,
+        sig: u64,
+        parcel: &Parcel<'_>,
+        place: Unexpected,
+    ) {
+        if envelope.ctx.is_multiple_of(2) {
+            self.store(envelope, sig, parcel, Some(place));
+        } else {
+            self.store_for_collective(envelope, sig, parcel, place);
+        }
+    }
+
+    fn store_for_collective(
+        &mut self,
+        envelope: Envelope,
+        sig: u64,
+        parcel: &Parcel<'_>,
+        place: Unexpected,
+    ) {
+        let key = (envelope.ctx, envelope.tag);
+        if self.programs.calls.revoked_kind(key).is_some() {
+            self.matching.withdraw(place);
+            return self.turn_off(envelope, parcel);
+        }
+        self.store(envelope, sig, parcel, Some(place));
+        let known = self.programs.calls.get(key);
+        match known.map(|known| (known.run, known.sig == sig)) {
+            None | Some((Some(_), true)) => {}
+            Some((Some(run), false)) => self.fail_mismatched(run, envelope.source),
+            // It was over without this message.
+            Some((None, _)) => {
+                let (me, peer) = (self.liveness.me, envelope.source);
+                self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
+            }
+        }
+    }
+
+    /// A message of a collective that there is not: its sender is told, and gets its credits or its buffer back.
+    fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
+        let source = envelope.source;
+        if let Some(bytes) = parcel.uninvited() {
+            self.pay_back(source, bytes);
+        }
+        if self.peers.down(source).is_some() {
+            return;
+        }
+        if let Some((tag, why)) = self.programs.calls.revoked_from(envelope.ctx) {
+            self.peers.control(source, &why.header((envelope.ctx, tag)));
+        }
+        if let Parcel::Offered(Offered { sender, .. }) = parcel {
+            self.tell(source, Kind::Taken, *sender, wire::REVOKED);
+        }
+    }
+}
+
+/// World ranks of the members at distances that are powers of two, on both sides.
+fn neighbours(group: &Group, me: u32) -> BTreeSet<u32> {
+    let (size, mut found) = (group.len(), BTreeSet::new());
+    let Some(rank) = group.local_of(me) else {
+        return found;
+    };
+    let mut distance = 1;
+    while distance < size {
+        found.extend(group.world_of((rank + distance) % size));
+        found.extend(group.world_of((rank + size - distance) % size));
+        distance *= 2;
+    }
+    found.remove(&me);
+    found
+}

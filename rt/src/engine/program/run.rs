@@ -1,0 +1,178 @@
+//! One program under way: how far its steps are.
+
+use std::sync::Arc;
+
+use super::RunCall;
+use crate::{
+    error::ErrorKind,
+    group::Group,
+    offload::{Action, Program, Span},
+    ops::{About, Memory, Panic, Reducer},
+    proto::wire::OpId,
+};
+
+/// A program under way.
+pub(super) struct Run {
+    pub(super) program: Arc<Program>,
+    pub(super) memory: Memory,
+    /// Not here while a job has it.
+    pub(super) reducer: Option<Reducer>,
+    /// The operations that own the two buffers.
+    pub(super) buffers: [OpId; 2],
+    /// Why it ends without success.
+    pub(super) failed: Option<ErrorKind>,
+    pub(super) panic: Option<Panic>,
+    about: About,
+    group: Group,
+    /// By step: for how many ends and beginnings it waits, or how far it is.
+    waits: Vec<u32>,
+    /// The first step that is not over.
+    first: usize,
+    /// Steps that have begun and are not over.
+    flying: Vec<(usize, By)>,
+}
+
+/// Who carries a step out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Op(OpId),
+    Job,
+}
+
+const BEGUN: u32 = u32::MAX - 1;
+const OVER: u32 = u32::MAX;
+
+impl Run {
+    pub(super) fn new(
+        call: RunCall,
+        buffers: [OpId; 2],
+        memory: Memory,
+        reducer: Option<Reducer>,
+    ) -> Self {
+        let about = call.about();
+        let RunCall { program, group, .. } = call;
+        let waits = (0..program.len()).map(|at| program.step(at).waits);
+        Self {
+            waits: waits.collect(),
+            program,
+            memory,
+            reducer,
+            buffers,
+            failed: None,
+            panic: None,
+            about,
+            group,
+            first: 0,
+            flying: Vec::new(),
+        }
+    }
+
+    /// Context and tag of its messages.
+    pub(super) fn key(&self) -> (u32, u32) {
+        (self.about.ctx, self.about.tag.unwrap_or_default())
+    }
+
+    pub(super) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// What a message to or from this rank of the group is about.
+    pub(super) fn about(&self, rank: usize) -> About {
+        About {
+            peer: self.group.world_of(rank),
+            ..self.about
+        }
+    }
+
+    /// The bytes of a message.
+    pub(super) fn row(&self, at: usize) -> Span {
+        match self.program.step(at).action {
+            Action::Send { from, .. } => from,
+            Action::Recv { into, .. } => into,
+            other => unreachable!("{other:?} is no message"),
+        }
+    }
+
+    /// Whether the step, which is not before the first that is not over, is one of the few that may begin.
+    pub(super) fn is_near(&self, at: usize) -> bool {
+        at < self.program.len() && self.program.is_near(self.first, at)
+    }
+
+    pub(super) fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Whether all it waits for is over, and nothing under way is in its way. Nothing ever is in a program that a plan was
+    /// checked for; others may give wrong results, and no more than that.
+    pub(super) fn may_begin(&self, at: usize) -> bool {
+        if self.waits[at] != 0 {
+            return false;
+        }
+        let action = &self.program.step(at).action;
+        let has_means = self.reducer.is_some() || !matches!(action, Action::Reduce { .. });
+        let other = |&(step, _): &(usize, By)| &self.program.step(step).action;
+        has_means
+            && !self
+                .flying
+                .iter()
+                .map(other)
+                .any(|known| action.clashes(known))
+    }
+
+    pub(super) fn began(&mut self, at: usize) {
+        self.waits[at] = BEGUN;
+        if let Some(next) = self.program.step(at).next {
+            self.waits[next.index()] -= 1;
+        }
+    }
+
+    /// A step that has begun is carried out by somebody.
+    pub(super) fn flies(&mut self, at: usize, by: By) {
+        self.flying.push((at, by));
+    }
+
+    /// Nobody carries the step out any more.
+    pub(super) fn landed(&mut self, at: usize) {
+        let place = self.flying.iter().position(|&(step, _)| step == at);
+        self.flying
+            .swap_remove(place.expect("a step under way lands once"));
+    }
+
+    pub(super) fn over(&mut self, at: usize) {
+        self.waits[at] = OVER;
+        for later in self.program.successors(at) {
+            self.waits[later] -= 1;
+        }
+        while self.waits.get(self.first) == Some(&OVER) {
+            self.first += 1;
+        }
+    }
+
+    /// Whether nothing of it is under way, and nothing will be.
+    pub(super) fn is_over(&self) -> bool {
+        self.flying.is_empty() && (self.failed.is_some() || self.first == self.program.len())
+    }
+
+    /// Its messages under way.
+    pub(super) fn ops(&self) -> Vec<OpId> {
+        let op = |&(_, by): &(usize, By)| match by {
+            By::Op(op) => Some(op),
+            By::Job => None,
+        };
+        self.flying.iter().filter_map(op).collect()
+    }
+
+    /// The first message that it waits for: a receive, if there is one.
+    pub(super) fn waits_for(&self) -> Option<OpId> {
+        let is_send = |at: usize| matches!(self.program.step(at).action, Action::Send { .. });
+        let flying = self.flying.iter();
+        let message = |&(at, by): &(usize, By)| match by {
+            By::Op(op) => Some((is_send(at), at, op)),
+            By::Job => None,
+        };
+        let first = flying
+            .filter_map(message)
+            .min_by_key(|&(send, at, _)| (send, at));
+        first.map(|(.., op)| op)
+    }
+}

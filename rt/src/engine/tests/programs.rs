@@ -1,0 +1,211 @@
+//! Programs without threads: ranks that die or stop in the middle, on a driver that does not say so; what stays behind.
+
+use std::{panic::Location, sync::Arc};
+
+use super::world::{CTX, DETECT, Net, TICK, World, failed_rank};
+use crate::{
+    engine::{Engine, RunCall, RunTickets},
+    error::ErrorKind,
+    group::Group,
+    offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
+    ops::Outcome,
+};
+
+type Tickets = RunTickets<Vec<u64>, Vec<u64>>;
+
+/// Everybody's number to everybody, from neighbour to neighbour, and their sum at the end of each output.
+fn ring(rank: usize, size: usize, block: usize) -> Program {
+    let bytes = block * 8;
+    let lens = Lens {
+        input: bytes,
+        output: size * bytes,
+        scratch: bytes,
+    };
+    let mut builder = Builder::new::<u64>(size, lens);
+    let mut push = |action, after: &[StepId]| builder.push(action, after).expect("it fits");
+    let place = |of: usize| Buffer::Output.span(of % size * bytes, bytes);
+    let copy = Action::Copy {
+        from: Buffer::Input.span(0, bytes),
+        into: place(rank),
+    };
+    let mut here = push(copy, &[]);
+    for round in 0..size - 1 {
+        let send = Action::Send {
+            to: (rank + 1) % size,
+            from: place(rank + size - round),
+        };
+        push(send, &[here]);
+        let recv = Action::Recv {
+            from: (rank + size - 1) % size,
+            into: place(rank + size - round - 1),
+        };
+        here = push(recv, &[]);
+        let reduce = Action::Reduce {
+            from: place(rank + size - round - 1),
+            into: Buffer::Scratch.span(0, bytes),
+            side: Side::Right,
+        };
+        push(reduce, &[here]);
+    }
+    builder.finish()
+}
+
+fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
+    let size = world.engines.len();
+    let call = RunCall {
+        ctx: CTX + 1,
+        tag,
+        sig: Signature::of("ring").0.0,
+        at: Location::caller(),
+        group: Group::First(u32::try_from(size).expect("few")),
+        program: Arc::new(ring(rank, size, block)),
+        reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
+    };
+    let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
+    world.engines[rank].run(call, input, output)
+}
+
+fn begin_all(world: &mut World, tag: u32, block: usize) -> Vec<Tickets> {
+    let ranks = 0..world.engines.len();
+    ranks.map(|rank| begin(world, rank, tag, block)).collect()
+}
+
+fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
+    engine.core.is_done(tickets.output.op)
+}
+
+fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (Outcome, Vec<u64>) {
+    let taken = world.engines[rank].core.take_run(tickets);
+    let (outcome, input, output, panic) = taken.expect("it is over");
+    assert!(panic.is_none() && input.iter().all(|&word| word == rank as u64));
+    (outcome, output)
+}
+
+/// Operations that are left, on all ranks.
+fn left(world: &mut World) -> usize {
+    let engines = world.engines.iter_mut();
+    engines.map(|engine| engine.state().operations).sum()
+}
+
+fn net(reliable: bool) -> Net {
+    Net {
+        reliable,
+        ..Net::default()
+    }
+}
+
+#[test]
+fn one_runs_to_its_end_and_leaves_nothing() {
+    for block in [1, 700, 100_000] {
+        let mut world = World::new(5, net(true));
+        let all = begin_all(&mut world, 0, block);
+        for (rank, tickets) in all.iter().enumerate() {
+            world.run_until(|engines| done(&mut engines[rank], tickets));
+            let (outcome, output) = take(&mut world, rank, tickets);
+            assert!(outcome.is_ok());
+            let expected = (0..5).flat_map(|of| vec![of; block]);
+            assert!(output.into_iter().eq(expected));
+        }
+        world.run_for(10 * TICK);
+        assert_eq!(left(&mut world), 0);
+    }
+}
+
+#[test]
+fn a_rank_that_stops_in_the_middle_ends_it_on_all_others_within_two_intervals() {
+    // The first receives wait for turns of rank 3 itself, the others for ranks that wait for it.
+    for (reliable, block) in [(true, 1), (false, 1), (true, 100_000)] {
+        for turns in 0..12 {
+            let mut world = World::new(8, net(reliable));
+            let all = begin_all(&mut world, 0, block);
+            world.run_for(turns * TICK / 3);
+            world.paused.insert(3);
+            world.run_for(2 * DETECT + 30 * TICK);
+            let others = [0, 1, 2, 4, 5, 6, 7];
+            for rank in others {
+                let tickets = &all[rank];
+                assert!(
+                    done(&mut world.engines[rank], tickets),
+                    "rank {rank}, {turns}"
+                );
+                let (outcome, _) = take(&mut world, rank, tickets);
+                assert!(outcome.is_ok() || failed_rank(&outcome) == Some(3));
+            }
+            // Those that were through before hear of it in the next one.
+            let later = others.map(|rank| begin(&mut world, rank, 1, 1));
+            world.run_for(2 * DETECT + 30 * TICK);
+            for (rank, tickets) in others.into_iter().zip(&later) {
+                assert!(
+                    done(&mut world.engines[rank], tickets),
+                    "rank {rank}, {turns}"
+                );
+                assert!(
+                    take(&mut world, rank, tickets).0.is_err(),
+                    "there is no other"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
+    let mut world = World::new(3, net(true));
+    let first = begin_all(&mut world, 0, 40_000);
+    let third: Vec<_> = (0..2).map(|rank| begin(&mut world, rank, 2, 1)).collect();
+    // Number 1 fails on rank 2, which has room for nothing.
+    let call = RunCall {
+        ctx: CTX + 1,
+        tag: 1,
+        sig: 1,
+        at: Location::caller(),
+        group: Group::First(3),
+        program: Arc::new(ring(2, 3, 1)),
+        reducer: None,
+    };
+    let bad: RunTickets<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
+    world.run_for(100 * TICK);
+    let (outcome, _) = take(&mut world, 2, &bad);
+    let kind = outcome.expect_err("no room").kind;
+    assert!(matches!(kind, ErrorKind::InvalidArgument(_)), "{kind}");
+    for (rank, tickets) in third.iter().enumerate() {
+        let kind = take(&mut world, rank, tickets).0.expect_err("revoked").kind;
+        assert!(matches!(kind, ErrorKind::Revoked), "{kind}");
+        // It hears why of the one that failed, also when it calls it after that.
+        let late = begin(&mut world, rank, 1, 1);
+        let kind = take(&mut world, rank, &late).0.expect_err("aborted").kind;
+        assert!(matches!(kind, ErrorKind::Aborted { rank: 2 }), "{kind}");
+    }
+    for (rank, tickets) in first.iter().enumerate() {
+        assert!(take(&mut world, rank, tickets).0.is_ok());
+    }
+    world.run_for(10 * TICK);
+    assert_eq!(left(&mut world), 0);
+}
+
+#[test]
+fn one_of_a_runtime_that_ends_is_over_or_keeps_its_memory() {
+    for turns in 0..10 {
+        let mut world = World::new(4, net(true));
+        let all = begin_all(&mut world, 0, 50_000);
+        world.run_for(turns * TICK);
+        world.engines[1].shut();
+        if done(&mut world.engines[1], &all[1]) {
+            let (outcome, _) = take(&mut world, 1, &all[1]);
+            drop(outcome);
+        }
+        let after = begin(&mut world, 1, 1, 1);
+        let (outcome, _) = take(&mut world, 1, &after);
+        assert!(matches!(
+            outcome.expect_err("closed").kind,
+            ErrorKind::Closed
+        ));
+        world.run_for(100 * TICK);
+        for rank in [0, 2, 3] {
+            assert!(
+                done(&mut world.engines[rank], &all[rank]),
+                "rank {rank} after {turns}"
+            );
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Programs, checked step by step.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Span, Step, StepId};
+use crate::buffer::Wire;
+
+/// Makes a [`Program`] out of actions in the order of a plan.
+#[derive(Debug)]
+#[must_use = "call `finish` for the program"]
+pub struct Builder {
+    program: Program,
+    /// Who waits for whom: the earlier step, then the later.
+    edges: Vec<(u32, u32)>,
+    /// The last message to, or from, each peer.
+    last: BTreeMap<(usize, Way), StepId>,
+    /// Steps that were asked for.
+    asked: u32,
+}
+
+/// What is wrong with a step of a program. The sentence names it, its value and the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    step: usize,
+    sentence: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    To,
+    From,
+}
+
+/// Alignment of scratch memory, and so of the elements that a reduction may have.
+pub(crate) const ALIGN_MAX: usize = align_of::<u128>();
+
+impl Builder {
+    /// A program for communicators of `ranks` ranks, on elements of type `T` in memory of these lengths in bytes.
+    pub fn new<T: Wire>(ranks: usize, lens: Lens) -> Self {
+        let elem = Elem {
+            size: size_of::<T>(),
+            align: align_of::<T>(),
+        };
+        Self {
+            program: Program {
+                steps: Vec::new(),
+                successors: Vec::new(),
+                lens,
+                ranks,
+                elem,
+                lookahead: LOOKAHEAD,
+                reduces: false,
+            },
+            edges: Vec::new(),
+            last: BTreeMap::new(),
+            asked: 0,
+        }
+    }
+
+    /// Steps, from the first unfinished one on, that may be under way at a time; fewer than [`LOOKAHEAD_MIN`] count as that
+    /// many.
+    pub fn lookahead(mut self, steps: usize) -> Self {
+        self.program.lookahead = steps.max(LOOKAHEAD_MIN);
+        self
+    }
+
+    /// Adds a step that begins when the steps in `after` are over. Returns the step whose end is its end.
+    ///
+    /// A message whose bytes are in several runs gets scratch memory and a copy of its own: the engine sends and receives rows.
+    ///
+    /// # Errors
+    /// A rank or a span out of range, a span that is not made of whole elements, two spans of different lengths or that
+    /// overlap, a write to the input, a step that is not before this one.
+    pub fn push(&mut self, action: Action, after: &[StepId]) -> Result<StepId, Misfit> {
+        self.check(&action, after)
+            .map_err(|sentence| self.misfit(sentence))?;
+        let step = match action {
+            Action::Send { to, from } if !from.is_contiguous() => {
+                let room = self.room(from.len)?;
+                let packed = self.add(Action::Copy { from, into: room }, after)?;
+                self.add(Action::Send { to, from: room }, &[packed])
+            }
+            Action::Recv { from, into } if !into.is_contiguous() => {
+                let room = self.room(into.len)?;
+                let here = self.add(Action::Recv { from, into: room }, after)?;
+                self.add(Action::Copy { from: room, into }, &[here])
+            }
+            action => self.add(action, after),
+        }?;
+        self.asked += 1;
+        Ok(step)
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn finish(self) -> Program {
+        let Self {
+            mut program,
+            mut edges,
+            ..
+        } = self;
+        edges.sort_unstable();
+        let mut at = 0;
+        for (step, earlier) in program.steps.iter_mut().zip(0_u32..) {
+            let row = edges[at as usize..].iter();
+            let row = row
+                .zip(1_u32..)
+                .take_while(|((from, _), _)| *from == earlier);
+            let len = row.last().map_or(0, |(_, len)| len);
+            step.frees = at..at + len;
+            at += len;
+        }
+        program.successors = edges.into_iter().map(|(_, later)| later).collect();
+        program
+    }
+
+    fn add(&mut self, action: Action, after: &[StepId]) -> Result<StepId, Misfit> {
+        let edges = self.edges.len() + after.len();
+        let fits = u32::try_from(edges)
+            .ok()
+            .and_then(|_| u32::try_from(self.program.steps.len()).ok());
+        let Some(at) = fits.filter(|&at| at < u32::MAX - 2) else {
+            return Err(self.misfit("there are 2^32 steps or edges: cut the program".to_owned()));
+        };
+        let id = StepId(at);
+        self.edges.extend(after.iter().map(|step| (step.0, at)));
+        let mut waits = u32::try_from(after.len()).unwrap_or(u32::MAX);
+        let way = match action {
+            Action::Send { to, .. } => Some((to, Way::To)),
+            Action::Recv { from, .. } => Some((from, Way::From)),
+            _ => None,
+        };
+        if let Some(before) = way.and_then(|way| self.last.insert(way, id)) {
+            self.program.steps[before.index()].next = Some(id);
+            waits += 1;
+        }
+        self.program.reduces |= matches!(action, Action::Reduce { .. });
+        self.program.steps.push(Step {
+            action,
+            waits,
+            frees: 0..0,
+            next: None,
+            number: self.asked,
+        });
+        Ok(id)
+    }
+
+    /// Scratch memory for a message in runs.
+    fn room(&mut self, len: usize) -> Result<Span, Misfit> {
+        let scratch = self
+            .program
+            .lens
+            .scratch
+            .checked_next_multiple_of(ALIGN_MAX);
+        let end = scratch.and_then(|start| start.checked_add(len));
+        let (Some(start), Some(end)) = (scratch, end) else {
+            return Err(self.misfit(format!("a message of {len} bytes in runs: too long")));
+        };
+        self.program.lens.scratch = end;
+        Ok(Buffer::Scratch.span(start, len))
+    }
+
+    fn check(&self, action: &Action, after: &[StepId]) -> Result<(), String> {
+        let steps = self.program.steps.len();
+        if let Some(step) = after.iter().find(|step| step.index() >= steps) {
+            return Err(format!("it waits for step {step}, which is not before it"));
+        }
+        match *action {
+            Action::Send { to, from } => {
+                self.check_rank("to", to)?;
+                self.check_span("from", &from)
+            }
+            Action::Recv { from, into } => {
+                self.check_rank("from", from)?;
+                self.check_written("into", &into)
+            }
+            Action::Copy { from, into } => self.check_pair(&from, &into),
+            Action::Reduce { from, into, .. } => {
+                if self.program.elem.align > ALIGN_MAX {
+                    let align = self.program.elem.align;
+                    return Err(format!(
+                        "elements aligned to {align} bytes cannot be reduced: {ALIGN_MAX} is the most"
+                    ));
+                }
+                self.check_pair(&from, &into)
+            }
+            Action::Join => Ok(()),
+        }
+    }
+
+    fn check_rank(&self, name: &str, rank: usize) -> Result<(), String> {
+        let ranks = self.program.ranks;
+        if rank < ranks {
+            return Ok(());
+        }
+        Err(format!(
+            "`{name}` is rank {rank}, and there are ranks 0..{ranks}"
+        ))
+    }
+
+    fn check_pair(&self, from: &Span, into: &Span) -> Result<(), String> {
+        self.check_span("from", from)?;
+        self.check_written("into", into)?;
+        if from.len != into.len {
+            return Err(format!("{from:?} and {into:?} are of different lengths"));
+        }
+        if from.meets(into) {
+            return Err(format!("{from:?} and {into:?} overlap"));
+        }
+        Ok(())
+    }
+
+    fn check_written(&self, name: &str, span: &Span) -> Result<(), String> {
+        if span.buffer == Buffer::Input && span.len > 0 {
+            return Err(format!(
+                "`{name}` is {span:?}, and the input is never written"
+            ));
+        }
+        if !span.is_disjoint() {
+            return Err(format!(
+                "`{name}` is {span:?}: its runs overlap, make the stride longer"
+            ));
+        }
+        self.check_span(name, span)
+    }
+
+    fn check_span(&self, name: &str, span: &Span) -> Result<(), String> {
+        let Lens {
+            input,
+            output,
+            scratch,
+        } = self.program.lens;
+        let room = match span.buffer {
+            Buffer::Input => input,
+            Buffer::Output => output,
+            Buffer::Scratch => scratch,
+        };
+        if span.bounds().is_none_or(|bounds| bounds.end > room) {
+            return Err(format!("`{name}` is {span:?} of a buffer of {room} bytes"));
+        }
+        let size = self.program.elem.size;
+        let whole = |bytes: usize| bytes.is_multiple_of(size);
+        let runs = span.is_contiguous() || whole(span.run) && whole(span.stride.unsigned_abs());
+        if !(whole(span.start) && whole(span.len) && runs) {
+            return Err(format!(
+                "`{name}` is {span:?}, which is not made of elements of {size} bytes"
+            ));
+        }
+        Ok(())
+    }
+
+    fn misfit(&self, sentence: String) -> Misfit {
+        Misfit {
+            step: self.asked as usize,
+            sentence,
+        }
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: {}", self.step, self.sentence)
+    }
+}
+
+impl std::error::Error for Misfit {}

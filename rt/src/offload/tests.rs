@@ -1,0 +1,143 @@
+//! Spans against their bytes one by one; what a builder refuses.
+
+use proptest::prelude::{Strategy, prop_assert, prop_assert_eq, proptest};
+
+use super::{Action, Buffer, Builder, Lens, Side, Span, StepId};
+
+/// The bytes that a span names, in order.
+fn bytes(span: &Span) -> Vec<isize> {
+    let byte = |i: usize| {
+        let (run, at) = if span.is_contiguous() {
+            (0, i)
+        } else {
+            (i / span.run, i % span.run)
+        };
+        let [start, run, at] = [span.start, run, at].map(usize::cast_signed);
+        start + run * span.stride + at
+    };
+    (0..span.len).map(byte).collect()
+}
+
+fn spans() -> impl Strategy<Value = Span> {
+    let shape = (0_usize..60, 0_usize..30, 1_usize..12, -15_isize..15);
+    let span = |(start, len, run, stride)| Buffer::Scratch.span(start, len).in_runs(run, stride);
+    shape.prop_map(span)
+}
+
+proptest! {
+    #[test]
+    fn bounds_are_the_least_range_around_all_bytes(span in spans()) {
+        let all = bytes(&span);
+        let inside = all.iter().all(|&at| at >= 0);
+        match span.bounds() {
+            None => prop_assert!(!inside),
+            Some(bounds) if span.len > 0 => {
+                prop_assert!(inside);
+                let least = all.iter().min().map(|&at| at.cast_unsigned());
+                let most = all.iter().max().map(|&at| at.cast_unsigned() + 1);
+                prop_assert_eq!((Some(bounds.start), Some(bounds.end)), (least, most));
+            }
+            Some(_) => {}
+        }
+    }
+
+    #[test]
+    fn spans_meet_where_they_share_a_byte(one in spans(), other in spans()) {
+        let inside = one.bounds().is_some() && other.bounds().is_some();
+        let shares = bytes(&one).iter().any(|at| bytes(&other).contains(at));
+        if inside && one.is_disjoint() && other.is_disjoint() {
+            prop_assert_eq!(one.meets(&other), shares);
+        } else {
+            prop_assert!(one.meets(&other) || !shares);
+        }
+    }
+
+    #[test]
+    fn pieces_pair_the_bytes_of_both(one in spans(), other in spans()) {
+        let len = one.len.min(other.len);
+        let cut = |span: Span| Span { len, ..span };
+        let (one, other) = (cut(one), cut(other));
+        if one.bounds().is_some() && other.bounds().is_some() {
+            let pieces = one.pieces(other).flat_map(|(a, b, len)| (a..a + len).zip(b..b + len));
+            let pairs = bytes(&one).into_iter().zip(bytes(&other));
+            let pairs = pairs.map(|(a, b)| (a.cast_unsigned(), b.cast_unsigned()));
+            prop_assert!(pieces.eq(pairs));
+        }
+    }
+}
+
+const LENS: Lens = Lens {
+    input: 64,
+    output: 64,
+    scratch: 64,
+};
+
+/// What a builder of 8-byte elements says.
+fn refusal(action: Action) -> String {
+    let mut builder = Builder::new::<u64>(4, LENS);
+    let misfit = builder.push(action, &[]).expect_err("it does not fit");
+    misfit.to_string()
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_name() {
+    let whole = Buffer::Output.span(0, 64);
+    let send = |to, from| refusal(Action::Send { to, from });
+    assert_eq!(
+        send(4, whole),
+        "step 0: `to` is rank 4, and there are ranks 0..4"
+    );
+    assert!(send(0, Buffer::Input.span(8, 64)).contains("of a buffer of 64 bytes"));
+    assert!(send(0, Buffer::Input.span(usize::MAX, 8)).contains("of a buffer"));
+    assert!(send(0, Buffer::Input.span(4, 8)).contains("elements of 8 bytes"));
+    assert!(send(0, whole.in_runs(0, 8)).contains("of a buffer"));
+    assert!(send(0, whole.in_runs(8, isize::MIN)).contains("of a buffer"));
+    let copy = |from, into| refusal(Action::Copy { from, into });
+    assert!(copy(whole, Buffer::Input.span(0, 64)).contains("never written"));
+    assert!(copy(whole, Buffer::Scratch.span(0, 32)).contains("different lengths"));
+    assert!(copy(Buffer::Output.span(0, 16), Buffer::Output.span(8, 16)).contains("overlap"));
+    let dense = Buffer::Scratch.span(0, 32).in_runs(16, 8);
+    assert!(copy(Buffer::Output.span(0, 32), dense).contains("its runs overlap"));
+    let mut builder = Builder::new::<u64>(4, LENS);
+    let misfit = builder
+        .push(Action::Join, &[StepId(0)])
+        .expect_err("itself");
+    assert!(misfit.to_string().contains("not before it"));
+}
+
+#[test]
+fn messages_in_runs_go_by_scratch_memory_of_their_own() {
+    let mut builder = Builder::new::<u64>(4, LENS);
+    let runs = Buffer::Output.span(0, 32).in_runs(8, 16);
+    let first = builder
+        .push(
+            Action::Recv {
+                from: 1,
+                into: runs,
+            },
+            &[],
+        )
+        .expect("good");
+    let reduce = Action::Reduce {
+        from: runs,
+        into: Buffer::Scratch.span(0, 32),
+        side: Side::Left,
+    };
+    let second = builder.push(reduce, &[first]).expect("good");
+    builder
+        .push(Action::Send { to: 1, from: runs }, &[second])
+        .expect("good");
+    let program = builder.finish();
+    assert_eq!((program.len(), program.lens().scratch), (5, 128));
+    assert!(program.reduces());
+    let rows = program.actions().filter(|action| match action {
+        Action::Send { from, .. } => from.is_contiguous(),
+        Action::Recv { into, .. } => into.is_contiguous(),
+        _ => false,
+    });
+    assert_eq!(rows.count(), 2);
+    let order: Vec<_> = (0..5)
+        .map(|at| program.successors(at).collect::<Vec<_>>())
+        .collect();
+    assert_eq!(order, [vec![1], vec![2], vec![3], vec![4], vec![]]);
+}

@@ -1,0 +1,234 @@
+//! The memory of a program in flight: its caller's two buffers and scratch, and what steps do there.
+//!
+//! A program's messages are operations whose areas lie in here, and its long copies and its reductions are [`Work`] that is
+//! done with no lock held. The engine keeps the buffers in place until all of them are over, and never has two steps under way
+//! of which one writes what the other touches.
+#![expect(
+    unsafe_code,
+    reason = "works on parts of buffers that the engine keeps in place"
+)]
+
+use std::{
+    any::Any,
+    fmt,
+    marker::PhantomData,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+    slice,
+};
+
+use super::Area;
+use crate::{
+    buffer::Wire,
+    comm::ReduceOp,
+    offload::{Action, Buffer, Elem, Lens, Side, Span},
+};
+
+/// The three pieces of memory, and the scratch itself.
+pub(crate) struct Memory {
+    view: View,
+    /// Keeps the scratch where it is.
+    _scratch: Vec<u128>,
+}
+
+/// Where the three pieces are. Followed only while their owner keeps them.
+#[derive(Clone, Copy)]
+struct View {
+    input: Area,
+    output: Area,
+    scratch: Area,
+}
+
+/// What a program's reductions do: a [`ReduceOp`] whose element type only its maker knows.
+pub struct Reducer {
+    op: Box<dyn Combine>,
+    elem: Elem,
+}
+
+/// A copy or a reduction to be done with no lock held.
+pub(crate) struct Work {
+    view: View,
+    action: Action,
+    /// It is the only one: reductions of a program follow each other.
+    pub(crate) reducer: Option<Reducer>,
+}
+
+/// What a panic of the application's left behind.
+pub(crate) type Panic = Box<dyn Any + Send>;
+
+trait Combine: Send {
+    /// Combines elements in rows of `bytes` bytes.
+    ///
+    /// # Safety
+    /// Both rows are initialised and aligned for the element type, consist of whole elements and do not overlap; nobody writes
+    /// the one, or touches the other, meanwhile.
+    unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: Side);
+}
+
+struct Typed<T, O> {
+    op: O,
+    elem: PhantomData<fn(T) -> T>,
+}
+
+impl Memory {
+    /// The areas of two held buffers, and new scratch; not longer than the program says, so its spans are inside.
+    pub(crate) fn new(input: Area, output: Area, lens: Lens) -> Self {
+        assert!(
+            lens.input <= input.len && lens.output <= output.len,
+            "buffers of {} and {} bytes for {lens:?}",
+            input.len,
+            output.len
+        );
+        let mut words = vec![0_u128; lens.scratch.div_ceil(size_of::<u128>())];
+        let part = |area: Area, len| Area { len, ..area };
+        let scratch = Area {
+            start: NonNull::from(words.as_mut_slice()).cast(),
+            len: lens.scratch,
+        };
+        let view = View {
+            input: part(input, lens.input),
+            output: part(output, lens.output),
+            scratch,
+        };
+        Self {
+            view,
+            _scratch: words,
+        }
+    }
+
+    /// Whether elements in the caller's buffers are where a reduction may look at them.
+    pub(crate) fn is_aligned(&self, elem: Elem) -> bool {
+        let View { input, output, .. } = self.view;
+        let aligned =
+            |area: Area| area.len == 0 || area.start.addr().get().is_multiple_of(elem.align);
+        aligned(input) && aligned(output)
+    }
+
+    /// The bytes of a contiguous span.
+    pub(crate) fn area(&self, span: &Span) -> Area {
+        assert!(span.is_contiguous(), "{span:?} has several runs");
+        Area {
+            start: self.view.at(span.buffer, span.start, span.len),
+            len: span.len,
+        }
+    }
+
+    /// The bytes of a contiguous span, to be sent.
+    pub(crate) fn bytes(&self, span: &Span) -> &[u8] {
+        let Area { start, len } = self.area(span);
+        // SAFETY: inside a buffer or the scratch, all of which are initialised from the start; nothing that is under way writes
+        // there, and nothing else begins while this is borrowed.
+        unsafe { slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Copies at once.
+    pub(crate) fn copy(&self, from: &Span, into: &Span) {
+        self.view.copy(from, into);
+    }
+
+    /// What is to be done for a copy or a reduction.
+    pub(crate) fn work(&self, action: &Action, reducer: Option<Reducer>) -> Work {
+        Work {
+            view: self.view,
+            action: *action,
+            reducer,
+        }
+    }
+}
+
+impl View {
+    /// Where `len` bytes from `start` on are.
+    fn at(&self, buffer: Buffer, start: usize, len: usize) -> NonNull<u8> {
+        let area = match buffer {
+            Buffer::Input => self.input,
+            Buffer::Output => self.output,
+            Buffer::Scratch => self.scratch,
+        };
+        assert!(
+            start <= area.len && len <= area.len - start,
+            "{start}+{len} of {} bytes of {buffer:?}",
+            area.len
+        );
+        // SAFETY: inside the area, as just checked, or one past its end.
+        unsafe { area.start.add(start) }
+    }
+
+    fn copy(&self, from: &Span, into: &Span) {
+        for (at, to, len) in from.pieces(*into) {
+            let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
+            // SAFETY: `at` has checked both rows; the spans do not overlap, and nobody else writes the one or touches the other.
+            unsafe { at.copy_to_nonoverlapping(to, len) };
+        }
+    }
+
+    fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
+        for (at, to, len) in from.pieces(*into) {
+            let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
+            // SAFETY: inside initialised memory; the program's spans are of whole elements and do not overlap, its buffers are
+            // aligned for the element (`is_aligned`, and scratch always is), and no other step under way is in the way.
+            unsafe { reducer.op.combine(at, to, len, side) };
+        }
+    }
+}
+
+impl Work {
+    /// Does it. The reducer stays in it, to be given back.
+    ///
+    /// # Errors
+    /// The reduction panicked: with what.
+    pub(crate) fn run(&self) -> Result<(), Panic> {
+        match (&self.action, &self.reducer) {
+            (Action::Copy { from, into }, _) => self.view.copy(from, into),
+            (Action::Reduce { from, into, side }, Some(reducer)) => {
+                // What is half done is seen by nobody: the program fails.
+                return catch_unwind(AssertUnwindSafe(|| {
+                    self.view.reduce(reducer, from, into, *side);
+                }));
+            }
+            (other, _) => unreachable!("{other:?} is no work"),
+        }
+        Ok(())
+    }
+}
+
+impl Reducer {
+    /// What `op` does with two elements, for rows of them.
+    pub fn new<T: Wire>(op: impl ReduceOp<T>) -> Self {
+        Self {
+            op: Box::new(Typed {
+                op,
+                elem: PhantomData::<fn(T) -> T>,
+            }),
+            elem: Elem {
+                size: size_of::<T>(),
+                align: align_of::<T>(),
+            },
+        }
+    }
+
+    /// Whether it is for elements of this size and alignment.
+    pub(crate) fn fits(&self, elem: Elem) -> bool {
+        self.elem == elem
+    }
+}
+
+impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {
+    unsafe fn combine(&self, from: NonNull<u8>, into: NonNull<u8>, bytes: usize, side: Side) {
+        let len = bytes / size_of::<T>();
+        // SAFETY: the caller's promise; any bytes are a `T`.
+        let from = unsafe { slice::from_raw_parts(from.cast::<T>().as_ptr(), len) };
+        // SAFETY: as above, and nobody else touches it.
+        let into = unsafe { slice::from_raw_parts_mut(into.cast::<T>().as_ptr(), len) };
+        let pairs = into.iter_mut().zip(from);
+        match side {
+            Side::Left => pairs.for_each(|(into, from)| *into = self.op.combine(*from, *into)),
+            Side::Right => pairs.for_each(|(into, from)| *into = self.op.combine(*into, *from)),
+        }
+    }
+}
+
+impl fmt::Debug for Reducer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reducer of elements of {} bytes", self.elem.size)
+    }
+}

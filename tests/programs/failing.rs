@@ -1,0 +1,264 @@
+//! Programs that cannot end well: all ranks hear why, nobody hangs, and messages go on.
+
+use std::sync::Arc;
+
+use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
+use ripstop_rt::offload::{Action, Buffer, Builder, Collective, Lens, Reducer, Signature};
+
+use crate::{
+    make::{all_gather, all_reduce, all_to_all, barrier, compose},
+    ranks,
+};
+
+/// Sends the root's 8 bytes to everybody else.
+async fn bcast(comm: &Comm, root: usize) -> Result<(), Error> {
+    let lens = Lens {
+        output: 8,
+        ..Lens::default()
+    };
+    let mut builder = Builder::new::<u64>(comm.size(), lens);
+    let all = Buffer::Output.span(0, 8);
+    let others = (0..comm.size()).filter(|rank| *rank != root);
+    let actions: Vec<Action> = if comm.rank() == root {
+        others.map(|to| Action::Send { to, from: all }).collect()
+    } else {
+        vec![Action::Recv {
+            from: root,
+            into: all,
+        }]
+    };
+    for action in actions {
+        builder.push(action, &[]).unwrap();
+    }
+    let collective = Collective {
+        name: "bcast",
+        signature: Signature::of("bcast").with(root as u64),
+        program: Arc::new(builder.finish()),
+        reducer: None,
+    };
+    let done = comm.run_program(collective, [0_u8; 0], [1_u64]).await;
+    done.map(drop).map_err(Error::from)
+}
+
+/// Messages go on after a collective has failed.
+async fn talk(world: &Comm) {
+    let (rank, size) = (world.rank(), world.size());
+    let next = world.send((rank + 1) % size, 1, vec![rank]);
+    let (got, _) = world
+        .recv::<usize>((rank + size - 1) % size, 1)
+        .await
+        .unwrap();
+    assert_eq!(got, [(rank + size - 1) % size]);
+    next.await.unwrap();
+}
+
+#[test]
+fn another_operation_on_one_rank_is_an_error_on_all_that_names_two() {
+    for size in [2, 3, 5] {
+        ranks::run(size, &[], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let error = if world.rank() == 1 {
+                    all_reduce_or_gather(&world).await
+                } else {
+                    barrier(&world).await.unwrap_err().error
+                };
+                assert_eq!(error.comm, Some(0));
+                let ErrorKind::Mismatch { rank, other } = error.kind else {
+                    panic!("{error}")
+                };
+                assert!(rank < other && (rank == 1 || other == 1), "{error}");
+                let later = barrier(&world).await.unwrap_err().error;
+                assert!(matches!(later.kind, ErrorKind::Revoked), "{later}");
+                talk(&world).await;
+            });
+        });
+    }
+}
+
+async fn all_reduce_or_gather(world: &Comm) -> Error {
+    let failed = all_gather(world, vec![1; 1_000]).await.unwrap_err();
+    let (error, (input, output)) = failed.into_parts();
+    assert_eq!((input.len(), output.len()), (1_000, 1_000 * world.size()));
+    error
+}
+
+#[test]
+fn another_root_on_one_rank_is_found_on_the_simulator_for_every_seed() {
+    for seed in 0..20 {
+        let report = Simulation::new(6)
+            .fabric("bxi")
+            .seed(seed)
+            .run(async |world| {
+                let root = if world.rank() == 4 { 2 } else { 5 };
+                let first = bcast(&world, root).await;
+                // A rank that only sends may be through before it is found out.
+                let second = barrier(&world).await.map_err(Error::from).map(drop);
+                talk(&world).await;
+                (first, second)
+            });
+        for (rank, result) in (0..).zip(report.unwrap().results) {
+            let (first, second) = result.unwrap();
+            match first {
+                Ok(()) => assert!(rank != 4, "rank 4 never gets anything"),
+                Err(error) => {
+                    let ErrorKind::Mismatch { rank, other } = error.kind else {
+                        panic!("{error}")
+                    };
+                    assert!(rank == 4 || other == 4, "{error}");
+                }
+            }
+            let second = second.unwrap_err();
+            let expected = matches!(second.kind, ErrorKind::Revoked);
+            assert!(expected, "seed {seed}, rank {rank}: {second}");
+        }
+    }
+}
+
+#[test]
+fn long_messages_of_another_collective_are_given_back() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let len = 1 << 20;
+            let failed = if world.rank() == 0 {
+                all_to_all(&world, vec![5; len]).await.unwrap_err()
+            } else {
+                all_gather(&world, vec![6; len]).await.unwrap_err()
+            };
+            let (error, (input, _)) = failed.into_parts();
+            assert!(
+                matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 }),
+                "{error}"
+            );
+            assert_eq!(input, vec![5 + world.rank() as u8; len]);
+            talk(&world).await;
+        });
+    });
+}
+
+#[test]
+fn another_length_under_the_same_signature_is_a_mismatch() {
+    ranks::run(3, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let len = if world.rank() == 2 { 64 } else { 65 };
+            let error = all_gather(&world, vec![1; len]).await.unwrap_err().error;
+            assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
+        });
+    });
+}
+
+#[test]
+fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
+    ranks::run(3, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let program = Arc::new(crate::make::ring(world.rank(), world.size(), 100));
+            let collective = Collective {
+                name: "all_gather",
+                signature: Signature::of("all_gather"),
+                program,
+                reducer: None,
+            };
+            let room = if world.rank() == 1 { 299 } else { 300 };
+            let op = world.run_program(collective, vec![0_u8; 100], vec![0_u8; room]);
+            let error = op.await.unwrap_err().error;
+            match (world.rank(), &error.kind) {
+                (1, ErrorKind::InvalidArgument(text)) => {
+                    assert!(text.contains("`output` has room for 299"))
+                }
+                (0 | 2, ErrorKind::Aborted { rank: 1 }) => {}
+                _ => panic!("{error}"),
+            }
+        });
+    });
+}
+
+#[test]
+fn a_reducer_for_other_elements_is_refused() {
+    ranks::run(1, &[], |runtime| {
+        let world = runtime.world();
+        let program = crate::make::doubling(0, 1, 1);
+        assert!(!program.reduces(), "alone there is nothing to do");
+        let program = Arc::new(crate::make::doubling(0, 2, 1));
+        let collective = Collective {
+            name: "all_reduce",
+            signature: Signature::of("all_reduce"),
+            program,
+            reducer: Some(Reducer::new::<u8>(|a: u8, _| a)),
+        };
+        let op = world.run_program(collective, [0_u8; 0], [[0_u64; 2]]);
+        let error = runtime.block_on(op).unwrap_err().error;
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidArgument(_)),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn a_reduction_that_panics_does_so_where_it_is_awaited() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let rank = world.rank();
+        let op = move |left, right| {
+            assert!(rank == 0, "no such thing");
+            compose(left, right)
+        };
+        let going = all_reduce(&world, vec![[1, 2]; 100_000], op);
+        if rank == 1 {
+            let awaited = std::panic::AssertUnwindSafe(|| runtime.block_on(going));
+            let panic = std::panic::catch_unwind(awaited).unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"no such thing"));
+        } else {
+            // It may have all that it needs before rank 1 begins to combine.
+            match runtime.block_on(going) {
+                Ok(_) => {}
+                Err(failed) => assert!(matches!(failed.error.kind, ErrorKind::Aborted { rank: 1 })),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_panics_in_the_middle_ends_it_on_all_others() {
+    for boot in [0, 1] {
+        let result = std::panic::catch_unwind(move || {
+            ranks::run(4, &[], move |runtime| {
+                let world = runtime.world();
+                let done = runtime.block_on(async {
+                    let going = all_gather(&world, vec![1; 500_000 * boot + 8]);
+                    assert!(world.rank() != 2, "on purpose");
+                    going.await
+                });
+                let error = match done {
+                    Ok(_) => runtime.block_on(barrier(&world)).unwrap_err().error,
+                    Err(failed) => failed.error,
+                };
+                let failed = matches!(
+                    error.kind,
+                    ErrorKind::PeerFailed { rank: 2 } | ErrorKind::Revoked
+                );
+                assert!(failed, "{error}");
+            });
+        });
+        let panic = result.unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    }
+}
+
+#[test]
+fn a_rank_that_finishes_instead_ends_it_on_all_others() {
+    ranks::run(4, &[], |runtime| {
+        let world = runtime.world();
+        if world.rank() == 3 {
+            return runtime.close().unwrap();
+        }
+        let error = runtime.block_on(barrier(&world)).unwrap_err().error;
+        assert!(
+            matches!(error.kind, ErrorKind::PeerFinished { rank: 3 }),
+            "{error}"
+        );
+    });
+}

@@ -1,0 +1,126 @@
+//! Programs whose ranks do something else: compute, drop the future, forget it, leave.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+use ripstop::{
+    Runtime,
+    sim::{SimError, Simulation},
+};
+
+use crate::{
+    make::{all_gather, all_reduce, barrier, compose, content},
+    ranks,
+};
+
+/// Computes, and does not touch the runtime.
+fn spin(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+#[test]
+fn one_that_was_begun_before_a_computation_is_complete_when_that_ends() {
+    // One rank computes on one processor; the agent and the other rank, which waits, share the other.
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "thread")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            world.barrier().await.unwrap();
+            let mine = vec![[3, world.rank() as u64]; 20_000];
+            let going = all_reduce(&world, mine, compose);
+            if world.rank() == 0 {
+                spin(Duration::from_millis(200));
+                assert!(going.is_done(), "nobody carried it on");
+            }
+            going.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it() {
+    for mode in ["inline", "thread"] {
+        ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let (rank, block) = (world.rank(), |of: usize| content(of as u64, 300_000));
+                let going = all_gather(&world, block(rank));
+                if rank == 0 {
+                    drop(going);
+                    drop(barrier(&world));
+                    return;
+                }
+                spin(Duration::from_millis(5));
+                let (_, all) = going.await.unwrap();
+                assert!(all == (0..3).flat_map(block).collect::<Vec<_>>());
+                barrier(&world).await.unwrap();
+            });
+            runtime.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn one_whose_future_is_forgotten_goes_on() {
+    ranks::run(3, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let going = all_gather(&world, vec![7; 100_000]);
+            if world.rank() == 1 {
+                std::mem::forget(going);
+            } else {
+                going.await.unwrap();
+            }
+            barrier(&world).await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn what_was_given_to_one_that_nobody_waits_for_is_dropped_at_its_end() {
+    static DROPS: AtomicU64 = AtomicU64::new(0);
+    struct Counted;
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            DROPS.fetch_add(1, SeqCst);
+        }
+    }
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let counted = Counted;
+        let op = move |left, right| {
+            let _keep = &counted;
+            compose(left, right)
+        };
+        drop(all_reduce(&world, vec![[1, 2]; 9], op));
+        runtime.close().unwrap();
+    });
+    assert_eq!(DROPS.load(SeqCst), 2);
+}
+
+#[test]
+fn a_job_that_hangs_shows_each_collective_once_with_its_line() {
+    let line = line!() + 5;
+    let report = Simulation::new(3).run(async |world| {
+        if world.rank() == 1 {
+            std::future::pending::<()>().await;
+        }
+        all_gather(&world, vec![1; 8]).await.unwrap();
+    });
+    let Err(SimError::Deadlock(stuck)) = report else {
+        panic!("{report:?}")
+    };
+    let text = stuck.to_string();
+    let of_rank_2 = text.lines().filter(|line| line.contains("rank 2: "));
+    assert_eq!(of_rank_2.count(), 1, "{text}");
+    let at = format!(
+        "recv from rank 1, a collective of communicator 0, at {}:{}",
+        file!(),
+        line
+    );
+    assert!(text.contains(&at), "{text}, not {at}");
+}

@@ -1,0 +1,9 @@
+//! Collectives that the engine carries out by itself, written by hand.
+#![expect(clippy::unwrap_used, reason = "a failure is the test's")]
+
+mod failing;
+mod going_on;
+mod make;
+#[path = "../support/ranks.rs"]
+mod ranks;
+mod results;

@@ -1,0 +1,178 @@
+//! What comes out, on threads, with faults, and on the simulator.
+
+use ripstop::{Comm, Runtime, boot, fabric::hook::Faults, sim::Simulation};
+
+use crate::{
+    make::{Map, all_gather, all_reduce, all_to_all, barrier, compose, content},
+    ranks,
+};
+
+/// What a rank sends to another, half of it from each end of its buffer.
+fn parcels(from: usize, size: usize, half: usize) -> Vec<u8> {
+    let piece = |to: usize, end: usize| {
+        let key = (from * size + to) * 2 + end;
+        content(key as u64, half)
+    };
+    let front = (0..size).flat_map(|to| piece(to, 0));
+    front
+        .chain((0..size).rev().flat_map(|to| piece(to, 1)))
+        .collect()
+}
+
+fn maps(rank: usize, count: usize) -> Vec<Map> {
+    (0..count as u64)
+        .map(|n| [2 * n + rank as u64 + 3, rank as u64 ^ n])
+        .collect()
+}
+
+/// All four, with blocks of this many bytes.
+async fn each(world: &Comm, len: usize) {
+    let (rank, size) = (world.rank(), world.size());
+    let mine = content(rank as u64, len);
+    let (back, all) = all_gather(world, mine.clone()).await.unwrap();
+    assert!(back == mine);
+    assert!(
+        all.chunks(len.max(1))
+            .enumerate()
+            .all(|(of, block)| block == content(of as u64, len))
+    );
+    let half = len / 2;
+    let (_, got) = all_to_all(world, parcels(rank, size, half)).await.unwrap();
+    for (from, theirs) in (0..size).map(|from| (from, parcels(from, size, half))) {
+        let far = 2 * size - 1;
+        for (mine, theirs_at) in [(from, rank), (far - from, far - rank)] {
+            let (mine, at) = (mine * half, theirs_at * half);
+            assert!(
+                got[mine..mine + half] == theirs[at..at + half],
+                "from {from}"
+            );
+        }
+    }
+    barrier(world).await.unwrap();
+    if size.is_power_of_two() {
+        let count = len / size_of::<Map>();
+        let (_, got) = all_reduce(world, maps(rank, count), compose).await.unwrap();
+        let all = (0..size).map(|rank| maps(rank, count));
+        let expected = all.reduce(|all, next| {
+            let pairs = all.into_iter().zip(next);
+            pairs.map(|(left, right)| compose(left, right)).collect()
+        });
+        assert_eq!(Some(got), expected);
+    }
+}
+
+#[test]
+fn they_are_right_for_any_number_of_ranks_and_length_in_both_modes() {
+    for mode in ["inline", "thread"] {
+        for size in [1, 2, 3, 4] {
+            ranks::run(size, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+                let world = runtime.world();
+                runtime.block_on(async {
+                    for len in [0, 2, 16, 4_000, 100_000, 600_000] {
+                        each(&world, len).await;
+                    }
+                });
+            });
+        }
+    }
+}
+
+#[test]
+fn they_are_right_whatever_way_long_messages_go() {
+    for way in ["get", "put", "fragments"] {
+        ranks::run(3, &[("RIPSTOP_RENDEZVOUS", way)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(each(&world, 300_000));
+        });
+    }
+}
+
+#[test]
+fn they_are_right_on_a_fabric_that_loses_repeats_delays_and_reorders() {
+    let faults = Faults {
+        drop: 0.2,
+        duplicate: 0.2,
+        reorder: 16,
+        delay: 0..4,
+        full: 0.1,
+        seed: 6,
+    };
+    let start = |boot: boot::Boot| {
+        let faults = Faults {
+            seed: faults.seed + u64::from(boot.rank),
+            ..faults.clone()
+        };
+        std::thread::spawn(move || {
+            let runtime = Runtime::builder().hook(faults).boot(boot).init().unwrap();
+            let world = runtime.world();
+            runtime.block_on(async {
+                for len in [16, 4_000, 100_000] {
+                    each(&world, len).await;
+                }
+            });
+            runtime.close().unwrap();
+        })
+    };
+    let ranks: Vec<_> = boot::threads(4).into_iter().map(start).collect();
+    for rank in ranks {
+        rank.join().unwrap();
+    }
+}
+
+#[test]
+fn they_are_right_on_the_simulator_and_so_is_every_run_of_a_seed() {
+    let run = |size, faults: &str| {
+        let simulation = Simulation::new(size).seed(3).fabric("bxi").faults(faults);
+        let report = simulation.run(async |world| {
+            for len in [16, 20_000 / world.size()] {
+                each(&world, len).await;
+            }
+        });
+        let report = report.unwrap();
+        assert_eq!(report.leaked, 0);
+        report.digest
+    };
+    for size in [2, 5, 16, 33] {
+        assert_eq!(run(size, ""), run(size, ""));
+    }
+    run(4, "drop=0.1,dup=0.1,reorder=16");
+}
+
+#[test]
+fn several_are_in_flight_on_one_communicator_and_on_overlapping_ones() {
+    ranks::run(4, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let rank = world.rank();
+            let pair = world
+                .split(Some(rank as u32 / 2), 0)
+                .await
+                .unwrap()
+                .unwrap();
+            let ends = world
+                .split(Some(rank as u32 % 3), 0)
+                .await
+                .unwrap()
+                .unwrap();
+            let mine = |n: usize| content((10 * rank + n) as u64, 50_000 >> n);
+            let first = all_gather(&world, mine(0));
+            let second = all_gather(&pair, mine(1));
+            let third = all_gather(&world, mine(2));
+            let fourth = all_gather(&ends, mine(3));
+            let wait = barrier(&world);
+            let of = |n: usize, ranks: &[usize]| {
+                let blocks = ranks
+                    .iter()
+                    .map(|of| content((10 * of + n) as u64, 50_000 >> n));
+                blocks.collect::<Vec<_>>().concat()
+            };
+            wait.await.unwrap();
+            let ends_of = [vec![0, 3], vec![1], vec![2]];
+            assert!(fourth.await.unwrap().1 == of(3, &ends_of[rank % 3]));
+            assert!(third.await.unwrap().1 == of(2, &[0, 1, 2, 3]));
+            let pair_of = [rank / 2 * 2, rank / 2 * 2 + 1];
+            assert!(second.await.unwrap().1 == of(1, &pair_of));
+            assert!(first.await.unwrap().1 == of(0, &[0, 1, 2, 3]));
+        });
+    });
+}
