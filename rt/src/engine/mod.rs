@@ -181,7 +181,7 @@ impl Engine {
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
             waits: false,
             untold: BTreeSet::new(),
-            programs: program::Programs::default(),
+            programs: program::Programs::new(setup.rank),
             leaving: false,
             closing: false,
             ended: false,

@@ -31,11 +31,16 @@ impl Engine {
             return Started::Sent(buf);
         }
         let ticket = self.core.ops.hold_send(about, buf);
-        self.core.waits = true;
-        self.core.enqueue(to, ticket.op);
-        self.core.peers.mark(to);
+        self.queue(ticket.op, to);
         self.flush();
         Started::Flying(ticket)
+    }
+
+    /// A send that waits for room or credits.
+    pub(super) fn queue(&mut self, op: OpId, to: u32) {
+        self.core.waits = true;
+        self.core.enqueue(to, op);
+        self.core.peers.mark(to);
     }
 
     #[inline]

@@ -64,7 +64,7 @@ kinds! {
     Back = 23, "Nobody waits for a sought message any more.";
     Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
     First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
-    Abort = 24, "A collective has failed, and its communicator is revoked for later ones.";
+    Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
 }
 
 /// An operation at one of the two ends.

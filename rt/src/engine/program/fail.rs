@@ -75,10 +75,11 @@ impl Core {
 
     /// Ends a program without success, here and everywhere.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
+        let me = self.programs.me;
         let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
             return;
         };
-        let why = Why::of(&kind, self.liveness.me);
+        let why = Why::of(&kind, me);
         run.failed = Some(kind);
         let (key, ops) = (run.key(), run.ops());
         self.programs.stir(index);
@@ -94,7 +95,7 @@ impl Core {
     }
 
     fn mismatch_with(&self, peer: u32) -> ErrorKind {
-        let me = self.liveness.me;
+        let me = self.programs.me;
         Why::Mismatch(peer.min(me), peer.max(me)).kind()
     }
 
@@ -145,7 +146,8 @@ impl Core {
         }
         let is_for = |envelope: &Envelope| envelope.ctx == ctx && !is_before(envelope.tag, tag);
         for index in self.matching.drain_unexpected(is_for) {
-            let message = self.messages.take(index);
+            let mut message = self.messages.take(index);
+            self.discharge(&mut message);
             self.turn_off(message.envelope, &message.body.parcel());
         }
     }
@@ -156,7 +158,7 @@ impl Core {
             return; // whoever makes the communicator later hears it from those that have
         };
         let header = why.header(key);
-        for rank in neighbours(&group, self.liveness.me) {
+        for rank in neighbours(&group, self.programs.me) {
             if self.peers.down(rank).is_none() {
                 self.peers.control(rank, &header);
             }
@@ -195,7 +197,7 @@ impl Core {
         place: Unexpected,
     ) {
         if envelope.ctx.is_multiple_of(2) {
-            self.store(envelope, sig, parcel, Some(place));
+            self.wait(envelope, sig, parcel, place);
         } else {
             self.store_for_collective(envelope, sig, parcel, place);
         }
@@ -213,14 +215,14 @@ impl Core {
             self.matching.withdraw(place);
             return self.turn_off(envelope, parcel);
         }
-        self.store(envelope, sig, parcel, Some(place));
+        self.wait(envelope, sig, parcel, place);
         let known = self.programs.calls.get(key);
         match known.map(|known| (known.run, known.sig == sig)) {
             None | Some((Some(_), true)) => {}
             Some((Some(run), false)) => self.fail_mismatched(run, envelope.source),
             // It was over without this message.
             Some((None, _)) => {
-                let (me, peer) = (self.liveness.me, envelope.source);
+                let (me, peer) = (self.programs.me, envelope.source);
                 self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
             }
         }
@@ -239,6 +241,7 @@ impl Core {
             self.peers.control(source, &why.header((envelope.ctx, tag)));
         }
         if let Parcel::Offered(Offered { sender, .. }) = parcel {
+            self.leave(source);
             self.tell(source, Kind::Taken, *sender, wire::REVOKED);
         }
     }

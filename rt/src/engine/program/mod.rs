@@ -33,8 +33,9 @@ use crate::{
 const COPY_MAX: usize = 4 << 10;
 
 /// The programs of one runtime, and what it knows of the collectives of its communicators.
-#[derive(Default)]
 pub(super) struct Programs {
+    /// This rank.
+    me: u32,
     runs: Vec<Option<Box<Run>>>,
     free: Vec<u32>,
     /// Whose message it is, by the slot of its operation.
@@ -93,6 +94,18 @@ impl Job {
 }
 
 impl Programs {
+    pub(super) fn new(me: u32) -> Self {
+        Self {
+            me,
+            runs: Vec::new(),
+            free: Vec::new(),
+            parts: Vec::new(),
+            told: Vec::new(),
+            calls: Calls::default(),
+            panics: Vec::new(),
+        }
+    }
+
     /// Whether any is under way.
     pub(super) fn any(&self) -> bool {
         self.runs.len() > self.free.len()
@@ -156,7 +169,6 @@ impl Engine {
         };
         let (input, output) = (tickets.input.op, tickets.output.op);
         self.core.begin(call, input, output);
-        self.core.liveness.waits = true;
         if self.core.ended {
             self.core.end_programs();
         }
@@ -166,7 +178,7 @@ impl Engine {
 
     /// Begins what has waited for what was told.
     pub(super) fn tend_programs(&mut self) {
-        for told in std::mem::take(&mut self.core.programs.told) {
+        while let Some(told) = self.core.programs.told.pop() {
             let run = match told {
                 Told::Part(op) => self.core.part_over(op),
                 Told::Run(run) => run,
@@ -254,8 +266,7 @@ impl Engine {
             return Ok(());
         }
         let op = self.core.lend(index, run, at, about);
-        self.core.peers.contact(to).sends.push_back(op);
-        self.core.peers.mark(to);
+        self.queue(op, to);
         Ok(())
     }
 
@@ -276,7 +287,7 @@ impl Engine {
         if run.panic.is_none() {
             run.over(job.step);
         } else {
-            let me = self.core.liveness.me as usize;
+            let me = self.core.programs.me as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }
         if self.core.ended {

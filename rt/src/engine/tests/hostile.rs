@@ -54,10 +54,14 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
         size_of::<wire::Fragment>(),
         size_of::<wire::About>(),
         size_of::<wire::Plain>(),
+        size_of::<wire::Abort>(),
     ];
-    let len = lengths[usize::from(below(random, 6))];
+    let len = lengths[usize::from(below(random, 7))];
     let mut header = bytes(random, len);
-    header[0] = below(random, 17);
+    header[0] = match below(random, 18) {
+        17 => wire::Kind::Abort as u8,
+        kind => kind,
+    };
     header[1] = wire::VERSION;
     // Small numbers meet live slots, contexts and tags.
     for field in &mut header[8..] {

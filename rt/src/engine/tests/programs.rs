@@ -9,6 +9,7 @@ use crate::{
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
     ops::Outcome,
+    proto::wire::{Abort, Base, Kind},
 };
 
 type Tickets = RunTickets<Vec<u64>, Vec<u64>>;
@@ -208,4 +209,37 @@ fn one_of_a_runtime_that_ends_is_over_or_keeps_its_memory() {
             );
         }
     }
+}
+
+#[test]
+fn news_of_failures_are_believed_of_members_and_remembered_within_bounds() {
+    let abort = |ctx, why| Abort {
+        base: Base::new(Kind::Abort),
+        ctx,
+        tag: 7,
+        why,
+        rank: 2,
+        other: 0,
+        zero: 0,
+    };
+    let mut world = World::new(3, net(true));
+    let engine = &mut world.engines[0];
+    let ctx = CTX + 1;
+    engine.core.join_group(ctx, &Group::new(vec![0, 2]));
+    for (from, header) in [(2, abort(CTX, 1)), (2, abort(ctx, 9)), (1, abort(ctx, 1))] {
+        engine.core.handle_abort(from, &header);
+        assert!(engine.core.programs.revoked_kind(ctx, Some(7)).is_none());
+    }
+    assert_eq!(engine.core.refused, 3);
+    for unknown in 0..100_000 {
+        engine.core.handle_abort(1, &abort(2 * unknown + 9, 1));
+    }
+    assert!(engine.core.refused > 90_000, "{}", engine.core.refused);
+    engine.core.handle_abort(2, &abort(ctx, 1));
+    let kind = engine.core.programs.revoked_kind(ctx, Some(7));
+    assert!(
+        matches!(kind, Some(ErrorKind::PeerFailed { rank: 2 })),
+        "{kind:?}"
+    );
+    assert!(engine.core.programs.revoked_kind(ctx, Some(6)).is_none());
 }
