@@ -131,7 +131,8 @@ fn long_messages_of_another_collective_are_given_back() {
                 matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 }),
                 "{error}"
             );
-            assert_eq!(input, vec![5 + world.rank() as u8; len]);
+            let mine = if world.rank() == 0 { 5 } else { 6 };
+            assert!(input == vec![mine; len]);
             talk(&world).await;
         });
     });

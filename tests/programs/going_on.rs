@@ -15,6 +15,10 @@ use crate::{
     ranks,
 };
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a computation takes time that is real"
+)]
 /// Computes, and does not touch the runtime.
 fn spin(time: Duration) {
     let start = Instant::now();
