@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    task::{Poll, Waker},
+    task::{Poll, Wake, Waker},
     time::Duration,
 };
 
@@ -479,6 +479,19 @@ impl Shared {
             self.nudge(); // who sleeps may have more to look at now
         }
         SPOILS.set((wakers, garbage));
+    }
+}
+
+/// Wakes the function of a simulated rank.
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.host.as_ref().is_some_and(Host::wake) {
+            self.nudge();
+        }
     }
 }
 

@@ -289,7 +289,13 @@ impl Core {
     }
 
     /// A message that nobody waits for is stored, if its sender has room.
-    pub(super) fn wait(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>, place: Unexpected) {
+    pub(super) fn wait(
+        &mut self,
+        envelope: Envelope,
+        sig: u64,
+        parcel: &Parcel<'_>,
+        place: Unexpected,
+    ) {
         if !self.charge(envelope.source, parcel) {
             self.matching.withdraw(place);
             return self.refuse_overdraft(envelope.source, parcel);

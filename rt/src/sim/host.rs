@@ -1,7 +1,10 @@
 //! What a runtime knows of being simulated.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::Waker,
     time::Duration,
 };
@@ -12,6 +15,8 @@ use ripstop_fabric::sim::Cluster;
 pub(crate) struct Host {
     cluster: Cluster,
     rank: u32,
+    /// The rank's function is to be polled.
+    woken: AtomicBool,
     /// Who waits for the end of a computation.
     computes: Mutex<Option<Waker>>,
 }
@@ -21,8 +26,19 @@ impl Host {
         Self {
             cluster,
             rank,
+            woken: AtomicBool::new(true),
             computes: Mutex::default(),
         }
+    }
+
+    /// The rank's function is woken. Whether it was not before.
+    pub(crate) fn wake(&self) -> bool {
+        !self.woken.swap(true, Ordering::Relaxed)
+    }
+
+    /// Takes the wake-up, if there is one.
+    pub(super) fn take_wake_up(&self) -> bool {
+        self.woken.swap(false, Ordering::Relaxed)
     }
 
     /// From now on the application computes, for so long; then `waker` is woken.

@@ -53,8 +53,6 @@ pub(super) struct Ranks<T> {
 
 struct Rank<T> {
     shared: Arc<Shared>,
-    wakeup: Arc<Wakeup>,
-    waker: Waker,
     /// `None` when it has returned, and only its sends are left.
     future: Option<Pin<Box<dyn Future<Output = T>>>>,
     /// Turns in a row that ended because the program spins.
@@ -68,25 +66,6 @@ struct Common {
     /// Nobody asks a simulated rank for its own.
     counters: Arc<Counters>,
     ring: Arc<dyn Fn(u32) + Send + Sync>,
-}
-
-/// Wakes a rank's function.
-struct Wakeup {
-    woken: AtomicBool,
-    shared: Weak<Shared>,
-}
-
-impl Wake for Wakeup {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        let first = !self.woken.swap(true, Ordering::Relaxed);
-        if first && let Some(shared) = self.shared.upgrade() {
-            shared.nudge();
-        }
-    }
 }
 
 impl<T: 'static> Ranks<T> {
@@ -335,14 +314,8 @@ enum Turned<T> {
 
 impl<T> Rank<T> {
     fn new(shared: Arc<Shared>, future: Pin<Box<dyn Future<Output = T>>>) -> Self {
-        let wakeup = Arc::new(Wakeup {
-            woken: AtomicBool::new(true),
-            shared: Arc::downgrade(&shared),
-        });
         Self {
             shared,
-            waker: Waker::from(Arc::clone(&wakeup)),
-            wakeup,
             future: Some(future),
             spins: 0,
         }
@@ -389,10 +362,10 @@ impl<T> Rank<T> {
 
     /// Polls the function if it was woken, else one task. Whether there was something to poll.
     fn poll(&mut self, result: &mut Option<T>) -> bool {
-        if let Some(future) = &mut self.future
-            && self.wakeup.woken.swap(false, Ordering::Relaxed)
-        {
-            let polled = future.as_mut().poll(&mut Context::from_waker(&self.waker));
+        let woken = self.shared.host.as_ref().is_some_and(Host::take_wake_up);
+        if let Some(future) = self.future.as_mut().filter(|_| woken) {
+            let waker = Waker::from(Arc::clone(&self.shared));
+            let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
             if let Poll::Ready(value) = polled {
                 self.future = None;
                 self.shared.with(Engine::begin_close);

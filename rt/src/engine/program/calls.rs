@@ -16,7 +16,6 @@ const UNKNOWN_MAX: usize = 1 << 10;
 /// Context and tag.
 type Key = (u32, u32);
 
-#[derive(Default)]
 pub(super) struct Calls {
     known: BTreeMap<Key, Known>,
     over: VecDeque<Key>,
@@ -41,6 +40,14 @@ pub(super) enum Why {
 }
 
 impl Calls {
+    pub(super) const fn new() -> Self {
+        Self {
+            known: BTreeMap::new(),
+            over: VecDeque::new(),
+            revoked: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn begin(&mut self, key: Key, sig: u64, run: u32) {
         let run = Some(run);
         self.known.insert(key, Known { sig, run });

@@ -13,7 +13,11 @@ mod calls;
 mod fail;
 mod run;
 
-use std::{panic::Location, sync::Arc};
+use std::{
+    ops::{Deref, DerefMut},
+    panic::Location,
+    sync::Arc,
+};
 
 use self::{
     calls::Calls,
@@ -36,6 +40,11 @@ const COPY_MAX: usize = 4 << 10;
 pub(super) struct Programs {
     /// This rank.
     me: u32,
+    /// Nothing until the first program: a rank of a large simulation that does nothing should take little.
+    state: Option<Box<State>>,
+}
+
+pub(super) struct State {
     runs: Vec<Option<Box<Run>>>,
     free: Vec<u32>,
     /// Whose message it is, by the slot of its operation.
@@ -95,13 +104,35 @@ impl Job {
 
 impl Programs {
     pub(super) fn new(me: u32) -> Self {
+        Self { me, state: None }
+    }
+}
+
+impl Deref for Programs {
+    type Target = State;
+
+    #[inline]
+    fn deref(&self) -> &State {
+        self.state.as_deref().unwrap_or(State::EMPTY)
+    }
+}
+
+impl DerefMut for Programs {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.get_or_insert_with(|| Box::new(State::new()))
+    }
+}
+
+impl State {
+    const EMPTY: &Self = &Self::new();
+
+    const fn new() -> Self {
         Self {
-            me,
             runs: Vec::new(),
             free: Vec::new(),
             parts: Vec::new(),
             told: Vec::new(),
-            calls: Calls::default(),
+            calls: Calls::new(),
             panics: Vec::new(),
         }
     }
