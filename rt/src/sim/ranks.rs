@@ -5,11 +5,8 @@ use std::{
     future::Future,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
+    sync::Arc,
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
