@@ -1,0 +1,87 @@
+//! What a small message may cost while its receiver is awake: no system call, no allocation, no wake. Alone in its program,
+//! because it counts every allocation of the process.
+//!
+//! Both ranks are driven by one thread, in turn: what is awaited has always come, so nobody sleeps and nothing depends on
+//! what else the machine does.
+
+// `count` is for the command's measurements and for this.
+#[path = "../src/bin/ripstop/perf/allocations.rs"]
+mod allocations;
+
+use std::{array, thread};
+
+use ripstop::{Comm, Runtime, boot};
+
+/// What is left over from the first messages: rings are made, vectors grow.
+const WARM_UP: usize = 1000;
+const ROUNDS: usize = 2000;
+
+fn ranks() -> [Runtime; 2] {
+    let start = |boot| {
+        let builder = Runtime::builder().boot(boot);
+        let builder = builder.set("RIPSTOP_PROGRESS", "inline");
+        thread::spawn(move || builder.init().expect("two ranks start"))
+    };
+    let ranks = boot::threads(2).into_iter().map(start);
+    let ranks = ranks.collect::<Vec<_>>().into_iter();
+    let ranks = ranks.map(|rank| rank.join().expect("no rank panics"));
+    ranks.collect::<Vec<_>>().try_into().expect("two ranks")
+}
+
+/// A rank and its world.
+type Rank<'a> = (&'a Runtime, &'a Comm);
+
+/// `K` messages there, from and into buffers that are used again; `posted` says whether the receives come first.
+fn pass<const K: usize>((from, sender): Rank<'_>, (to, receiver): Rank<'_>, posted: bool) {
+    let receive = || receiver.recv_into(sender.rank(), 7, [0_u8; 8]);
+    let early: [_; K] = array::from_fn(|_| posted.then(receive));
+    from.block_on(async {
+        for number in 0..K {
+            let sent = sender.send(receiver.rank(), 7, number.to_le_bytes()).await;
+            assert_eq!(sent.expect("it leaves at once"), number.to_le_bytes());
+        }
+    });
+    to.block_on(async {
+        for (number, early) in early.into_iter().enumerate() {
+            let received = early.unwrap_or_else(receive).await;
+            assert_eq!(received.expect("it has come").0, number.to_le_bytes());
+        }
+    });
+}
+
+/// Allocations of many rounds of `2 * K` messages, and a check of what else they cost.
+fn allocations<const K: usize>(runtimes: &[Runtime; 2], posted: bool) -> u64 {
+    let worlds = runtimes.each_ref().map(Runtime::world);
+    let [left, right] = [0, 1].map(|rank| (&runtimes[rank], &worlds[rank]));
+    let rounds = |count: usize| {
+        for _ in 0..count {
+            pass::<K>(left, right, posted);
+            pass::<K>(right, left, posted);
+        }
+    };
+    rounds(WARM_UP);
+    let before = runtimes.each_ref().map(Runtime::counters);
+    let allocations = allocations::count();
+    rounds(ROUNDS);
+    let allocations = allocations::count() - allocations;
+    for (rank, before) in runtimes.iter().zip(before) {
+        let spent = rank.counters() - before;
+        // Credits go home with messages that go there, or by themselves.
+        assert!(spent.messages_sent >= (K * ROUNDS) as u64);
+        assert_eq!(spent.system_calls, 0, "posted first: {posted}");
+        assert_eq!(spent.wakes_sent, 0, "posted first: {posted}");
+    }
+    allocations
+}
+
+#[test]
+fn a_small_message_between_awake_ranks_allocates_nothing_calls_nobody_and_wakes_nobody() {
+    let runtimes = ranks();
+    for posted in [true, false] {
+        // `block_on` allocates, three times a call; messages do not, up to four that a first allocation has room for.
+        let few = allocations::<1>(&runtimes, posted);
+        let many = allocations::<4>(&runtimes, posted);
+        assert_eq!(few, many, "posted first: {posted}");
+        assert!(few <= 3 * 4 * ROUNDS as u64, "{few} in {ROUNDS} rounds");
+    }
+}
