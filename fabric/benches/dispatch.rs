@@ -1,0 +1,131 @@
+//! What it costs to call a driver through `Box<dyn Driver>`, against an enum of drivers and against the driver itself:
+//! `cargo bench -p ripstop-fabric --bench dispatch`.
+//!
+//! Messages of 8 bytes from a rank to itself over shared memory, in windows of 64, which is the most calls for the least work.
+//! The three take turns; medians of all batches, and their ratio to the direct call.
+#![expect(clippy::print_stdout, reason = "a benchmark prints")]
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::{hint::black_box, time::Instant};
+
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Progress, Sink, Token},
+    loopback::{self, Loopback},
+    shm::{Board, Shm, ShmConfig},
+};
+
+const BATCHES: usize = 301;
+const WINDOWS: u32 = 1000;
+const WINDOW: u32 = 64;
+
+fn main() {
+    let mut direct = shm();
+    let mut either = black_box(Chosen(Either::Shm(shm())));
+    let mut boxed: Box<dyn Driver> = black_box(Box::new(shm()));
+    // So that nobody can know which one `either` is.
+    let _other = black_box(Chosen(Either::Loopback(loopback::world(1).remove(0))));
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..BATCHES {
+        times[0].push(batch(&mut direct));
+        times[1].push(batch(&mut either));
+        times[2].push(batch(&mut *boxed));
+    }
+    let medians = times.map(median);
+    for (name, time) in ["direct", "enum", "Box<dyn Driver>"].iter().zip(medians) {
+        let ratio = time / medians[0];
+        println!("{name:16} {time:7.1} ns per message   {ratio:5.3} x direct");
+    }
+}
+
+fn shm() -> Shm {
+    let board = Board::create(1).expect("a board");
+    Shm::open(&board, ShmConfig::new(0)).expect("a rank")
+}
+
+/// What the engine asks of a driver on a message's way.
+trait Calls {
+    fn send(&mut self, message: Command<'_>) -> bool;
+    fn turn(&mut self, sink: &mut dyn Sink) -> Progress;
+}
+
+impl<D: Driver + ?Sized> Calls for D {
+    fn send(&mut self, message: Command<'_>) -> bool {
+        matches!(self.post(message), Post::Posted)
+    }
+
+    fn turn(&mut self, sink: &mut dyn Sink) -> Progress {
+        self.progress(WINDOW, sink)
+    }
+}
+
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "as an engine would hold it")]
+enum Either {
+    Shm(Shm),
+    Loopback(Loopback),
+}
+
+/// A driver of either kind.
+struct Chosen(Either);
+
+impl Calls for Chosen {
+    fn send(&mut self, message: Command<'_>) -> bool {
+        match &mut self.0 {
+            Either::Shm(shm) => shm.send(message),
+            Either::Loopback(loopback) => loopback.send(message),
+        }
+    }
+
+    fn turn(&mut self, sink: &mut dyn Sink) -> Progress {
+        match &mut self.0 {
+            Either::Shm(shm) => shm.turn(sink),
+            Either::Loopback(loopback) => loopback.turn(sink),
+        }
+    }
+}
+
+/// Counts what comes.
+struct Ear(u32);
+
+impl Sink for Ear {
+    fn message(&mut self, _: Peer, _: &[u8], body: Payload<'_>) {
+        let mut copy = [0; 8];
+        body.copy_into(&mut copy);
+        black_box(copy);
+        self.0 += 1;
+    }
+    fn complete(&mut self, _: Token) {}
+    fn fetched(&mut self, _: Token, _: u64) {}
+    fn failed(&mut self, _: Token, why: Failure) {
+        panic!("{why:?}");
+    }
+    fn peer_down(&mut self, peer: Peer, why: Down) {
+        assert_eq!(why, Down::Finished, "{peer:?}");
+    }
+}
+
+/// Nanoseconds per message.
+fn batch<D: Calls + ?Sized>(driver: &mut D) -> f64 {
+    let mut ear = Ear(0);
+    let start = Instant::now();
+    for _ in 0..WINDOWS {
+        for _ in 0..WINDOW {
+            let message = Command::Message {
+                to: Peer(0),
+                header: &[0; 24],
+                body: &[0; 8],
+            };
+            assert!(driver.send(message), "a window has room");
+        }
+        while ear.0 < WINDOW {
+            let _ = driver.turn(&mut ear);
+        }
+        ear.0 = 0;
+    }
+    start.elapsed().as_secs_f64() * 1e9 / f64::from(WINDOWS * WINDOW)
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
