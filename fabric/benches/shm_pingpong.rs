@@ -295,6 +295,10 @@ impl Sink for Ear {
     fn failed(&mut self, _: Token, why: Failure) {
         panic!("{why:?}");
     }
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
+    }
+
     fn peer_down(&mut self, peer: Peer, why: Down) {
         assert_eq!(why, Down::Finished, "{peer:?}");
     }

@@ -163,6 +163,10 @@ impl Sink for Ear {
         panic!("{token:?}: {why:?}");
     }
 
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
+    }
+
     fn peer_down(&mut self, peer: Peer, why: Down) {
         panic!("rank {} is down: {why:?}", peer.0);
     }

@@ -2,8 +2,8 @@
 //!
 //! A driver is anything that implements [`driver::Driver`]: seven methods that answer in values. It knows no futures, no
 //! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
-//! [`hook`] wraps any other to trace, count or break it; [`shm`] carries messages between the processes of one node;
-//! [`sim`] simulates a cluster in one process.
+//! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
+//! messages between the processes of one node; [`sim`] simulates a cluster in one process.
 
 pub mod connect;
 pub mod counters;
@@ -11,6 +11,7 @@ pub mod driver;
 pub mod hook;
 pub mod loopback;
 pub mod memory;
+pub mod offload;
 pub mod random;
 pub mod shm;
 pub mod sim;

@@ -14,7 +14,10 @@ use std::{
     },
 };
 
-use crate::memory::{Region, RemoteRegion};
+use crate::{
+    memory::{Region, RemoteRegion},
+    offload::{Counter, RemoteCounter},
+};
 
 mod payload;
 
@@ -88,6 +91,8 @@ pub enum Command<'a> {
         from: LocalRange,
         /// Where.
         into: RemoteRegion,
+        /// A counter of the same peer to which 1 is added when the bytes are there, so that whoever sees the count sees them.
+        count: Option<RemoteCounter>,
         /// Comes back in [`Sink::complete`] or [`Sink::failed`].
         token: Token,
     },
@@ -113,9 +118,34 @@ pub enum Command<'a> {
         /// Comes back in [`Sink::fetched`] or [`Sink::failed`].
         token: Token,
     },
+    /// Add to a counter of the peer, which is woken if that reaches what it watches for. Nothing comes back: a peer that is down
+    /// and a counter that is gone have nobody who waits for it. In no order with other commands.
+    Count {
+        /// Who owns the counter; the own rank is allowed.
+        to: Peer,
+        /// Which one.
+        counter: RemoteCounter,
+        /// How much.
+        by: u64,
+    },
+    /// Tell of it in [`Sink::reached`], once, when a counter of this rank has come to `threshold`, or by the next
+    /// [`progress`](Driver::progress) when it has already.
+    Watch {
+        /// Of this rank.
+        counter: &'a Counter,
+        /// The least that it is to be. No counter ever comes to `u64::MAX`.
+        threshold: u64,
+        /// Comes back in [`Sink::reached`].
+        token: Token,
+    },
+    /// Take a watch back. What it has reached before this may still be told.
+    Unwatch {
+        /// That of the watch.
+        token: Token,
+    },
 }
 
-/// The atomics of [`Command::Atomic`]. A counter is a word that peers `Add` to.
+/// The atomics of [`Command::Atomic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AtomicOp {
@@ -190,6 +220,9 @@ pub trait Sink {
 
     /// A one-sided command will never be done; its local memory is the caller's again.
     fn failed(&mut self, token: Token, why: Failure);
+
+    /// A watched counter has come to its threshold.
+    fn reached(&mut self, token: Token);
 
     /// The peer is gone. Nothing comes from it any more; said once for each peer.
     fn peer_down(&mut self, peer: Peer, why: Down);
@@ -303,6 +336,8 @@ pub struct Caps {
     pub one_sided: bool,
     /// [`Command::Atomic`] works.
     pub atomics: bool,
+    /// [`Command::Count`], [`Command::Watch`] and counting puts work.
+    pub counters: bool,
     /// [`Driver::expose`] reaches any memory; when not, the sentence says why.
     pub any_memory: Result<(), String>,
     /// The hardware matches tags.

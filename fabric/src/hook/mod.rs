@@ -211,6 +211,9 @@ impl Driver for Hook {
             Command::Put { to, from, .. } => self.one_sided(command, to, What::Put(from.len())),
             Command::Get { to, into, .. } => self.one_sided(command, to, What::Get(into.len())),
             Command::Atomic { to, .. } => self.one_sided(command, to, What::Atomic),
+            Command::Count { to, .. } => self.one_sided(command, to, What::Count),
+            // Both are between a rank and its own driver: there is nothing to see or to break.
+            Command::Watch { .. } | Command::Unwatch { .. } => self.driver.post(command),
         }
     }
 
@@ -292,6 +295,11 @@ impl Sink for Watched<'_> {
     fn failed(&mut self, token: Token, why: Failure) {
         self.tap.pass(self.turn, None, |_| {}, || What::Failed);
         self.sink.failed(token, why);
+    }
+
+    fn reached(&mut self, token: Token) {
+        self.tap.pass(self.turn, None, |_| {}, || What::Reached);
+        self.sink.reached(token);
     }
 
     fn peer_down(&mut self, peer: Peer, why: Down) {

@@ -31,6 +31,8 @@ pub struct Counts {
     pub gets: u64,
     /// Atomics posted.
     pub atomics: u64,
+    /// Counts posted, those of puts not included.
+    pub counts: u64,
     /// Commands given back, by the driver below or by a fault.
     pub fulls: u64,
     /// Messages lost by a fault.
@@ -48,6 +50,7 @@ impl Counts {
             What::Put(_) => self.puts += 1,
             What::Get(_) => self.gets += 1,
             What::Atomic => self.atomics += 1,
+            What::Count => self.counts += 1,
             _ => {}
         }
     }
@@ -97,6 +100,10 @@ pub enum What {
     Get(usize),
     /// An atomic was posted.
     Atomic,
+    /// A count was posted.
+    Count,
+    /// A watched counter came to its threshold.
+    Reached,
     /// A one-sided command is done.
     Completed,
     /// A one-sided command failed.

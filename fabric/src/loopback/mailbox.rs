@@ -86,6 +86,11 @@ impl Mailbox {
         state.ring(&self.bell);
     }
 
+    /// Something that its owner waits for is in its memory.
+    pub(super) fn wake(&self) {
+        self.lock().ring(&self.bell);
+    }
+
     pub(super) fn pop(&self) -> Option<Event> {
         self.lock().events.pop_front()
     }

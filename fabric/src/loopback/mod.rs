@@ -15,6 +15,7 @@ use crate::{
         WaitOn,
     },
     memory::{Region, RemoteRegion, WeakRegion},
+    offload::{CELL_LEN, Counter, RemoteCounter, Watches},
 };
 
 /// One rank of a world made by [`world`].
@@ -22,6 +23,7 @@ use crate::{
 pub struct Loopback {
     me: Peer,
     world: Arc<[Mailbox]>,
+    watches: Watches,
     caps: Caps,
 }
 
@@ -36,6 +38,7 @@ pub fn world(ranks: u32) -> Vec<Loopback> {
         .map(|rank| Loopback {
             me: Peer(rank),
             world: Arc::clone(&world),
+            watches: Watches::new(),
             caps: caps(),
         })
         .collect()
@@ -49,6 +52,22 @@ impl Driver for Loopback {
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         let room = match &command {
             Command::Message { to, header, body } => self.send(*to, header, body),
+            Command::Count { to, counter, by } => {
+                self.count(*to, *counter, *by);
+                true
+            }
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                self.watches.add(counter, *threshold, *token);
+                true
+            }
+            Command::Unwatch { token } => {
+                self.watches.remove(*token);
+                true
+            }
             Command::Put { token, .. }
             | Command::Get { token, .. }
             | Command::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {
@@ -66,6 +85,10 @@ impl Driver for Loopback {
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.mailbox(self.me).disarm();
         let mut events = 0;
+        while let Some(token) = self.watches.pop_reached() {
+            sink.reached(token);
+            events += 1;
+        }
         // The sink is never called with the mailbox locked: others go on posting.
         while events < budget
             && let Some(event) = self.mailbox(self.me).pop()
@@ -80,7 +103,8 @@ impl Driver for Loopback {
     }
 
     fn arm(&mut self) -> Armed {
-        if self.mailbox(self.me).arm() {
+        // A count that comes after the first look finds the mailbox armed.
+        if self.mailbox(self.me).arm() && !self.watches.is_reached() {
             Armed::Ready
         } else {
             Armed::Busy
@@ -128,10 +152,15 @@ impl Loopback {
                 to,
                 from,
                 into,
+                count,
                 token,
             } => {
                 let (region, offset) = self.target(to, into, from.len())?;
+                let counter = count.map(|key| self.counter(to, key)).transpose()?;
                 region.copy_in(offset, from);
+                if counter.is_some_and(|counter| counter.add(1)) {
+                    self.mailbox(to).wake();
+                }
                 Ok(Event::Complete(token))
             }
             Command::Get {
@@ -151,8 +180,21 @@ impl Loopback {
                     .then(|| Event::Fetched(token, op.apply(region.atomic_u64(offset))))
                     .ok_or(Failure::BadRange)
             }
-            Command::Message { .. } => unreachable!("a message is not one-sided"),
+            _ => unreachable!("{command:?} is not one-sided"),
         }
+    }
+
+    /// Counts, unless nobody is there to see it.
+    fn count(&self, to: Peer, key: RemoteCounter, by: u64) {
+        if self.counter(to, key).is_ok_and(|counter| counter.add(by)) {
+            self.mailbox(to).wake();
+        }
+    }
+
+    fn counter(&self, of: Peer, key: RemoteCounter) -> Result<Counter, Failure> {
+        let cell = key.cell().ok_or(Failure::BadRange)?;
+        let (region, offset) = self.target(of, cell, CELL_LEN)?;
+        Ok(Counter::in_region(region, offset))
     }
 
     /// The region that `key` grants `len` bytes of, and where in it they start.
@@ -249,6 +291,7 @@ fn caps() -> Caps {
         detects_death: true,
         one_sided: true,
         atomics: true,
+        counters: true,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
         tag_matching: false,
         triggered_max: 0,

@@ -328,7 +328,6 @@ impl Region {
     }
 
     /// All of it, as the local end of a command. The caller keeps the region until that is complete.
-    #[cfg(test)]
     pub(crate) fn range(&self) -> LocalRange {
         // SAFETY: mapped as long as the region is kept, and shared memory may be touched by others at any time.
         unsafe { LocalRange::new(self.inner.start, self.inner.len) }

@@ -10,6 +10,7 @@ use crate::{
     counters::Counters,
     driver::{Failure, LocalRange, Sink, Token},
     memory::Region,
+    offload::Counter,
 };
 
 /// The commands, in the order they were posted.
@@ -17,6 +18,8 @@ use crate::{
 pub(super) struct Copies {
     jobs: VecDeque<Job>,
     done: VecDeque<Done>,
+    /// Whose counters came to where they are watched for.
+    reached: Vec<u32>,
 }
 
 /// A put or a get.
@@ -27,6 +30,8 @@ pub(super) struct Job {
     pub(super) direction: Direction,
     pub(super) local: LocalRange,
     pub(super) remote: Remote,
+    /// Counts that the bytes are there.
+    pub(super) count: Option<Counter>,
     pub(super) copied: usize,
 }
 
@@ -68,7 +73,7 @@ impl Copies {
     pub(super) fn start(&mut self, mut job: Job, counters: &Counters) {
         if job.local.len() <= AT_ONCE_MAX {
             let moved = job.run(counters);
-            self.done.push_back(job.outcome(moved));
+            self.conclude(&job, moved);
         } else {
             self.jobs.push_back(job);
         }
@@ -84,6 +89,11 @@ impl Copies {
             events += 1;
         }
         events
+    }
+
+    /// A rank to wake.
+    pub(super) fn pop_reached(&mut self) -> Option<u32> {
+        self.reached.pop()
     }
 
     /// Fails what is under way to or from a peer.
@@ -102,11 +112,20 @@ impl Copies {
             return 0;
         };
         let moved = job.piece(counters);
-        if moved.is_err() || job.copied == job.local.len() {
-            self.done
-                .extend(self.jobs.pop_front().map(|job| job.outcome(moved)));
+        if (moved.is_err() || job.copied == job.local.len())
+            && let Some(job) = self.jobs.pop_front()
+        {
+            self.conclude(&job, moved);
         }
         1
+    }
+
+    fn conclude(&mut self, job: &Job, moved: Result<(), Failure>) {
+        let counts = moved.is_ok().then_some(job.count.as_ref()).flatten();
+        if counts.is_some_and(|counter| counter.add(1)) {
+            self.reached.push(job.peer);
+        }
+        self.done.push_back(job.outcome(moved));
     }
 }
 
@@ -145,7 +164,7 @@ impl Job {
         Ok(())
     }
 
-    fn outcome(self, moved: Result<(), Failure>) -> Done {
+    fn outcome(&self, moved: Result<(), Failure>) -> Done {
         moved.map_or_else(
             |why| Done::Failed(self.token, why),
             |()| Done::Complete(self.token),

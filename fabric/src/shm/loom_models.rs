@@ -22,7 +22,10 @@ use super::{
     bell::{Word, arm, is_armed, take},
     ring::{Consumer, HEADER_MAX, Memory, Producer},
 };
-use crate::driver::Payload;
+use crate::{
+    driver::Payload,
+    offload::{self, add},
+};
 
 const SLOTS: usize = 2;
 
@@ -179,6 +182,54 @@ fn a_rank_that_falls_asleep_over_a_message_is_woken_once() {
         let woken = wakes.load(Relaxed);
         assert!(woken <= 1, "one sleep, {woken} wakes");
         assert!(!sleeps || woken == 1, "asleep over a message");
+    });
+}
+
+/// Loom takes sequentially consistent accesses for weaker ones than they are: the fences say what they mean.
+impl offload::Word for AtomicU64 {
+    fn load(&self) -> u64 {
+        self.load(SeqCst)
+    }
+    fn store(&self, value: u64) {
+        self.store(value, SeqCst);
+        fence(SeqCst);
+    }
+    fn fetch_add(&self, by: u64) -> u64 {
+        let before = self.fetch_add(by, SeqCst);
+        fence(SeqCst);
+        before
+    }
+}
+
+#[test]
+fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() {
+    loom::model(|| {
+        let (count, wake_at) = (
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicU64::new(u64::MAX)),
+        );
+        let (bell, wakes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let counting = [(); 2].map(|()| {
+            let (count, wake_at) = (Arc::clone(&count), Arc::clone(&wake_at));
+            let (bell, wakes) = (Arc::clone(&bell), Arc::clone(&wakes));
+            thread::spawn(move || {
+                if add(&*count, &*wake_at, 1) {
+                    <AtomicU32 as Word>::fence();
+                    if is_armed(&*bell) && take(&*bell) {
+                        wakes.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        });
+        offload::Word::store(&*wake_at, 2);
+        arm(&*bell);
+        let sleeps = offload::Word::load(&*count) < 2;
+        for peer in counting {
+            peer.join().unwrap();
+        }
+        let woken = wakes.load(Relaxed);
+        assert!(woken <= 1, "one sleep, {woken} wakes");
+        assert!(!sleeps || woken == 1, "asleep over its threshold");
     });
 }
 

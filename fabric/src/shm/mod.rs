@@ -18,6 +18,7 @@ use self::{
     deaths::Deaths,
     inbound::Inbound,
     link::{Link, Stall},
+    onesided::Wish,
     pool::Pool,
     regions::Exports,
     segment::{CHUNK_LEN, Segment, Shape},
@@ -26,6 +27,7 @@ use crate::{
     counters::Counters,
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
+    offload::Watches,
 };
 
 mod bell;
@@ -69,6 +71,7 @@ pub struct Shm {
     pool: Pool,
     exports: Exports,
     copies: Copies,
+    watches: Watches,
     /// By rank: whom we have mapped.
     links: Vec<Option<Box<Link>>>,
     /// The ranks in `links`.
@@ -150,6 +153,7 @@ impl Shm {
             pool: Pool::new(segment.clone())?,
             exports: Exports::new(segment.clone(), rank),
             copies: Copies::default(),
+            watches: Watches::new(),
             segment,
             links: std::iter::repeat_with(|| None).take(size).collect(),
             linked: Vec::new(),
@@ -182,15 +186,47 @@ impl Driver for Shm {
                 to,
                 from,
                 into,
+                count,
                 token,
-            } => self.copy(Direction::Put, to.0, from, into, token),
+            } => self.copy(
+                to.0,
+                Wish {
+                    direction: Direction::Put,
+                    local: from,
+                    key: into,
+                    count,
+                    token,
+                },
+            ),
             Command::Get {
                 to,
                 from,
                 into,
                 token,
-            } => self.copy(Direction::Get, to.0, into, from, token),
+            } => self.copy(
+                to.0,
+                Wish {
+                    direction: Direction::Get,
+                    local: into,
+                    key: from,
+                    count: None,
+                    token,
+                },
+            ),
             Command::Atomic { to, at, op, token } => self.atomic(to.0, at, op, token),
+            Command::Count { to, counter, by } => self.count(to.0, counter, by),
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                self.watches.add(counter, threshold, token);
+                true
+            }
+            Command::Unwatch { token } => {
+                self.watches.remove(token);
+                true
+            }
         };
         if taken {
             Post::Posted
@@ -207,6 +243,11 @@ impl Driver for Shm {
         if !self.copies.is_idle() {
             events += self.copies.advance(budget, sink, &self.counters);
             self.unchecked += contact::WORK_OF_A_COPY;
+            self.ring_reached();
+        }
+        while let Some(token) = self.watches.pop_reached() {
+            sink.reached(token);
+            events += 1;
         }
         if !self.leaving.is_empty() {
             events += self.part(sink);
@@ -351,6 +392,7 @@ impl Shm {
         self.seen != self.look()
             || self.inbound.iter().any(Inbound::is_ready)
             || !self.copies.is_idle()
+            || self.watches.is_reached()
             || !self.leaving.is_empty()
             || self.stalled && self.could_send()
     }

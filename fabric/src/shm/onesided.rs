@@ -9,37 +9,69 @@ use super::{
 use crate::{
     driver::{AtomicOp, Failure, LocalRange, Token},
     memory::RemoteRegion,
+    offload::{CELL_LEN, Counter, RemoteCounter},
 };
 
 impl Shm {
     /// Takes a put or a get. Whether there was room.
-    pub(super) fn copy(
-        &mut self,
-        direction: Direction,
-        to: u32,
-        local: LocalRange,
-        key: RemoteRegion,
-        token: Token,
-    ) -> bool {
+    pub(super) fn copy(&mut self, to: u32, wish: Wish) -> bool {
         if !self.copies.has_room() {
             return false;
         }
-        match self.remote(to, key, local.len()) {
-            Ok(remote) => {
-                let job = Job {
-                    token,
-                    peer: to,
-                    direction,
-                    local,
-                    remote,
-                    copied: 0,
-                };
+        match self.job(to, wish) {
+            Ok(job) => {
                 self.copies.start(job, &self.counters);
+                self.ring_reached();
             }
             Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => self.copies.finish(Done::Failed(token, why)),
+            Err(Refusal::Never(why)) => self.copies.finish(Done::Failed(wish.token, why)),
         }
         true
+    }
+
+    fn job(&mut self, to: u32, wish: Wish) -> Result<Job, Refusal> {
+        let remote = self.remote(to, wish.key, wish.local.len())?;
+        let count = wish.count.map(|key| self.counter(to, key)).transpose()?;
+        Ok(Job {
+            token: wish.token,
+            peer: to,
+            direction: wish.direction,
+            local: wish.local,
+            remote,
+            count,
+            copied: 0,
+        })
+    }
+
+    /// Counts, unless nobody is there to see it. Whether that could be said.
+    pub(super) fn count(&mut self, to: u32, key: RemoteCounter, by: u64) -> bool {
+        match self.counter(to, key) {
+            Ok(counter) if counter.add(by) => self.ring(to),
+            Err(Refusal::NotYet) => return false,
+            _ => {}
+        }
+        true
+    }
+
+    /// Wakes those whose counters puts have brought to where they are watched for.
+    pub(super) fn ring_reached(&mut self) {
+        while let Some(peer) = self.copies.pop_reached() {
+            self.ring(peer);
+        }
+    }
+
+    fn ring(&mut self, peer: u32) {
+        if let Some(link) = self.links[index(peer)].as_deref_mut() {
+            link.ring(&self.board, &self.counters);
+        }
+    }
+
+    fn counter(&mut self, of: u32, key: RemoteCounter) -> Result<Counter, Refusal> {
+        let cell = key.cell().ok_or(Failure::BadRange)?;
+        match self.remote(of, cell, CELL_LEN)? {
+            Remote::Mapped { region, offset } => Ok(Counter::in_region(region, offset)),
+            Remote::Plain { .. } => Err(Refusal::Never(Failure::BadRange)),
+        }
     }
 
     /// Does an atomic. Whether there was room to tell of it.
@@ -106,6 +138,16 @@ impl Shm {
             .is_ok()
             .then_some(RemoteRegion { base, len, ..key })
     }
+}
+
+/// A put or a get, as it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish {
+    pub(super) direction: Direction,
+    pub(super) local: LocalRange,
+    pub(super) key: RemoteRegion,
+    pub(super) count: Option<RemoteCounter>,
+    pub(super) token: Token,
 }
 
 /// Why there is no memory behind a key.

@@ -44,6 +44,10 @@ impl Sink for Ear {
         };
         self.0.push(Heard::Failed(token.0, why));
     }
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
+    }
+
     fn peer_down(&mut self, peer: Peer, why: Down) {
         self.0.push(Heard::Down(peer.0, why));
     }
@@ -378,6 +382,7 @@ fn put_get_and_atomics_reach_a_region_of_the_peer() {
             to: Peer(1),
             from: range(&mut source),
             into: part,
+            count: None,
             token: Token(1),
         },
     );
@@ -469,6 +474,7 @@ fn plain_memory_is_reached_in_one_copy() {
             to: Peer(1),
             from: range(&mut short),
             into: key.slice(50, 100).unwrap(),
+            count: None,
             token: Token(2),
         },
     );

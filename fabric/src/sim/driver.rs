@@ -63,8 +63,9 @@ impl Driver for Sim {
                 to,
                 from,
                 into,
+                count,
                 token,
-            } => world.command(self.rank, to.0, Deed::Put(from), (into, token)),
+            } => world.command(self.rank, to.0, Deed::Put(from, count), (into, token)),
             Command::Get {
                 to,
                 from,
@@ -73,6 +74,22 @@ impl Driver for Sim {
             } => world.command(self.rank, to.0, Deed::Get(into), (from, token)),
             Command::Atomic { to, at, op, token } => {
                 world.command(self.rank, to.0, Deed::Atomic(op), (at, token))
+            }
+            Command::Count { to, counter, by } => {
+                world.send_count(self.rank, to.0, counter, by);
+                true
+            }
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                world.watch(self.rank, counter, threshold, token);
+                true
+            }
+            Command::Unwatch { token } => {
+                world.unwatch(self.rank, token);
+                true
             }
         };
         world.stir();
@@ -214,8 +231,13 @@ fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
         Cargo::Notice(Notice::Complete(token)) => sink.complete(token),
         Cargo::Notice(Notice::Fetched(token, old)) => sink.fetched(token, old),
         Cargo::Notice(Notice::Failed(token, why)) => sink.failed(token, why.into()),
+        Cargo::Notice(Notice::Reached(token)) => sink.reached(token),
         Cargo::Notice(Notice::Down(how)) => sink.peer_down(from, how),
-        Cargo::Chunk { .. } | Cargo::Ask(_) | Cargo::Answer(_) | Cargo::Bye(_) => {
+        Cargo::Chunk { .. }
+        | Cargo::Ask(_)
+        | Cargo::Answer(_)
+        | Cargo::Count(_)
+        | Cargo::Bye(_) => {
             unreachable!("{:?} is the adapter's and not for an inbox", packet.cargo)
         }
     }
@@ -250,6 +272,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         detects_death: !config.faults.silences(),
         one_sided: reliable,
         atomics: reliable,
+        counters: reliable,
         any_memory: if reliable {
             Ok(())
         } else {

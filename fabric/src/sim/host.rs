@@ -10,7 +10,7 @@ use super::{
     slab::index,
     world::{Cargo, Notice, Packet, World, ps},
 };
-use crate::driver::Down;
+use crate::{driver::Down, offload::Watches};
 
 /// A rank's processor, and what the simulator keeps for the rank.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Host {
     /// Puts, gets and atomics whose end it was not told yet.
     pub(super) commands: u32,
     pub(super) exports: Option<Box<Exports>>,
+    /// The counters that it waits for.
+    pub(super) watches: Option<Box<Watches>>,
     pub(super) bell: Option<Arc<OwnedFd>>,
     /// Whom it exchanged something with.
     pub(super) links: BTreeMap<u32, Link>,
@@ -77,6 +79,7 @@ impl Host {
             inbox: Inbox::new(),
             commands: 0,
             exports: None,
+            watches: None,
             bell: None,
             links: BTreeMap::new(),
             counts: RankStats::default(),
@@ -289,6 +292,7 @@ impl World {
         host.life = life;
         host.bell = None;
         host.exports = None;
+        host.watches = None;
     }
 
     /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.

@@ -11,6 +11,7 @@
 //! [`end_turn`](Cluster::end_turn). Programs that know drivers only let the cluster run by itself ([`Config::free_running`]).
 
 mod config;
+mod counting;
 mod crc;
 mod dial;
 mod digest;

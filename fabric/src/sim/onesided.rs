@@ -16,6 +16,7 @@ use super::{
 use crate::{
     driver::{AtomicOp, LocalRange, Token},
     memory::RemoteRegion,
+    offload::RemoteCounter,
 };
 
 /// A command under way.
@@ -37,7 +38,7 @@ pub(super) struct Op {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
-    Put(LocalRange),
+    Put(LocalRange, Option<RemoteCounter>),
     Get(LocalRange),
     Atomic(AtomicOp),
 }
@@ -46,7 +47,7 @@ impl Deed {
     /// Bytes of the target's memory.
     const fn len(self) -> usize {
         match self {
-            Self::Put(local) | Self::Get(local) => local.len(),
+            Self::Put(local, _) | Self::Get(local) => local.len(),
             Self::Atomic(_) => size_of::<u64>(),
         }
     }
@@ -54,7 +55,7 @@ impl Deed {
     /// Bytes that travel in chunks.
     const fn bulk(self) -> u64 {
         match self {
-            Self::Put(local) | Self::Get(local) => local.len() as u64,
+            Self::Put(local, _) | Self::Get(local) => local.len() as u64,
             Self::Atomic(_) => 0,
         }
     }
@@ -97,7 +98,7 @@ impl World {
                 let op = self.start(Op::new(origin, target, deed, key, token));
                 let at = posted + ps(self.model.nic.command_ns);
                 match deed {
-                    Deed::Put(_) => self.stream_out(op, at),
+                    Deed::Put(..) => self.stream_out(op, at),
                     Deed::Get(_) | Deed::Atomic(_) => {
                         self.dispatch(at, Packet::new(origin, target, Cargo::Ask(op), Vec::new()));
                     }
@@ -136,7 +137,7 @@ impl World {
         };
         let (from, to) = match op.deed {
             Deed::Get(_) => (op.target, op.origin),
-            Deed::Put(_) | Deed::Atomic(_) => (op.origin, op.target),
+            Deed::Put(..) | Deed::Atomic(_) => (op.origin, op.target),
         };
         let left = op.deed.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
         let len = left.min(op.chunk);
@@ -207,9 +208,21 @@ impl World {
         if self.departed && self.knows_down(target, origin) {
             return Some(Err(Why::PeerDown));
         }
-        let op = &self.ops[key.slot];
-        let place = self.hosts[index(target)].place(target, op.key, op.deed.len());
-        Some(place.and_then(|place| perform(op.deed, token, &place)))
+        Some(self.act_at(target, key, token))
+    }
+
+    fn act_at(&mut self, target: u32, key: OpKey, token: Token) -> Result<Notice, Why> {
+        let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
+        let counter = match op.deed {
+            Deed::Put(_, Some(key)) => Some(host.counter(target, key)?),
+            _ => None,
+        };
+        let place = host.place(target, op.key, op.deed.len())?;
+        let done = perform(op.deed, token, &place)?;
+        if let Some(counter) = counter {
+            self.count(target, &counter, 1);
+        }
+        Ok(done)
     }
 
     fn answer(&mut self, key: OpKey, outcome: Result<Notice, Why>) {
@@ -296,8 +309,8 @@ fn is_plausible(key: RemoteRegion, target: u32, deed: Deed) -> bool {
 
 fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
     match (deed, place) {
-        (Deed::Put(local), Place::Region(region, offset)) => region.copy_in(*offset, local),
-        (Deed::Put(local), Place::Plain(range)) => local.copy_to(*range),
+        (Deed::Put(local, _), Place::Region(region, offset)) => region.copy_in(*offset, local),
+        (Deed::Put(local, _), Place::Plain(range)) => local.copy_to(*range),
         (Deed::Get(local), Place::Region(region, offset)) => region.copy_out(*offset, local),
         (Deed::Get(local), Place::Plain(range)) => range.copy_to(local),
         (Deed::Atomic(op), Place::Region(region, offset))

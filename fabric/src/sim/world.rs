@@ -76,6 +76,8 @@ pub(super) enum Cargo {
     Ask(OpKey),
     /// What the target did.
     Answer(OpKey),
+    /// To add to a counter; its key is in the bytes.
+    Count(u64),
     /// The sender has closed.
     Bye(Down),
     /// What a host is told of its own commands and of its peers. Never in the network.
@@ -87,6 +89,7 @@ pub(super) enum Notice {
     Complete(Token),
     Fetched(Token, u64),
     Failed(Token, Why),
+    Reached(Token),
     Down(Down),
 }
 
@@ -257,6 +260,7 @@ impl World {
         match cargo {
             Cargo::Message { .. } if !self.takes_slot(slot) => self.lose(slot),
             Cargo::Message { .. } | Cargo::Notice(_) => self.put_in_inbox(slot),
+            Cargo::Count(by) => self.take_count(slot, by),
             _ => {
                 self.discard(slot);
                 match cargo {
@@ -264,7 +268,7 @@ impl World {
                     Cargo::Ask(op) => self.serve(op),
                     Cargo::Answer(op) => self.conclude(op),
                     Cargo::Bye(how) => self.tell_down(to, from, how),
-                    Cargo::Message { .. } | Cargo::Notice(_) => {}
+                    Cargo::Message { .. } | Cargo::Notice(_) | Cargo::Count(_) => {}
                 }
             }
         }
@@ -340,7 +344,7 @@ impl World {
                     self.free_slot(rank);
                 }
             }
-            Cargo::Notice(Notice::Down(_)) => {}
+            Cargo::Notice(Notice::Down(_) | Notice::Reached(_)) => {}
             Cargo::Notice(_) => host.commands -= 1,
             _ => {}
         }
@@ -424,6 +428,7 @@ impl Cargo {
             Self::Bye(Down::Finished) => 4,
             Self::Bye(Down::Failed) => 5,
             Self::Notice(_) => 6,
+            Self::Count(_) => 7,
         }
     }
 }

@@ -99,6 +99,7 @@ pub(crate) fn commands_for_a_peer_that_is_down_end(make: Make) {
             to: peer(1),
             from: local(&mut [1; 4096]),
             into: key,
+            count: None,
             token: Token(5),
         };
         assert!(matches!(world.one_sided(0, put), Err(Failure::PeerDown)));

@@ -284,6 +284,7 @@ fn one_sided_commands_are_refused_at_the_most() {
             to: Peer(1),
             from: local(&mut word),
             into: key.slice(8, 8).unwrap(),
+            count: None,
             token: Token(3),
         };
         world.one_sided(0, put).unwrap();

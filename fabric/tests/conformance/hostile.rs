@@ -120,6 +120,7 @@ fn use_everything(
                     to: peer(to),
                     from: local(bytes),
                     into: key,
+                    count: None,
                     token: Token(1),
                 },
                 Command::Get {

@@ -7,6 +7,7 @@
     reason = "a test may panic and says its seed, and its numbers are small"
 )]
 
+mod counting;
 mod ending;
 mod faults;
 mod hostile;
@@ -73,6 +74,18 @@ macro_rules! conformance {
                 onesided::every_atomic_returns_the_old_word_and_leaves_the_new
                 onesided::atomics_of_all_ranks_sum_up
                 onesided::many_commands_in_flight_each_end_once
+                counting::counts_of_all_ranks_add_up
+                counting::who_sees_the_count_of_a_put_sees_its_data
+                counting::a_watched_threshold_is_told_once
+                counting::what_is_reached_already_is_told_by_the_next_turn
+                counting::a_watch_that_was_taken_back_is_not_told
+                counting::the_owner_sleeps_until_what_it_watches_is_reached
+                counting::no_wake_up_is_lost_in_a_game_of_counts
+                counting::no_wake_up_is_lost_among_many_who_count
+                counting::wrong_counters_count_nothing
+                counting::a_put_with_a_wrong_counter_writes_nothing
+                counting::a_count_for_a_rank_that_is_gone_is_dropped
+                counting::counters_of_no_number_are_refused
                 ending::a_peer_that_closes_is_reported_once_and_after_its_last_message
                 ending::a_message_posted_just_before_the_end_arrives
                 ending::the_only_messages_of_ranks_that_close_at_once_arrive

@@ -102,6 +102,7 @@ pub(crate) fn put_and_get_between_two_regions(make: Make) {
                 to: peer(1),
                 from: all_of(&near),
                 into: key,
+                count: None,
                 token: Token(1),
             },
         )
@@ -129,6 +130,7 @@ fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteRegion) -> End
             to: peer(to),
             from: local(from),
             into,
+            count: None,
             token: Token(7),
         },
     )
@@ -343,6 +345,7 @@ pub(crate) fn keys_of_random_bytes_harm_nobody(make: Make) {
                     to: peer(1),
                     from: nowhere(512),
                     into: key,
+                    count: None,
                     token: Token(1),
                 },
             );
@@ -534,6 +537,7 @@ pub(crate) fn many_commands_in_flight_each_end_once(make: Make) {
                 to: peer(1),
                 from: local(source),
                 into,
+                count: None,
                 token: Token(number),
             },
         );

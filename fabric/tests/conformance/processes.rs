@@ -11,6 +11,7 @@ use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
     memory::RemoteRegion,
+    offload::RemoteCounters,
     random::Random,
     shm::{Board, Shm, ShmConfig, Wake},
 };
@@ -26,6 +27,7 @@ fn story(name: &str) -> fn(&mut Rank, usize) {
     match name {
         "exchange" => |rank, ranks| messages::exchange_streams(rank, ranks, 200),
         "share" => share_memory,
+        "count" => count_rounds,
         "flood" => flood,
         "witness" => witness,
         "serve" => serve,
@@ -228,6 +230,7 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
             to: peer(to),
             from: local(&mut there),
             into: piece,
+            count: None,
             token: Token(1),
         });
         rank.until("a put", |heard| heard.completed.len() == 1);
@@ -272,6 +275,60 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
         );
     }
     assert!(rank.heard.failed.is_empty(), "{:?}", rank.heard.failed);
+}
+
+#[test]
+fn processes_count_each_other_awake() {
+    for mode in 0..MODES {
+        Job::new(3, mode)
+            .start("count", 0)
+            .start("count", 1)
+            .start("count", 2)
+            .succeed();
+    }
+}
+
+/// In each round everybody puts a word to everybody and counts it there, and sleeps until all words are there.
+fn count_rounds(rank: &mut Rank, ranks: usize) {
+    const ROUNDS: u64 = 100;
+    let me = rank.me.0 as usize;
+    // Nobody is more than one round ahead, so two words for each rank are enough.
+    let (region, key) = rank.memory(16 * ranks);
+    let counters = rank.counters(ranks);
+    let keys = [
+        bytemuck::bytes_of(&key),
+        bytemuck::bytes_of(&counters.remote()),
+    ]
+    .concat();
+    (0..ranks).for_each(|to| rank.send(to, b"keys", &keys));
+    rank.until("the keys", |heard| {
+        (0..ranks).all(|from| heard.from(from).next().is_some())
+    });
+    for round in 1..=ROUNDS {
+        for to in 0..ranks {
+            let keys = &rank.heard.from(to).next().unwrap().body;
+            let into: RemoteRegion = bytemuck::pod_read_unaligned(&keys[..40]);
+            let theirs: RemoteCounters = bytemuck::pod_read_unaligned(&keys[40..]);
+            rank.post(Command::Put {
+                to: peer(to),
+                from: local(&mut round.to_ne_bytes()),
+                into: into.slice(16 * me as u64 + 8 * (round % 2), 8).unwrap(),
+                count: theirs.at(me),
+                token: Token(0),
+            });
+            rank.until("a put", |heard| heard.completed.len() == 1);
+            rank.heard.completed.clear();
+        }
+        (0..ranks).for_each(|from| rank.watch(&counters.at(from), round, Token(round)));
+        rank.until("all words", |heard| heard.reached.len() == ranks);
+        rank.heard.reached.clear();
+        for from in 0..ranks {
+            let word = region.atomic_u64(16 * from + 8 * (round % 2) as usize);
+            assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), round);
+        }
+    }
+    (0..ranks).for_each(|to| rank.send(to, b"bye", b""));
+    rank.until("the end", |heard| heard.messages.len() == 2 * ranks);
 }
 
 fn first_key(rank: &Rank, from: usize) -> RemoteRegion {
@@ -467,6 +524,7 @@ fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [
         to,
         from: bytes,
         into: region,
+        count: None,
         token,
     });
     origin.post(Command::Get {

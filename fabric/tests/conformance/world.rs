@@ -38,6 +38,7 @@ pub(crate) struct Heard {
     pub(crate) completed: Vec<Token>,
     pub(crate) fetched: Vec<(Token, u64)>,
     pub(crate) failed: Vec<(Token, Failure)>,
+    pub(crate) reached: Vec<Token>,
     pub(crate) down: Vec<(Peer, Down)>,
 }
 
@@ -302,6 +303,10 @@ impl Sink for Heard {
 
     fn failed(&mut self, token: Token, why: Failure) {
         self.failed.push((token, why));
+    }
+
+    fn reached(&mut self, token: Token) {
+        self.reached.push(token);
     }
 
     fn peer_down(&mut self, peer: Peer, why: Down) {

@@ -96,6 +96,10 @@ impl Sink for Core {
         }
     }
 
+    fn reached(&mut self, _: Token) {
+        // Nobody watches a counter yet.
+    }
+
     fn peer_down(&mut self, peer: Rank, why: Down) {
         self.lose(peer.0, why);
     }

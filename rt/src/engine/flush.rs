@@ -305,6 +305,7 @@ impl Engine {
                 to,
                 from: local,
                 into: key,
+                count: None,
                 token,
             },
             _ => Command::Get {

@@ -216,6 +216,7 @@ fn interrupted(happens: impl Fn(&Cluster)) -> (Stage, Region) {
                 to,
                 from: source,
                 into,
+                count: None,
                 token: Token(1),
             });
             rank.post(Command::Get {

@@ -146,6 +146,10 @@ impl Sink for Ears<'_> {
         self.0.push(Heard::Failed(token.0));
     }
 
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
+    }
+
     fn peer_down(&mut self, peer: Peer, how: Down) {
         self.0.push(Heard::Down(peer.0, how));
     }

@@ -206,6 +206,7 @@ fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>)
                     to,
                     from,
                     into,
+                    count: None,
                     token,
                 }
             } else {

@@ -16,6 +16,7 @@ fn caps() -> Caps {
         detects_death: true,
         one_sided: true,
         atomics: true,
+        counters: false,
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max: 0,

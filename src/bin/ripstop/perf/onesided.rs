@@ -182,6 +182,7 @@ impl Side {
                 to,
                 from: local,
                 into: remote,
+                count: None,
                 token,
             }
         } else {
@@ -213,6 +214,10 @@ impl Sink for Completions {
 
     fn failed(&mut self, _: Token, why: Failure) {
         panic!("the driver gave a command up: {why:?}");
+    }
+
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
     }
 
     fn peer_down(&mut self, peer: Peer, how: Down) {

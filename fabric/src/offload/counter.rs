@@ -1,0 +1,227 @@
+//! A counter: two words of a region that its owner's driver allocated.
+//!
+//! The first word is what was counted. The second is the least that the owner waits for, so that who adds knows whether to wake
+//! it: the owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it
+//! sequentially consistent, so one of the two sees the other.
+
+use std::{
+    fmt, io,
+    sync::atomic::{AtomicU64, Ordering::SeqCst},
+};
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::{
+    driver::Driver,
+    memory::{Region, RemoteRegion},
+};
+
+/// Counters of this rank, in memory of their own, all 0 at first. They are gone with the last clone of this and of its
+/// [`Counter`]s; a key that outlives them names nothing, whatever is allocated later.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    region: Region,
+    key: RemoteCounters,
+}
+
+/// A counter of this rank.
+#[derive(Clone)]
+pub struct Counter {
+    region: Region,
+    offset: usize,
+}
+
+/// The key to another rank's [`Counters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
+/// nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct RemoteCounters(RemoteRegion);
+
+/// The key to one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct RemoteCounter(RemoteRegion);
+
+impl Counters {
+    /// So many counters in memory of `driver`: a mapping, and where peers map it a descriptor too, so make those together that
+    /// end together.
+    ///
+    /// # Errors
+    /// `Unsupported` where [`Caps::counters`](crate::driver::Caps::counters) says no, `InvalidInput` for none or too many, else
+    /// what the system said when there was no memory.
+    pub fn new(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
+        if !driver.caps().counters {
+            return Err(no_counters(driver.caps().name));
+        }
+        let len = count.checked_mul(CELL_LEN).filter(|len| *len > 0);
+        let len = len.ok_or_else(|| {
+            let why = format!(
+                "{count} counters: ask for at least one, and for no more than fit into memory"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        let region = driver.allocate(len)?;
+        let key = driver.expose(region.range().slice(0, len));
+        let key = key.ok_or_else(|| no_counters(driver.caps().name))?;
+        let counters = Self {
+            region,
+            key: RemoteCounters(key),
+        };
+        for nth in 0..count {
+            counters.at(nth).wake_from(NOBODY);
+        }
+        Ok(counters)
+    }
+
+    /// How many they are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.key.len()
+    }
+
+    /// Never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// One of them.
+    ///
+    /// # Panics
+    /// When there are no more than `nth`.
+    #[must_use]
+    pub fn at(&self, nth: usize) -> Counter {
+        assert!(nth < self.len(), "counter {nth} of {}", self.len());
+        Counter::in_region(self.region.clone(), nth * CELL_LEN)
+    }
+
+    /// The key to them, for peers.
+    #[must_use]
+    pub const fn remote(&self) -> RemoteCounters {
+        self.key
+    }
+}
+
+impl Counter {
+    /// What was counted so far. Data of puts that this counts is there.
+    #[inline]
+    #[must_use]
+    pub fn value(&self) -> u64 {
+        Word::load(self.count())
+    }
+
+    /// The counter whose two words start at `offset`.
+    ///
+    /// # Panics
+    /// When they are not inside the region, or not aligned.
+    pub(crate) fn in_region(region: Region, offset: usize) -> Self {
+        let _ = (
+            region.atomic_u64(offset),
+            region.atomic_u64(offset + WAKE_AT),
+        );
+        Self { region, offset }
+    }
+
+    /// Adds. Whether the owner is to be woken.
+    #[inline]
+    pub(crate) fn add(&self, by: u64) -> bool {
+        add(self.count(), self.wake_at(), by)
+    }
+
+    /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
+    pub(crate) fn wake_from(&self, threshold: u64) {
+        Word::store(self.wake_at(), threshold);
+    }
+
+    /// Whether both are the same counter.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.region.start() == other.region.start() && self.offset == other.offset
+    }
+
+    #[inline]
+    fn count(&self) -> &AtomicU64 {
+        self.region.atomic_u64(self.offset)
+    }
+
+    fn wake_at(&self) -> &AtomicU64 {
+        self.region.atomic_u64(self.offset + WAKE_AT)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Counter({} at {})", self.value(), self.offset)
+    }
+}
+
+/// A word of a counter: an atomic, or a model of one. All sequentially consistent.
+pub(crate) trait Word {
+    fn load(&self) -> u64;
+    fn store(&self, value: u64);
+    /// Returns what it was before.
+    fn fetch_add(&self, by: u64) -> u64;
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self) -> u64 {
+        self.load(SeqCst)
+    }
+    fn store(&self, value: u64) {
+        self.store(value, SeqCst);
+    }
+    #[inline]
+    fn fetch_add(&self, by: u64) -> u64 {
+        self.fetch_add(by, SeqCst)
+    }
+}
+
+#[inline]
+pub(crate) fn add<W: Word>(count: &W, wake_at: &W, by: u64) -> bool {
+    let after = count.fetch_add(by).wrapping_add(by);
+    after >= wake_at.load()
+}
+
+impl RemoteCounters {
+    /// How many it is the key to.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::try_from(self.0.len).unwrap_or(usize::MAX) / CELL_LEN
+    }
+
+    /// Whether it is the key to none: those that came from [`Counters`] never are.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The key to one of them, or `None` when there are no more than `nth`.
+    #[must_use]
+    pub fn at(&self, nth: usize) -> Option<RemoteCounter> {
+        let offset = nth.checked_mul(CELL_LEN)?;
+        self.0
+            .slice(offset as u64, CELL_LEN as u64)
+            .map(RemoteCounter)
+    }
+}
+
+impl RemoteCounter {
+    /// The counter's two words, if the key is about such.
+    pub(crate) fn cell(self) -> Option<RemoteRegion> {
+        let Self(key) = self;
+        let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
+        (aligned && key.len == CELL_LEN as u64).then_some(key)
+    }
+}
+
+fn no_counters(driver: &str) -> io::Error {
+    let why = format!("the driver `{driver}` has no counters: use messages");
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// A threshold that is never reached.
+pub(super) const NOBODY: u64 = u64::MAX;
+
+/// Bytes of a counter.
+pub(crate) const CELL_LEN: usize = 16;
+const WAKE_AT: usize = 8;

@@ -1,0 +1,20 @@
+//! Counters: words that peers add to, and that wake their owner when they have come far enough.
+//!
+//! A rank makes [`Counters`] in memory that its driver allocated, sends their key to its peers, and reads them with a load.
+//! Peers add to one with [`Command::Count`](crate::driver::Command::Count), or with a put that counts when its data is there.
+//! A counter only grows: a threshold is cumulative, and nobody ever has to agree with others on when a counter may be reset. The
+//! owner says with [`Command::Watch`](crate::driver::Command::Watch) which threshold it waits for, and hears of it in
+//! [`Sink::reached`](crate::driver::Sink::reached); counts that reach no watched threshold wake nobody.
+//!
+//! Counts of different commands are in no order. Whoever must know that *all* of several puts are there waits for their number:
+//! let each put add 1, and let the last word add `2³² - n` where `n` is how many there were, so that the counter is at a multiple
+//! of 2³² exactly when all have come, in whatever order they came.
+
+mod counter;
+mod watches;
+
+pub(crate) use counter::CELL_LEN;
+pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
+#[cfg(all(test, loom))]
+pub(crate) use counter::{Word, add};
+pub(crate) use watches::Watches;

@@ -1,0 +1,84 @@
+//! Counters: adapters add to them, and a host hears of the thresholds that it watches.
+
+use super::{
+    exports::Place,
+    host::Host,
+    slab::index,
+    world::{Cargo, Notice, Packet, Why, World, ps},
+};
+use crate::{
+    driver::Token,
+    offload::{CELL_LEN, Counter, RemoteCounter},
+};
+
+impl World {
+    /// A count that a host posts.
+    pub(super) fn send_count(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
+        self.check_rank(to);
+        if !self.hosts[index(from)].is_open() || self.link(from, to).down {
+            return;
+        }
+        let posted = self.spend(from, ps(self.model.host.send_ns));
+        let mut bytes = self.buffers.pop().unwrap_or_default();
+        bytes.extend_from_slice(bytemuck::bytes_of(&key));
+        let packet = Packet::new(from, to, Cargo::Count(by), bytes);
+        self.dispatch(posted + ps(self.model.nic.command_ns), packet);
+    }
+
+    /// A count is at its counter's adapter.
+    pub(super) fn take_count(&mut self, slot: u32, by: u64) {
+        let packet = &self.packets[slot];
+        let (from, to) = (packet.from, packet.to);
+        let key = bytemuck::pod_read_unaligned(&packet.bytes);
+        self.discard(slot);
+        if !self.hosts[index(to)].is_open() {
+            return self.say_bye(to, from);
+        }
+        let heard = !self.departed || !self.knows_down(to, from);
+        if let Ok(counter) = self.hosts[index(to)].counter(to, key)
+            && heard
+        {
+            self.count(to, &counter, by);
+        }
+    }
+
+    /// Adds to a counter of a rank, and tells it what that reaches.
+    pub(super) fn count(&mut self, rank: u32, counter: &Counter, by: u64) {
+        if counter.add(by) {
+            self.tell_reached(rank);
+        }
+    }
+
+    pub(super) fn watch(&mut self, rank: u32, counter: &Counter, threshold: u64, token: Token) {
+        let watches = self.hosts[index(rank)].watches.get_or_insert_default();
+        watches.add(counter, threshold, token);
+        if counter.value() >= threshold {
+            self.tell_reached(rank);
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, rank: u32, token: Token) {
+        if let Some(watches) = &mut self.hosts[index(rank)].watches {
+            watches.remove(token);
+        }
+    }
+
+    fn tell_reached(&mut self, rank: u32) {
+        while let Some(watches) = &mut self.hosts[index(rank)].watches
+            && let Some(token) = watches.pop_reached()
+        {
+            self.put_notice(rank, rank, Notice::Reached(token));
+        }
+    }
+}
+
+impl Host {
+    /// The counter of this rank that a key names.
+    pub(super) fn counter(&self, rank: u32, key: RemoteCounter) -> Result<Counter, Why> {
+        let cell = key.cell().ok_or(Why::BadRange)?;
+        match self.place(rank, cell, CELL_LEN)? {
+            Place::Region(region, offset) => Ok(Counter::in_region(region, offset)),
+            Place::Plain(_) => Err(Why::BadRange),
+        }
+    }
+}
