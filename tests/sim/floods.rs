@@ -9,7 +9,7 @@ use ripstop::{
 
 /// 64 ranks send to one that has room for `faults` at a time. Returns bytes per microsecond, and how even the shares were.
 fn flood(faults: &str) -> (f64, f64) {
-    const EACH: u64 = 10;
+    const EACH: u64 = 50;
     let found = Arc::new(Mutex::new(None));
     let tell = Arc::clone(&found);
     let report: Report<Result<()>> = Simulation::new(65)

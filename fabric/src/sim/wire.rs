@@ -330,9 +330,12 @@ impl World {
         let now = self.now;
         let needs_slot = next && self.needs_slot(parcel.slot);
         let Wire { lanes, pools, .. } = self.wire();
-        let pool = pools.get_mut(&to).filter(|_| needs_slot);
         let receiver = &mut lanes[lane].receiver;
-        let pool = pool.map(|(pool, _)| pool);
+        let mut pool = pools.get_mut(&to).map(|(pool, _)| pool);
+        if let Some(pool) = pool.as_mut().filter(|_| next && !needs_slot) {
+            pool.pass(lane);
+        }
+        let pool = pool.filter(|_| needs_slot);
         let verdict = receiver.handle_data(data, lane, pool, (now, &limits));
         if verdict.taken {
             self.arrive(parcel.slot);

@@ -8,20 +8,23 @@ use super::receiver::Admitted;
 ///
 /// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came
 /// here, for one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle
-/// between.
+/// between. A call may be lost, so it is waited for only for a while; but who follows one late is as welcome: all that were called
+/// may stand in front of one link, and refusing them would keep them there.
 #[derive(Debug)]
 pub(in crate::sim) struct Pool {
     slots: u32,
     used: u32,
     /// How many may hold a slot or a call.
     calls_max: u32,
-    /// For how long a call is good, in picoseconds.
+    /// For how long a call is waited for, in picoseconds.
     patience: u64,
     waiting: VecDeque<u32>,
     /// The same, to be found.
     waits: BTreeSet<u32>,
-    /// Who was called, and until when that is good.
+    /// Who was called, and until when that is waited for.
     called: BTreeMap<u32, u64>,
+    /// Who was called and is not waited for any more.
+    late: BTreeSet<u32>,
 }
 
 impl Pool {
@@ -34,6 +37,7 @@ impl Pool {
             waiting: VecDeque::new(),
             waits: BTreeSet::new(),
             called: BTreeMap::new(),
+            late: BTreeSet::new(),
         }
     }
 
@@ -47,7 +51,7 @@ impl Pool {
 
     /// A packet of `source` wants a slot, and `more` come behind it.
     pub(super) fn admit(&mut self, source: u32, more: bool, now: u64) -> Admitted {
-        let called = self.called.remove(&source).is_some_and(|until| now < until);
+        let called = self.called.remove(&source).is_some() || self.late.remove(&source);
         let free = self.slots.saturating_sub(self.used);
         let unclaimed = free > self.promised(now);
         let may = called || self.waiting.is_empty() && unclaimed;
@@ -75,6 +79,12 @@ impl Pool {
         let free = self.used < self.slots;
         self.used += u32::from(free);
         free
+    }
+
+    /// A packet of `source` came that needs no slot. If it was called, that was the answer.
+    pub(in crate::sim) fn pass(&mut self, source: u32) {
+        self.called.remove(&source);
+        self.late.remove(&source);
     }
 
     /// A slot is free again.
@@ -105,7 +115,7 @@ impl Pool {
 
     /// A source is dead.
     pub(in crate::sim) fn forget(&mut self, source: u32) {
-        self.called.remove(&source);
+        self.pass(source);
         self.unwait(source);
     }
 
@@ -116,12 +126,14 @@ impl Pool {
 
     fn is_scarce(&self) -> bool {
         let free = self.slots.saturating_sub(self.used);
-        !self.waiting.is_empty() || free.saturating_mul(4) < self.slots
+        let queue = self.waiting.len() + self.called.len() + self.late.len();
+        queue > 0 || free.saturating_mul(4) < self.slots
     }
 
-    /// Calls that may still be followed.
+    /// Calls that are waited for.
     fn promised(&mut self, now: u64) -> u32 {
-        self.called.retain(|_, until| now < *until);
+        let over = self.called.extract_if(.., |_, until| *until <= now);
+        self.late.extend(over.map(|(source, _)| source));
         u32::try_from(self.called.len()).unwrap_or(u32::MAX)
     }
 

@@ -365,6 +365,21 @@ fn two_slots_for_sixty_four_senders_are_shared_and_kept_busy() {
     }
 }
 
+/// 64 calls take longer through these links than one of them is waited for.
+#[test]
+fn who_is_late_because_of_a_busy_link_is_not_refused() {
+    for gap in [3 * LATENCY / 2, 2 * LATENCY, 3 * LATENCY] {
+        for service in [gap / 2, gap, 4 * gap / 3] {
+            let net = Net { gap, ..CALM };
+            let (unlimited, _) = flood(1_000_000, service, net, 1);
+            let (delivered, fairness) = flood(2, service, net, 1);
+            println!("{delivered} of {unlimited} messages, fairness {fairness:.3}");
+            assert!(fairness >= 0.9, "{fairness}");
+            assert!(2 * delivered >= unlimited, "{delivered} of {unlimited}");
+        }
+    }
+}
+
 #[test]
 fn two_slots_are_shared_under_loss_too() {
     let net = Net {
