@@ -96,3 +96,50 @@ fn a_task_goes_on_while_its_rank_waits_but_not_while_it_computes() {
         .unwrap();
     assert!(report.time >= Duration::from_millis(10));
 }
+
+/// One message of more than 4 GiB. Returns the digest, and the virtual time.
+fn long_message(last: u8) -> (u64, Duration) {
+    const LEN: usize = (4 << 30) + 1;
+    let report = Simulation::new(2)
+        .fabric("bxi")
+        .hash_from(1 << 20)
+        .run(move |world| async move {
+            let mut buf = world.alloc::<u8>(LEN)?;
+            if world.rank() == 0 {
+                buf[LEN - 1] = last;
+                world.send(1, 1, buf).await?;
+            } else {
+                let (_, status) = world.recv_into(0, 1, buf).await?;
+                assert_eq!(status.len, LEN);
+            }
+            crate::well()
+        })
+        .unwrap();
+    report
+        .results
+        .into_iter()
+        .for_each(|result| result.unwrap().unwrap());
+    (report.digest, report.time)
+}
+
+#[test]
+fn a_message_of_four_gibibytes_needs_no_four_gibibytes() {
+    let (digest, time) = long_message(1);
+    assert_ne!(digest, long_message(2).0, "the last byte is hashed too");
+    let seconds = 12.5e9_f64.recip() * (4_u64 << 30) as f64;
+    let ratio = time.as_secs_f64() / seconds;
+    assert!(
+        (1.0..1.01).contains(&ratio),
+        "{time:?} for {seconds} s of link"
+    );
+    let peak = peak_resident();
+    assert!(peak < 512 << 20, "{peak} bytes were in memory at a time");
+}
+
+/// The most bytes of this process that were in memory.
+fn peak_resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap() * 1024
+}

@@ -145,6 +145,22 @@ impl LocalRange {
         Self { start, len }
     }
 
+    /// Copies the first bytes out. For what a command has read or written, so that they have values.
+    ///
+    /// # Panics
+    /// When the range is shorter than that.
+    pub(crate) fn read(self, into: &mut [u8]) {
+        assert!(
+            into.len() <= self.len,
+            "{} bytes asked of a range of {}",
+            into.len(),
+            self.len
+        );
+        let from = self.start.as_ptr();
+        // SAFETY: the maker keeps the range valid until the command is complete, and `into` is ours alone.
+        unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
     /// The first byte.
     #[must_use]
     pub const fn start(self) -> NonNull<u8> {

@@ -99,15 +99,24 @@ impl Region {
     /// # Errors
     /// What the system said, or that it has no room for so much.
     pub(crate) fn anonymous(len: usize) -> io::Result<Self> {
+        available::check(len as u64)?;
+        Self::vacant(len)
+    }
+
+    /// As [`anonymous`](Self::anonymous), of any length: for memory of which most is never touched.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(crate) fn vacant(len: usize) -> io::Result<Self> {
         if len == 0 {
             return Err(no_length());
         }
         let len = page_round(len)?;
-        available::check(len as u64)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice touches nothing of ours.
         let start = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, flags)
         }?;
         Self::hold(None, start, len, true)
     }

@@ -18,6 +18,9 @@ pub struct Config {
     pub seed: u64,
     /// What the runtime sees of faults.
     pub transport: Transport,
+    /// Puts and gets of so many bytes or more carry a hash instead of bytes, if both ends are registered memory: the digest
+    /// depends on what is sent, and what was at the other end stays there. So a message may be longer than there is memory.
+    pub hash_from: u64,
     /// Nobody calls [`Cluster::advance`](super::Cluster::advance): a turn of progress that finds nothing runs an event. For
     /// programs that know drivers only.
     pub free_running: bool,
@@ -51,6 +54,7 @@ impl Config {
             faults: Faults::default(),
             seed: 0,
             transport: Transport::default(),
+            hash_from: u64::MAX,
             free_running: false,
         }
     }

@@ -134,7 +134,9 @@ impl Driver for Sim {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        self.cluster.lock().hosts[index(self.rank)].allocate(len)
+        let mut world = self.cluster.lock();
+        let vacant = len as u64 >= world.hash_from;
+        world.hosts[index(self.rank)].allocate(len, vacant)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
@@ -294,7 +296,8 @@ fn cost(model: &Model, one_node: bool) -> Cost {
         (node.latency_ns, node.access_ns, node.byte_ps, 1)
     } else {
         let byte_ps = nic.byte_ps.max(network.link_byte_ps);
-        (network.latency_ns + network.hop_ns, 0, byte_ps, nic.rails)
+        let distance = network.latency_ns + network.hop_ns + nic.match_ns;
+        (distance, 0, byte_ps, nic.rails)
     };
     let latency = nic.command_ns + distance + host.detect_ns;
     let one_sided_ns = ns(host.send_ns + access + 2 * latency + host.recv_ns);

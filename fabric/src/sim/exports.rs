@@ -30,8 +30,13 @@ pub(super) enum Place {
 }
 
 impl Host {
-    pub(super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        let region = Region::anonymous(len)?;
+    /// New memory; `vacant` when most of it is never touched.
+    pub(super) fn allocate(&mut self, len: usize, vacant: bool) -> io::Result<Region> {
+        let region = if vacant {
+            Region::vacant(len)?
+        } else {
+            Region::anonymous(len)?
+        };
         self.exports.get_or_insert_default().add(&region);
         Ok(region)
     }
@@ -41,6 +46,12 @@ impl Host {
         exports
             .key_to(rank, range)
             .unwrap_or_else(|| exports.key_to_plain(rank, range))
+    }
+
+    /// Whether a range lies in memory that was allocated here.
+    pub(super) fn has_allocated(&self, rank: u32, range: LocalRange) -> bool {
+        let exports = self.exports.as_ref();
+        exports.is_some_and(|exports| exports.key_to(rank, range).is_some())
     }
 
     /// The memory of `len` bytes that a key to this rank's memory grants.

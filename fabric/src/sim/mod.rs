@@ -146,8 +146,7 @@ impl Cluster {
         self.lock().is_alive(rank)
     }
 
-    /// Of all arrivals so far: their order, times, kinds and lengths, between whom, and the contents of messages. Two runs that
-    /// differ in what a put or a get carried, and in nothing that followed from it, have the same one.
+    /// Of all arrivals so far: their order, times, kinds and lengths, between whom, and the contents of messages, puts and gets.
     #[must_use]
     pub fn digest(&self) -> u64 {
         self.lock().digest()

@@ -52,6 +52,14 @@ impl Deed {
         }
     }
 
+    /// The origin's memory.
+    const fn local(self) -> Option<LocalRange> {
+        match self {
+            Self::Put(local, _) | Self::Get(local) => Some(local),
+            Self::Atomic(_) => None,
+        }
+    }
+
     /// Bytes that travel in chunks.
     const fn bulk(self) -> u64 {
         match self {
@@ -208,21 +216,69 @@ impl World {
         if self.departed && self.knows_down(target, origin) {
             return Some(Err(Why::PeerDown));
         }
-        Some(self.act_at(target, key, token))
+        Some(self.act_at([origin, target], key, token))
     }
 
-    fn act_at(&mut self, target: u32, key: OpKey, token: Token) -> Result<Notice, Why> {
+    fn act_at(
+        &mut self,
+        [origin, target]: [u32; 2],
+        key: OpKey,
+        token: Token,
+    ) -> Result<Notice, Why> {
         let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
-        let counter = match op.deed {
+        let deed = op.deed;
+        let counter = match deed {
             Deed::Put(_, Some(key)) => Some(host.counter(target, key)?),
             _ => None,
         };
-        let place = host.place(target, op.key, op.deed.len())?;
-        let done = perform(op.deed, token, &place)?;
+        let place = host.place(target, op.key, deed.len())?;
+        let done = self.move_bytes(origin, deed, token, &place)?;
         if let Some(counter) = counter {
             self.count(target, &counter, 1);
         }
         Ok(done)
+    }
+
+    /// Carries the bytes of a command, and has the digest depend on them. Those of a long one stay where they are.
+    fn move_bytes(
+        &mut self,
+        origin: u32,
+        deed: Deed,
+        token: Token,
+        place: &Place,
+    ) -> Result<Notice, Why> {
+        let hashed = deed.bulk() >= self.hash_from;
+        if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
+            && self.hosts[index(origin)].has_allocated(origin, local)
+        {
+            match deed {
+                Deed::Get(_) => self.hash(local.len(), |at, piece| region.read(offset + at, piece)),
+                _ => self.hash_range(local),
+            }
+            return Ok(Notice::Complete(token));
+        }
+        let done = perform(deed, token, place)?;
+        if let Some(local) = deed.local() {
+            self.hash_range(local);
+        }
+        Ok(done)
+    }
+
+    /// What a put has read, or a get has written.
+    fn hash_range(&mut self, local: LocalRange) {
+        self.hash(local.len(), |at, piece| {
+            local.slice(at, piece.len()).read(piece);
+        });
+    }
+
+    /// Has the digest depend on `len` bytes, which `read` copies out from a place on.
+    fn hash(&mut self, len: usize, read: impl Fn(usize, &mut [u8])) {
+        let mut piece = [0; PIECE_LEN];
+        for at in (0..len).step_by(PIECE_LEN) {
+            let piece = &mut piece[..PIECE_LEN.min(len - at)];
+            read(at, piece);
+            self.digest.mix_bytes(piece);
+        }
     }
 
     fn answer(&mut self, key: OpKey, outcome: Result<Notice, Why>) {
@@ -333,5 +389,7 @@ const fn chunk_len(bulk: u64) -> u64 {
     }
 }
 
+/// Bytes that are copied out at a time, to be hashed.
+const PIECE_LEN: usize = 4096;
 const CHUNK_LEN: u64 = 64 << 10;
 const CHUNKS_MAX: u64 = 256;

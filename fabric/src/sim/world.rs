@@ -44,10 +44,12 @@ pub(super) struct World {
     /// Ranks that sleep on an armed driver, when nobody advances the world for them.
     pub(super) armed: Vec<u32>,
     pub(super) free_running: bool,
+    /// Puts and gets from this length on are hashed and not done.
+    pub(super) hash_from: u64,
     /// Some rank is not open any more, or was given up by another.
     pub(super) departed: bool,
     pub(super) stats: Stats,
-    digest: Digest,
+    pub(super) digest: Digest,
     /// Buffers of packets that arrived, to be used again.
     pub(super) buffers: Vec<Vec<u8>>,
     /// What a turn of progress takes, kept for its capacity.
@@ -119,6 +121,7 @@ impl World {
             clock: Arc::default(),
             armed: Vec::new(),
             free_running: config.free_running,
+            hash_from: config.hash_from,
             departed: false,
             stats: Stats::default(),
             digest: Digest::new(config.seed),

@@ -104,6 +104,14 @@ impl Simulation {
         self
     }
 
+    /// Messages of so many bytes or more between registered buffers ([`Comm::alloc`]) are not copied: the digest depends on
+    /// what was sent, and the receive buffer stays as it was. So messages may be longer than there is memory, as long as most of
+    /// their buffers is never touched. Messages that are not sent in one piece, as those of datagrams, are copied all the same.
+    pub fn hash_from(mut self, bytes: u64) -> Self {
+        self.config.hash_from = bytes;
+        self
+    }
+
     /// Sets one setting of all ranks, by the name it has in the environment. Those of the environment do not hold here.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.settings.set(name, value) {

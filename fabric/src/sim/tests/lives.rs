@@ -291,3 +291,69 @@ fn a_rank_that_was_given_up_reaches_no_memory_of_those_who_did() {
     assert_eq!(stage.heard(0).last(), Some(&Heard::Failed(3)));
     assert_eq!(first_byte(&region), 0);
 }
+
+/// Rank 0 puts what begins with `put` into memory of rank 1, and gets other memory of it, which begins with `got`. Returns the
+/// digest, and what is then at the place of the put and where the get went.
+fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
+    const LEN: usize = 100_000;
+    let mut stage = Stage::of(Config {
+        hash_from,
+        ..Config::new(2)
+    });
+    let [near, far] = [0, 1].map(|rank: usize| {
+        let rank = stage.ranks[rank].as_mut().unwrap();
+        rank.driver.allocate(2 * LEN).unwrap()
+    });
+    near.write(0, &[put]);
+    far.write(LEN, &[got]);
+    let owner = stage.ranks[1].as_mut().unwrap();
+    let [into, from] = [0, LEN].map(|at| {
+        let range = far.range().slice(at, LEN);
+        owner.driver.expose(range).unwrap()
+    });
+    let [source, sink] = [0, LEN].map(|at| near.range().slice(at, LEN));
+    let mut posted = false;
+    stage.run(|rank| {
+        if rank.me == 0 && !std::mem::replace(&mut posted, true) {
+            let to = Peer(1);
+            rank.post(Command::Put {
+                to,
+                from: source,
+                into,
+                token: Token(1),
+            });
+            rank.post(Command::Get {
+                to,
+                from,
+                into: sink,
+                token: Token(2),
+            });
+        }
+        None
+    });
+    assert_eq!(stage.heard(0), [Heard::Complete(1), Heard::Complete(2)]);
+    let mut arrived = [0];
+    near.read(LEN, &mut arrived);
+    (stage.cluster.digest(), first_byte(&far), arrived[0])
+}
+
+#[test]
+fn the_digest_depends_on_what_puts_and_gets_carry() {
+    for hash_from in [u64::MAX, 1000] {
+        let digest = |put, got| carried(put, got, hash_from).0;
+        assert_eq!(digest(3, 4), digest(3, 4));
+        assert_ne!(digest(3, 4), digest(5, 4));
+        assert_ne!(digest(3, 4), digest(3, 5));
+    }
+}
+
+#[test]
+fn what_is_hashed_stays_where_it_is() {
+    let (copied, hashed) = (carried(3, 4, 100_001), carried(3, 4, 100_000));
+    assert_eq!((copied.1, copied.2), (3, 4));
+    assert_eq!((hashed.1, hashed.2), (0, 0));
+    assert_eq!(
+        copied.0, hashed.0,
+        "the same run, as far as anybody can tell"
+    );
+}
