@@ -55,7 +55,7 @@ impl Model {
 
 impl Model {
     /// What is added up to the time of an event.
-    const fn times(&self) -> [(&'static str, u64); 11] {
+    const fn times(&self) -> [(&'static str, u64); 12] {
         [
             ("host.send_ns", self.host.send_ns),
             ("host.recv_ns", self.host.recv_ns),
@@ -63,6 +63,7 @@ impl Model {
             ("host.wake_ns", self.host.wake_ns),
             ("nic.command_ns", self.nic.command_ns),
             ("nic.gap_ns", self.nic.gap_ns),
+            ("nic.match_ns", self.nic.match_ns),
             ("network.latency_ns", self.network.latency_ns),
             ("network.hop_ns", self.network.hop_ns),
             ("network.failure_ns", self.network.failure_ns),

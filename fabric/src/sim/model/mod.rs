@@ -4,11 +4,12 @@
 //! integer and the same on all machines. A message of n bytes to a rank of another node takes, when nothing is in its way,
 //!
 //! ```text
-//! o_s + c·n + command + latency + hops·hop + n·G + detect + o_r + c·n
+//! o_s + c·n + command + latency + hops·hop + n·G + match + detect + o_r + c·n
 //! ```
 //!
 //! with `o_s` = `host.send_ns`, `c` = `host.copy_byte_ps`, `command` = `nic.command_ns`, `G` = the greater of `nic.byte_ps` and
-//! `network.link_byte_ps`, `detect` = `host.detect_ns` and, when the receiver sleeps, `host.wake_ns`, and `o_r` = `host.recv_ns`.
+//! `network.link_byte_ps`, `match` = `nic.match_ns`, `detect` = `host.detect_ns` and, when the receiver sleeps, `host.wake_ns`,
+//! and `o_r` = `host.recv_ns`.
 
 mod check;
 mod noise;
@@ -99,9 +100,12 @@ pub struct NicModel {
     pub gap_ns: u64,
     /// G: a byte through one rail.
     pub byte_ps: u64,
-    /// To look at one element of a list of matching entries.
+    /// To look at one element of a list of matching entries. Every packet from another node takes it once: the engine matches
+    /// messages itself, so an adapter has one entry for all of them, and its other entries are found by their keys.
     pub match_ns: u64,
-    /// To start an operation that a counter triggers.
+    /// To start an operation that a counter triggers. Nothing takes it while [`Caps::triggered_max`] is 0.
+    ///
+    /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
     pub triggered_ns: u64,
     /// To create a queue pair.
     pub connect_ns: u64,

@@ -156,7 +156,7 @@ impl Network {
         );
         let unhindered = hop * u64::from(hops.switches) + ps(self.network.latency_ns);
         Passage {
-            arrives: way.tail,
+            arrives: way.tail + ps(self.nic.match_ns),
             next: sent.max(way.tail - unhindered),
         }
     }

@@ -22,6 +22,7 @@ pub(super) fn odd_model() -> Model {
             command_ns: 307,
             gap_ns: 53,
             byte_ps: 80,
+            match_ns: 29,
             ..NicModel::default()
         },
         network: NetworkModel {
@@ -44,7 +45,8 @@ pub(super) fn odd_model() -> Model {
 fn one_way(model: &Model, len: u64, asleep: bool) -> u64 {
     let (host, nic, network) = (&model.host, &model.nic, &model.network);
     let wake = if asleep { host.wake_ns } else { 0 };
-    let fixed = host.send_ns + nic.command_ns + network.latency_ns + network.hop_ns;
+    let way = network.latency_ns + network.hop_ns + nic.match_ns;
+    let fixed = host.send_ns + nic.command_ns + way;
     let at_the_end = host.detect_ns + wake + host.recv_ns;
     1000 * (fixed + at_the_end) + len * (nic.byte_ps + 2 * host.copy_byte_ps)
 }
@@ -233,7 +235,7 @@ fn one_sided_ends_at(model: &Model, len: usize, is_put: bool) -> (u64, Vec<u64>)
 fn puts_and_gets_take_the_time_of_the_formula() {
     let model = odd_model();
     let (host, nic) = (&model.host, &model.nic);
-    let distance = model.network.latency_ns + model.network.hop_ns;
+    let distance = model.network.latency_ns + model.network.hop_ns + nic.match_ns;
     let ends = host.send_ns + host.detect_ns + host.wake_ns + host.recv_ns;
     for len in [8_usize, 4096] {
         let transfer = len as u64 * nic.byte_ps / 1000;
