@@ -32,7 +32,7 @@ impl AllGather {
     /// # Panics
     /// When fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, blocks: &Blocks) -> Result<Plan, Unfit> {
-        let mut b = Builder::new(place);
+        let mut b = Builder::new(place).telling(blocks);
         let team = place.team();
         match self {
             Self::Ring => {

@@ -42,7 +42,7 @@ impl AllToAll {
     /// # Panics
     /// When fewer blocks than ranks were given, or the block to the own rank has two lengths.
     pub fn plan(self, place: &Place<'_>, sends: &Blocks, recvs: &Blocks) -> Result<Plan, Unfit> {
-        let mut b = Builder::new(place);
+        let mut b = Builder::new(place).telling(sends);
         let (team, size) = (place.team(), place.size());
         let even = || {
             let len = sends.even().filter(|len| recvs.even() == Some(*len));

@@ -71,6 +71,11 @@ impl Blocks {
         }
     }
 
+    /// Whether somebody counted them out.
+    pub(crate) const fn are_counted(&self) -> bool {
+        matches!(self.layout, Layout::Starts(_))
+    }
+
     /// The longest of the first `count` blocks.
     pub(crate) fn longest(&self, count: usize) -> usize {
         match self.layout {

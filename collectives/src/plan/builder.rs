@@ -1,7 +1,7 @@
 //! Writes a plan, step by step.
 
 use super::{
-    Place, Plan,
+    Blocks, Place, Plan,
     step::{Action, Buffer, Side, Span, StepId},
 };
 
@@ -20,6 +20,8 @@ pub(crate) struct Builder {
     phase: usize,
     /// Which steps some other waits for.
     awaited: Vec<bool>,
+    /// Messages without elements are sent too.
+    tells: bool,
 }
 
 impl Builder {
@@ -29,15 +31,25 @@ impl Builder {
             fence: Vec::new(),
             phase: 0,
             awaited: Vec::new(),
+            tells: false,
+        }
+    }
+
+    /// With a message for every block, also for an empty one, if the lengths of blocks are the caller's: where two ranks have
+    /// different ones, each hears from the other.
+    pub(crate) fn telling(self, blocks: &Blocks) -> Self {
+        Self {
+            tells: blocks.are_counted(),
+            ..self
         }
     }
 
     pub(crate) fn send(&mut self, to: usize, from: Span, after: &[After]) -> After {
-        (from.len > 0).then(|| self.push(Action::Send { to, from }, after))
+        self.message(Action::Send { to, from }, from.len, after)
     }
 
     pub(crate) fn recv(&mut self, from: usize, into: Span, after: &[After]) -> After {
-        (into.len > 0).then(|| self.push(Action::Recv { from, into }, after))
+        self.message(Action::Recv { from, into }, into.len, after)
     }
 
     pub(crate) fn copy(&mut self, from: Span, into: Span, after: &[After]) -> After {
@@ -93,6 +105,17 @@ impl Builder {
             named.extend(self.fenced());
         }
         self.add(action, &named)
+    }
+
+    /// An empty one moves nothing, so it waits for nothing, and nobody for it.
+    fn message(&mut self, action: Action, len: usize, after: &[After]) -> After {
+        if len > 0 {
+            return Some(self.push(action, after));
+        }
+        if self.tells {
+            self.add(action, &[]);
+        }
+        None
     }
 
     /// The one step that stands for the last fence.
