@@ -321,6 +321,7 @@ fn carried(put: u8, got: u8, hash_from: u64) -> (u64, u8, u8) {
                 from: source,
                 into,
                 token: Token(1),
+                count: None,
             });
             rank.post(Command::Get {
                 to,
