@@ -43,7 +43,7 @@ use crate::{
 pub(crate) struct Shared {
     engine: Lock<Engine>,
     /// Used by who has the seat; a simulated host has none.
-    backend: Option<Mutex<Box<dyn Backend>>>,
+    backend: Option<Box<Mutex<Box<dyn Backend>>>>,
     seat: SeatLock,
     notifier: Notifier,
     /// Somebody in the seat is, or is about to be, asleep.
@@ -127,7 +127,10 @@ pub(crate) enum Sleeps {
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Self {
         let (notifier, backend, host) = match parts.sleeps {
-            Sleeps::In(backend) => (backend.notifier(), Some(Mutex::new(backend)), None),
+            Sleeps::In(backend) => {
+                let notifier = backend.notifier();
+                (notifier, Some(Box::new(Mutex::new(backend))), None)
+            }
             Sleeps::Never(host, notifier) => (notifier, None, Some(host)),
         };
         Self {
@@ -296,7 +299,7 @@ impl Shared {
     }
 
     fn sleep(&self) {
-        let Some(mut backend) = self.backend.as_ref().map(lock) else {
+        let Some(mut backend) = self.backend.as_deref().map(lock) else {
             return; // a simulated host: whoever makes its turns knows when
         };
         // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
@@ -355,7 +358,7 @@ impl Shared {
     fn backend(&self) -> MutexGuard<'_, Box<dyn Backend>> {
         lock(
             self.backend
-                .as_ref()
+                .as_deref()
                 .expect("only real runtimes are driven by tokio"),
         )
     }

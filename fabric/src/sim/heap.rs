@@ -67,9 +67,13 @@ impl Heap {
     }
 
     pub(super) fn pop(&mut self) -> Option<(Time, What)> {
-        self.events
-            .pop()
-            .map(|Reverse(event)| (event.at, event.what))
+        let Reverse(event) = self.events.pop()?;
+        // What a moment needed in which all ranks did something is not kept for ever.
+        let (len, room) = (self.events.len(), self.events.capacity());
+        if room > KEPT && len < room / SPARE_PARTS {
+            self.events.shrink_to((2 * len).max(KEPT));
+        }
+        Some((event.at, event.what))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -81,6 +85,11 @@ impl Heap {
         self.events.capacity() * size_of::<Event>()
     }
 }
+
+/// Room is given back when no more than this part of it is used.
+const SPARE_PARTS: usize = 8;
+/// Events that there is always room for: 32 KiB.
+const KEPT: usize = 1024;
 
 impl Ord for Event {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {

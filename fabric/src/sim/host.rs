@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use super::{
-    RankStats,
     exports::Exports,
     heap::{NEVER, Time, What},
     link::{Inbox, Link},
     slab::index,
+    stats::Counts,
     world::{Cargo, Notice, Packet, World, ps},
 };
 use crate::{driver::Down, offload::Watches};
@@ -39,7 +39,7 @@ pub(super) struct Host {
     pub(super) bell: Option<Arc<OwnedFd>>,
     /// Whom it exchanged something with.
     pub(super) links: BTreeMap<u32, Link>,
-    pub(super) counts: RankStats,
+    pub(super) counts: Counts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Host {
             watches: None,
             bell: None,
             links: BTreeMap::new(),
-            counts: RankStats::default(),
+            counts: Counts::default(),
         }
     }
 

@@ -51,6 +51,15 @@ pub struct RankStats {
     pub state_bytes: u64,
 }
 
+/// What a host counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) messages_sent: u64,
+    pub(super) messages_received: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) turns: u64,
+}
+
 impl World {
     pub(super) fn stats(&self) -> Stats {
         Stats {
@@ -64,10 +73,19 @@ impl World {
         self.check_rank(rank);
         let host = &self.hosts[index(rank)];
         let own = size_of::<Host>() + size_of::<Sim>() + host.footprint();
+        let Counts {
+            messages_sent,
+            messages_received,
+            bytes_sent,
+            turns,
+        } = host.counts;
         RankStats {
+            messages_sent,
+            messages_received,
+            bytes_sent,
+            turns,
             peers: host.links.len() as u64,
             state_bytes: (own + self.network.footprint() / self.hosts.len()) as u64,
-            ..host.counts
         }
     }
 

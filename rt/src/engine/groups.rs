@@ -10,7 +10,7 @@ pub(super) struct Groups(Vec<Joined>);
 struct Joined {
     ctx: u32,
     group: Group,
-    handles: usize,
+    handles: u32,
 }
 
 impl Groups {
@@ -26,6 +26,10 @@ impl Groups {
         let at = place.unwrap_or_else(|at| at);
         if place.is_err() {
             let group = group.clone();
+            // The world and its collectives are all that most ranks ever have.
+            if self.0.is_empty() {
+                self.0.reserve_exact(2);
+            }
             self.0.insert(
                 at,
                 Joined {

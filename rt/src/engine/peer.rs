@@ -79,7 +79,8 @@ pub(crate) struct Peers {
     /// Peers whose channels have sent or heard something since their clocks were set.
     stirred: Vec<u32>,
     /// When which channel must be looked at; never too late.
-    due: Timers,
+    /// `None` while there was no such channel.
+    due: Option<Box<Timers>>,
 }
 
 impl Peers {
@@ -100,7 +101,7 @@ impl Peers {
             grants: Grants::new(room),
             reliable,
             stirred: Vec::new(),
-            due: Timers::default(),
+            due: None,
         }
     }
 
@@ -236,7 +237,7 @@ impl Peers {
 
     /// Marks the peers whose channels must send again.
     pub(crate) fn mark_due(&mut self, now: Time) {
-        while let Some(key) = self.due.pop_expired(now) {
+        while let Some(key) = self.due.as_mut().and_then(|due| due.pop_expired(now)) {
             let rank = u32::try_from(key).expect("keys here are ranks");
             let peer = self.contact(rank);
             peer.due = None;
@@ -268,9 +269,10 @@ impl Peers {
             return;
         };
         if peer.due.is_none_or(|(known, _)| due < known) {
-            let timer = self.due.insert(due, u64::from(rank));
+            let timers = self.due.get_or_insert_default();
+            let timer = timers.insert(due, u64::from(rank));
             if let Some((_, later)) = peer.due.replace((due, timer)) {
-                self.due.cancel(later);
+                timers.cancel(later);
             }
         }
     }
@@ -281,13 +283,14 @@ impl Peers {
             let channel = self.list.get(*rank).and_then(|peer| peer.channel.as_ref());
             channel.is_some_and(|channel| channel.unacked_len() > 0)
         };
-        let waiting = self.due.keys().filter_map(|key| u32::try_from(key).ok());
+        let keys = self.due.iter().flat_map(|due| due.keys());
+        let waiting = keys.filter_map(|key| u32::try_from(key).ok());
         waiting.chain(self.stirred.iter().copied()).filter(unacked)
     }
 
     /// When a channel must be looked at.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.due.next()
+        self.due.as_ref()?.next()
     }
 }
 

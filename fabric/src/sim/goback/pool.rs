@@ -8,8 +8,8 @@ use super::receiver::Admitted;
 ///
 /// While slots are scarce, sources take turns: who was refused, or has more to send, is called in the order in which it came
 /// here, for one packet. Calls take a while to be followed, so more are called than there are slots, if slots turn out to be idle
-/// between. A call may be lost, so it is waited for only for a while; but who follows one late is as welcome: all that were
-/// called may stand in front of one link, and refusing them would keep them there.
+/// between. A call may be lost, so it is waited for only for a while. Who follows one late is as welcome: all that were called
+/// may stand in front of one link, and refusing them would keep them there.
 #[derive(Debug)]
 pub(in crate::sim) struct Pool {
     slots: u32,
