@@ -1,6 +1,7 @@
 //! Programs whose ranks do something else: compute, drop the future, forget it, leave.
 
 use std::{
+    future::poll_fn,
     sync::atomic::{AtomicU64, Ordering::SeqCst},
     time::{Duration, Instant},
 };
@@ -127,4 +128,31 @@ fn a_job_that_hangs_shows_each_collective_once_with_its_line() {
         line
     );
     assert!(text.contains(&at), "{text}, not {at}");
+}
+
+#[test]
+fn blocks_are_told_of_once_each_and_the_rest_is_in_the_output() {
+    for len in [40, 70_000] {
+        ranks::run(4, &[], move |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let (rank, size) = (world.rank(), world.size());
+                let block = |of: usize| content(of as u64, len);
+                if rank == 3 {
+                    spin(Duration::from_millis(20)); // the others stream what there is
+                }
+                let mut going = all_gather(&world, block(rank));
+                going.watch();
+                let mut told = Vec::new();
+                while let Some((_, bytes)) = poll_fn(|cx| going.poll_landed::<u8>(cx)).await {
+                    // The ring hands on the blocks of the ranks before.
+                    told.push((0..size).find(|&of| bytes == block(of)).unwrap());
+                }
+                let order: Vec<_> = (1..size).map(|away| (rank + size - away) % size).collect();
+                assert!(order.starts_with(&told), "{told:?}");
+                let (_, all) = going.await.unwrap();
+                assert!(all == (0..size).flat_map(block).collect::<Vec<_>>());
+            });
+        });
+    }
 }

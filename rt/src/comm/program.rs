@@ -7,10 +7,10 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use super::Comm;
+use super::{Comm, spare};
 use crate::{
-    buffer::{RecvBuf, SendBuf},
-    engine::{RunCall, RunTickets},
+    buffer::{RecvBuf, SendBuf, Wire},
+    engine::{Core, RunCall, RunTicket},
     error::OpError,
     offload::Collective,
 };
@@ -25,7 +25,7 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
     comm: Comm,
     /// `None` when they were given back.
-    tickets: Option<RunTickets<I, O>>,
+    ticket: Option<RunTicket<I, O>>,
 }
 
 impl Comm {
@@ -64,11 +64,11 @@ impl Comm {
             program,
             reducer,
         };
-        let tickets = self.shared().with(|engine| engine.run(call, input, output));
+        let ticket = self.shared().with(|engine| engine.run(call, input, output));
         ProgramOp {
             name,
-            comm: self.clone(),
-            tickets: Some(tickets),
+            comm: spare::clone(self),
+            ticket: Some(ticket),
         }
     }
 }
@@ -79,10 +79,33 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.tickets.as_ref().is_none_or(|tickets| {
+        self.ticket.as_ref().is_none_or(|ticket| {
             let shared = self.comm.shared();
-            shared.with(|engine| engine.core.is_done(tickets.output.op))
+            shared.with(|engine| engine.core.is_done(ticket.buffers.op))
         })
+    }
+
+    /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed). Those that are over already are
+    /// not told of.
+    #[doc(hidden)]
+    pub fn watch(&mut self) {
+        if let Some(ticket) = &self.ticket {
+            let shared = self.comm.shared();
+            shared.with(|engine| engine.core.watch_run(ticket));
+        }
+    }
+
+    /// A receive step that is over, in the order they ended: the rank that sent, and a copy of what it sent.
+    ///
+    /// `None` when the program is over: what was not told of by then is in the output. Each receive is told of once at the
+    /// most, and only as long as no other step is at work on its bytes.
+    #[doc(hidden)]
+    pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
+        let Some(ticket) = &self.ticket else {
+            return Poll::Ready(None);
+        };
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.poll_landed(ticket, cx.waker()))
     }
 }
 
@@ -90,14 +113,14 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     type Output = Result<(I, O), OpError<(I, O)>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(tickets) = &self.tickets else {
+        let Some(ticket) = &self.ticket else {
             panic!("a collective was polled after it had completed")
         };
         let shared = self.comm.shared();
-        let take = |core: &mut crate::engine::Core| core.take_run(tickets);
+        let take = |core: &mut Core| core.take_run(ticket);
         let (outcome, input, output, panic) =
-            ready!(shared.poll(tickets.output.op, cx.waker(), take));
-        self.tickets = None;
+            ready!(shared.poll(ticket.buffers.op, cx.waker(), take));
+        self.ticket = None;
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
@@ -113,9 +136,9 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
-        if let Some(tickets) = &self.tickets {
+        if let Some(ticket) = &self.ticket {
             let shared = self.comm.shared();
-            shared.with(|engine| engine.core.detach_run(tickets));
+            shared.with(|engine| engine.core.detach_run(ticket));
         }
     }
 }

@@ -8,6 +8,10 @@ use crate::buffer::Wire;
     label = "not a reduction of `{T}`"
 )]
 pub trait ReduceOp<T>: Send + 'static {
+    /// It is code of this library that never panics: the engine may run it where an application's may not run.
+    #[doc(hidden)]
+    const BUILT_IN: bool = false;
+
     /// One element out of two. Must be associative up to rounding; it is applied in the order of the ranks.
     fn combine(&self, left: T, right: T) -> T;
 }
@@ -37,24 +41,32 @@ impl<T: Wire, F: Fn(T, T) -> T + Send + 'static> ReduceOp<T> for F {
 macro_rules! numbers {
     ($add:ident, $mul:ident: $($number:ty)*) => {$(
         impl ReduceOp<$number> for Sum {
+            const BUILT_IN: bool = true;
+
             fn combine(&self, left: $number, right: $number) -> $number {
                 numbers!(@ $add left, right)
             }
         }
 
         impl ReduceOp<$number> for Product {
+            const BUILT_IN: bool = true;
+
             fn combine(&self, left: $number, right: $number) -> $number {
                 numbers!(@ $mul left, right)
             }
         }
 
         impl ReduceOp<$number> for Min {
+            const BUILT_IN: bool = true;
+
             fn combine(&self, left: $number, right: $number) -> $number {
                 left.min(right)
             }
         }
 
         impl ReduceOp<$number> for Max {
+            const BUILT_IN: bool = true;
+
             fn combine(&self, left: $number, right: $number) -> $number {
                 left.max(right)
             }

@@ -40,7 +40,7 @@ pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
-    program::{Job, RunCall, RunTickets},
+    program::{Job, RunCall, RunTicket},
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,

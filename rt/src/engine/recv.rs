@@ -25,6 +25,7 @@ impl Core {
         let want = slot.about.want();
         match self.matching.post(want, op) {
             Received::Taken(taken) => {
+                self.was_early(taken.envelope);
                 let message = self.messages.take(taken.message);
                 self.deliver_stored(op, message, taken.arrival);
             }
@@ -91,6 +92,7 @@ impl Core {
         match self.matching.restore(message.envelope, arrival, index) {
             Arrived::Matched { recv, .. } => Some(recv),
             Arrived::Waits(place) => {
+                self.is_early(message.envelope, message.sig);
                 let body = std::mem::replace(&mut message.body, Body::NOTHING);
                 let stored = self.messages.store(Message {
                     body,

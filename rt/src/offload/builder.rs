@@ -44,6 +44,7 @@ impl Builder {
         Self {
             program: Program {
                 steps: Vec::new(),
+                waits: Vec::new(),
                 successors: Vec::new(),
                 lens,
                 ranks,
@@ -135,9 +136,9 @@ impl Builder {
             waits += 1;
         }
         self.program.reduces |= matches!(action, Action::Reduce { .. });
+        self.program.waits.push(waits);
         self.program.steps.push(Step {
             action,
-            waits,
             frees: 0..0,
             next: None,
             number: self.asked,

@@ -44,6 +44,8 @@ pub const LOOKAHEAD: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Program {
     steps: Vec<Step>,
+    /// By step: for how many ends and beginnings of earlier ones it waits.
+    waits: Vec<u32>,
     /// Whom the end of steps is awaited by, those of one step in a row.
     successors: Vec<u32>,
     lens: Lens,
@@ -153,8 +155,6 @@ pub(crate) struct Elem {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) action: Action,
-    /// How many ends and beginnings of earlier steps it waits for.
-    pub(crate) waits: u32,
     /// Its successors, in the list of all.
     frees: Range<u32>,
     /// The next message to, or from, the same peer, which begins after this one has begun.
@@ -205,6 +205,11 @@ impl Program {
 
     pub(crate) fn step(&self, at: usize) -> &Step {
         &self.steps[at]
+    }
+
+    /// By step: for how many ends and beginnings of earlier ones it waits.
+    pub(crate) fn waits(&self) -> &[u32] {
+        &self.waits
     }
 
     /// The steps that wait for the end of this one.

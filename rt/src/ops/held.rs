@@ -99,17 +99,35 @@ impl Held {
         }
     }
 
-    /// As [`hold_recv`](Self::hold_recv), for room that is also read: where it has no values yet, they are zero.
-    pub(super) fn hold_output<B: RecvBuf>(&mut self, mut buf: B) -> Area {
-        let elems = NonNull::from(buf.elems()).cast::<u8>();
-        let len = buf.elems().len();
-        // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
-        let spare = unsafe { buf.spare() };
-        let has_values = NonNull::from(&mut *spare).cast() == elems && spare.len() <= len;
-        if !has_values {
-            spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
-        }
-        self.hold_recv(buf)
+    /// Takes the two buffers of a program, and says where they are *after* the move: what it reads, and what it reads and
+    /// fills. Where that has no values yet, they are zero.
+    pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        input: I,
+        mut output: O,
+    ) -> [Area; 2] {
+        blank(&mut output);
+        let table = const {
+            &Table {
+                drop: drop_value::<(I, O)>,
+                grow: None,
+            }
+        };
+        let mut pair = self.hold((input, output), table);
+        // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
+        let (input, output) = unsafe { pair.as_mut() };
+        let elems = input.elems();
+        // SAFETY: the engine writes whole elements to it, which are initialised.
+        let spare = unsafe { output.spare() };
+        let input = Area {
+            start: NonNull::from(elems).cast(),
+            len: size_of_val(elems),
+        };
+        let output = Area {
+            len: size_of_val(spare),
+            start: NonNull::from(spare).cast(),
+        };
+        [input, output]
     }
 
     /// Holds something else than a buffer, to be dropped with the buffers.
@@ -206,6 +224,18 @@ impl Drop for Held {
         }
         // SAFETY: it came from `Box::leak`, and nobody follows an area into it any more.
         drop(unsafe { Box::from_raw(room.as_ptr()) });
+    }
+}
+
+/// Gives values to room that has none yet.
+fn blank<B: RecvBuf>(buf: &mut B) {
+    let elems = NonNull::from(buf.elems()).cast::<u8>();
+    let len = buf.elems().len();
+    // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
+    let spare = unsafe { buf.spare() };
+    let has_values = NonNull::from(&mut *spare).cast() == elems && spare.len() <= len;
+    if !has_values {
+        spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
     }
 }
 

@@ -12,6 +12,7 @@ use std::{
     any::Any,
     fmt,
     marker::PhantomData,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     slice,
@@ -27,8 +28,8 @@ use crate::{
 /// The three pieces of memory, and the scratch itself.
 pub(crate) struct Memory {
     view: View,
-    /// Keeps the scratch where it is.
-    _scratch: Vec<u128>,
+    /// Keeps the scratch where it is. Initialised, with what programs before left there.
+    words: Vec<u128>,
 }
 
 /// Where the three pieces are. Followed only while their owner keeps them.
@@ -39,10 +40,15 @@ struct View {
     scratch: Area,
 }
 
+/// Scratch of a program that is over is kept for the next one up to this many bytes: fresh memory costs a fault per page,
+/// which is longer than a message of a page takes.
+const SCRATCH_MAX: usize = 2 << 20;
+
 /// What a program's reductions do: a [`ReduceOp`] whose element type only its maker knows.
 pub struct Reducer {
     op: Box<dyn Combine>,
     elem: Elem,
+    built_in: bool,
 }
 
 /// A copy or a reduction to be done with no lock held.
@@ -71,15 +77,18 @@ struct Typed<T, O> {
 }
 
 impl Memory {
-    /// The areas of two held buffers, and new scratch; not longer than the program says, so its spans are inside.
-    pub(crate) fn new(input: Area, output: Area, lens: Lens) -> Self {
+    /// The areas of two held buffers, and scratch in `words`; not longer than the program says, so its spans are inside.
+    pub(crate) fn new([input, output]: [Area; 2], lens: Lens, mut words: Vec<u128>) -> Self {
         assert!(
             lens.input <= input.len && lens.output <= output.len,
             "buffers of {} and {} bytes for {lens:?}",
             input.len,
             output.len
         );
-        let mut words = vec![0_u128; lens.scratch.div_ceil(size_of::<u128>())];
+        let needed = lens.scratch.div_ceil(size_of::<u128>());
+        if words.len() < needed {
+            words = vec![0; needed];
+        }
         let part = |area: Area, len| Area { len, ..area };
         let scratch = Area {
             start: NonNull::from(words.as_mut_slice()).cast(),
@@ -90,18 +99,18 @@ impl Memory {
             output: part(output, lens.output),
             scratch,
         };
-        Self {
-            view,
-            _scratch: words,
-        }
+        Self { view, words }
     }
 
-    /// Whether elements in the caller's buffers are where a reduction may look at them.
-    pub(crate) fn is_aligned(&self, elem: Elem) -> bool {
-        let View { input, output, .. } = self.view;
-        let aligned =
-            |area: Area| area.len == 0 || area.start.addr().get().is_multiple_of(elem.align);
-        aligned(input) && aligned(output)
+    /// What is left of the scratch when nothing of the program is under way any more.
+    pub(crate) fn take_scratch(&mut self) -> Vec<u128> {
+        self.view.scratch = Area::NONE;
+        let words = mem::take(&mut self.words);
+        if size_of_val(words.as_slice()) <= SCRATCH_MAX {
+            words
+        } else {
+            Vec::new()
+        }
     }
 
     /// The bytes of a contiguous span.
@@ -124,6 +133,11 @@ impl Memory {
     /// Copies at once.
     pub(crate) fn copy(&self, from: &Span, into: &Span) {
         self.view.copy(from, into);
+    }
+
+    /// Reduces at once, which a built-in operation does without a panic.
+    pub(crate) fn reduce(&self, reducer: &Reducer, from: &Span, into: &Span, side: Side) {
+        self.view.reduce(reducer, from, into, side);
     }
 
     /// What is to be done for a copy or a reduction.
@@ -165,7 +179,7 @@ impl View {
         for (at, to, len) in from.pieces(*into) {
             let (at, to) = (self.at(from.buffer, at, len), self.at(into.buffer, to, len));
             // SAFETY: inside initialised memory; the program's spans are of whole elements and do not overlap, its buffers are
-            // aligned for the element (`is_aligned`, and scratch always is), and no other step under way is in the way.
+            // aligned for the element (`RunCall::wrong` looks, and scratch always is), and no other step is in the way.
             unsafe { reducer.op.combine(at, to, len, side) };
         }
     }
@@ -195,6 +209,7 @@ impl Reducer {
     /// What `op` does with two elements, for rows of them.
     pub fn new<T: Wire>(op: impl ReduceOp<T>) -> Self {
         Self {
+            built_in: is_built_in(&op),
             op: Box::new(Typed {
                 op,
                 elem: PhantomData::<fn(T) -> T>,
@@ -206,10 +221,19 @@ impl Reducer {
         }
     }
 
+    /// Whether it is code of this library, which may run under the engine's lock.
+    pub(crate) fn is_built_in(&self) -> bool {
+        self.built_in
+    }
+
     /// Whether it is for elements of this size and alignment.
     pub(crate) fn fits(&self, elem: Elem) -> bool {
         self.elem == elem
     }
+}
+
+const fn is_built_in<T, O: ReduceOp<T>>(_: &O) -> bool {
+    O::BUILT_IN
 }
 
 impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {

@@ -129,7 +129,7 @@ pub(crate) enum Life {
     Landing(Landing),
     /// A receive that takes over from an orphan, once that has landed.
     Following { orphan: OpId, landed: Landed },
-    /// One of the two buffers of a program under way (its last step).
+    /// The buffers of a program under way (its last step).
     Running,
     /// Complete; the future takes it.
     Done(Landed),
@@ -275,14 +275,19 @@ impl Ops {
         }))
     }
 
-    /// The buffer that a program reads.
-    pub(crate) fn hold_input<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Running, |held| held.hold_send(buf)))
-    }
-
-    /// The buffer that a program reads and fills.
-    pub(crate) fn hold_output<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Running, |held| held.hold_output(buf)))
+    /// The two buffers of a program, and where they are: what it reads, and what it reads and fills.
+    pub(crate) fn hold_pair<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        about: About,
+        input: I,
+        output: O,
+    ) -> (Ticket<(I, O)>, [Area; 2]) {
+        let mut areas = [Area::NONE; 2];
+        let op = self.make(about, Life::Running, |held| {
+            areas = held.hold_pair(input, output);
+            areas[1]
+        });
+        (Ticket::new(op), areas)
     }
 
     /// A message of a program, in memory that the program keeps until it is complete and released.
@@ -335,6 +340,22 @@ impl Ops {
             unsafe { buf.set_filled(landed.bytes.checked_div(size_of::<B::Elem>()).unwrap_or(0)) };
         }
         Some((outcome, buf))
+    }
+
+    /// As [`take`](Self::take), for the two buffers of a program, which has filled the second.
+    #[inline]
+    pub(crate) fn take_pair<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        ticket: &Ticket<(I, O)>,
+        timers: &mut Timers,
+    ) -> Option<(Outcome, I, O)> {
+        let (outcome, (input, mut output)) = self.take(ticket, timers)?;
+        if let Ok(landed) = &outcome {
+            let len = landed.bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
+            // SAFETY: all the room that the buffer had shown has values: those it had, zeros, or what the program wrote.
+            unsafe { output.set_filled(len) };
+        }
+        Some((outcome, input, output))
     }
 
     /// Whom to wake when the operation is complete.

@@ -1,13 +1,14 @@
 //! What is known of collectives by their numbers: which are under way, which were, and from which on they are revoked.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::{
     error::ErrorKind,
     proto::wire::{self, Abort, Base, Kind},
 };
 
-/// Collectives that are over and still known: a message for one of them shows that two ranks called different ones.
+/// Collectives that are over and still known: a message for one of them shows that two ranks called different ones. A power
+/// of two.
 const OVER_MAX: usize = 256;
 
 /// Revoked communicators that this rank is not in, or not yet.
@@ -17,17 +18,30 @@ const UNKNOWN_MAX: usize = 1 << 10;
 type Key = (u32, u32);
 
 pub(super) struct Calls {
-    known: BTreeMap<Key, Known>,
-    over: VecDeque<Key>,
+    /// Those under way, by key: few, and new ones come last.
+    running: Vec<(Key, Running)>,
+    /// Those that are over, each in the place that its key gives it until another one comes there; empty until the first.
+    over: Vec<Option<Key>>,
+    /// Messages that came before they were asked for, by key.
+    early: Vec<(Key, Early)>,
     /// By context: the first collective that failed, and why.
     revoked: BTreeMap<u32, (u32, Why)>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct Running {
     pub(super) sig: u64,
-    /// `None` when it is over.
-    pub(super) run: Option<u32>,
+    pub(super) run: u32,
+}
+
+/// What is stored for one collective, at most: some may have gone another way than to its receives.
+#[derive(Clone, Copy)]
+struct Early {
+    stored: usize,
+    /// That of the first.
+    sig: u64,
+    /// There was another one.
+    mixed: bool,
 }
 
 /// Why a collective failed, the same on all ranks. Ranks are the world's.
@@ -42,35 +56,80 @@ pub(super) enum Why {
 impl Calls {
     pub(super) const fn new() -> Self {
         Self {
-            known: BTreeMap::new(),
-            over: VecDeque::new(),
+            running: Vec::new(),
+            over: Vec::new(),
+            early: Vec::new(),
             revoked: BTreeMap::new(),
         }
     }
 
     pub(super) fn begin(&mut self, key: Key, sig: u64, run: u32) {
-        let run = Some(run);
-        self.known.insert(key, Known { sig, run });
+        let at = self.running.partition_point(|(other, _)| *other <= key);
+        self.running.insert(at, (key, Running { sig, run }));
     }
 
     pub(super) fn end(&mut self, key: Key) {
-        if let Some(known) = self.known.get_mut(&key) {
-            known.run = None;
-            self.over.push_back(key);
+        if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
+            self.running.remove(at);
         }
-        if self.over.len() > OVER_MAX
-            && let Some(oldest) = self.over.pop_front()
-            && self
-                .known
-                .get(&oldest)
-                .is_some_and(|known| known.run.is_none())
-        {
-            self.known.remove(&oldest);
+        if self.over.is_empty() {
+            self.over.resize(OVER_MAX, None);
+        }
+        self.over[place(key)] = Some(key);
+    }
+
+    pub(super) fn running(&self, key: Key) -> Option<Running> {
+        let at = self.running.binary_search_by_key(&key, |(key, _)| *key);
+        at.ok().map(|at| self.running[at].1)
+    }
+
+    /// Whether it is over, as far as that is still known.
+    pub(super) fn is_over(&self, key: Key) -> bool {
+        self.over
+            .get(place(key))
+            .is_some_and(|over| *over == Some(key))
+    }
+
+    /// A message is stored.
+    pub(super) fn came_early(&mut self, key: Key, sig: u64) {
+        match self.early.binary_search_by_key(&key, |(key, _)| *key) {
+            Ok(at) => {
+                let early = &mut self.early[at].1;
+                early.stored += 1;
+                early.mixed |= early.sig != sig;
+            }
+            Err(at) => {
+                let (stored, mixed) = (1, false);
+                self.early.insert(at, (key, Early { stored, sig, mixed }));
+            }
         }
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<Known> {
-        self.known.get(&key).copied()
+    /// A stored message was received.
+    pub(super) fn was_early(&mut self, key: Key) {
+        if let Ok(at) = self.early.binary_search_by_key(&key, |(key, _)| *key) {
+            self.early[at].1.stored -= 1;
+            if self.early[at].1.stored == 0 {
+                self.early.remove(at);
+            }
+        }
+    }
+
+    /// Whether a message may be stored for it.
+    #[inline]
+    pub(super) fn may_be_early(&self, key: Key) -> bool {
+        !self.early.is_empty()
+            && self
+                .early
+                .binary_search_by_key(&key, |(key, _)| *key)
+                .is_ok()
+    }
+
+    /// Whether a message of another signature may be stored for it.
+    #[inline]
+    pub(super) fn may_be_strange(&self, key: Key, sig: u64) -> bool {
+        let at = self.early.binary_search_by_key(&key, |(key, _)| *key);
+        at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
     }
 
     pub(super) fn any_revoked(&self) -> bool {
@@ -110,6 +169,11 @@ impl Calls {
     pub(super) fn forget(&mut self, ctx: u32) {
         self.revoked.remove(&ctx);
     }
+}
+
+/// Neighbouring collectives of a communicator, and neighbouring communicators, have places of their own.
+fn place((ctx, tag): Key) -> usize {
+    (tag as usize).wrapping_add((ctx as usize).wrapping_mul(OVER_MAX / 16 + 1)) % OVER_MAX
 }
 
 /// Numbers of collectives wrap around.

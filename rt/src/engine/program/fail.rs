@@ -9,7 +9,7 @@ use ripstop_fabric::driver::Down;
 
 use super::{
     RunCall,
-    calls::{Why, is_before},
+    calls::{Running, Why, is_before},
 };
 use crate::{
     engine::{
@@ -45,7 +45,7 @@ impl super::Programs {
 
 impl Core {
     /// Why a collective cannot even begin.
-    pub(super) fn doomed(&mut self, call: &RunCall) -> Option<ErrorKind> {
+    pub(super) fn doomed(&self, call: &RunCall) -> Option<ErrorKind> {
         if self.closing || self.leaving {
             return Some(ErrorKind::Closed);
         }
@@ -58,13 +58,22 @@ impl Core {
                 return Some(Why::Failed(member).kind());
             }
         }
-        self.left_over((call.ctx, call.tag))?;
+        if !self
+            .programs
+            .calls
+            .may_be_strange((call.ctx, call.tag), call.sig)
+        {
+            return None;
+        }
         let stranger = self.messages.stranger(call.ctx, call.tag, call.sig)?;
         Some(self.mismatch_with(stranger))
     }
 
     /// A sender whose message for this collective nobody has received.
     pub(super) fn left_over(&mut self, (ctx, tag): (u32, u32)) -> Option<u32> {
+        if !self.programs.calls.may_be_early((ctx, tag)) {
+            return None;
+        }
         let any = Want {
             ctx,
             source: None,
@@ -147,6 +156,7 @@ impl Core {
         let is_for = |envelope: &Envelope| envelope.ctx == ctx && !is_before(envelope.tag, tag);
         for index in self.matching.drain_unexpected(is_for) {
             let mut message = self.messages.take(index);
+            self.was_early(message.envelope);
             self.discharge(&mut message);
             self.turn_off(message.envelope, &message.body.parcel());
         }
@@ -216,15 +226,33 @@ impl Core {
             return self.turn_off(envelope, parcel);
         }
         self.wait(envelope, sig, parcel, place);
-        let known = self.programs.calls.get(key);
-        match known.map(|known| (known.run, known.sig == sig)) {
-            None | Some((Some(_), true)) => {}
-            Some((Some(run), false)) => self.fail_mismatched(run, envelope.source),
+        self.programs.calls.came_early(key, sig);
+        match self.programs.calls.running(key) {
+            Some(running) if running.sig == sig => {}
+            Some(Running { run, .. }) => self.fail_mismatched(run, envelope.source),
             // It was over without this message.
-            Some((None, _)) => {
+            None if self.programs.calls.is_over(key) => {
                 let (me, peer) = (self.programs.me, envelope.source);
                 self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
             }
+            None => {}
+        }
+    }
+
+    /// A stored message was received.
+    #[inline]
+    pub(in crate::engine) fn was_early(&mut self, envelope: Envelope) {
+        if !envelope.ctx.is_multiple_of(2) {
+            self.programs.calls.was_early((envelope.ctx, envelope.tag));
+        }
+    }
+
+    /// A message was put back in the store.
+    pub(in crate::engine) fn is_early(&mut self, envelope: Envelope, sig: u64) {
+        if !envelope.ctx.is_multiple_of(2) {
+            self.programs
+                .calls
+                .came_early((envelope.ctx, envelope.tag), sig);
         }
     }
 

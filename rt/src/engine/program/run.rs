@@ -1,6 +1,6 @@
 //! One program under way: how far its steps are.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, mem, sync::Arc};
 
 use super::RunCall;
 use crate::{
@@ -17,8 +17,8 @@ pub(super) struct Run {
     pub(super) memory: Memory,
     /// Not here while a job has it.
     pub(super) reducer: Option<Reducer>,
-    /// The operations that own the two buffers.
-    pub(super) buffers: [OpId; 2],
+    /// The operation that owns the two buffers.
+    pub(super) buffers: OpId,
     /// Why it ends without success.
     pub(super) failed: Option<ErrorKind>,
     pub(super) panic: Option<Panic>,
@@ -30,6 +30,16 @@ pub(super) struct Run {
     first: usize,
     /// Steps that have begun and are not over.
     flying: Vec<(usize, By)>,
+    /// Receives that are over and were not told of yet, if somebody wants to know.
+    pub(super) landed: Option<VecDeque<usize>>,
+}
+
+/// Memory that a program needs while it is under way, and the next one after it.
+#[derive(Default)]
+pub(super) struct Room {
+    waits: Vec<u32>,
+    flying: Vec<(usize, By)>,
+    pub(super) scratch: Vec<u128>,
 }
 
 /// Who carries a step out.
@@ -39,21 +49,28 @@ pub(super) enum By {
     Job,
 }
 
+/// Longer copies, and longer reductions, are made with no lock held. A microsecond at most.
+const WORK_MAX: usize = 4 << 10;
+
 const BEGUN: u32 = u32::MAX - 1;
 const OVER: u32 = u32::MAX;
 
 impl Run {
     pub(super) fn new(
         call: RunCall,
-        buffers: [OpId; 2],
+        buffers: OpId,
         memory: Memory,
         reducer: Option<Reducer>,
+        room: Room,
     ) -> Self {
         let about = call.about();
         let RunCall { program, group, .. } = call;
-        let waits = (0..program.len()).map(|at| program.step(at).waits);
+        let Room {
+            mut waits, flying, ..
+        } = room;
+        waits.extend_from_slice(program.waits());
         Self {
-            waits: waits.collect(),
+            waits,
             program,
             memory,
             reducer,
@@ -63,7 +80,36 @@ impl Run {
             about,
             group,
             first: 0,
-            flying: Vec::new(),
+            flying,
+            landed: None,
+        }
+    }
+
+    /// What the next program can use.
+    pub(super) fn take_room(&mut self) -> Room {
+        self.waits.clear();
+        self.flying.clear();
+        Room {
+            waits: mem::take(&mut self.waits),
+            flying: mem::take(&mut self.flying),
+            scratch: self.memory.take_scratch(),
+        }
+    }
+
+    /// Does a copy or a reduction at once, if that is short and not the application's code.
+    pub(super) fn work_now(&self, action: &Action) -> bool {
+        match (action, &self.reducer) {
+            (Action::Copy { from, into }, _) if from.len <= WORK_MAX => {
+                self.memory.copy(from, into);
+                true
+            }
+            (Action::Reduce { from, into, side }, Some(reducer))
+                if from.len <= WORK_MAX && reducer.is_built_in() =>
+            {
+                self.memory.reduce(reducer, from, into, *side);
+                true
+            }
+            _ => false,
         }
     }
 
@@ -117,6 +163,23 @@ impl Run {
                 .iter()
                 .map(other)
                 .any(|known| action.clashes(known))
+    }
+
+    /// The next receive to tell of, from whom, and where it landed. One whose bytes are being worked on is not told of.
+    pub(super) fn next_landed(&mut self) -> Option<(usize, Span)> {
+        loop {
+            let step = self.landed.as_mut()?.pop_front()?;
+            let Action::Recv { from, into } = self.program.step(step).action else {
+                continue;
+            };
+            let writes = |&(at, _): &(usize, By)| {
+                let written = self.program.step(at).action.writes();
+                written.is_some_and(|span| span.meets(&into))
+            };
+            if !self.flying.iter().any(writes) {
+                return Some((from, into));
+            }
+        }
     }
 
     pub(super) fn began(&mut self, at: usize) {

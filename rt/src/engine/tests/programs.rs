@@ -4,7 +4,7 @@ use std::{panic::Location, sync::Arc};
 
 use super::world::{CTX, DETECT, Net, TICK, World, failed_rank};
 use crate::{
-    engine::{Engine, RunCall, RunTickets},
+    engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
@@ -12,7 +12,7 @@ use crate::{
     proto::wire::{Abort, Base, Kind},
 };
 
-type Tickets = RunTickets<Vec<u64>, Vec<u64>>;
+type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
 /// Everybody's number to everybody, from neighbour to neighbour, and their sum at the end of each output.
 fn ring(rank: usize, size: usize, block: usize) -> Program {
@@ -72,7 +72,7 @@ fn begin_all(world: &mut World, tag: u32, block: usize) -> Vec<Tickets> {
 }
 
 fn done(engine: &mut Engine, tickets: &Tickets) -> bool {
-    engine.core.is_done(tickets.output.op)
+    engine.core.is_done(tickets.buffers.op)
 }
 
 fn take(world: &mut World, rank: usize, tickets: &Tickets) -> (Outcome, Vec<u64>) {
@@ -164,7 +164,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         program: Arc::new(ring(2, 3, 1)),
         reducer: None,
     };
-    let bad: RunTickets<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
+    let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
     world.run_for(100 * TICK);
     let (outcome, _) = take(&mut world, 2, &bad);
     let kind = outcome.expect_err("no room").kind;

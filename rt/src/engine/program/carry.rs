@@ -1,0 +1,183 @@
+//! How a program under way goes on: steps begin, messages and jobs of it end.
+
+use super::{
+    Job, Part, Told,
+    run::{By, Run},
+};
+use crate::{
+    engine::{Core, Engine},
+    error::ErrorKind,
+    offload::Action,
+    ops::{About, Life},
+    proto::wire::OpId,
+};
+
+impl Engine {
+    /// Begins what has waited for what was told.
+    pub(in crate::engine) fn tend_programs(&mut self) {
+        while let Some(told) = self.core.programs.told.pop() {
+            let run = match told {
+                Told::Part(op) => self.core.part_over(op),
+                Told::Run(run) => run,
+            };
+            self.go_on(run);
+        }
+    }
+
+    pub(super) fn go_on(&mut self, index: u32) {
+        let place = self.core.programs.runs.get_mut(index as usize);
+        let Some(mut run) = place.and_then(Option::take) else {
+            return; // it ended when it was told something else
+        };
+        let refused = if run.failed.is_none() {
+            self.begin_steps(index, &mut run)
+        } else {
+            None
+        };
+        let over = run.is_over();
+        self.core.programs.runs[index as usize] = Some(run);
+        match refused {
+            Some(kind) => self.core.fail(index, kind),
+            None if over => self.core.end_run(index),
+            None => {}
+        }
+    }
+
+    /// Begins every step that may. Returns why one could not.
+    fn begin_steps(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
+        // Steps wait for earlier ones only, so whatever one lets begin is still ahead.
+        let mut at = run.first();
+        while run.is_near(at) {
+            if run.may_begin(at)
+                && let Err(kind) = self.begin_step(index, run, at)
+            {
+                return Some(kind);
+            }
+            at = run.first().max(at + 1);
+        }
+        None
+    }
+
+    fn begin_step(&mut self, index: u32, run: &mut Run, at: usize) -> Result<(), ErrorKind> {
+        run.began(at);
+        let action = run.program.step(at).action;
+        match action {
+            Action::Join => run.over(at),
+            Action::Send { to, .. } => self.begin_send(index, run, at, to)?,
+            Action::Recv { from, .. } => self.begin_recv(index, run, at, from),
+            Action::Copy { .. } | Action::Reduce { .. } => {
+                if run.work_now(&action) {
+                    run.over(at);
+                } else {
+                    self.begin_job(index, run, at);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn begin_job(&mut self, index: u32, run: &mut Run, at: usize) {
+        let action = run.program.step(at).action;
+        let reducer = match action {
+            Action::Reduce { .. } => run.reducer.take(),
+            _ => None,
+        };
+        run.flies(at, By::Job);
+        self.core.jobs.push(Job {
+            run: index,
+            step: at,
+            work: run.memory.work(&action, reducer),
+            panic: None,
+        });
+    }
+
+    fn begin_send(
+        &mut self,
+        index: u32,
+        run: &mut Run,
+        at: usize,
+        to: usize,
+    ) -> Result<(), ErrorKind> {
+        let (about, from) = (run.about(to), run.row(at));
+        let to = about.peer.expect("a rank of the group");
+        if let Some(kind) = self.core.unreachable(to) {
+            return Err(kind);
+        }
+        if self.send_now(&about, to, run.memory.bytes(&from)) {
+            run.over(at);
+            return Ok(());
+        }
+        let op = self.core.lend(index, run, at, about);
+        self.queue(op, to);
+        Ok(())
+    }
+
+    fn begin_recv(&mut self, index: u32, run: &mut Run, at: usize, from: usize) {
+        let about = run.about(from);
+        let op = self.core.lend(index, run, at, about);
+        self.core.recv(op);
+    }
+
+    /// A job is done. What is left in it is the caller's to drop when it holds no lock.
+    pub(crate) fn done(&mut self, job: &mut Job) {
+        let Some(run) = self.core.programs.get(job.run) else {
+            return; // the driver is gone, and its memory with it
+        };
+        run.landed(job.step);
+        run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
+        run.panic = run.panic.take().or_else(|| job.panic.take());
+        if run.panic.is_none() {
+            run.over(job.step);
+        } else {
+            let me = self.core.programs.me as usize;
+            self.core.fail(job.run, ErrorKind::Aborted { rank: me });
+        }
+        if self.core.ended {
+            return self.core.end_programs();
+        }
+        self.core.programs.stir(job.run);
+        self.flush();
+    }
+}
+
+impl Core {
+    /// An operation for a message in a program's memory.
+    fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
+        let area = run.memory.area(&run.row(at));
+        let op = self.ops.lend(about, area);
+        let step = u32::try_from(at).expect("a program has less than 2^32 steps");
+        self.programs.part(op, Part { run: index, step });
+        run.flies(at, By::Op(op));
+        op
+    }
+
+    /// A message of a program is complete: whose it was.
+    pub(super) fn part_over(&mut self, op: OpId) -> u32 {
+        let Part { run: index, step } = self.programs.parts[op.slot as usize];
+        let slot = self.ops.live(op);
+        let (about, room) = (slot.about, slot.area.len);
+        let outcome = match slot.life {
+            Life::Done(landed) => Ok(landed.bytes),
+            _ => Err(slot.take_why()),
+        };
+        self.release(op);
+        let step = step as usize;
+        let run = self.programs.get(index).expect("it waits for its messages");
+        run.landed(step);
+        let peer = about.peer.unwrap_or_default();
+        match outcome {
+            Ok(bytes) if bytes == room => {
+                run.over(step);
+                self.show_landed(index, step);
+            }
+            // The same signature and another length.
+            Ok(_) => self.fail_mismatched(index, peer),
+            Err(Some(ErrorKind::TypeMismatch { .. } | ErrorKind::Truncated { .. })) => {
+                self.fail_mismatched(index, peer);
+            }
+            Err(Some(kind)) => self.fail(index, kind),
+            Err(None) => self.fail(index, ErrorKind::Closed),
+        }
+        index
+    }
+}
