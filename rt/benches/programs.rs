@@ -121,256 +121,165 @@ async fn call(
     world.run_program(collective, input, output).await.unwrap()
 }
 
+/// A program in the making; what does not fit ends the bench.
+struct Making(Builder);
+
+impl Making {
+    fn new(world: &Comm, input: usize, output: usize, scratch: usize) -> Self {
+        let lens = Lens {
+            input,
+            output,
+            scratch,
+        };
+        Self(Builder::new::<f64>(world.size(), lens))
+    }
+
+    fn send(&mut self, to: usize, from: Span, after: &[StepId]) -> StepId {
+        self.0.push(Action::Send { to, from }, after).unwrap()
+    }
+
+    fn recv(&mut self, from: usize, into: Span, after: &[StepId]) -> StepId {
+        self.0.push(Action::Recv { from, into }, after).unwrap()
+    }
+
+    fn copy(&mut self, from: Span, into: Span) -> StepId {
+        self.0.push(Action::Copy { from, into }, &[]).unwrap()
+    }
+
+    /// What came from a partner, into what is there.
+    fn reduce(&mut self, from: Span, into: Span, is_before: bool, after: &[StepId]) -> StepId {
+        let side = if is_before { Side::Left } else { Side::Right };
+        self.0
+            .push(Action::Reduce { from, into, side }, after)
+            .unwrap()
+    }
+
+    fn finish(self, name: &'static str) -> Operation {
+        let program = Arc::new(self.0.finish());
+        Operation {
+            name,
+            sums: name == "all_reduce",
+            program,
+        }
+    }
+}
+
 /// Dissemination.
 fn barrier(world: &Comm) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let mut builder = Builder::new::<f64>(size, Lens::default());
+    let mut making = Making::new(world, 0, 0, 0);
     let (mut distance, mut last) = (1, Vec::new());
     while distance < size {
-        let to = (rank + distance) % size;
-        let from = (rank + size - distance) % size;
-        let send = builder
-            .push(
-                Action::Send {
-                    to,
-                    from: Span::EMPTY,
-                },
-                &last,
-            )
-            .unwrap();
-        let recv = builder
-            .push(
-                Action::Recv {
-                    from,
-                    into: Span::EMPTY,
-                },
-                &last,
-            )
-            .unwrap();
+        let send = making.send((rank + distance) % size, Span::EMPTY, &last);
+        let recv = making.recv((rank + size - distance) % size, Span::EMPTY, &last);
         last = vec![send, recv];
         distance *= 2;
     }
-    Operation {
-        name: "barrier",
-        program: Arc::new(builder.finish()),
-        sums: false,
-    }
+    making.finish("barrier")
 }
 
 /// A binomial tree from rank 0.
 fn bcast(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let lens = Lens {
-        output: bytes,
-        ..Lens::default()
-    };
-    let mut builder = Builder::new::<f64>(size, lens);
+    let mut making = Making::new(world, 0, bytes, 0);
     let all = Buffer::Output.span(0, bytes);
     let (mut bit, mut here) = (1, Vec::new());
     while bit < size && rank & bit == 0 {
         bit *= 2;
     }
     if bit < size {
-        let recv = Action::Recv {
-            from: rank - bit,
-            into: all,
-        };
-        here.push(builder.push(recv, &[]).unwrap());
+        here.push(making.recv(rank - bit, all, &[]));
     }
     while bit > 1 {
         bit /= 2;
         if rank + bit < size {
-            builder
-                .push(
-                    Action::Send {
-                        to: rank + bit,
-                        from: all,
-                    },
-                    &here,
-                )
-                .unwrap();
+            making.send(rank + bit, all, &here);
         }
     }
-    Operation {
-        name: "bcast",
-        program: Arc::new(builder.finish()),
-        sums: false,
-    }
+    making.finish("bcast")
 }
 
 /// Recursive doubling, and halving then doubling for long ones; for a power of two of ranks.
 fn all_reduce(world: &Comm, bytes: usize) -> Operation {
-    let program = if bytes >= 256 << 10 {
+    if bytes >= 256 << 10 {
         halving(world, bytes)
     } else {
         doubling(world, bytes)
-    };
-    Operation {
-        name: "all_reduce",
-        program: Arc::new(program),
-        sums: true,
     }
 }
 
-fn doubling(world: &Comm, bytes: usize) -> Program {
+fn doubling(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
     let rounds = size.ilog2() as usize;
-    let lens = Lens {
-        input: bytes,
-        output: bytes,
-        scratch: rounds * bytes,
-    };
-    let mut builder = Builder::new::<f64>(size, lens);
-    let mine = Buffer::Output.span(0, bytes);
-    let copy = Action::Copy {
-        from: Buffer::Input.span(0, bytes),
-        into: mine,
-    };
-    let mut last = builder.push(copy, &[]).unwrap();
+    let mut making = Making::new(world, bytes, bytes, rounds * bytes);
+    let (input, mine) = (Buffer::Input.span(0, bytes), Buffer::Output.span(0, bytes));
+    let mut last = making.copy(input, mine);
     for round in 0..rounds {
         let partner = rank ^ (1 << round);
         let theirs = Buffer::Scratch.span(round * bytes, bytes);
         // The first send does not wait for the copy.
-        let (from, after) = if round == 0 {
-            (Buffer::Input.span(0, bytes), vec![])
+        let send = if round == 0 {
+            making.send(partner, input, &[])
         } else {
-            (mine, vec![last])
+            making.send(partner, mine, &[last])
         };
-        let send = builder
-            .push(Action::Send { to: partner, from }, &after)
-            .unwrap();
-        let recv = builder
-            .push(
-                Action::Recv {
-                    from: partner,
-                    into: theirs,
-                },
-                &[],
-            )
-            .unwrap();
-        let reduce = Action::Reduce {
-            from: theirs,
-            into: mine,
-            side: side(partner, rank),
-        };
-        last = builder.push(reduce, &[send, recv, last]).unwrap();
+        let recv = making.recv(partner, theirs, &[]);
+        last = making.reduce(theirs, mine, partner < rank, &[send, recv, last]);
     }
-    builder.finish()
+    making.finish("all_reduce")
 }
 
-fn halving(world: &Comm, bytes: usize) -> Program {
+fn halving(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let lens = Lens {
-        input: bytes,
-        output: bytes,
-        scratch: bytes,
-    };
-    let mut builder = Builder::new::<f64>(size, lens);
-    let (mut start, mut len, mut partners) = (0, bytes, Vec::new());
-    let mut last: Vec<StepId> = Vec::new();
-    let mut bit = size / 2;
+    let mut making = Making::new(world, bytes, bytes, bytes);
+    let (mut start, mut half, mut bit) = (0, bytes / 2, size / 2);
+    let (mut halves, mut last) = (Vec::new(), Vec::new());
     while bit > 0 {
         let partner = rank ^ bit;
-        let half = len / 2;
+        let ends = (start, start + half);
         let (mine, theirs) = if rank & bit == 0 {
-            (start, start + half)
+            ends
         } else {
-            (start + half, start)
+            (ends.1, ends.0)
         };
-        let source = if partners.is_empty() {
+        let source = if halves.is_empty() {
             Buffer::Input
         } else {
             Buffer::Output
         };
-        let room = Buffer::Scratch.span(mine, half);
-        let send = Action::Send {
-            to: partner,
-            from: source.span(theirs, half),
-        };
-        let send = builder.push(send, &last).unwrap();
-        let recv = builder
-            .push(
-                Action::Recv {
-                    from: partner,
-                    into: room,
-                },
-                &last,
-            )
-            .unwrap();
-        let into = Buffer::Output.span(mine, half);
-        let mut after = vec![send, recv];
-        if partners.is_empty() {
-            let copy = Action::Copy {
-                from: Buffer::Input.span(mine, half),
-                into,
-            };
-            after.push(builder.push(copy, &[]).unwrap());
+        let (room, into) = (
+            Buffer::Scratch.span(mine, half),
+            Buffer::Output.span(mine, half),
+        );
+        let mut after = vec![
+            making.send(partner, source.span(theirs, half), &last),
+            making.recv(partner, room, &last),
+        ];
+        if halves.is_empty() {
+            after.push(making.copy(Buffer::Input.span(mine, half), into));
         }
-        let reduce = Action::Reduce {
-            from: room,
-            into,
-            side: side(partner, rank),
-        };
-        last = vec![builder.push(reduce, &after).unwrap()];
-        partners.push((partner, mine, theirs, half));
-        (start, len, bit) = (mine, half, bit / 2);
+        last = vec![making.reduce(room, into, partner < rank, &after)];
+        halves.push((partner, mine, theirs, half));
+        (start, half, bit) = (mine, half / 2, bit / 2);
     }
-    for &(partner, mine, theirs, half) in partners.iter().rev() {
-        let send = Action::Send {
-            to: partner,
-            from: Buffer::Output.span(mine, half),
-        };
-        let send = builder.push(send, &last).unwrap();
-        let recv = Action::Recv {
-            from: partner,
-            into: Buffer::Output.span(theirs, half),
-        };
-        let recv = builder.push(recv, &last).unwrap();
+    for (partner, mine, theirs, half) in halves.into_iter().rev() {
+        let send = making.send(partner, Buffer::Output.span(mine, half), &last);
+        let recv = making.recv(partner, Buffer::Output.span(theirs, half), &last);
         last = vec![send, recv];
     }
-    assert!(start + len <= bytes, "halves of {bytes} bytes");
-    builder.finish()
-}
-
-fn side(partner: usize, rank: usize) -> Side {
-    if partner < rank {
-        Side::Left
-    } else {
-        Side::Right
-    }
+    making.finish("all_reduce")
 }
 
 /// A block of `bytes` to everybody.
 fn all_to_all(world: &Comm, bytes: usize) -> Operation {
     let (rank, size) = (world.rank(), world.size());
-    let lens = Lens {
-        input: size * bytes,
-        output: size * bytes,
-        scratch: 0,
-    };
-    let mut builder = Builder::new::<f64>(size, lens);
+    let mut making = Making::new(world, size * bytes, size * bytes, 0);
     let place = |buffer: Buffer, of: usize| buffer.span(of * bytes, bytes);
     for distance in 1..size {
         let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
-        let send = Action::Send {
-            to,
-            from: place(Buffer::Input, to),
-        };
-        builder.push(send, &[]).unwrap();
-        let recv = Action::Recv {
-            from,
-            into: place(Buffer::Output, from),
-        };
-        builder.push(recv, &[]).unwrap();
+        making.send(to, place(Buffer::Input, to), &[]);
+        making.recv(from, place(Buffer::Output, from), &[]);
     }
-    let copy = Action::Copy {
-        from: place(Buffer::Input, rank),
-        into: place(Buffer::Output, rank),
-    };
-    builder.push(copy, &[]).unwrap();
-    Operation {
-        name: "all_to_all",
-        program: Arc::new(builder.finish()),
-        sums: false,
-    }
+    making.copy(place(Buffer::Input, rank), place(Buffer::Output, rank));
+    making.finish("all_to_all")
 }
