@@ -66,6 +66,12 @@ pub trait Driver: Send + fmt::Debug {
     ///
     /// The key works as long as the region has a holder; other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
+
+    /// A peer's memory as this process maps it, and where in it the key's range starts: loads and stores there are puts and
+    /// gets that cost no command. `None` where that cannot be, or not now.
+    fn reach(&mut self, _of: Peer, _key: RemoteRegion) -> Option<(Region, usize)> {
+        None
+    }
 }
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible

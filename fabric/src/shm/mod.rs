@@ -25,7 +25,7 @@ use self::{
 };
 use crate::{
     counters::Counters,
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
     offload::Watches,
 };
@@ -283,6 +283,10 @@ impl Driver for Shm {
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.exports.key_to(range).or_else(|| self.plain_key(range))
+    }
+
+    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
+        self.mapped(of.0, key)
     }
 }
 

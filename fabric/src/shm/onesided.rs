@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     driver::{AtomicOp, Failure, LocalRange, Token},
-    memory::RemoteRegion,
+    memory::{Region, RemoteRegion},
     offload::{CELL_LEN, Counter, RemoteCounter},
 };
 
@@ -126,6 +126,15 @@ impl Shm {
             })
         } else {
             Err(Refusal::Never(Failure::BadRange))
+        }
+    }
+
+    /// The region that a key names, if it names one, and where in it the range starts.
+    pub(super) fn mapped(&mut self, of: u32, key: RemoteRegion) -> Option<(Region, usize)> {
+        let len = usize::try_from(key.len).ok()?;
+        match self.remote(of, key, len).ok()? {
+            Remote::Mapped { region, offset } => Some((region, offset)),
+            Remote::Plain { .. } => None,
         }
     }
 
