@@ -1,6 +1,6 @@
 //! Errors: who must act, and the buffer comes back.
 
-use std::{fmt, io};
+use std::{fmt, io, panic::Location, time::Duration};
 
 use crate::buffer::TypeSig;
 
@@ -42,6 +42,23 @@ pub enum ErrorKind {
     },
     /// Nobody here: an earlier collective on this communicator failed, so there can be no other; messages go on.
     Revoked,
+    /// The program: an epoch of a window is open that has to be closed first, or none is where there must be one. The sentence
+    /// says which.
+    Epoch(String),
+    /// The program: the peer did not open its window to this rank within the time limit.
+    NeverPosted {
+        /// The window: the number of the collective that made it.
+        window: u32,
+        /// How long was waited.
+        after: Duration,
+        /// The line of the program that waited.
+        at: &'static Location<'static>,
+    },
+    /// The program: the peer has freed its window, or made another one in its place.
+    NoWindow {
+        /// The window: the number of the collective that made it.
+        window: u32,
+    },
     /// Nobody: the time limit passed first.
     TimedOut,
     /// Nobody: it was cancelled.
@@ -150,6 +167,14 @@ impl fmt::Display for ErrorKind {
                 "an earlier collective on this communicator failed: \
                  messages go on; for collectives use another communicator",
             ),
+            Self::Epoch(sentence) => f.write_str(sentence),
+            Self::NeverPosted { window, after, at } => write!(
+                f,
+                "window {window}: it did not post to this rank within {after:?}; start was called at {at}"
+            ),
+            Self::NoWindow { window } => {
+                write!(f, "window {window} is no more: that rank has freed it")
+            }
             Self::TimedOut => f.write_str("the time limit passed first"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::PeerFailed { rank } => {

@@ -12,6 +12,8 @@ mod group;
 mod lock;
 #[doc(hidden)]
 pub mod offload;
+#[doc(hidden)]
+pub mod onesided;
 mod ops;
 mod proto;
 mod reactor;

@@ -28,7 +28,7 @@ use crate::{
     buffer::{RegBuf, Wire},
     clock::{Clock, Time},
     comm::Contexts,
-    engine::{Core, Engine, Job},
+    engine::{Core, Engine, Job, WindowId},
     error::{Error, ErrorKind, Result},
     executor::{self, Parker, Queue, Task},
     lock::{Guard, Lock},
@@ -211,8 +211,7 @@ impl Shared {
             return false;
         }
         let disturbed = engine.watch.announce();
-        let turns = if self.is_crowded() { 1 } else { IMPATIENCE };
-        for _ in 0..turns {
+        for _ in 0..self.impatience() {
             engine_turn(engine, &self.clock);
             if engine.core.is_done(op) || engine.core.has_spoils() {
                 break;
@@ -220,6 +219,41 @@ impl Shared {
             hint::spin_loop();
         }
         disturbed
+    }
+
+    /// As [`poll`](Self::poll), for a future that waits for news of a window.
+    pub(crate) fn poll_window<R>(
+        &self,
+        id: WindowId,
+        waker: &Waker,
+        check: impl Fn(&mut Engine) -> Option<R>,
+    ) -> Poll<R> {
+        let mut engine = self.engine.lock();
+        let may = executor::drives(self) && !engine.watch.is_guarded();
+        let mut turns = if may { self.impatience() } else { 0 };
+        let disturbed = may && engine.watch.announce();
+        let polled = loop {
+            if let Some(result) = check(&mut engine) {
+                break Poll::Ready(result);
+            }
+            if turns == 0 || engine.core.has_spoils() {
+                engine.core.remember_window(id, waker);
+                break Poll::Pending;
+            }
+            turns -= 1;
+            engine_turn(&mut engine, &self.clock);
+            hint::spin_loop();
+        };
+        self.finish(engine);
+        if disturbed {
+            self.notifier.notify();
+        }
+        polled
+    }
+
+    /// Turns that a poll makes.
+    fn impatience(&self) -> u32 {
+        if self.is_crowded() { 1 } else { IMPATIENCE }
     }
 
     /// One turn on behalf of an application; `None` when another thread sleeps on the driver's events.

@@ -7,13 +7,15 @@
 
 use std::{mem::MaybeUninit, ops::RangeBounds, slice, sync::Arc};
 
+use ripstop_fabric::driver::Payload;
+
 mod alloc;
 mod part;
 mod reg;
 mod strided;
 mod wire;
 
-pub(crate) use alloc::word_of;
+pub(crate) use alloc::{range_of, word_of};
 pub use part::Part;
 pub use reg::{RegBuf, Registered};
 pub use strided::{Layout, Strided};
@@ -192,6 +194,27 @@ unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
 
 #[cfg(test)]
 mod tests;
+
+/// How many elements a get into this buffer asks for: all that it has room for.
+pub(crate) fn room_of<B: RecvBuf>(buf: &mut B) -> usize {
+    // SAFETY: nothing is written.
+    unsafe { buf.spare() }.len()
+}
+
+/// Fills a buffer with the bytes of `payload`.
+///
+/// # Panics
+/// When they are not exactly as many as there is room for.
+pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
+    // SAFETY: only initialised elements are written below: any bytes are some.
+    let room = unsafe { buf.spare() };
+    let (len, bytes) = (room.len(), size_of_val(room));
+    assert_eq!(payload.len(), bytes, "a get that fills its buffer");
+    // SAFETY: the same memory as bytes, borrowed as long.
+    payload.copy_to(unsafe { slice::from_raw_parts_mut(room.as_mut_ptr().cast(), bytes) });
+    // SAFETY: just written.
+    unsafe { buf.set_filled(len) };
+}
 
 /// Writes `elems` to the start of a buffer's room, as a receive would.
 pub(crate) fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {

@@ -106,6 +106,11 @@ impl<T: Wire> RegBuf<T> {
         self.fill(T::zeroed());
     }
 
+    /// Elements, without looking at them.
+    pub(crate) fn size(&self) -> usize {
+        self.len
+    }
+
     /// The elements before `at`, and the others.
     ///
     /// # Panics

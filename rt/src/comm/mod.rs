@@ -34,6 +34,7 @@ pub use self::{
 };
 use crate::{
     buffer::{RegBuf, Wire},
+    engine::WindowId,
     error::{Error, ErrorKind, Result},
     executor::{self, JoinHandle},
     group::Group,
@@ -194,13 +195,13 @@ impl Comm {
         &self.inner.shared
     }
 
-    fn group(&self) -> &Group {
+    pub(crate) fn group(&self) -> &Group {
         &self.inner.group
     }
 
     /// The world rank behind an argument.
     #[inline]
-    fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
+    pub(crate) fn peer(&self, op: &'static str, name: &str, rank: usize) -> Result<u32> {
         self.inner.group.world_of(rank).ok_or_else(|| {
             let size = self.size();
             let sentence = format!(
@@ -216,6 +217,15 @@ impl Comm {
 
     /// The next collective: ranks begin collectives in the same order, and two messages of one collective from one rank to
     /// another are sent and received in the same order.
+    /// The name of a window that is made now, on all ranks.
+    pub(crate) fn next_window(&self) -> WindowId {
+        let tag = self.inner.collectives.fetch_add(1, Ordering::Relaxed);
+        WindowId {
+            ctx: self.id(),
+            tag,
+        }
+    }
+
     #[track_caller]
     fn next_collective(&self) -> Call {
         Call {
@@ -225,7 +235,7 @@ impl Comm {
     }
 
     /// An operation's error, with the peer's rank in this communicator instead of the world.
-    fn error(
+    pub(crate) fn error(
         &self,
         op: &'static str,
         kind: ErrorKind,

@@ -56,6 +56,16 @@ impl Sink for Core {
                 }
                 self.land(op, Ok(Landed::sent(bytes)));
             }
+            Life::Remote => {
+                let (source, bytes) = (slot.about.peer.unwrap_or_default(), slot.area.len);
+                self.remote_over(
+                    op,
+                    Ok(Landed {
+                        source,
+                        ..Landed::sent(bytes)
+                    }),
+                );
+            }
             _ => {}
         }
     }
@@ -80,6 +90,7 @@ impl Sink for Core {
             }
             Life::Sharing { receiver } => Way::Rear(*receiver),
             Life::Putting { receiver } => Way::Put(*receiver),
+            Life::Remote => return self.remote_failed(op, partner, why),
             _ => return,
         };
         let down = self
@@ -229,6 +240,9 @@ impl Core {
             Kind::Met => read(header).map(|About { op, .. }| self.handle_met(rank, op)),
             Kind::First => read(header).map(|About { op, .. }| self.handle_first(rank, op)),
             Kind::Back => read(header).map(|About { op, .. }| self.handle_back(rank, op)),
+            Kind::Hello => read(header).map(|header| self.handle_hello(rank, &header)),
+            Kind::Note => read(header).map(|header| self.handle_note(rank, &header)),
+            Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
             Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
         };
         if understood.is_none() {

@@ -37,7 +37,8 @@ impl Engine {
         if self.core.leaving {
             self.begin_close();
         }
-        let busy = |life: &Life| life.is_sending() || matches!(life, Life::Landing(_));
+        let busy =
+            |life: &Life| life.is_sending() || matches!(life, Life::Landing(_) | Life::Remote);
         !self.core.leaving
             && !self.core.peers.any_marked()
             && self.core.peers.unacked().next().is_none()
@@ -74,6 +75,7 @@ impl Engine {
             }
         }
         core.end_programs();
+        core.end_windows();
     }
 }
 

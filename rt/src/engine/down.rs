@@ -29,6 +29,7 @@ impl Core {
         self.lose_receives(rank, why);
         self.lose_landings(rank, why);
         self.lose_programs(rank, why);
+        self.lose_windows(rank, why);
     }
 
     /// Who is in this communicator.

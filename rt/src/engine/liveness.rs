@@ -135,6 +135,7 @@ impl Core {
                 Life::Following { landed, .. } => {
                     waited.insert(landed.source);
                 }
+                Life::Remote => waited.extend(about.peer),
                 life if life.is_sending() => waited.extend(about.peer),
                 _ => {}
             }
@@ -143,6 +144,7 @@ impl Core {
         for ctx in from_anybody {
             self.add_members(ctx, &mut waited);
         }
+        waited.extend(self.windows.waited_for());
         waited.retain(|&rank| self.peers.down(rank).is_none());
         waited
     }

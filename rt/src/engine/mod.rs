@@ -29,6 +29,7 @@ mod sparse;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod window;
 
 use ripstop_fabric::{
     driver::{Armed, Driver},
@@ -44,6 +45,7 @@ pub(crate) use self::{
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
+    window::{Far, Memory as WindowMemory, WindowId},
 };
 use crate::{
     buffer::{RecvBuf, SendBuf},
@@ -93,6 +95,7 @@ pub(crate) struct Core {
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
     programs: program::Programs,
+    windows: window::Windows,
     /// Receives no more as soon as the programs under way are over, and begins no others.
     leaving: bool,
     /// This rank receives no more.
@@ -182,6 +185,7 @@ impl Engine {
             waits: false,
             untold: BTreeSet::new(),
             programs: program::Programs::new(setup.rank),
+            windows: window::Windows::default(),
             leaving: false,
             closing: false,
             ended: false,

@@ -131,6 +131,8 @@ pub(crate) enum Life {
     Following { orphan: OpId, landed: Landed },
     /// The buffers of a program under way (its last step).
     Running,
+    /// A put to or a get from a window (the driver's completion, or the target's answer).
+    Remote,
     /// Complete; the future takes it.
     Done(Landed),
     /// Complete without success; the future takes it.
@@ -211,7 +213,7 @@ impl Life {
     pub(crate) fn partner(&self, about: &About) -> Option<u32> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
-            Self::Putting { .. } | Self::Sharing { .. } => about.peer,
+            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote => about.peer,
             _ => None,
         }
     }
@@ -288,6 +290,16 @@ impl Ops {
             areas[1]
         });
         (Ticket::new(op), areas)
+    }
+
+    /// A put to a window, which owns what it writes.
+    pub(crate) fn hold_put<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Remote, |held| held.hold_send(buf)))
+    }
+
+    /// A get from a window, which owns what it fills.
+    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
+        Ticket::new(self.make(about, Life::Remote, |held| held.hold_recv(buf)))
     }
 
     /// A message of a program, in memory that the program keeps until it is complete and released.

@@ -65,6 +65,9 @@ kinds! {
     Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
     First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
+    Hello = 50, "An end of a window introduces itself.";
+    Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
+    NoWindow = 52, "There is no such window here any more.";
 }
 
 /// An operation at one of the two ends.
@@ -232,6 +235,41 @@ pub(crate) const WHY_FINISHED: u32 = 2;
 pub(crate) const WHY_MISMATCH: u32 = 3;
 /// `rank` could not take part, and its own error says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
+
+/// [`Kind::Hello`]: what the sender has behind a window. A window is named by its communicator, and the number of the
+/// collective that made it.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Hello {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// Of an element.
+    pub(crate) sig: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// To all of it; all zero when it is reached by messages only.
+    pub(crate) key: RemoteRegion,
+}
+
+/// [`Kind::Note`] and [`Kind::NoWindow`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Note {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// One of the `COUNT_*` numbers.
+    pub(crate) what: u32,
+    pub(crate) zero: u32,
+    /// Since the window was made, so that saying it twice changes nothing.
+    pub(crate) count: u64,
+}
+
+/// Exposures that the sender has opened to the receiver.
+pub(crate) const COUNT_POSTED: u32 = 1;
+/// Accesses to the receiver that the sender has completed.
+pub(crate) const COUNT_COMPLETED: u32 = 2;
 
 /// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base. [`Kind::Ping`], [`Kind::Pong`] and
 /// [`Kind::Gone`] say no more than that, and are outside of the channel's order.

@@ -1,0 +1,492 @@
+//! This rank's ends of windows: its memory, and the neighbours that it has met there.
+//!
+//! Two ranks that use a window together count, each for itself, how often the one has opened its memory to the other
+//! (*posted*) and how often the other has completed an access (*completed*). The counts only grow and are never reset, so
+//! telling one twice or late does no harm, and who comes first does not matter:
+//!
+//! | | goes on when | then tells |
+//! |---|---|---|
+//! | T.post(O) | at once | O: `posts` |
+//! | O.start(T) | T's `posts` > own `starts` | nobody |
+//! | O.complete(T) | no operation of O on T is under way | T: `starts` |
+//! | T.wait(O) | O's `starts` ≥ own `posts` | nobody |
+//!
+//! Before its first word to a neighbour an end says [`Hello`]: how long its memory is, and the key to it. Whoever is greeted
+//! greets back, without help from its application, so one message each way is all that a pair of neighbours ever needs.
+//! Nothing is kept for ranks that are no neighbours.
+
+mod ops;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    task::Waker,
+};
+
+use bytemuck::Zeroable;
+use ripstop_fabric::{
+    driver::{Down, Peer as Rank},
+    memory::{Region, RemoteRegion},
+};
+
+use self::ops::Stashed;
+use super::{Core, Engine, send::down_kind};
+use crate::{
+    buffer::TypeSig,
+    error::ErrorKind,
+    proto::wire::{Base, COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note},
+};
+
+/// A window of a job: its communicator, and the number of the collective that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WindowId {
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+}
+
+/// All windows of a runtime.
+#[derive(Default)]
+pub(super) struct Windows {
+    ends: BTreeMap<WindowId, End>,
+}
+
+/// What this rank has behind a window.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) sig: TypeSig,
+    /// Bytes.
+    pub(crate) len: usize,
+    /// Where peers can reach it.
+    pub(crate) region: Option<Region>,
+}
+
+struct End {
+    memory: Memory,
+    key: RemoteRegion,
+    /// By world rank.
+    near: BTreeMap<u32, Near>,
+    /// Futures that wait for any news.
+    wakers: Vec<Waker>,
+    /// Nobody holds it any more.
+    closed: bool,
+}
+
+/// What is known of one neighbour.
+#[derive(Default)]
+struct Near {
+    greeted: bool,
+    far: Option<Far>,
+    /// It has freed its end.
+    gone: bool,
+    /// Exposures that we opened to it.
+    posts: u64,
+    /// How many of them it has completed.
+    completed: u64,
+    /// Exposures that it opened to us.
+    posted: u64,
+    /// How many of them we have accessed.
+    starts: u64,
+    /// The last of them is under way.
+    accessing: bool,
+    /// The last of them ends when nothing is under way.
+    ending: bool,
+    /// Somebody waits to access it.
+    wanted: u32,
+    /// Our operations under way on its memory.
+    under_way: u32,
+    /// Those that wait for its greeting.
+    stash: Vec<Stashed>,
+}
+
+/// A neighbour's memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Far {
+    sig: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    key: RemoteRegion,
+    /// Where this process can load and store it.
+    pub(crate) mapped: Option<(Region, usize)>,
+}
+
+impl Windows {
+    /// Ranks whose silence would leave something waiting for ever.
+    pub(super) fn waited_for(&self) -> BTreeSet<u32> {
+        let near = self.ends.values().flat_map(|end| &end.near);
+        near.filter(|(_, near)| {
+            near.posts > near.completed || near.wanted > 0 || !near.stash.is_empty()
+        })
+        .map(|(&rank, _)| rank)
+        .collect()
+    }
+
+    fn near(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
+        let end = self.ends.get_mut(&id)?;
+        Some(end.near.entry(rank).or_default())
+    }
+}
+
+/// What the application asks for.
+impl Engine {
+    pub(crate) fn open_window(&mut self, id: WindowId, memory: Memory) {
+        let key = memory.region.as_ref().and_then(|region| {
+            let range = crate::buffer::range_of(region, memory.len);
+            self.driver.expose(range)
+        });
+        let end = End {
+            memory,
+            key: key.unwrap_or_else(RemoteRegion::zeroed),
+            near: BTreeMap::new(),
+            wakers: Vec::new(),
+            closed: false,
+        };
+        self.core.windows.ends.insert(id, end);
+    }
+
+    /// Nobody holds this end any more. Accesses that were not completed are now; then it is gone, and neighbours that still
+    /// come are told so.
+    pub(crate) fn close_window(&mut self, id: WindowId) {
+        let Some(end) = self.core.windows.ends.get_mut(&id) else {
+            return;
+        };
+        end.closed = true;
+        for near in end.near.values_mut() {
+            near.ending |= near.accessing;
+        }
+        let near: Vec<u32> = end.near.keys().copied().collect();
+        for rank in near {
+            self.core.end_access(id, rank);
+        }
+        self.core.bury_window(id);
+        self.flush();
+    }
+
+    /// Opens this end to an origin, once more. Waits for nobody.
+    pub(crate) fn post_window(&mut self, id: WindowId, origin: u32) {
+        self.core.greet(id, origin);
+        let Some(near) = self.core.windows.near(id, origin) else {
+            return;
+        };
+        near.posts += 1;
+        let note = id.note(Kind::Note, COUNT_POSTED, near.posts);
+        self.core.peers.control(origin, &note);
+    }
+
+    /// Begins an access to all of these, as soon as all have posted.
+    pub(crate) fn start_window(
+        &mut self,
+        id: WindowId,
+        targets: &[u32],
+    ) -> Option<Result<Vec<Far>, (u32, ErrorKind)>> {
+        for &target in targets {
+            match self.core.may_start(id, target) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(why) => return Some(Err((target, why))),
+            }
+        }
+        for &target in targets {
+            let Some(near) = self.core.windows.near(id, target) else {
+                continue;
+            };
+            near.starts += 1;
+            near.accessing = true;
+        }
+        Some(Ok(targets
+            .iter()
+            .filter_map(|&target| self.far(id, target))
+            .collect()))
+    }
+
+    /// A neighbour's memory, if it has introduced itself. What can be mapped is mapped at the first use.
+    pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
+        let far = self.core.windows.near(id, rank)?.far.as_mut()?;
+        if far.mapped.is_none() && far.key.len > 0 {
+            far.mapped = self.driver.reach(Rank(rank), far.key);
+        }
+        Some(far.clone())
+    }
+
+    /// Ends an access as soon as none of its operations is under way; the target is told then.
+    pub(crate) fn complete_window(&mut self, id: WindowId, target: u32) {
+        if let Some(near) = self
+            .core
+            .windows
+            .near(id, target)
+            .filter(|near| near.accessing)
+        {
+            near.ending = true;
+        }
+        self.core.end_access(id, target);
+        self.flush();
+    }
+}
+
+/// What futures look at.
+impl Core {
+    /// Whether the last access to this target has ended here.
+    pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
+        let down = self.peers.down(target);
+        let near = self.windows.near(id, target)?;
+        if near.accessing {
+            return None;
+        }
+        Some(down.map_or(Ok(()), |down| Err(down_kind(target, down))))
+    }
+
+    /// Whether this origin has completed all accesses that we have opened our end for.
+    pub(crate) fn has_completed(
+        &mut self,
+        id: WindowId,
+        origin: u32,
+    ) -> Option<Result<(), ErrorKind>> {
+        let (down, ended) = (self.peers.down(origin), self.ended);
+        let near = self.windows.near(id, origin)?;
+        if near.completed >= near.posts {
+            return Some(Ok(()));
+        }
+        let why = match down {
+            _ if near.gone => ErrorKind::NoWindow { window: id.tag },
+            Some(down) => down_kind(origin, down),
+            None if ended => ErrorKind::Closed,
+            None => return None,
+        };
+        // It will not come any more, and must not hold up the next epoch.
+        near.completed = near.posts;
+        Some(Err(why))
+    }
+
+    /// Whether a target has opened its end to us, and we have not accessed it since.
+    pub(crate) fn has_posted(&mut self, id: WindowId, target: u32) -> bool {
+        let near = self.windows.near(id, target);
+        near.is_some_and(|near| near.posted > near.starts)
+    }
+
+    /// Whether nothing of ours is under way on anybody's memory.
+    pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
+        let end = self.windows.ends.get(&id);
+        end.is_none_or(|end| end.near.values().all(|near| near.under_way == 0))
+    }
+
+    /// Whom to wake when anything about this window changes.
+    pub(crate) fn remember_window(&mut self, id: WindowId, waker: &Waker) {
+        self.waits = true;
+        if let Some(end) = self.windows.ends.get_mut(&id)
+            && !end.wakers.iter().any(|known| known.will_wake(waker))
+        {
+            end.wakers.push(waker.clone());
+        }
+    }
+
+    /// Somebody waits for this target to post. The greeting makes it say so if its end is no more.
+    pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
+        self.greet(id, target);
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted += 1;
+        }
+    }
+
+    /// As many no longer do.
+    pub(crate) fn unwant_target(&mut self, id: WindowId, target: u32) {
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted = near.wanted.saturating_sub(1);
+        }
+    }
+
+    fn may_start(&mut self, id: WindowId, target: u32) -> Result<bool, ErrorKind> {
+        let (down, ended) = (self.peers.down(target), self.ended);
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return Err(ErrorKind::Closed);
+        };
+        let sig = end.memory.sig;
+        let near = end.near.entry(target).or_default();
+        if near.accessing {
+            return Err(ErrorKind::Epoch(format!(
+                "an access to rank {target} of window {} is under way: complete it first",
+                id.tag
+            )));
+        }
+        let known = near.far.as_ref().filter(|_| near.posted > near.starts);
+        match (known, down) {
+            (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(far.sig),
+                expected: sig,
+            }),
+            (Some(_), _) => Ok(true),
+            (None, _) if near.gone => Err(ErrorKind::NoWindow { window: id.tag }),
+            (None, Some(down)) => Err(down_kind(target, down)),
+            (None, None) if ended => Err(ErrorKind::Closed),
+            (None, None) => Ok(false),
+        }
+    }
+}
+
+/// What comes from the world.
+impl Core {
+    pub(super) fn handle_hello(&mut self, rank: u32, header: &Hello) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let Some(near) = self.near_of(id, rank) else {
+            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+        };
+        if near.far.is_none() {
+            near.far = Some(Far {
+                sig: header.sig,
+                len: header.len,
+                key: header.key,
+                mapped: None,
+            });
+        }
+        let stash = std::mem::take(&mut near.stash);
+        self.greet(id, rank);
+        for stashed in stash {
+            self.launch(id, rank, stashed);
+        }
+        self.stir_window(id);
+    }
+
+    pub(super) fn handle_note(&mut self, rank: u32, header: &Note) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let Some(near) = self.near_of(id, rank) else {
+            return; // it was told that this end is no more
+        };
+        match header.what {
+            COUNT_POSTED => near.posted = near.posted.max(header.count),
+            COUNT_COMPLETED => near.completed = near.completed.max(header.count).min(near.posts),
+            _ => self.refused += 1,
+        }
+        self.stir_window(id);
+    }
+
+    pub(super) fn handle_no_window(&mut self, rank: u32, header: &Note) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        if let Some(near) = self.near_of(id, rank) {
+            near.gone = true;
+            for stashed in std::mem::take(&mut near.stash) {
+                self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
+            }
+            self.stir_window(id);
+        }
+    }
+
+    /// A peer is down: who waits for it looks again.
+    pub(super) fn lose_windows(&mut self, rank: u32, why: Down) {
+        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
+        for id in ids {
+            let Some(near) = self
+                .windows
+                .ends
+                .get_mut(&id)
+                .and_then(|end| end.near.get_mut(&rank))
+            else {
+                continue;
+            };
+            for stashed in std::mem::take(&mut near.stash) {
+                self.remote_over(stashed.op, Err(down_kind(rank, why)));
+            }
+            self.end_access(id, rank);
+            self.stir_window(id);
+        }
+    }
+
+    /// There is no driver any more.
+    pub(super) fn end_windows(&mut self) {
+        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.stir_window(id));
+    }
+
+    /// A neighbour that is in the window's communicator. Nobody else is remembered.
+    fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
+        let group = self.members(id.ctx)?;
+        if !group.contains(rank) {
+            return None;
+        }
+        self.windows.near(id, rank)
+    }
+
+    /// Introduces this end to a neighbour, once.
+    fn greet(&mut self, id: WindowId, rank: u32) {
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return;
+        };
+        let near = end.near.entry(rank).or_default();
+        if std::mem::replace(&mut near.greeted, true) || self.peers.down(rank).is_some() {
+            return;
+        }
+        let hello = Hello {
+            base: Base::new(Kind::Hello),
+            ctx: id.ctx,
+            tag: id.tag,
+            sig: end.memory.sig.0,
+            len: end.memory.len as u64,
+            key: end.key,
+        };
+        self.peers.control(rank, &hello);
+    }
+
+    fn end_access(&mut self, id: WindowId, target: u32) {
+        let down = self.peers.down(target).is_some();
+        let Some(near) = self.windows.near(id, target) else {
+            return;
+        };
+        if !near.ending || near.under_way > 0 {
+            return;
+        }
+        (near.ending, near.accessing) = (false, false);
+        let note = id.note(Kind::Note, COUNT_COMPLETED, near.starts);
+        if !down {
+            self.peers.control(target, &note);
+        }
+        self.stir_window(id);
+    }
+
+    /// There is news.
+    fn stir_window(&mut self, id: WindowId) {
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return;
+        };
+        self.wakers.append(&mut end.wakers);
+        if end.closed {
+            self.bury_window(id);
+        }
+    }
+
+    /// Forgets an end that nobody holds, as soon as nothing of its own is under way.
+    fn bury_window(&mut self, id: WindowId) {
+        let idle = |near: &Near| near.under_way == 0 && !near.ending;
+        let over = |end: &End| end.closed && end.near.values().all(idle);
+        let Some(end) = self.windows.ends.remove(&id) else {
+            return;
+        };
+        if !over(&end) && !self.ended {
+            self.windows.ends.insert(id, end);
+            return;
+        }
+        for (rank, near) in end.near {
+            if near.greeted && self.peers.down(rank).is_none() {
+                self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+            }
+        }
+    }
+}
+
+impl WindowId {
+    fn note(self, kind: Kind, what: u32, count: u64) -> Note {
+        let base = Base::new(kind);
+        Note {
+            base,
+            ctx: self.ctx,
+            tag: self.tag,
+            what,
+            zero: 0,
+            count,
+        }
+    }
+}
