@@ -18,6 +18,7 @@
 
 /// The drivers, for those who want the transports alone, or to trace and break them in tests.
 pub use ripstop_fabric as fabric;
+pub use ripstop_rma::{Access, Exposure, Fence, RemoteOp, Start, Window};
 pub use ripstop_rt::{
     Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, Footprint, JoinHandle, Matched, Max,
     Messages, Min, OpError, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp,

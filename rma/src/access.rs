@@ -1,0 +1,157 @@
+//! The origin's side of post, start, complete, wait.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    panic::Location,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use ripstop_rt::{
+    Error, Result,
+    buffer::Wire,
+    onesided::{Port, Starting, Target},
+};
+
+use crate::operations::operations;
+
+/// Waits for targets to post; ends in an [`Access`].
+///
+/// Dropping it takes it back: nothing has been started.
+#[must_use = "nothing is started before it was awaited"]
+pub struct Start<'w, T: Wire> {
+    state: State<'w, T>,
+    limit: Option<Limit>,
+    at: &'static Location<'static>,
+}
+
+enum State<'w, T: Wire> {
+    Waiting(&'w Port<T>, Starting<'w, T>),
+    Failed(Error),
+    Taken,
+}
+
+struct Limit {
+    after: Duration,
+    sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl<'w, T: Wire> Start<'w, T> {
+    pub(crate) fn new(
+        port: &'w Port<T>,
+        targets: &[usize],
+        at: &'static Location<'static>,
+    ) -> Self {
+        let state = match port.begin_start(targets) {
+            Ok(starting) => State::Waiting(port, starting),
+            Err(error) => State::Failed(error),
+        };
+        Self {
+            state,
+            limit: None,
+            at,
+        }
+    }
+
+    /// Gives up after this time, with [`NeverPosted`](ripstop_rt::ErrorKind::NeverPosted): the error names the window, the
+    /// first target that had not posted, and the line of the call.
+    pub fn timeout(mut self, after: Duration) -> Self {
+        if let State::Waiting(port, _) = &self.state {
+            let sleep = Box::pin(port.comm().sleep(after));
+            self.limit = Some(Limit { after, sleep });
+        }
+        self
+    }
+}
+
+impl<'w, T: Wire> Future for Start<'w, T> {
+    type Output = Result<Access<'w, T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { state, limit, at } = &mut *self;
+        let started = match state {
+            State::Waiting(port, starting) => match (starting.poll(cx), limit) {
+                (Poll::Ready(targets), _) => targets.map(|targets| Access {
+                    port,
+                    targets,
+                    open: true,
+                }),
+                (Poll::Pending, Some(limit)) => {
+                    ready!(limit.sleep.as_mut().poll(cx));
+                    Err(starting.gave_up(limit.after, at))
+                }
+                (Poll::Pending, None) => return Poll::Pending,
+            },
+            State::Failed(_) | State::Taken => Err(self.take_failure()),
+        };
+        self.state = State::Taken;
+        Poll::Ready(started)
+    }
+}
+
+impl<T: Wire> Start<'_, T> {
+    fn take_failure(&mut self) -> Error {
+        match std::mem::replace(&mut self.state, State::Taken) {
+            State::Failed(error) => error,
+            _ => panic!("a start was polled after it had completed"),
+        }
+    }
+}
+
+impl<T: Wire> fmt::Debug for Start<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Start")
+            .field("at", &self.at)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The targets that were named have opened their memory to us.
+///
+/// Holding one proves that each of them waits for our [`complete`](Self::complete) before it touches its memory. It does not
+/// prove that they are alive.
+///
+/// Dropping it completes it, without waiting.
+#[derive(Debug)]
+#[must_use = "the targets wait for `complete`"]
+pub struct Access<'w, T: Wire> {
+    port: &'w Port<T>,
+    targets: Vec<Target>,
+    open: bool,
+}
+
+impl<T: Wire> Access<'_, T> {
+    /// Ends the epoch: waits until no operation of it is under way, and tells the targets.
+    ///
+    /// # Errors
+    /// A target failed or finished; the others were told all the same.
+    pub async fn complete(mut self) -> Result<()> {
+        self.end();
+        poll_fn(|cx| self.port.poll_completed(&self.targets, cx)).await
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.open) {
+            self.port.complete(&self.targets);
+        }
+    }
+
+    fn target(&self, op: &'static str, rank: usize) -> Result<Target> {
+        let found = self.targets.iter().find(|target| target.rank == rank);
+        found.cloned().ok_or_else(|| {
+            let ranks: Vec<usize> = self.targets.iter().map(|target| target.rank).collect();
+            let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
+            self.port.refusal(op, sentence)
+        })
+    }
+}
+
+impl<T: Wire> Drop for Access<'_, T> {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+operations!(Access);

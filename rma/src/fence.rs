@@ -1,0 +1,52 @@
+//! Fences: everybody opens, everybody accesses, everybody closes.
+
+use ripstop_rt::{
+    Result,
+    buffer::Wire,
+    onesided::{Port, Target},
+};
+
+use crate::operations::operations;
+
+/// Everybody's memory is open to everybody.
+///
+/// Dropping it leaves the epoch open: the memory is out of reach until another [`Window::fence`](crate::Window::fence) was
+/// ended.
+#[derive(Debug)]
+#[must_use = "the memory is out of reach until `end`"]
+pub struct Fence<'w, T: Wire> {
+    port: &'w mut Port<T>,
+}
+
+impl<'w, T: Wire> Fence<'w, T> {
+    pub(crate) async fn open(port: &'w mut Port<T>) -> Result<Self> {
+        port.open_to_all()?;
+        port.fence().await?;
+        Ok(Self { port })
+    }
+
+    /// Ends this epoch and begins the next: everything put before it is there, on all ranks. Collective.
+    ///
+    /// # Errors
+    /// A member failed.
+    pub async fn fence(self) -> Result<Self> {
+        self.port.fence().await?;
+        Ok(self)
+    }
+
+    /// Ends this epoch, and gives the memory back. Collective, and matches a [`fence`](Self::fence) of other ranks.
+    ///
+    /// # Errors
+    /// A member failed.
+    pub async fn end(self) -> Result<&'w mut [T]> {
+        self.port.fence().await?;
+        self.port.close_to_all();
+        self.port.local_mut()
+    }
+
+    fn target(&self, op: &'static str, rank: usize) -> Result<Target> {
+        self.port.target(op, rank)
+    }
+}
+
+operations!(Fence);

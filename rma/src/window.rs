@@ -1,0 +1,140 @@
+//! Windows, between epochs.
+
+use std::{fmt, panic::Location};
+
+use ripstop_rt::{Comm, Result, buffer::Wire, onesided::Port};
+
+use crate::{Exposure, Fence, Start};
+
+/// Memory of `T` on every rank of a communicator, for active-target access.
+///
+/// Holding one proves that every member has made its end. It does not prove that the members are alive.
+///
+/// Dropping it frees this rank's end at once: neighbours that come later get errors. [`free`](Self::free) waits for them.
+pub struct Window<T: Wire> {
+    port: Port<T>,
+}
+
+/// Making and freeing: all ranks of the communicator together, in the same order as other collectives.
+impl<T: Wire> Window<T> {
+    /// A window with `len` zeroed elements on this rank, in memory that peers of the node map. Each rank chooses its own
+    /// length.
+    ///
+    /// # Errors
+    /// No memory, or a member that failed.
+    #[track_caller]
+    pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
+        let port = Port::allocate(comm, len);
+        async move { Ok(Self { port: port.await? }) }
+    }
+
+    /// Frees the window when all members have come here.
+    ///
+    /// # Errors
+    /// An epoch is open, here; a member that failed.
+    pub async fn free(self) -> Result<()> {
+        self.port.local()?;
+        self.port.barrier("free").await
+    }
+}
+
+/// The own memory.
+impl<T: Wire> Window<T> {
+    /// Elements of this rank.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.port.len()
+    }
+
+    /// Whether this rank has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.port.is_empty()
+    }
+
+    /// The communicator that it was made on.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        self.port.comm()
+    }
+
+    /// This rank's elements.
+    ///
+    /// # Panics
+    /// When an epoch is open, because an [`Exposure`] or a [`Fence`] was leaked or dropped: see [`resume`](Self::resume).
+    #[must_use]
+    pub fn local(&self) -> &[T] {
+        match self.port.local() {
+            Ok(elems) => elems,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// This rank's elements, to write. Peers cannot write meanwhile: for that they need a `post`, which the borrow rules out.
+    ///
+    /// # Panics
+    /// As [`local`](Self::local).
+    #[must_use]
+    pub fn local_mut(&mut self) -> &mut [T] {
+        match self.port.local_mut() {
+            Ok(elems) => elems,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// As [`local_mut`](Self::local_mut), with an error instead of a panic.
+    ///
+    /// # Errors
+    /// `Epoch` when an epoch is open.
+    pub fn try_local_mut(&mut self) -> Result<&mut [T]> {
+        self.port.local_mut()
+    }
+}
+
+/// Epochs.
+impl<T: Wire> Window<T> {
+    /// Lets these ranks access this rank's memory, once each. Waits for nobody; an origin may have called
+    /// [`start`](Self::start) before, or call it later. O(origins).
+    ///
+    /// # Errors
+    /// A rank that is out of range or named twice; an exposure that was leaked and is still open.
+    pub fn post(&mut self, origins: &[usize]) -> Result<Exposure<'_, T>> {
+        self.port.post(origins)?;
+        Ok(Exposure::new(&mut self.port))
+    }
+
+    /// The exposure that is open although its value is gone: it was leaked, or dropped, perhaps in a `wait` that lost a
+    /// race against a timer.
+    pub fn resume(&mut self) -> Option<Exposure<'_, T>> {
+        self.port
+            .is_exposed()
+            .then(|| Exposure::new(&mut self.port))
+    }
+
+    /// Waits until these ranks have posted to this one, and begins to access their memory.
+    ///
+    /// While this rank's own memory is exposed as well, call [`Exposure::start`].
+    ///
+    /// # Errors
+    /// Of the future: a rank that is out of range or named twice; a target that this rank accesses already, that failed,
+    /// finished or freed its window, or whose window has elements of another type. Then nothing has been started, also not
+    /// towards the others.
+    #[track_caller]
+    pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
+        Start::new(&self.port, targets, Location::caller())
+    }
+
+    /// Waits until all members of the communicator have come here, and opens everybody's memory to everybody. Collective.
+    ///
+    /// # Errors
+    /// An exposure is open; a member failed.
+    pub async fn fence(&mut self) -> Result<Fence<'_, T>> {
+        Fence::open(&mut self.port).await
+    }
+}
+
+impl<T: Wire> fmt::Debug for Window<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.port.fmt(f)
+    }
+}

@@ -1,0 +1,234 @@
+//! Post, start, complete, wait.
+
+use std::time::Duration;
+
+use ripstop::{Comm, ErrorKind, Window};
+
+use crate::worlds::{Rank, everywhere};
+
+/// What `from` puts in epoch `n`.
+fn value(from: usize, n: usize) -> u64 {
+    (from * 1_000 + n) as u64
+}
+
+#[test]
+fn neighbours_in_a_ring_see_what_was_put_in_every_epoch() {
+    fn ring(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank(), world.size());
+            let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+            let mut window = Window::<u64>::allocate(&world, 4).await.unwrap();
+            for n in 0..20 {
+                let exposure = window.post(&[left, right]).unwrap();
+                let access = exposure.start(&[left, right]).await.unwrap();
+                let block = vec![value(me, n); 2];
+                let block = access.put(left, 2, block).await.unwrap();
+                access.put(right, 0, block).await.unwrap();
+                access.complete().await.unwrap();
+                let mine = exposure.wait().await.unwrap();
+                let [l, r] = [value(left, n), value(right, n)];
+                assert_eq!(mine, [l, l, r, r]);
+                mine.fill(0);
+            }
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(3, ring);
+}
+
+#[test]
+fn either_side_may_come_first_and_an_epoch_may_be_empty() {
+    fn turns(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<f64>::allocate(&world, 1).await.unwrap();
+            let mut expected = 0.0;
+            for n in 0..12_u32 {
+                let late = u32::try_from(world.rank()).unwrap() == n % 2;
+                if late {
+                    world.sleep(Duration::from_micros(300)).await;
+                }
+                if world.rank() == 0 {
+                    let access = window.start(&[1]).await.unwrap();
+                    if n % 3 != 0 {
+                        access.put(1, 0, [f64::from(n)]).await.unwrap();
+                    }
+                    access.complete().await.unwrap();
+                } else {
+                    if n % 3 != 0 {
+                        expected = f64::from(n);
+                    }
+                    assert_eq!(window.post(&[0]).unwrap().wait().await.unwrap(), [expected]);
+                }
+            }
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(2, turns);
+}
+
+#[test]
+fn a_rank_puts_to_itself_and_gets_from_itself() {
+    fn alone(world: Comm) -> Rank {
+        Box::pin(async move {
+            let me = world.rank();
+            let mut window = Window::<u8>::allocate(&world, 5).await.unwrap();
+            let exposure = window.post(&[me]).unwrap();
+            let access = exposure.start(&[me]).await.unwrap();
+            access.put(me, 1, vec![7, 8, 9]).await.unwrap();
+            access.complete().await.unwrap();
+            assert_eq!(exposure.wait().await.unwrap(), [0, 7, 8, 9, 0]);
+            let exposure = window.post(&[me]).unwrap();
+            let access = exposure.start(&[me]).await.unwrap();
+            let got = access.get(me, 2, Vec::with_capacity(3)).await.unwrap();
+            assert_eq!(got, [8, 9, 0]);
+            access.complete().await.unwrap();
+            exposure.wait().await.unwrap();
+        })
+    }
+    everywhere(1, alone);
+}
+
+#[test]
+fn windows_and_epochs_overlap_and_long_puts_need_not_be_awaited() {
+    const LEN: usize = 300_000;
+    fn many(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank(), world.size());
+            let mut windows = Vec::new();
+            for n in 0..3 {
+                windows.push(Window::<u32>::allocate(&world, LEN + n).await.unwrap());
+            }
+            let (to, from) = ((me + 1) % size, (me + size - 1) % size);
+            let exposures: Vec<_> = windows
+                .iter_mut()
+                .map(|window| window.post(&[from]).unwrap())
+                .collect();
+            let mark = |rank: usize, n: usize| u32::try_from(rank * 16 + n).unwrap();
+            for (n, exposure) in exposures.iter().enumerate() {
+                let access = exposure.start(&[to]).await.unwrap();
+                access.put(to, n, vec![mark(me, n); LEN]).detach();
+            }
+            for (n, exposure) in exposures.into_iter().enumerate() {
+                let mine = exposure.wait().await.unwrap();
+                assert!(mine[n..].iter().all(|&elem| elem == mark(from, n)));
+            }
+        })
+    }
+    everywhere(3, many);
+}
+
+#[test]
+fn what_is_wrong_is_refused_with_a_sentence_and_buffers_come_back() {
+    fn wrong(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let mut window = Window::<u16>::allocate(&world, 3 + me).await.unwrap();
+            let twice = window.post(&[other, other]).unwrap_err().to_string();
+            assert!(
+                twice.contains("names rank") && twice.contains("twice"),
+                "{twice}"
+            );
+            let beyond = window.start(&[7]).await.unwrap_err().to_string();
+            assert!(beyond.contains("`targets` is rank 7"), "{beyond}");
+            let exposure = window.post(&[other]).unwrap();
+            let access = exposure.start(&[other]).await.unwrap();
+            let again = exposure.start(&[other]).await.unwrap_err();
+            assert!(matches!(again.kind, ErrorKind::Epoch(_)), "{again}");
+            for (at, len) in [(0, 9), (9, 0), (usize::MAX, 2), (3 + other, 1)] {
+                let failed = access.put(other, at, vec![1; len]).await.unwrap_err();
+                assert_eq!(failed.buf.len(), len);
+                let sentence = failed.to_string();
+                assert!(sentence.contains(&format!("`at` is {at}")), "{sentence}");
+                assert!(access.get(other, at, vec![1; len]).await.is_err());
+            }
+            let stranger = access.put(me, 0, vec![1]).await.unwrap_err().to_string();
+            assert!(stranger.contains("accesses ranks"), "{stranger}");
+            access.complete().await.unwrap();
+            exposure.wait().await.unwrap();
+        })
+    }
+    everywhere(2, wrong);
+}
+
+#[test]
+fn a_start_that_gives_up_names_window_rank_and_line_and_has_not_happened() {
+    fn late(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u8>::allocate(&world, 1).await.unwrap();
+            if world.rank() == 0 {
+                let limit = Duration::from_millis(2);
+                let error = window.start(&[1]).timeout(limit).await.unwrap_err();
+                let sentence = error.to_string();
+                assert!(
+                    sentence.contains("rank 1") && sentence.contains("window 0"),
+                    "{sentence}"
+                );
+                assert!(sentence.contains("pscw.rs:"), "{sentence}");
+            }
+            world.barrier().await.unwrap();
+            if world.rank() == 0 {
+                let access = window.start(&[1]).await.unwrap();
+                access.put(1, 0, [3]).await.unwrap();
+            } else {
+                assert_eq!(window.post(&[0]).unwrap().wait().await.unwrap(), [3]);
+            }
+        })
+    }
+    everywhere(2, late);
+}
+
+#[test]
+fn memory_of_a_leaked_exposure_is_out_of_reach_until_it_is_over() {
+    fn leak(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<i32>::allocate(&world, 1).await.unwrap();
+            if world.rank() == 0 {
+                let _forgotten = window.post(&[1]).unwrap();
+                let error = window.try_local_mut().unwrap_err();
+                assert!(matches!(error.kind, ErrorKind::Epoch(_)), "{error}");
+                assert!(window.post(&[1]).is_err());
+                world.barrier().await.unwrap();
+                let exposure = window.resume().unwrap();
+                assert_eq!(exposure.wait().await.unwrap(), [-4]);
+                assert_eq!(window.local_mut(), [-4]);
+                assert!(window.resume().is_none());
+            } else {
+                let access = window.start(&[0]).await.unwrap();
+                access.put(0, 0, [-4]).await.unwrap();
+                drop(access);
+                world.barrier().await.unwrap();
+            }
+        })
+    }
+    everywhere(2, leak);
+}
+
+#[test]
+fn types_of_the_ends_are_compared_and_freed_ends_are_told() {
+    fn ends(world: Comm) -> Rank {
+        Box::pin(async move {
+            if world.rank() == 0 {
+                let window = Window::<u32>::allocate(&world, 1).await.unwrap();
+                let error = window.start(&[1]).await.unwrap_err();
+                assert!(
+                    matches!(error.kind, ErrorKind::TypeMismatch { .. }),
+                    "{error}"
+                );
+                let gone = Window::<u32>::allocate(&world, 1).await.unwrap();
+                world.barrier().await.unwrap();
+                let error = gone.start(&[1]).await.unwrap_err();
+                assert!(matches!(error.kind, ErrorKind::NoWindow { .. }), "{error}");
+                world.barrier().await.unwrap();
+            } else {
+                let mut window = Window::<f32>::allocate(&world, 1).await.unwrap();
+                let exposure = window.post(&[0]).unwrap();
+                drop(Window::<u32>::allocate(&world, 1).await.unwrap());
+                world.barrier().await.unwrap();
+                world.barrier().await.unwrap();
+                let error = exposure.wait().await.unwrap_err();
+                assert!(matches!(error.kind, ErrorKind::NoWindow { .. }), "{error}");
+            }
+        })
+    }
+    everywhere(2, ends);
+}

@@ -1,0 +1,67 @@
+//! The same test over mapped memory, over commands of a driver, and on the simulator.
+
+use std::{pin::Pin, sync::Arc};
+
+use ripstop::{Comm, Runtime, boot, fabric::hook::Faults, sim::Simulation};
+
+use crate::ranks;
+
+/// A rank's part of a test.
+pub(crate) type Rank = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs it everywhere.
+pub(crate) fn everywhere(size: u32, rank: fn(Comm) -> Rank) {
+    mapped(size, rank);
+    hooked(size, rank);
+    simulated(size, rank);
+}
+
+/// Over mapped memory.
+fn mapped(size: u32, rank: fn(Comm) -> Rank) {
+    for mode in ["inline", "thread"] {
+        ranks::run(size, &[("RIPSTOP_PROGRESS", mode)], move |runtime| {
+            let world = runtime.world();
+            runtime.block_on(rank(world));
+        });
+    }
+}
+
+/// Over a driver that maps nothing, and loses and reorders messages.
+fn hooked(size: u32, rank: fn(Comm) -> Rank) {
+    let faults = Faults {
+        drop: 0.1,
+        duplicate: 0.1,
+        reorder: 4,
+        delay: 0..3,
+        full: 0.05,
+        seed: 5,
+    };
+    let run = Arc::new(move |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(rank(world));
+        runtime.close().unwrap();
+    });
+    let start = |boot: boot::Boot| {
+        let seed = faults.seed + u64::from(boot.rank);
+        let (run, faults) = (
+            Arc::clone(&run),
+            Faults {
+                seed,
+                ..faults.clone()
+            },
+        );
+        std::thread::spawn(move || run(Runtime::builder().boot(boot).hook(faults).init().unwrap()))
+    };
+    let threads: Vec<_> = boot::threads(size).into_iter().map(start).collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+fn simulated(size: u32, rank: fn(Comm) -> Rank) {
+    for faults in ["", "drop=0.1,dup=0.1,reorder=16"] {
+        let simulation = Simulation::new(size).seed(3).fabric("bxi").faults(faults);
+        let report = simulation.run(rank).unwrap();
+        assert_eq!(report.leaked, 0);
+    }
+}
