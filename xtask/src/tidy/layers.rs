@@ -56,7 +56,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 15] = [
     Rule {
         folder: "fabric/src/",
         forbidden: &[
@@ -64,8 +64,34 @@ const RULES: [Rule; 13] = [
             "ripstop_collectives",
             "ripstop_rma",
             "ripstop",
+            "ripstop_softportals",
         ],
         because: "fabric is below everything, and is of use without the runtime",
+    },
+    Rule {
+        folder: "fabric/softportals/",
+        forbidden: &[
+            "ripstop_rt",
+            "ripstop_collectives",
+            "ripstop_rma",
+            "ripstop",
+        ],
+        because: "it stands in for a vendor's library, which knows nothing of Ripstop",
+    },
+    Rule {
+        folder: "fabric/softportals/src/interface/",
+        forbidden: &[
+            "crate::process",
+            "crate::transport",
+            "std::time",
+            "std::thread",
+            "std::net",
+            "std::io",
+            "std::fs",
+            "rustix",
+            "libc",
+        ],
+        because: "the interface is a pure state machine: packets and memory come as arguments",
     },
     Rule {
         folder: "fabric/src/driver/",

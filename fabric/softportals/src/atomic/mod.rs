@@ -1,0 +1,394 @@
+//! What atomics compute: every operator on every datatype for which it has a meaning.
+
+mod extended;
+#[cfg(test)]
+mod tests;
+
+use self::extended::Extended;
+use crate::packet::Operand;
+
+/// What is done with the target's element and the initiator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the specification's names say it")]
+pub enum Operator {
+    Min,
+    Max,
+    Sum,
+    Prod,
+    Lor,
+    Land,
+    Bor,
+    Band,
+    Lxor,
+    Bxor,
+    Swap,
+    Cswap,
+    CswapNe,
+    CswapLe,
+    CswapLt,
+    CswapGe,
+    CswapGt,
+    Mswap,
+}
+
+/// What an element is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[expect(missing_docs, reason = "the specification's names say it")]
+pub enum Datatype {
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    Float,
+    I64,
+    U64,
+    Double,
+    FloatComplex,
+    DoubleComplex,
+    LongDouble,
+    LongDoubleComplex,
+}
+
+impl Operator {
+    /// All of them, in the order of the 4.2 numbers.
+    pub const ALL: [Self; 18] = [
+        Self::Min,
+        Self::Max,
+        Self::Sum,
+        Self::Prod,
+        Self::Lor,
+        Self::Land,
+        Self::Bor,
+        Self::Band,
+        Self::Lxor,
+        Self::Bxor,
+        Self::Swap,
+        Self::Cswap,
+        Self::CswapNe,
+        Self::CswapLe,
+        Self::CswapLt,
+        Self::CswapGe,
+        Self::CswapGt,
+        Self::Mswap,
+    ];
+
+    /// Whether it takes part in swaps only.
+    #[must_use]
+    pub const fn swaps(self) -> bool {
+        !matches!(self, Self::Min | Self::Max | Self::Sum | Self::Prod) && !self.is_of_bits()
+    }
+
+    /// Whether it takes an operand, and so is about one element.
+    #[must_use]
+    pub const fn takes_operand(self) -> bool {
+        self.swaps() && !matches!(self, Self::Swap)
+    }
+
+    const fn is_of_bits(self) -> bool {
+        matches!(
+            self,
+            Self::Lor | Self::Land | Self::Bor | Self::Band | Self::Lxor | Self::Bxor
+        )
+    }
+
+    const fn orders(self) -> bool {
+        matches!(
+            self,
+            Self::Min | Self::Max | Self::CswapLe | Self::CswapLt | Self::CswapGe | Self::CswapGt
+        )
+    }
+
+    /// Whether it has a meaning for `datatype`: bits are of integers, and complex numbers have no order.
+    #[must_use]
+    pub const fn takes(self, datatype: Datatype) -> bool {
+        if self.is_of_bits() || matches!(self, Self::Mswap) {
+            return datatype.is_integer();
+        }
+        !(self.orders() && datatype.is_complex())
+    }
+}
+
+impl Datatype {
+    /// All of them, in the order of the 4.2 numbers.
+    pub const ALL: [Self; 14] = [
+        Self::I8,
+        Self::U8,
+        Self::I16,
+        Self::U16,
+        Self::I32,
+        Self::U32,
+        Self::Float,
+        Self::I64,
+        Self::U64,
+        Self::Double,
+        Self::FloatComplex,
+        Self::DoubleComplex,
+        Self::LongDouble,
+        Self::LongDoubleComplex,
+    ];
+
+    /// Bytes of an element, as the C compilers of x86-64 lay it out.
+    #[must_use]
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 | Self::Float => 4,
+            Self::I64 | Self::U64 | Self::Double | Self::FloatComplex => 8,
+            Self::DoubleComplex | Self::LongDouble => 16,
+            Self::LongDoubleComplex => 32,
+        }
+    }
+
+    const fn is_integer(self) -> bool {
+        matches!(
+            self,
+            Self::I8
+                | Self::U8
+                | Self::I16
+                | Self::U16
+                | Self::I32
+                | Self::U32
+                | Self::I64
+                | Self::U64
+        )
+    }
+
+    const fn is_complex(self) -> bool {
+        matches!(
+            self,
+            Self::FloatComplex | Self::DoubleComplex | Self::LongDoubleComplex
+        )
+    }
+}
+
+/// Replaces what is in `target` by what `operator` makes of it and `source`, element by element. Bytes behind the last whole
+/// element stay. An operator that has no meaning for the datatype changes nothing.
+pub(crate) fn apply(
+    operator: Operator,
+    datatype: Datatype,
+    operand: &Operand,
+    target: &mut [u8],
+    source: &[u8],
+) {
+    if !operator.takes(datatype) {
+        return;
+    }
+    let size = datatype.size();
+    let elements = target.chunks_exact_mut(size).zip(source.chunks_exact(size));
+    for (target, source) in elements {
+        if operator.swaps() {
+            swap(operator, datatype, &operand[..size], target, source);
+        } else {
+            combine(operator, datatype, target, source);
+        }
+    }
+}
+
+fn combine(operator: Operator, datatype: Datatype, target: &mut [u8], source: &[u8]) {
+    match datatype {
+        Datatype::I8 => each::<i8, 1>(operator, target, source),
+        Datatype::U8 => each::<u8, 1>(operator, target, source),
+        Datatype::I16 => each::<i16, 2>(operator, target, source),
+        Datatype::U16 => each::<u16, 2>(operator, target, source),
+        Datatype::I32 => each::<i32, 4>(operator, target, source),
+        Datatype::U32 => each::<u32, 4>(operator, target, source),
+        Datatype::I64 => each::<i64, 8>(operator, target, source),
+        Datatype::U64 => each::<u64, 8>(operator, target, source),
+        Datatype::Float => each::<f32, 4>(operator, target, source),
+        Datatype::Double => each::<f64, 8>(operator, target, source),
+        Datatype::LongDouble => each::<Extended, 16>(operator, target, source),
+        Datatype::FloatComplex => each_complex::<f32, 4>(operator, target, source),
+        Datatype::DoubleComplex => each_complex::<f64, 8>(operator, target, source),
+        Datatype::LongDoubleComplex => each_complex::<Extended, 16>(operator, target, source),
+    }
+}
+
+fn each<T: Element<N>, const N: usize>(operator: Operator, target: &mut [u8], source: &[u8]) {
+    let (Some(target), Some(source)) = (target.as_mut_array(), source.as_array()) else {
+        return;
+    };
+    let combined = T::from_bytes(target).combine(operator, T::from_bytes(source));
+    *target = combined.to_bytes();
+}
+
+/// Sums and products: the rest has no meaning for complex numbers.
+fn each_complex<T: Element<N>, const N: usize>(
+    operator: Operator,
+    target: &mut [u8],
+    source: &[u8],
+) {
+    let (target_re, target_im) = target.split_at_mut(N);
+    let (source_re, source_im) = source.split_at(N);
+    let (Some(re), Some(im)) = (target_re.as_mut_array(), target_im.as_mut_array()) else {
+        return;
+    };
+    let (Some(other_re), Some(other_im)) = (source_re.as_array(), source_im.as_array()) else {
+        return;
+    };
+    let (a, b) = (T::from_bytes(re), T::from_bytes(im));
+    let (c, d) = (T::from_bytes(other_re), T::from_bytes(other_im));
+    let (x, y) = if operator == Operator::Prod {
+        let cross = |a: T, b: T| a.combine(Operator::Prod, b);
+        (
+            cross(a, c).minus(cross(b, d)),
+            cross(a, d).combine(Operator::Sum, cross(b, c)),
+        )
+    } else {
+        (a.combine(Operator::Sum, c), b.combine(Operator::Sum, d))
+    };
+    (*re, *im) = (x.to_bytes(), y.to_bytes());
+}
+
+/// `SWAP` always, `MSWAP` where the operand's bits are set, the others if `operand OPERATOR target` holds.
+fn swap(operator: Operator, datatype: Datatype, operand: &[u8], target: &mut [u8], source: &[u8]) {
+    if operator == Operator::Mswap {
+        for ((target, source), mask) in target.iter_mut().zip(source).zip(operand) {
+            *target = *target & !mask | source & mask;
+        }
+        return;
+    }
+    let order = || compare(datatype, operand, target);
+    let swaps = match operator {
+        Operator::Cswap => equal(datatype, operand, target),
+        Operator::CswapNe => !equal(datatype, operand, target),
+        Operator::CswapLe => order().is_some_and(std::cmp::Ordering::is_le),
+        Operator::CswapLt => order().is_some_and(std::cmp::Ordering::is_lt),
+        Operator::CswapGe => order().is_some_and(std::cmp::Ordering::is_ge),
+        Operator::CswapGt => order().is_some_and(std::cmp::Ordering::is_gt),
+        _ => true,
+    };
+    if swaps {
+        target.copy_from_slice(source);
+    }
+}
+
+fn equal(datatype: Datatype, a: &[u8], b: &[u8]) -> bool {
+    let part = match datatype {
+        Datatype::FloatComplex => Datatype::Float,
+        Datatype::DoubleComplex => Datatype::Double,
+        Datatype::LongDoubleComplex => Datatype::LongDouble,
+        plain => plain,
+    };
+    let parts = a.chunks_exact(part.size()).zip(b.chunks_exact(part.size()));
+    parts
+        .into_iter()
+        .all(|(a, b)| compare(part, a, b).is_some_and(std::cmp::Ordering::is_eq))
+}
+
+fn compare(datatype: Datatype, a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+    fn typed<T: Element<N>, const N: usize>(a: &[u8], b: &[u8]) -> Option<std::cmp::Ordering> {
+        T::from_bytes(a.as_array()?).partial_cmp(&T::from_bytes(b.as_array()?))
+    }
+    match datatype {
+        Datatype::I8 => typed::<i8, 1>(a, b),
+        Datatype::U8 => typed::<u8, 1>(a, b),
+        Datatype::I16 => typed::<i16, 2>(a, b),
+        Datatype::U16 => typed::<u16, 2>(a, b),
+        Datatype::I32 => typed::<i32, 4>(a, b),
+        Datatype::U32 => typed::<u32, 4>(a, b),
+        Datatype::I64 => typed::<i64, 8>(a, b),
+        Datatype::U64 => typed::<u64, 8>(a, b),
+        Datatype::Float => typed::<f32, 4>(a, b),
+        Datatype::Double => typed::<f64, 8>(a, b),
+        Datatype::LongDouble => typed::<Extended, 16>(a, b),
+        Datatype::FloatComplex | Datatype::DoubleComplex | Datatype::LongDoubleComplex => None,
+    }
+}
+
+/// A number in the machine's byte order.
+trait Element<const N: usize>: Copy + PartialOrd {
+    fn from_bytes(bytes: &[u8; N]) -> Self;
+    fn to_bytes(self) -> [u8; N];
+    fn combine(self, operator: Operator, other: Self) -> Self;
+    fn minus(self, other: Self) -> Self;
+}
+
+/// The least, the greatest or `None`: a NaN is neither, so the target's stays.
+fn extreme<T: PartialOrd>(operator: Operator, target: T, other: T) -> T {
+    let replaces = match operator {
+        Operator::Min => other < target,
+        _ => other > target,
+    };
+    if replaces { other } else { target }
+}
+
+macro_rules! integers {
+    ($($type:ty, $len:literal;)+) => {
+        $(impl Element<$len> for $type {
+            fn from_bytes(bytes: &[u8; $len]) -> Self {
+                Self::from_ne_bytes(*bytes)
+            }
+            fn to_bytes(self) -> [u8; $len] {
+                self.to_ne_bytes()
+            }
+            fn combine(self, operator: Operator, other: Self) -> Self {
+                let truth = |holds: bool| Self::from(holds);
+                match operator {
+                    Operator::Sum => self.wrapping_add(other),
+                    Operator::Prod => self.wrapping_mul(other),
+                    Operator::Lor => truth(self != 0 || other != 0),
+                    Operator::Land => truth(self != 0 && other != 0),
+                    Operator::Lxor => truth((self != 0) != (other != 0)),
+                    Operator::Bor => self | other,
+                    Operator::Band => self & other,
+                    Operator::Bxor => self ^ other,
+                    _ => extreme(operator, self, other),
+                }
+            }
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+        })+
+    };
+}
+
+integers! { i8, 1; u8, 1; i16, 2; u16, 2; i32, 4; u32, 4; i64, 8; u64, 8; }
+
+macro_rules! floats {
+    ($($type:ty, $len:literal;)+) => {
+        $(impl Element<$len> for $type {
+            fn from_bytes(bytes: &[u8; $len]) -> Self {
+                Self::from_ne_bytes(*bytes)
+            }
+            fn to_bytes(self) -> [u8; $len] {
+                self.to_ne_bytes()
+            }
+            fn combine(self, operator: Operator, other: Self) -> Self {
+                match operator {
+                    Operator::Sum => self + other,
+                    Operator::Prod => self * other,
+                    _ => extreme(operator, self, other),
+                }
+            }
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+        })+
+    };
+}
+
+floats! { f32, 4; f64, 8; }
+
+impl Element<16> for Extended {
+    fn from_bytes(bytes: &[u8; 16]) -> Self {
+        Self::from_ne_bytes(bytes)
+    }
+    fn to_bytes(self) -> [u8; 16] {
+        self.to_ne_bytes()
+    }
+    fn combine(self, operator: Operator, other: Self) -> Self {
+        match operator {
+            Operator::Sum => self.plus(other),
+            Operator::Prod => self.times(other),
+            _ => extreme(operator, self, other),
+        }
+    }
+    fn minus(self, other: Self) -> Self {
+        self.plus(other.negated())
+    }
+}

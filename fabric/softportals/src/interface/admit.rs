@@ -1,0 +1,197 @@
+//! Who takes a message that comes, and what runs out by that.
+
+use super::{
+    EntryId, Interface,
+    table::Probe,
+    target::Delivery,
+    unexpected::{Arrival, Unexpected},
+};
+use crate::{
+    event::{Address, Event, EventKind, Fail, List, Peer},
+    memory::Memory,
+    options::EntryOptions,
+    packet::{Kind, Request},
+};
+
+impl<M: Memory> Interface<M> {
+    /// Decides who takes a message, and what that changes at once.
+    pub(super) fn admit(&mut self, from: Address, request: &Request) -> Result<Delivery, Fail> {
+        let Some(initiator) = self.initiator(from, request) else {
+            self.status.permission_violations += 1;
+            return Err(Fail::PermViolation);
+        };
+        let probe = Probe {
+            initiator,
+            match_bits: request.match_bits,
+            offset: request.remote_offset,
+            length: request.length,
+        };
+        let Ok(portal) = self.portal(request.pt_index) else {
+            self.status.drops += 1;
+            return Err(Fail::Dropped);
+        };
+        if !portal.enabled {
+            self.status.drops += 1;
+            return Err(Fail::PtDisabled);
+        }
+        let Some((entry, list)) = self.find(portal, &probe) else {
+            return Err(self.exhausted(request.pt_index, None));
+        };
+        self.check_permission(entry, request)?;
+        let remembered =
+            list == List::Overflow && !self.has(entry, EntryOptions::UNEXPECTED_HDR_DISABLE);
+        if remembered && self.unexpected >= self.config.limits.max_unexpected_headers {
+            return Err(self.exhausted(request.pt_index, Some(entry)));
+        }
+        let Some(reserved) = self.reserve_events(request.pt_index, entry) else {
+            return Err(self.exhausted(request.pt_index, Some(entry)));
+        };
+        self.deliver_to(entry, list, &probe, request, from, remembered, reserved)
+            .ok_or(Fail::Dropped)
+    }
+
+    /// Who sent it. A rank has to be the sender's.
+    fn initiator(&self, from: Address, request: &Request) -> Option<Peer> {
+        if !self.config.logical {
+            return Some(Peer::At(from));
+        }
+        let owner = self.map.get(request.rank as usize);
+        (owner == Some(&from)).then_some(Peer::Rank(request.rank))
+    }
+
+    fn check_permission(&mut self, entry: EntryId, request: &Request) -> Result<(), Fail> {
+        let Some(linked) = self.entries.get(entry.0) else {
+            return Err(Fail::Dropped);
+        };
+        if linked.entry.uid.is_some_and(|uid| uid != request.uid) {
+            self.status.permission_violations += 1;
+            return Err(Fail::PermViolation);
+        }
+        let needed = match request.kind {
+            Kind::Put | Kind::Atomic(..) => EntryOptions::OP_PUT,
+            Kind::Get => EntryOptions::OP_GET,
+            Kind::Fetch(..) => EntryOptions::OP_PUT | EntryOptions::OP_GET,
+        };
+        if !linked.entry.options.has(needed) {
+            self.status.operation_violations += 1;
+            return Err(Fail::OpViolation);
+        }
+        Ok(())
+    }
+
+    /// Something ran out: with flow control the portal table entry stops, else the message is lost.
+    fn exhausted(&mut self, pt_index: u32, entry: Option<EntryId>) -> Fail {
+        self.status.drops += 1;
+        let quiet = entry.is_some_and(|id| self.has(id, EntryOptions::EVENT_FLOWCTRL_DISABLE));
+        let Ok(portal) = self.portal_mut(pt_index) else {
+            return Fail::Dropped;
+        };
+        if !portal.has_flow_control() {
+            return Fail::Dropped;
+        }
+        portal.enabled = false;
+        let eq = portal.eq;
+        if !quiet {
+            let event = Event::new(EventKind::PtDisabled, Fail::Ok, 0);
+            self.post(eq, Event { pt_index, ..event });
+        }
+        Fail::PtDisabled
+    }
+
+    /// Keeps places for what the message will post, where flow control asks for that. Says whether its event has one.
+    fn reserve_events(&mut self, pt_index: u32, entry: EntryId) -> Option<bool> {
+        let portal = self.portal(pt_index).ok()?;
+        let Some(eq) = portal.eq.filter(|_| portal.has_flow_control()) else {
+            return Some(false);
+        };
+        let linked = self.entries.get(entry.0)?;
+        let options = linked.entry.options;
+        let event = options.shows(EntryOptions::EVENT_COMM_DISABLE, Fail::Ok);
+        // The place for AUTO_UNLINK is given back at once, because that event comes at once.
+        let unlink = linked.may_end() && !options.has(EntryOptions::EVENT_UNLINK_DISABLE);
+        let queue = self.queues.get_mut(eq.0)?;
+        if !queue.reserve(usize::from(event) + usize::from(unlink)) {
+            return None;
+        }
+        queue.unreserve(usize::from(unlink));
+        Some(event)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what `admit` has found out")]
+    fn deliver_to(
+        &mut self,
+        id: EntryId,
+        list: List,
+        probe: &Probe,
+        request: &Request,
+        from: Address,
+        remembered: bool,
+        reserved: bool,
+    ) -> Option<Delivery> {
+        let linked = self.entries.get_mut(id.0)?;
+        let (offset, room) = linked.place(probe);
+        let mlength = room.min(probe.length);
+        linked.advance_to(offset.saturating_add(mlength));
+        linked.pending += 1;
+        linked.headers += u32::from(remembered);
+        let used_up = linked.is_used_up();
+        let region = linked.entry.region.clone();
+        let arrival = request.arrival(probe.initiator, mlength, region.address(offset));
+        let portal = self.portal_mut(request.pt_index).ok()?;
+        portal.pending += 1;
+        let header = remembered.then_some(portal.arrivals);
+        if let Some(at) = header {
+            portal.arrivals += 1;
+            let unexpected = Unexpected {
+                arrival,
+                entry: id,
+                complete: false,
+                claim: None,
+            };
+            portal.unexpected.insert(at, unexpected);
+            self.unexpected += 1;
+        }
+        if used_up {
+            self.auto_unlink(id);
+        }
+        Some(Delivery {
+            arrival,
+            from,
+            operation: request.operation,
+            wants_answer: request.wants_answer,
+            entry: id,
+            list,
+            region,
+            offset,
+            header,
+            reserved,
+        })
+    }
+}
+
+impl Request {
+    const fn arrival(&self, initiator: Peer, mlength: u64, start: u64) -> Arrival {
+        let (kind, operator, datatype) = match self.kind {
+            Kind::Put => (EventKind::Put, None, None),
+            Kind::Get => (EventKind::Get, None, None),
+            Kind::Atomic(operator, datatype) => (EventKind::Atomic, Some(operator), Some(datatype)),
+            Kind::Fetch(operator, datatype, _) => {
+                (EventKind::FetchAtomic, Some(operator), Some(datatype))
+            }
+        };
+        Arrival {
+            kind,
+            initiator,
+            uid: self.uid,
+            pt_index: self.pt_index,
+            match_bits: self.match_bits,
+            hdr_data: self.hdr_data,
+            remote_offset: self.remote_offset,
+            rlength: self.length,
+            mlength,
+            start,
+            operator,
+            datatype,
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Operations, now or when a counter says so.
+
+use super::{CtId, Interface, MdId};
+use crate::{
+    atomic::{Datatype, Operator},
+    counter::Count,
+    error::Error,
+    event::{Address, Peer},
+    memory::Memory,
+    packet::Operand,
+};
+
+/// Something for the interface to do.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Command {
+    /// Writes local memory to the target.
+    Put(Local, Remote, Ack),
+    /// Reads the target's memory.
+    Get(Local, Remote),
+    /// Has the target combine its memory with local memory.
+    Atomic(Local, Remote, Ack, Operator, Datatype),
+    /// The same, and brings back what was there: into the first memory, from the second.
+    FetchAtomic(Local, Local, Remote, Operator, Datatype),
+    /// Has the target exchange its memory for local memory, if the operand allows, and brings back what was there.
+    Swap(Local, Local, Remote, Operator, Datatype, Operand),
+    /// Adds to a counter.
+    CtInc(CtId, Count),
+    /// Sets a counter.
+    CtSet(CtId, Count),
+}
+
+/// A part of a descriptor's memory. Its length is the operation's.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Local {
+    /// The descriptor.
+    pub md: MdId,
+    /// Where in it.
+    pub offset: u64,
+}
+
+/// What an operation is about at its target, and what goes along.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Remote {
+    /// The target.
+    pub peer: Peer,
+    /// Its portal table entry.
+    pub pt_index: u32,
+    /// Compared with the entries there.
+    pub match_bits: u64,
+    /// Where in the entry's memory.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Comes back in the initiator's events.
+    pub user_ptr: u64,
+    /// Goes to the target's events.
+    pub hdr_data: u64,
+}
+
+/// What the initiator wants to hear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ack {
+    /// Nothing.
+    No,
+    /// An ACK event and a count.
+    Full,
+    /// A count.
+    Count,
+    /// A count, and nothing about the operation but its end.
+    Completed,
+}
+
+/// A counter and what it has to reach: successes and failures together.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Trigger {
+    /// The counter.
+    pub ct: CtId,
+    /// The least sum.
+    pub threshold: u64,
+}
+
+impl<M: Memory> Interface<M> {
+    /// Starts an operation.
+    ///
+    /// # Errors
+    /// `ArgInvalid`, which names what is wrong.
+    pub fn start(&mut self, command: Command) -> Result<(), Error> {
+        self.check(&command)?;
+        self.execute(command);
+        self.run_triggered();
+        Ok(())
+    }
+
+    /// Starts an operation as soon as the counter is there; it takes what is in memory then. Operations of one counter start in
+    /// the order of their thresholds, and those of one threshold in the order of these calls. O(log n) in those that wait.
+    ///
+    /// # Errors
+    /// `ArgInvalid`, which names what is wrong; `NoSpace` when too many wait for the counter.
+    pub fn start_when(&mut self, trigger: Trigger, command: Command) -> Result<(), Error> {
+        self.check(&command)?;
+        let most = self.config.limits.max_triggered_ops as usize;
+        let counter = self.counters.get_mut(trigger.ct.0);
+        let counter = counter.ok_or(Error::ArgInvalid("trig_ct_handle"))?;
+        let due = counter.count.sum() >= trigger.threshold;
+        if !due && counter.waiting() >= most {
+            return Err(Error::NoSpace);
+        }
+        counter.post(trigger.threshold, command);
+        if due {
+            self.changed(trigger.ct);
+            self.run_triggered();
+        }
+        Ok(())
+    }
+
+    /// Starts what the counters that moved have set off, which may move others.
+    pub(super) fn run_triggered(&mut self) {
+        while let Some(ct) = self.moved.pop_front() {
+            while let Some(command) = self.counters.get_mut(ct).and_then(|ct| ct.fire()) {
+                self.execute(command);
+            }
+        }
+    }
+
+    fn execute(&mut self, command: Command) {
+        match command {
+            Command::CtInc(ct, by) => self.count(Some(ct), by),
+            Command::CtSet(ct, to) => {
+                if let Ok(counter) = self.counter(ct) {
+                    counter.count = to;
+                    self.changed(ct);
+                }
+            }
+            // What was there when it was posted may be gone: then there is nothing to send, and nobody to tell.
+            _ if self.check(&command).is_ok() => self.initiate(command),
+            _ => {}
+        }
+    }
+
+    fn check(&self, command: &Command) -> Result<(), Error> {
+        let limits = &self.config.limits;
+        match *command {
+            Command::Put(local, remote, _) | Command::Get(local, remote) => {
+                self.check_local(local, remote.length, "md_handle")?;
+                self.check_remote(&remote, limits.max_msg_size)
+            }
+            Command::Atomic(local, remote, _, operator, datatype) => {
+                self.check_local(local, remote.length, "md_handle")?;
+                self.check_remote(&remote, limits.max_atomic_size)?;
+                check_combining(operator, datatype, remote.length)
+            }
+            Command::FetchAtomic(get, put, remote, operator, datatype) => {
+                self.check_fetch(get, put, &remote)?;
+                check_combining(operator, datatype, remote.length)
+            }
+            Command::Swap(get, put, remote, operator, datatype, _) => {
+                self.check_fetch(get, put, &remote)?;
+                check_swap(operator, datatype, remote.length)
+            }
+            Command::CtInc(ct, _) | Command::CtSet(ct, _) => self.ct_get(ct).map(drop),
+        }
+    }
+
+    fn check_fetch(&self, get: Local, put: Local, remote: &Remote) -> Result<(), Error> {
+        self.check_local(get, remote.length, "get_md_handle")?;
+        self.check_local(put, remote.length, "put_md_handle")?;
+        self.check_remote(remote, self.config.limits.max_fetch_atomic_size)
+    }
+
+    fn check_local(&self, local: Local, length: u64, name: &'static str) -> Result<(), Error> {
+        let descriptor = self.descriptors.get(local.md.0);
+        let region = &descriptor.ok_or(Error::ArgInvalid(name))?.md.region;
+        if region.holds(local.offset, length) {
+            Ok(())
+        } else {
+            Err(Error::ArgInvalid(
+                "local_offset, length: not inside the descriptor",
+            ))
+        }
+    }
+
+    fn check_remote(&self, remote: &Remote, length_max: u64) -> Result<(), Error> {
+        if remote.length > length_max {
+            return Err(Error::ArgInvalid(
+                "length: more than the interface's limits allow",
+            ));
+        }
+        if remote.pt_index > self.config.limits.max_pt_index {
+            return Err(Error::ArgInvalid("pt_index"));
+        }
+        self.resolve(remote.peer).map(drop)
+    }
+
+    pub(super) fn resolve(&self, peer: Peer) -> Result<Address, Error> {
+        match peer {
+            Peer::Rank(rank) if self.config.logical => {
+                let address = self.map.get(rank as usize).copied();
+                address.ok_or(Error::ArgInvalid("target_id: no such rank in the map"))
+            }
+            Peer::At(address) if !self.config.logical => Ok(address),
+            Peer::Rank(_) => Err(Error::ArgInvalid(
+                "target_id: a rank on a physical interface",
+            )),
+            Peer::At(_) => Err(Error::ArgInvalid(
+                "target_id: an address on a logical interface",
+            )),
+        }
+    }
+}
+
+fn check_combining(operator: Operator, datatype: Datatype, length: u64) -> Result<(), Error> {
+    if operator.swaps() || !operator.takes(datatype) {
+        return Err(Error::ArgInvalid(
+            "operation: not for this call or datatype",
+        ));
+    }
+    check_whole(datatype, length)
+}
+
+fn check_swap(operator: Operator, datatype: Datatype, length: u64) -> Result<(), Error> {
+    if !operator.swaps() || !operator.takes(datatype) {
+        return Err(Error::ArgInvalid(
+            "operation: not for this call or datatype",
+        ));
+    }
+    if operator.takes_operand() && length > datatype.size() as u64 {
+        return Err(Error::ArgInvalid("length: more than one element"));
+    }
+    check_whole(datatype, length)
+}
+
+fn check_whole(datatype: Datatype, length: u64) -> Result<(), Error> {
+    if length.is_multiple_of(datatype.size() as u64) {
+        Ok(())
+    } else {
+        Err(Error::ArgInvalid(
+            "length: not a multiple of the datatype's",
+        ))
+    }
+}

@@ -1,0 +1,414 @@
+//! The initiator's side: what was started, until it has left and was answered.
+
+use super::{
+    CtId, EqId, Interface, MdId,
+    command::{Ack, Command, Local, Remote},
+    transmit::{Outgoing, Payload, Then},
+};
+use crate::{
+    atomic::{Datatype, Operator},
+    counter::Count,
+    event::{Address, Event, EventKind, Fail},
+    memory::Memory,
+    options::MdOptions,
+    packet::{Answer, Body, Kind, Request},
+    slab::Id,
+};
+
+/// An operation under way.
+#[derive(Debug)]
+pub(super) struct Operation {
+    peer: Address,
+    /// Where its data comes from.
+    put: Option<MdId>,
+    /// Where what is fetched goes to.
+    get: Option<Local>,
+    ack: Ack,
+    user_ptr: u64,
+    length: u64,
+    /// Its data has left, or there was none.
+    sent: bool,
+    answer: Awaited,
+}
+
+/// How far the answer is.
+#[derive(Debug)]
+enum Awaited {
+    /// None will come, or all of it is here.
+    Nothing,
+    Answer,
+    /// The rest of what was fetched.
+    Rest {
+        answer: Answer,
+        received: u64,
+    },
+}
+
+/// How an operation's parts look.
+struct Parts {
+    put: Option<Local>,
+    get: Option<Local>,
+    remote: Remote,
+    ack: Ack,
+    kind: Kind,
+}
+
+impl<M: Memory> Interface<M> {
+    /// Starts a command that was checked.
+    pub(super) fn initiate(&mut self, command: Command) {
+        let Some(parts) = parts(command) else { return };
+        let Ok(peer) = self.resolve(parts.remote.peer) else {
+            return;
+        };
+        let length = parts.remote.length;
+        let wants_answer = parts.get.is_some() || parts.ack != Ack::No;
+        let operation = self.operations.insert(Operation {
+            peer,
+            put: parts.put.map(|put| put.md),
+            get: parts.get,
+            ack: parts.ack,
+            user_ptr: parts.remote.user_ptr,
+            length,
+            sent: parts.put.is_none(),
+            answer: if wants_answer {
+                Awaited::Answer
+            } else {
+                Awaited::Nothing
+            },
+        });
+        for local in [parts.put, parts.get].into_iter().flatten() {
+            self.use_md(local.md);
+        }
+        let request = Request {
+            operation: operation.bits(),
+            kind: parts.kind,
+            wants_answer,
+            uid: self.config.uid,
+            rank: match self.id() {
+                crate::event::Peer::Rank(rank) => rank,
+                crate::event::Peer::At(_) => u32::MAX,
+            },
+            pt_index: parts.remote.pt_index,
+            match_bits: parts.remote.match_bits,
+            hdr_data: parts.remote.hdr_data,
+            remote_offset: parts.remote.offset,
+            length,
+        };
+        let payload = parts
+            .put
+            .map_or(Payload::None, |put| self.payload(put, length));
+        let then = parts.put.map_or(Then::Nothing, |_| Then::Sent(operation));
+        self.enqueue(peer, Outgoing::new(Body::Request(request), payload, then));
+    }
+
+    /// A volatile descriptor's bytes are taken at once; if they cannot be read, that shows when they leave.
+    fn payload(&mut self, local: Local, length: u64) -> Payload {
+        let Some(descriptor) = self.descriptors.get(local.md.0) else {
+            return Payload::None;
+        };
+        let region = descriptor.md.region.clone();
+        let short = length <= self.config.limits.max_volatile_size;
+        if short && descriptor.md.options.has(MdOptions::VOLATILE) {
+            let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+            if region
+                .read(&mut self.memory, local.offset, &mut bytes)
+                .is_ok()
+            {
+                return Payload::Bytes(bytes);
+            }
+        }
+        Payload::Region {
+            region,
+            offset: local.offset,
+            len: length,
+        }
+    }
+
+    /// The data of `id` has left, or could not be read.
+    pub(super) fn handle_sent(&mut self, id: Id, fail: Fail) {
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        operation.sent = true;
+        if fail != Fail::Ok {
+            operation.answer = Awaited::Nothing;
+        }
+        let (put, get) = (operation.put, operation.get.map(|get| get.md));
+        let (user_ptr, length) = (operation.user_ptr, operation.length);
+        if let Some(md) = put {
+            let mut event = Event::new(EventKind::Send, fail, user_ptr);
+            event.mlength = length;
+            self.tell(md, &event, MdOptions::EVENT_CT_SEND);
+            self.unuse_md(md);
+        }
+        if let (Some(md), true) = (get, fail != Fail::Ok) {
+            self.tell(
+                md,
+                &Event::new(EventKind::Reply, fail, user_ptr),
+                MdOptions::EVENT_CT_REPLY,
+            );
+            self.unuse_md(md);
+            self.forget_get(id);
+        }
+        self.end_if_done(id);
+    }
+
+    /// An answer, or its beginning.
+    pub(super) fn handle_answer(&mut self, from: Address, answer: &Answer, payload: &[u8]) {
+        let id = Id::from_bits(answer.operation);
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        if operation.peer != from || !matches!(operation.answer, Awaited::Answer) {
+            return;
+        }
+        let mut answer = *answer;
+        if answer.mlength > operation.length {
+            answer.fail = Fail::Undeliverable;
+        }
+        if operation.get.is_none() {
+            operation.answer = Awaited::Nothing;
+            self.acknowledge(id, &answer);
+        } else {
+            operation.answer = Awaited::Rest {
+                answer,
+                received: 0,
+            };
+            self.receive(id, 0, payload);
+        }
+    }
+
+    /// More of what was fetched.
+    pub(super) fn handle_answer_rest(
+        &mut self,
+        from: Address,
+        rest: &crate::packet::Rest,
+        payload: &[u8],
+    ) {
+        let id = Id::from_bits(rest.operation);
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        let Awaited::Rest { answer, .. } = &mut operation.answer else {
+            return;
+        };
+        if operation.peer != from {
+            return;
+        }
+        if rest.broken {
+            answer.fail = Fail::Segv;
+        }
+        self.receive(id, rest.offset, payload);
+    }
+
+    fn receive(&mut self, id: Id, offset: u64, payload: &[u8]) {
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        let (Some(get), Awaited::Rest { answer, received }) =
+            (operation.get, &mut operation.answer)
+        else {
+            return;
+        };
+        let room = answer.mlength.saturating_sub(*received);
+        if offset != *received || payload.len() as u64 > room {
+            answer.fail = Fail::Undeliverable;
+        }
+        if answer.fail == Fail::Ok {
+            let region = self
+                .descriptors
+                .get(get.md.0)
+                .map(|md| md.md.region.clone());
+            let written =
+                region.map(|region| region.write(&mut self.memory, get.offset + offset, payload));
+            if written != Some(Ok(())) {
+                answer.fail = Fail::Segv;
+            }
+        }
+        *received += payload.len() as u64;
+        if *received >= answer.mlength || answer.fail != Fail::Ok {
+            let answer = *answer;
+            operation.answer = Awaited::Nothing;
+            self.reply(id, get.md, &answer);
+        }
+    }
+
+    fn reply(&mut self, id: Id, md: MdId, answer: &Answer) {
+        let Some(user_ptr) = self.operations.get(id).map(|operation| operation.user_ptr) else {
+            return;
+        };
+        let mut event = Event::new(EventKind::Reply, answer.fail, user_ptr);
+        event.mlength = answer.mlength;
+        event.remote_offset = answer.remote_offset;
+        self.tell(md, &event, MdOptions::EVENT_CT_REPLY);
+        self.unuse_md(md);
+        self.forget_get(id);
+        self.end_if_done(id);
+    }
+
+    fn acknowledge(&mut self, id: Id, answer: &Answer) {
+        let Some(operation) = self.operations.get(id) else {
+            return;
+        };
+        let (md, ack, length) = (operation.put, operation.ack, operation.length);
+        let mut event = Event::new(EventKind::Ack, answer.fail, operation.user_ptr);
+        event.mlength = if ack == Ack::Completed {
+            length
+        } else {
+            answer.mlength
+        };
+        event.remote_offset = answer.remote_offset;
+        if let (Some(md), false) = (md, answer.silent) {
+            if ack == Ack::Full {
+                self.tell(md, &event, MdOptions::EVENT_CT_ACK);
+            } else {
+                self.tell_counter(md, &event, MdOptions::EVENT_CT_ACK);
+            }
+        }
+        self.end_if_done(id);
+    }
+
+    /// A peer is gone: what is under way to it and from it ends. O(operations under way).
+    pub fn handle_lost(&mut self, peer: Address) {
+        let lost = self
+            .operations
+            .iter()
+            .filter(|(_, operation)| operation.peer == peer);
+        let lost: Vec<Id> = lost.map(|(id, _)| id).collect();
+        self.drop_lane(peer);
+        for id in lost {
+            let Some(operation) = self.operations.get_mut(id) else {
+                continue;
+            };
+            let answer = std::mem::replace(&mut operation.answer, Awaited::Nothing);
+            let (sent, get) = (operation.sent, operation.get);
+            let failed = Answer {
+                operation: id.bits(),
+                fail: Fail::Undeliverable,
+                silent: false,
+                mlength: 0,
+                remote_offset: 0,
+            };
+            if !sent {
+                self.handle_sent(id, Fail::Undeliverable);
+            }
+            match get {
+                _ if !sent || matches!(answer, Awaited::Nothing) => {}
+                Some(get) => self.reply(id, get.md, &failed),
+                None => self.acknowledge(id, &failed),
+            }
+        }
+        self.run_triggered();
+    }
+
+    fn forget_get(&mut self, id: Id) {
+        if let Some(operation) = self.operations.get_mut(id) {
+            operation.get = None;
+        }
+    }
+
+    fn end_if_done(&mut self, id: Id) {
+        let operation = self.operations.get(id);
+        let done = operation.is_some_and(|operation| {
+            operation.sent && matches!(operation.answer, Awaited::Nothing)
+        });
+        if done {
+            self.operations.remove(id);
+        }
+    }
+
+    fn use_md(&mut self, md: MdId) {
+        if let Some(descriptor) = self.descriptors.get_mut(md.0) {
+            descriptor.users += 1;
+        }
+    }
+
+    fn unuse_md(&mut self, md: MdId) {
+        if let Some(descriptor) = self.descriptors.get_mut(md.0) {
+            descriptor.users -= 1;
+        }
+    }
+
+    /// Posts and counts an event of a descriptor, as its options say.
+    fn tell(&mut self, md: MdId, event: &Event, counted: MdOptions) {
+        let Some((eq, _, options)) = self.md_listeners(md) else {
+            return;
+        };
+        let ok = event.fail == Fail::Ok;
+        let hidden = ok && options.has(MdOptions::EVENT_SUCCESS_DISABLE)
+            || event.kind == EventKind::Send && options.has(MdOptions::EVENT_SEND_DISABLE);
+        if !hidden {
+            self.post(eq, *event);
+        }
+        self.tell_counter(md, event, counted);
+    }
+
+    fn tell_counter(&mut self, md: MdId, event: &Event, counted: MdOptions) {
+        let Some((_, ct, options)) = self.md_listeners(md) else {
+            return;
+        };
+        if options.has(counted) {
+            let bytes = options.has(MdOptions::EVENT_CT_BYTES);
+            self.count(ct, counts(event, bytes));
+        }
+    }
+
+    fn md_listeners(&self, md: MdId) -> Option<(Option<EqId>, Option<CtId>, MdOptions)> {
+        let md = &self.descriptors.get(md.0)?.md;
+        Some((md.eq, md.ct, md.options))
+    }
+}
+
+/// What an event is worth to a counter: a failure is always one.
+pub(super) const fn counts(event: &Event, bytes: bool) -> Count {
+    match event.fail {
+        Fail::Ok => Count {
+            success: if bytes { event.mlength } else { 1 },
+            failure: 0,
+        },
+        _ => Count {
+            success: 0,
+            failure: 1,
+        },
+    }
+}
+
+fn parts(command: Command) -> Option<Parts> {
+    let fetch = |get, put, remote, operator: Operator, datatype: Datatype, operand| Parts {
+        put: Some(put),
+        get: Some(get),
+        remote,
+        ack: Ack::No,
+        kind: Kind::Fetch(operator, datatype, operand),
+    };
+    Some(match command {
+        Command::Put(put, remote, ack) => Parts {
+            put: Some(put),
+            get: None,
+            remote,
+            ack,
+            kind: Kind::Put,
+        },
+        Command::Get(get, remote) => Parts {
+            put: None,
+            get: Some(get),
+            remote,
+            ack: Ack::No,
+            kind: Kind::Get,
+        },
+        Command::Atomic(put, remote, ack, operator, datatype) => Parts {
+            put: Some(put),
+            get: None,
+            remote,
+            ack,
+            kind: Kind::Atomic(operator, datatype),
+        },
+        Command::FetchAtomic(get, put, remote, operator, datatype) => {
+            fetch(get, put, remote, operator, datatype, [0; 32])
+        }
+        Command::Swap(get, put, remote, operator, datatype, operand) => {
+            fetch(get, put, remote, operator, datatype, operand)
+        }
+        Command::CtInc(..) | Command::CtSet(..) => return None,
+    })
+}

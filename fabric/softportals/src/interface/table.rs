@@ -1,0 +1,459 @@
+//! The portal table, and the entries of its lists.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{CtId, EntryId, EqId, Interface, unexpected::Unexpected};
+use crate::{
+    error::Error,
+    event::{Event, EventKind, Fail, List, Peer},
+    memory::{Memory, Region},
+    options::{EntryOptions, TableOptions},
+};
+
+/// A list entry, as it is appended or searched with. On an interface without matching, the fields from `source` on say nothing.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Entry {
+    /// What messages are delivered to.
+    pub region: Region,
+    /// Counts for it.
+    pub ct: Option<CtId>,
+    /// Whose messages it takes; `None` takes everybody's.
+    pub uid: Option<u32>,
+    /// How it behaves.
+    pub options: EntryOptions,
+    /// Who it matches.
+    pub source: Source,
+    /// What it matches.
+    pub match_bits: u64,
+    /// Bits of it that may differ.
+    pub ignore_bits: u64,
+    /// With [`EntryOptions::MANAGE_LOCAL`]: it is unlinked when less than this is left.
+    pub min_free: u64,
+}
+
+/// Whom an entry matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Everybody.
+    Any,
+    /// One rank.
+    Rank(u32),
+    /// Those at an address, of which parts may be open.
+    At {
+        /// The node, or all.
+        nid: Option<u32>,
+        /// The process, or all.
+        pid: Option<u32>,
+    },
+}
+
+/// What a search does with what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SearchMode {
+    /// Tells of it.
+    Only,
+    /// Takes it, as an appended entry would.
+    Delete,
+}
+
+/// An entry of the portal table.
+#[derive(Debug)]
+pub(super) struct Portal {
+    pub(super) options: TableOptions,
+    pub(super) eq: Option<EqId>,
+    pub(super) enabled: bool,
+    pub(super) priority: VecDeque<EntryId>,
+    pub(super) overflow: VecDeque<EntryId>,
+    /// By arrival.
+    pub(super) unexpected: BTreeMap<u64, Unexpected>,
+    pub(super) arrivals: u64,
+    /// Messages that are being delivered.
+    pub(super) pending: u32,
+}
+
+/// An entry that is on a list, or was and is not done yet.
+#[derive(Debug)]
+pub(super) struct Linked {
+    pub(super) entry: Entry,
+    pub(super) pt_index: u32,
+    pub(super) list: List,
+    pub(super) user_ptr: u64,
+    /// Where the next message goes, when that is managed here.
+    pub(super) local: u64,
+    pub(super) on_list: bool,
+    /// Messages that are being delivered to it.
+    pub(super) pending: u32,
+    /// Unexpected messages whose data lies in it.
+    pub(super) headers: u32,
+}
+
+/// What matching looks at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) initiator: Peer,
+    pub(super) match_bits: u64,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
+impl<M: Memory> Interface<M> {
+    /// Takes an entry of the portal table: `wanted`, or the first one that is free.
+    ///
+    /// # Errors
+    /// `PtFull`, `PtInUse`, `PtEqNeeded` for flow control without a queue, `ArgInvalid`.
+    pub fn pt_alloc(
+        &mut self,
+        options: TableOptions,
+        eq: Option<EqId>,
+        wanted: Option<u32>,
+    ) -> Result<u32, Error> {
+        if eq.is_some_and(|eq| self.queues.get(eq.0).is_none()) {
+            return Err(Error::ArgInvalid("eq_handle"));
+        }
+        if eq.is_none() && options.has(TableOptions::FLOWCTRL) {
+            return Err(Error::PtEqNeeded);
+        }
+        let at = match wanted {
+            None => self.table.iter().position(Option::is_none),
+            Some(at) => Some(at as usize),
+        };
+        let at = at.ok_or(Error::PtFull)?;
+        match self.table.get_mut(at) {
+            None => return Err(Error::ArgInvalid("pt_index: more than max_pt_index")),
+            Some(Some(_)) => return Err(Error::PtInUse),
+            Some(free) => *free = Some(Portal::new(options, eq)),
+        }
+        if let Some(queue) = self.flow_queue(at) {
+            queue.serve_flow_control();
+        }
+        u32::try_from(at).map_err(|_| Error::PtFull)
+    }
+
+    /// Gives a portal table entry back, with the unexpected messages that it remembers.
+    ///
+    /// # Errors
+    /// `PtInUse` while there is an entry on its lists or a message under way, `ArgInvalid` when it is not there.
+    pub fn pt_free(&mut self, pt_index: u32) -> Result<(), Error> {
+        let portal = self.portal(pt_index)?;
+        if !portal.priority.is_empty() || !portal.overflow.is_empty() || portal.pending > 0 {
+            return Err(Error::PtInUse);
+        }
+        let headers: Vec<u64> = portal.unexpected.keys().copied().collect();
+        for arrival in headers {
+            self.forget_header(pt_index, arrival);
+        }
+        if let Some(queue) = self.flow_queue(pt_index as usize) {
+            queue.leave_flow_control();
+        }
+        self.table[pt_index as usize] = None;
+        Ok(())
+    }
+
+    /// Lets no more messages in. Those under way go on: see [`Self::pt_is_busy`].
+    ///
+    /// # Errors
+    /// `ArgInvalid` when it is not there.
+    pub fn pt_disable(&mut self, pt_index: u32) -> Result<(), Error> {
+        self.portal_mut(pt_index)?.enabled = false;
+        Ok(())
+    }
+
+    /// Lets messages in again.
+    ///
+    /// # Errors
+    /// `ArgInvalid` when it is not there.
+    pub fn pt_enable(&mut self, pt_index: u32) -> Result<(), Error> {
+        self.portal_mut(pt_index)?.enabled = true;
+        Ok(())
+    }
+
+    /// Whether messages are being delivered.
+    ///
+    /// # Errors
+    /// `ArgInvalid` when it is not there.
+    pub fn pt_is_busy(&self, pt_index: u32) -> Result<bool, Error> {
+        Ok(self.portal(pt_index)?.pending > 0)
+    }
+
+    /// Appends an entry to a list. On the priority list it first takes what it matches of the unexpected messages: an entry that
+    /// is used once then is not linked, but done.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ListTooLong`, `ArgInvalid`.
+    pub fn append(
+        &mut self,
+        pt_index: u32,
+        entry: Entry,
+        list: List,
+        user_ptr: u64,
+    ) -> Result<EntryId, Error> {
+        self.check_entry(&entry)?;
+        let portal = self.portal(pt_index)?;
+        let long = portal.list(list).len() >= self.config.limits.max_list_size as usize;
+        if long {
+            return Err(Error::ListTooLong);
+        }
+        if self.entries.len() >= self.config.limits.max_entries as usize {
+            return Err(Error::NoSpace);
+        }
+        let id = EntryId(self.entries.insert(Linked {
+            entry,
+            pt_index,
+            list,
+            user_ptr,
+            local: 0,
+            on_list: false,
+            pending: 0,
+            headers: 0,
+        }));
+        if list == List::Overflow || self.take_unexpected(id) {
+            self.link(id);
+        }
+        self.run_triggered();
+        Ok(id)
+    }
+
+    /// Takes an entry off its list.
+    ///
+    /// # Errors
+    /// `InUse` while a message is being delivered to it, or an unexpected one lies in it; `ArgInvalid` when it is not there.
+    pub fn unlink(&mut self, id: EntryId) -> Result<(), Error> {
+        let linked = self
+            .entries
+            .get(id.0)
+            .ok_or(Error::ArgInvalid("me_handle"))?;
+        if linked.pending > 0 || linked.headers > 0 {
+            return Err(Error::InUse);
+        }
+        self.take_off_list(id);
+        self.entries.remove(id.0);
+        Ok(())
+    }
+
+    fn link(&mut self, id: EntryId) {
+        let Some(linked) = self.entries.get_mut(id.0) else {
+            return;
+        };
+        linked.on_list = true;
+        let (pt_index, list) = (linked.pt_index, linked.list);
+        let quiet = linked.entry.options.has(EntryOptions::EVENT_LINK_DISABLE);
+        if let Some(Some(portal)) = self.table.get_mut(pt_index as usize) {
+            portal.list_mut(list).push_back(id);
+        }
+        if !quiet {
+            self.tell_of_entry(id, EventKind::Link);
+        }
+    }
+
+    /// Unlinks an entry by its own rules.
+    pub(super) fn auto_unlink(&mut self, id: EntryId) {
+        self.take_off_list(id);
+        let options = self.entries.get(id.0).map(|linked| linked.entry.options);
+        if options.is_some_and(|options| !options.has(EntryOptions::EVENT_UNLINK_DISABLE)) {
+            self.tell_of_entry(id, EventKind::AutoUnlink);
+        }
+    }
+
+    fn take_off_list(&mut self, id: EntryId) {
+        let Some(linked) = self.entries.get_mut(id.0) else {
+            return;
+        };
+        linked.on_list = false;
+        let (pt_index, list) = (linked.pt_index, linked.list);
+        if let Some(Some(portal)) = self.table.get_mut(pt_index as usize) {
+            let list = portal.list_mut(list);
+            if let Some(at) = list.iter().position(|one| *one == id) {
+                list.remove(at);
+            }
+        }
+    }
+
+    /// Ends an entry that is off its list, when nothing is left to happen to it.
+    pub(super) fn release(&mut self, id: EntryId) {
+        let Some(linked) = self.entries.get(id.0) else {
+            return;
+        };
+        if linked.on_list || linked.pending > 0 || linked.headers > 0 {
+            return;
+        }
+        let quiet = linked.entry.options.has(EntryOptions::EVENT_UNLINK_DISABLE);
+        if linked.list == List::Overflow && !quiet {
+            self.tell_of_entry(id, EventKind::AutoFree);
+        }
+        self.entries.remove(id.0);
+    }
+
+    fn tell_of_entry(&mut self, id: EntryId, kind: EventKind) {
+        let Some(linked) = self.entries.get(id.0) else {
+            return;
+        };
+        let event = Event {
+            list: linked.list,
+            start: linked.entry.region.address(0),
+            pt_index: linked.pt_index,
+            ..Event::new(kind, Fail::Ok, linked.user_ptr)
+        };
+        let eq = self
+            .portal(linked.pt_index)
+            .ok()
+            .and_then(|portal| portal.eq);
+        self.post(eq, event);
+    }
+
+    /// The first entry that takes a message, and its list. O(length of the lists).
+    pub(super) fn find(&self, portal: &Portal, probe: &Probe) -> Option<(EntryId, List)> {
+        let first = |list: List| {
+            let mut ids = portal.list(list).iter().copied();
+            ids.find(|id| {
+                self.entries
+                    .get(id.0)
+                    .is_some_and(|entry| self.matches(entry, probe))
+            })
+        };
+        let on = |list: List| first(list).map(|id| (id, list));
+        on(List::Priority).or_else(|| on(List::Overflow))
+    }
+
+    pub(super) fn matches(&self, linked: &Linked, probe: &Probe) -> bool {
+        let entry = &linked.entry;
+        !self.config.matching
+            || (entry.match_bits ^ probe.match_bits) & !entry.ignore_bits == 0
+                && entry.source.takes(probe.initiator)
+                && (!entry.options.has(EntryOptions::NO_TRUNCATE)
+                    || linked.room(probe) >= probe.length)
+    }
+
+    pub(super) fn portal(&self, pt_index: u32) -> Result<&Portal, Error> {
+        let portal = self.table.get(pt_index as usize).and_then(Option::as_ref);
+        portal.ok_or(Error::ArgInvalid("pt_index"))
+    }
+
+    pub(super) fn portal_mut(&mut self, pt_index: u32) -> Result<&mut Portal, Error> {
+        let portal = self
+            .table
+            .get_mut(pt_index as usize)
+            .and_then(Option::as_mut);
+        portal.ok_or(Error::ArgInvalid("pt_index"))
+    }
+
+    pub(super) fn check_entry(&self, entry: &Entry) -> Result<(), Error> {
+        self.check_region(&entry.region)?;
+        if entry.ct.is_some_and(|ct| self.counters.get(ct.0).is_none()) {
+            return Err(Error::ArgInvalid("ct_handle"));
+        }
+        let fits = match entry.source {
+            Source::Any => true,
+            Source::Rank(_) => self.config.logical,
+            Source::At { .. } => !self.config.logical,
+        };
+        if self.config.matching && !fits {
+            return Err(Error::ArgInvalid(
+                "match_id: not how this interface names processes",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The queue of a portal table entry with flow control.
+    fn flow_queue(&mut self, at: usize) -> Option<&mut crate::event::EventQueue> {
+        let portal = self.table.get(at)?.as_ref()?;
+        let eq = portal.eq.filter(|_| portal.has_flow_control())?;
+        self.queues.get_mut(eq.0)
+    }
+}
+
+impl Portal {
+    const fn new(options: TableOptions, eq: Option<EqId>) -> Self {
+        Self {
+            options,
+            eq,
+            enabled: !options.has(TableOptions::ALLOC_DISABLED),
+            priority: VecDeque::new(),
+            overflow: VecDeque::new(),
+            unexpected: BTreeMap::new(),
+            arrivals: 0,
+            pending: 0,
+        }
+    }
+
+    pub(super) const fn has_flow_control(&self) -> bool {
+        self.options.has(TableOptions::FLOWCTRL)
+    }
+
+    const fn list(&self, list: List) -> &VecDeque<EntryId> {
+        match list {
+            List::Priority => &self.priority,
+            List::Overflow => &self.overflow,
+        }
+    }
+
+    const fn list_mut(&mut self, list: List) -> &mut VecDeque<EntryId> {
+        match list {
+            List::Priority => &mut self.priority,
+            List::Overflow => &mut self.overflow,
+        }
+    }
+}
+
+impl Linked {
+    /// Where a message would go, and how many bytes are there for it.
+    pub(super) fn place(&self, probe: &Probe) -> (u64, u64) {
+        let len = self.entry.region.len();
+        let options = self.entry.options;
+        if !options.has(EntryOptions::MANAGE_LOCAL) {
+            return (probe.offset, len.saturating_sub(probe.offset));
+        }
+        let aligned = self.local.next_multiple_of(ALIGNMENT);
+        let aligned_room = len.saturating_sub(aligned);
+        if options.has(EntryOptions::MAY_ALIGN) && aligned_room >= probe.length {
+            return (aligned, aligned_room);
+        }
+        (self.local, len.saturating_sub(self.local))
+    }
+
+    fn room(&self, probe: &Probe) -> u64 {
+        self.place(probe).1
+    }
+
+    /// Moves the local offset behind a message.
+    pub(super) const fn advance_to(&mut self, offset: u64) {
+        if self.entry.options.has(EntryOptions::MANAGE_LOCAL) {
+            self.local = offset;
+        }
+    }
+
+    /// Whether a message can be its last one.
+    pub(super) const fn may_end(&self) -> bool {
+        let options = self.entry.options;
+        options.has(EntryOptions::USE_ONCE)
+            || options.has(EntryOptions::MANAGE_LOCAL) && self.entry.min_free > 0
+    }
+
+    /// Whether it has had its last message.
+    pub(super) const fn is_used_up(&self) -> bool {
+        let entry = &self.entry;
+        let left = entry.region.len().saturating_sub(self.local);
+        entry.options.has(EntryOptions::USE_ONCE)
+            || entry.options.has(EntryOptions::MANAGE_LOCAL) && left < entry.min_free
+    }
+}
+
+impl Source {
+    fn takes(self, initiator: Peer) -> bool {
+        match (self, initiator) {
+            (Self::Any, _) => true,
+            (Self::Rank(rank), Peer::Rank(initiator)) => rank == initiator,
+            (Self::At { nid, pid }, Peer::At(initiator)) => {
+                nid.is_none_or(|nid| nid == initiator.nid)
+                    && pid.is_none_or(|pid| pid == initiator.pid)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Of messages in an entry that may be aligned: enough for any field of a header.
+const ALIGNMENT: u64 = 8;

@@ -1,0 +1,304 @@
+//! What waits to leave: messages are cut into packets as the transport takes them, and read from memory not before.
+
+use std::collections::VecDeque;
+
+use super::{
+    Interface,
+    target::{Delivery, Incoming},
+};
+use crate::{
+    event::{Address, Fail},
+    memory::{Fault, Memory, Region},
+    packet::{Answer, Body, Rest},
+    slab::Id,
+};
+
+/// The way to other interfaces, and to this one itself.
+pub trait Link {
+    /// Whether it takes a packet to `peer` now.
+    fn has_room(&mut self, peer: Address) -> bool;
+    /// Takes a packet to `peer`, which had room.
+    fn send(&mut self, peer: Address, packet: Packet<'_>);
+}
+
+/// A packet on its way out: its receiver's [`Interface::handle`] takes both parts one after the other.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Packet<'a> {
+    /// The header.
+    pub head: &'a [u8],
+    /// The data.
+    pub payload: &'a [u8],
+}
+
+/// What there is to one peer. It exists only while there is something.
+#[derive(Debug, Default)]
+pub(super) struct Lane {
+    requests: VecDeque<Outgoing>,
+    answers: VecDeque<Outgoing>,
+    /// Whose turn it is: neither waits for the other's long messages.
+    answers_next: bool,
+    /// A message from there whose data is not all here.
+    incoming: Option<Incoming>,
+    queued: bool,
+}
+
+/// A message of which some has not left.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    body: Body,
+    payload: Payload,
+    sent: u64,
+    begun: bool,
+    then: Then,
+}
+
+/// Where a message's data is.
+#[derive(Debug)]
+pub(super) enum Payload {
+    None,
+    Bytes(Vec<u8>),
+    Region {
+        region: Region,
+        offset: u64,
+        len: u64,
+    },
+}
+
+/// What happens when the last of it has left.
+#[derive(Debug)]
+pub(super) enum Then {
+    Nothing,
+    /// An operation's data is sent.
+    Sent(Id),
+    /// A get is served.
+    Served(Box<Delivery>),
+}
+
+impl<M: Memory> Interface<M> {
+    /// Gives `link` what it takes, one packet per peer in turn. True when it took something.
+    pub fn transmit(&mut self, link: &mut impl Link) -> bool {
+        let mut full = VecDeque::new();
+        let mut sent = false;
+        while let Some(peer) = self.ready.pop_front() {
+            if !link.has_room(peer) {
+                full.push_back(peer);
+                continue;
+            }
+            sent |= self.transmit_one(peer, link);
+            match self.lanes.get_mut(&peer) {
+                Some(lane) if lane.has_output() => self.ready.push_back(peer),
+                Some(lane) => {
+                    lane.queued = false;
+                    self.drop_lane_if_empty(peer);
+                }
+                None => {}
+            }
+        }
+        self.ready = full;
+        if sent {
+            self.run_triggered();
+        }
+        sent
+    }
+
+    /// Whether something waits for the transport.
+    pub fn has_output(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Peers that something waits to be sent to.
+    pub fn waits_for(&self) -> impl Iterator<Item = Address> {
+        self.ready.iter().copied()
+    }
+
+    pub(super) fn enqueue(&mut self, peer: Address, message: Outgoing) {
+        let lane = self.lanes.entry(peer).or_default();
+        match &message.body {
+            Body::Answer(_) => lane.answers.push_back(message),
+            _ => lane.requests.push_back(message),
+        }
+        if !std::mem::replace(&mut lane.queued, true) {
+            self.ready.push_back(peer);
+        }
+    }
+
+    fn transmit_one(&mut self, peer: Address, link: &mut impl Link) -> bool {
+        let Some(mut message) = self.lanes.get_mut(&peer).and_then(Lane::next) else {
+            return false;
+        };
+        let mut payload = std::mem::take(&mut self.packet);
+        let read = message.read(&mut self.memory, self.config.packet_max, &mut payload);
+        let sends = read.is_ok() || message.begun || message.is_answer();
+        if read.is_err() {
+            payload.clear();
+        }
+        if sends {
+            let head = message.head(read.is_err()).encode();
+            let packet = Packet {
+                head: &head,
+                payload: &payload,
+            };
+            link.send(peer, packet);
+        }
+        message.begun = true;
+        message.sent += payload.len() as u64;
+        self.packet = payload;
+        if read.is_err() {
+            self.sent(message.then, Fail::Segv);
+        } else if message.sent < message.payload.len() {
+            self.put_back(peer, message);
+        } else {
+            self.sent(message.then, Fail::Ok);
+        }
+        sends
+    }
+
+    fn sent(&mut self, then: Then, fail: Fail) {
+        match then {
+            Then::Nothing => {}
+            Then::Sent(operation) => self.handle_sent(operation, fail),
+            Then::Served(delivery) => self.complete(*delivery, fail),
+        }
+    }
+
+    fn put_back(&mut self, peer: Address, message: Outgoing) {
+        let lane = self.lanes.entry(peer).or_default();
+        if message.is_answer() {
+            lane.answers.push_front(message);
+        } else {
+            lane.requests.push_front(message);
+        }
+    }
+
+    pub(super) fn take_incoming(&mut self, from: Address) -> Option<Incoming> {
+        let incoming = self.lanes.get_mut(&from)?.incoming.take();
+        self.drop_lane_if_empty(from);
+        incoming
+    }
+
+    pub(super) fn keep_incoming(&mut self, from: Address, incoming: Incoming) {
+        self.lanes.entry(from).or_default().incoming = Some(incoming);
+    }
+
+    /// Forgets what waits for a peer, and ends what it had begun.
+    pub(super) fn drop_lane(&mut self, peer: Address) {
+        self.abandon_incoming(peer);
+        let Some(lane) = self.lanes.remove(&peer) else {
+            return;
+        };
+        self.ready.retain(|one| *one != peer);
+        for message in lane.answers {
+            if let Then::Served(delivery) = message.then {
+                self.complete(*delivery, Fail::Undeliverable);
+            }
+        }
+        // What the ends of those have answered is for nobody.
+        self.lanes.remove(&peer);
+        self.ready.retain(|one| *one != peer);
+    }
+
+    fn drop_lane_if_empty(&mut self, peer: Address) {
+        let empty = self.lanes.get(&peer).is_some_and(Lane::is_empty);
+        if empty {
+            self.lanes.remove(&peer);
+        }
+    }
+}
+
+impl Lane {
+    fn next(&mut self) -> Option<Outgoing> {
+        self.answers_next = !self.answers_next;
+        let (first, second) = if self.answers_next {
+            (&mut self.answers, &mut self.requests)
+        } else {
+            (&mut self.requests, &mut self.answers)
+        };
+        first.pop_front().or_else(|| second.pop_front())
+    }
+
+    fn has_output(&self) -> bool {
+        !self.requests.is_empty() || !self.answers.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.has_output() && self.incoming.is_none() && !self.queued
+    }
+}
+
+impl Outgoing {
+    pub(super) const fn new(body: Body, payload: Payload, then: Then) -> Self {
+        Self {
+            body,
+            payload,
+            sent: 0,
+            begun: false,
+            then,
+        }
+    }
+
+    const fn is_answer(&self) -> bool {
+        matches!(self.body, Body::Answer(_))
+    }
+
+    /// Fills `into` with the next packet's data.
+    fn read<M: Memory>(
+        &self,
+        memory: &mut M,
+        packet_max: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let left = self.payload.len() - self.sent;
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(packet_max);
+        into.clear();
+        match &self.payload {
+            Payload::None => Ok(()),
+            Payload::Bytes(bytes) => {
+                let rest = usize::try_from(self.sent)
+                    .ok()
+                    .and_then(|sent| bytes.get(sent..));
+                into.extend_from_slice(&rest.ok_or(Fault)?[..len]);
+                Ok(())
+            }
+            Payload::Region { region, offset, .. } => {
+                into.resize(len, 0);
+                region.read(memory, offset + self.sent, into)
+            }
+        }
+    }
+
+    /// The header of the next packet; `broken` when its data cannot be read.
+    const fn head(&self, broken: bool) -> Body {
+        match &self.body {
+            Body::Answer(answer) if !self.begun && broken => Body::Answer(Answer {
+                fail: Fail::Segv,
+                mlength: 0,
+                ..*answer
+            }),
+            body if !self.begun => *body,
+            Body::Answer(answer) => Body::Rest(Rest {
+                operation: answer.operation,
+                of_answer: true,
+                broken,
+                offset: self.sent,
+            }),
+            Body::Request(request) => Body::Rest(Rest {
+                operation: request.operation,
+                of_answer: false,
+                broken,
+                offset: self.sent,
+            }),
+            Body::Rest(rest) => Body::Rest(*rest),
+        }
+    }
+}
+
+impl Payload {
+    const fn len(&self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Region { len, .. } => *len,
+        }
+    }
+}

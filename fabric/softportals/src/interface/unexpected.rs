@@ -1,0 +1,317 @@
+//! Messages that came before their entry: remembered while their data lies in an entry of the overflow list.
+
+use super::{
+    CtId, EntryId, EqId, Interface,
+    initiator::counts,
+    table::{Entry, Linked, Probe, SearchMode},
+};
+use crate::{
+    atomic::{Datatype, Operator},
+    counter::Count,
+    error::Error,
+    event::{Event, EventKind, Fail, List, Peer},
+    memory::Memory,
+    options::EntryOptions,
+};
+
+/// What the target knows of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Arrival {
+    pub(super) kind: EventKind,
+    pub(super) initiator: Peer,
+    pub(super) uid: u32,
+    pub(super) pt_index: u32,
+    pub(super) match_bits: u64,
+    pub(super) hdr_data: u64,
+    pub(super) remote_offset: u64,
+    pub(super) rlength: u64,
+    pub(super) mlength: u64,
+    pub(super) start: u64,
+    pub(super) operator: Option<Operator>,
+    pub(super) datatype: Option<Datatype>,
+}
+
+#[derive(Debug)]
+pub(super) struct Unexpected {
+    pub(super) arrival: Arrival,
+    /// Where the data is.
+    pub(super) entry: EntryId,
+    /// All of it.
+    pub(super) complete: bool,
+    /// Taken while it was not complete: who is told when it is.
+    pub(super) claim: Option<Claim>,
+}
+
+/// Who has taken an unexpected message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim {
+    user_ptr: u64,
+    options: EntryOptions,
+    ct: Option<CtId>,
+    /// An appended entry that ends with this message.
+    entry: Option<EntryId>,
+}
+
+impl<M: Memory> Interface<M> {
+    /// Looks for unexpected messages that `entry` matches, without linking it. One that is used once finds one message at most.
+    /// Events and counts tell what was found.
+    ///
+    /// # Errors
+    /// `ArgInvalid`.
+    pub fn search(
+        &mut self,
+        pt_index: u32,
+        entry: Entry,
+        mode: SearchMode,
+        user_ptr: u64,
+    ) -> Result<(), Error> {
+        self.check_entry(&entry)?;
+        self.portal(pt_index)?;
+        let linked = Linked {
+            entry,
+            pt_index,
+            list: List::Priority,
+            user_ptr,
+            local: 0,
+            on_list: false,
+            pending: 0,
+            headers: 0,
+        };
+        let claim = Claim::of(&linked, None);
+        let once = claim.options.has(EntryOptions::USE_ONCE);
+        let mut found = 0_u32;
+        let mut after = None;
+        while let Some(arrival) = self.next_match(pt_index, &linked, after) {
+            found += 1;
+            after = Some(arrival);
+            match mode {
+                SearchMode::Only => self.tell_of_find(pt_index, arrival, &claim),
+                SearchMode::Delete => self.claim(pt_index, arrival, claim),
+            }
+            if once {
+                break;
+            }
+        }
+        if found == 0 {
+            self.tell_of_nothing(pt_index, &claim);
+        } else if !once {
+            self.count_search(&claim, FAILURE);
+        }
+        self.run_triggered();
+        Ok(())
+    }
+
+    /// Gives an entry that is being appended the unexpected messages that it matches. False when it is used up by that.
+    pub(super) fn take_unexpected(&mut self, id: EntryId) -> bool {
+        loop {
+            let Some(linked) = self.entries.get(id.0) else {
+                return false;
+            };
+            let pt_index = linked.pt_index;
+            let Some(arrival) = self.next_match(pt_index, linked, None) else {
+                return true;
+            };
+            let rlength = self
+                .header(pt_index, arrival)
+                .map_or(0, |header| header.arrival.rlength);
+            let Some(linked) = self.entries.get_mut(id.0) else {
+                return false;
+            };
+            if linked.entry.options.has(EntryOptions::LOCAL_INC_UH_RLENGTH) {
+                linked.advance_to(linked.local.saturating_add(rlength));
+            }
+            let last = linked.is_used_up();
+            let claim = Claim::of(linked, last.then_some(id));
+            self.claim(pt_index, arrival, claim);
+            if last {
+                return false;
+            }
+        }
+    }
+
+    /// The first message after `after` that nobody has taken and `linked` matches.
+    fn next_match(&self, pt_index: u32, linked: &Linked, after: Option<u64>) -> Option<u64> {
+        let portal = self.portal(pt_index).ok()?;
+        let from = after.map_or(0, |after| after + 1);
+        let mut headers = portal.unexpected.range(from..);
+        let found = headers.find(|(_, header)| {
+            header.claim.is_none() && self.matches(linked, &header.arrival.probe())
+        });
+        found.map(|(arrival, _)| *arrival)
+    }
+
+    /// Takes a message: tells of it when its data is there, and ends the entry that it was for.
+    fn claim(&mut self, pt_index: u32, arrival: u64, claim: Claim) {
+        if let Some(linked) = claim.entry.and_then(|id| self.entries.get_mut(id.0)) {
+            linked.pending += 1;
+        }
+        let portal = self.portal_mut(pt_index).ok();
+        let Some(header) = portal.and_then(|portal| portal.unexpected.get_mut(&arrival)) else {
+            return;
+        };
+        header.claim = Some(claim);
+        if header.complete {
+            self.hand_over(pt_index, arrival, Fail::Ok);
+        }
+    }
+
+    /// The data of an unexpected message is there, or will never be.
+    pub(super) fn complete_header(&mut self, pt_index: u32, arrival: u64, fail: Fail) {
+        let portal = self.portal_mut(pt_index).ok();
+        let Some(header) = portal.and_then(|portal| portal.unexpected.get_mut(&arrival)) else {
+            return;
+        };
+        header.complete = true;
+        if header.claim.is_some() {
+            self.hand_over(pt_index, arrival, fail);
+        } else if fail != Fail::Ok {
+            self.forget_header(pt_index, arrival);
+        }
+    }
+
+    fn hand_over(&mut self, pt_index: u32, arrival: u64, fail: Fail) {
+        let Some(header) = self.header(pt_index, arrival) else {
+            return;
+        };
+        let (Some(claim), found) = (header.claim, header.arrival) else {
+            return;
+        };
+        let event = found.event(found.kind.overflow(), fail, List::Overflow, claim.user_ptr);
+        let eq = self.portal_queue(pt_index);
+        if claim.options.shows(EntryOptions::EVENT_OVER_DISABLE, fail) {
+            self.post(eq, event);
+        }
+        if claim.options.has(EntryOptions::EVENT_CT_OVERFLOW) {
+            let bytes = claim.options.has(EntryOptions::EVENT_CT_BYTES);
+            self.count(claim.ct, counts(&event, bytes));
+        }
+        if let Some(id) = claim.entry {
+            if let Some(linked) = self.entries.get_mut(id.0) {
+                linked.pending -= 1;
+            }
+            self.auto_unlink(id);
+            self.release(id);
+        }
+        self.forget_header(pt_index, arrival);
+    }
+
+    /// Forgets a message, and ends the entry in which its data lay, if that has waited for it.
+    pub(super) fn forget_header(&mut self, pt_index: u32, arrival: u64) {
+        let portal = self.portal_mut(pt_index).ok();
+        let Some(header) = portal.and_then(|portal| portal.unexpected.remove(&arrival)) else {
+            return;
+        };
+        self.unexpected -= 1;
+        if let Some(linked) = self.entries.get_mut(header.entry.0) {
+            linked.headers -= 1;
+        }
+        self.release(header.entry);
+    }
+
+    fn tell_of_find(&mut self, pt_index: u32, arrival: u64, claim: &Claim) {
+        let Some(header) = self.header(pt_index, arrival) else {
+            return;
+        };
+        let found = header.arrival;
+        let event = found.event(EventKind::Search, Fail::Ok, List::Overflow, claim.user_ptr);
+        let eq = self.portal_queue(pt_index);
+        if claim
+            .options
+            .shows(EntryOptions::EVENT_OVER_DISABLE, Fail::Ok)
+        {
+            self.post(eq, event);
+        }
+        let bytes = claim.options.has(EntryOptions::EVENT_CT_BYTES);
+        self.count_search(claim, counts(&event, bytes));
+    }
+
+    fn tell_of_nothing(&mut self, pt_index: u32, claim: &Claim) {
+        let event = Event {
+            pt_index,
+            ..Event::new(EventKind::Search, Fail::NoMatch, claim.user_ptr)
+        };
+        let eq = self.portal_queue(pt_index);
+        if claim
+            .options
+            .shows(EntryOptions::EVENT_OVER_DISABLE, Fail::NoMatch)
+        {
+            self.post(eq, event);
+        }
+        self.count_search(claim, FAILURE);
+    }
+
+    /// Either option makes a search count: implementations in the field differ in which one they ask for.
+    fn count_search(&mut self, claim: &Claim, by: Count) {
+        let options = claim.options;
+        if options.has(EntryOptions::EVENT_CT_OVERFLOW) || options.has(EntryOptions::EVENT_CT_COMM)
+        {
+            self.count(claim.ct, by);
+        }
+    }
+
+    fn header(&self, pt_index: u32, arrival: u64) -> Option<&Unexpected> {
+        self.portal(pt_index).ok()?.unexpected.get(&arrival)
+    }
+
+    pub(super) fn portal_queue(&self, pt_index: u32) -> Option<EqId> {
+        self.portal(pt_index).ok()?.eq
+    }
+}
+
+impl Claim {
+    const fn of(linked: &Linked, entry: Option<EntryId>) -> Self {
+        Self {
+            user_ptr: linked.user_ptr,
+            options: linked.entry.options,
+            ct: linked.entry.ct,
+            entry,
+        }
+    }
+}
+
+impl Arrival {
+    const fn probe(&self) -> Probe {
+        Probe {
+            initiator: self.initiator,
+            match_bits: self.match_bits,
+            offset: self.remote_offset,
+            length: self.rlength,
+        }
+    }
+
+    pub(super) const fn event(
+        &self,
+        kind: EventKind,
+        fail: Fail,
+        list: List,
+        user_ptr: u64,
+    ) -> Event {
+        Event {
+            list,
+            start: self.start,
+            hdr_data: self.hdr_data,
+            match_bits: self.match_bits,
+            rlength: self.rlength,
+            mlength: self.mlength,
+            remote_offset: self.remote_offset,
+            initiator: self.initiator,
+            uid: self.uid,
+            pt_index: self.pt_index,
+            operator: self.operator,
+            datatype: self.datatype,
+            ..Event::new(kind, fail, user_ptr)
+        }
+    }
+}
+
+impl EntryOptions {
+    /// Whether an event that `disabled` hides, or that success hides, is told.
+    pub(super) fn shows(self, disabled: Self, fail: Fail) -> bool {
+        !self.has(disabled) && (fail != Fail::Ok || !self.has(Self::EVENT_SUCCESS_DISABLE))
+    }
+}
+
+const FAILURE: Count = Count {
+    success: 0,
+    failure: 1,
+};

@@ -1,0 +1,120 @@
+//! What an interface has room for.
+
+/// The limits of an interface, as asked for or as given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "the specification's list is complete"
+)]
+pub struct Limits {
+    /// List entries of all portal table entries together.
+    pub max_entries: u32,
+    /// Remembered headers of unexpected messages.
+    pub max_unexpected_headers: u32,
+    /// Memory descriptors.
+    pub max_mds: u32,
+    /// Event queues.
+    pub max_eqs: u32,
+    /// Counters.
+    pub max_cts: u32,
+    /// The last index of the portal table.
+    pub max_pt_index: u32,
+    /// Ranges of one descriptor or list entry.
+    pub max_iovecs: u32,
+    /// Entries of one list.
+    pub max_list_size: u32,
+    /// Triggered operations that wait for one counter.
+    pub max_triggered_ops: u32,
+    /// Bytes of a put or get.
+    pub max_msg_size: u64,
+    /// Bytes of an atomic.
+    pub max_atomic_size: u64,
+    /// Bytes of an atomic that returns what was there.
+    pub max_fetch_atomic_size: u64,
+    /// Bytes up to which a write after a write lands after it.
+    pub max_waw_ordered_size: u64,
+    /// Bytes up to which a read that a write follows does not see it.
+    pub max_war_ordered_size: u64,
+    /// Bytes of a put from a volatile descriptor.
+    pub max_volatile_size: u64,
+    /// Events of one queue. No limit of the specification, but everything ends.
+    pub max_eq_size: u64,
+}
+
+impl Limits {
+    /// What this library gives at most.
+    ///
+    /// Counts: what the largest programs in the field ask for and get elsewhere. Messages: as much as a signed offset counts.
+    pub const MOST: Self = Self {
+        max_entries: 1 << 15,
+        max_unexpected_headers: 1 << 15,
+        max_mds: 1 << 15,
+        max_eqs: 1 << 10,
+        max_cts: 1 << 15,
+        max_pt_index: 255,
+        max_iovecs: 1 << 15,
+        max_list_size: 1 << 15,
+        max_triggered_ops: 1 << 15,
+        max_msg_size: i64::MAX as u64,
+        max_atomic_size: ATOMIC_MAX,
+        max_fetch_atomic_size: ATOMIC_MAX,
+        max_waw_ordered_size: ATOMIC_MAX,
+        max_war_ordered_size: ATOMIC_MAX,
+        max_volatile_size: ATOMIC_MAX,
+        max_eq_size: 1 << 20,
+    };
+
+    /// What is asked for, as far as `most` allows, and at least what an interface cannot be without.
+    #[must_use]
+    pub fn within(self, most: &Self) -> Self {
+        Self {
+            max_entries: self.max_entries.clamp(1, most.max_entries.max(1)),
+            max_unexpected_headers: self.max_unexpected_headers.min(most.max_unexpected_headers),
+            max_mds: self.max_mds.clamp(1, most.max_mds.max(1)),
+            max_eqs: self.max_eqs.clamp(1, most.max_eqs.max(1)),
+            max_cts: self.max_cts.min(most.max_cts),
+            max_pt_index: self.max_pt_index.min(most.max_pt_index),
+            max_iovecs: self.max_iovecs.min(most.max_iovecs),
+            max_list_size: self.max_list_size.clamp(1, most.max_list_size.max(1)),
+            max_triggered_ops: self.max_triggered_ops.min(most.max_triggered_ops),
+            max_msg_size: self.max_msg_size.min(most.max_msg_size),
+            max_atomic_size: self
+                .max_atomic_size
+                .clamp(ATOM_MAX, most.max_atomic_size.max(ATOM_MAX)),
+            max_fetch_atomic_size: self
+                .max_fetch_atomic_size
+                .clamp(ATOM_MAX, most.max_fetch_atomic_size.max(ATOM_MAX)),
+            // What holds for long messages holds for short ones: order is not for the asking.
+            max_waw_ordered_size: most.max_waw_ordered_size,
+            max_war_ordered_size: most.max_war_ordered_size,
+            max_volatile_size: self.max_volatile_size.min(most.max_volatile_size),
+            max_eq_size: self.max_eq_size.clamp(1, most.max_eq_size.max(1)),
+        }
+    }
+}
+
+/// Bytes of the largest atomic. One packet holds it, so nobody sees half of one.
+pub(crate) const ATOMIC_MAX: u64 = 2048;
+/// Bytes of the largest datatype: atomics of less than one would be of no use.
+const ATOM_MAX: u64 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::Limits;
+
+    #[test]
+    fn one_gets_what_one_asks_for_within_reason() {
+        let wanted = Limits {
+            max_entries: 10,
+            max_mds: 0,
+            max_msg_size: u64::MAX,
+            max_triggered_ops: 0,
+            ..Limits::MOST
+        };
+        let got = wanted.within(&Limits::MOST);
+        assert_eq!((got.max_entries, got.max_mds), (10, 1));
+        assert_eq!(got.max_msg_size, Limits::MOST.max_msg_size);
+        assert_eq!(got.max_triggered_ops, 0);
+        assert_eq!(Limits::MOST.within(&Limits::MOST), Limits::MOST);
+    }
+}

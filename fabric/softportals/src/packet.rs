@@ -1,0 +1,337 @@
+//! What interfaces say to each other, and how it looks on the wire.
+//!
+//! A message is one packet with a header and the first bytes, then as many [`Body::Rest`] as it takes, in order; the next
+//! message of the same kind to the same peer comes after that. So a receiver keeps one half-finished message per peer and
+//! direction. Everything here may come from a hostile peer: decoding checks the form, the interface checks the meaning.
+
+use crate::{
+    atomic::{Datatype, Operator},
+    event::Fail,
+};
+
+/// One packet, without its payload and its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// A put, get or atomic; the payload is the beginning of its data.
+    Request(Request),
+    /// The end of an operation; the payload is the beginning of what was fetched.
+    Answer(Answer),
+    /// More data.
+    Rest(Rest),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    /// The initiator's name for it.
+    pub(crate) operation: u64,
+    pub(crate) kind: Kind,
+    pub(crate) wants_answer: bool,
+    pub(crate) uid: u32,
+    /// Who the initiator says it is, on logical interfaces.
+    pub(crate) rank: u32,
+    pub(crate) pt_index: u32,
+    pub(crate) match_bits: u64,
+    pub(crate) hdr_data: u64,
+    pub(crate) remote_offset: u64,
+    pub(crate) length: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Put,
+    Get,
+    Atomic(Operator, Datatype),
+    /// With what a conditional swap compares, or a masked one takes; else zeros.
+    Fetch(Operator, Datatype, Operand),
+}
+
+/// One element of the longest datatype; a shorter one comes first in it.
+pub type Operand = [u8; 32];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) operation: u64,
+    pub(crate) fail: Fail,
+    /// It only ends the operation: no event.
+    pub(crate) silent: bool,
+    /// Bytes that were moved; of a get, also those that come back.
+    pub(crate) mlength: u64,
+    pub(crate) remote_offset: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) operation: u64,
+    /// It belongs to an answer, not to a request.
+    pub(crate) of_answer: bool,
+    /// There is no more: the memory it comes from is gone.
+    pub(crate) broken: bool,
+    pub(crate) offset: u64,
+}
+
+/// Bytes of an encoded body.
+pub(crate) const BODY_LEN: usize = 104;
+
+impl Body {
+    pub(crate) fn encode(&self) -> [u8; BODY_LEN] {
+        let mut out = Writer::new();
+        match self {
+            Self::Request(request) => request.encode(&mut out),
+            Self::Answer(answer) => {
+                out.u8(2);
+                out.u8(place(&FAILS, &answer.fail));
+                out.u8(u8::from(answer.silent));
+                out.skip_to(8);
+                out.u64(answer.operation);
+                out.u64(answer.mlength);
+                out.u64(answer.remote_offset);
+            }
+            Self::Rest(rest) => {
+                out.u8(3);
+                out.u8(u8::from(rest.of_answer));
+                out.u8(u8::from(rest.broken));
+                out.skip_to(8);
+                out.u64(rest.operation);
+                out.u64(rest.offset);
+            }
+        }
+        out.bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; BODY_LEN]) -> Option<Self> {
+        let mut from = Reader { bytes, at: 0 };
+        let kind = from.u8();
+        Some(match kind {
+            1 => Self::Request(Request::decode(&mut from)?),
+            2 => {
+                let fail = *FAILS.get(usize::from(from.u8()))?;
+                let silent = from.flag()?;
+                from.at = 8;
+                Self::Answer(Answer {
+                    operation: from.u64(),
+                    fail,
+                    silent,
+                    mlength: from.u64(),
+                    remote_offset: from.u64(),
+                })
+            }
+            3 => {
+                let of_answer = from.flag()?;
+                let broken = from.flag()?;
+                from.at = 8;
+                Self::Rest(Rest {
+                    operation: from.u64(),
+                    of_answer,
+                    broken,
+                    offset: from.u64(),
+                })
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Request {
+    fn encode(&self, out: &mut Writer) {
+        let (kind, atomic, operand) = match self.kind {
+            Kind::Put => (0, None, [0; 32]),
+            Kind::Get => (1, None, [0; 32]),
+            Kind::Atomic(operator, datatype) => (2, Some((operator, datatype)), [0; 32]),
+            Kind::Fetch(operator, datatype, operand) => (3, Some((operator, datatype)), operand),
+        };
+        out.u8(1);
+        out.u8(kind);
+        out.u8(atomic.map_or(0, |(operator, _)| place(&Operator::ALL, &operator)));
+        out.u8(atomic.map_or(0, |(_, datatype)| place(&Datatype::ALL, &datatype)));
+        out.u8(u8::from(self.wants_answer));
+        out.skip_to(8);
+        out.u64(self.operation);
+        out.u32(self.uid);
+        out.u32(self.rank);
+        out.u32(self.pt_index);
+        out.u32(0);
+        out.u64(self.match_bits);
+        out.u64(self.hdr_data);
+        out.u64(self.remote_offset);
+        out.u64(self.length);
+        out.put(&operand);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Option<Self> {
+        let kind = from.u8();
+        let operator = *Operator::ALL.get(usize::from(from.u8()))?;
+        let datatype = *Datatype::ALL.get(usize::from(from.u8()))?;
+        let wants_answer = from.flag()?;
+        from.at = 8;
+        let operation = from.u64();
+        let (uid, rank, pt_index) = (from.u32(), from.u32(), from.u32());
+        from.u32();
+        let (match_bits, hdr_data) = (from.u64(), from.u64());
+        let (remote_offset, length) = (from.u64(), from.u64());
+        let operand: Operand = from.take();
+        let kind = match kind {
+            0 => Kind::Put,
+            1 => Kind::Get,
+            2 => Kind::Atomic(operator, datatype),
+            3 => Kind::Fetch(operator, datatype, operand),
+            _ => return None,
+        };
+        Some(Self {
+            operation,
+            kind,
+            wants_answer,
+            uid,
+            rank,
+            pt_index,
+            match_bits,
+            hdr_data,
+            remote_offset,
+            length,
+        })
+    }
+}
+
+struct Writer {
+    bytes: [u8; BODY_LEN],
+    at: usize,
+}
+
+impl Writer {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; BODY_LEN],
+            at: 0,
+        }
+    }
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.at..][..bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+    fn u8(&mut self, value: u8) {
+        self.put(&[value]);
+    }
+    fn u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+    fn u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+    const fn skip_to(&mut self, at: usize) {
+        self.at = at;
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8; BODY_LEN],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0; N];
+        out.copy_from_slice(&self.bytes[self.at..][..N]);
+        self.at += N;
+        out
+    }
+    fn u8(&mut self) -> u8 {
+        u8::from_le_bytes(self.take())
+    }
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+    fn flag(&mut self) -> Option<bool> {
+        match self.u8() {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Where `value` is in `all`; all values are.
+fn place<T: PartialEq>(all: &[T], value: &T) -> u8 {
+    let at = all.iter().position(|one| one == value);
+    at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+}
+
+const FAILS: [Fail; 8] = [
+    Fail::Ok,
+    Fail::Undeliverable,
+    Fail::Dropped,
+    Fail::PtDisabled,
+    Fail::PermViolation,
+    Fail::OpViolation,
+    Fail::NoMatch,
+    Fail::Segv,
+];
+
+#[cfg(test)]
+mod tests {
+    use ripstop_fabric::random::Random;
+
+    use super::{Answer, BODY_LEN, Body, Kind, Request, Rest};
+    use crate::{
+        atomic::{Datatype, Operator},
+        event::Fail,
+    };
+
+    fn request(kind: Kind) -> Body {
+        Body::Request(Request {
+            operation: 1 << 40 | 7,
+            kind,
+            wants_answer: true,
+            uid: 1000,
+            rank: 3,
+            pt_index: 9,
+            match_bits: u64::MAX - 1,
+            hdr_data: 5,
+            remote_offset: 1 << 50,
+            length: 1 << 33,
+        })
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let answer = Answer {
+            operation: 4,
+            fail: Fail::Segv,
+            silent: true,
+            mlength: 12,
+            remote_offset: 13,
+        };
+        let rest = Rest {
+            operation: 8,
+            of_answer: true,
+            broken: false,
+            offset: 1 << 34,
+        };
+        let swap = Kind::Fetch(Operator::Mswap, Datatype::LongDoubleComplex, [7; 32]);
+        for body in [
+            request(Kind::Put),
+            request(Kind::Get),
+            request(Kind::Atomic(Operator::Bxor, Datatype::U64)),
+            request(swap),
+            Body::Answer(answer),
+            Body::Rest(rest),
+        ] {
+            assert_eq!(Body::decode(&body.encode()), Some(body));
+        }
+    }
+
+    #[test]
+    fn noise_is_refused_or_understood_and_never_panics() {
+        let mut random = Random::new(11);
+        let mut understood = 0;
+        for _ in 0..20_000 {
+            let mut bytes = [0; BODY_LEN];
+            random.fill(&mut bytes);
+            bytes[0] %= 5;
+            bytes[1] %= 5;
+            understood += u32::from(Body::decode(&bytes).is_some());
+        }
+        assert!(understood > 0);
+    }
+}

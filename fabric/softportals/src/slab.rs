@@ -1,0 +1,141 @@
+//! Things under numbers that outlive them harmlessly.
+
+use std::collections::VecDeque;
+
+/// A slot and which of its uses is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id {
+    /// The slot.
+    pub slot: u32,
+    /// How often the slot was used before.
+    pub generation: u32,
+}
+
+impl Id {
+    /// As one number, for the wire and for handles.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// What [`Self::bits`] was made of.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is wanted")]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self {
+            slot: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
+    }
+}
+
+/// Free slots are used again in the order in which they became free, so that a stale number is wrong for as long as possible.
+#[derive(Debug)]
+pub(crate) struct Slab<T> {
+    slots: Vec<Slot<T>>,
+    free: VecDeque<u32>,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    generation: u32,
+    value: Option<T>,
+}
+
+impl<T> Slab<T> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            len: 0,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// # Panics
+    /// With 2^32 values, which no limit allows.
+    pub(crate) fn insert(&mut self, value: T) -> Id {
+        self.len += 1;
+        if let Some(slot) = self.free.pop_front() {
+            let place = &mut self.slots[slot as usize];
+            place.value = Some(value);
+            return Id {
+                slot,
+                generation: place.generation,
+            };
+        }
+        let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 values");
+        self.slots.push(Slot {
+            generation: 0,
+            value: Some(value),
+        });
+        Id {
+            slot,
+            generation: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, id: Id) -> Option<&T> {
+        let place = self.slots.get(id.slot as usize)?;
+        place
+            .value
+            .as_ref()
+            .filter(|_| place.generation == id.generation)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
+        let place = self.slots.get_mut(id.slot as usize)?;
+        place
+            .value
+            .as_mut()
+            .filter(|_| place.generation == id.generation)
+    }
+
+    pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
+        self.get(id)?;
+        let place = &mut self.slots[id.slot as usize];
+        place.generation = place.generation.wrapping_add(1);
+        self.free.push_back(id.slot);
+        self.len -= 1;
+        place.value.take()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        (0..).zip(&self.slots).filter_map(|(slot, place)| {
+            let generation = place.generation;
+            Some((Id { slot, generation }, place.value.as_ref()?))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Id, Slab};
+
+    #[test]
+    fn a_number_names_nothing_after_its_value_is_gone() {
+        let mut slab = Slab::new();
+        let first = slab.insert('a');
+        assert_eq!(slab.remove(first), Some('a'));
+        let second = slab.insert('b');
+        assert_eq!(second.slot, first.slot);
+        assert_eq!(slab.get(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!((slab.get(second), slab.len()), (Some(&'b'), 1));
+        assert_eq!(Id::from_bits(second.bits()), second);
+    }
+
+    #[test]
+    fn the_slot_that_is_free_for_longest_is_used_next() {
+        let mut slab = Slab::new();
+        let ids = [slab.insert(0), slab.insert(1), slab.insert(2)];
+        slab.remove(ids[2]);
+        slab.remove(ids[0]);
+        assert_eq!(slab.insert(3).slot, 2);
+        assert_eq!(slab.iter().map(|(_, v)| *v).collect::<Vec<_>>(), [1, 3]);
+    }
+}

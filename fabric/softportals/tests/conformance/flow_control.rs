@@ -1,0 +1,147 @@
+//! Flow control: what is exhausted disables the portal table entry, and nothing is lost that was let in.
+
+use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, Limits, List, TableOptions};
+
+use crate::world::{Initiator, Target, World, entry, events, kinds, once, with};
+
+fn acks(world: &mut World, initiator: &Initiator) -> Vec<Fail> {
+    let events = events(&mut world.nodes[0], initiator.eq);
+    let acks = events.iter().filter(|event| event.kind == EventKind::Ack);
+    acks.map(|event| event.fail).collect()
+}
+
+#[test]
+fn no_match_disables_with_flow_control_and_loses_without() {
+    for (options, fail, told) in [
+        (TableOptions::NONE, Fail::Dropped, vec![]),
+        (
+            TableOptions::FLOWCTRL,
+            Fail::PtDisabled,
+            vec![EventKind::PtDisabled],
+        ),
+    ] {
+        let mut world = World::pair();
+        let target = Target::with(&mut world.nodes[1], options, 8);
+        let initiator = world.put(b"x", Ack::Full);
+        world.put_again(&initiator, b"y", Ack::Full, 7, 0);
+        assert_eq!(acks(&mut world, &initiator), [fail, fail]);
+        assert_eq!(
+            kinds(&mut world.nodes[1], target.eq),
+            told,
+            "once, not per message"
+        );
+    }
+}
+
+#[test]
+fn a_full_queue_disables_before_an_event_would_be_lost() {
+    let mut world = World::pair();
+    let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 2);
+    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for _ in 0..3 {
+        world.put_again(&initiator, b"x", Ack::Full, 7, 0);
+    }
+    assert_eq!(
+        acks(&mut world, &initiator),
+        [Fail::Ok, Fail::Ok, Fail::PtDisabled]
+    );
+    let seen = kinds(&mut world.nodes[1], target.eq);
+    assert_eq!(
+        seen,
+        [EventKind::Put, EventKind::Put, EventKind::PtDisabled]
+    );
+    world.nodes[1].pt_enable(target.pt).unwrap();
+    world.put_again(&initiator, b"x", Ack::Full, 7, 0);
+    assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+}
+
+#[test]
+fn places_are_kept_for_messages_whose_data_is_still_coming() {
+    let mut world = World::of(3, |config| config);
+    let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 1);
+    target.append(&mut world.nodes[1], entry(0, 1 << 15), List::Priority, 0);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let long = ripstop_softportals::Remote {
+        length: 1 << 14,
+        ..world.remote(1)
+    };
+    let put = ripstop_softportals::Command::Put(initiator.local(0), long, Ack::Full);
+    world.nodes[0].start(put).unwrap();
+    assert!(world.step());
+    let other = Initiator::new(&mut world.nodes[2]);
+    let short = ripstop_softportals::Command::Put(other.local(0), world.remote(1), Ack::Full);
+    world.nodes[2].start(short).unwrap();
+    world.run();
+    assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+    assert_eq!(
+        events(&mut world.nodes[2], other.eq)[1].fail,
+        Fail::PtDisabled
+    );
+    let seen = kinds(&mut world.nodes[1], target.eq);
+    assert_eq!(seen, [EventKind::PtDisabled, EventKind::Put]);
+}
+
+#[test]
+fn no_room_for_headers_disables_with_flow_control_and_loses_without() {
+    for (options, fail) in [
+        (TableOptions::NONE, Fail::Dropped),
+        (TableOptions::FLOWCTRL, Fail::PtDisabled),
+    ] {
+        let limits = Limits {
+            max_unexpected_headers: 1,
+            ..Limits::MOST
+        };
+        let mut world = World::of(2, |config| ripstop_softportals::Config { limits, ..config });
+        let target = Target::with(&mut world.nodes[1], options, 16);
+        target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+        let initiator = world.put(b"a", Ack::Full);
+        world.put_again(&initiator, b"b", Ack::Full, 7, 0);
+        assert_eq!(acks(&mut world, &initiator), [Fail::Ok, fail]);
+        // Taking the first one makes room.
+        target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+        world.nodes[1].pt_enable(target.pt).unwrap();
+        world.put_again(&initiator, b"c", Ack::Full, 7, 0);
+        assert_eq!(acks(&mut world, &initiator), [Fail::Ok]);
+    }
+}
+
+#[test]
+fn an_entry_can_ask_not_to_be_told() {
+    let mut world = World::pair();
+    let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 1);
+    let quiet = with(entry(0, 8), EntryOptions::EVENT_FLOWCTRL_DISABLE);
+    target.append(&mut world.nodes[1], quiet, List::Priority, 0);
+    let initiator = world.put(b"x", Ack::Full);
+    world.put_again(&initiator, b"y", Ack::Full, 7, 0);
+    assert_eq!(acks(&mut world, &initiator), [Fail::Ok, Fail::PtDisabled]);
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), [EventKind::Put]);
+}
+
+/// What a sender that repeats what was refused sees: all of it arrives, once, in order.
+#[test]
+fn repeating_what_was_refused_loses_nothing() {
+    let mut world = World::pair();
+    let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 3);
+    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let mut seen = Vec::new();
+    for message in 0..50_u8 {
+        loop {
+            world.put_again(&initiator, &[message], Ack::Full, 7, 0);
+            if acks(&mut world, &initiator) == [Fail::Ok] {
+                break;
+            }
+            let events = events(&mut world.nodes[1], target.eq);
+            seen.extend(
+                events
+                    .iter()
+                    .filter(|event| event.kind == EventKind::Put)
+                    .copied(),
+            );
+            world.nodes[1].pt_enable(target.pt).unwrap();
+        }
+    }
+    seen.extend(events(&mut world.nodes[1], target.eq));
+    assert_eq!(seen.len(), 50);
+}

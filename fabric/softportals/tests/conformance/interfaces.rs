@@ -1,0 +1,103 @@
+//! Network interfaces: identity, map, limits, status.
+
+use ripstop_softportals::{Ack, Address, Error, Limits, Peer, TableOptions};
+
+use crate::world::{Target, World, address, entry};
+
+#[test]
+fn a_logical_interface_has_a_rank_once_it_has_a_map() {
+    let mut world = World::of(3, |config| config);
+    assert_eq!(world.nodes[2].id(), Peer::Rank(2));
+    assert_eq!(world.nodes[2].map().len(), 3);
+    assert_eq!(world.nodes[2].set_map(&[address(2)]), Err(Error::Ignored));
+}
+
+#[test]
+fn a_map_has_to_name_this_process_and_an_interface_that_uses_it() {
+    let physical = |config| ripstop_softportals::Config {
+        logical: false,
+        ..config
+    };
+    let mut world = World::of(1, physical);
+    assert_eq!(world.nodes[0].id(), Peer::At(address(0)));
+    assert!(matches!(
+        world.nodes[0].set_map(&[address(0)]),
+        Err(Error::ArgInvalid(_))
+    ));
+    let mut bare = ripstop_softportals::Interface::new(
+        *World::pair().nodes[0].config(),
+        crate::world::Ram(Vec::new()),
+    );
+    let stranger = Address { nid: 9, pid: 9 };
+    assert!(matches!(
+        bare.set_map(&[stranger]),
+        Err(Error::ArgInvalid(_))
+    ));
+    assert_eq!(bare.set_map(&[stranger, address(0)]), Ok(()));
+    assert_eq!(bare.id(), Peer::Rank(1));
+}
+
+#[test]
+fn every_limit_is_kept() {
+    let limits = Limits {
+        max_eqs: 2,
+        max_cts: 1,
+        max_mds: 1,
+        max_entries: 2,
+        max_list_size: 1,
+        max_pt_index: 1,
+        max_iovecs: 1,
+        max_eq_size: 8,
+        ..Limits::MOST
+    };
+    let mut world = World::of(1, |config| ripstop_softportals::Config { limits, ..config });
+    let node = &mut world.nodes[0];
+    assert_eq!(node.eq_alloc(9), Err(Error::NoSpace));
+    let target = Target::with(node, TableOptions::NONE, 8);
+    let eq = node.eq_alloc(1).unwrap();
+    assert_eq!(node.eq_alloc(1), Err(Error::NoSpace));
+    node.eq_free(eq).unwrap();
+    assert!(node.eq_alloc(1).is_ok());
+    let ct = node.ct_alloc().unwrap();
+    assert_eq!(node.ct_alloc(), Err(Error::NoSpace));
+    node.ct_free(ct).unwrap();
+    assert!(node.ct_alloc().is_ok());
+    let list = ripstop_softportals::List::Priority;
+    target.append(node, entry(0, 8), list, 0);
+    assert_eq!(
+        node.append(0, entry(0, 8), list, 0),
+        Err(Error::ListTooLong)
+    );
+    let other = ripstop_softportals::List::Overflow;
+    target.append(node, entry(0, 8), other, 0);
+    assert_eq!(node.pt_alloc(TableOptions::NONE, None, None), Ok(1));
+    assert_eq!(node.append(1, entry(0, 8), other, 0), Err(Error::NoSpace));
+    assert_eq!(
+        node.pt_alloc(TableOptions::NONE, None, None),
+        Err(Error::PtFull)
+    );
+}
+
+#[test]
+fn the_status_counts_what_went_wrong_for_others() {
+    let mut world = World::pair();
+    world.put(b"nobody", Ack::Full);
+    assert_eq!(world.nodes[1].status().drops, 1);
+    let target = Target::new(&mut world.nodes[1]);
+    let strict = ripstop_softportals::Entry {
+        uid: Some(7),
+        ..entry(0, 8)
+    };
+    target.append(
+        &mut world.nodes[1],
+        strict,
+        ripstop_softportals::List::Priority,
+        0,
+    );
+    world.put(b"x", Ack::Full);
+    assert_eq!(world.nodes[1].status().permission_violations, 1);
+    assert_eq!(
+        world.nodes[0].status(),
+        ripstop_softportals::Status::default()
+    );
+}

@@ -1,0 +1,260 @@
+//! List entries: interfaces without matching, and what both kinds of entries have in common.
+
+use ripstop_softportals::{
+    Ack, Command, Config, Entry, EntryOptions, Error, EventKind, Fail, List, Local, Md, MdOptions,
+    Memory, Region, Remote, Source,
+};
+
+use crate::world::{
+    Initiator, RAM_LEN, Target, World, bytes, count, entry, events, kinds, once, with,
+};
+
+fn unmatched() -> World {
+    World::of(2, |config| Config {
+        matching: false,
+        ..config
+    })
+}
+
+#[test]
+fn without_matching_the_first_entry_takes_everything() {
+    let mut world = unmatched();
+    let target = Target::new(&mut world.nodes[1]);
+    let strange = Entry {
+        match_bits: 12345,
+        source: Source::Rank(77),
+        ..once(0, 8)
+    };
+    target.append(&mut world.nodes[1], strange, List::Priority, 1);
+    target.append(&mut world.nodes[1], entry(8, 8), List::Priority, 2);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for text in [b"one", b"two", b"six"] {
+        world.put_again(&initiator, text, Ack::No, 7, 0);
+    }
+    let puts = events(&mut world.nodes[1], target.eq);
+    let puts = puts.iter().filter(|event| event.kind == EventKind::Put);
+    assert_eq!(
+        puts.map(|event| event.user_ptr).collect::<Vec<_>>(),
+        [1, 2, 2]
+    );
+    assert_eq!(bytes(&mut world.nodes[1], 0, 11), b"one\0\0\0\0\0six");
+}
+
+#[test]
+fn an_entry_takes_the_operations_it_allows() {
+    let (put, get) = (EntryOptions::OP_PUT, EntryOptions::OP_GET);
+    for (options, puts, gets) in [
+        (EntryOptions::NONE, false, false),
+        (put, true, false),
+        (get, false, true),
+        (put | get, true, true),
+    ] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        let entry = Entry {
+            options,
+            ..entry(0, 8)
+        };
+        target.append(&mut world.nodes[1], entry, List::Priority, 0);
+        events(&mut world.nodes[1], target.eq);
+        let initiator = world.put(b"x", Ack::Full);
+        world.get(&initiator, 1, 0);
+        let ends = events(&mut world.nodes[0], initiator.eq);
+        let fails: Vec<Fail> = ends[1..].iter().map(|event| event.fail).collect();
+        let fail = |allowed| if allowed { Fail::Ok } else { Fail::OpViolation };
+        assert_eq!(fails, [fail(puts), fail(gets)]);
+        let violations = u64::from(!puts) + u64::from(!gets);
+        assert_eq!(world.nodes[1].status().operation_violations, violations);
+        let told = events(&mut world.nodes[1], target.eq).len() as u64;
+        assert_eq!(
+            told,
+            2 - violations,
+            "a refused operation is no event at the target"
+        );
+    }
+}
+
+#[test]
+fn an_entry_is_for_its_user() {
+    for (uid, fail) in [
+        (None, Fail::Ok),
+        (Some(100), Fail::Ok),
+        (Some(101), Fail::PermViolation),
+    ] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        target.append(
+            &mut world.nodes[1],
+            Entry { uid, ..once(0, 8) },
+            List::Priority,
+            0,
+        );
+        let initiator = world.put(b"x", Ack::Full);
+        assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, fail);
+        let left = if fail == Fail::Ok {
+            Err(Error::ArgInvalid("me_handle"))
+        } else {
+            Ok(())
+        };
+        let first = ripstop_softportals::EntryId(ripstop_softportals::Id {
+            slot: 0,
+            generation: 0,
+        });
+        assert_eq!(
+            world.nodes[1].unlink(first),
+            left,
+            "a refused message uses nothing up"
+        );
+    }
+}
+
+#[test]
+fn an_entry_used_once_is_unlinked_before_its_message_is_told_of() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let linked = target.append(&mut world.nodes[1], once(0, 8), List::Priority, 5);
+    world.put(b"x", Ack::No);
+    let seen = events(&mut world.nodes[1], target.eq);
+    let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
+    assert_eq!(order, [EventKind::AutoUnlink, EventKind::Put]);
+    assert!(seen.iter().all(|event| event.user_ptr == 5));
+    assert_eq!(
+        world.nodes[1].unlink(linked),
+        Err(Error::ArgInvalid("me_handle"))
+    );
+    let initiator = world.put(b"x", Ack::Full);
+    assert_eq!(
+        events(&mut world.nodes[0], initiator.eq)[1].fail,
+        Fail::Dropped
+    );
+}
+
+#[test]
+fn an_entry_cannot_be_unlinked_while_a_message_goes_to_it() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    for linked in [once(0, 1 << 15), entry(0, 1 << 15)] {
+        let once = linked.options.has(EntryOptions::USE_ONCE);
+        let linked = target.append(&mut world.nodes[1], linked, List::Priority, 5);
+        let initiator = Initiator::new(&mut world.nodes[0]);
+        let remote = Remote {
+            length: 1 << 14,
+            ..world.remote(1)
+        };
+        world.nodes[0]
+            .start(Command::Put(initiator.local(0), remote, Ack::No))
+            .unwrap();
+        assert!(world.step());
+        assert_eq!(world.nodes[1].unlink(linked), Err(Error::InUse));
+        world.run();
+        let gone = if once {
+            Err(Error::ArgInvalid("me_handle"))
+        } else {
+            Ok(())
+        };
+        assert_eq!(world.nodes[1].unlink(linked), gone);
+    }
+}
+
+#[test]
+fn options_hide_events() {
+    let link = EntryOptions::OP_PUT | EntryOptions::USE_ONCE;
+    let all = vec![EventKind::Link, EventKind::AutoUnlink, EventKind::Put];
+    for (more, told) in [
+        (EntryOptions::NONE, all),
+        (
+            EntryOptions::EVENT_LINK_DISABLE,
+            vec![EventKind::AutoUnlink, EventKind::Put],
+        ),
+        (
+            EntryOptions::EVENT_UNLINK_DISABLE,
+            vec![EventKind::Link, EventKind::Put],
+        ),
+        (
+            EntryOptions::EVENT_COMM_DISABLE,
+            vec![EventKind::Link, EventKind::AutoUnlink],
+        ),
+        (
+            EntryOptions::EVENT_SUCCESS_DISABLE,
+            vec![EventKind::Link, EventKind::AutoUnlink],
+        ),
+    ] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        let entry = Entry {
+            options: link | more,
+            ..entry(0, 8)
+        };
+        target.append(&mut world.nodes[1], entry, List::Priority, 5);
+        world.put(b"x", Ack::No);
+        assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    }
+}
+
+#[test]
+fn a_failure_is_told_where_success_is_not() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let ct = world.nodes[1].ct_alloc().unwrap();
+    let beyond = Entry {
+        ct: Some(ct),
+        ..entry(RAM_LEN as u64 - 2, 8)
+    };
+    let counts = EntryOptions::EVENT_SUCCESS_DISABLE | EntryOptions::EVENT_CT_COMM;
+    target.append(&mut world.nodes[1], with(beyond, counts), List::Priority, 5);
+    let initiator = world.put(b"x", Ack::Full);
+    assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
+    world.put_again(&initiator, b"four", Ack::Full, 7, 0);
+    let seen = events(&mut world.nodes[1], target.eq);
+    assert_eq!(
+        (seen.len(), seen[0].kind, seen[0].fail),
+        (1, EventKind::Put, Fail::Segv)
+    );
+    assert_eq!(count(&world.nodes[1], ct), (1, 1));
+    assert_eq!(
+        events(&mut world.nodes[0], initiator.eq)[3].fail,
+        Fail::Segv
+    );
+}
+
+#[test]
+fn no_acknowledgement_leaves_an_entry_that_disables_them() {
+    for ack in [Ack::Full, Ack::Count, Ack::Completed] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        let quiet = with(entry(0, 8), EntryOptions::ACK_DISABLE);
+        target.append(&mut world.nodes[1], quiet, List::Priority, 5);
+        let initiator = world.put(b"x", ack);
+        assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
+        assert_eq!(count(&world.nodes[0], initiator.ct), (1, 0));
+    }
+}
+
+#[test]
+fn all_memory_at_once_is_an_entry_like_any_other() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, u64::MAX), List::Priority, 5);
+    let node = &mut world.nodes[0];
+    let md = node.md_bind(Md {
+        region: Region::flat(0, u64::MAX),
+        options: MdOptions::NONE,
+        eq: None,
+        ct: None,
+    });
+    node.memory().write(1000, b"far").unwrap();
+    let local = Local {
+        md: md.unwrap(),
+        offset: 1000,
+    };
+    let remote = Remote {
+        offset: RAM_LEN as u64 - 3,
+        length: 3,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Put(local, remote, Ack::No))
+        .unwrap();
+    world.run();
+    assert_eq!(bytes(&mut world.nodes[1], RAM_LEN as u64 - 3, 3), b"far");
+}

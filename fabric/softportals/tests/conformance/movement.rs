@@ -1,0 +1,234 @@
+//! Data movement: every size, oneself, order, lost peers.
+
+use ripstop_fabric::random::Random;
+use ripstop_softportals::{Ack, Command, EventKind, Fail, List, Memory, Remote};
+
+use crate::world::{
+    INITIATOR_AT, Initiator, PACKET_MAX, Target, World, address, bytes, entry, events, kinds,
+};
+
+fn sizes() -> Vec<usize> {
+    let steps = (0..=4).flat_map(|packets| {
+        let edge = packets * PACKET_MAX;
+        [edge.saturating_sub(1), edge, edge + 1]
+    });
+    steps.chain(900..=920).chain([1648, 1649, 60_000]).collect()
+}
+
+#[test]
+fn puts_and_gets_are_right_at_every_size() {
+    let mut random = Random::new(9);
+    for size in sizes() {
+        let mut world = World::pair().shuffled(size as u64);
+        let target = Target::new(&mut world.nodes[1]);
+        target.append(&mut world.nodes[1], entry(3, 1 << 16), List::Priority, 5);
+        let mut data = vec![0; size];
+        random.fill(&mut data);
+        let initiator = world.put(&data, Ack::Full);
+        assert_eq!(bytes(&mut world.nodes[1], 3, size), data, "{size} bytes");
+        world.nodes[0]
+            .memory()
+            .write(INITIATOR_AT, &vec![0; size])
+            .unwrap();
+        world.get(&initiator, size as u64, 0);
+        assert_eq!(
+            bytes(&mut world.nodes[0], INITIATOR_AT, size),
+            data,
+            "{size} bytes"
+        );
+        let seen = events(&mut world.nodes[0], initiator.eq);
+        assert!(
+            seen.iter()
+                .all(|event| event.fail == Fail::Ok && event.mlength == size as u64)
+        );
+        assert_eq!(
+            kinds(&mut world.nodes[1], target.eq),
+            [EventKind::Put, EventKind::Get]
+        );
+    }
+}
+
+#[test]
+fn one_can_send_to_oneself_at_every_size() {
+    for size in sizes() {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[0]);
+        target.append(&mut world.nodes[0], entry(0, 1 << 16), List::Priority, 5);
+        let initiator = Initiator::new(&mut world.nodes[0]);
+        world.nodes[0]
+            .memory()
+            .write(INITIATOR_AT, &vec![5; size])
+            .unwrap();
+        let remote = Remote {
+            length: size as u64,
+            ..world.remote(0)
+        };
+        world.nodes[0]
+            .start(Command::Put(initiator.local(0), remote, Ack::Full))
+            .unwrap();
+        world.nodes[0]
+            .start(Command::Get(initiator.local(0), remote))
+            .unwrap();
+        world.run();
+        assert_eq!(bytes(&mut world.nodes[0], 0, size), vec![5; size]);
+        assert_eq!(
+            events(&mut world.nodes[0], initiator.eq).len(),
+            3,
+            "{size} bytes"
+        );
+    }
+}
+
+#[test]
+fn messages_of_a_pair_match_in_the_order_in_which_they_started() {
+    let mut random = Random::new(2);
+    let mut world = World::of(3, |config| config).shuffled(4);
+    let target = Target::with(
+        &mut world.nodes[1],
+        ripstop_softportals::TableOptions::NONE,
+        1024,
+    );
+    target.append(&mut world.nodes[1], entry(0, 1 << 16), List::Priority, 5);
+    let initiators = [0, 2].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    for number in 0..200 {
+        for (node, initiator) in [0, 2].into_iter().zip(&initiators) {
+            let remote = Remote {
+                length: random.within(0..3 * PACKET_MAX as u64),
+                hdr_data: number,
+                ..world.remote(1)
+            };
+            world.nodes[node]
+                .start(Command::Put(initiator.local(0), remote, Ack::No))
+                .unwrap();
+        }
+        for _ in 0..random.within(0..4) {
+            world.step();
+        }
+    }
+    world.run();
+    let seen = events(&mut world.nodes[1], target.eq);
+    for rank in [0, 2] {
+        let from = ripstop_softportals::Peer::Rank(rank);
+        let of_rank = seen.iter().filter(|event| event.initiator == from);
+        let order: Vec<u64> = of_rank.map(|event| event.hdr_data).collect();
+        assert_eq!(order, (0..200).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_put_behind_a_short_get_does_not_change_what_it_reads() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 4096), List::Priority, 5);
+    world.nodes[1].memory().write(0, &[1; PACKET_MAX]).unwrap();
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    world.nodes[0]
+        .memory()
+        .write(INITIATOR_AT + 4096, &[2; PACKET_MAX])
+        .unwrap();
+    let remote = Remote {
+        length: PACKET_MAX as u64,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Get(initiator.local(0), remote))
+        .unwrap();
+    world.nodes[0]
+        .start(Command::Put(initiator.local(4096), remote, Ack::No))
+        .unwrap();
+    world.run();
+    assert_eq!(
+        bytes(&mut world.nodes[0], INITIATOR_AT, PACKET_MAX),
+        [1; PACKET_MAX]
+    );
+    assert_eq!(bytes(&mut world.nodes[1], 0, PACKET_MAX), [2; PACKET_MAX]);
+}
+
+#[test]
+fn an_answer_does_not_wait_for_a_long_message() {
+    let mut world = World::pair();
+    for node in &mut world.nodes {
+        let target = Target::new(node);
+        target.append(node, entry(0, 1 << 16), List::Priority, 5);
+    }
+    let initiators = [0, 1].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    let long = Remote {
+        length: 60_000,
+        ..world.remote(0)
+    };
+    world.nodes[1]
+        .start(Command::Put(initiators[1].local(0), long, Ack::No))
+        .unwrap();
+    assert!(world.step());
+    let short = Command::Put(initiators[0].local(0), world.remote(1), Ack::Full);
+    world.nodes[0].start(short).unwrap();
+    while world.step() {
+        if kinds(&mut world.nodes[0], initiators[0].eq).contains(&EventKind::Ack) {
+            break;
+        }
+    }
+    let sent = kinds(&mut world.nodes[1], initiators[1].eq);
+    assert!(sent.is_empty(), "the acknowledgement overtook the data");
+}
+
+#[test]
+fn a_lost_peer_ends_what_is_under_way_to_it_and_nothing_else() {
+    let mut world = World::of(3, |config| config);
+    for node in 1..3 {
+        let target = Target::new(&mut world.nodes[node]);
+        target.append(&mut world.nodes[node], entry(0, 1 << 16), List::Priority, 5);
+    }
+    let [lost, kept] = [0, 0].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    let (to_lost, to_kept) = (world.remote(1), world.remote(2));
+    let length = 40_000;
+    for (initiator, remote) in [(&lost, to_lost), (&kept, to_kept)] {
+        let remote = Remote { length, ..remote };
+        let node = &mut world.nodes[0];
+        node.start(Command::Put(initiator.local(0), remote, Ack::Full))
+            .unwrap();
+        node.start(Command::Put(initiator.local(0), remote, Ack::No))
+            .unwrap();
+        node.start(Command::Get(initiator.local(0), remote))
+            .unwrap();
+    }
+    for _ in 0..10 {
+        world.step();
+    }
+    world.nodes[0].handle_lost(address(1));
+    let ends = events(&mut world.nodes[0], lost.eq);
+    assert!(ends.iter().any(|event| event.fail == Fail::Undeliverable));
+    world.nodes[0]
+        .md_release(lost.md)
+        .expect("nothing touches its memory any more");
+    world.run();
+    let ends = events(&mut world.nodes[0], kept.eq);
+    assert!(ends.iter().all(|event| event.fail == Fail::Ok));
+    assert_eq!(ends.len(), 4);
+    assert!(
+        events(&mut world.nodes[0], lost.eq).is_empty(),
+        "each ends once"
+    );
+}
+
+#[test]
+fn a_lost_sender_fails_the_message_it_had_begun() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let linked = target.append(&mut world.nodes[1], entry(0, 1 << 16), List::Priority, 5);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = Remote {
+        length: 40_000,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Put(initiator.local(0), remote, Ack::Full))
+        .unwrap();
+    assert!(world.step());
+    world.nodes[1].handle_lost(address(0));
+    let seen = events(&mut world.nodes[1], target.eq);
+    assert_eq!(
+        (seen[0].kind, seen[0].fail),
+        (EventKind::Put, Fail::Undeliverable)
+    );
+    world.nodes[1].unlink(linked).unwrap();
+}

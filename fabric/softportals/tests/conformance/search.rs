@@ -1,0 +1,141 @@
+//! Searching the unexpected messages.
+
+use ripstop_softportals::{Ack, Entry, EntryOptions, Error, EventKind, Fail, List, SearchMode};
+
+use crate::world::{Initiator, Target, World, count, entry, events, kinds, once, with};
+
+/// Three unexpected messages: "one" with match bits 8, "two" and "six" with 7.
+fn three() -> (World, Target) {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for (text, bits) in [(b"one", 8), (b"two", 7), (b"six", 7)] {
+        world.put_again(&initiator, text, Ack::No, bits, 0);
+    }
+    events(&mut world.nodes[1], target.eq);
+    (world, target)
+}
+
+#[test]
+fn a_search_tells_of_the_first_message_and_leaves_it() {
+    let (mut world, target) = three();
+    for _ in 0..2 {
+        let node = &mut world.nodes[1];
+        node.search(target.pt, once(0, 0), SearchMode::Only, 5)
+            .unwrap();
+        let seen = events(node, target.eq);
+        assert_eq!(
+            (seen.len(), seen[0].kind, seen[0].fail),
+            (1, EventKind::Search, Fail::Ok)
+        );
+        assert_eq!(
+            (seen[0].user_ptr, seen[0].start, seen[0].mlength),
+            (5, 3, 3)
+        );
+    }
+}
+
+#[test]
+fn a_search_that_deletes_tells_of_the_operation() {
+    let (mut world, target) = three();
+    for told in [
+        EventKind::PutOverflow,
+        EventKind::PutOverflow,
+        EventKind::Search,
+    ] {
+        let node = &mut world.nodes[1];
+        node.search(target.pt, once(0, 0), SearchMode::Delete, 5)
+            .unwrap();
+        assert_eq!(kinds(node, target.eq), [told]);
+    }
+}
+
+#[test]
+fn a_search_that_finds_nothing_says_so() {
+    let (mut world, target) = three();
+    let other = Entry {
+        match_bits: 9,
+        ..once(0, 0)
+    };
+    for mode in [SearchMode::Only, SearchMode::Delete] {
+        let node = &mut world.nodes[1];
+        node.search(target.pt, other.clone(), mode, 5).unwrap();
+        let seen = events(node, target.eq);
+        assert_eq!(
+            (seen.len(), seen[0].kind, seen[0].fail),
+            (1, EventKind::Search, Fail::NoMatch)
+        );
+        assert_eq!(seen[0].user_ptr, 5);
+    }
+}
+
+#[test]
+fn a_search_that_stays_tells_of_every_match() {
+    let (mut world, target) = three();
+    let node = &mut world.nodes[1];
+    node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
+        .unwrap();
+    assert_eq!(kinds(node, target.eq), [EventKind::Search; 2]);
+    node.search(target.pt, entry(0, 0), SearchMode::Delete, 5)
+        .unwrap();
+    assert_eq!(kinds(node, target.eq), [EventKind::PutOverflow; 2]);
+    node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
+        .unwrap();
+    assert_eq!(
+        kinds(node, target.eq),
+        [EventKind::Search],
+        "which says that there is none"
+    );
+}
+
+#[test]
+fn searches_count() {
+    let comm = EntryOptions::EVENT_CT_COMM;
+    for (more, bits, counted) in [
+        (comm | EntryOptions::USE_ONCE, 7, (1, 0)),
+        (comm | EntryOptions::USE_ONCE, 9, (0, 1)),
+        (comm, 7, (2, 1)),
+        (EntryOptions::EVENT_CT_OVERFLOW, 7, (2, 1)),
+        (
+            comm | EntryOptions::USE_ONCE | EntryOptions::EVENT_CT_BYTES,
+            7,
+            (3, 0),
+        ),
+        (EntryOptions::NONE, 7, (0, 0)),
+    ] {
+        let (mut world, target) = three();
+        let node = &mut world.nodes[1];
+        let ct = node.ct_alloc().unwrap();
+        let entry = Entry {
+            ct: Some(ct),
+            match_bits: bits,
+            ..with(entry(0, 0), more)
+        };
+        node.search(target.pt, entry, SearchMode::Only, 5).unwrap();
+        assert_eq!(count(node, ct), counted, "{more:?}");
+    }
+}
+
+#[test]
+fn a_deleted_message_frees_the_memory_it_lay_in() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let slab = target.append(&mut world.nodes[1], once(0, 8), List::Overflow, 1);
+    world.put(b"x", Ack::No);
+    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
+    events(&mut world.nodes[1], target.eq);
+    world.nodes[1]
+        .search(target.pt, once(0, 0), SearchMode::Delete, 5)
+        .unwrap();
+    let told = [EventKind::PutOverflow, EventKind::AutoFree];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+}
+
+#[test]
+fn bad_arguments_are_refused() {
+    let (mut world, _) = three();
+    let node = &mut world.nodes[1];
+    let refused = node.search(3, once(0, 0), SearchMode::Only, 5);
+    assert_eq!(refused, Err(Error::ArgInvalid("pt_index")));
+}

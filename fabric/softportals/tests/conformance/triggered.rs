@@ -1,0 +1,270 @@
+//! Triggered operations.
+
+use ripstop_softportals::{
+    Ack, Command, Config, Count, CtId, Datatype, Entry, EntryOptions, Error, EventKind, Limits,
+    List, Memory, Operator, Remote, Trigger,
+};
+
+use crate::world::{
+    INITIATOR_AT, Initiator, Target, World, bytes, count, entry, events, kinds, with,
+};
+
+const ONE: Count = Count {
+    success: 1,
+    failure: 0,
+};
+
+const fn at(ct: CtId, threshold: u64) -> Trigger {
+    Trigger { ct, threshold }
+}
+
+#[test]
+fn an_operation_starts_when_its_counter_is_there_and_not_before() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let node = &mut world.nodes[0];
+    let ct = node.ct_alloc().unwrap();
+    let remote = Remote {
+        length: 4,
+        ..World::pair().remote(1)
+    };
+    let (sum, int) = (Operator::Sum, Datatype::U32);
+    let (put, get) = (initiator.local(0), initiator.local(8));
+    for (threshold, command) in [
+        (1, Command::Put(put, remote, Ack::No)),
+        (2, Command::Atomic(put, remote, Ack::No, sum, int)),
+        (3, Command::FetchAtomic(get, put, remote, sum, int)),
+        (
+            4,
+            Command::Swap(get, put, remote, Operator::Swap, int, [0; 32]),
+        ),
+        (5, Command::Get(get, remote)),
+    ] {
+        node.start_when(at(ct, threshold), command).unwrap();
+    }
+    let kinds_at_target = [
+        EventKind::Put,
+        EventKind::Atomic,
+        EventKind::FetchAtomic,
+        EventKind::FetchAtomic,
+        EventKind::Get,
+    ];
+    world.run();
+    assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
+    for kind in kinds_at_target {
+        world.nodes[0].ct_inc(ct, ONE).unwrap();
+        world.run();
+        assert_eq!(kinds(&mut world.nodes[1], target.eq), [kind]);
+    }
+}
+
+#[test]
+fn it_takes_what_is_in_memory_when_it_starts() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = Remote {
+        length: 5,
+        ..world.remote(1)
+    };
+    let node = &mut world.nodes[0];
+    node.memory().write(INITIATOR_AT, b"early").unwrap();
+    let ct = node.ct_alloc().unwrap();
+    node.start_when(at(ct, 1), Command::Put(initiator.local(0), remote, Ack::No))
+        .unwrap();
+    node.memory().write(INITIATOR_AT, b"later").unwrap();
+    node.ct_inc(ct, ONE).unwrap();
+    world.run();
+    assert_eq!(bytes(&mut world.nodes[1], 0, 5), b"later");
+}
+
+#[test]
+fn thresholds_order_and_equal_ones_keep_their_order() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = world.remote(1);
+    let node = &mut world.nodes[0];
+    let ct = node.ct_alloc().unwrap();
+    for (threshold, hdr_data) in [(3, 30), (1, 10), (2, 20), (1, 11), (3, 31), (1, 12)] {
+        let remote = Remote { hdr_data, ..remote };
+        let put = Command::Put(initiator.local(0), remote, Ack::No);
+        node.start_when(at(ct, threshold), put).unwrap();
+    }
+    node.ct_set(
+        ct,
+        Count {
+            success: 2,
+            failure: 1,
+        },
+    )
+    .unwrap();
+    world.run();
+    let seen = events(&mut world.nodes[1], target.eq);
+    let order: Vec<u64> = seen.iter().map(|event| event.hdr_data).collect();
+    assert_eq!(order, [10, 11, 12, 20, 30, 31], "failures count as well");
+}
+
+#[test]
+fn a_threshold_that_is_reached_already_starts_at_once() {
+    let mut world = World::pair();
+    let node = &mut world.nodes[0];
+    let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
+    node.start_when(at(a, 0), Command::CtInc(b, ONE)).unwrap();
+    node.ct_inc(a, ONE).unwrap();
+    node.start_when(at(a, 1), Command::CtInc(b, ONE)).unwrap();
+    assert_eq!(count(node, b), (2, 0));
+}
+
+#[test]
+fn counters_set_each_other_off() {
+    let mut world = World::pair();
+    let node = &mut world.nodes[0];
+    let chain: Vec<CtId> = (0..1000).map(|_| node.ct_alloc().unwrap()).collect();
+    for pair in chain.windows(2) {
+        node.start_when(at(pair[0], 1), Command::CtInc(pair[1], ONE))
+            .unwrap();
+    }
+    node.ct_inc(chain[0], ONE).unwrap();
+    assert_eq!(count(node, chain[999]), (1, 0));
+    // A set replaces what was counted; it does not add.
+    let (first, last) = (chain[0], chain[999]);
+    let five = Count {
+        success: 5,
+        failure: 1,
+    };
+    node.start_when(at(first, 2), Command::CtSet(last, five))
+        .unwrap();
+    node.ct_inc(first, ONE).unwrap();
+    assert_eq!(count(node, last), (5, 1));
+}
+
+#[test]
+fn two_conditions_are_one_that_both_increase() {
+    let mut world = World::pair();
+    let node = &mut world.nodes[0];
+    let [a, b, go, done] = [(); 4].map(|()| node.ct_alloc().unwrap());
+    node.start_when(at(a, 3), Command::CtInc(go, ONE)).unwrap();
+    node.start_when(at(b, 1), Command::CtInc(go, ONE)).unwrap();
+    node.start_when(at(go, 2), Command::CtInc(done, ONE))
+        .unwrap();
+    node.ct_inc(b, ONE).unwrap();
+    for _ in 0..2 {
+        node.ct_inc(a, ONE).unwrap();
+        assert_eq!(count(node, done), (0, 0));
+    }
+    node.ct_inc(a, ONE).unwrap();
+    assert_eq!(count(node, done), (1, 0));
+}
+
+#[test]
+fn the_limit_is_per_counter_and_what_has_started_leaves_room() {
+    let limits = Limits {
+        max_triggered_ops: 2,
+        ..Limits::MOST
+    };
+    let mut world = World::of(1, |config| Config { limits, ..config });
+    let node = &mut world.nodes[0];
+    let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
+    let inc = Command::CtInc(b, ONE);
+    for _ in 0..2 {
+        node.start_when(at(a, 1), inc).unwrap();
+        node.start_when(at(b, 9), inc).unwrap();
+    }
+    assert_eq!(node.start_when(at(a, 1), inc), Err(Error::NoSpace));
+    assert_eq!(
+        node.start_when(at(a, 0), inc),
+        Ok(()),
+        "which need not wait"
+    );
+    node.ct_inc(a, ONE).unwrap();
+    assert_eq!(node.start_when(at(a, 2), inc), Ok(()));
+}
+
+#[test]
+fn cancelled_operations_never_start() {
+    let mut world = World::pair();
+    let node = &mut world.nodes[0];
+    let [a, b] = [node.ct_alloc().unwrap(), node.ct_alloc().unwrap()];
+    node.start_when(at(a, 1), Command::CtInc(b, ONE)).unwrap();
+    node.ct_cancel_triggered(a).unwrap();
+    node.ct_inc(a, ONE).unwrap();
+    assert_eq!(count(node, b), (0, 0));
+    node.start_when(at(a, 2), Command::CtInc(b, ONE)).unwrap();
+    node.ct_inc(a, ONE).unwrap();
+    assert_eq!(count(node, b), (1, 0), "later ones do");
+}
+
+#[test]
+fn arguments_are_checked_when_it_is_posted() {
+    let mut world = World::pair();
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = world.remote(1);
+    let node = &mut world.nodes[0];
+    let ct = node.ct_alloc().unwrap();
+    let nowhere = Remote {
+        peer: ripstop_softportals::Peer::Rank(9),
+        ..remote
+    };
+    let put = Command::Put(initiator.local(0), nowhere, Ack::No);
+    assert!(matches!(
+        node.start_when(at(ct, 1), put),
+        Err(Error::ArgInvalid(_))
+    ));
+    let put = Command::Put(initiator.local(0), remote, Ack::No);
+    node.ct_free(ct).unwrap();
+    assert_eq!(
+        node.start_when(at(ct, 1), put),
+        Err(Error::ArgInvalid("trig_ct_handle"))
+    );
+}
+
+#[test]
+fn what_is_gone_when_it_should_start_is_left_out() {
+    let mut world = World::pair();
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = world.remote(1);
+    let node = &mut world.nodes[0];
+    let ct = node.ct_alloc().unwrap();
+    let put = Command::Put(initiator.local(0), remote, Ack::Full);
+    node.start_when(at(ct, 1), put).unwrap();
+    node.md_release(initiator.md).unwrap();
+    node.ct_inc(ct, ONE).unwrap();
+    world.run();
+    assert!(kinds(&mut world.nodes[0], initiator.eq).is_empty());
+}
+
+/// A message that a counter of an entry sets off goes on without anybody calling in: a ring of ranks.
+#[test]
+fn a_message_travels_around_a_ring_by_itself() {
+    let n = 7;
+    let mut world = World::of(n, |config| config).shuffled(3);
+    let mut counters = Vec::new();
+    for rank in 0..n {
+        let next = world.remote((rank + 1) % n);
+        let node = &mut world.nodes[rank as usize];
+        let target = Target::new(node);
+        let ct = node.ct_alloc().unwrap();
+        let counting = Entry {
+            ct: Some(ct),
+            ..with(entry(0, 8), EntryOptions::EVENT_CT_COMM)
+        };
+        target.append(node, counting, List::Priority, 0);
+        let initiator = Initiator::new(node);
+        for lap in 1..=3 {
+            let put = Command::Put(initiator.local(0), next, Ack::No);
+            node.start_when(at(ct, lap), put).unwrap();
+        }
+        counters.push(ct);
+    }
+    world.nodes[0].ct_inc(counters[0], ONE).unwrap();
+    world.run();
+    let laps: Vec<u64> = (0..n as usize)
+        .map(|at| count(&world.nodes[at], counters[at]).0)
+        .collect();
+    assert_eq!(laps, [4, 3, 3, 3, 3, 3, 3]);
+}

@@ -1,0 +1,331 @@
+//! The overflow list, and messages that come before their entry.
+
+use ripstop_softportals::{
+    Ack, Command, Entry, EntryOptions, Error, EventKind, Fail, List, Memory, Remote,
+};
+
+use crate::world::{
+    INITIATOR_AT, Initiator, OVERFLOW, Target, World, bytes, count, entry, events, kinds, once,
+    with,
+};
+
+#[test]
+fn the_overflow_list_takes_what_the_priority_list_does_not() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    let other = Entry {
+        match_bits: 8,
+        ..once(64, 8)
+    };
+    target.append(&mut world.nodes[1], other, List::Priority, 1);
+    let initiator = world.put(b"early", Ack::Full);
+    let put = events(&mut world.nodes[1], target.eq)[0];
+    assert_eq!(
+        (put.kind, put.list, put.user_ptr),
+        (EventKind::Put, List::Overflow, OVERFLOW)
+    );
+    assert_eq!(events(&mut world.nodes[0], initiator.eq)[1].fail, Fail::Ok);
+}
+
+#[test]
+fn an_appended_entry_gets_the_first_message_it_matches() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for (text, bits) in [(b"one", 8), (b"two", 7), (b"six", 7)] {
+        world.put_again(&initiator, text, Ack::No, bits, 0);
+    }
+    events(&mut world.nodes[1], target.eq);
+    for (start, text) in [(3, b"two"), (6, b"six")] {
+        let id = target.append(&mut world.nodes[1], once(100, 2), List::Priority, 5);
+        let seen = events(&mut world.nodes[1], target.eq);
+        let order: Vec<EventKind> = seen.iter().map(|event| event.kind).collect();
+        assert_eq!(
+            order,
+            [EventKind::PutOverflow, EventKind::AutoUnlink],
+            "and no LINK"
+        );
+        let found = seen[0];
+        assert_eq!((found.user_ptr, found.list), (5, List::Overflow));
+        assert_eq!((found.start, found.mlength, found.rlength), (start, 3, 3));
+        assert_eq!((found.hdr_data, found.match_bits), (0xdef, 7));
+        assert_eq!(bytes(&mut world.nodes[1], found.start, 3), text);
+        assert_eq!(
+            world.nodes[1].unlink(id),
+            Err(Error::ArgInvalid("me_handle"))
+        );
+    }
+    assert_eq!(
+        bytes(&mut world.nodes[1], 100, 2),
+        [0, 0],
+        "the data stays where it came to"
+    );
+}
+
+#[test]
+fn an_entry_that_stays_gets_all_that_match_and_is_linked_after_them() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for bits in [7, 8, 7] {
+        world.put_again(&initiator, b"x", Ack::No, bits, 0);
+    }
+    events(&mut world.nodes[1], target.eq);
+    let stays = Entry {
+        options: EntryOptions::OP_PUT,
+        ..entry(64, 8)
+    };
+    let id = target.append(&mut world.nodes[1], stays, List::Priority, 5);
+    let told = [
+        EventKind::PutOverflow,
+        EventKind::PutOverflow,
+        EventKind::Link,
+    ];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    world.put_again(&initiator, b"direct", Ack::No, 7, 0);
+    assert_eq!(bytes(&mut world.nodes[1], 64, 6), b"direct");
+    world.nodes[1].unlink(id).unwrap();
+}
+
+#[test]
+fn appending_to_the_overflow_list_searches_nothing() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    world.put(b"x", Ack::No);
+    events(&mut world.nodes[1], target.eq);
+    target.append(&mut world.nodes[1], once(64, 8), List::Overflow, 5);
+    assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
+}
+
+#[test]
+fn a_short_entry_that_may_not_cut_does_not_match_a_long_message() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    world.put(b"longer", Ack::No);
+    events(&mut world.nodes[1], target.eq);
+    let strict = with(once(64, 5), EntryOptions::NO_TRUNCATE);
+    target.append(&mut world.nodes[1], strict, List::Priority, 1);
+    assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
+    let strict = with(once(64, 6), EntryOptions::NO_TRUNCATE);
+    target.append(&mut world.nodes[1], strict, List::Priority, 2);
+    let told = [EventKind::PutOverflow, EventKind::AutoUnlink];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+}
+
+#[test]
+fn memory_is_free_again_after_its_last_message_is_taken() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let slab = Entry {
+        min_free: 4,
+        ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
+    };
+    let slab = target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    for _ in 0..2 {
+        world.put_again(&initiator, b"abc", Ack::No, 7, 0);
+    }
+    let told = [EventKind::Put, EventKind::AutoUnlink, EventKind::Put];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
+    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    let told = [EventKind::PutOverflow, EventKind::AutoUnlink];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 2);
+    let seen = events(&mut world.nodes[1], target.eq);
+    let last = seen.last().unwrap();
+    assert_eq!(
+        (last.kind, last.user_ptr, last.list),
+        (EventKind::AutoFree, OVERFLOW, List::Overflow)
+    );
+    assert_eq!(seen.len(), 3);
+    assert_eq!(
+        world.nodes[1].unlink(slab),
+        Err(Error::ArgInvalid("me_handle"))
+    );
+}
+
+#[test]
+fn a_linked_overflow_entry_is_unlinked_only_when_nothing_lies_in_it() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let slab = target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    world.put(b"x", Ack::No);
+    assert_eq!(world.nodes[1].unlink(slab), Err(Error::InUse));
+    target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    events(&mut world.nodes[1], target.eq);
+    world.nodes[1].unlink(slab).unwrap();
+    assert!(
+        kinds(&mut world.nodes[1], target.eq).is_empty(),
+        "who unlinks need not be told"
+    );
+}
+
+#[test]
+fn headers_can_be_left_out() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let slab = Entry {
+        min_free: 6,
+        ..with(
+            entry(0, 8),
+            EntryOptions::MANAGE_LOCAL | EntryOptions::UNEXPECTED_HDR_DISABLE,
+        )
+    };
+    target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
+    world.put(b"abc", Ack::No);
+    let told = [EventKind::AutoUnlink, EventKind::Put, EventKind::AutoFree];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    let id = target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+    assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
+    world.nodes[1].unlink(id).unwrap();
+}
+
+#[test]
+fn a_message_can_be_taken_while_its_data_is_coming() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    world.nodes[0]
+        .memory()
+        .write(INITIATOR_AT, &[3; 1 << 14])
+        .unwrap();
+    let remote = Remote {
+        length: 1 << 14,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Put(initiator.local(0), remote, Ack::No))
+        .unwrap();
+    assert!(world.step());
+    let taker = target.append(&mut world.nodes[1], once(1 << 15, 8), List::Priority, 5);
+    assert!(
+        kinds(&mut world.nodes[1], target.eq).is_empty(),
+        "not before all of it is there"
+    );
+    assert_eq!(world.nodes[1].unlink(taker), Err(Error::InUse));
+    let late = target.append(&mut world.nodes[1], once(1 << 15, 8), List::Priority, 6);
+    world.nodes[1].unlink(late).expect("nobody else's message");
+    world.run();
+    let told = [
+        EventKind::Put,
+        EventKind::PutOverflow,
+        EventKind::AutoUnlink,
+    ];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+    assert_eq!(bytes(&mut world.nodes[1], 0, 1 << 14), [3; 1 << 14]);
+}
+
+#[test]
+fn gets_and_atomics_can_come_early_too() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+    world.nodes[1].memory().write(0, b"readable").unwrap();
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    world.get(&initiator, 4, 0);
+    assert_eq!(bytes(&mut world.nodes[0], INITIATOR_AT, 4), b"read");
+    let remote = Remote {
+        length: 4,
+        ..world.remote(1)
+    };
+    let (sum, int) = (
+        ripstop_softportals::Operator::Sum,
+        ripstop_softportals::Datatype::U32,
+    );
+    for command in [
+        Command::Atomic(initiator.local(0), remote, Ack::No, sum, int),
+        Command::FetchAtomic(initiator.local(8), initiator.local(0), remote, sum, int),
+    ] {
+        world.nodes[0].start(command).unwrap();
+        world.run();
+    }
+    events(&mut world.nodes[1], target.eq);
+    let told = [
+        EventKind::GetOverflow,
+        EventKind::AtomicOverflow,
+        EventKind::FetchAtomicOverflow,
+    ];
+    for kind in told {
+        target.append(&mut world.nodes[1], once(64, 8), List::Priority, 1);
+        let seen = events(&mut world.nodes[1], target.eq);
+        assert_eq!(seen[0].kind, kind);
+        assert_eq!(seen[0].operator.is_some(), kind != EventKind::GetOverflow);
+    }
+}
+
+#[test]
+fn overflow_events_are_hidden_and_counted_by_the_appended_entry() {
+    let over = EntryOptions::EVENT_CT_OVERFLOW;
+    for (more, told, counted) in [
+        (over, 2, 1),
+        (over | EntryOptions::EVENT_CT_BYTES, 2, 3),
+        (over | EntryOptions::EVENT_OVER_DISABLE, 1, 1),
+        (over | EntryOptions::EVENT_SUCCESS_DISABLE, 1, 1),
+        (EntryOptions::EVENT_CT_COMM, 2, 0),
+        (over | EntryOptions::EVENT_UNLINK_DISABLE, 1, 1),
+    ] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+        world.put(b"abc", Ack::No);
+        events(&mut world.nodes[1], target.eq);
+        let ct = world.nodes[1].ct_alloc().unwrap();
+        let taker = Entry {
+            ct: Some(ct),
+            ..with(once(64, 8), more)
+        };
+        target.append(&mut world.nodes[1], taker, List::Priority, 1);
+        assert_eq!(
+            kinds(&mut world.nodes[1], target.eq).len(),
+            told,
+            "{more:?}"
+        );
+        assert_eq!(count(&world.nodes[1], ct), (counted, 0));
+    }
+}
+
+#[test]
+fn an_appended_slab_is_used_up_by_the_lengths_it_takes_if_it_asks_for_that() {
+    let advances = EntryOptions::MANAGE_LOCAL | EntryOptions::LOCAL_INC_UH_RLENGTH;
+    for (options, taken) in [(advances, 2), (EntryOptions::MANAGE_LOCAL, 3)] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[1]);
+        target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
+        let initiator = Initiator::new(&mut world.nodes[0]);
+        for _ in 0..3 {
+            world.put_again(&initiator, b"abc", Ack::No, 7, 0);
+        }
+        events(&mut world.nodes[1], target.eq);
+        let slab = Entry {
+            min_free: 4,
+            ..with(entry(64, 8), options)
+        };
+        target.append(&mut world.nodes[1], slab, List::Priority, 1);
+        let seen = kinds(&mut world.nodes[1], target.eq);
+        let over = seen.iter().filter(|kind| **kind == EventKind::PutOverflow);
+        assert_eq!(over.count(), taken);
+        assert_eq!(seen.contains(&EventKind::AutoUnlink), taken == 2);
+    }
+}
+
+#[test]
+fn freeing_the_portal_table_entry_forgets_what_nobody_took() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    let slab = Entry {
+        min_free: 8,
+        ..with(entry(0, 8), EntryOptions::MANAGE_LOCAL)
+    };
+    target.append(&mut world.nodes[1], slab, List::Overflow, OVERFLOW);
+    world.put(b"x", Ack::No);
+    world.nodes[1].pt_free(target.pt).unwrap();
+    let told = [EventKind::AutoUnlink, EventKind::Put, EventKind::AutoFree];
+    assert_eq!(kinds(&mut world.nodes[1], target.eq), told);
+}

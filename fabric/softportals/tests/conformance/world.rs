@@ -1,0 +1,362 @@
+//! Interfaces with a vector each for memory, and wires between them.
+
+use std::collections::VecDeque;
+
+use ripstop_fabric::random::Random;
+use ripstop_softportals::{
+    Ack, Address, Command, Config, Count, CtId, Entry, EntryId, EntryOptions, EqId, Event,
+    EventKind, Fault, Interface, Limits, Link, List, Local, Md, MdId, MdOptions, Memory, Packet,
+    Peer, Region, Remote, Source, TableOptions,
+};
+
+/// Memory of addresses from 0 on.
+#[derive(Debug)]
+pub(crate) struct Ram(pub(crate) Vec<u8>);
+
+impl Memory for Ram {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let from = self.0.get(at..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(from.ok_or(Fault)?);
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let into = self
+            .0
+            .get_mut(at..)
+            .and_then(|rest| rest.get_mut(..from.len()));
+        into.ok_or(Fault)?.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+pub(crate) type Node = Interface<Ram>;
+
+/// Interfaces `0..n`, which have these numbers as ranks or process ids.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) nodes: Vec<Node>,
+    /// By sender and receiver.
+    wires: Vec<Vec<VecDeque<Vec<u8>>>>,
+    random: Random,
+    logical: bool,
+}
+
+/// What goes from one node, to each.
+struct Out<'a>(&'a mut Vec<VecDeque<Vec<u8>>>);
+
+impl Link for Out<'_> {
+    fn has_room(&mut self, peer: Address) -> bool {
+        self.0
+            .get(peer.pid as usize)
+            .is_none_or(|wire| wire.len() < WIRE_LEN)
+    }
+
+    fn send(&mut self, peer: Address, packet: Packet<'_>) {
+        if let Some(wire) = self.0.get_mut(peer.pid as usize) {
+            wire.push_back([packet.head, packet.payload].concat());
+        }
+    }
+}
+
+/// Packets on a wire.
+const WIRE_LEN: usize = 4;
+
+pub(crate) const fn address(pid: u32) -> Address {
+    Address { nid: 1, pid }
+}
+
+impl World {
+    /// Two matching, logical interfaces.
+    pub(crate) fn pair() -> Self {
+        Self::of(2, |config| config)
+    }
+
+    pub(crate) fn of(nodes: u32, change: impl Fn(Config) -> Config) -> Self {
+        let config = |pid| Config {
+            matching: true,
+            logical: true,
+            address: address(pid),
+            uid: 100,
+            limits: Limits::MOST,
+            packet_max: PACKET_MAX,
+        };
+        let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
+        let logical = configs.iter().all(|config| config.logical);
+        let map: Vec<Address> = (0..nodes).map(address).collect();
+        let node = |config: Config| {
+            let mut node = Interface::new(config, Ram(vec![0; RAM_LEN]));
+            if logical {
+                node.set_map(&map).unwrap();
+            }
+            node
+        };
+        let wires = vec![vec![VecDeque::new(); nodes as usize]; nodes as usize];
+        Self {
+            nodes: configs.into_iter().map(node).collect(),
+            wires,
+            random: Random::new(1),
+            logical,
+        }
+    }
+
+    /// Moves packets until none is left; pairs take turns by chance, and keep their order.
+    pub(crate) fn run(&mut self) {
+        while self.step() {}
+    }
+
+    pub(crate) fn step(&mut self) -> bool {
+        let Some((from, to, packet)) = self.next_packet() else {
+            return false;
+        };
+        self.nodes[to].handle(from, &packet);
+        true
+    }
+
+    /// Like [`Self::step`], but something happens to the packet with this probability.
+    pub(crate) fn step_damaged(&mut self, random: &mut Random, probability: f64) -> bool {
+        let Some((from, to, mut packet)) = self.next_packet() else {
+            return false;
+        };
+        let times = match random.within(0..4) {
+            _ if !random.chance(probability) => 1,
+            0 => 0,
+            1 => 2,
+            2 => {
+                packet.truncate(usize::try_from(random.within(0..packet.len() as u64)).unwrap());
+                1
+            }
+            _ => {
+                let at = usize::try_from(random.within(0..packet.len() as u64)).unwrap();
+                packet[at] ^= 1 << random.within(0..8);
+                1
+            }
+        };
+        for _ in 0..times {
+            self.nodes[to].handle(from, &packet);
+        }
+        true
+    }
+
+    fn next_packet(&mut self) -> Option<(Address, usize, Vec<u8>)> {
+        for (node, wires) in self.nodes.iter_mut().zip(&mut self.wires) {
+            node.transmit(&mut Out(wires));
+        }
+        let n = self.nodes.len();
+        let busy: Vec<(usize, usize)> = (0..n * n)
+            .map(|at| (at / n, at % n))
+            .filter(|&(from, to)| !self.wires[from][to].is_empty())
+            .collect();
+        let at = usize::try_from(self.random.within(0..busy.len() as u64)).unwrap();
+        let (from, to) = *busy.get(at)?;
+        let packet = self.wires[from][to].pop_front()?;
+        Some((address(u32::try_from(from).unwrap()), to, packet))
+    }
+
+    pub(crate) fn shuffled(mut self, seed: u64) -> Self {
+        self.random = Random::new(seed);
+        self
+    }
+
+    pub(crate) fn peer(&self, node: u32) -> Peer {
+        if self.logical {
+            Peer::Rank(node)
+        } else {
+            Peer::At(address(node))
+        }
+    }
+
+    /// A put of `bytes` from node 0 to node 1 at portal table entry 0, with match bits 7; all is delivered.
+    pub(crate) fn put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
+        let initiator = Initiator::new(&mut self.nodes[0]);
+        self.put_again(&initiator, bytes, ack, 7, 0);
+        initiator
+    }
+
+    pub(crate) fn put_again(
+        &mut self,
+        initiator: &Initiator,
+        bytes: &[u8],
+        ack: Ack,
+        match_bits: u64,
+        offset: u64,
+    ) {
+        let remote = Remote {
+            match_bits,
+            offset,
+            length: bytes.len() as u64,
+            ..self.remote(1)
+        };
+        self.nodes[0].memory().write(INITIATOR_AT, bytes).unwrap();
+        let command = Command::Put(initiator.local(0), remote, ack);
+        self.nodes[0].start(command).unwrap();
+        self.run();
+    }
+
+    pub(crate) fn get(&mut self, initiator: &Initiator, length: u64, offset: u64) {
+        let remote = Remote {
+            length,
+            offset,
+            ..self.remote(1)
+        };
+        self.nodes[0]
+            .start(Command::Get(initiator.local(0), remote))
+            .unwrap();
+        self.run();
+    }
+
+    /// Portal table entry 0, match bits 7, no bytes.
+    pub(crate) fn remote(&self, node: u32) -> Remote {
+        Remote {
+            peer: self.peer(node),
+            pt_index: 0,
+            match_bits: 7,
+            offset: 0,
+            length: 0,
+            user_ptr: 0xabc,
+            hdr_data: 0xdef,
+        }
+    }
+}
+
+/// A descriptor over the second half of a node's memory, with a queue and a counter that hear everything.
+#[derive(Debug)]
+pub(crate) struct Initiator {
+    pub(crate) md: MdId,
+    pub(crate) eq: EqId,
+    pub(crate) ct: CtId,
+}
+
+impl Initiator {
+    pub(crate) fn new(node: &mut Node) -> Self {
+        Self::with(node, MdOptions::NONE)
+    }
+
+    pub(crate) fn with(node: &mut Node, options: MdOptions) -> Self {
+        let all = MdOptions::EVENT_CT_SEND | MdOptions::EVENT_CT_REPLY | MdOptions::EVENT_CT_ACK;
+        let (eq, ct) = (node.eq_alloc(64).unwrap(), node.ct_alloc().unwrap());
+        let md = Md {
+            region: Region::flat(INITIATOR_AT, RAM_LEN as u64 - INITIATOR_AT),
+            options: options | all,
+            eq: Some(eq),
+            ct: Some(ct),
+        };
+        let md = node.md_bind(md).unwrap();
+        Self { md, eq, ct }
+    }
+
+    pub(crate) const fn local(&self, offset: u64) -> Local {
+        Local {
+            md: self.md,
+            offset,
+        }
+    }
+}
+
+/// A portal table entry with a queue.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) pt: u32,
+    pub(crate) eq: EqId,
+}
+
+impl Target {
+    /// Takes portal table entry 0, and reports all but LINK.
+    pub(crate) fn new(node: &mut Node) -> Self {
+        Self::with(node, TableOptions::NONE, 64)
+    }
+
+    pub(crate) fn with(node: &mut Node, options: TableOptions, events: u64) -> Self {
+        let eq = node.eq_alloc(events).unwrap();
+        let pt = node.pt_alloc(options, Some(eq), None).unwrap();
+        Self { pt, eq }
+    }
+
+    pub(crate) fn append(
+        &self,
+        node: &mut Node,
+        entry: Entry,
+        list: List,
+        user_ptr: u64,
+    ) -> EntryId {
+        node.append(self.pt, entry, list, user_ptr).unwrap()
+    }
+
+    /// Memory `at..at + len` on the overflow list.
+    pub(crate) fn overflow(
+        &self,
+        node: &mut Node,
+        at: u64,
+        len: u64,
+        more: EntryOptions,
+    ) -> EntryId {
+        let options = EntryOptions::OP_PUT | EntryOptions::OP_GET | QUIET;
+        let slab = Entry {
+            ignore_bits: u64::MAX,
+            options: options | EntryOptions::MANAGE_LOCAL | more,
+            ..entry(at, len)
+        };
+        self.append(node, slab, List::Overflow, OVERFLOW)
+    }
+}
+
+/// Memory `at..at + len` that takes match bits 7 of everybody, and puts and gets.
+pub(crate) fn entry(at: u64, len: u64) -> Entry {
+    Entry {
+        region: Region::flat(at, len),
+        ct: None,
+        uid: None,
+        options: EntryOptions::OP_PUT | EntryOptions::OP_GET | QUIET,
+        source: Source::Any,
+        match_bits: 7,
+        ignore_bits: 0,
+        min_free: 0,
+    }
+}
+
+pub(crate) fn once(at: u64, len: u64) -> Entry {
+    with(entry(at, len), EntryOptions::USE_ONCE)
+}
+
+pub(crate) fn with(entry: Entry, more: EntryOptions) -> Entry {
+    Entry {
+        options: entry.options | more,
+        ..entry
+    }
+}
+
+/// The kinds of all events of a queue, which are taken.
+pub(crate) fn kinds(node: &mut Node, eq: EqId) -> Vec<EventKind> {
+    events(node, eq).iter().map(|event| event.kind).collect()
+}
+
+pub(crate) fn events(node: &mut Node, eq: EqId) -> Vec<Event> {
+    std::iter::from_fn(|| node.eq_get(eq).ok())
+        .map(|taken| {
+            assert!(!taken.dropped, "an event was dropped before {taken:?}");
+            taken.event
+        })
+        .collect()
+}
+
+pub(crate) fn count(node: &Node, ct: CtId) -> (u64, u64) {
+    let Count { success, failure } = node.ct_get(ct).unwrap();
+    (success, failure)
+}
+
+pub(crate) fn bytes(node: &mut Node, at: u64, len: usize) -> Vec<u8> {
+    let mut out = vec![0; len];
+    node.memory().read(at, &mut out).unwrap();
+    out
+}
+
+/// LINK events are what every append has, so they only appear where they are tested.
+const QUIET: EntryOptions = EntryOptions::EVENT_LINK_DISABLE;
+/// The user pointer of entries of the overflow list.
+pub(crate) const OVERFLOW: u64 = 999;
+pub(crate) const RAM_LEN: usize = 1 << 17;
+/// Where an initiator's memory starts; targets use what is below.
+pub(crate) const INITIATOR_AT: u64 = 1 << 16;
+pub(crate) const PACKET_MAX: usize = 2048;
