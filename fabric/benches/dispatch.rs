@@ -100,6 +100,8 @@ impl Sink for Ear {
     fn failed(&mut self, _: Token, why: Failure) {
         panic!("{why:?}");
     }
+    fn reached(&mut self, _token: Token) {}
+    fn triggered(&mut self, _token: Token) {}
     fn peer_down(&mut self, peer: Peer, why: Down) {
         assert_eq!(why, Down::Finished, "{peer:?}");
     }

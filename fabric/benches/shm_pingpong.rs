@@ -299,6 +299,10 @@ impl Sink for Ear {
         panic!("nothing is watched here");
     }
 
+    fn triggered(&mut self, _: Token) {
+        panic!("no list is posted here");
+    }
+
     fn peer_down(&mut self, peer: Peer, why: Down) {
         assert_eq!(why, Down::Finished, "{peer:?}");
     }

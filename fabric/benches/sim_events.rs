@@ -151,6 +151,7 @@ impl Sink for Ear {
     fn failed(&mut self, _token: Token, _why: Failure) {}
 
     fn reached(&mut self, _token: Token) {}
+    fn triggered(&mut self, _token: Token) {}
     fn peer_down(&mut self, _peer: Peer, _how: Down) {}
 }
 

@@ -16,7 +16,7 @@ use std::{
 
 use crate::{
     memory::{Region, RemoteRegion},
-    offload::{Counter, RemoteCounter},
+    offload::{Counter, RemoteCounter, Task},
 };
 
 mod payload;
@@ -144,6 +144,29 @@ pub enum Command<'a> {
         /// Comes back in [`Sink::reached`].
         token: Token,
     },
+    /// Keep tasks, and begin each when its counters have come far enough, those that begin at the same time in this order. Posted
+    /// whole or not at all, `Full` when more than [`Caps::triggered_max`] would wait; a longer list is a mistake of the caller's.
+    ///
+    /// What the tasks touch is the caller's to keep alive until it knows by counters that they are done, or until
+    /// [`Sink::failed`].
+    List {
+        /// At least one.
+        tasks: &'a [Task],
+        /// Comes back in [`Sink::triggered`] when all tasks of this list have begun, and in [`Sink::failed`]. Lists of one token
+        /// belong together: the first failure of a task takes all of them back.
+        token: Token,
+    },
+    /// Take the lists of a token back. Comes back as [`Failure::Cancelled`] when nothing of them is under way any more, also when
+    /// there are none.
+    Cancel {
+        /// That of the lists.
+        token: Token,
+    },
+    /// Have a key from [`Driver::expose`] open nothing from now on. Other keys to the same memory are not touched.
+    Withdraw {
+        /// A key to plain memory of this rank; one to a region goes with the region.
+        key: RemoteRegion,
+    },
     /// Take a watch back. What it has reached before this may still be told.
     Unwatch {
         /// That of the watch.
@@ -224,11 +247,14 @@ pub trait Sink {
     /// An atomic is done; the word was `old` before.
     fn fetched(&mut self, token: Token, old: u64);
 
-    /// A one-sided command will never be done; its local memory is the caller's again.
+    /// A one-sided command, or the rest of the lists of a token, will never be done; local memory is the caller's again.
     fn failed(&mut self, token: Token, why: Failure);
 
     /// A watched counter has come to its threshold.
     fn reached(&mut self, token: Token);
+
+    /// All tasks of a list have begun, and there is room for as many again.
+    fn triggered(&mut self, token: Token);
 
     /// The peer is gone. Nothing comes from it any more; said once for each peer.
     fn peer_down(&mut self, peer: Peer, why: Down);
@@ -243,6 +269,8 @@ pub enum Failure {
     /// The range is not inside what the key grants, the lengths differ, the word is not aligned, or the key is not one of
     /// this peer's.
     BadRange,
+    /// It was taken back.
+    Cancelled,
     /// The fabric refused, with the system's reason.
     Transport(io::Error),
 }

@@ -212,8 +212,12 @@ impl Driver for Hook {
             Command::Get { to, into, .. } => self.one_sided(command, to, What::Get(into.len())),
             Command::Atomic { to, .. } => self.one_sided(command, to, What::Atomic),
             Command::Count { to, .. } => self.one_sided(command, to, What::Count),
-            // Both are between a rank and its own driver: there is nothing to see or to break.
-            Command::Watch { .. } | Command::Unwatch { .. } => self.driver.post(command),
+            // These are between a rank and its own driver: there is nothing to see or to break.
+            Command::Watch { .. }
+            | Command::Unwatch { .. }
+            | Command::List { .. }
+            | Command::Cancel { .. }
+            | Command::Withdraw { .. } => self.driver.post(command),
         }
     }
 
@@ -300,6 +304,11 @@ impl Sink for Watched<'_> {
     fn reached(&mut self, token: Token) {
         self.tap.pass(self.turn, None, |_| {}, || What::Reached);
         self.sink.reached(token);
+    }
+
+    fn triggered(&mut self, token: Token) {
+        self.tap.pass(self.turn, None, |_| {}, || What::Triggered);
+        self.sink.triggered(token);
     }
 
     fn peer_down(&mut self, peer: Peer, why: Down) {

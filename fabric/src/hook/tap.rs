@@ -104,6 +104,8 @@ pub enum What {
     Count,
     /// A watched counter came to its threshold.
     Reached,
+    /// All tasks of a list have begun.
+    Triggered,
     /// A one-sided command is done.
     Completed,
     /// A one-sided command failed.

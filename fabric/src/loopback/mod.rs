@@ -15,7 +15,7 @@ use crate::{
         WaitOn,
     },
     memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, RemoteCounter, Watches},
+    offload::{CELL_LEN, Counter, NO_LISTS, RemoteCounter, Watches},
 };
 
 /// One rank of a world made by [`world`].
@@ -68,6 +68,8 @@ impl Driver for Loopback {
                 self.watches.remove(*token);
                 true
             }
+            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::Withdraw { .. } => true,
             Command::Put { token, .. }
             | Command::Get { token, .. }
             | Command::Atomic { token, .. } => self.mailbox(self.me).push(self.me, || {

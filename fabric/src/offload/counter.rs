@@ -1,7 +1,7 @@
 //! A counter: two words of a region that its owner's driver allocated.
 //!
-//! The first word is what was counted. The second is the least that the owner waits for, so that who adds knows whether to wake
-//! it: the owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it
+//! The first word is what was counted. The second, inverted so that 0 is nobody, is the least that the owner waits for, so that
+//! who adds knows whether to wake it: the owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it
 //! sequentially consistent, so one of the two sees the other.
 
 use std::{
@@ -63,14 +63,10 @@ impl Counters {
         let region = driver.allocate(len)?;
         let key = driver.expose(region.range().slice(0, len));
         let key = key.ok_or_else(|| no_counters(driver.caps().name))?;
-        let counters = Self {
+        Ok(Self {
             region,
             key: RemoteCounters(key),
-        };
-        for nth in 0..count {
-            counters.at(nth).wake_from(NOBODY);
-        }
-        Ok(counters)
+        })
     }
 
     /// How many they are.
@@ -130,12 +126,17 @@ impl Counter {
 
     /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
     pub(crate) fn wake_from(&self, threshold: u64) {
-        Word::store(self.wake_at(), threshold);
+        Word::store(self.wake_at(), !threshold);
+    }
+
+    /// Where it is: to find what waits for it.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        (self.region.start().addr().get(), self.offset)
     }
 
     /// Whether both are the same counter.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        self.region.start() == other.region.start() && self.offset == other.offset
+        self.place() == other.place()
     }
 
     #[inline]
@@ -179,7 +180,7 @@ impl Word for AtomicU64 {
 #[inline]
 pub(crate) fn add<W: Word>(count: &W, wake_at: &W, by: u64) -> bool {
     let after = count.fetch_add(by).wrapping_add(by);
-    after >= wake_at.load()
+    after >= !wake_at.load()
 }
 
 impl RemoteCounters {

@@ -1,4 +1,4 @@
-//! Counters: words that peers add to, and that wake their owner when they have come far enough.
+//! Counters, and task lists that counters set going: communication that a driver does by itself.
 //!
 //! A rank makes [`Counters`] in memory that its driver allocated, sends their key to its peers, and reads them with a load.
 //! Peers add to one with [`Command::Count`](crate::driver::Command::Count), or with a put that counts when its data is there.
@@ -9,12 +9,22 @@
 //! Counts of different commands are in no order. Whoever must know that *all* of several puts are there waits for their number:
 //! let each put add 1, and let the last word add `2³² - n` where `n` is how many there were, so that the counter is at a multiple
 //! of 2³² exactly when all have come, in whatever order they came.
+//!
+//! A [`Task`] is a command that begins when counters of its rank have come far enough, and what it does counts in turn. A list of
+//! tasks is posted with [`Command::List`](crate::driver::Command::List), and when all of them have begun, its owner is told
+//! ([`Sink::triggered`](crate::driver::Sink::triggered)): then there is room for the next list. Whoever wants to know that all is
+//! done watches a counter for it. So a schedule of any length goes on while its rank computes, with one wake-up for each list.
 
 mod counter;
+mod task;
 mod watches;
 
 pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
 pub(crate) use counter::{Word, add};
+pub use task::{Action, Landing, Target, Task, When};
 pub(crate) use watches::Watches;
+
+/// What a driver without task lists says to one.
+pub(crate) const NO_LISTS: &str = "this driver runs no task lists: its `Caps::triggered_max` is 0";

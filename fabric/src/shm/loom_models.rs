@@ -204,10 +204,7 @@ impl offload::Word for AtomicU64 {
 #[test]
 fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() {
     loom::model(|| {
-        let (count, wake_at) = (
-            Arc::new(AtomicU64::new(0)),
-            Arc::new(AtomicU64::new(u64::MAX)),
-        );
+        let (count, wake_at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let (bell, wakes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let counting = [(); 2].map(|()| {
             let (count, wake_at) = (Arc::clone(&count), Arc::clone(&wake_at));
@@ -221,7 +218,7 @@ fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() 
                 }
             })
         });
-        offload::Word::store(&*wake_at, 2);
+        offload::Word::store(&*wake_at, !2);
         arm(&*bell);
         let sleeps = offload::Word::load(&*count) < 2;
         for peer in counting {

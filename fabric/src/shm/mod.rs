@@ -27,7 +27,7 @@ use crate::{
     counters::Counters,
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    offload::Watches,
+    offload::{NO_LISTS, Watches},
 };
 
 mod bell;
@@ -227,6 +227,9 @@ impl Driver for Shm {
                 self.watches.remove(token);
                 true
             }
+            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            // The system lets peers reach all memory or none.
+            Command::Withdraw { .. } => true,
         };
         if taken {
             Post::Posted

@@ -40,12 +40,17 @@ impl Sink for Ear {
         let why = match why {
             Failure::PeerDown => "peer down",
             Failure::BadRange => "bad range",
+            Failure::Cancelled => "cancelled",
             Failure::Transport(_) => "transport",
         };
         self.0.push(Heard::Failed(token.0, why));
     }
     fn reached(&mut self, _: Token) {
         panic!("nothing is watched here");
+    }
+
+    fn triggered(&mut self, _: Token) {
+        panic!("no list is posted here");
     }
 
     fn peer_down(&mut self, peer: Peer, why: Down) {

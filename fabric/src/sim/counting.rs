@@ -47,6 +47,9 @@ impl World {
         if counter.add(by) {
             self.tell_reached(rank);
         }
+        if self.hosts[index(rank)].lists.is_some() {
+            self.begin_tasks(rank, counter);
+        }
     }
 
     pub(super) fn watch(&mut self, rank: u32, counter: &Counter, threshold: u64, token: Token) {

@@ -91,6 +91,15 @@ impl Driver for Sim {
                 world.unwatch(self.rank, token);
                 true
             }
+            Command::List { tasks, token } => world.post_list(self.rank, tasks, token),
+            Command::Cancel { token } => {
+                world.cancel(self.rank, token);
+                true
+            }
+            Command::Withdraw { key } => {
+                world.hosts[index(self.rank)].withdraw(key);
+                true
+            }
         };
         world.stir();
         if taken {
@@ -234,6 +243,8 @@ fn hand_over(packet: &Packet, sink: &mut dyn Sink) {
         Cargo::Notice(Notice::Fetched(token, old)) => sink.fetched(token, old),
         Cargo::Notice(Notice::Failed(token, why)) => sink.failed(token, why.into()),
         Cargo::Notice(Notice::Reached(token)) => sink.reached(token),
+        Cargo::Notice(Notice::Triggered(token)) => sink.triggered(token),
+        Cargo::Notice(Notice::Broken(token, why)) => sink.failed(token, why.into()),
         Cargo::Notice(Notice::Down(how)) => sink.peer_down(from, how),
         Cargo::Chunk { .. }
         | Cargo::Ask(_)
@@ -250,6 +261,7 @@ impl From<Why> for Failure {
         match why {
             Why::PeerDown => Self::PeerDown,
             Why::BadRange => Self::BadRange,
+            Why::Cancelled => Self::Cancelled,
         }
     }
 }
@@ -281,7 +293,11 @@ pub(super) fn caps(config: &Config) -> Caps {
             Err("a datagram adapter reaches no memory".to_owned())
         },
         tag_matching: false,
-        triggered_max: 0,
+        triggered_max: if reliable {
+            index(config.model.nic.triggered)
+        } else {
+            0
+        },
         lanes: 1,
         cost: cost(&config.model, config.ranks <= config.model.node.ranks),
     }

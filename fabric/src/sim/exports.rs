@@ -18,7 +18,7 @@ pub(super) struct Exports {
     regions: BTreeMap<u64, WeakRegion>,
     region_next: u64,
     /// The latest ranges of plain memory, and the number of the first of them.
-    plain: VecDeque<LocalRange>,
+    plain: VecDeque<Option<LocalRange>>,
     plain_first: u64,
 }
 
@@ -52,6 +52,15 @@ impl Host {
     pub(super) fn has_allocated(&self, rank: u32, range: LocalRange) -> bool {
         let exports = self.exports.as_ref();
         exports.is_some_and(|exports| exports.key_to(rank, range).is_some())
+    }
+
+    /// Closes plain memory that a key opens.
+    pub(super) fn withdraw(&mut self, key: RemoteRegion) {
+        if let Some(exports) = &mut self.exports
+            && key.kind == PLAIN
+        {
+            exports.withdraw(bytemuck::cast([key.id, key.generation]));
+        }
     }
 
     /// The memory of `len` bytes that a key to this rank's memory grants.
@@ -95,11 +104,23 @@ impl Exports {
             self.plain_first += 1;
         }
         let number = self.plain_first + self.plain.len() as u64;
-        self.plain.push_back(range);
+        self.plain.push_back(Some(range));
         let len = range.len() as u64;
         RemoteRegion {
             len,
             ..key(PLAIN, owner, number)
+        }
+    }
+
+    fn withdraw(&mut self, number: u64) {
+        let nth = number.checked_sub(self.plain_first);
+        let nth = nth.and_then(|nth| usize::try_from(nth).ok());
+        if let Some(range) = nth.and_then(|nth| self.plain.get_mut(nth)) {
+            *range = None;
+        }
+        while let Some(None) = self.plain.front() {
+            self.plain.pop_front();
+            self.plain_first += 1;
         }
     }
 
@@ -116,7 +137,7 @@ impl Exports {
             }
             PLAIN => {
                 let nth = usize::try_from(number.checked_sub(self.plain_first)?).ok()?;
-                let range = self.plain.get(nth)?;
+                let range = (*self.plain.get(nth)?)?;
                 (fits(range.len()) && whole == 0).then(|| Place::Plain(range.slice(offset, len)))
             }
             _ => None,
@@ -125,7 +146,7 @@ impl Exports {
 
     /// Bytes that it takes.
     pub(super) fn footprint(&self) -> usize {
-        self.plain.capacity() * size_of::<LocalRange>()
+        self.plain.capacity() * size_of::<Option<LocalRange>>()
             + self.regions.len() * 2 * size_of::<(u64, WeakRegion)>()
     }
 }

@@ -8,6 +8,7 @@ use super::{
     link::{Inbox, Link},
     slab::index,
     stats::Counts,
+    tasks::Lists,
     world::{Cargo, Notice, Packet, World, ps},
 };
 use crate::{driver::Down, offload::Watches};
@@ -36,6 +37,8 @@ pub(super) struct Host {
     pub(super) exports: Option<Box<Exports>>,
     /// The counters that it waits for.
     pub(super) watches: Option<Box<Watches>>,
+    /// The task lists of its adapter.
+    pub(super) lists: Option<Box<Lists>>,
     pub(super) bell: Option<Arc<OwnedFd>>,
     /// Whom it exchanged something with.
     pub(super) links: BTreeMap<u32, Link>,
@@ -80,6 +83,7 @@ impl Host {
             commands: 0,
             exports: None,
             watches: None,
+            lists: None,
             bell: None,
             links: BTreeMap::new(),
             counts: Counts::default(),
@@ -293,6 +297,7 @@ impl World {
         host.bell = None;
         host.exports = None;
         host.watches = None;
+        host.lists = None;
     }
 
     /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.

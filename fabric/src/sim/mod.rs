@@ -27,6 +27,7 @@ mod network;
 mod onesided;
 mod slab;
 mod stats;
+mod tasks;
 mod wire;
 mod world;
 

@@ -11,6 +11,7 @@ use super::{
     exports::Place,
     heap::{OpKey, What},
     slab::index,
+    tasks::{Begun, Put},
     world::{Cargo, Notice, Packet, Why, World, ps},
 };
 use crate::{
@@ -34,6 +35,8 @@ pub(super) struct Op {
     unlanded: u32,
     /// What the target did, for the answer.
     outcome: Option<Notice>,
+    /// The task that it is of: then the host is told nothing.
+    task: Option<Box<Begun>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -291,7 +294,30 @@ impl World {
     /// An operation is over, and its origin is told.
     fn finish(&mut self, key: OpKey, notice: Notice) {
         let op = self.ops.remove(key.slot);
-        self.put_notice(op.target, op.origin, notice);
+        match (op.task, notice) {
+            (None, notice) => self.put_notice(op.target, op.origin, notice),
+            (Some(task), Notice::Failed(_, why)) => self.task_over(op.origin, *task, Err(why)),
+            (Some(task), _) => self.task_over(op.origin, *task, Ok(())),
+        }
+    }
+
+    /// The put of a task leaves its adapter.
+    pub(super) fn put_by_itself(&mut self, at: u64, pair: (u32, u32), put: Put, task: Begun) {
+        let (origin, target) = pair;
+        let deed = Deed::Put(put.from, put.count);
+        let bytes = deed.bulk();
+        self.hosts[index(origin)].counts.bytes_sent += bytes;
+        self.stats.bytes += bytes;
+        if self.link(origin, target).down {
+            return self.task_over(origin, task, Err(Why::PeerDown));
+        }
+        if !is_plausible(put.into, target, deed) {
+            return self.task_over(origin, task, Err(Why::BadRange));
+        }
+        let mut op = Op::new(origin, target, deed, put.into, Token(0));
+        op.task = Some(Box::new(task));
+        let op = self.start(op);
+        self.stream_out(op, at);
     }
 
     /// Ends the operations of a pair that has lost one of its ends: what is left of them is not touched any more.
@@ -312,7 +338,10 @@ impl World {
 
     /// Operations that either of two ranks has started, if there are any.
     fn ops_of(&self, one: u32, other: u32, wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
-        let idle = |rank: u32| self.hosts[index(rank)].commands == 0;
+        let idle = |rank: u32| {
+            let host = &self.hosts[index(rank)];
+            host.commands == 0 && host.lists.as_ref().is_none_or(|lists| lists.are_idle())
+        };
         if idle(one) && idle(other) {
             return Vec::new();
         }
@@ -344,6 +373,7 @@ impl Op {
             unsent: 0,
             unlanded: 0,
             outcome: None,
+            task: None,
         };
         op.unsent = op.chunks();
         op.unlanded = op.chunks();

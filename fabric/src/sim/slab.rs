@@ -103,6 +103,12 @@ impl<T> IndexMut<u32> for Slab<T> {
     }
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 /// A rank or a slot as an index.
 pub(super) fn index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)

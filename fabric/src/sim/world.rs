@@ -92,6 +92,10 @@ pub(super) enum Notice {
     Fetched(Token, u64),
     Failed(Token, Why),
     Reached(Token),
+    /// All tasks of a list have begun.
+    Triggered(Token),
+    /// What is left of lists was taken back.
+    Broken(Token, Why),
     Down(Down),
 }
 
@@ -100,6 +104,7 @@ pub(super) enum Notice {
 pub(super) enum Why {
     PeerDown,
     BadRange,
+    Cancelled,
 }
 
 impl World {
@@ -161,6 +166,7 @@ impl World {
             What::Depart(packet) => self.depart(packet),
             What::Arrive(packet) => self.arrive(packet),
             What::Stream { op, rail } => self.stream(op, rail),
+            What::Local { rank, slot } => self.do_locally(rank, slot),
             What::Look { rank, ticket } => self.look(rank, ticket),
             What::Resume(rank) => self.resume(rank),
             What::Room { rank, peer } => self.make_room(rank, peer),
@@ -347,7 +353,9 @@ impl World {
                     self.free_slot(rank);
                 }
             }
-            Cargo::Notice(Notice::Down(_) | Notice::Reached(_)) => {}
+            Cargo::Notice(
+                Notice::Down(_) | Notice::Reached(_) | Notice::Triggered(_) | Notice::Broken(..),
+            ) => {}
             Cargo::Notice(_) => host.commands -= 1,
             _ => {}
         }

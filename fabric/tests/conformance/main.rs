@@ -11,6 +11,7 @@ mod counting;
 mod ending;
 mod faults;
 mod hostile;
+mod lists;
 mod messages;
 mod onesided;
 mod processes;
@@ -97,6 +98,33 @@ macro_rules! conformance {
         }
     };
 }
+
+/// For drivers that run task lists.
+macro_rules! lists {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                lists::a_task_begins_when_its_counters_have_come_far_enough
+                lists::a_list_is_told_once_when_all_of_it_has_begun
+                lists::a_put_goes_where_its_peer_says_when_it_begins
+                lists::tasks_count_each_other_on_from_rank_to_rank
+                lists::a_copy_within_the_rank_is_done_before_it_is_counted
+                lists::a_list_that_finds_no_room_is_given_back_whole
+                lists::lists_that_are_taken_back_begin_nothing
+                lists::a_task_that_fails_takes_back_its_lists
+                lists::a_rank_that_closes_takes_its_lists_along
+            }
+        }
+    };
+}
+
+lists!(lists_on_sim, crate::sim_world);
+lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
+lists!(lists_on_sim_with_little_room, crate::cramped_world);
+lists!(
+    lists_on_sim_that_loses_doubles_and_reorders,
+    crate::faulty_world
+);
 
 conformance!(on_loopback, crate::loopback_world);
 conformance!(on_a_hook_without_faults, crate::hooked_world);

@@ -39,6 +39,7 @@ pub(crate) struct Heard {
     pub(crate) fetched: Vec<(Token, u64)>,
     pub(crate) failed: Vec<(Token, Failure)>,
     pub(crate) reached: Vec<Token>,
+    pub(crate) triggered: Vec<Token>,
     pub(crate) down: Vec<(Peer, Down)>,
 }
 
@@ -307,6 +308,10 @@ impl Sink for Heard {
 
     fn reached(&mut self, token: Token) {
         self.reached.push(token);
+    }
+
+    fn triggered(&mut self, token: Token) {
+        self.triggered.push(token);
     }
 
     fn peer_down(&mut self, peer: Peer, why: Down) {

@@ -111,6 +111,10 @@ impl Sink for Core {
         // Nobody watches a counter yet.
     }
 
+    fn triggered(&mut self, _: Token) {
+        // Nobody posts a list yet.
+    }
+
     fn peer_down(&mut self, peer: Rank, why: Down) {
         self.lose(peer.0, why);
     }

@@ -107,6 +107,8 @@ pub struct NicModel {
     ///
     /// [`Caps::triggered_max`]: crate::driver::Caps::triggered_max
     pub triggered_ns: u64,
+    /// Such operations that can wait at a time.
+    pub triggered: u32,
     /// To create a queue pair.
     pub connect_ns: u64,
     /// Messages to one peer that may be under way, that is, posted and not taken by its host, before a post is refused.
@@ -214,6 +216,7 @@ impl Default for NicModel {
             byte_ps: 0,
             match_ns: 0,
             triggered_ns: 0,
+            triggered: 1024,
             connect_ns: 0,
             queue: 1024,
             queue_bytes: 4 << 20,

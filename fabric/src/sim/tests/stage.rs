@@ -150,6 +150,10 @@ impl Sink for Ears<'_> {
         panic!("nothing is watched here");
     }
 
+    fn triggered(&mut self, _: Token) {
+        panic!("no list is posted here");
+    }
+
     fn peer_down(&mut self, peer: Peer, how: Down) {
         self.0.push(Heard::Down(peer.0, how));
     }

@@ -220,6 +220,10 @@ impl Sink for Completions {
         panic!("nothing is watched here");
     }
 
+    fn triggered(&mut self, _: Token) {
+        panic!("no list is posted here");
+    }
+
     fn peer_down(&mut self, peer: Peer, how: Down) {
         panic!("rank {} has gone ({how:?}) during the measurement", peer.0);
     }

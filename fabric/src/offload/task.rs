@@ -1,0 +1,121 @@
+//! Task lists: what a driver does by itself when counters have come far enough.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{Counter, RemoteCounter};
+use crate::{
+    driver::{LocalRange, Peer},
+    memory::RemoteRegion,
+};
+
+/// A command that begins by itself.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+pub struct Task {
+    /// What it waits for.
+    pub when: When,
+    /// What else it waits for.
+    pub and: Option<When>,
+    /// What it does.
+    pub then: Action,
+}
+
+/// A counter of this rank that has come to `threshold`.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+pub struct When {
+    /// Of this rank.
+    pub counter: Counter,
+    /// Cumulative: counters are never reset.
+    pub threshold: u64,
+}
+
+/// What a task does. Each end of one is counted, because nobody is told of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Action {
+    /// As [`Command::Put`](crate::driver::Command::Put).
+    Put {
+        /// Who owns the target.
+        to: Peer,
+        /// What to write.
+        from: LocalRange,
+        /// Where.
+        target: Target,
+        /// A counter of this rank to which 1 is added when the bytes are visible there.
+        done: Option<Counter>,
+    },
+    /// As [`Command::Count`](crate::driver::Command::Count).
+    Count {
+        /// Who owns the counter.
+        to: Peer,
+        /// Which one.
+        counter: RemoteCounter,
+        /// How much.
+        by: u64,
+    },
+    /// Copy within this rank's memory.
+    Copy {
+        /// What.
+        from: LocalRange,
+        /// Where to; of the same length, and apart from it.
+        into: LocalRange,
+        /// A counter of this rank to which 1 is added when it is done.
+        done: Option<Counter>,
+    },
+}
+
+/// Where the put of a task goes.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
+pub enum Target {
+    /// Known when the task is posted.
+    Known {
+        /// Of the same length as what is put.
+        into: RemoteRegion,
+        /// A counter of the same peer to which 1 is added when the bytes are there.
+        count: Option<RemoteCounter>,
+    },
+    /// What these bytes say when the task begins: those of a [`Landing`] that the peer has put there.
+    Given(LocalRange),
+}
+
+/// Where a peer wants a put, and what is to be counted then, in the words in which it says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[repr(C)]
+#[expect(clippy::exhaustive_structs, reason = "two keys that travel")]
+pub struct Landing {
+    /// Of the same length as what is put.
+    pub into: RemoteRegion,
+    /// A counter of the same peer.
+    pub count: RemoteCounter,
+}
+
+impl Target {
+    /// Where, now.
+    pub(crate) fn read(self) -> (RemoteRegion, Option<RemoteCounter>) {
+        match self {
+            Self::Known { into, count } => (into, count),
+            Self::Given(place) => {
+                let mut landing = Landing::zeroed();
+                place.read(bytemuck::bytes_of_mut(&mut landing));
+                (landing.into, Some(landing.count))
+            }
+        }
+    }
+}
+
+impl When {
+    /// Whether it has come to pass; then it stays so.
+    pub(crate) fn is_met(&self) -> bool {
+        self.counter.value() >= self.threshold
+    }
+}
+
+impl Task {
+    /// What it waits for still.
+    pub(crate) fn unmet(&self) -> impl Iterator<Item = &When> {
+        let both = [Some(&self.when), self.and.as_ref()];
+        both.into_iter().flatten().filter(|when| !when.is_met())
+    }
+}

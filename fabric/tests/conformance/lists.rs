@@ -1,0 +1,379 @@
+//! Claims about task lists, where a driver runs them.
+
+use bytemuck::Zeroable;
+use ripstop_fabric::{
+    driver::{Command, Failure, LocalRange, Post, Token},
+    memory::Region,
+    offload::{Action, Counter, Counters, Landing, Target, Task, When},
+};
+
+use crate::world::{Make, World, all_of, contents, noise, peer};
+
+/// A world of ranks that each have a region of 64 KiB, and counters.
+struct Bench {
+    world: World,
+    regions: Vec<Region>,
+    counters: Vec<Counters>,
+}
+
+const COUNTERS: usize = 16;
+
+impl Bench {
+    fn new(make: Make, ranks: u32) -> Self {
+        let mut world = World::new(make, ranks);
+        let regions = (0..ranks as usize)
+            .map(|rank| world[rank].memory(LEN).0)
+            .collect();
+        let counters = (0..ranks as usize)
+            .map(|rank| world[rank].counters(COUNTERS))
+            .collect();
+        world.meet();
+        Self {
+            world,
+            regions,
+            counters,
+        }
+    }
+
+    fn own(&self, rank: usize, nth: usize) -> Counter {
+        self.counters[rank].at(nth)
+    }
+
+    fn part(&self, rank: usize, at: usize, len: usize) -> LocalRange {
+        all_of(&self.regions[rank]).slice(at, len)
+    }
+
+    fn when(&self, rank: usize, nth: usize, threshold: u64) -> When {
+        When {
+            counter: self.own(rank, nth),
+            threshold,
+        }
+    }
+
+    fn landing(&mut self, rank: usize, (at, len): (usize, usize), nth: usize) -> Landing {
+        let part = self.part(rank, at, len);
+        let into = self.world[rank]
+            .driver
+            .expose(part)
+            .expect("a key to allocated memory");
+        Landing {
+            into,
+            count: self.counters[rank].remote().at(nth).unwrap(),
+        }
+    }
+
+    fn count(&mut self, from: usize, to: usize, nth: usize, by: u64) {
+        let counter = self.counters[to].remote().at(nth).unwrap();
+        self.world.post(
+            from,
+            Command::Count {
+                to: peer(to),
+                counter,
+                by,
+            },
+        );
+    }
+
+    fn post(&mut self, rank: usize, tasks: &[Task], token: u64) {
+        self.world.post(
+            rank,
+            Command::List {
+                tasks,
+                token: Token(token),
+            },
+        );
+    }
+
+    /// A task of `rank` that counts at the counter `nth` of its own.
+    fn tick(&self, rank: usize, when: When, nth: usize) -> Task {
+        let counter = self.counters[rank].remote().at(nth).unwrap();
+        Task {
+            when,
+            and: None,
+            then: Action::Count {
+                to: peer(rank),
+                counter,
+                by: 1,
+            },
+        }
+    }
+
+    fn until(&mut self, rank: usize, nth: usize, value: u64) {
+        let counter = self.own(rank, nth);
+        self.world.until("a counter", |_| counter.value() >= value);
+        assert_eq!(counter.value(), value);
+    }
+}
+
+pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    bench.regions[0].write(0, &noise(1, 4096));
+    let Landing { into, count } = bench.landing(1, (100, 4096), 3);
+    let task = Task {
+        when: bench.when(0, 0, 3),
+        and: Some(bench.when(0, 1, 1)),
+        then: Action::Put {
+            to: peer(1),
+            from: bench.part(0, 0, 4096),
+            target: Target::Known {
+                into,
+                count: Some(count),
+            },
+            done: Some(bench.own(0, 2)),
+        },
+    };
+    bench.post(0, &[task], 7);
+    bench.count(1, 0, 0, 2);
+    bench.count(0, 0, 1, 1);
+    bench.world.settle();
+    assert!(
+        contents(&bench.regions[1]).iter().all(|byte| *byte == 0),
+        "one count is missing"
+    );
+    assert!(bench.world[0].heard.triggered.is_empty());
+    bench.count(1, 0, 0, 1);
+    bench.until(0, 2, 1);
+    bench.until(1, 3, 1);
+    assert!(contents(&bench.regions[1])[100..][..4096] == noise(1, 4096));
+    bench.world.settle();
+    assert_eq!(bench.world[0].heard.triggered, [Token(7)]);
+    assert!(
+        bench.world[0].heard.completed.is_empty(),
+        "nobody is told of a task"
+    );
+}
+
+pub(crate) fn a_list_is_told_once_when_all_of_it_has_begun(make: Make) {
+    let mut bench = Bench::new(make, 1);
+    let tasks: Vec<_> = (1..=4)
+        .map(|at| bench.tick(0, bench.when(0, 0, at), 1))
+        .collect();
+    bench.post(0, &tasks, 1);
+    // The second list is through before the first.
+    let early = [bench.tick(0, bench.when(0, 2, 0), 1)];
+    bench.post(0, &early, 2);
+    bench.until(0, 1, 1);
+    for round in 1..=4 {
+        bench.world.settle();
+        assert_eq!(bench.world[0].heard.triggered, [Token(2)], "round {round}");
+        bench.count(0, 0, 0, 1);
+        bench.until(0, 1, 1 + round);
+    }
+    bench.world.settle();
+    assert_eq!(bench.world[0].heard.triggered, [Token(2), Token(1)]);
+}
+
+pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    bench.regions[0].write(8000, &noise(2, 500));
+    let given = bench.part(0, 0, size_of::<Landing>());
+    let task = Task {
+        when: bench.when(0, 0, 1),
+        and: None,
+        then: Action::Put {
+            to: peer(1),
+            from: bench.part(0, 8000, 500),
+            target: Target::Given(given),
+            done: Some(bench.own(0, 1)),
+        },
+    };
+    bench.post(0, &[task], 1);
+    // The peer puts where it wants it, and counts that in the same put: all by a list of its own.
+    let landing = bench.landing(1, (3000, 500), 5);
+    bench.regions[1].write(0, bytemuck::bytes_of(&landing));
+    let Landing { into, count } = bench.landing(0, (0, size_of::<Landing>()), 0);
+    let say = Task {
+        when: bench.when(1, 1, 0),
+        and: None,
+        then: Action::Put {
+            to: peer(0),
+            from: bench.part(1, 0, size_of::<Landing>()),
+            target: Target::Known {
+                into,
+                count: Some(count),
+            },
+            done: None,
+        },
+    };
+    bench.post(1, &[say], 1);
+    bench.until(1, 5, 1);
+    bench.until(0, 1, 1);
+    assert!(contents(&bench.regions[1])[3000..3500] == noise(2, 500));
+}
+
+pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
+    const RANKS: usize = 3;
+    const LAPS: u64 = 20;
+    let mut bench = Bench::new(make, RANKS as u32);
+    for rank in 0..RANKS {
+        let next = (rank + 1) % RANKS;
+        let counter = bench.counters[next].remote().at(0).unwrap();
+        let tasks: Vec<_> = (1..=LAPS)
+            .map(|lap| Task {
+                when: bench.when(rank, 0, lap),
+                and: None,
+                then: Action::Count {
+                    to: peer(next),
+                    counter,
+                    by: 1,
+                },
+            })
+            .collect();
+        bench.post(rank, &tasks, 1);
+    }
+    bench.count(0, 0, 0, 1);
+    // The last lap's count comes to rank 0, too, which has no task for it.
+    bench.until(0, 0, LAPS + 1);
+    bench.world.settle();
+    for rank in 0..RANKS {
+        assert_eq!(bench.world[rank].heard.triggered, [Token(1)], "rank {rank}");
+    }
+}
+
+pub(crate) fn a_copy_within_the_rank_is_done_before_it_is_counted(make: Make) {
+    let mut bench = Bench::new(make, 1);
+    bench.regions[0].write(0, &noise(3, 20_000));
+    let copy = |bench: &Bench, from, into, nth: usize| Task {
+        when: bench.when(0, nth, 1),
+        and: None,
+        then: Action::Copy {
+            from: bench.part(0, from, 20_000),
+            into: bench.part(0, into, 20_000),
+            done: Some(bench.own(0, nth + 1)),
+        },
+    };
+    let tasks = [copy(&bench, 20_000, 40_000, 1), copy(&bench, 0, 20_000, 0)];
+    bench.post(0, &tasks, 1);
+    bench.count(0, 0, 0, 1);
+    bench.until(0, 2, 1);
+    assert!(contents(&bench.regions[0])[40_000..60_000] == noise(3, 20_000));
+}
+
+pub(crate) fn a_list_that_finds_no_room_is_given_back_whole(make: Make) {
+    let mut bench = Bench::new(make, 1);
+    let room = bench.world[0].driver.caps().triggered_max;
+    let task = bench.tick(0, bench.when(0, 0, 1), 1);
+    let tasks = vec![task; room - 1];
+    bench.post(0, &tasks, 1);
+    let list = Command::List {
+        tasks: &tasks[..2],
+        token: Token(2),
+    };
+    let Post::Full(Command::List {
+        tasks: back,
+        token: Token(2),
+    }) = bench.world[0].driver.post(list)
+    else {
+        panic!("there is room for one task, and it took two");
+    };
+    assert_eq!(back.len(), 2);
+    bench.post(0, &tasks[..1], 3);
+    bench.count(0, 0, 0, 1);
+    bench.until(0, 1, room as u64);
+    bench.post(0, &tasks, 4);
+    bench.until(0, 1, 2 * room as u64 - 1);
+}
+
+pub(crate) fn lists_that_are_taken_back_begin_nothing(make: Make) {
+    let mut bench = Bench::new(make, 1);
+    for token in [1, 1, 2] {
+        let task = bench.tick(0, bench.when(0, 0, 1), token);
+        bench.post(0, &[task], token as u64);
+    }
+    for token in [1, 9] {
+        bench.world.post(
+            0,
+            Command::Cancel {
+                token: Token(token),
+            },
+        );
+        let ended = bench.world.ended(0, Token(token));
+        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
+    }
+    bench.count(0, 0, 0, 1);
+    bench.until(0, 2, 1);
+    bench.world.settle();
+    assert_eq!(bench.own(0, 1).value(), 0);
+    assert_eq!(bench.world[0].heard.triggered, [Token(2)]);
+    assert!(bench.world[0].heard.failed.is_empty());
+}
+
+pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
+    let mut bench = Bench::new(make, 3);
+    let (regions, counters) = (bench.regions.clone(), bench.counters.clone());
+    let put = |bench: &Bench, to: usize, landing: Landing, threshold| Task {
+        when: bench.when(0, 0, threshold),
+        and: None,
+        then: Action::Put {
+            to: peer(to),
+            from: all_of(&regions[0]).slice(0, 64),
+            target: Target::Known {
+                into: landing.into,
+                count: Some(landing.count),
+            },
+            done: Some(counters[0].at(1)),
+        },
+    };
+    let alive = bench.landing(1, (0, 64), 0);
+    let dead = bench.landing(2, (0, 64), 0);
+    let wrong = Landing {
+        count: Zeroable::zeroed(),
+        ..alive
+    };
+    for (round, (to, bad)) in (0..).zip([(1, wrong), (2, dead), (2, Landing::zeroed())]) {
+        if round == 1 {
+            bench.world.close(2);
+            bench
+                .world
+                .until("the end of rank 2", |world| world[0].heard.down.len() == 1);
+        }
+        let (value, ticks) = (bench.own(0, 0).value(), bench.own(0, 3).value());
+        let tasks = [
+            put(&bench, 1, alive, value + 1),
+            put(&bench, to, bad, value + 2),
+            bench.tick(0, bench.when(0, 0, value + 3), 3),
+        ];
+        bench.post(0, &tasks, 5);
+        bench.count(0, 0, 0, 1);
+        bench.until(0, 1, 1 + round);
+        bench.count(0, 0, 0, 1);
+        let ended = bench.world.ended(0, Token(5));
+        match round {
+            0 => assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}"),
+            _ => assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}"),
+        }
+        bench.count(0, 0, 0, 1);
+        bench.world.settle();
+        assert_eq!(
+            bench.own(0, 3).value(),
+            ticks,
+            "a task began after its list had failed"
+        );
+        assert!(bench.world[0].heard.failed.is_empty(), "told twice");
+    }
+}
+
+pub(crate) fn a_rank_that_closes_takes_its_lists_along(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    let landing = bench.landing(0, (0, 64), 1);
+    let task = Task {
+        when: bench.when(1, 0, 1),
+        and: None,
+        then: Action::Put {
+            to: peer(0),
+            from: bench.part(1, 0, 64),
+            target: Target::Known {
+                into: landing.into,
+                count: Some(landing.count),
+            },
+            done: None,
+        },
+    };
+    bench.post(1, &[task], 1);
+    bench.world.close(1);
+    bench.count(0, 1, 0, 1);
+    bench.world.settle();
+    assert_eq!(bench.own(0, 1).value(), 0);
+}
+
+const LEN: usize = 64 << 10;
