@@ -95,7 +95,6 @@ impl Sink for Ear {
         self.0 += 1;
     }
     fn complete(&mut self, _: Token) {}
-    fn reached(&mut self, _: Token) {}
     fn fetched(&mut self, _: Token, _: u64) {}
     fn failed(&mut self, _: Token, why: Failure) {
         panic!("{why:?}");

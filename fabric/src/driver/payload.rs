@@ -179,21 +179,6 @@ impl LocalRange {
         self.len == 0
     }
 
-    /// Copies all bytes out; somebody may be writing them.
-    ///
-    /// # Panics
-    /// When `into` is not of the same length.
-    pub(crate) fn read(self, into: &mut [u8]) {
-        assert_eq!(self.len, into.len(), "a copy between ranges of two lengths");
-        // SAFETY: the maker promised that the range is valid while a command uses it, and only such commands call this; `into` is
-        // ours alone.
-        unsafe {
-            self.start
-                .as_ptr()
-                .copy_to_nonoverlapping(into.as_mut_ptr(), into.len());
-        };
-    }
-
     /// Copies all bytes to where another command's range is, in this process. The two may overlap.
     ///
     /// # Panics

@@ -1,8 +1,8 @@
 //! A counter: two words of a region that its owner's driver allocated.
 //!
 //! The first word is what was counted. The second, inverted so that 0 is nobody, is the least that the owner waits for, so that
-//! who adds knows whether to wake it: the owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it
-//! sequentially consistent, so one of the two sees the other.
+//! who adds knows whether to wake it: the owner stores its threshold and then looks at the count, who adds adds and then looks
+//! at the threshold, all of it sequentially consistent, so one of the two sees the other.
 
 use std::{
     fmt, io,
