@@ -74,6 +74,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
+    /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the algorithms that are named, by their collective.
+    algorithms: BTreeMap<&'static str, String>,
     sources: BTreeMap<&'static str, Source>,
 }
 
@@ -122,6 +124,23 @@ const LAUNCHER: &[&str] = &[
     "RIPSTOP_SIM_SEED",
     "RIPSTOP_SIM_SEEDS",
 ];
+
+/// The row of a collective. The names are those of the crate of collectives, where a test compares them.
+macro_rules! algorithm {
+    ($name:literal, $collective:literal, $names:literal) => {
+        Spec {
+            name: $name,
+            range: concat!("auto | ", $names),
+            meaning: concat!(
+                "the algorithm of ",
+                $collective,
+                " where it fits; else, and by default, the cheapest"
+            ),
+            set: |settings, value| settings.name_algorithm($collective, $names, value),
+            get: |settings| settings.algorithm($collective).unwrap_or("auto").to_owned(),
+        }
+    };
+}
 
 const TABLE: &[Spec] = &[
     Spec {
@@ -287,6 +306,39 @@ const TABLE: &[Spec] = &[
         },
         get: |settings| settings.boot_timeout.as_secs().to_string(),
     },
+    algorithm!(
+        "RIPSTOP_BARRIER",
+        "barrier",
+        "dissemination | binomial | kary[:arity] | leaders"
+    ),
+    algorithm!(
+        "RIPSTOP_BCAST",
+        "bcast",
+        "binomial | kary[:arity] | chain[:segments] | scatter_ring | leaders"
+    ),
+    algorithm!("RIPSTOP_GATHER", "gather", "binomial | linear[:window]"),
+    algorithm!("RIPSTOP_SCATTER", "scatter", "binomial | linear[:window]"),
+    algorithm!(
+        "RIPSTOP_ALLGATHER",
+        "all_gather",
+        "ring | recursive_doubling | bruck"
+    ),
+    algorithm!(
+        "RIPSTOP_ALLTOALL",
+        "all_to_all",
+        "pairwise[:window] | xor[:window] | bruck | leaders"
+    ),
+    algorithm!("RIPSTOP_REDUCE", "reduce", "binomial | rabenseifner"),
+    algorithm!(
+        "RIPSTOP_ALLREDUCE",
+        "all_reduce",
+        "recursive_doubling | rabenseifner | ring | reduce_bcast | leaders_doubling | leaders_rabenseifner"
+    ),
+    algorithm!(
+        "RIPSTOP_REDUCE_SCATTER",
+        "reduce_scatter",
+        "recursive_halving | pairwise[:window] | ring | reduce_and_scatter"
+    ),
 ];
 
 impl Settings {
@@ -305,6 +357,7 @@ impl Settings {
             detect: Duration::from_millis(500),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
+            algorithms: BTreeMap::new(),
             sources: BTreeMap::new(),
         }
     }
@@ -361,6 +414,33 @@ impl Settings {
         })?;
         self.sources.insert(spec.name, source);
         Ok(())
+    }
+
+    /// The algorithm that is named for a collective, if one is.
+    #[must_use]
+    pub fn algorithm(&self, collective: &str) -> Option<&str> {
+        self.algorithms.get(collective).map(String::as_str)
+    }
+
+    fn name_algorithm(&mut self, collective: &'static str, names: &str, value: &str) -> Option<()> {
+        if value == "auto" {
+            self.algorithms.remove(collective);
+            return Some(());
+        }
+        let (name, parameter) = value
+            .split_once(':')
+            .map_or((value, None), |(name, parameter)| (name, Some(parameter)));
+        let fits = |known: &str| match (known.split_once("[:"), parameter) {
+            (None, None) => known == name,
+            (Some((known, _)), None) => known == name,
+            (Some((known, _)), Some(number)) => {
+                known == name && number.parse().is_ok_and(|number: usize| number > 0)
+            }
+            (None, Some(_)) => false,
+        };
+        names.split(" | ").any(fits).then_some(())?;
+        self.algorithms.insert(collective, value.to_owned());
+        Some(())
     }
 
     /// How much there may be of messages that nobody has asked for yet.
