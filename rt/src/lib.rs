@@ -47,7 +47,8 @@ pub mod __private {
 
 pub use self::{
     comm::{
-        Cart, Channel, Comm, Matched, Max, Messages, Min, Product, RecvOp, ReduceOp, SendOp,
+        BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Located, LogicalAnd, LogicalOr,
+        LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, Product, RecvOp, ReduceOp, SendOp,
         Source, Status, Sum, Tag,
     },
     engine::{Footprint, Pool},

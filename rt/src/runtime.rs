@@ -330,6 +330,7 @@ fn assemble(
         reactor_why: why,
         paths: paths.to_string(),
         single_copy: driver.caps().any_memory.clone(),
+        cost: driver.caps().cost,
     };
     let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {

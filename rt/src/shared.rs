@@ -7,11 +7,12 @@
 #[cfg(feature = "tokio")]
 use std::io;
 use std::{
+    any::Any,
     cell::RefCell,
     collections::VecDeque,
     hint, mem,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     task::{Poll, Wake, Waker},
@@ -20,7 +21,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{Armed, Caps},
+    driver::{Armed, Caps, Cost},
     shm::Board,
 };
 
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
     pub(crate) contexts: Contexts,
+    /// What the crate of collectives keeps here.
+    pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
     /// This rank's host, where that is simulated.
     pub(crate) host: Option<Host>,
 }
@@ -90,6 +93,8 @@ pub struct Choices {
     pub paths: String,
     /// Whether memory of other processes is read directly, or the sentence that says why not.
     pub single_copy: Result<(), String>,
+    /// What the fabric's actions cost, which protocols and collectives are chosen by.
+    pub cost: Cost,
 }
 
 impl Choices {
@@ -101,6 +106,7 @@ impl Choices {
             reactor_why: "time is virtual".to_owned(),
             paths,
             single_copy: caps.any_memory.clone(),
+            cost: caps.cost,
         }
     }
 }
@@ -150,6 +156,7 @@ impl Shared {
             counters: parts.counters,
             choices: parts.choices,
             contexts: Contexts::default(),
+            attached: OnceLock::new(),
         }
     }
 

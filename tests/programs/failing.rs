@@ -167,7 +167,7 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
             let error = op.await.unwrap_err().error;
             match (world.rank(), &error.kind) {
                 (1, ErrorKind::InvalidArgument(text)) => {
-                    assert!(text.contains("`output` has room for 299"))
+                    assert!(text.contains("`recv` has room for 299"))
                 }
                 (0 | 2, ErrorKind::Aborted { rank: 1 }) => {}
                 _ => panic!("{error}"),

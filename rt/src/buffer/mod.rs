@@ -195,9 +195,10 @@ unsafe fn as_spare<T: Wire>(elems: &mut [T]) -> &mut [MaybeUninit<T>] {
 #[cfg(test)]
 mod tests;
 
-/// How many elements a get into this buffer asks for: all that it has room for.
-pub(crate) fn room_of<B: RecvBuf>(buf: &mut B) -> usize {
-    // SAFETY: nothing is written.
+/// For how many elements a buffer has room.
+#[doc(hidden)]
+pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
+    // SAFETY: nothing is written to it.
     unsafe { buf.spare() }.len()
 }
 
@@ -217,7 +218,11 @@ pub(crate) fn fill<B: RecvBuf>(buf: &mut B, payload: Payload<'_>) {
 }
 
 /// Writes `elems` to the start of a buffer's room, as a receive would.
-pub(crate) fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
+///
+/// # Panics
+/// When there is less room.
+#[doc(hidden)]
+pub fn overwrite<B: RecvBuf>(buf: &mut B, elems: &[B::Elem]) {
     // SAFETY: only initialised elements are written below.
     let room = unsafe { buf.spare() };
     assert!(

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::comm::Located;
+
 /// A hash of a type's structure, carried in the header of every message.
 ///
 /// The same structure has the same signature on every rank and in every build: names do not count, sizes, order and
@@ -149,6 +151,17 @@ unsafe impl<T: Wire, const N: usize> Wire for [T; N] {
         );
         TypeSig::array(T::SIG, N)
     };
+}
+
+// SAFETY: packed, so without padding, of fields that zero is a value of.
+unsafe impl<T: Wire> bytemuck::Zeroable for Located<T> {}
+
+// SAFETY: packed, so without padding, of fields of which any bits are a value.
+unsafe impl<T: Wire> bytemuck::Pod for Located<T> {}
+
+// SAFETY: it is `Pod`, not empty, and the signature is that of its structure.
+unsafe impl<T: Wire> Wire for Located<T> {
+    const SIG: TypeSig = TypeSig::structure(size_of::<Self>(), &[T::SIG, u64::SIG]);
 }
 
 const PRIMITIVES: [(TypeSig, &str); 12] = [

@@ -13,6 +13,7 @@ mod split;
 mod stream;
 
 use std::{
+    any::Any,
     fmt,
     panic::Location,
     sync::{
@@ -28,8 +29,11 @@ pub use self::{
     channel::Channel,
     op::{RecvOp, SendOp},
     probe::Matched,
-    program::ProgramOp,
-    reduce::{Max, Min, Product, ReduceOp, Sum},
+    program::{ProgramOp, Turn},
+    reduce::{
+        BitAnd, BitOr, BitXor, Commutative, Located, LogicalAnd, LogicalOr, LogicalXor, Max,
+        MaxLoc, Min, MinLoc, Product, ReduceOp, Sum,
+    },
     stream::Messages,
 };
 use crate::{
@@ -38,7 +42,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor::{self, JoinHandle},
     group::Group,
-    shared::Shared,
+    settings::Settings,
+    shared::{Choices, Shared},
 };
 
 /// Context of the world communicator. Every communicator has two: an even one for users, the next for its collectives.
@@ -62,7 +67,7 @@ struct Inner {
 }
 
 /// One collective, as all its messages name it.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Call {
     tag: u32,
     /// The line of the program that called it.
@@ -189,6 +194,32 @@ impl Comm {
     /// A future that is ready after `duration`.
     pub fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send + use<> {
         executor::sleep(self.shared(), duration)
+    }
+
+    /// The settings of this communicator's runtime.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.shared().settings
+    }
+
+    /// What was chosen when this communicator's runtime started.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn choices(&self) -> &Choices {
+        &self.shared().choices
+    }
+
+    /// What the crate of collectives keeps in this communicator's runtime; made when it is asked for first.
+    ///
+    /// # Panics
+    /// When something of another type is kept there.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn attached<T: Any + Default + Send + Sync>(&self) -> &T {
+        let kept = self.shared().attached.get_or_init(|| Box::<T>::default());
+        let found = kept.downcast_ref();
+        found.expect("one type is kept, that of the collectives")
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {

@@ -2,17 +2,18 @@
 
 use std::{
     fmt,
-    panic::{Location, resume_unwind},
+    panic::resume_unwind,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
-use super::{Comm, spare};
+use super::{Call, Comm, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     engine::{Core, RunCall, RunTicket},
     error::OpError,
-    offload::Collective,
+    offload::{Builder, Collective, Lens, Signature},
 };
 
 /// A collective under way. It was started when it was made, and proceeds whether or not it is polled.
@@ -27,6 +28,11 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     /// `None` when they were given back.
     ticket: Option<RunTicket<I, O>>,
 }
+
+/// A place in the order of a communicator's collectives, and the line of the program that took it.
+#[must_use = "the other ranks wait for the collective that begins in it"]
+#[derive(Debug)]
+pub struct Turn(Call);
 
 impl Comm {
     /// Runs a program, as the next collective of this communicator: all ranks begin collectives in the same order.
@@ -49,24 +55,69 @@ impl Comm {
         input: I,
         output: O,
     ) -> ProgramOp<I, O> {
-        let Collective {
+        self.run_program_in(self.reserve_collective(), collective, input, output)
+    }
+
+    /// A place in the order of this communicator's collectives, for one that is begun later.
+    ///
+    /// Whoever has it begins a collective in it: the other ranks wait for that.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn reserve_collective(&self) -> Turn {
+        Turn(self.next_collective())
+    }
+
+    /// As [`run_program`](Self::run_program), in the place of an earlier call.
+    #[doc(hidden)]
+    pub fn run_program_in<I: SendBuf, O: RecvBuf>(
+        &self,
+        turn: Turn,
+        collective: Collective,
+        input: I,
+        output: O,
+    ) -> ProgramOp<I, O> {
+        self.begin_program(turn, collective, None, (input, output))
+    }
+
+    /// A collective that this rank cannot begin, because of an argument: `InvalidArgument` with this sentence here, and
+    /// `Aborted` on the other ranks.
+    #[doc(hidden)]
+    pub fn refuse_program<I: SendBuf, O: RecvBuf>(
+        &self,
+        turn: Turn,
+        name: &'static str,
+        sentence: String,
+        buffers: (I, O),
+    ) -> ProgramOp<I, O> {
+        let collective = Collective {
             name,
-            signature,
-            program,
-            reducer,
-        } = collective;
+            signature: Signature::of(name),
+            program: Arc::new(Builder::new::<u8>(self.size(), Lens::default()).finish()),
+            reducer: None,
+        };
+        self.begin_program(turn, collective, Some(sentence), buffers)
+    }
+
+    fn begin_program<I: SendBuf, O: RecvBuf>(
+        &self,
+        Turn(Call { tag, at }): Turn,
+        collective: Collective,
+        refused: Option<String>,
+        (input, output): (I, O),
+    ) -> ProgramOp<I, O> {
         let call = RunCall {
             ctx: self.id() + 1,
-            tag: self.next_collective().tag,
-            sig: signature.0.0,
-            at: Location::caller(),
+            tag,
+            sig: collective.signature.0.0,
+            at,
             group: self.group().clone(),
-            program,
-            reducer,
+            program: collective.program,
+            reducer: collective.reducer,
+            refused,
         };
         let ticket = self.shared().with(|engine| engine.run(call, input, output));
         ProgramOp {
-            name,
+            name: collective.name,
             comm: spare::clone(self),
             ticket: Some(ticket),
         }

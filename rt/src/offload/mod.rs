@@ -25,7 +25,10 @@ pub use self::{
     signature::Signature,
     span::{Buffer, Span},
 };
-pub use crate::{comm::ProgramOp, ops::Reducer};
+pub use crate::{
+    comm::{ProgramOp, Turn},
+    ops::Reducer,
+};
 
 /// The fewest unfinished steps of each rank, from the first of them on in the order of the list, that must be under way at a
 /// time for a collective to end.

@@ -368,7 +368,7 @@ impl<T: Wire> Port<T> {
 
     /// Fills `buf` from a target, from its element `at` on.
     pub fn get<B: RecvBuf<Elem = T>>(&self, target: &Target, at: usize, mut buf: B) -> RemoteOp<B> {
-        let range = match self.range("get", target, at, buffer::room_of(&mut buf)) {
+        let range = match self.range("get", target, at, buffer::room(&mut buf)) {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };

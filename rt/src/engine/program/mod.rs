@@ -86,6 +86,8 @@ pub(crate) struct RunCall {
     pub(crate) group: Group,
     pub(crate) program: Arc<Program>,
     pub(crate) reducer: Option<Reducer>,
+    /// What the caller got wrong, if that is known before anything begins.
+    pub(crate) refused: Option<String>,
 }
 
 /// The claim to a program under way, and to its two buffers.
@@ -238,7 +240,8 @@ impl Core {
         } else {
             Lens::default()
         };
-        let wrong = self.doomed(&call).or(wrong);
+        // The caller's own mistake tells it more than what others have heard of it.
+        let wrong = wrong.or_else(|| self.doomed(&call));
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
         let index = self.programs.add(|mut room| {
             let memory = Memory::new(areas, lens, mem::take(&mut room.scratch));
@@ -271,18 +274,17 @@ impl RunCall {
         let bytes = areas.map(|area| area.len);
         let Lens { input, output, .. } = self.program.lens();
         let (ranks, size) = (self.program.ranks(), self.group.len());
-        let sentence = if ranks != size {
+        let elem = self.program.elem().size;
+        let sentence = if let Some(sentence) = &self.refused {
+            sentence.clone()
+        } else if ranks != size {
             format!("`program` is for {ranks} ranks, and the communicator has {size}")
         } else if bytes[0] < input {
-            format!(
-                "`input` has {} bytes, and the program reads {input}",
-                bytes[0]
-            )
+            let (has, needed) = (bytes[0] / elem, input / elem);
+            format!("`send` has {has} elements, and {needed} are needed")
         } else if bytes[1] < output {
-            format!(
-                "`output` has room for {} bytes, and the program fills {output}",
-                bytes[1]
-            )
+            let (has, needed) = (bytes[1] / elem, output / elem);
+            format!("`recv` has room for {has} elements, and {needed} are needed")
         } else if !self.reducer_fits() {
             "`reducer` is not for the elements of the program".to_owned()
         } else if self.program.reduces() && !self.is_aligned(areas) {

@@ -61,6 +61,7 @@ fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
         group: Group::First(u32::try_from(size).expect("few")),
         program: Arc::new(ring(rank, size, block)),
         reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
+        refused: None,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
     world.engines[rank].run(call, input, output)
@@ -163,6 +164,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         group: Group::First(3),
         program: Arc::new(ring(2, 3, 1)),
         reducer: None,
+        refused: None,
     };
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
     world.run_for(100 * TICK);
