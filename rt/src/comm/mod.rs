@@ -248,20 +248,20 @@ impl Comm {
 
     /// The next collective: ranks begin collectives in the same order, and two messages of one collective from one rank to
     /// another are sent and received in the same order.
+    #[track_caller]
+    fn next_collective(&self) -> Call {
+        Call {
+            tag: self.inner.collectives.fetch_add(1, Ordering::Relaxed),
+            at: Location::caller(),
+        }
+    }
+
     /// The name of a window that is made now, on all ranks.
     pub(crate) fn next_window(&self) -> WindowId {
         let tag = self.inner.collectives.fetch_add(1, Ordering::Relaxed);
         WindowId {
             ctx: self.id(),
             tag,
-        }
-    }
-
-    #[track_caller]
-    fn next_collective(&self) -> Call {
-        Call {
-            tag: self.inner.collectives.fetch_add(1, Ordering::Relaxed),
-            at: Location::caller(),
         }
     }
 

@@ -12,15 +12,15 @@ use crate::buffer::Wire;
     label = "not a reduction of `{T}`"
 )]
 pub trait ReduceOp<T>: Send + 'static {
-    /// It is code of this library that never panics: the engine may run it where an application's may not run.
-    #[doc(hidden)]
-    const BUILT_IN: bool = false;
-
     /// Whether `combine(a, b)` is `combine(b, a)`. If not, the order of the ranks is kept, and fewer algorithms fit.
     const COMMUTES: bool = false;
 
     /// A name that all ranks of a collective must agree on; closures have none.
     const NAME: &'static str = "";
+
+    /// It is code of this library that never panics: the engine may run it where an application's may not run.
+    #[doc(hidden)]
+    const BUILT_IN: bool = false;
 
     /// One element out of two. Must be associative up to rounding.
     fn combine(&self, left: T, right: T) -> T;
@@ -104,9 +104,9 @@ operators! {
 macro_rules! commuting {
     ($name:ident, $left:ident, $right:ident, $combined:expr; $($number:ty)*) => {$(
         impl ReduceOp<$number> for $name {
-            const BUILT_IN: bool = true;
             const COMMUTES: bool = true;
             const NAME: &'static str = stringify!($name);
+            const BUILT_IN: bool = true;
 
             fn combine(&self, $left: $number, $right: $number) -> $number {
                 $combined
