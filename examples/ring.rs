@@ -5,7 +5,7 @@
 
 use std::{env, error::Error, time::Instant};
 
-use ripstop::{Channel, Comm};
+use ripstop::{Channel, Collectives, Comm};
 
 #[ripstop::main]
 async fn main(world: Comm) -> Result<()> {

@@ -16,16 +16,28 @@
 //!
 //! Run it with `ripstop run -n 4 PROGRAM`, under `mpiexec.hydra` or `srun --mpi=pmi2`, or alone as one rank.
 
+/// Algorithms of collectives: plans as data, what they cost and how they are chosen, and the futures of collectives.
+pub use ripstop_collectives as collectives;
+pub use ripstop_collectives::{Collectives, Reduction, ReproducibleSum, Tuned, Tuning};
 /// The drivers, for those who want the transports alone, or to trace and break them in tests.
 pub use ripstop_fabric as fabric;
 pub use ripstop_rma::{Access, Exposure, Fence, RemoteOp, Start, Window};
 pub use ripstop_rt::{
-    Builder, Cart, Channel, Choices, Comm, Error, ErrorKind, Footprint, JoinHandle, Matched, Max,
-    Messages, Min, OpError, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp,
+    BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, Error, ErrorKind,
+    Footprint, JoinHandle, Located, LogicalAnd, LogicalOr, LogicalXor, Matched, Max, MaxLoc,
+    Messages, Min, MinLoc, OpError, Pool, Product, ProgressMode, ReactorChoice, RecvOp, ReduceOp,
     Rendezvous, Result, Row, Runtime, SendOp, SettingSource, Settings, Source, Status, Sum, Tag,
     boot, buffer, sim,
 };
 pub use ripstop_rt_macros::{Wire, main, sim, test};
+
+/// What most programs name: `use ripstop::prelude::*;`.
+pub mod prelude {
+    pub use crate::{
+        Cart, Collectives, Comm, Error, Max, Min, OpError, Product, ReproducibleSum, Result,
+        Source, Sum, Tag, buffer::BufExt,
+    };
+}
 
 /// What the macros expand to. Not for users.
 #[doc(hidden)]

@@ -21,7 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ripstop::{Comm, ErrorKind, Result, Runtime, Source, Status, Tag, boot};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Status, Tag, boot};
 use ripstop_fabric::shm::Board;
 use rustix::process::{Pid, Signal, kill_process};
 

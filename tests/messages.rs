@@ -1,6 +1,6 @@
 //! Messages between ranks.
 
-use ripstop::{Comm, Result, Source, Tag};
+use ripstop::{Collectives, Comm, Result, Source, Tag};
 
 #[ripstop::test(ranks = 4)]
 async fn a_ring_passes_every_value_on(world: Comm) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use std::{sync::mpsc, thread};
 
-use ripstop::{Comm, Runtime, boot};
+use ripstop::{Collectives, Comm, Runtime, boot};
 
 /// Two ranks with these settings, as threads; each runs `rank` with its runtime.
 fn two_ranks(settings: &[(&str, &str)], rank: impl Fn(Runtime) + Send + Sync) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Runtime, boot};
+use ripstop::{Collectives, Runtime, boot};
 
 #[test]
 fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use ripstop::{
-    Comm, Result,
+    Collectives, Comm, Result,
     sim::{SimError, Simulation, compute, now},
 };
 

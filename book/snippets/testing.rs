@@ -1,7 +1,7 @@
 //! Snippets of the chapter on testing.
 
 // ANCHOR: test
-use ripstop::{Comm, Result, Sum};
+use ripstop::prelude::*;
 
 #[ripstop::test(ranks = 4)]
 async fn ranks_add_up(world: Comm) -> Result<()> {

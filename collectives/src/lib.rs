@@ -1,11 +1,28 @@
-//! Non-blocking collectives as offloaded task lists. Today the runtime carries simple ones (`ripstop_rt`); here are their
-//! successors' [plans](plan), what [chooses](choose) among them by what they [cost], and sums that have the
-//! [same bits](reproducible) whatever the plan.
+//! Non-blocking collectives: [`Collectives`] gives them to a communicator, and each goes on by itself from its call to its end.
+//!
+//! A call is made into a [plan](plan), collectives as data, by what [chooses](choose) among algorithms by what they [cost];
+//! a plan is [lowered](lower()) to a program, which the runtime carries out. Calls that are repeated find their program again.
+//! Sums that have the [same bits](reproducible) whatever the plan are here too.
 #![forbid(unsafe_code)]
 
+mod ask;
+mod cache;
+mod call;
 pub mod choose;
+mod collectives;
 pub mod cost;
+mod lower;
+pub mod op;
 pub mod plan;
+mod reduction;
 pub mod reproducible;
+mod start;
+mod tuning;
 
-pub use reproducible::ReproducibleSum;
+pub use self::{
+    collectives::{Collectives, Tuned},
+    lower::lower,
+    op::{CollectiveOp, ReductionOp},
+    reduction::{Reduction, ReproducibleSum},
+    tuning::{Tuning, machine_of},
+};

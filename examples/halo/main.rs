@@ -9,7 +9,7 @@ mod report;
 
 use std::{env, error::Error};
 
-use ripstop::{Cart, Comm};
+use ripstop::{Cart, Collectives, Comm};
 
 use heat::{Domain, Exchange, Heat, Mode};
 use options::{HELP, Options};

@@ -2,7 +2,7 @@
 
 use std::mem;
 
-use ripstop::{Comm, Result, Source, Tag};
+use ripstop::{Collectives, Comm, Result, Source, Tag};
 
 use crate::{
     PATHS,

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::{Comm, ErrorKind, Result, Runtime, boot};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, boot};
 
 use crate::{content::content, mark, marked, ranks};
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use ripstop::{
-    Runtime,
+    Collectives, Runtime,
     sim::{SimError, Simulation},
 };
 

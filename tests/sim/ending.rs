@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ripstop::{
-    Comm, ErrorKind, Result, Source, Tag,
+    Collectives, Comm, ErrorKind, Result, Source, Tag,
     sim::{SimError, Simulation, Transport, now},
 };
 

@@ -1,7 +1,7 @@
 //! Order and completeness, whatever is lost, doubled, overtaken or late.
 
 use ripstop::{
-    Comm, Result, Source, Tag,
+    Collectives, Comm, Result, Source, Tag,
     fabric::random::Random,
     sim::{Simulation, Transport},
 };

@@ -1,6 +1,6 @@
 //! Sums of floating-point numbers that have the same bits whatever the order, the algorithm and the number of ranks.
 //!
-//! Adding `f64`s rounds at every step, so no tree of `+` gives bits that another tree gives. A [`ReproducibleSum`] does not
+//! Adding `f64`s rounds at every step, so no tree of `+` gives bits that another tree gives. A [`ExactSum`] does not
 //! round: it is an integer wide enough for every bit that a number of its type can have, and integers add in any order (Kulisch
 //! 1971; for sums across ranks: Collange, Defour, Graillat, Iakymchuk 2015). It is rounded once, in the end, so the result is
 //! the number nearest to the true sum. What that costs is size: 280 bytes for an `f64`, 56 for an `f32`. Bins (Demmel, Nguyen
@@ -17,7 +17,7 @@ mod tests;
 /// (`f64`) or 2¹⁰⁶ (`f32`) of any size fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct ReproducibleSum<T: Real> {
+pub struct ExactSum<T: Real> {
     /// A two's complement integer in units of the least number above zero, low word first; then a word that remembers what is
     /// no number.
     words: T::Words,
@@ -42,7 +42,7 @@ pub trait Real: Copy + Debug {
     fn of(bits: u64, negative: bool) -> Self;
 }
 
-impl<T: Real> ReproducibleSum<T> {
+impl<T: Real> ExactSum<T> {
     /// The sum of nothing.
     #[must_use]
     pub const fn new() -> Self {
@@ -113,13 +113,13 @@ impl<T: Real> ReproducibleSum<T> {
     }
 }
 
-impl<T: Real> Default for ReproducibleSum<T> {
+impl<T: Real> Default for ExactSum<T> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<T: Real> Extend<T> for ReproducibleSum<T> {
+impl<T: Real> Extend<T> for ExactSum<T> {
     fn extend<I: IntoIterator<Item = T>>(&mut self, numbers: I) {
         for number in numbers {
             self.add(number);
@@ -127,7 +127,7 @@ impl<T: Real> Extend<T> for ReproducibleSum<T> {
     }
 }
 
-impl<T: Real> FromIterator<T> for ReproducibleSum<T> {
+impl<T: Real> FromIterator<T> for ExactSum<T> {
     fn from_iter<I: IntoIterator<Item = T>>(numbers: I) -> Self {
         let mut sum = Self::new();
         sum.extend(numbers);

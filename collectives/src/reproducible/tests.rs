@@ -1,18 +1,14 @@
 use proptest::prelude::*;
 use ripstop_fabric::random::Random;
 
-use super::{Real, ReproducibleSum};
+use super::{ExactSum, Real};
 use crate::plan::{
     AllReduce, Nodes, Order, Place,
     check::{Memory, Rules, run},
 };
 
 fn sum<T: Real>(numbers: &[T]) -> T {
-    numbers
-        .iter()
-        .copied()
-        .collect::<ReproducibleSum<T>>()
-        .value()
+    numbers.iter().copied().collect::<ExactSum<T>>().value()
 }
 
 /// Numbers of all magnitudes and signs, none infinite.
@@ -29,12 +25,12 @@ proptest! {
             .prop_flat_map(|numbers| (Just(numbers.clone()), Just(numbers).prop_shuffle())),
         cuts in prop::collection::vec(0_usize..60, 3),
     ) {
-        let whole: ReproducibleSum<f64> = numbers.into_iter().collect();
-        let mut merged = ReproducibleSum::new();
+        let whole: ExactSum<f64> = numbers.into_iter().collect();
+        let mut merged = ExactSum::new();
         let mut rest = shuffled.as_slice();
         for cut in cuts {
             let (part, left) = rest.split_at(cut.min(rest.len()));
-            let mut sum: ReproducibleSum<f64> = part.iter().copied().collect();
+            let mut sum: ExactSum<f64> = part.iter().copied().collect();
             sum.merge(&merged);
             (merged, rest) = (sum, left);
         }
@@ -139,10 +135,10 @@ fn infinities_and_nans_are_kept_and_zero_is_positive() {
 
 #[test]
 fn words_are_the_sum() {
-    let whole: ReproducibleSum<f64> = [1.5, -7.25e300].into_iter().collect();
-    assert_eq!(ReproducibleSum::from_words(whole.into_words()), whole);
-    assert_eq!(size_of::<ReproducibleSum<f64>>(), 280);
-    assert_eq!(size_of::<ReproducibleSum<f32>>(), 56);
+    let whole: ExactSum<f64> = [1.5, -7.25e300].into_iter().collect();
+    assert_eq!(ExactSum::from_words(whole.into_words()), whole);
+    assert_eq!(size_of::<ExactSum<f64>>(), 280);
+    assert_eq!(size_of::<ExactSum<f32>>(), 56);
 }
 
 #[test]
@@ -161,12 +157,12 @@ fn every_allreduce_on_every_number_of_ranks_gives_the_same_bits() {
                 .map(|rank| algorithm.plan(&place(rank), 1, Order::Any).unwrap())
                 .collect();
             let part = |rank| numbers.iter().copied().skip(rank).step_by(size);
-            let output = |rank| vec![Some(part(rank).collect::<ReproducibleSum<f64>>())];
+            let output = |rank| vec![Some(part(rank).collect::<ExactSum<f64>>())];
             let mut memory: Vec<_> = (0..size)
                 .map(|rank| Memory::new(vec![], output(rank)))
                 .collect();
             let mut pick = |count: usize| usize::try_from(random.within(0..count as u64)).unwrap();
-            let combine = |left: &ReproducibleSum<f64>, right: &ReproducibleSum<f64>| {
+            let combine = |left: &ExactSum<f64>, right: &ExactSum<f64>| {
                 let mut both = *left;
                 both.merge(right);
                 both

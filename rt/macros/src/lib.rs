@@ -16,8 +16,10 @@ mod wire;
 /// causes, and ends the rank with an exit code other than 0.
 ///
 /// ```ignore
+/// use ripstop::prelude::*;
+///
 /// #[ripstop::main]
-/// async fn main(world: ripstop::Comm) -> ripstop::Result<()> {
+/// async fn main(world: Comm) -> Result<()> {
 ///     world.barrier().await
 /// }
 /// ```
@@ -38,8 +40,10 @@ pub fn main(options: TokenStream, item: TokenStream) -> TokenStream {
 /// - `timeout = 30`: the seconds after which the test fails.
 ///
 /// ```ignore
+/// use ripstop::prelude::*;
+///
 /// #[ripstop::test(ranks = 4)]
-/// async fn everybody_meets(world: ripstop::Comm) -> ripstop::Result<()> {
+/// async fn everybody_meets(world: Comm) -> Result<()> {
 ///     assert_eq!(world.size(), 4);
 ///     world.barrier().await
 /// }
@@ -66,8 +70,10 @@ pub fn test(options: TokenStream, item: TokenStream) -> TokenStream {
 /// `RIPSTOP_SIM_SEED=n` runs it with that seed, `RIPSTOP_SIM_SEEDS=n` with so many fresh seeds as well.
 ///
 /// ```ignore
+/// use ripstop::prelude::*;
+///
 /// #[ripstop::sim(ranks = 512, fabric = "bxi", faults = "drop=0.01")]
-/// async fn everybody_meets(world: ripstop::Comm) -> ripstop::Result<()> {
+/// async fn everybody_meets(world: Comm) -> Result<()> {
 ///     world.barrier().await
 /// }
 /// ```

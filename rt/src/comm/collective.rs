@@ -1,4 +1,5 @@
-//! Simple collectives over messages: they move on when they are polled.
+//! The simple collectives that make communicators: over messages, and they move on when they are polled. Those of users are in
+//! the crate `ripstop-collectives`.
 
 use super::{Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
@@ -7,49 +8,8 @@ use crate::{
     ops::About,
 };
 
-/// Collectives of one communicator must be called in the same order by all its ranks, in whatever order they are awaited;
-/// several may be in flight.
 impl Comm {
-    /// Waits until every rank has called it. ⌈log₂ size⌉ rounds of one short message each (dissemination; Hensgen, Finkel,
-    /// Manber 1988).
-    ///
-    /// # Errors
-    /// A member failed or finished.
-    #[track_caller]
-    pub fn barrier(&self) -> impl Future<Output = Result<()>> + Send {
-        let call = self.next_collective();
-        self.barrier_with(call)
-    }
-
-    async fn barrier_with(&self, call: Call) -> Result<()> {
-        let (rank, size) = (self.rank(), self.size());
-        let mut distance = 1;
-        while distance < size {
-            let sent = self.send_for(call, (rank + distance) % size, [0_u8; 1]);
-            self.recv_for(call, (rank + size - distance) % size, [0_u8; 1])
-                .await
-                .map_err(|error| as_op("barrier", error))?;
-            sent.await.map_err(|error| as_op("barrier", error))?;
-            distance *= 2;
-        }
-        Ok(())
-    }
-
-    /// Sends `root`'s elements to everybody, along a binomial tree. All buffers have room for as many elements as `root`'s
-    /// holds.
-    ///
-    /// # Errors
-    /// `root` out of range, a member failed or finished, a buffer that is too short. The buffer comes back.
-    #[track_caller]
-    pub fn bcast<B: RecvBuf>(
-        &self,
-        root: usize,
-        buf: B,
-    ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
-        let call = self.next_collective();
-        self.bcast_with(call, root, buf)
-    }
-
+    /// Sends `root`'s elements to everybody, along a binomial tree.
     pub(super) async fn bcast_with<B: RecvBuf>(
         &self,
         call: Call,
@@ -85,21 +45,7 @@ impl Comm {
         Ok(buf)
     }
 
-    /// Combines the elements of all ranks, element by element and in the order of the ranks, and gives everybody the result
-    /// in place: a binomial tree to rank 0 and back. The bits of the result are the same on all ranks.
-    ///
-    /// # Errors
-    /// A member failed or finished, buffers of different lengths. The buffer comes back.
-    #[track_caller]
-    pub fn all_reduce<B: RecvBuf>(
-        &self,
-        buf: B,
-        op: impl ReduceOp<B::Elem>,
-    ) -> impl Future<Output = Result<B, OpError<B>>> + Send {
-        let call = self.next_collective();
-        self.all_reduce_with(call, buf, op)
-    }
-
+    /// Combines the elements of all ranks in the order of the ranks, up a binomial tree to rank 0 and down again.
     pub(super) async fn all_reduce_with<B: RecvBuf>(
         &self,
         call: Call,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{ErrorKind, Result};
+use ripstop::{Collectives, ErrorKind, Result};
 
 use super::{
     Pair, TAG, TAG_TALLY, Trouble, clock,

@@ -1,6 +1,6 @@
 //! Ping-pong: one message at a time, each way awaited.
 
-use ripstop::{Result, buffer::RecvBuf};
+use ripstop::{Collectives, Result, buffer::RecvBuf};
 
 use super::{
     Pair, TAG, Trouble, buffers, clock,

@@ -1,7 +1,7 @@
 //! Ping-pong behind messages that do not match.
 
 use clap::ValueEnum;
-use ripstop::{RecvOp, Result, SendOp};
+use ripstop::{Collectives, RecvOp, Result, SendOp};
 
 use super::{
     Pair, Trouble,

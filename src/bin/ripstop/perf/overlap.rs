@@ -6,7 +6,7 @@
 use std::{mem, time::Duration};
 
 use clap::ValueEnum;
-use ripstop::Result;
+use ripstop::{Collectives, Result};
 
 use super::{
     Pair, TAG, TAG_ACK, Trouble, clock,

@@ -3,7 +3,7 @@
 use std::{pin::Pin, time::Duration};
 
 use clap::ValueEnum;
-use ripstop::{Cart, Comm, ErrorKind, Result, Source, Tag, sim};
+use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
 
 use super::traffic;
 

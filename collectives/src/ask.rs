@@ -1,0 +1,319 @@
+//! What a call asks for: checked, and made into a program.
+
+use std::fmt::Display;
+
+use ripstop_rt::{
+    buffer::Wire,
+    offload::{Program, Signature},
+};
+
+use crate::{
+    Reduction,
+    choose::{Algorithm, Shape},
+    lower::lower,
+    plan::{Barrier, Blocks, Order, Place, Plan, Unfit, exscan, scan},
+    tuning::Guide,
+};
+
+/// The collectives that plans are made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Barrier,
+    Bcast,
+    Gather,
+    Scatter,
+    AllGather,
+    AllToAll,
+    Reduce,
+    AllReduce,
+    ReduceScatter,
+    Scan,
+    Exscan,
+}
+
+/// A call of one rank. Lengths are in elements.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<'a> {
+    /// What errors call it.
+    pub(crate) name: &'static str,
+    pub(crate) verb: Verb,
+    pub(crate) root: usize,
+    /// Of the buffer, or of one block where there are no counts.
+    pub(crate) len: usize,
+    /// The length of each rank's block: all ranks have the same ones, but for an all-to-all.
+    pub(crate) counts: Option<&'a [usize]>,
+    /// For an all-to-all with counts: of the blocks to be received.
+    pub(crate) incoming: &'a [usize],
+    /// What the reduction allows, and what it is called.
+    pub(crate) order: Order,
+    pub(crate) op: &'static str,
+    /// What is wrong with it, if that is known already.
+    pub(crate) wrong: Option<String>,
+}
+
+/// What runs, and what all ranks must agree on.
+pub(crate) struct Made {
+    pub(crate) program: Program,
+    pub(crate) signature: Signature,
+}
+
+impl<'a> Ask<'a> {
+    pub(crate) const fn of(verb: Verb, name: &'static str) -> Self {
+        Self {
+            name,
+            verb,
+            root: 0,
+            len: 0,
+            counts: None,
+            incoming: &[],
+            order: Order::Any,
+            op: "",
+            wrong: None,
+        }
+    }
+
+    pub(crate) fn root(self, root: usize) -> Self {
+        Self { root, ..self }
+    }
+
+    pub(crate) fn len(self, len: usize) -> Self {
+        Self { len, ..self }
+    }
+
+    pub(crate) fn counts(self, counts: &'a [usize]) -> Self {
+        let counts = Some(counts);
+        Self { counts, ..self }
+    }
+
+    pub(crate) fn incoming(self, incoming: &'a [usize]) -> Self {
+        Self { incoming, ..self }
+    }
+
+    pub(crate) fn wrong(self, sentence: String) -> Self {
+        Self {
+            wrong: Some(sentence),
+            ..self
+        }
+    }
+
+    /// An equal part of `all` elements for each of `size` ranks.
+    pub(crate) fn share(self, all: usize, size: usize) -> Self {
+        if all.is_multiple_of(size) {
+            return self.len(all / size);
+        }
+        self.wrong(format!(
+            "`send` has {all} elements, no multiple of the {size} ranks: other blocks take counts"
+        ))
+    }
+
+    pub(crate) fn reducing<T: Wire, R: Reduction<T>>(self) -> Self {
+        Self {
+            order: if R::COMMUTES {
+                Order::Any
+            } else {
+                Order::RankOrder
+            },
+            op: R::NAME,
+            ..self
+        }
+    }
+
+    /// Elements that this rank gives and gets.
+    ///
+    /// # Errors
+    /// What is wrong already, a rank that there is not, another number of counts than ranks, more elements than memory can
+    /// have: as a sentence.
+    pub(crate) fn lens(&self, place: &Place<'_>, elem: usize) -> Result<(usize, usize), String> {
+        let (me, size) = (place.rank(), place.size());
+        if let Some(sentence) = &self.wrong {
+            return Err(sentence.clone());
+        }
+        if self.root >= size {
+            let root = self.root;
+            return Err(format!(
+                "`root` is rank {root}, and there are ranks 0..{size}"
+            ));
+        }
+        let all = self.total("counts", self.counts, size, elem)?;
+        let at_root = if me == self.root { all } else { 0 };
+        let block = self.counts.map_or(self.len, |counts| counts[me]);
+        Ok(match self.verb {
+            Verb::Barrier => (0, 0),
+            Verb::Bcast | Verb::AllReduce | Verb::Scan => (0, self.len),
+            Verb::Gather => (block, at_root),
+            Verb::Scatter => (at_root, block),
+            Verb::AllGather => (block, all),
+            Verb::Reduce if me == self.root => (self.len, self.len),
+            Verb::Reduce => (self.len, 0),
+            Verb::ReduceScatter => (all, block),
+            Verb::Exscan => (self.len, self.len),
+            Verb::AllToAll if self.counts.is_none() => (all, all),
+            Verb::AllToAll => {
+                let incoming = self.total("recv_counts", Some(self.incoming), size, elem)?;
+                let (give, take) = (block, self.incoming[me]);
+                if give != take {
+                    return Err(format!(
+                        "`send_counts[{me}]` is {give} and `recv_counts[{me}]` is {take}: what stays has one length"
+                    ));
+                }
+                (all, incoming)
+            }
+        })
+    }
+
+    /// The length of all blocks.
+    fn total(
+        &self,
+        name: &str,
+        counts: Option<&[usize]>,
+        size: usize,
+        elem: usize,
+    ) -> Result<usize, String> {
+        let name = if self.verb == Verb::AllToAll && name == "counts" {
+            "send_counts"
+        } else {
+            name
+        };
+        let all = match counts {
+            Some(counts) if counts.len() != size => {
+                let len = counts.len();
+                return Err(format!(
+                    "`{name}` has {len} entries, and there are {size} ranks"
+                ));
+            }
+            Some(counts) => counts
+                .iter()
+                .try_fold(0_usize, |all, count| all.checked_add(*count)),
+            None => self.len.checked_mul(size),
+        };
+        let fits = |all: &usize| {
+            all.checked_mul(elem)
+                .is_some_and(|bytes| bytes <= BYTES_MAX)
+        };
+        all.filter(fits).ok_or_else(|| match counts {
+            Some(_) => format!("`{name}` add up to more than memory can have"),
+            None => format!(
+                "{size} blocks of {} elements are more than memory can have",
+                self.len
+            ),
+        })
+    }
+
+    /// The program of this rank, with the algorithm that the guide chooses.
+    ///
+    /// # Errors
+    /// As [`lens`](Self::lens), or a named algorithm that does not fit: as a sentence.
+    pub(crate) fn make<T: Wire>(
+        &self,
+        place: &Place<'_>,
+        guide: &Guide<'_>,
+    ) -> Result<Made, String> {
+        let (input, output) = self.lens(place, size_of::<T>())?;
+        let (algorithm, plan) = self.plan(place, guide, size_of::<T>())?;
+        let plan = plan.map_err(|unfit| unfit.to_string())?;
+        let program = lower::<T>(&plan, input, output).map_err(|misfit| misfit.to_string())?;
+        Ok(Made {
+            program,
+            signature: self.signature::<T>(&algorithm),
+        })
+    }
+
+    fn plan(
+        &self,
+        place: &Place<'_>,
+        guide: &Guide<'_>,
+        elem: usize,
+    ) -> Result<(String, Result<Plan, Unfit>), String> {
+        let size = place.size();
+        if self.is_empty() {
+            // Also who has nothing to say says it: somebody may think otherwise.
+            return Ok(("none".to_owned(), Barrier::Dissemination.plan(place)));
+        }
+        let (root, len, order) = (self.root, self.len, self.order);
+        let blocks = self
+            .counts
+            .map_or_else(|| Blocks::each(len), Blocks::counts);
+        let shape = self.shape(size, elem);
+        let tuning = guide.tuning;
+        Ok(match self.verb {
+            Verb::Barrier => named(guide.choose(tuning.barrier, &shape), |it| it.plan(place)),
+            Verb::Bcast => named(guide.choose(tuning.bcast, &shape), |it| {
+                it.plan(place, root, len)
+            }),
+            Verb::Gather => named(guide.choose(tuning.gather, &shape), |it| {
+                it.plan(place, root, &blocks)
+            }),
+            Verb::Scatter => named(guide.choose(tuning.scatter, &shape), |it| {
+                it.plan(place, root, &blocks)
+            }),
+            Verb::AllGather => named(guide.choose(tuning.all_gather, &shape), |it| {
+                it.plan(place, &blocks)
+            }),
+            Verb::AllToAll => {
+                let incoming = self.counts.map(|_| Blocks::counts(self.incoming));
+                named(guide.choose(tuning.all_to_all, &shape), |it| {
+                    it.plan(place, &blocks, incoming.as_ref().unwrap_or(&blocks))
+                })
+            }
+            Verb::Reduce => named(guide.choose(tuning.reduce, &shape), |it| {
+                it.plan(place, root, len, order)
+            }),
+            Verb::AllReduce => named(guide.choose(tuning.all_reduce, &shape), |it| {
+                it.plan(place, len, order)
+            }),
+            Verb::ReduceScatter => named(guide.choose(tuning.reduce_scatter, &shape), |it| {
+                it.plan(place, &blocks, order)
+            }),
+            Verb::Scan => ("doubling".to_owned(), Ok(scan(place, len))),
+            Verb::Exscan => ("doubling".to_owned(), Ok(exscan(place, len))),
+        })
+    }
+
+    /// Whether all ranks know that nothing moves.
+    fn is_empty(&self) -> bool {
+        match (self.verb, self.counts) {
+            (Verb::Barrier, _) | (Verb::AllToAll, Some(_)) => false,
+            (_, Some(counts)) => counts.iter().all(|count| *count == 0),
+            (_, None) => self.len == 0,
+        }
+    }
+
+    /// As the chooser sees it: the same on all ranks.
+    fn shape(&self, size: usize, elem: usize) -> Shape {
+        let all = self.counts.map(|counts| counts.iter().sum::<usize>());
+        let len = match (self.verb, all) {
+            // Its counts are different on all ranks; each block is a message, whatever the algorithm.
+            (Verb::AllToAll, Some(_)) => 1,
+            (Verb::ReduceScatter, all) => all.unwrap_or(self.len * size),
+            (_, Some(all)) => all.div_ceil(size),
+            (_, None) => self.len,
+        };
+        Shape {
+            bytes: len.saturating_mul(elem),
+            order: self.order,
+            ragged: self.counts.is_some(),
+            mapped: false,
+            ..Shape::of(size)
+        }
+    }
+
+    fn signature<T: Wire>(&self, algorithm: &str) -> Signature {
+        let agreed = self.counts.filter(|_| self.verb != Verb::AllToAll);
+        let numbers = [self.root, self.len, usize::from(self.order == Order::Any)];
+        let numbers = numbers.iter().chain(agreed.into_iter().flatten());
+        let words = format!("{:?} {algorithm} {}", self.verb, self.op);
+        numbers.fold(Signature::of(&words).with_type::<T>(), |sig, number| {
+            sig.with(*number as u64)
+        })
+    }
+}
+
+fn named<A: Algorithm + Display>(
+    algorithm: A,
+    plan: impl Fn(A) -> Result<Plan, Unfit>,
+) -> (String, Result<Plan, Unfit>) {
+    (algorithm.to_string(), plan(algorithm))
+}
+
+/// What a buffer can have.
+const BYTES_MAX: usize = isize::MAX as usize;

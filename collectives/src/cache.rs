@@ -1,0 +1,217 @@
+//! Programs of calls that were made before: a call that is repeated makes nothing.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ripstop_rt::offload::{Program, Signature};
+
+use crate::{
+    Tuning,
+    ask::{Ask, Made, Verb},
+    plan::{Order, Place},
+};
+
+/// The programs of one runtime, the last one used first.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    entries: Mutex<Vec<Arc<Entry>>>,
+}
+
+/// A program that may run, now and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) program: Arc<Program>,
+    pub(crate) signature: Signature,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    ready: Ready,
+}
+
+#[derive(Debug)]
+struct Key {
+    verb: Verb,
+    rank: usize,
+    size: usize,
+    root: usize,
+    len: usize,
+    counts: Option<Box<[usize]>>,
+    incoming: Box<[usize]>,
+    order: Order,
+    op: &'static str,
+    elem: u64,
+    tuning: Tuning,
+}
+
+/// Who calls, with what elements, and what algorithms it named.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) place: Place<'a>,
+    /// The signature of the type.
+    pub(crate) elem: u64,
+    pub(crate) tuning: &'a Tuning,
+}
+
+impl Cache {
+    /// The program of a call like this one, or what `make` makes.
+    pub(crate) fn get(
+        &self,
+        caller: &Caller<'_>,
+        ask: &Ask<'_>,
+        make: impl FnOnce() -> Result<Made, String>,
+    ) -> Result<Ready, String> {
+        if ask.wrong.is_none()
+            && let Some(ready) = self.find(caller, ask)
+        {
+            return Ok(ready);
+        }
+        let Made { program, signature } = make()?;
+        let ready = Ready {
+            program: Arc::new(program),
+            signature,
+        };
+        self.keep(Key::of(caller, ask), ready.clone());
+        Ok(ready)
+    }
+
+    fn find(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> Option<Ready> {
+        let mut entries = self.lock();
+        let at = entries.iter().position(|entry| entry.key.is(caller, ask))?;
+        entries[..=at].rotate_right(1);
+        Some(entries[0].ready.clone())
+    }
+
+    fn keep(&self, key: Key, ready: Ready) {
+        if ready.program.len() > STEPS_MAX {
+            return;
+        }
+        let mut entries = self.lock();
+        entries.insert(0, Arc::new(Entry { key, ready }));
+        let mut steps = 0;
+        let fit = entries.iter().take(ENTRIES_MAX).take_while(|entry| {
+            steps += entry.ready.program.len();
+            steps <= STEPS_MAX
+        });
+        let fit = fit.count();
+        entries.truncate(fit);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Key {
+    fn of(caller: &Caller<'_>, ask: &Ask<'_>) -> Self {
+        Self {
+            verb: ask.verb,
+            rank: caller.place.rank(),
+            size: caller.place.size(),
+            root: ask.root,
+            len: ask.len,
+            counts: ask.counts.map(Box::from),
+            incoming: ask.incoming.into(),
+            order: ask.order,
+            op: ask.op,
+            elem: caller.elem,
+            tuning: *caller.tuning,
+        }
+    }
+
+    fn is(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> bool {
+        self.verb == ask.verb
+            && (self.root, self.len) == (ask.root, ask.len)
+            && (self.order, self.elem) == (ask.order, caller.elem)
+            && (self.rank, self.size) == (caller.place.rank(), caller.place.size())
+            && self.counts.as_deref() == ask.counts
+            && *self.incoming == *ask.incoming
+            && self.op == ask.op
+            && self.tuning == *caller.tuning
+    }
+}
+
+/// Programs that are kept. An application has a few dozen different calls in its main loop.
+const ENTRIES_MAX: usize = 64;
+
+/// Steps of all of them together: about half a megabyte for each rank, of which there may be many in one process.
+const STEPS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::{Cache, Caller, ENTRIES_MAX, STEPS_MAX};
+    use crate::{
+        Tuning,
+        ask::{Ask, Made, Verb},
+        cost::{LogGP, Machine},
+        plan::Place,
+        tuning::Guide,
+    };
+
+    /// Whether the program had to be made.
+    fn misses(cache: &Cache, size: usize, ask: &Ask<'_>) -> bool {
+        let link = LogGP {
+            latency_ns: 100.0,
+            overhead_ns: 10.0,
+            gap_ns: 10.0,
+            ns_per_kib: 40.0,
+        };
+        let guide = Guide {
+            tuning: &Tuning::AUTO,
+            settings: &ripstop_rt::Settings::new(),
+            machine: Machine {
+                inside: link,
+                across: link,
+                per_node: size,
+                copy_ns_per_kib: 20.0,
+                reduce_ns_per_kib: 40.0,
+            },
+        };
+        let place = Place::new(1, size);
+        let caller = Caller {
+            place,
+            elem: 8,
+            tuning: &Tuning::AUTO,
+        };
+        let mut made = false;
+        let ready = cache.get(&caller, ask, || -> Result<Made, String> {
+            made = true;
+            ask.make::<u64>(&place, &guide)
+        });
+        ready.unwrap();
+        made
+    }
+
+    #[test]
+    fn a_call_is_planned_once_and_others_are_other_calls() {
+        let cache = Cache::default();
+        let bcast = |root, len| Ask::of(Verb::Bcast, "bcast").root(root).len(len);
+        assert!(misses(&cache, 4, &bcast(0, 9)));
+        assert!(!misses(&cache, 4, &bcast(0, 9)));
+        assert!(misses(&cache, 4, &bcast(1, 9)) && misses(&cache, 4, &bcast(0, 8)));
+        assert!(misses(&cache, 5, &bcast(0, 9)));
+        let (some, others) = ([1, 2, 0, 3], [1, 2, 3, 0]);
+        let ragged = Ask::of(Verb::AllGather, "all_gather_v");
+        assert!(misses(&cache, 4, &ragged.clone().counts(&some)));
+        assert!(misses(&cache, 4, &ragged.clone().counts(&others)));
+        assert!(!misses(&cache, 4, &ragged.clone().counts(&some)));
+        assert!(!misses(&cache, 4, &bcast(0, 9)));
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let cache = Cache::default();
+        for len in 1..2 * ENTRIES_MAX {
+            misses(&cache, 4, &Ask::of(Verb::AllReduce, "all_reduce").len(len));
+        }
+        assert_eq!(cache.lock().len(), ENTRIES_MAX);
+        let large = Ask::of(Verb::AllToAll, "all_to_all").len(1 << 16);
+        assert!(misses(&cache, 900, &large) && misses(&cache, 901, &large));
+        assert!(misses(&cache, STEPS_MAX, &large) && misses(&cache, STEPS_MAX, &large));
+        let steps = |cache: &Cache| -> usize {
+            let entries = cache.lock();
+            entries.iter().map(|entry| entry.ready.program.len()).sum()
+        };
+        assert!(steps(&cache) <= STEPS_MAX && !misses(&cache, 901, &large));
+    }
+}

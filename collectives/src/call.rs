@@ -1,0 +1,89 @@
+//! One call: its place in the order of the communicator, and the program that runs in it.
+
+use ripstop_rt::{
+    Comm,
+    buffer::{RecvBuf, SendBuf, Wire},
+    offload::{Collective, Reducer, Turn},
+};
+
+use crate::{
+    CollectiveOp, Tuning,
+    ask::Ask,
+    cache::{Cache, Caller, Ready},
+    op::Home,
+    plan::Place,
+    tuning::{Guide, machine_of},
+};
+
+/// A call that has its place in the order, and begins now or later.
+pub(crate) struct Call<'a> {
+    comm: &'a Comm,
+    name: &'static str,
+    turn: Turn,
+    /// Or why there can be none.
+    ready: Result<Ready, String>,
+}
+
+impl<'a> Call<'a> {
+    #[track_caller]
+    pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Self {
+        Self {
+            comm,
+            name: ask.name,
+            turn: comm.reserve_collective(),
+            ready: ready::<T>(comm, tuning, ask),
+        }
+    }
+
+    /// An empty vector with room for the output.
+    pub(crate) fn room<T>(&self) -> Vec<T> {
+        let bytes = self
+            .ready
+            .as_ref()
+            .map_or(0, |ready| ready.program.lens().output);
+        Vec::with_capacity(bytes / size_of::<T>())
+    }
+
+    /// Begins.
+    pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
+        self,
+        reducer: Option<Reducer>,
+        (input, output): (I, O),
+        home: H,
+    ) -> CollectiveOp<I, O, H> {
+        let Self {
+            comm, name, turn, ..
+        } = self;
+        let run = match self.ready {
+            Ok(Ready { program, signature }) => {
+                let collective = Collective {
+                    name,
+                    signature,
+                    program,
+                    reducer,
+                };
+                comm.run_program_in(turn, collective, input, output)
+            }
+            Err(sentence) => comm.refuse_program(turn, name, sentence, (input, output)),
+        };
+        CollectiveOp::new(run, home)
+    }
+}
+
+/// The program of a call, kept or new.
+pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Result<Ready, String> {
+    let place = Place::new(comm.rank(), comm.size());
+    let caller = Caller {
+        place,
+        elem: T::SIG.0,
+        tuning,
+    };
+    comm.attached::<Cache>().get(&caller, ask, || {
+        let guide = Guide {
+            tuning,
+            settings: comm.settings(),
+            machine: machine_of(comm.choices(), comm.size()),
+        };
+        ask.make::<T>(&place, &guide)
+    })
+}

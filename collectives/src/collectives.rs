@@ -1,0 +1,387 @@
+//! The collectives that a communicator has.
+
+use ripstop_rt::{
+    Comm,
+    buffer::{RecvBuf, SendBuf},
+};
+
+use crate::{
+    Tuning,
+    ask::{Ask, Verb},
+    op::{
+        BarrierOp, ExchangeOp, FreshAtOp, FreshOp, InPlaceOp, ReduceFreshAtOp, ReduceFreshOp,
+        ReduceInPlaceOp, ReduceIntoOp,
+    },
+    reduction::Reduction,
+    start,
+};
+
+/// Collectives: every rank of the communicator calls the same ones, in the same order.
+///
+/// Each starts when it is called, and proceeds while the application computes; what is returned is a future that owns the
+/// buffers and gives them back. Several may be in flight, and they may be awaited in any order, or dropped: then they go on by
+/// themselves. Order counts for each communicator alone; threads that share one see to it themselves.
+///
+/// What all ranks must agree on is the operation, the root, the element type, the counts, a reduction's operator, and the
+/// algorithm if one is [named](Self::tuned). Where two ranks do not, the collective ends with [`Mismatch`] on every rank, which
+/// names two of them; where an argument is wrong on one rank it ends with [`InvalidArgument`] there and [`Aborted`] elsewhere;
+/// when a member fails, with [`PeerFailed`]. After any of these, later collectives on this communicator end with [`Revoked`]:
+/// messages go on, and other communicators too. A rank that is through with its part may see the failure in its next collective
+/// only.
+///
+/// Counts and lengths are in elements; blocks lie in the order of ranks, without gaps. A `_v` takes a count for each rank, an
+/// `_into` takes the buffer to receive into, which may be longer than needed; a vector ends as long as what came.
+///
+/// [`Mismatch`]: ripstop_rt::ErrorKind::Mismatch
+/// [`InvalidArgument`]: ripstop_rt::ErrorKind::InvalidArgument
+/// [`Aborted`]: ripstop_rt::ErrorKind::Aborted
+/// [`PeerFailed`]: ripstop_rt::ErrorKind::PeerFailed
+/// [`Revoked`]: ripstop_rt::ErrorKind::Revoked
+pub trait Collectives {
+    /// The communicator that they run on.
+    fn communicator(&self) -> &Comm;
+
+    /// The algorithms that they must use.
+    fn tuning(&self) -> &Tuning;
+
+    /// The same communicator, with algorithms that all ranks name alike.
+    ///
+    /// An algorithm that does not fit what a call asks for is an error of the call. See `ripstop info --collectives` for what
+    /// is chosen where nobody says anything, and `RIPSTOP_ALLREDUCE` and the like to say it from outside.
+    fn tuned(&self, tuning: Tuning) -> Tuned {
+        Tuned {
+            comm: self.communicator().clone(),
+            tuning,
+        }
+    }
+
+    /// Completes when every rank has called it.
+    #[track_caller]
+    fn barrier(&self) -> BarrierOp {
+        start::barrier(self, &Ask::of(Verb::Barrier, "barrier"))
+    }
+
+    /// Gives everybody `root`'s elements. All buffers have the same length.
+    #[track_caller]
+    fn bcast<B: RecvBuf>(&self, root: usize, buf: B) -> InPlaceOp<B> {
+        let ask = Ask::of(Verb::Bcast, "bcast").root(root);
+        start::in_place(self, &ask.len(buf.elems().len()), buf)
+    }
+
+    /// Brings a block of every rank to `root`, which gets `Some` of them all. All blocks have the same length.
+    #[track_caller]
+    fn gather<S: SendBuf>(&self, root: usize, send: S) -> FreshAtOp<S> {
+        let ask = Ask::of(Verb::Gather, "gather")
+            .root(root)
+            .len(send.elems().len());
+        start::fresh_at(self, &ask, send, root)
+    }
+
+    /// As [`gather`](Self::gather), into a buffer of `root`'s; nothing is received into the others'.
+    #[track_caller]
+    fn gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        recv: R,
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::Gather, "gather_into")
+            .root(root)
+            .len(send.elems().len());
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// As [`gather`](Self::gather), with blocks of the lengths `counts`, which all ranks know.
+    #[track_caller]
+    fn gather_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshAtOp<S> {
+        let ask = Ask::of(Verb::Gather, "gather_v").root(root).counts(counts);
+        start::fresh_at(self, &ask, send, root)
+    }
+
+    /// As [`gather_v`](Self::gather_v), into a buffer of `root`'s; nothing is received into the others'.
+    #[track_caller]
+    fn gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        recv: R,
+        counts: &[usize],
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::Gather, "gather_v_into")
+            .root(root)
+            .counts(counts);
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// Gives every rank its block of `block` of `root`'s elements. What the others hand over is not read: an empty vector does.
+    #[track_caller]
+    fn scatter<S: SendBuf>(&self, root: usize, send: S, block: usize) -> FreshOp<S> {
+        let ask = Ask::of(Verb::Scatter, "scatter").root(root).len(block);
+        start::fresh(self, &ask, send)
+    }
+
+    /// As [`scatter`](Self::scatter), into a buffer.
+    #[track_caller]
+    fn scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        recv: R,
+        block: usize,
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::Scatter, "scatter_into").root(root).len(block);
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// As [`scatter`](Self::scatter), with blocks of the lengths `counts`, which all ranks know.
+    #[track_caller]
+    fn scatter_v<S: SendBuf>(&self, root: usize, send: S, counts: &[usize]) -> FreshOp<S> {
+        let ask = Ask::of(Verb::Scatter, "scatter_v")
+            .root(root)
+            .counts(counts);
+        start::fresh(self, &ask, send)
+    }
+
+    /// As [`scatter_v`](Self::scatter_v), into a buffer.
+    #[track_caller]
+    fn scatter_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        recv: R,
+        counts: &[usize],
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::Scatter, "scatter_v_into")
+            .root(root)
+            .counts(counts);
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// Gives everybody a block of every rank. All blocks have the same length.
+    #[track_caller]
+    fn all_gather<S: SendBuf>(&self, send: S) -> FreshOp<S> {
+        let ask = Ask::of(Verb::AllGather, "all_gather").len(send.elems().len());
+        start::fresh(self, &ask, send)
+    }
+
+    /// As [`all_gather`](Self::all_gather), into a buffer.
+    #[track_caller]
+    fn all_gather_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::AllGather, "all_gather_into").len(send.elems().len());
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// As [`all_gather`](Self::all_gather), with blocks of the lengths `counts`, which all ranks know.
+    #[track_caller]
+    fn all_gather_v<S: SendBuf>(&self, send: S, counts: &[usize]) -> FreshOp<S> {
+        let ask = Ask::of(Verb::AllGather, "all_gather_v").counts(counts);
+        start::fresh(self, &ask, send)
+    }
+
+    /// As [`all_gather_v`](Self::all_gather_v), into a buffer.
+    #[track_caller]
+    fn all_gather_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+        counts: &[usize],
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::AllGather, "all_gather_v_into").counts(counts);
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// Block `j` of rank `i` becomes block `i` of rank `j`. All blocks have the same length.
+    #[track_caller]
+    fn all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all")
+            .share(send.elems().len(), self.communicator().size());
+        start::fresh(self, &ask, send)
+    }
+
+    /// As [`all_to_all`](Self::all_to_all), into a buffer.
+    #[track_caller]
+    fn all_to_all_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_into")
+            .share(send.elems().len(), self.communicator().size());
+        start::exchange(self, &ask, (send, recv))
+    }
+
+    /// As [`all_to_all`](Self::all_to_all), with blocks of `send_counts[j]` elements for rank `j`, and `recv_counts[i]` from rank
+    /// `i`. Each pair of ranks exchanges a message, also an empty one: for few neighbours there are neighbourhoods.
+    #[track_caller]
+    fn all_to_all_v<S: SendBuf>(
+        &self,
+        send: S,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) -> FreshOp<S> {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_v").counts(send_counts);
+        start::fresh(self, &ask.incoming(recv_counts), send)
+    }
+
+    /// As [`all_to_all_v`](Self::all_to_all_v), into a buffer.
+    #[track_caller]
+    fn all_to_all_v_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+        &self,
+        send: S,
+        send_counts: &[usize],
+        recv: R,
+        recv_counts: &[usize],
+    ) -> ExchangeOp<S, R> {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_v_into").counts(send_counts);
+        start::exchange(self, &ask.incoming(recv_counts), (send, recv))
+    }
+
+    /// Combines the elements of all ranks, element by element, in place and everywhere. All ranks get the same bits.
+    #[track_caller]
+    fn all_reduce<B: RecvBuf, O: Reduction<B::Elem>>(
+        &self,
+        buf: B,
+        op: O,
+    ) -> ReduceInPlaceOp<B, O> {
+        let ask = Ask::of(Verb::AllReduce, "all_reduce").len(buf.elems().len());
+        start::reduce_in_place(self, ask, buf, op)
+    }
+
+    /// Combines the elements of all ranks, element by element, for `root`, which gets `Some`.
+    #[track_caller]
+    fn reduce<S: SendBuf, O: Reduction<S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        op: O,
+    ) -> ReduceFreshAtOp<S, O> {
+        let ask = Ask::of(Verb::Reduce, "reduce")
+            .root(root)
+            .len(send.elems().len());
+        let is_root = self.communicator().rank() == root;
+        start::reduce_fresh_at(self, ask, send, op, is_root)
+    }
+
+    /// As [`reduce`](Self::reduce), into a buffer of `root`'s; nothing is received into the others'.
+    #[track_caller]
+    fn reduce_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
+        &self,
+        root: usize,
+        send: S,
+        recv: R,
+        op: O,
+    ) -> ReduceIntoOp<S, R, O> {
+        let ask = Ask::of(Verb::Reduce, "reduce_into")
+            .root(root)
+            .len(send.elems().len());
+        start::reduce_into(self, ask, (send, recv), op)
+    }
+
+    /// Combines the elements of all ranks, element by element; rank `i` gets block `i` of the result, `counts[i]` elements.
+    #[track_caller]
+    fn reduce_scatter<S: SendBuf, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        counts: &[usize],
+        op: O,
+    ) -> ReduceFreshOp<S, O> {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter").counts(counts);
+        start::reduce_fresh(self, ask, send, op)
+    }
+
+    /// As [`reduce_scatter`](Self::reduce_scatter), into a buffer.
+    #[track_caller]
+    fn reduce_scatter_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+        counts: &[usize],
+        op: O,
+    ) -> ReduceIntoOp<S, R, O> {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_into").counts(counts);
+        start::reduce_into(self, ask, (send, recv), op)
+    }
+
+    /// As [`reduce_scatter`](Self::reduce_scatter), with blocks of the same length.
+    #[track_caller]
+    fn reduce_scatter_block<S: SendBuf, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        op: O,
+    ) -> ReduceFreshOp<S, O> {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block")
+            .share(send.elems().len(), self.communicator().size());
+        start::reduce_fresh(self, ask, send, op)
+    }
+
+    /// As [`reduce_scatter_block`](Self::reduce_scatter_block), into a buffer.
+    #[track_caller]
+    fn reduce_scatter_block_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+        op: O,
+    ) -> ReduceIntoOp<S, R, O> {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block_into")
+            .share(send.elems().len(), self.communicator().size());
+        start::reduce_into(self, ask, (send, recv), op)
+    }
+
+    /// Combines the elements of ranks 0 to this one, element by element and in place.
+    #[track_caller]
+    fn scan<B: RecvBuf, O: Reduction<B::Elem>>(&self, buf: B, op: O) -> ReduceInPlaceOp<B, O> {
+        let ask = Ask::of(Verb::Scan, "scan").len(buf.elems().len());
+        start::reduce_in_place(self, ask, buf, op)
+    }
+
+    /// Combines the elements of the ranks before this one, element by element. None is before rank 0, which gets `None`.
+    #[track_caller]
+    fn exscan<S: SendBuf, O: Reduction<S::Elem>>(&self, send: S, op: O) -> ReduceFreshAtOp<S, O> {
+        let ask = Ask::of(Verb::Exscan, "exscan").len(send.elems().len());
+        let has_result = self.communicator().rank() > 0;
+        start::reduce_fresh_at(self, ask, send, op, has_result)
+    }
+
+    /// As [`exscan`](Self::exscan), into a buffer. What rank 0 finds there is of no use.
+    #[track_caller]
+    fn exscan_into<S: SendBuf, R: RecvBuf<Elem = S::Elem>, O: Reduction<S::Elem>>(
+        &self,
+        send: S,
+        recv: R,
+        op: O,
+    ) -> ReduceIntoOp<S, R, O> {
+        let ask = Ask::of(Verb::Exscan, "exscan_into").len(send.elems().len());
+        start::reduce_into(self, ask, (send, recv), op)
+    }
+}
+
+impl Collectives for Comm {
+    fn communicator(&self) -> &Comm {
+        self
+    }
+
+    fn tuning(&self) -> &Tuning {
+        &Tuning::AUTO
+    }
+}
+
+/// A communicator whose collectives use the algorithms that were named. Made by [`Collectives::tuned`].
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    comm: Comm,
+    tuning: Tuning,
+}
+
+impl Collectives for Tuned {
+    fn communicator(&self) -> &Comm {
+        &self.comm
+    }
+
+    fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
+}

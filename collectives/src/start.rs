@@ -1,0 +1,202 @@
+//! How calls begin, by what comes home.
+
+use ripstop_rt::{
+    Error, OpError,
+    buffer::{self, RecvBuf, SendBuf, Wire},
+};
+
+use crate::{
+    Collectives,
+    ask::Ask,
+    call::Call,
+    op::{
+        BarrierOp, Both, CollectiveOp, ExchangeOp, Fresh, FreshAt, FreshAtOp, FreshOp, Home,
+        InPlace, InPlaceOp, Nothing, ReduceFreshAtOp, ReduceFreshOp, ReduceInPlaceOp, ReduceIntoOp,
+        ReductionOp,
+    },
+    plan::Place,
+    reduction::Reduction,
+};
+
+#[track_caller]
+pub(crate) fn barrier(on: &(impl Collectives + ?Sized), ask: &Ask<'_>) -> BarrierOp {
+    call::<u8>(on, ask).begin(None, ([], []), Nothing)
+}
+
+#[track_caller]
+pub(crate) fn in_place<B: RecvBuf>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    buf: B,
+) -> InPlaceOp<B> {
+    call::<B::Elem>(on, ask).begin(None, ([], buf), InPlace)
+}
+
+#[track_caller]
+pub(crate) fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    buffers: (S, R),
+) -> ExchangeOp<S, R> {
+    call::<S::Elem>(on, ask).begin(None, buffers, Both)
+}
+
+#[track_caller]
+pub(crate) fn fresh<S: SendBuf>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    send: S,
+) -> FreshOp<S> {
+    let call = call::<S::Elem>(on, ask);
+    let recv = call.room();
+    call.begin(None, (send, recv), Fresh)
+}
+
+#[track_caller]
+pub(crate) fn fresh_at<S: SendBuf>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    send: S,
+    root: usize,
+) -> FreshAtOp<S> {
+    let call = call::<S::Elem>(on, ask);
+    let recv = call.room();
+    let is_root = on.communicator().rank() == root;
+    call.begin(None, (send, recv), FreshAt(is_root))
+}
+
+#[track_caller]
+pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
+    on: &(impl Collectives + ?Sized),
+    ask: Ask<'_>,
+    buf: B,
+    op: O,
+) -> ReduceInPlaceOp<B, O> {
+    let ask = ask.reducing::<B::Elem, O>();
+    let Some(wide) = O::widen(buf.elems()) else {
+        let call = call::<B::Elem>(on, &ask);
+        return ReductionOp::direct(call.begin(Some(op.reducer()), ([], buf), InPlace));
+    };
+    let call = call::<O::Acc>(on, &ask);
+    let run = call.begin(Some(op.reducer()), (Vec::new(), wide), Both);
+    ReductionOp::wide(run, |outcome| match outcome {
+        Ok(wide) => Ok(narrowed::<_, O>(&wide, buf)),
+        Err(error) => Err(OpError { error, buf }),
+    })
+}
+
+#[track_caller]
+pub(crate) fn reduce_into<S, R, O>(
+    on: &(impl Collectives + ?Sized),
+    ask: Ask<'_>,
+    (send, mut recv): (S, R),
+    op: O,
+) -> ReduceIntoOp<S, R, O>
+where
+    S: SendBuf,
+    R: RecvBuf<Elem = S::Elem>,
+    O: Reduction<S::Elem>,
+{
+    let mut ask = ask.reducing::<S::Elem, O>();
+    let Some(wide) = O::widen(send.elems()) else {
+        let call = call::<S::Elem>(on, &ask);
+        return ReductionOp::direct(call.begin(Some(op.reducer()), (send, recv), Both));
+    };
+    let comm = on.communicator();
+    let place = Place::new(comm.rank(), comm.size());
+    let (_, needed) = ask.lens(&place, size_of::<O::Acc>()).unwrap_or_default();
+    let has = buffer::room(&mut recv);
+    if has < needed {
+        let sentence = format!("`recv` has room for {has} elements, and {needed} are needed");
+        ask = ask.wrong(sentence);
+    }
+    reduce_wide(on, &ask, wide, op, |outcome| match outcome {
+        Ok(wide) => Ok((send, narrowed::<_, O>(&wide, recv))),
+        Err(error) => Err(OpError {
+            error,
+            buf: (send, recv),
+        }),
+    })
+}
+
+#[track_caller]
+pub(crate) fn reduce_fresh<S: SendBuf, O: Reduction<S::Elem>>(
+    on: &(impl Collectives + ?Sized),
+    ask: Ask<'_>,
+    send: S,
+    op: O,
+) -> ReduceFreshOp<S, O> {
+    reduce_home(on, ask, send, op, Fresh)
+}
+
+#[track_caller]
+pub(crate) fn reduce_fresh_at<S: SendBuf, O: Reduction<S::Elem>>(
+    on: &(impl Collectives + ?Sized),
+    ask: Ask<'_>,
+    send: S,
+    op: O,
+    here: bool,
+) -> ReduceFreshAtOp<S, O> {
+    reduce_home(on, ask, send, op, FreshAt(here))
+}
+
+/// A reduction into a new vector, which comes home as `home` says.
+#[track_caller]
+fn reduce_home<S, O, H>(
+    on: &(impl Collectives + ?Sized),
+    ask: Ask<'_>,
+    send: S,
+    op: O,
+    home: H,
+) -> ReductionOp<S, Vec<S::Elem>, H, O::Acc>
+where
+    S: SendBuf,
+    O: Reduction<S::Elem>,
+    H: Home<S, Vec<S::Elem>> + Send + 'static,
+{
+    let ask = ask.reducing::<S::Elem, O>();
+    let Some(wide) = O::widen(send.elems()) else {
+        let call = call::<S::Elem>(on, &ask);
+        let recv = call.room();
+        return ReductionOp::direct(call.begin(Some(op.reducer()), (send, recv), home));
+    };
+    reduce_wide(on, &ask, wide, op, |outcome| match outcome {
+        Ok(wide) => Ok(home.done(send, O::narrow(&wide))),
+        Err(error) => Err(home.failed(OpError {
+            error,
+            buf: (send, Vec::new()),
+        })),
+    })
+}
+
+/// A reduction of what is wider than the caller's elements, and what to do with the result.
+#[track_caller]
+fn reduce_wide<T, I, O, R, H>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    wide: Vec<R::Acc>,
+    op: R,
+    finish: impl FnOnce(Result<Vec<R::Acc>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
+) -> ReductionOp<I, O, H, R::Acc>
+where
+    T: Wire,
+    I: SendBuf,
+    O: RecvBuf<Elem = T>,
+    R: Reduction<T>,
+    H: Home<I, O>,
+{
+    let call = call::<R::Acc>(on, ask);
+    let recv: Vec<R::Acc> = call.room();
+    let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), (wide, recv), Both);
+    ReductionOp::wide(run, finish)
+}
+
+fn narrowed<B: RecvBuf, O: Reduction<B::Elem>>(wide: &[O::Acc], mut buf: B) -> B {
+    buffer::overwrite(&mut buf, &O::narrow(wide));
+    buf
+}
+
+#[track_caller]
+fn call<'a, T: Wire>(on: &'a (impl Collectives + ?Sized), ask: &Ask<'_>) -> Call<'a> {
+    Call::new::<T>(on.communicator(), on.tuning(), ask)
+}

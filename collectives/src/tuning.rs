@@ -1,0 +1,147 @@
+//! How algorithms are chosen: by cost, or as the user says.
+
+use ripstop_rt::{Choices, Settings};
+
+use crate::{
+    choose::{Algorithm, Shape, cheapest},
+    cost::{LogGP, Machine},
+    plan::{
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+    },
+};
+
+/// The algorithms that calls must use; where none is named, the settings or the cost decide.
+///
+/// All ranks must name the same. One that does not fit what is asked for is an error of the call.
+///
+/// ```
+/// use ripstop_collectives::{Tuning, plan::AllReduce};
+/// let tuning = Tuning::AUTO.all_reduce(AllReduce::Ring);
+/// # let _ = tuning;
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    pub(crate) barrier: Option<Barrier>,
+    pub(crate) bcast: Option<Bcast>,
+    pub(crate) gather: Option<Gather>,
+    pub(crate) scatter: Option<Scatter>,
+    pub(crate) all_gather: Option<AllGather>,
+    pub(crate) all_to_all: Option<AllToAll>,
+    pub(crate) reduce: Option<Reduce>,
+    pub(crate) all_reduce: Option<AllReduce>,
+    pub(crate) reduce_scatter: Option<ReduceScatter>,
+}
+
+macro_rules! setters {
+    ($($collective:ident: $algorithm:ident,)*) => {
+        impl Tuning {
+            /// No algorithm is named.
+            pub const AUTO: Self = Self { $($collective: None,)* };
+
+            $(
+                #[doc = concat!("With this algorithm for every `", stringify!($collective), "`.")]
+                #[must_use]
+                pub const fn $collective(self, algorithm: $algorithm) -> Self {
+                    Self { $collective: Some(algorithm), ..self }
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    barrier: Barrier,
+    bcast: Bcast,
+    gather: Gather,
+    scatter: Scatter,
+    all_gather: AllGather,
+    all_to_all: AllToAll,
+    reduce: Reduce,
+    all_reduce: AllReduce,
+    reduce_scatter: ReduceScatter,
+}
+
+/// What a choice is made from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guide<'a> {
+    pub(crate) tuning: &'a Tuning,
+    pub(crate) settings: &'a Settings,
+    pub(crate) machine: Machine,
+}
+
+impl Guide<'_> {
+    /// What the call says, else what the settings say if it fits, else the cheapest.
+    pub(crate) fn choose<A: Algorithm>(&self, named: Option<A>, shape: &Shape) -> A {
+        let set = || {
+            let name = self.settings.algorithm(A::COLLECTIVE)?;
+            // The table of settings has the names; a test compares them.
+            let algorithm: A = name.parse().ok()?;
+            algorithm.fits(shape, &self.machine).then_some(algorithm)
+        };
+        named
+            .or_else(set)
+            .unwrap_or_else(|| cheapest(shape, &self.machine))
+    }
+}
+
+/// A runtime's fabric as the chooser sees it: all ranks at the same distance.
+#[must_use]
+pub fn machine_of(choices: &Choices, ranks: usize) -> Machine {
+    let cost = &choices.cost;
+    let link = LogGP {
+        latency_ns: cost.latency_ns,
+        overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),
+        gap_ns: cost.send_ns,
+        ns_per_kib: cost.get_ns_per_kib.min(cost.message_ns_per_kib),
+    };
+    Machine {
+        inside: link,
+        across: link,
+        per_node: ranks.max(1),
+        copy_ns_per_kib: cost.copy_ns_per_kib,
+        reduce_ns_per_kib: 2.0 * cost.copy_ns_per_kib,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ripstop_rt::Settings;
+
+    use super::{Algorithm, AllReduce, AllToAll, Barrier};
+    use crate::plan::{AllGather, Bcast, Gather, Reduce, ReduceScatter, Scatter};
+
+    /// Every name is a value of its variable, and nothing else is.
+    fn agrees<A: Algorithm>(variable: &str, all: &[A]) {
+        let set = |value: &str| Settings::from_variables([(variable.to_owned(), value.to_owned())]);
+        for algorithm in all {
+            let settings = set(&algorithm.to_string()).unwrap();
+            let name = settings.algorithm(A::COLLECTIVE).unwrap();
+            assert_eq!(name.parse(), Ok(*algorithm));
+        }
+        let error = set("magic").unwrap_err().to_string();
+        assert!(
+            error.contains(variable) && error.contains("magic"),
+            "{error}"
+        );
+        let names = "magic".parse::<A>().unwrap_err().to_string();
+        let (_, names) = names.split_once("use one of ").unwrap();
+        let listed = names.replace(", ", " | ");
+        assert!(
+            error.contains(&format!("auto | {listed}")),
+            "{error}\n{listed}"
+        );
+    }
+
+    #[test]
+    fn the_settings_know_the_names_of_all_algorithms() {
+        agrees("RIPSTOP_BARRIER", Barrier::ALL);
+        agrees("RIPSTOP_BCAST", Bcast::ALL);
+        agrees("RIPSTOP_GATHER", Gather::ALL);
+        agrees("RIPSTOP_SCATTER", Scatter::ALL);
+        agrees("RIPSTOP_ALLGATHER", AllGather::ALL);
+        agrees("RIPSTOP_ALLTOALL", AllToAll::ALL);
+        agrees("RIPSTOP_REDUCE", Reduce::ALL);
+        agrees("RIPSTOP_ALLREDUCE", AllReduce::ALL);
+        agrees("RIPSTOP_REDUCE_SCATTER", ReduceScatter::ALL);
+    }
+}

@@ -1,0 +1,6 @@
+//! Collectives, as users call them.
+#![expect(clippy::unwrap_used, reason = "a failure is the test's")]
+
+#[path = "../support/ranks.rs"]
+mod ranks;
+mod results;
