@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Comm, ErrorKind, Window};
+use ripstop::{Collectives, Comm, ErrorKind, Window};
 
 use crate::worlds::{Rank, everywhere};
 

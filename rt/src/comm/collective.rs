@@ -9,6 +9,27 @@ use crate::{
 };
 
 impl Comm {
+    /// Waits until every rank has called it: dissemination (Hensgen, Finkel, Manber 1988).
+    #[track_caller]
+    pub(crate) fn meet(&self) -> impl Future<Output = Result<()>> + Send {
+        let call = self.next_collective();
+        self.barrier_with(call)
+    }
+
+    async fn barrier_with(&self, call: Call) -> Result<()> {
+        let (rank, size) = (self.rank(), self.size());
+        let mut distance = 1;
+        while distance < size {
+            let sent = self.send_for(call, (rank + distance) % size, [0_u8; 1]);
+            self.recv_for(call, (rank + size - distance) % size, [0_u8; 1])
+                .await
+                .map_err(|error| as_op("barrier", error))?;
+            sent.await.map_err(|error| as_op("barrier", error))?;
+            distance *= 2;
+        }
+        Ok(())
+    }
+
     /// Sends `root`'s elements to everybody, along a binomial tree.
     pub(super) async fn bcast_with<B: RecvBuf>(
         &self,

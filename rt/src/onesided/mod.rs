@@ -131,10 +131,9 @@ impl<T: Wire> Port<T> {
     /// A member failed.
     #[track_caller]
     pub fn barrier(&self, op: &'static str) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let comm = self.comm.clone();
-        let barrier = comm.clone();
+        let members = self.comm.clone();
         async move {
-            let done = barrier.barrier().await;
+            let done = members.meet().await;
             done.map_err(|error| error.renamed(op))
         }
     }
