@@ -104,7 +104,9 @@ async fn collectives_give_the_same_result_under_loss(world: Comm) -> Result<()> 
 }
 
 #[test]
-fn a_hundred_thousand_messages_under_loss_leak_no_operation() {
+fn a_million_messages_under_loss_leak_no_operation() {
+    // A debug build is some twenty times as slow, and shows the same with fewer.
+    let windows = if cfg!(debug_assertions) { 50 } else { 1000 };
     for transport in [Transport::Reliable, Transport::Datagram] {
         let report = Simulation::new(10)
             .seed(11)
@@ -113,7 +115,7 @@ fn a_hundred_thousand_messages_under_loss_leak_no_operation() {
             .transport(transport)
             .run(|world| async move {
                 let partner = world.rank() ^ 1;
-                for window in 0..100_u64 {
+                for window in 0..windows {
                     let inbox: Vec<_> = (0..100)
                         .map(|_| world.recv_into(partner, 1, [0_u64]))
                         .collect();
@@ -136,6 +138,7 @@ fn a_hundred_thousand_messages_under_loss_leak_no_operation() {
             .into_iter()
             .for_each(|result| result.unwrap().unwrap());
         assert_eq!(report.leaked, 0);
-        assert!(report.stats.drops > 20_000, "{:?}", report.stats);
+        let drops = 100 * windows * 10 / 5;
+        assert!(report.stats.drops > drops, "{:?}", report.stats);
     }
 }

@@ -24,31 +24,49 @@ pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
     )?;
     SIMULATED
         .iter()
-        .try_for_each(|world| simulated(gate, world))
+        .try_for_each(|(world, tests)| simulated(gate, world, tests))?;
+    LARGE.iter().try_for_each(|tests| large(gate, tests))
 }
 
-/// The message tests once more, on a simulated fabric.
-fn simulated(gate: &mut Gate, world: &str) -> Result<(), String> {
-    let words = [
-        "test",
-        "-p",
-        "ripstop",
-        "--all-features",
-        "--test",
-        "messages",
-        "--test",
-        "operations",
-        "--no-fail-fast",
-    ];
+/// Tests once more, on a simulated fabric.
+fn simulated(gate: &mut Gate, world: &str, tests: &[&str]) -> Result<(), String> {
+    let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
+    tests.iter().for_each(|test| words.extend(["--test", test]));
     let task = Task::cargo(&words).with("RIPSTOP_TEST_SIM", world);
-    gate.tests(&format!("message tests simulated: {world}"), &task)
+    gate.tests(&format!("tests simulated: {world}"), &task)
 }
 
-/// A fabric, what goes wrong on it, and who hides that.
-const SIMULATED: [&str; 3] = [
-    "bxi",
-    "bxi drop=0.3,dup=0.1,reorder=64",
-    "bxi drop=0.3,dup=0.1,reorder=64 datagrams",
+/// A fabric, what goes wrong on it, and who hides that; and the tests that run on it.
+const SIMULATED: [(&str, &[&str]); 5] = [
+    ("bxi", &["messages", "operations"]),
+    (
+        "bxi drop=0.3,dup=0.1,reorder=64",
+        &["messages", "operations"],
+    ),
+    (
+        "bxi drop=0.3,dup=0.1,reorder=64 datagrams",
+        &["messages", "operations"],
+    ),
+    ("shm drop=0.3,dup=0.1,reorder=64", &["communicators"]),
+    (
+        "shm drop=0.3,dup=0.1,reorder=64 datagrams",
+        &["communicators"],
+    ),
+];
+
+/// Simulations that are smaller in a debug build than what they are to show, in one that is not.
+fn large(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
+    let words = ["test", "--profile", "swift", "--no-fail-fast"];
+    let words = [&words[..], tests].concat();
+    gate.tests(
+        &format!("large simulations: {}", tests[1]),
+        &Task::cargo(&words),
+    )
+}
+
+const LARGE: [&[&str]; 2] = [
+    &["-p", "ripstop-fabric", "--lib", "sim::tests"],
+    &["-p", "ripstop", "--test", "sim"],
 ];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {

@@ -27,6 +27,9 @@ use ripstop_fabric::{
     sim::{Cluster, Config, Model},
 };
 
+/// What an adapter has to repair in the worlds that are said to be faulty.
+const FAULTS: &str = "drop=0.3,dup=0.1,reorder=64";
+
 macro_rules! claims {
     ($make:path: $($group:ident::$claim:ident)*) => {
         $(#[test] fn $claim() { crate::$group::$claim($make) })*
@@ -136,6 +139,13 @@ conformance!(on_sim_that_loses_doubles_and_reorders, crate::faulty_world);
 conformance!(on_sim_with_connections, crate::connecting_world);
 conformance!(on_sim_with_two_slots, crate::two_slots_world);
 
+conformance!(on_sim_seastar_under_faults, crate::faulty_seastar);
+conformance!(on_sim_bxi_under_faults, crate::faulty_bxi);
+conformance!(on_sim_sdr_under_faults, crate::faulty_sdr);
+conformance!(on_sim_qdr_under_faults, crate::faulty_qdr);
+conformance!(on_sim_hdr_under_faults, crate::faulty_hdr);
+conformance!(on_sim_shm_under_faults, crate::faulty_shm);
+
 conformance!(on_shm_with_a_futex, crate::futex_world);
 conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
 conformance!(on_shm_that_copies_twice, crate::two_copy_world);
@@ -176,7 +186,35 @@ fn cramped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 fn faulty_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let mut model = Model::default();
     model.nic.gap_ns = 50;
-    world_with_faults(ranks, model, "drop=0.3,dup=0.1,reorder=64")
+    world_with_faults(ranks, model, FAULTS)
+}
+
+fn faulty_seastar(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "seastar")
+}
+
+fn faulty_bxi(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "bxi-4")
+}
+
+fn faulty_sdr(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "sdr")
+}
+
+fn faulty_qdr(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "qdr")
+}
+
+fn faulty_hdr(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "hdr")
+}
+
+fn faulty_shm(ranks: u32) -> Vec<Box<dyn Driver>> {
+    faulty_preset(ranks, "shm")
+}
+
+fn faulty_preset(ranks: u32, preset: &str) -> Vec<Box<dyn Driver>> {
+    world_with_faults(ranks, Model::preset(preset).unwrap(), FAULTS)
 }
 
 fn connecting_world(ranks: u32) -> Vec<Box<dyn Driver>> {

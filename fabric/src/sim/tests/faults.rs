@@ -94,12 +94,22 @@ fn check_that_nothing_is_left(cluster: &Cluster) {
 }
 
 /// `count` numbers from everybody to everybody.
-fn exchange(mut stage: Stage, ranks: u32, count: u64, body: usize) -> Stats {
+fn exchange(stage: Stage, ranks: u32, count: u64, body: usize) -> Stats {
+    let others = |me| (0..ranks).filter(move |to| *to != me);
+    exchange_with(stage, others, count, body)
+}
+
+/// As `exchange`, with those peers of a rank that `peers_of` says.
+fn exchange_with<I: Iterator<Item = u32>>(
+    mut stage: Stage,
+    peers_of: impl Fn(u32) -> I,
+    count: u64,
+    body: usize,
+) -> Stats {
     let mut traffic = Traffic::default();
     stage.run(|rank| {
         traffic.hear(rank);
-        let others = (0..ranks).filter(|to| *to != rank.me);
-        for to in others.collect::<Vec<_>>() {
+        for to in peers_of(rank.me) {
             traffic.send(rank, to, count, body);
         }
         None
@@ -369,9 +379,9 @@ fn datagrams_that_find_no_slot_are_lost_and_a_rank_reaches_itself() {
 
 /// Everybody sends two numbers to everybody at the same instant. Returns the statistics.
 fn connect_all(ranks: u32, faults: &str, seed: u64) -> Stats {
-    let mut model = Model::preset("qdr").unwrap();
-    model.node.ranks = 1;
-    exchange(stage(model, ranks, faults, seed), ranks, 2, 8)
+    let all = |me| (0..ranks).filter(move |to| *to != me);
+    let stage = stage(Model::preset("qdr").unwrap(), ranks, faults, seed);
+    exchange_with(stage, all, 2, 8)
 }
 
 #[test]
@@ -382,6 +392,32 @@ fn ranks_that_all_connect_at_once_get_one_connection_for_each_pair() {
         let stats = connect_all(ranks, faults, seed);
         println!("{stats:?}");
         let ends = u64::from(ranks) * u64::from(ranks - 1);
+        assert_eq!((stats.connections, stats.queue_pairs), (ends, ends));
+    }
+}
+
+/// As many ranks as a large job has, each with as many peers as there is time for: all pairs of them are what
+/// `benches/sim_connect` connects.
+#[test]
+fn four_thousand_ranks_that_connect_at_once_get_one_connection_for_each_pair() {
+    let ranks = 4096;
+    let peers: u32 = if cfg!(debug_assertions) { 8 } else { 64 };
+    for seed in seeds(&[2]) {
+        println!("seed {seed}");
+        // Near and far ones, each of whom has this one among its own.
+        let step = |number: u32| 1 + number * number;
+        let steps = (0..peers / 2).flat_map(|number| [step(number), ranks - step(number)]);
+        let steps: Vec<u32> = steps.collect();
+        let stage = stage(
+            Model::preset("qdr").unwrap(),
+            ranks,
+            "drop=0.2,dup=0.2",
+            seed,
+        );
+        let peers_of = |me| steps.iter().map(move |step| (me + step) % ranks);
+        let stats = exchange_with(stage, peers_of, 2, 8);
+        println!("{stats:?}");
+        let ends = u64::from(ranks) * u64::from(peers);
         assert_eq!((stats.connections, stats.queue_pairs), (ends, ends));
     }
 }
