@@ -114,6 +114,39 @@ fn both_sides_of_a_lasting_partition_hear_of_it_and_stay_apart_when_it_is_mended
     );
 }
 
+/// Adapters that repair losses give a peer up when it was silent for the model's `failure_ns`, here 1 ms.
+#[test]
+fn adapters_survive_a_partition_below_their_limit_and_report_one_above_it() {
+    all_well(
+        simulation(4, "partition=0-1|2-3@1ms+700us"),
+        async |world: &Comm| {
+            for _ in 0..20 {
+                world.barrier().await?;
+                world.sleep(Duration::from_micros(100)).await;
+            }
+            Ok(())
+        },
+    );
+    all_well(
+        simulation(4, "partition=0-1|2-3@1ms+50ms"),
+        async |world: &Comm| {
+            let (here, there) = (world.rank() ^ 1, (world.rank() + 2) % 4);
+            world.sleep(Duration::from_millis(2)).await;
+            let start = now(world);
+            let sent = world.send_synchronous(there, 1, [1_u8]).await;
+            assert_failed(sent.map_err(Into::into), there);
+            let took = now(world) - start;
+            assert!(took <= LIMIT, "it took {took:?}");
+            world.sleep(Duration::from_millis(100)).await;
+            let late = world.send(there, 1, [1_u8]).await;
+            assert_failed(late.map_err(Into::into), there);
+            world.send(here, 2, [7_u8]).await?;
+            assert_eq!(world.recv::<u8>(here, 2).await?.0, [7]);
+            Ok(())
+        },
+    );
+}
+
 #[test]
 fn ranks_that_wait_for_each_other_are_named_with_their_lines() {
     let error = Simulation::new(3)
