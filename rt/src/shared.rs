@@ -228,32 +228,41 @@ impl Shared {
         disturbed
     }
 
-    /// As [`poll`](Self::poll), for a future that waits for news of a window.
+    /// As [`poll`](Self::poll), for a future that waits for news of a window, and then has the driver `watch` for it.
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
         waker: &Waker,
         check: impl Fn(&mut Engine) -> Option<R>,
+        watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
         let mut engine = self.engine.lock();
-        let may = executor::drives(self) && !engine.watch.is_guarded();
-        let mut turns = if may { self.impatience() } else { 0 };
-        let disturbed = may && engine.watch.announce();
+        let mut disturbed = false;
+        let mut turns = None;
         let polled = loop {
             if let Some(result) = check(&mut engine) {
                 break Poll::Ready(result);
             }
-            if turns == 0 || engine.core.has_spoils() {
+            let left = turns.get_or_insert_with(|| {
+                let may = executor::drives(self) && !engine.watch.is_guarded();
+                disturbed = may && engine.watch.announce();
+                if may { self.impatience() } else { 0 }
+            });
+            if *left == 0 || engine.core.has_spoils() {
                 engine.core.remember_window(id, waker);
+                watch(&mut engine);
                 break Poll::Pending;
             }
-            turns -= 1;
+            *left -= 1;
             engine_turn(&mut engine, &self.clock);
             hint::spin_loop();
         };
+        let restless = engine.is_restless();
         self.finish(engine);
         if disturbed {
             self.notifier.notify();
+        } else if restless {
+            self.nudge();
         }
         polled
     }

@@ -72,6 +72,12 @@ pub trait Driver: Send + fmt::Debug {
     fn reach(&mut self, _of: Peer, _key: RemoteRegion) -> Option<(Region, usize)> {
         None
     }
+
+    /// A peer's counter as this process maps it: to add to it is a [`Command::Count`] that costs no command. `None` where that
+    /// cannot be, or not now.
+    fn reach_counter(&mut self, _of: Peer, _key: RemoteCounter) -> Option<Counter> {
+        None
+    }
 }
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible

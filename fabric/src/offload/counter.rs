@@ -118,9 +118,11 @@ impl Counter {
         Self { region, offset }
     }
 
-    /// Adds. Whether the owner is to be woken.
+    /// Adds, where the counter is a peer's that this process maps ([`Driver::reach_counter`]). Whether the owner is to be woken:
+    /// a [`Command::Count`](crate::driver::Command::Count) of 0 does.
     #[inline]
-    pub(crate) fn add(&self, by: u64) -> bool {
+    #[must_use]
+    pub fn add(&self, by: u64) -> bool {
         add(self.count(), self.wake_at(), by)
     }
 

@@ -27,7 +27,7 @@ use crate::{
     counters::Counters,
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    offload::{NO_LISTS, Watches},
+    offload::{Counter, NO_LISTS, RemoteCounter, Watches},
 };
 
 mod bell;
@@ -290,6 +290,10 @@ impl Driver for Shm {
 
     fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
         self.mapped(of.0, key)
+    }
+
+    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
+        self.counter(of.0, key).ok()
     }
 }
 

@@ -66,7 +66,7 @@ impl Shm {
         }
     }
 
-    fn counter(&mut self, of: u32, key: RemoteCounter) -> Result<Counter, Refusal> {
+    pub(super) fn counter(&mut self, of: u32, key: RemoteCounter) -> Result<Counter, Refusal> {
         let cell = key.cell().ok_or(Failure::BadRange)?;
         match self.remote(of, cell, CELL_LEN)? {
             Remote::Mapped { region, offset } => Ok(Counter::in_region(region, offset)),
@@ -160,7 +160,7 @@ pub(super) struct Wish {
 }
 
 /// Why there is no memory behind a key.
-enum Refusal {
+pub(super) enum Refusal {
     NotYet,
     Never(Failure),
 }

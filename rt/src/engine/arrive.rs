@@ -107,8 +107,8 @@ impl Sink for Core {
         }
     }
 
-    fn reached(&mut self, _: Token) {
-        // Nobody watches a counter yet.
+    fn reached(&mut self, token: Token) {
+        self.window_reached(token);
     }
 
     fn triggered(&mut self, _: Token) {
@@ -246,6 +246,8 @@ impl Core {
             Kind::Back => read(header).map(|About { op, .. }| self.handle_back(rank, op)),
             Kind::Hello => read(header).map(|header| self.handle_hello(rank, &header)),
             Kind::Note => read(header).map(|header| self.handle_note(rank, &header)),
+            Kind::Tally => read(header).map(|header| self.handle_tally(rank, &header)),
+            Kind::Gate => read(header).map(|header| self.handle_gate(rank, &header)),
             Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
             Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
         };

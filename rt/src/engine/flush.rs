@@ -283,6 +283,11 @@ impl Engine {
                 self.answer(op, first);
                 return true;
             }
+            Wanted::Greet { id, rank } => {
+                self.greet(id, rank);
+                return true;
+            }
+            Wanted::Count { rank, counter, by } => return self.count(rank, counter, by),
             Wanted::Claim {
                 op,
                 claim,

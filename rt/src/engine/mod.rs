@@ -34,6 +34,7 @@ mod window;
 use ripstop_fabric::{
     driver::{Armed, Driver},
     memory::RemoteRegion,
+    offload::RemoteCounter,
 };
 use std::{collections::BTreeSet, task::Waker};
 
@@ -45,7 +46,7 @@ pub(crate) use self::{
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
-    window::{Far, Memory as WindowMemory, WindowId},
+    window::{Far, Gates, Memory as WindowMemory, WindowId},
 };
 use crate::{
     buffer::{RecvBuf, SendBuf},
@@ -138,6 +139,14 @@ enum Wanted {
     Invite { op: OpId },
     /// Not a command: an offer out of turn.
     Answer { op: OpId, first: bool },
+    /// Not a command: a window's first word to a neighbour.
+    Greet { id: WindowId, rank: u32 },
+    /// No operation waits for it.
+    Count {
+        rank: u32,
+        counter: RemoteCounter,
+        by: u64,
+    },
 }
 
 /// How an engine is set up.
@@ -185,7 +194,7 @@ impl Engine {
             waits: false,
             untold: BTreeSet::new(),
             programs: program::Programs::new(setup.rank),
-            windows: window::Windows::default(),
+            windows: window::Windows::new(setup.rank),
             leaving: false,
             closing: false,
             ended: false,

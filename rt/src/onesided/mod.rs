@@ -18,7 +18,7 @@ pub use self::op::RemoteOp;
 use crate::{
     buffer::{self, RecvBuf, RegBuf, SendBuf, Wire},
     comm::Comm,
-    engine::{Far, WindowId, WindowMemory},
+    engine::{Engine, Far, Gates, WindowId, WindowMemory},
     error::{Error, ErrorKind, OpError, Result},
     ops::About,
 };
@@ -208,15 +208,20 @@ impl<T: Wire> Port<T> {
     /// An origin that failed, finished or freed the window before it had completed.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         let (id, origins) = (self.id, &self.open_to);
-        let over = ready!(self.comm.shared().poll_window(id, cx.waker(), |engine| {
+        let check = |engine: &mut Engine| {
             let mut failed = None;
             for &origin in origins {
                 if let Err(why) = engine.core.has_completed(id, origin)? {
                     failed.get_or_insert((origin, why));
                 }
             }
+            for &origin in origins.iter().filter(|_| failed.is_some()) {
+                engine.core.give_up_origin(id, origin);
+            }
             Some(failed)
-        }));
+        };
+        let watch = |engine: &mut Engine| engine.watch_completed(id, origins);
+        let over = ready!(self.comm.shared().poll_window(id, cx.waker(), check, watch));
         self.open_to.clear();
         Poll::Ready(match over {
             None => Ok(()),
@@ -227,7 +232,7 @@ impl<T: Wire> Port<T> {
     /// Whether [`poll_closed`](Self::poll_closed) would not wait.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        let over = |engine: &mut crate::engine::Engine| {
+        let over = |engine: &mut Engine| {
             let mut origins = self.open_to.iter();
             origins.all(|&origin| engine.core.has_completed(self.id, origin).is_some())
         };
@@ -259,14 +264,27 @@ impl<T: Wire> Port<T> {
     /// # Errors
     /// A member failed.
     pub async fn fence(&self) -> Result<()> {
-        poll_fn(|cx| {
-            let shared = self.comm.shared();
-            shared.poll_window(self.id, cx.waker(), |engine| {
-                engine.core.is_all_quiet(self.id).then_some(())
-            })
-        })
-        .await;
-        self.barrier("fence").await
+        let (id, shared) = (self.id, self.comm.shared());
+        let gates = shared.with(|engine| engine.begin_fence(id));
+        let check = |engine: &mut Engine| {
+            if !engine.core.is_all_quiet(id) {
+                return None;
+            }
+            match gates {
+                Gates::Counted => engine.pass_fence(id),
+                Gates::None => Some(Ok(())),
+            }
+        };
+        let passed = poll_fn(|cx| {
+            shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
+        });
+        passed
+            .await
+            .map_err(|(rank, why)| self.error("fence", why, rank))?;
+        match gates {
+            Gates::Counted => Ok(()),
+            Gates::None => self.barrier("fence").await,
+        }
     }
 
     /// A member's memory, also if it has not introduced itself yet.
@@ -303,6 +321,7 @@ impl<T: Wire> Port<T> {
         let world = self.worlds("start", "targets", targets)?;
         self.comm.shared().with(|engine| {
             for &target in &world {
+                engine.greet(self.id, target);
                 engine.core.want_target(self.id, target);
             }
             engine.flush();
@@ -329,7 +348,7 @@ impl<T: Wire> Port<T> {
     /// A target that failed or finished.
     pub fn poll_completed(&self, targets: &[Target], cx: &Context<'_>) -> Poll<Result<()>> {
         let id = self.id;
-        let ended = ready!(self.comm.shared().poll_window(id, cx.waker(), |engine| {
+        let check = |engine: &mut Engine| {
             let mut failed = None;
             for target in targets {
                 if let Err(why) = engine.core.has_ended(id, target.world)? {
@@ -337,7 +356,12 @@ impl<T: Wire> Port<T> {
                 }
             }
             Some(failed)
-        }));
+        };
+        let ended = ready!(
+            self.comm
+                .shared()
+                .poll_window(id, cx.waker(), check, |_| ())
+        );
         Poll::Ready(match ended {
             None => Ok(()),
             Some((target, why)) => Err(self.error("complete", why, target)),
@@ -455,9 +479,9 @@ impl<'p, T: Wire> Starting<'p, T> {
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Vec<Target>>> {
         let id = self.port.id;
         let shared = self.port.comm.shared();
-        let started = ready!(shared.poll_window(id, cx.waker(), |engine| {
-            engine.start_window(id, &self.world)
-        }));
+        let check = |engine: &mut Engine| engine.start_window(id, &self.world);
+        let watch = |engine: &mut Engine| engine.watch_posted(id, &self.world);
+        let started = ready!(shared.poll_window(id, cx.waker(), check, watch));
         let fars = match started {
             Ok(fars) => fars,
             Err((target, why)) => return Poll::Ready(Err(self.port.error("start", why, target))),

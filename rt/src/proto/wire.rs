@@ -4,7 +4,7 @@
 //! looked up, never followed.
 
 use bytemuck::{Pod, Zeroable};
-use ripstop_fabric::memory::RemoteRegion;
+use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 /// Raised whenever a header changes.
 pub(crate) const VERSION: u8 = 2;
@@ -68,6 +68,8 @@ kinds! {
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
     NoWindow = 52, "There is no such window here any more.";
+    Tally = 53, "Where the receiver of this counts what it would else say in notes.";
+    Gate = 54, "Where the receiver of this counts the fences that it has come to.";
 }
 
 /// An operation at one of the two ends.
@@ -250,6 +252,18 @@ pub(crate) struct Hello {
     pub(crate) len: u64,
     /// To all of it; all zero when it is reached by messages only.
     pub(crate) key: RemoteRegion,
+}
+
+/// [`Kind::Tally`]: two counters of the sender, for posts and for completed accesses. [`Kind::Gate`]: one.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Tally {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    pub(crate) first: RemoteCounter,
+    /// All zero in a gate.
+    pub(crate) second: RemoteCounter,
 }
 
 /// [`Kind::Note`] and [`Kind::NoWindow`].

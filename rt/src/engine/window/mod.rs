@@ -15,7 +15,9 @@
 //! greets back, without help from its application, so one message each way is all that a pair of neighbours ever needs.
 //! Nothing is kept for ranks that are no neighbours.
 
+mod fence;
 mod ops;
+mod tally;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,14 +28,20 @@ use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{Down, Peer as Rank},
     memory::{Region, RemoteRegion},
+    offload::RemoteCounter,
 };
 
-use self::ops::Stashed;
-use super::{Core, Engine, send::down_kind};
+pub(crate) use self::fence::Gates;
+use self::{
+    fence::Fences,
+    ops::Stashed,
+    tally::{Ours, Pool, Remote, Theirs, Watching, What},
+};
+use super::{Core, Engine, Wanted, send::down_kind};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
-    proto::wire::{Base, COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note},
+    proto::wire::{Base, COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note, Tally},
 };
 
 /// A window of a job: its communicator, and the number of the collective that made it.
@@ -44,9 +52,12 @@ pub(crate) struct WindowId {
 }
 
 /// All windows of a runtime.
-#[derive(Default)]
 pub(super) struct Windows {
+    /// This rank of the world.
+    me: u32,
     ends: BTreeMap<WindowId, End>,
+    pool: Pool,
+    watching: Watching,
 }
 
 /// What this rank has behind a window.
@@ -66,6 +77,7 @@ struct End {
     near: BTreeMap<u32, Near>,
     /// Futures that wait for any news.
     wakers: Vec<Waker>,
+    fences: Option<Fences>,
     /// Nobody holds it any more.
     closed: bool,
 }
@@ -77,12 +89,18 @@ struct Near {
     far: Option<Far>,
     /// It has freed its end.
     gone: bool,
+    /// Where it counts.
+    ours: Option<Ours>,
+    /// Where we count.
+    theirs: Option<Theirs>,
+    /// Where we count the fences that we have come to.
+    gate: Option<Remote>,
     /// Exposures that we opened to it.
     posts: u64,
-    /// How many of them it has completed.
-    completed: u64,
-    /// Exposures that it opened to us.
-    posted: u64,
+    /// How many of them it has completed, as far as notes say.
+    noted_completed: u64,
+    /// Exposures that it opened to us, as far as notes say.
+    noted_posted: u64,
     /// How many of them we have accessed.
     starts: u64,
     /// The last of them is under way.
@@ -109,11 +127,20 @@ pub(crate) struct Far {
 }
 
 impl Windows {
+    pub(super) fn new(me: u32) -> Self {
+        Self {
+            me,
+            ends: BTreeMap::new(),
+            pool: Pool::default(),
+            watching: Watching::default(),
+        }
+    }
+
     /// Ranks whose silence would leave something waiting for ever.
     pub(super) fn waited_for(&self) -> BTreeSet<u32> {
         let near = self.ends.values().flat_map(|end| &end.near);
         near.filter(|(_, near)| {
-            near.posts > near.completed || near.wanted > 0 || !near.stash.is_empty()
+            near.posts > near.completed() || near.wanted > 0 || !near.stash.is_empty()
         })
         .map(|(&rank, _)| rank)
         .collect()
@@ -137,6 +164,7 @@ impl Engine {
             key: key.unwrap_or_else(RemoteRegion::zeroed),
             near: BTreeMap::new(),
             wakers: Vec::new(),
+            fences: None,
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
@@ -157,18 +185,18 @@ impl Engine {
             self.core.end_access(id, rank);
         }
         self.core.bury_window(id);
+        self.unwatch(id);
         self.flush();
     }
 
     /// Opens this end to an origin, once more. Waits for nobody.
     pub(crate) fn post_window(&mut self, id: WindowId, origin: u32) {
-        self.core.greet(id, origin);
-        let Some(near) = self.core.windows.near(id, origin) else {
-            return;
-        };
-        near.posts += 1;
-        let note = id.note(Kind::Note, COUNT_POSTED, near.posts);
-        self.core.peers.control(origin, &note);
+        self.greet(id, origin);
+        self.reach_counters(id, origin);
+        if let Some(near) = self.core.windows.near(id, origin) {
+            near.posts += 1;
+            self.core.tell_posted(id, origin);
+        }
     }
 
     /// Begins an access to all of these, as soon as all have posted.
@@ -197,6 +225,32 @@ impl Engine {
             .collect()))
     }
 
+    /// Introduces this end to a neighbour, once.
+    pub(crate) fn greet(&mut self, id: WindowId, rank: u32) {
+        let Self { core, driver, .. } = self;
+        let Windows { ends, pool, .. } = &mut core.windows;
+        let Some(end) = ends.get_mut(&id) else {
+            return;
+        };
+        let near = end.near.entry(rank).or_default();
+        if std::mem::replace(&mut near.greeted, true) || core.peers.down(rank).is_some() {
+            return;
+        }
+        let hello = Hello {
+            base: Base::new(Kind::Hello),
+            ctx: id.ctx,
+            tag: id.tag,
+            sig: end.memory.sig.0,
+            len: end.memory.len as u64,
+            key: end.key,
+        };
+        core.peers.control(rank, &hello);
+        if let Some((ours, keys)) = Ours::new(pool, &mut **driver) {
+            near.ours = Some(ours);
+            core.peers.control(rank, &id.tally(Kind::Tally, keys));
+        }
+    }
+
     /// A neighbour's memory, if it has introduced itself. What can be mapped is mapped at the first use.
     pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
@@ -216,8 +270,34 @@ impl Engine {
         {
             near.ending = true;
         }
+        self.reach_counters(id, target);
         self.core.end_access(id, target);
         self.flush();
+    }
+}
+
+/// What the driver is to say to futures that wait.
+impl Engine {
+    /// These origins have completed.
+    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
+        for &origin in origins {
+            let near = self.core.windows.near(id, origin);
+            if let Some(near) = near.filter(|near| near.completed() < near.posts) {
+                let left = near.posts - near.noted_completed;
+                self.watch(id, What::Completed(origin), left);
+            }
+        }
+    }
+
+    /// These targets have posted.
+    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
+        for &target in targets {
+            let near = self.core.windows.near(id, target);
+            if let Some(near) = near.filter(|near| near.posted() <= near.starts) {
+                let next = near.starts + 1 - near.noted_posted;
+                self.watch(id, What::Posted(target), next);
+            }
+        }
     }
 }
 
@@ -241,7 +321,7 @@ impl Core {
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(origin), self.ended);
         let near = self.windows.near(id, origin)?;
-        if near.completed >= near.posts {
+        if near.completed() >= near.posts {
             return Some(Ok(()));
         }
         let why = match down {
@@ -250,21 +330,26 @@ impl Core {
             None if ended => ErrorKind::Closed,
             None => return None,
         };
-        // It will not come any more, and must not hold up the next epoch.
-        near.completed = near.posts;
         Some(Err(why))
     }
 
     /// Whether a target has opened its end to us, and we have not accessed it since.
     pub(crate) fn has_posted(&mut self, id: WindowId, target: u32) -> bool {
         let near = self.windows.near(id, target);
-        near.is_some_and(|near| near.posted > near.starts)
+        near.is_some_and(|near| near.posted() > near.starts)
     }
 
     /// Whether nothing of ours is under way on anybody's memory.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
         end.is_none_or(|end| end.near.values().all(|near| near.under_way == 0))
+    }
+
+    /// This origin will not come any more, and must not hold up the next epoch.
+    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
+        if let Some(near) = self.windows.near(id, origin) {
+            near.noted_completed += near.posts.saturating_sub(near.completed());
+        }
     }
 
     /// Whom to wake when anything about this window changes.
@@ -277,9 +362,8 @@ impl Core {
         }
     }
 
-    /// Somebody waits for this target to post. The greeting makes it say so if its end is no more.
+    /// Somebody waits for this target to post.
     pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
-        self.greet(id, target);
         if let Some(near) = self.windows.near(id, target) {
             near.wanted += 1;
         }
@@ -305,7 +389,7 @@ impl Core {
                 id.tag
             )));
         }
-        let known = near.far.as_ref().filter(|_| near.posted > near.starts);
+        let known = near.far.as_ref().filter(|_| near.posted() > near.starts);
         match (known, down) {
             (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(far.sig),
@@ -339,7 +423,9 @@ impl Core {
             });
         }
         let stash = std::mem::take(&mut near.stash);
-        self.greet(id, rank);
+        if !near.greeted {
+            self.wanted.push(Wanted::Greet { id, rank });
+        }
         for stashed in stash {
             self.launch(id, rank, stashed);
         }
@@ -355,8 +441,8 @@ impl Core {
             return; // it was told that this end is no more
         };
         match header.what {
-            COUNT_POSTED => near.posted = near.posted.max(header.count),
-            COUNT_COMPLETED => near.completed = near.completed.max(header.count).min(near.posts),
+            COUNT_POSTED => near.noted_posted = near.noted_posted.max(header.count),
+            COUNT_COMPLETED => near.noted_completed = near.noted_completed.max(header.count),
             _ => self.refused += 1,
         }
         self.stir_window(id);
@@ -411,26 +497,6 @@ impl Core {
         self.windows.near(id, rank)
     }
 
-    /// Introduces this end to a neighbour, once.
-    fn greet(&mut self, id: WindowId, rank: u32) {
-        let Some(end) = self.windows.ends.get_mut(&id) else {
-            return;
-        };
-        let near = end.near.entry(rank).or_default();
-        if std::mem::replace(&mut near.greeted, true) || self.peers.down(rank).is_some() {
-            return;
-        }
-        let hello = Hello {
-            base: Base::new(Kind::Hello),
-            ctx: id.ctx,
-            tag: id.tag,
-            sig: end.memory.sig.0,
-            len: end.memory.len as u64,
-            key: end.key,
-        };
-        self.peers.control(rank, &hello);
-    }
-
     fn end_access(&mut self, id: WindowId, target: u32) {
         let down = self.peers.down(target).is_some();
         let Some(near) = self.windows.near(id, target) else {
@@ -440,9 +506,8 @@ impl Core {
             return;
         }
         (near.ending, near.accessing) = (false, false);
-        let note = id.note(Kind::Note, COUNT_COMPLETED, near.starts);
         if !down {
-            self.peers.control(target, &note);
+            self.tell_completed(id, target);
         }
         self.stir_window(id);
     }
@@ -477,7 +542,32 @@ impl Core {
     }
 }
 
+impl Near {
+    /// How many of our exposures it has completed.
+    fn completed(&self) -> u64 {
+        let counted = self.ours.as_ref().map_or(0, |ours| ours.completed.value());
+        self.noted_completed + counted
+    }
+
+    /// Exposures that it opened to us.
+    fn posted(&self) -> u64 {
+        let counted = self.ours.as_ref().map_or(0, |ours| ours.posted.value());
+        self.noted_posted + counted
+    }
+}
+
 impl WindowId {
+    fn tally(self, kind: Kind, [first, second]: [RemoteCounter; 2]) -> Tally {
+        let base = Base::new(kind);
+        Tally {
+            base,
+            ctx: self.ctx,
+            tag: self.tag,
+            first,
+            second,
+        }
+    }
+
     fn note(self, kind: Kind, what: u32, count: u64) -> Note {
         let base = Base::new(kind);
         Note {

@@ -78,7 +78,9 @@ impl Core {
             return self.launch(id, rank, stashed);
         }
         near.stash.push(stashed);
-        self.greet(id, rank);
+        if !near.greeted {
+            self.wanted.push(Wanted::Greet { id, rank });
+        }
     }
 
     /// Hands an operation to the driver.

@@ -16,13 +16,17 @@ pub(crate) mod report;
 mod samples;
 mod stream;
 mod tally;
+mod windows;
 
 use std::{error::Error, io::Write, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
 use ripstop::{Comm, Runtime};
 
-use self::report::{Report, Row};
+use self::{
+    report::{Report, Row},
+    windows::Way,
+};
 
 /// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
 #[derive(clap::Args, Debug)]
@@ -44,6 +48,10 @@ enum Program {
     Put(onesided::Args),
     /// Reading the other rank's memory, by the driver alone
     Get(onesided::Args),
+    /// Post, start, put, complete, wait: an epoch between two neighbours, both ways at once
+    Pscw(windows::Args),
+    /// A put each, and a fence
+    Fence(windows::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
 }
@@ -112,6 +120,8 @@ impl Pair<'_> {
             Program::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
             Program::Rate(args) => stream::rate(self, args, report).await,
             Program::Matching(args) => matching::run(self, args, report).await,
+            Program::Pscw(args) => windows::run(self, args, Way::Pscw, report).await,
+            Program::Fence(args) => windows::run(self, args, Way::Fence, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
             Program::Put(_) | Program::Get(_) => unreachable!("measured without a runtime"),
@@ -138,6 +148,8 @@ impl Program {
             Self::Matching(_) => "matching",
             Self::Put(_) => "put",
             Self::Get(_) => "get",
+            Self::Pscw(_) => Way::Pscw.name(),
+            Self::Fence(_) => Way::Fence.name(),
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
         }
@@ -151,6 +163,7 @@ impl Program {
             Self::Rate(args) => (args.common.json, 1),
             Self::Matching(args) => (args.common.json, args.lines()),
             Self::Put(args) | Self::Get(args) => (args.common.json, args.lines()),
+            Self::Pscw(args) | Self::Fence(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
         }

@@ -1,0 +1,212 @@
+//! Fences: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
+//!
+//! In round k a rank counts one at the rank 2ᵏ further, and waits for the rank 2ᵏ before. After ⌈log₂ size⌉ rounds all have come.
+//! The counters are never reset: fence number n is passed in a round when the round's counter is at n.
+
+use ripstop_fabric::{driver::Down, offload::Counter};
+
+use super::{
+    Core, Engine, WindowId,
+    tally::{Remote, What},
+};
+use crate::{
+    engine::send::down_kind,
+    error::ErrorKind,
+    group::Group,
+    proto::wire::{Kind, Tally},
+};
+
+/// The fences of one end.
+pub(super) struct Fences {
+    /// By round.
+    counters: Vec<Counter>,
+    /// Fences that this rank has come to.
+    come: u64,
+    /// The round that the last of them is in, and whether its word was said.
+    round: usize,
+    said: bool,
+    /// The last of them is not over.
+    under_way: bool,
+}
+
+/// Whether a window's fences can count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gates {
+    Counted,
+    /// The driver has no counters: a barrier of messages does it.
+    None,
+}
+
+impl Fences {
+    pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
+        self.counters.get(round)
+    }
+}
+
+impl Engine {
+    /// This rank comes to the next fence, or goes on to wait in one that was given up.
+    pub(crate) fn begin_fence(&mut self, id: WindowId) -> Gates {
+        if !self.driver.caps().counters {
+            return Gates::None;
+        }
+        self.make_gates(id);
+        if let Some(fences) = self.core.fences(id)
+            && !std::mem::replace(&mut fences.under_way, true)
+        {
+            fences.come += 1;
+            (fences.round, fences.said) = (0, false);
+        }
+        Gates::Counted
+    }
+
+    /// Makes the counters at the first fence, and says where they are to those who will count there.
+    fn make_gates(&mut self, id: WindowId) {
+        let Some(group) = self.core.members(id.ctx).cloned() else {
+            return;
+        };
+        let me = self.core.windows.me;
+        let Some(end) = self
+            .core
+            .windows
+            .ends
+            .get_mut(&id)
+            .filter(|end| end.fences.is_none())
+        else {
+            return;
+        };
+        let mut counters = Vec::new();
+        let mut keys = Vec::new();
+        while let Some((_, before)) = partners(&group, me, counters.len()) {
+            let Some((counter, key)) = self.core.windows.pool.take(&mut *self.driver) else {
+                break;
+            };
+            counters.push(counter);
+            keys.push((before, key));
+        }
+        end.fences = Some(Fences {
+            counters,
+            come: 0,
+            round: 0,
+            said: false,
+            under_way: false,
+        });
+        for (before, key) in keys {
+            if self.core.peers.down(before).is_none() {
+                let gate = id.tally(Kind::Gate, [key, bytemuck::Zeroable::zeroed()]);
+                self.core.peers.control(before, &gate);
+            }
+        }
+    }
+
+    /// Goes through the rounds of the last fence as far as that is possible now. Only when nothing of ours is under way.
+    pub(crate) fn pass_fence(&mut self, id: WindowId) -> Option<Result<(), (u32, ErrorKind)>> {
+        let Some(group) = self.core.members(id.ctx).cloned() else {
+            return Some(Ok(()));
+        };
+        let me = self.core.windows.me;
+        loop {
+            let round = self.core.fences(id)?.round;
+            let Some((after, before)) = partners(&group, me, round) else {
+                self.core.fences(id)?.under_way = false;
+                return Some(Ok(()));
+            };
+            let awaited = if !self.say_gate(id, after) {
+                Some(after)
+            } else if !self.core.has_come(id) {
+                Some(before)
+            } else {
+                None
+            };
+            if let Some(awaited) = awaited {
+                let lost = self.core.lost_in(&group, awaited)?;
+                self.core.fences(id)?.under_way = false;
+                return Some(Err(lost));
+            }
+            let fences = self.core.fences(id)?;
+            (fences.round, fences.said) = (round + 1, false);
+        }
+    }
+
+    /// Counts at the rank after us in this round, once; whether that could be done.
+    fn say_gate(&mut self, id: WindowId, after: u32) -> bool {
+        if self.core.fences(id).is_none_or(|fences| fences.said) {
+            return true;
+        }
+        self.reach_counters(id, after);
+        let Some(gate) = self
+            .core
+            .windows
+            .near(id, after)
+            .and_then(|near| near.gate.as_ref())
+        else {
+            return false; // it has not come to its first fence
+        };
+        gate.add(after, &mut self.core.wanted);
+        if let Some(fences) = self.core.fences(id) {
+            fences.said = true;
+        }
+        self.flush();
+        true
+    }
+
+    /// Has the driver wake who waits in a fence.
+    pub(crate) fn watch_fence(&mut self, id: WindowId) {
+        if self.core.has_come(id) {
+            return; // what is waited for are own operations
+        }
+        if let Some(Fences { round, come, .. }) = self.core.fences(id) {
+            let (round, come) = (*round, *come);
+            self.watch(id, What::Gate(round), come);
+        }
+    }
+}
+
+impl Core {
+    fn fences(&mut self, id: WindowId) -> Option<&mut Fences> {
+        self.windows.ends.get_mut(&id)?.fences.as_mut()
+    }
+
+    /// Whether the rank before us in this round has come.
+    fn has_come(&mut self, id: WindowId) -> bool {
+        self.fences(id).is_none_or(|fences| {
+            let counter = fences.counter(fences.round);
+            counter.is_none_or(|counter| counter.value() >= fences.come)
+        })
+    }
+
+    /// A member whose end keeps a fence, in which this rank waits for `awaited`, from ever being passed.
+    fn lost_in(&self, group: &Group, awaited: u32) -> Option<(u32, ErrorKind)> {
+        if self.ended {
+            return Some((awaited, ErrorKind::Closed));
+        }
+        if self.peers.downs() == 0 {
+            return None;
+        }
+        let failed = |rank: &u32| self.peers.down(*rank) == Some(Down::Failed);
+        let down = self.peers.down(awaited).map(|down| (awaited, down));
+        let down = down.or_else(|| Some((group.members().find(failed)?, Down::Failed)));
+        down.map(|(rank, down)| (rank, down_kind(rank, down)))
+    }
+
+    pub(in crate::engine) fn handle_gate(&mut self, rank: u32, header: &Tally) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        if let Some(near) = self.near_of(id, rank) {
+            near.gate.get_or_insert_with(|| Remote::new(header.first));
+            self.stir_window(id);
+        }
+    }
+}
+
+/// The ranks after and before one in a round; `None` after the last round.
+fn partners(group: &Group, me: u32, round: usize) -> Option<(u32, u32)> {
+    let (size, rank) = (group.len(), group.local_of(me)?);
+    let distance = 1_usize.checked_shl(u32::try_from(round).ok()?)?;
+    if distance >= size {
+        return None;
+    }
+    let after = group.world_of((rank + distance) % size)?;
+    Some((after, group.world_of((rank + size - distance) % size)?))
+}

@@ -1,0 +1,258 @@
+//! Where neighbours count for each other: a post or a completion is one addition to a word of the other's, with no message and
+//! nothing for its processor to do. Where a driver has no counters, and until a neighbour has said where its are, notes say it.
+
+use std::collections::BTreeMap;
+
+use ripstop_fabric::{
+    driver::{Command, Driver, Peer as Rank, Post, Token},
+    offload::{Counter, Counters, RemoteCounter},
+};
+
+use super::{Core, Engine, Wanted, WindowId, Windows};
+use crate::proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally};
+
+/// What a neighbour counts at our end.
+pub(super) struct Ours {
+    pub(super) posted: Counter,
+    pub(super) completed: Counter,
+}
+
+/// What we count at a neighbour's end.
+pub(super) struct Theirs {
+    posted: Remote,
+    completed: Remote,
+}
+
+/// A counter of a neighbour.
+pub(super) struct Remote {
+    key: RemoteCounter,
+    /// Where this process can add to it.
+    mapped: Option<Counter>,
+}
+
+/// Counters that nobody has used yet; a used one is never used again, because somebody may still have its key. The memory goes
+/// with the last window that has counters in it.
+#[derive(Default)]
+pub(super) struct Pool {
+    block: Option<Counters>,
+    used: usize,
+}
+
+/// The counters that the driver watches for futures which wait.
+#[derive(Default)]
+pub(super) struct Watching {
+    windows: BTreeMap<u64, Watch>,
+    serial: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Watch {
+    id: WindowId,
+    what: What,
+    threshold: u64,
+}
+
+/// Which counter.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    Posted(u32),
+    Completed(u32),
+    /// By round.
+    Gate(usize),
+}
+
+impl Ours {
+    /// Two counters for a neighbour, and the keys for it.
+    pub(super) fn new(
+        pool: &mut Pool,
+        driver: &mut dyn Driver,
+    ) -> Option<(Self, [RemoteCounter; 2])> {
+        let (posted, first) = pool.take(driver)?;
+        let (completed, second) = pool.take(driver)?;
+        Some((Self { posted, completed }, [first, second]))
+    }
+}
+
+impl Pool {
+    pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Option<(Counter, RemoteCounter)> {
+        if self
+            .block
+            .as_ref()
+            .is_none_or(|block| block.len() == self.used)
+        {
+            if !driver.caps().counters {
+                return None;
+            }
+            // Without memory for counters there are notes.
+            self.block = Some(Counters::new(driver, BLOCK).ok()?);
+            self.used = 0;
+        }
+        let block = self.block.as_ref()?;
+        let nth = self.used;
+        self.used += 1;
+        Some((block.at(nth), block.remote().at(nth)?))
+    }
+}
+
+impl Remote {
+    pub(super) fn new(key: RemoteCounter) -> Self {
+        Self { key, mapped: None }
+    }
+}
+
+impl Engine {
+    /// Maps the counters of a neighbour where that can be.
+    pub(crate) fn reach_counters(&mut self, id: WindowId, rank: u32) {
+        let Some(near) = self.core.windows.near(id, rank) else {
+            return;
+        };
+        let theirs = near.theirs.iter_mut();
+        let pairs = theirs.flat_map(|theirs| [&mut theirs.posted, &mut theirs.completed]);
+        for remote in pairs.chain(&mut near.gate) {
+            if remote.mapped.is_none() {
+                remote.mapped = self.driver.reach_counter(Rank(rank), remote.key);
+            }
+        }
+    }
+
+    /// Whether it is posted.
+    pub(in crate::engine) fn count(&mut self, rank: u32, counter: RemoteCounter, by: u64) -> bool {
+        let command = Command::Count {
+            to: Rank(rank),
+            counter,
+            by,
+        };
+        matches!(self.driver.post(command), Post::Posted)
+    }
+
+    /// Has the driver say when a counter has come that far.
+    pub(super) fn watch(&mut self, id: WindowId, what: What, threshold: u64) {
+        let Windows { ends, watching, .. } = &mut self.core.windows;
+        let Some(end) = ends.get(&id) else {
+            return;
+        };
+        let counter = match what {
+            What::Gate(round) => end.fences.as_ref().and_then(|fences| fences.counter(round)),
+            What::Posted(rank) | What::Completed(rank) => {
+                let ours = end.near.get(&rank).and_then(|near| near.ours.as_ref());
+                ours.map(|ours| match what {
+                    What::Posted(_) => &ours.posted,
+                    _ => &ours.completed,
+                })
+            }
+        };
+        let (Some(counter), Some(token)) = (
+            counter,
+            watching.add(Watch {
+                id,
+                what,
+                threshold,
+            }),
+        ) else {
+            return;
+        };
+        let command = Command::Watch {
+            counter,
+            threshold,
+            token,
+        };
+        let posted = self.driver.post(command);
+        debug_assert!(matches!(posted, Post::Posted), "a watch needs no room");
+    }
+}
+
+impl Engine {
+    /// Nobody waits at this end any more.
+    pub(super) fn unwatch(&mut self, id: WindowId) {
+        let watched = &mut self.core.windows.watching.windows;
+        for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
+            let token = Token(serial);
+            let posted = self.driver.post(Command::Unwatch { token });
+            debug_assert!(
+                matches!(posted, Post::Posted),
+                "taking a watch back needs no room"
+            );
+        }
+    }
+}
+
+impl Watching {
+    /// A token, unless it is watched already.
+    fn add(&mut self, watch: Watch) -> Option<Token> {
+        if self.windows.values().any(|known| *known == watch) {
+            return None;
+        }
+        self.serial += 1;
+        self.windows.insert(self.serial, watch);
+        Some(Token(self.serial))
+    }
+}
+
+impl Core {
+    /// A counter that some window watches has come far enough.
+    pub(in crate::engine) fn window_reached(&mut self, token: Token) {
+        if let Some(watch) = self.windows.watching.windows.remove(&token.0) {
+            self.stir_window(watch.id);
+        }
+    }
+
+    /// We have opened our end to this origin once more.
+    pub(super) fn tell_posted(&mut self, id: WindowId, origin: u32) {
+        let Some(near) = self.windows.near(id, origin) else {
+            return;
+        };
+        match &near.theirs {
+            Some(theirs) => theirs.posted.add(origin, &mut self.wanted),
+            None => {
+                let note = id.note(Kind::Note, COUNT_POSTED, near.posts);
+                self.peers.control(origin, &note);
+            }
+        }
+    }
+
+    /// We have completed our access to this target.
+    pub(super) fn tell_completed(&mut self, id: WindowId, target: u32) {
+        let Some(near) = self.windows.near(id, target) else {
+            return;
+        };
+        match &near.theirs {
+            Some(theirs) => theirs.completed.add(target, &mut self.wanted),
+            None => {
+                let note = id.note(Kind::Note, COUNT_COMPLETED, near.starts);
+                self.peers.control(target, &note);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn handle_tally(&mut self, rank: u32, header: &Tally) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        if let Some(near) = self.near_of(id, rank) {
+            near.theirs.get_or_insert_with(|| Theirs {
+                posted: Remote::new(header.first),
+                completed: Remote::new(header.second),
+            });
+        }
+    }
+}
+
+impl Remote {
+    /// Adds 1.
+    pub(super) fn add(&self, rank: u32, wanted: &mut Vec<Wanted>) {
+        let by = match &self.mapped {
+            Some(counter) if !counter.add(1) => return,
+            Some(_) => 0, // it is added; the owner is to be woken
+            None => 1,
+        };
+        wanted.push(Wanted::Count {
+            rank,
+            counter: self.key,
+            by,
+        });
+    }
+}
+
+/// Counters that are made at a time: a page of them.
+const BLOCK: usize = 256;
