@@ -72,6 +72,7 @@ const OPERATIONS: [(&str, Make); 3] = [
 /// A collective that is called again and again.
 struct Operation {
     name: &'static str,
+    signature: Signature,
     program: Arc<Program>,
     sums: bool,
 }
@@ -115,7 +116,7 @@ async fn call(
 ) -> (Vec<f64>, Vec<f64>) {
     let collective = Collective {
         name: operation.name,
-        signature: Signature::of(operation.name),
+        signature: operation.signature,
         program: Arc::clone(&operation.program),
         reducer: operation.sums.then(|| Reducer::new::<f64>(Sum)),
     };
@@ -159,6 +160,7 @@ impl Making {
         let program = Arc::new(self.0.finish());
         Operation {
             name,
+            signature: Signature::of(name),
             sums: name == "all_reduce",
             program,
         }

@@ -372,6 +372,7 @@ impl Shared {
         if engine.arm() == Armed::Busy {
             return None;
         }
+        engine.core.begin_doubt(|| self.clock.now());
         engine.watch.fall_asleep();
         let deadline = engine.deadline();
         drop(engine);

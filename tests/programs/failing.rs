@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
-use ripstop_rt::offload::{Action, Buffer, Builder, Collective, Lens, Reducer, Signature};
+use ripstop_rt::offload::{
+    Action, Buffer, Builder, Collective, Lens, ProgramOp, Reducer, Signature,
+};
 
 use crate::{
     make::{all_gather, all_reduce, all_to_all, barrier, compose},
@@ -11,7 +13,7 @@ use crate::{
 };
 
 /// Sends the root's 8 bytes to everybody else.
-async fn bcast(comm: &Comm, root: usize) -> Result<(), Error> {
+fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
     let lens = Lens {
         output: 8,
         ..Lens::default()
@@ -36,7 +38,11 @@ async fn bcast(comm: &Comm, root: usize) -> Result<(), Error> {
         program: Arc::new(builder.finish()),
         reducer: None,
     };
-    let done = comm.run_program(collective, [0_u8; 0], [1_u64]).await;
+    comm.run_program(collective, [], [1])
+}
+
+async fn bcast(comm: &Comm, root: usize) -> Result<(), Error> {
+    let done = collective_of(comm, root).await;
     done.map(drop).map_err(Error::from)
 }
 
@@ -112,6 +118,78 @@ fn another_root_on_one_rank_is_found_on_the_simulator_for_every_seed() {
             let expected = matches!(second.kind, ErrorKind::Revoked);
             assert!(expected, "seed {seed}, rank {rank}: {second}");
         }
+    }
+}
+
+/// Each of two ranks takes the other for the root.
+fn other_root(comm: &Comm) -> impl Future<Output = Result<(), Error>> {
+    bcast(comm, 1 - comm.rank())
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_in_vain_are_told_after_a_while() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            barrier(&world).await.unwrap();
+            let error = other_root(&world).await.unwrap_err();
+            let expected = matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+            assert!(expected, "{error}");
+            talk(&world).await;
+        });
+    });
+}
+
+#[test]
+fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
+    for later in [false, true] {
+        ranks::run(2, &[], move |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let error = if world.rank() == 0 {
+                    bcast(&world, 1).await.unwrap_err()
+                } else {
+                    // Nothing to do in this one, for a rank that thinks so.
+                    alone(&world).await.unwrap();
+                    if !later {
+                        return;
+                    }
+                    barrier(&world).await.map_err(Error::from).unwrap_err()
+                };
+                let expected = match world.rank() {
+                    0 if later => matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 }),
+                    0 => matches!(error.kind, ErrorKind::PeerFinished { rank: 1 }),
+                    _ => matches!(error.kind, ErrorKind::Revoked | ErrorKind::Mismatch { .. }),
+                };
+                assert!(expected, "{error}");
+            });
+        });
+    }
+}
+
+/// A collective of no messages.
+async fn alone(comm: &Comm) -> Result<(), Error> {
+    let collective = Collective {
+        name: "nothing",
+        signature: Signature::of("nothing"),
+        program: Arc::new(Builder::new::<u8>(comm.size(), Lens::default()).finish()),
+        reducer: None,
+    };
+    let done = comm.run_program(collective, [0_u8; 0], [0_u8; 0]).await;
+    done.map(drop).map_err(Error::from)
+}
+
+#[test]
+fn runtimes_that_are_closed_with_different_collectives_under_way_end() {
+    for mode in ["inline", "thread"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(barrier(&world)).unwrap();
+            let going = collective_of(&world, 1 - world.rank());
+            drop(going);
+            drop(world);
+            runtime.close().unwrap();
+        });
     }
 }
 

@@ -24,9 +24,13 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     name: &'static str,
+    /// `None` when the buffers were given back.
+    flight: Option<Flight<I, O>>,
+}
+
+struct Flight<I, O> {
+    ticket: RunTicket<I, O>,
     comm: Comm,
-    /// `None` when they were given back.
-    ticket: Option<RunTicket<I, O>>,
 }
 
 /// A place in the order of a communicator's collectives, and the line of the program that took it.
@@ -118,8 +122,10 @@ impl Comm {
         let ticket = self.shared().with(|engine| engine.run(call, input, output));
         ProgramOp {
             name: collective.name,
-            comm: spare::clone(self),
-            ticket: Some(ticket),
+            flight: Some(Flight {
+                ticket,
+                comm: spare::clone(self),
+            }),
         }
     }
 }
@@ -130,8 +136,8 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.ticket.as_ref().is_none_or(|ticket| {
-            let shared = self.comm.shared();
+        self.flight.as_ref().is_none_or(|Flight { ticket, comm }| {
+            let shared = comm.shared();
             shared.with(|engine| engine.core.is_done(ticket.buffers.op))
         })
     }
@@ -140,8 +146,8 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// not told of.
     #[doc(hidden)]
     pub fn watch(&mut self) {
-        if let Some(ticket) = &self.ticket {
-            let shared = self.comm.shared();
+        if let Some(Flight { ticket, comm }) = &self.flight {
+            let shared = comm.shared();
             shared.with(|engine| engine.core.watch_run(ticket));
         }
     }
@@ -152,10 +158,10 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// most, and only as long as no other step is at work on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
-        let Some(ticket) = &self.ticket else {
+        let Some(Flight { ticket, comm }) = &self.flight else {
             return Poll::Ready(None);
         };
-        let shared = self.comm.shared();
+        let shared = comm.shared();
         shared.with(|engine| engine.core.poll_landed(ticket, cx.waker()))
     }
 }
@@ -164,21 +170,23 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     type Output = Result<(I, O), OpError<(I, O)>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(ticket) = &self.ticket else {
+        let Some(Flight { ticket, comm }) = &self.flight else {
             panic!("a collective was polled after it had completed")
         };
-        let shared = self.comm.shared();
         let take = |core: &mut Core| core.take_run(ticket);
-        let (outcome, input, output, panic) =
-            ready!(shared.poll(ticket.buffers.op, cx.waker(), take));
-        self.ticket = None;
+        let polled = comm.shared().poll(ticket.buffers.op, cx.waker(), take);
+        let (outcome, input, output, panic) = ready!(polled);
+        let comm = self.flight.take().expect("just seen").comm;
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
         Poll::Ready(match outcome {
-            Ok(_) => Ok((input, output)),
+            Ok(_) => {
+                spare::keep(comm);
+                Ok((input, output))
+            }
             Err(failure) => Err(OpError {
-                error: self.comm.error(self.name, failure.kind, None, None),
+                error: comm.error(self.name, failure.kind, None, None),
                 buf: (input, output),
             }),
         })
@@ -187,8 +195,8 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
-        if let Some(ticket) = &self.ticket {
-            let shared = self.comm.shared();
+        if let Some(Flight { ticket, comm }) = &self.flight {
+            let shared = comm.shared();
             shared.with(|engine| engine.core.detach_run(ticket));
         }
     }

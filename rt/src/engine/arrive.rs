@@ -233,6 +233,8 @@ impl Core {
             Kind::Withdrawn => read(header).map(|header| self.handle_withdrawn(rank, &header)),
             Kind::Share => read(header).map(|header| self.handle_share(rank, &header)),
             Kind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
+            Kind::Ask => read(header).map(|header| self.handle_ask(rank, &header)),
+            Kind::Over => read(header).map(|header| self.handle_over(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),
@@ -267,6 +269,9 @@ impl Core {
         if self.closing {
             return self.turn_away(rank, &Parcel::Bytes(body));
         }
+        if header.ctx & 1 == 1 && self.take_directly(envelope, header.sig, body) {
+            return;
+        }
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {
             Arrived::Waits(place) => {
@@ -298,6 +303,9 @@ impl Core {
         let parcel = Parcel::Offered(offered);
         if self.closing {
             return self.turn_away(rank, &parcel);
+        }
+        if header.ctx & 1 == 1 {
+            self.post_waits_for(envelope);
         }
         let index = self.messages.next();
         match self.matching.arrive(envelope, index) {

@@ -23,6 +23,7 @@ impl Core {
         if !self.peers.fall(rank, why) {
             return;
         }
+        self.post_all_waits();
         self.forget_sought(rank);
         self.lose_sends(rank, why);
         self.lose_offers(rank);

@@ -355,6 +355,10 @@ impl Core {
                 self.expire_sleeper(key);
                 continue;
             }
+            if key == program::DOUBT {
+                self.ask_for_programs();
+                continue;
+            }
             let op = OpId::unpack(key);
             let Some(slot) = self.ops.get(op) else {
                 continue;

@@ -93,6 +93,7 @@ impl Core {
 
     /// The peer holds messages back from now on: what receives wait for is sought there.
     pub(super) fn seek_at(&mut self, rank: u32, tells: bool) {
+        self.post_all_waits();
         let next = self.matching.next_posting();
         let from = self.seeker.ask_from(rank, tells, next);
         let wants = self.matching.wants_from(from, rank);

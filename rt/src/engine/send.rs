@@ -7,7 +7,7 @@ use crate::{
     buffer::SendBuf,
     error::ErrorKind,
     ops::{About, Life, Ticket},
-    proto::wire::{self, Kind, OpId},
+    proto::wire::{self, Eager, Kind, OpId},
 };
 
 /// What became of a new send.
@@ -45,8 +45,13 @@ impl Engine {
 
     #[inline]
     pub(super) fn send_now(&mut self, about: &About, to: u32, bytes: &[u8]) -> bool {
+        !about.synchronous && self.send_eager(about.eager(), to, bytes)
+    }
+
+    #[inline]
+    pub(super) fn send_eager(&mut self, mut header: Eager, to: u32, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
-        let fits = bytes.len() <= self.core.paths.eager_max() && !about.synchronous;
+        let fits = bytes.len() <= self.core.paths.eager_max();
         if !fits || !peer.is_clear() || !peer.allowance.spend() {
             return false;
         }
@@ -54,13 +59,8 @@ impl Engine {
             peer.allowance.unspend();
             return false;
         }
-        let posted = transmit(
-            &mut *self.driver,
-            peer,
-            to,
-            bytemuck::bytes_of_mut(&mut about.eager()),
-            bytes,
-        );
+        let header = bytemuck::bytes_of_mut(&mut header);
+        let posted = transmit(&mut *self.driver, peer, to, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.allowance.unspend();

@@ -38,6 +38,7 @@ impl Core {
 
     /// Operations under way, in no order. O(operations).
     pub(crate) fn waiting(&mut self) -> Vec<Waiting> {
+        self.post_all_waits(); // they are operations that can be shown then
         // A program is there once, as one of the messages that it waits for.
         let messages = |slot: &Slot| name(&slot.life).is_some() && !slot.part;
         let mut pending = self.ops.which(messages);

@@ -51,6 +51,7 @@ impl Builder {
                 elem,
                 lookahead: LOOKAHEAD,
                 reduces: false,
+                recv_max: 0,
             },
             edges: Vec::new(),
             last: BTreeMap::new(),
@@ -136,6 +137,9 @@ impl Builder {
             waits += 1;
         }
         self.program.reduces |= matches!(action, Action::Reduce { .. });
+        if let Action::Recv { into, .. } = action {
+            self.program.recv_max = self.program.recv_max.max(into.len);
+        }
         self.program.waits.push(waits);
         self.program.steps.push(Step {
             action,

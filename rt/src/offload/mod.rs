@@ -56,6 +56,8 @@ pub struct Program {
     elem: Elem,
     lookahead: usize,
     reduces: bool,
+    /// Bytes of its longest receive.
+    recv_max: usize,
 }
 
 /// Bytes of a program's memory.
@@ -200,6 +202,10 @@ impl Program {
     /// What the steps do, in the order of the list.
     pub fn actions(&self) -> impl ExactSizeIterator<Item = &Action> {
         self.steps.iter().map(|step| &step.action)
+    }
+
+    pub(crate) const fn recv_max(&self) -> usize {
+        self.recv_max
     }
 
     pub(crate) const fn elem(&self) -> Elem {

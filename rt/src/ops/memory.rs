@@ -12,11 +12,13 @@ use std::{
     any::Any,
     fmt,
     marker::PhantomData,
-    mem,
+    mem::{self, MaybeUninit},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     slice,
 };
+
+use ripstop_fabric::driver::Payload;
 
 use super::Area;
 use crate::{
@@ -128,6 +130,19 @@ impl Memory {
         // SAFETY: inside a buffer or the scratch, all of which are initialised from the start; nothing that is under way writes
         // there, and nothing else begins while this is borrowed.
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Copies a message to a contiguous span, or says no when they are not of one length.
+    pub(crate) fn fill(&self, span: &Span, body: Payload<'_>) -> bool {
+        let Area { start, len } = self.area(span);
+        if body.len() != len {
+            return false;
+        }
+        // SAFETY: inside a buffer or the scratch, and nothing else that is under way touches it; any bytes will do there.
+        let into =
+            unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
+        body.copy_to(into);
+        true
     }
 
     /// Copies at once.

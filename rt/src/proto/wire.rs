@@ -65,6 +65,8 @@ kinds! {
     Held = 24, "A message with this envelope is in our line, and was not when something was sought.";
     First = 25, "A sought message, still unmet, is the first of its communicator in our line now.";
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
+    Ask = 41, "The sender has waited for something of this collective for long.";
+    Over = 42, "All that the sender does in this collective is done, and has arrived before this.";
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
     NoWindow = 52, "There is no such window here any more.";
@@ -214,6 +216,27 @@ pub(crate) const OK: u64 = 0;
 pub(crate) const REFUSED: u64 = 1;
 /// The communicator's collectives are no more.
 pub(crate) const REVOKED: u64 = 2;
+
+/// [`Kind::Ask`] and [`Kind::Over`]: of which collective, and what its sender takes it for.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Ask {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    pub(crate) sig: u64,
+}
+
+impl Ask {
+    pub(crate) fn new(kind: Kind, (ctx, tag): (u32, u32), sig: u64) -> Self {
+        Self {
+            base: Base::new(kind),
+            ctx,
+            tag,
+            sig,
+        }
+    }
+}
 
 /// [`Kind::Abort`]: which collective of which communicator failed, and why. Ranks are the world's.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -64,7 +64,7 @@ impl Engine {
         match action {
             Action::Join => run.over(at),
             Action::Send { to, .. } => self.begin_send(index, run, at, to)?,
-            Action::Recv { from, .. } => self.begin_recv(index, run, at, from),
+            Action::Recv { from, .. } => self.core.begin_recv(index, run, at, from),
             Action::Copy { .. } | Action::Reduce { .. } => {
                 if run.work_now(&action) {
                     run.over(at);
@@ -98,24 +98,17 @@ impl Engine {
         at: usize,
         to: usize,
     ) -> Result<(), ErrorKind> {
-        let (about, from) = (run.about(to), run.row(at));
-        let to = about.peer.expect("a rank of the group");
-        if let Some(kind) = self.core.unreachable(to) {
+        let peer = run.world_of(to);
+        if let Some(kind) = self.core.unreachable(peer) {
             return Err(kind);
         }
-        if self.send_now(&about, to, run.memory.bytes(&from)) {
+        if self.send_eager(run.eager(), peer, run.bytes(at)) {
             run.over(at);
             return Ok(());
         }
-        let op = self.core.lend(index, run, at, about);
-        self.queue(op, to);
+        let op = self.core.lend(index, run, at, run.about(to));
+        self.queue(op, peer);
         Ok(())
-    }
-
-    fn begin_recv(&mut self, index: u32, run: &mut Run, at: usize, from: usize) {
-        let about = run.about(from);
-        let op = self.core.lend(index, run, at, about);
-        self.core.recv(op);
     }
 
     /// A job is done. What is left in it is the caller's to drop when it holds no lock.
@@ -142,7 +135,7 @@ impl Engine {
 
 impl Core {
     /// An operation for a message in a program's memory.
-    fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
+    pub(super) fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
         let area = run.memory.area(&run.row(at));
         let op = self.ops.lend(about, area);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
@@ -168,7 +161,9 @@ impl Core {
         match outcome {
             Ok(bytes) if bytes == room => {
                 run.over(step);
-                self.show_landed(index, step);
+                if run.is_watched() {
+                    self.show_landed(index, step);
+                }
             }
             // The same signature and another length.
             Ok(_) => self.fail_mismatched(index, peer),

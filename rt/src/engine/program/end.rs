@@ -26,6 +26,9 @@ impl Core {
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
         self.programs.remove(index);
         self.programs.calls.end(key);
+        if self.programs.doubt.is_some() && !self.programs.any() {
+            self.end_doubt();
+        }
         if let Some(reducer) = reducer.filter(|reducer| !reducer.is_built_in()) {
             self.garbage.push(Held::of(reducer));
         }

@@ -90,6 +90,7 @@ impl Core {
         };
         let why = Why::of(&kind, me);
         run.failed = Some(kind);
+        run.take_waits();
         let (key, ops) = (run.key(), run.ops());
         self.programs.stir(index);
         for op in ops {

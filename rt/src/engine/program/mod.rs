@@ -11,6 +11,8 @@
 
 mod calls;
 mod carry;
+mod direct;
+mod doubt;
 mod end;
 mod fail;
 mod landed;
@@ -23,6 +25,7 @@ use std::{
     sync::Arc,
 };
 
+pub(super) use self::doubt::KEY as DOUBT;
 use self::{
     calls::Calls,
     run::{Room, Run},
@@ -35,6 +38,7 @@ use crate::{
     offload::{Lens, Program},
     ops::{About, Area, Memory, Panic, Reducer, Ticket, Work},
     proto::wire::OpId,
+    reactor::TimerId,
 };
 
 /// Programs that are over whose room is kept for the next ones: as many as are usually under way at a time.
@@ -60,6 +64,8 @@ pub(super) struct State {
     calls: Calls,
     /// What is left of reductions that panicked, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
+    /// When to [ask](doubt).
+    doubt: Option<TimerId>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -128,9 +134,15 @@ impl Deref for Programs {
 }
 
 impl DerefMut for Programs {
+    #[inline]
     fn deref_mut(&mut self) -> &mut State {
-        self.state.get_or_insert_with(|| Box::new(State::new()))
+        self.state.get_or_insert_with(first_state)
     }
+}
+
+#[cold]
+fn first_state() -> Box<State> {
+    Box::new(State::new())
 }
 
 impl State {
@@ -145,6 +157,7 @@ impl State {
             told: Vec::new(),
             calls: Calls::new(),
             panics: Vec::new(),
+            doubt: None,
         }
     }
 
@@ -243,9 +256,13 @@ impl Core {
         // The caller's own mistake tells it more than what others have heard of it.
         let wrong = wrong.or_else(|| self.doomed(&call));
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
+        let directly =
+            self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max();
         let index = self.programs.add(|mut room| {
             let memory = Memory::new(areas, lens, mem::take(&mut room.scratch));
-            Run::new(call, buffers, memory, reducer, room)
+            let mut run = Run::new(call, buffers, memory, room);
+            (run.reducer, run.waits_directly) = (reducer, directly);
+            run
         });
         self.programs.calls.begin(key, sig, index);
         if let Some(kind) = wrong {

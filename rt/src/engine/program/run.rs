@@ -2,13 +2,15 @@
 
 use std::{collections::VecDeque, mem, sync::Arc};
 
+use ripstop_fabric::driver::Payload;
+
 use super::RunCall;
 use crate::{
     error::ErrorKind,
     group::Group,
     offload::{Action, Program, Span},
     ops::{About, Memory, Panic, Reducer},
-    proto::wire::OpId,
+    proto::wire::{Eager, OpId},
 };
 
 /// A program under way.
@@ -22,6 +24,8 @@ pub(super) struct Run {
     /// Why it ends without success.
     pub(super) failed: Option<ErrorKind>,
     pub(super) panic: Option<Panic>,
+    /// Its receives wait [directly](super::direct).
+    pub(super) waits_directly: bool,
     about: About,
     group: Group,
     /// By step: for how many ends and beginnings it waits, or how far it is.
@@ -47,6 +51,8 @@ pub(super) struct Room {
 pub(super) enum By {
     Op(OpId),
     Job,
+    /// A receive from this world rank, [directly](super::direct).
+    Wait(u32),
 }
 
 /// Longer copies, and longer reductions, are made with no lock held. A microsecond at most.
@@ -56,13 +62,7 @@ const BEGUN: u32 = u32::MAX - 1;
 const OVER: u32 = u32::MAX;
 
 impl Run {
-    pub(super) fn new(
-        call: RunCall,
-        buffers: OpId,
-        memory: Memory,
-        reducer: Option<Reducer>,
-        room: Room,
-    ) -> Self {
+    pub(super) fn new(call: RunCall, buffers: OpId, memory: Memory, room: Room) -> Self {
         let about = call.about();
         let RunCall { program, group, .. } = call;
         let Room {
@@ -73,10 +73,11 @@ impl Run {
             waits,
             program,
             memory,
-            reducer,
+            reducer: None,
             buffers,
             failed: None,
             panic: None,
+            waits_directly: false,
             about,
             group,
             first: 0,
@@ -122,12 +123,66 @@ impl Run {
         &self.group
     }
 
+    pub(super) fn world_of(&self, rank: usize) -> u32 {
+        self.group.world_of(rank).expect("a rank of the group")
+    }
+
+    /// What its messages have in common.
+    pub(super) fn eager(&self) -> Eager {
+        self.about.eager()
+    }
+
+    pub(super) fn sig(&self) -> u64 {
+        self.about.sig
+    }
+
     /// What a message to or from this rank of the group is about.
     pub(super) fn about(&self, rank: usize) -> About {
-        About {
-            peer: self.group.world_of(rank),
-            ..self.about
+        self.about_peer(self.world_of(rank))
+    }
+
+    /// As [`about`](Self::about), by the rank in the world.
+    pub(super) fn about_peer(&self, peer: u32) -> About {
+        let peer = Some(peer);
+        About { peer, ..self.about }
+    }
+
+    /// The bytes of a send.
+    pub(super) fn bytes(&self, at: usize) -> &[u8] {
+        match &self.program.step(at).action {
+            Action::Send { from, .. } => self.memory.bytes(from),
+            other => unreachable!("{other:?} sends nothing"),
         }
+    }
+
+    /// Copies what came to where a receive wants it. `false`: that is not as long.
+    pub(super) fn fill(&self, at: usize, body: Payload<'_>) -> bool {
+        match &self.program.step(at).action {
+            Action::Recv { into, .. } => self.memory.fill(into, body),
+            other => unreachable!("{other:?} receives nothing"),
+        }
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.landed.is_some()
+    }
+
+    /// The first of the receives that wait directly for this peer.
+    pub(super) fn waits_for_peer(&self, peer: u32) -> Option<usize> {
+        let of_peer = self.flying.iter().filter(|(_, by)| *by == By::Wait(peer));
+        of_peer.map(|&(at, _)| at).min()
+    }
+
+    /// The receives that wait directly, in their order and with whom they wait for, and do so no more.
+    pub(super) fn take_waits(&mut self) -> Vec<(usize, u32)> {
+        let wait = |&(at, by): &(usize, By)| match by {
+            By::Wait(peer) => Some((at, peer)),
+            By::Op(_) | By::Job => None,
+        };
+        let mut waits: Vec<_> = self.flying.iter().filter_map(wait).collect();
+        waits.sort_unstable();
+        self.flying.retain(|flight| wait(flight).is_none());
+        waits
     }
 
     /// The bytes of a message.
@@ -156,6 +211,9 @@ impl Run {
         }
         let action = &self.program.step(at).action;
         let has_means = self.reducer.is_some() || !matches!(action, Action::Reduce { .. });
+        if self.flying.is_empty() {
+            return has_means;
+        }
         let other = |&(step, _): &(usize, By)| &self.program.step(step).action;
         has_means
             && !self
@@ -216,11 +274,16 @@ impl Run {
         self.flying.is_empty() && (self.failed.is_some() || self.first == self.program.len())
     }
 
+    /// Who carries out what is under way.
+    pub(super) fn flights(&self) -> Vec<By> {
+        self.flying.iter().map(|&(_, by)| by).collect()
+    }
+
     /// Its messages under way.
     pub(super) fn ops(&self) -> Vec<OpId> {
         let op = |&(_, by): &(usize, By)| match by {
             By::Op(op) => Some(op),
-            By::Job => None,
+            By::Job | By::Wait(_) => None,
         };
         self.flying.iter().filter_map(op).collect()
     }
@@ -231,7 +294,7 @@ impl Run {
         let flying = self.flying.iter();
         let message = |&(at, by): &(usize, By)| match by {
             By::Op(op) => Some((is_send(at), at, op)),
-            By::Job => None,
+            By::Job | By::Wait(_) => None,
         };
         let first = flying
             .filter_map(message)

@@ -1,0 +1,107 @@
+//! Programs that wait for long ask whether they wait in vain.
+//!
+//! Ranks that call different collectives may send each other nothing: two that take each other for the root wait for ever. So
+//! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
+//! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
+//! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
+//!
+//! Only where drivers keep messages in order and say who has died. A simulation sees for itself that nothing can happen.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::run::By;
+use crate::{
+    clock::Time,
+    engine::{Core, sleeper},
+    ops::Life,
+    proto::wire::{Ask, Kind},
+};
+
+/// How long a rank sleeps on its programs before it asks. Long enough to cost nothing, short enough for who looks at a job that
+/// hangs.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The key of the timer: no operation's, and no sleeper's.
+pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
+
+impl Core {
+    /// This rank is about to sleep.
+    pub(crate) fn begin_doubt(&mut self, now: impl FnOnce() -> Time) {
+        if self.programs.any() && self.programs.doubt.is_none() && self.may_wait_directly() {
+            let timer = self.timers.insert(now() + PATIENCE, KEY);
+            self.programs.doubt = Some(timer);
+        }
+    }
+
+    /// The last program under way is over.
+    pub(super) fn end_doubt(&mut self) {
+        if let Some(timer) = self.programs.doubt.take() {
+            self.timers.cancel(timer);
+        }
+    }
+
+    /// It has slept for long.
+    #[cold]
+    pub(in crate::engine) fn ask_for_programs(&mut self) {
+        self.programs.doubt = None;
+        for index in self.programs.indices() {
+            let peers = self.awaited_by(index);
+            let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
+                continue;
+            };
+            let header = Ask::new(Kind::Ask, run.key(), run.sig());
+            for rank in peers {
+                if self.peers.down(rank).is_none() {
+                    self.peers.control(rank, &header);
+                }
+            }
+        }
+    }
+
+    /// From whom nothing has come of what the program waits for.
+    fn awaited_by(&mut self, index: u32) -> BTreeSet<u32> {
+        let flights = self.programs.get(index).map(|run| run.flights());
+        let awaited = |by| match by {
+            By::Wait(peer) => Some(peer),
+            By::Op(op) => {
+                let slot = self.ops.live(op);
+                slot.about
+                    .peer
+                    .filter(|_| matches!(slot.life, Life::Posted(_)))
+            }
+            By::Job => None,
+        };
+        flights.into_iter().flatten().filter_map(awaited).collect()
+    }
+
+    /// A peer waits for what this rank does in a collective.
+    pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
+        let key = (header.ctx, header.tag);
+        match self.programs.calls.running(key) {
+            Some(running) if running.sig == header.sig => {} // so does this rank for somebody else
+            Some(running) if self.is_member(running.run, rank) => {
+                self.fail_mismatched(running.run, rank);
+            }
+            None if self.programs.calls.is_over(key) => {
+                self.peers
+                    .control(rank, &Ask::new(Kind::Over, key, header.sig));
+            }
+            Some(_) | None => {}
+        }
+    }
+
+    /// A peer is through with a collective.
+    pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
+        let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
+            return;
+        };
+        if self.awaited_by(running.run).contains(&rank) {
+            self.fail_mismatched(running.run, rank);
+        }
+    }
+
+    fn is_member(&mut self, run: u32, rank: u32) -> bool {
+        let run = self.programs.get(run);
+        run.is_some_and(|run| run.group().contains(rank))
+    }
+}
