@@ -1,0 +1,332 @@
+//! Lowered programs with random delays give what the steps give one after the other, and mutants do not.
+
+#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+
+use std::sync::Arc;
+
+use ripstop_fabric::random::Random;
+
+use super::{
+    Lanes, Lowering,
+    model::{Job, Model, Mutant, Outcome, place_of},
+};
+use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
+
+/// Everybody's blocks to everybody: step k sends to the rank k ahead, `window` at a time.
+fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
+    let lens = Lens {
+        input: size * block,
+        output: size * block,
+        scratch: 0,
+    };
+    let mut builder = Builder::new::<u8>(size, lens);
+    let mut push = |action, after: &[StepId]| builder.push(action, after).expect("it fits");
+    let of = |buffer: Buffer, rank: usize| buffer.span(rank * block, block);
+    push(
+        Action::Copy {
+            from: of(Buffer::Input, rank),
+            into: of(Buffer::Output, rank),
+        },
+        &[],
+    );
+    let mut sends = Vec::new();
+    for k in 1..size {
+        let (to, from) = ((rank + k) % size, (rank + size - k) % size);
+        let before = sends.len().checked_sub(window).map(|at| sends[at]);
+        let after: Vec<StepId> = before.into_iter().collect();
+        sends.push(push(
+            Action::Send {
+                to,
+                from: of(Buffer::Input, to),
+            },
+            &after,
+        ));
+        push(
+            Action::Recv {
+                from,
+                into: of(Buffer::Output, from),
+            },
+            &[],
+        );
+    }
+    builder.finish()
+}
+
+fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job {
+    let block = 3;
+    let program = |rank| Arc::new(pairwise(rank, size, block, 4));
+    let programs: Vec<Arc<Program>> = (0..size).map(program).collect();
+    let input = |round: usize, rank: usize| {
+        (0..size * block)
+            .map(|at| (round * 89 + rank * 31 + at) as u8)
+            .collect()
+    };
+    Job {
+        programs: vec![programs; rounds],
+        inputs: (0..rounds)
+            .map(|round| (0..size).map(|rank| input(round, rank)).collect())
+            .collect(),
+        list_max,
+        slots,
+    }
+}
+
+/// Transposes blocks.
+fn transposed(job: &Job) -> Outcome {
+    let one = |inputs: &Vec<Vec<u8>>| -> Vec<Vec<u8>> {
+        let size = inputs.len();
+        let block = inputs[0].len() / size;
+        let blocks = |rank: usize| {
+            inputs
+                .iter()
+                .flat_map(move |input| input[rank * block..][..block].to_vec())
+        };
+        (0..size).map(|rank| blocks(rank).collect()).collect()
+    };
+    Outcome::Done(job.inputs.iter().map(one).collect())
+}
+
+#[test]
+fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let mut below = |range: std::ops::Range<u64>| random.within(range) as usize;
+        let (size, slots, list_max) = (below(1..14), below(1..4), below(4..24));
+        let job = all_to_all(size, 5, list_max, slots);
+        let mut model = Model::new(&job, seed, seed % 2 == 0, Mutant::None);
+        assert_eq!(
+            model.run(),
+            transposed(&job),
+            "seed {seed}: {size} ranks, {slots} slots, lists of {list_max}"
+        );
+        assert!(
+            model.tally.waiting_max <= 2 * slots * list_max,
+            "seed {seed}: the queue is too short"
+        );
+        let tasks = 2 * size - 1;
+        let lists = tasks.div_ceil(list_max - 1) * size * 5;
+        assert!(
+            model.tally.wakes <= lists,
+            "seed {seed}: {} wakes",
+            model.tally.wakes
+        );
+    }
+}
+
+/// How many of many seeds end this way.
+fn count(outcome: &Outcome, mutant: Mutant) -> usize {
+    let ends = |seed: &u64| {
+        let job = all_to_all(7, 6, 5, 2);
+        Model::new(&job, *seed, true, mutant).run() == *outcome
+    };
+    (0..60).filter(ends).count()
+}
+
+#[test]
+fn lanes_that_are_reset_lose_what_came_early_and_nothing_goes_on() {
+    assert!(count(&Outcome::Deadlock, Mutant::ResetLanes) > 0);
+    assert_eq!(count(&Outcome::Deadlock, Mutant::None), 0);
+}
+
+#[test]
+fn a_host_that_is_not_woken_for_a_list_stops_everybody() {
+    assert_eq!(count(&Outcome::Deadlock, Mutant::NoWake), 60);
+}
+
+#[test]
+fn a_put_that_is_not_allowed_yet_comes_too_early() {
+    assert!(count(&Outcome::Early, Mutant::NoInvitation) > 0);
+}
+
+/// A collective made by chance, and what it does when all its steps are done one after the other.
+struct Chance {
+    builders: Vec<Builder>,
+    /// By rank: what was pushed.
+    pushed: Vec<Vec<(Action, StepId)>>,
+    memory: Vec<[Vec<u8>; 3]>,
+    random: Random,
+}
+
+const LEN: usize = 48;
+
+impl Chance {
+    fn new(size: usize, seed: u64) -> Self {
+        let lens = Lens {
+            input: LEN,
+            output: LEN,
+            scratch: LEN,
+        };
+        let mut random = Random::new(seed);
+        let mut input = || {
+            let mut bytes = vec![0; LEN];
+            random.fill(&mut bytes);
+            bytes
+        };
+        Self {
+            builders: (0..size).map(|_| Builder::new::<u8>(size, lens)).collect(),
+            pushed: vec![Vec::new(); size],
+            memory: (0..size)
+                .map(|_| [input(), vec![0; LEN], vec![0; LEN]])
+                .collect(),
+            random,
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.random.within(0..limit as u64) as usize
+    }
+
+    fn span(&mut self, len: usize, written: bool) -> Span {
+        let buffers = [Buffer::Output, Buffer::Scratch, Buffer::Input];
+        let buffer = buffers[self.below(if written { 2 } else { 3 })];
+        if len > 1 && self.below(4) == 0 {
+            // Single bytes, each a few after the one before.
+            let stride = 1 + self.below((LEN - 1) / len);
+            let start = self.below(LEN - (len - 1) * stride);
+            return buffer.span(start, len).in_runs(1, stride.cast_signed());
+        }
+        let start = self.below(LEN - len + 1);
+        buffer.span(start, len)
+    }
+
+    /// After all that it must wait for, and now and then by way of a join.
+    fn push(&mut self, rank: usize, action: Action) {
+        let known = self.pushed[rank]
+            .iter()
+            .filter(|(known, _)| known.clashes(&action));
+        let mut after: Vec<StepId> = known.map(|(_, step)| *step).collect();
+        if after.len() > 1 && self.below(3) == 0 {
+            let join = self.builders[rank]
+                .push(Action::Join, &after)
+                .expect("it fits");
+            after = vec![join];
+        }
+        let step = self.builders[rank].push(action, &after).expect("it fits");
+        self.pushed[rank].push((action, step));
+    }
+
+    fn message(&mut self) {
+        let size = self.memory.len();
+        let (source, target, len) = (self.below(size), self.below(size), self.below(12));
+        let (from, into) = (self.span(len, false), self.span(len, true));
+        if source == target && from.meets(&into) {
+            return; // each would wait for the other
+        }
+        self.push(source, Action::Send { to: target, from });
+        self.push(target, Action::Recv { from: source, into });
+        let bytes = read(&self.memory[source], &from);
+        write(&mut self.memory[target], &into, &bytes);
+    }
+
+    fn local(&mut self, reduce: bool) {
+        let (rank, len) = (self.below(self.memory.len()), 1 + self.below(12));
+        let (from, into) = (self.span(len, false), self.span(len, true));
+        if from.meets(&into) {
+            return;
+        }
+        let mut bytes = read(&self.memory[rank], &from);
+        if reduce {
+            let old = read(&self.memory[rank], &into);
+            bytes
+                .iter_mut()
+                .zip(old)
+                .for_each(|(new, old)| *new = new.wrapping_mul(3).wrapping_add(old));
+            self.push(
+                rank,
+                Action::Reduce {
+                    from,
+                    into,
+                    side: Side::Left,
+                },
+            );
+        } else {
+            self.push(rank, Action::Copy { from, into });
+        }
+        write(&mut self.memory[rank], &into, &bytes);
+    }
+
+    /// The programs, and what is in the outputs afterwards.
+    fn finish(self) -> (Vec<Arc<Program>>, Vec<Vec<u8>>) {
+        let programs = self
+            .builders
+            .into_iter()
+            .map(|builder| Arc::new(builder.finish()));
+        (
+            programs.collect(),
+            self.memory
+                .into_iter()
+                .map(|[_, output, _]| output)
+                .collect(),
+        )
+    }
+}
+
+fn read(memory: &[Vec<u8>; 3], span: &Span) -> Vec<u8> {
+    let row = Buffer::Scratch.span(0, span.len);
+    let pieces = span.pieces(row);
+    pieces
+        .flat_map(|(at, _, len)| memory[place_of(span.buffer)][at..at + len].to_vec())
+        .collect()
+}
+
+fn write(memory: &mut [Vec<u8>; 3], span: &Span, bytes: &[u8]) {
+    let row = Buffer::Scratch.span(0, span.len);
+    for (at, from, len) in span.pieces(row) {
+        memory[place_of(span.buffer)][at..at + len].copy_from_slice(&bytes[from..from + len]);
+    }
+}
+
+#[test]
+fn any_program_gives_what_its_steps_give_one_after_the_other() {
+    for seed in 0..300 {
+        let mut random = Random::new(seed ^ 0xc0);
+        let size = 1 + random.within(0..6) as usize;
+        let (mut programs, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+        for round in 0..4 {
+            let mut chance = Chance::new(size, seed << 3 | round);
+            inputs.push(
+                chance
+                    .memory
+                    .iter()
+                    .map(|[input, ..]| input.clone())
+                    .collect(),
+            );
+            for _ in 0..random.within(0..40) {
+                match random.within(0..5) {
+                    0 => chance.local(false),
+                    1 => chance.local(true),
+                    _ => chance.message(),
+                }
+            }
+            let (made, output) = chance.finish();
+            programs.push(made);
+            outputs.push(output);
+        }
+        let slots = 1 + random.within(0..3) as usize;
+        let job = Job {
+            programs,
+            inputs,
+            list_max: 64,
+            slots,
+        };
+        let outcome = Model::new(&job, seed, seed % 2 == 0, Mutant::None).run();
+        assert!(
+            outcome == Outcome::Done(outputs),
+            "seed {seed}: {size} ranks, {slots} slots: {outcome:?}"
+        );
+    }
+}
+
+#[test]
+fn a_program_that_needs_longer_lists_has_no_lowering_and_counts_no_messages() {
+    let program = Arc::new(pairwise(0, 5, 1, 4));
+    let mut lanes = Lanes::default();
+    assert!(Lowering::new(Arc::clone(&program), 3, &mut lanes).is_none());
+    assert!(lanes.to.is_empty() && lanes.from.is_empty());
+    let lowering = Lowering::new(program, 4, &mut lanes).expect("four tasks are enough");
+    // Sends and receives count at the end, and nothing waits for them as long as the window is not full.
+    assert_eq!(
+        (lowering.counters(), lowering.ends(), lanes.to.len()),
+        (1, 9, 4)
+    );
+}
