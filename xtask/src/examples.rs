@@ -3,10 +3,14 @@
 use crate::step::{Gate, Task};
 
 /// Names, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 3] = [
+const EXAMPLES: [(&str, &[&str]); 4] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
+    (
+        "awp",
+        &["--n", "16", "--steps", "20", "--mode", "all", "--check"],
+    ),
 ];
 
 const RANKS: [&str; 3] = ["1", "2", "4"];

@@ -1,0 +1,135 @@
+//! Seismic waves on a grid of ranks, with the exchange of ghosts hidden behind the computation.
+//!
+//!     ripstop run -n 4 --example awp -- --n 96 --steps 200
+//!     ripstop run -n 4 --example awp -- --help
+
+mod mode;
+mod options;
+mod output;
+#[path = "../common/png.rs"]
+mod png;
+mod report;
+mod wave;
+
+use std::{env, error::Error};
+
+use ripstop::Comm;
+
+use mode::Mode;
+use options::{HELP, Options, Precision};
+use output::Receivers;
+use report::Figures;
+use wave::{Halo, Halos, Problem, Real, Solver, TwoSided};
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+#[ripstop::main]
+async fn main(world: Comm) -> Result<()> {
+    match prepare(&world) {
+        Ok(Some((options, problem))) => run(&world, &options, problem).await,
+        // All ranks see the same arguments: one of them speaks.
+        Ok(None) if world.rank() == 0 => help(),
+        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
+        _ => Ok(()),
+    }
+}
+
+fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
+    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+        return Ok(None);
+    };
+    let problem = options.problem(world.rank())?;
+    Ok(Some((options, problem)))
+}
+
+async fn run(world: &Comm, options: &Options, problem: Problem) -> Result<()> {
+    if world.rank() == 0 {
+        report::print_head(options, &problem, world.size());
+    }
+    for &mode in &options.modes {
+        match options.precision {
+            Precision::Single => run_mode::<f32>(world, options, problem, mode).await?,
+            Precision::Double => run_mode::<f64>(world, options, problem, mode).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn run_mode<T: Real>(
+    world: &Comm,
+    options: &Options,
+    problem: Problem,
+    mode: Mode,
+) -> Result<()> {
+    let layers = mode.layers(options.needed_only);
+    match mode {
+        Mode::TwoSided | Mode::TwoSidedSplit => {
+            let halos = |poison| TwoSided::<T>::halos(world, &problem.domain, &layers, poison);
+            if options.check {
+                compare(world, options, problem, (mode, halos(true)?)).await?;
+            }
+            time(world, options, problem, (mode, halos(false)?)).await
+        }
+    }
+}
+
+async fn compare<T: Real, H: Halo<T>>(
+    world: &Comm,
+    options: &Options,
+    problem: Problem,
+    (mode, mut halos): (Mode, Halos<H>),
+) -> Result<()> {
+    let steps = options.steps.min(CHECKED_STEPS_MAX);
+    let how = (&mut halos, mode.schedule());
+    if let Some(deviation) = wave::check::<T, H>(world, problem, how, steps).await? {
+        return Err(format!("{}: after {steps} steps {deviation}", mode.name()).into());
+    }
+    if world.rank() == 0 {
+        report::print_checked(options, mode, steps);
+    }
+    Ok(())
+}
+
+async fn time<T: Real, H: Halo<T>>(
+    world: &Comm,
+    options: &Options,
+    problem: Problem,
+    (mode, mut halos): (Mode, Halos<H>),
+) -> Result<()> {
+    let bar = report::bar(options, world.rank(), mode);
+    let mut receivers = Receivers::new(&problem);
+    let mut laps = Vec::with_capacity(options.steps);
+    let mut solver = Solver::<T>::new(problem);
+    world.barrier().await?;
+    let after = |solver: &Solver<T>, lap| {
+        laps.push(lap);
+        receivers.record(solver);
+        bar.inc(1);
+    };
+    solver
+        .run(&mut halos, mode.schedule(), options.steps, after)
+        .await?;
+    bar.finish_and_clear();
+    let figures = Figures::gather(world, &laps, output::peak(&solver)).await?;
+    if world.rank() == 0 {
+        report::print(options, world.size(), mode, &figures);
+    }
+    figures.verdict()?;
+    if let Some(path) = &options.seismograms {
+        receivers.write(world, &problem, path).await?;
+    }
+    if let Some(path) = &options.png {
+        output::draw(world, &solver, path).await?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
+fn help() -> Result<()> {
+    print!("{HELP}");
+    Ok(())
+}
+
+/// Enough for every cell to have felt every neighbour of its rank.
+const CHECKED_STEPS_MAX: usize = 20;

@@ -1,0 +1,290 @@
+//! The arguments.
+
+use std::path::PathBuf;
+
+use ripstop::Cart;
+
+use crate::{
+    mode::Mode,
+    wave::{Domain, Kind, Model, Problem, Rock, Source, dt_max},
+};
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Cells of the whole box: x, y, z.
+    pub(crate) global: [usize; 3],
+    /// Ranks in each dimension: x, y, z.
+    pub(crate) grid: [usize; 3],
+    pub(crate) periodic: [bool; 3],
+    pub(crate) steps: usize,
+    pub(crate) modes: Vec<Mode>,
+    /// Exchange only layers of ghosts that are read, in modes that do not say so themselves.
+    pub(crate) needed_only: bool,
+    pub(crate) precision: Precision,
+    pub(crate) model: Model,
+    pub(crate) source: Kind,
+    pub(crate) sponge: usize,
+    pub(crate) free_surface: bool,
+    pub(crate) seismograms: Option<PathBuf>,
+    pub(crate) png: Option<PathBuf>,
+    pub(crate) check: bool,
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Single,
+    Double,
+}
+
+impl Options {
+    /// From the arguments of a job of `ranks`; `None` asks for help.
+    ///
+    /// # Errors
+    /// A sentence that names the argument and says what to do.
+    pub(crate) fn parse(
+        args: impl IntoIterator<Item = String>,
+        ranks: usize,
+    ) -> Result<Option<Self>, String> {
+        let mut given = Given::default();
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            if ["--help", "-h"].contains(&arg.as_str()) {
+                return Ok(None);
+            }
+            let mut value = || {
+                args.next()
+                    .ok_or_else(|| format!("{arg} needs a value; see --help"))
+            };
+            given.take(&arg, &mut value)?;
+        }
+        given.complete(ranks).map(Some)
+    }
+}
+
+impl Options {
+    /// What `rank` has to compute.
+    ///
+    /// # Errors
+    /// A sentence that says which dimension has too few cells for its ranks.
+    pub(crate) fn problem(&self, rank: usize) -> Result<Problem, String> {
+        let [x, y, z] = self.global;
+        Ok(Problem {
+            domain: Domain::part(self.global, self.grid, self.periodic, rank)?,
+            model: self.model,
+            spacing: SPACING,
+            dt: 0.9 * dt_max(&self.model, SPACING),
+            sponge: self.sponge,
+            free_surface: self.free_surface,
+            source: Some(Source {
+                kind: self.source,
+                cell: [x / 2, y / 2, z * 2 / 3],
+                width_s: CELLS_PER_WIDTH * SPACING / self.model.vs_min(),
+            }),
+        })
+    }
+}
+
+/// Arguments as they were given.
+#[derive(Debug, Default)]
+struct Given {
+    n: Option<usize>,
+    global: Option<[usize; 3]>,
+    grid: Option<[usize; 3]>,
+    periodic: [bool; 3],
+    steps: Option<usize>,
+    modes: Option<Vec<Mode>>,
+    needed_only: bool,
+    precision: Option<Precision>,
+    model: Option<Model>,
+    source: Option<Kind>,
+    sponge: Option<usize>,
+    is_closed: bool,
+    seismograms: Option<PathBuf>,
+    png: Option<PathBuf>,
+    check: bool,
+    json: bool,
+}
+
+impl Given {
+    fn take(
+        &mut self,
+        arg: &str,
+        value: &mut dyn FnMut() -> Result<String, String>,
+    ) -> Result<(), String> {
+        match arg {
+            "--n" => self.n = Some(number(arg, &value()?, 1)?),
+            "--global" => self.global = Some(triple(arg, &value()?)?),
+            "--grid" => self.grid = Some(triple(arg, &value()?)?),
+            "--periodic" => self.periodic = dimensions(arg, &value()?)?,
+            "--steps" => self.steps = Some(number(arg, &value()?, 1)?),
+            "--mode" => self.modes = Some(Mode::named(&value()?)?),
+            "--layers" => {
+                self.needed_only = one_of(arg, &value()?, &[("full", false), ("needed", true)])?;
+            }
+            "--precision" => self.precision = Some(one_of(arg, &value()?, &PRECISIONS)?),
+            "--model" => self.model = Some(one_of(arg, &value()?, &MODELS)?),
+            "--source" => self.source = Some(one_of(arg, &value()?, &SOURCES)?),
+            "--sponge" => self.sponge = Some(number(arg, &value()?, 0)?),
+            "--closed" => self.is_closed = true,
+            "--seismograms" => self.seismograms = Some(value()?.into()),
+            "--png" => self.png = Some(value()?.into()),
+            "--check" => self.check = true,
+            "--json" => self.json = true,
+            _ => return Err(format!("there is no argument {arg}; see --help")),
+        }
+        Ok(())
+    }
+
+    fn complete(self, ranks: usize) -> Result<Options, String> {
+        let grid = self.grid(ranks)?;
+        let global = match (self.n, self.global) {
+            (Some(_), Some(_)) => {
+                return Err(
+                    "--n and --global say the same in two ways: give one of them".to_owned(),
+                );
+            }
+            (None, Some(global)) => global,
+            (n, None) => [n.unwrap_or(64); 3],
+        };
+        let cells = global
+            .iter()
+            .try_fold(1_usize, |cells, &edge| cells.checked_mul(edge));
+        if cells.is_none_or(|cells| cells / ranks > CELLS_MAX) {
+            return Err(format!(
+                "a box of {} cells is more than {CELLS_MAX} cells for each rank: take fewer cells or more ranks",
+                shown(global)
+            ));
+        }
+        Ok(Options {
+            global,
+            grid,
+            periodic: self.periodic,
+            steps: self.steps.unwrap_or(100),
+            modes: self.modes.unwrap_or_else(|| vec![Mode::TwoSidedSplit]),
+            needed_only: self.needed_only,
+            precision: self.precision.unwrap_or(Precision::Single),
+            model: self.model.unwrap_or(Model::Layered),
+            source: self.source.unwrap_or(Kind::DoubleCouple),
+            sponge: self.sponge.unwrap_or(10),
+            free_surface: !self.is_closed,
+            seismograms: self.seismograms,
+            png: self.png,
+            check: self.check,
+            json: self.json,
+        })
+    }
+
+    fn grid(&self, ranks: usize) -> Result<[usize; 3], String> {
+        let dims = Cart::dims_for(ranks, 3);
+        let balanced = [dims[0], dims[1], dims[2]];
+        let Some(grid) = self.grid else {
+            return Ok(balanced);
+        };
+        let made = grid
+            .iter()
+            .fold(1_usize, |product, &ranks| product.saturating_mul(ranks));
+        if made == ranks {
+            return Ok(grid);
+        }
+        Err(format!(
+            "--grid {} makes {made} ranks, and the job has {ranks}: take for example {}",
+            shown(grid),
+            shown(balanced)
+        ))
+    }
+}
+
+/// What is printed for `--help`.
+pub(crate) const HELP: &str = "\
+Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged twice in every step.
+
+  ripstop run -n RANKS --example awp -- [ARGUMENTS]
+
+  --n N               the box has N x N x N cells [64]
+  --global XxYxZ      or: its size in each dimension; z is upwards
+  --grid PXxPYxPZ     how the ranks are arranged; by default x is split first, then y, then z
+  --steps S           time steps [100]
+  --mode MODE         how ghosts are exchanged, or `all` [two-sided-split]:
+                        two-sided         a message for every quantity and neighbour, after all cells
+                        two-sided-split   the cells that a neighbour needs first, the others meanwhile
+  --layers LAYERS     layers of ghosts: full (two everywhere) or needed (those that are read) [full]
+  --precision P       f32 or f64 [f32]
+
+  --model MODEL       uniform or layered rock [layered]
+  --source SOURCE     explosion, or double-couple: a vertical fault whose sides move up and down [double-couple]
+  --sponge N          cells at the ends that absorb waves; 0 for none [10]
+  --closed            the top is an end like the others, not a free surface
+  --periodic DIMS     dimensions that wrap around, of x, y and z, such as xy
+
+  --seismograms FILE  the velocities at eight places of the surface, as CSV
+  --png FILE          the vertical velocity in the end: the surface, and below it a section through the source
+  --check             first compare 20 steps with one rank, bit by bit
+  --json              one line of JSON for each mode
+
+For example:
+
+  ripstop run -n 4 --example awp -- --n 96 --steps 200 --mode all --check
+  ripstop run -n 4 --example awp -- --global 192x96x96 --steps 250 --png wave.png --seismograms wave.csv
+";
+
+fn number(name: &str, text: &str, least: usize) -> Result<usize, String> {
+    let value = text.parse().ok().filter(|&value| value >= least);
+    value.ok_or_else(|| format!("{name} {text}: give a whole number of at least {least}"))
+}
+
+fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
+    let numbers: Option<Vec<usize>> = text
+        .split('x')
+        .map(|part| part.parse().ok().filter(|&value| value > 0))
+        .collect();
+    numbers
+        .and_then(|numbers| numbers.try_into().ok())
+        .ok_or_else(|| {
+            format!("{name} {text}: give three whole numbers of at least 1 for x, y and z, such as 2x2x1")
+        })
+}
+
+fn dimensions(name: &str, text: &str) -> Result<[bool; 3], String> {
+    if !text.bytes().all(|byte| b"xyz".contains(&byte)) {
+        return Err(format!(
+            "{name} {text}: give one or more of x, y and z, such as xy"
+        ));
+    }
+    Ok(['x', 'y', 'z'].map(|dim| text.contains(dim)))
+}
+
+fn one_of<V: Copy>(name: &str, text: &str, choices: &[(&str, V)]) -> Result<V, String> {
+    let chosen = choices.iter().find(|(choice, _)| *choice == text);
+    chosen.map(|&(_, value)| value).ok_or_else(|| {
+        let choices: Vec<&str> = choices.iter().map(|&(choice, _)| choice).collect();
+        format!("{name} {text}: choose {}", choices.join(" or "))
+    })
+}
+
+/// Three numbers as they are given.
+pub(crate) fn shown([x, y, z]: [usize; 3]) -> String {
+    format!("{x}x{y}x{z}")
+}
+
+const PRECISIONS: [(&str, Precision); 2] = [("f32", Precision::Single), ("f64", Precision::Double)];
+
+const MODELS: [(&str, Model); 2] = [
+    ("uniform", Model::Uniform(Rock::GRANITE)),
+    ("layered", Model::Layered),
+];
+
+const SOURCES: [(&str, Kind); 2] = [
+    ("explosion", Kind::Explosion),
+    ("double-couple", Kind::DoubleCouple),
+];
+
+/// Edge of a cell, in m.
+const SPACING: f64 = 100.0;
+
+/// Cells that the slowest wave passes while the source's bell is as wide as its unit: enough for waves without ripples.
+const CELLS_PER_WIDTH: f64 = 2.5;
+
+/// 32 GiB in double precision. More is a typing error.
+const CELLS_MAX: usize = 1 << 28;

@@ -1,0 +1,106 @@
+//! The same box on one rank, compared bit by bit.
+
+use std::fmt;
+
+use ripstop::{Comm, Result};
+
+use super::{Alone, Domain, Field, GHOSTS, Halo, Halos, Layers, Problem, Real, Schedule, Solver};
+
+/// The first cell that came out differently.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deviation {
+    quantity: &'static str,
+    cell: [usize; 3],
+    got: f64,
+    expected: f64,
+}
+
+/// Runs `steps` from a stirred start with poisoned ghosts, and compares every quantity in every cell with a computation of the
+/// whole box on rank 0 alone, which alone learns the result. Collective.
+///
+/// # Errors
+/// Those of the messages.
+pub(crate) async fn check<T: Real, H: Halo<T>>(
+    comm: &Comm,
+    problem: Problem,
+    (halos, schedule): (&mut Halos<H>, Schedule),
+    steps: usize,
+) -> Result<Option<Deviation>> {
+    let mut solver = Solver::<T>::new(problem).stirred(SEED).poisoned();
+    solver.run(halos, schedule, steps, |_, _| ()).await?;
+    if comm.rank() > 0 {
+        for field in solver.fields() {
+            comm.send(0, TAG, field.block(problem.domain.own())).await?;
+        }
+        return Ok(None);
+    }
+    let alone = alone(problem, steps).await?;
+    let mut first = None;
+    for rank in 0..comm.size() {
+        let part = problem.domain.of(rank);
+        for ((quantity, expected), mine) in QUANTITIES
+            .into_iter()
+            .zip(alone.fields())
+            .zip(solver.fields())
+        {
+            let block = if rank == 0 {
+                mine.block(problem.domain.own())
+            } else {
+                comm.recv(rank, TAG).await?.0
+            };
+            let deviation = compare(quantity, expected, &part, &block);
+            first = first.or(deviation);
+        }
+    }
+    Ok(first)
+}
+
+/// The whole box.
+async fn alone<T: Real>(problem: Problem, steps: usize) -> Result<Solver<T>> {
+    let problem = problem.whole();
+    let mut halos = Alone::halos(&problem.domain, &Layers::FULL);
+    let mut solver = Solver::new(problem).stirred(SEED);
+    let schedule = Schedule::Plain;
+    solver.run(&mut halos, schedule, steps, |_, _| ()).await?;
+    Ok(solver)
+}
+
+/// Where the part of a field of the whole box differs from `block`.
+fn compare<T: Real>(
+    quantity: &'static str,
+    whole: &Field<T>,
+    part: &Domain,
+    block: &[T],
+) -> Option<Deviation> {
+    let region = part.in_whole();
+    let expected = whole.block(region);
+    assert_eq!(block.len(), expected.len(), "{quantity} of {part:?}");
+    let mut pairs = block.iter().zip(&expected);
+    let at = pairs.position(|(got, &expected)| !got.same_bits(expected))?;
+    Some(Deviation {
+        quantity,
+        cell: region.cell(at).map(|index| index - GHOSTS),
+        got: block[at].wide(),
+        expected: expected[at].wide(),
+    })
+}
+
+impl fmt::Display for Deviation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            quantity,
+            cell: [x, y, z],
+            got,
+            expected,
+        } = self;
+        write!(
+            f,
+            "{quantity} in cell ({x}, {y}, {z}) is {got:e}, and {expected:e} when one rank computes it alone"
+        )
+    }
+}
+
+const QUANTITIES: [&str; 9] = ["u", "v", "w", "xx", "yy", "zz", "xy", "xz", "yz"];
+
+const TAG: u32 = 1000;
+const SEED: u64 = 5;

@@ -1,0 +1,88 @@
+//! One quantity in all cells of a rank.
+
+use super::{
+    domain::{Dim, Domain, GHOSTS, Region},
+    real::Real,
+};
+
+/// Own cells with [`GHOSTS`] layers around them, z fastest.
+#[derive(Clone, Debug)]
+pub(crate) struct Field<T> {
+    strides: [usize; 3],
+    cells: Vec<T>,
+}
+
+impl<T: Real> Field<T> {
+    /// All zero.
+    pub(super) fn new(domain: &Domain) -> Self {
+        let [x, y, z] = domain.cells.map(|cells| cells + 2 * GHOSTS);
+        Self {
+            strides: [y * z, z, 1],
+            cells: vec![T::default(); x * y * z],
+        }
+    }
+
+    /// The index of a cell, ghosts counted.
+    pub(super) fn at(&self, cell: [usize; 3]) -> usize {
+        (0..3).map(|dim| cell[dim] * self.strides[dim]).sum()
+    }
+
+    /// Cells from one to the next along `dim`.
+    pub(super) fn stride(&self, dim: usize) -> usize {
+        self.strides[dim]
+    }
+
+    pub(super) fn all(&self) -> &[T] {
+        &self.cells
+    }
+
+    pub(crate) fn get(&self, cell: [usize; 3]) -> T {
+        self.cells[self.at(cell)]
+    }
+
+    pub(crate) fn set(&mut self, cell: [usize; 3], value: T) {
+        let at = self.at(cell);
+        self.cells[at] = value;
+    }
+
+    /// The cells from `start` on along z.
+    pub(super) fn row(&self, start: [usize; 3], len: usize) -> &[T] {
+        &self.cells[self.at(start)..][..len]
+    }
+
+    /// As [`row`](Self::row).
+    pub(super) fn row_mut(&mut self, start: [usize; 3], len: usize) -> &mut [T] {
+        let at = self.at(start);
+        &mut self.cells[at..][..len]
+    }
+
+    /// Copies a region to `packed`, which is as long.
+    pub(super) fn pack(&self, region: Region, packed: &mut [T]) {
+        let len = region.edge(Dim::Z);
+        for (start, line) in region.rows().zip(packed.chunks_exact_mut(len)) {
+            line.copy_from_slice(self.row(start, len));
+        }
+    }
+
+    /// A copy of a region.
+    pub(crate) fn block(&self, region: Region) -> Vec<T> {
+        let mut block = vec![T::default(); region.len()];
+        self.pack(region, &mut block);
+        block
+    }
+
+    /// Copies `packed` to a region.
+    pub(super) fn unpack(&mut self, region: Region, packed: &[T]) {
+        let len = region.edge(Dim::Z);
+        for (start, line) in region.rows().zip(packed.chunks_exact(len)) {
+            self.row_mut(start, len).copy_from_slice(line);
+        }
+    }
+
+    pub(super) fn fill(&mut self, region: Region, value: T) {
+        let len = region.edge(Dim::Z);
+        for start in region.rows() {
+            self.row_mut(start, len).fill(value);
+        }
+    }
+}

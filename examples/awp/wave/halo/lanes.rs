@@ -1,0 +1,65 @@
+//! Which layers go where.
+
+use crate::wave::{
+    domain::{Domain, GHOSTS, Region},
+    stencil::Ghosts,
+};
+
+/// The ghosts of one component at one side: this rank's own, and those of the neighbour opposite.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub(super) component: usize,
+    /// The same on all ranks, and below [`LANES_MAX`].
+    pub(super) number: u32,
+    /// Who sends, and the ghosts.
+    pub(super) from: Option<End>,
+    /// Who receives, and the own layers that are its ghosts.
+    pub(super) to: Option<End>,
+}
+
+/// One end of a lane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) peer: usize,
+    pub(super) region: Region,
+}
+
+/// Components, dimensions and sides.
+pub(super) const LANES_MAX: u32 = 6 * 3 * 2;
+
+/// All lanes of a rank for components with these ghosts.
+pub(super) fn lanes(domain: &Domain, ghosts: &[Ghosts]) -> Vec<Lane> {
+    let mut lanes = Vec::new();
+    for ((component, dim, high), number) in all().zip(0..) {
+        let Some(of_component) = ghosts.get(component) else {
+            break;
+        };
+        let count = of_component[dim][usize::from(high)];
+        let end = |high: bool, region: Region| {
+            let peer = domain.neighbour(dim, high)?;
+            (count > 0).then_some(End { peer, region })
+        };
+        let own = domain.own();
+        let (first, last) = (own.start[dim], own.end[dim]);
+        let (ghosts, layers) = if high {
+            (last..last + count, first..first + count)
+        } else {
+            (first - count..first, last - count..last)
+        };
+        lanes.push(Lane {
+            component,
+            number,
+            from: end(high, own.with(dim, ghosts)),
+            to: end(!high, own.with(dim, layers)),
+        });
+    }
+    lanes
+}
+
+fn all() -> impl Iterator<Item = (usize, usize, bool)> {
+    (0..6).flat_map(|component| {
+        (0..3).flat_map(move |dim| [false, true].map(|high| (component, dim, high)))
+    })
+}
+
+const _: () = assert!(GHOSTS == 2, "a difference reaches over two cells");

@@ -1,0 +1,131 @@
+//! Messages: a receive and a send for every component, neighbour and step.
+
+use std::mem;
+
+use ripstop::{Channel, Comm, RecvOp, Result, SendOp};
+
+use super::{
+    End, Epoch, Halo, Halos,
+    lanes::{LANES_MAX, lanes},
+};
+use crate::wave::{
+    clock::Stopwatch,
+    domain::Domain,
+    field::Field,
+    real::Real,
+    stencil::{Ghosts, Layers},
+};
+
+/// Buffers are made once, travel with their operations, and come home with the results.
+#[derive(Debug)]
+pub(crate) struct TwoSided<T: Real> {
+    incoming: Vec<Way<T, RecvOp<Vec<T>>>>,
+    outgoing: Vec<Way<T, SendOp<Vec<T>>>>,
+    poison: bool,
+}
+
+/// To or from a neighbour.
+#[derive(Debug)]
+struct Way<T: Real, Op> {
+    component: usize,
+    end: End,
+    channel: Channel<T>,
+    buffer: Vec<T>,
+    flight: Option<Op>,
+}
+
+impl<T: Real> TwoSided<T> {
+    /// With the neighbours of a rank of `comm`. With `poison`, what has not been received is not a number.
+    ///
+    /// # Errors
+    /// `comm` has fewer ranks than `domain` has parts.
+    pub(crate) fn halos(
+        comm: &Comm,
+        domain: &Domain,
+        layers: &Layers,
+        poison: bool,
+    ) -> Result<Halos<Self>> {
+        let of = |ghosts: &[Ghosts], tag: u32| -> Result<Self> {
+            let mut halo = Self {
+                incoming: Vec::new(),
+                outgoing: Vec::new(),
+                poison,
+            };
+            for lane in lanes(domain, ghosts) {
+                let tag = tag + lane.number;
+                if let Some(from) = lane.from {
+                    halo.incoming
+                        .push(Way::new(comm, lane.component, from, tag)?);
+                }
+                if let Some(to) = lane.to {
+                    halo.outgoing.push(Way::new(comm, lane.component, to, tag)?);
+                }
+            }
+            Ok(halo)
+        };
+        Ok(Halos {
+            velocity: of(&layers.velocity, 0)?,
+            stress: of(&layers.stress, LANES_MAX)?,
+        })
+    }
+}
+
+impl<T: Real, Op> Way<T, Op> {
+    fn new(comm: &Comm, component: usize, end: End, tag: u32) -> Result<Self> {
+        Ok(Self {
+            component,
+            end,
+            channel: comm.channel(end.peer, tag)?,
+            buffer: vec![T::default(); end.region.len()],
+            flight: None,
+        })
+    }
+}
+
+impl<T: Real> Halo<T> for TwoSided<T> {
+    type Epoch<'a> = &'a mut Self;
+
+    fn open(&mut self) -> Result<&mut Self> {
+        for way in &mut self.incoming {
+            if self.poison {
+                way.buffer.fill(T::NAN);
+            }
+            let buffer = mem::take(&mut way.buffer);
+            way.flight = Some(way.channel.recv_into(buffer));
+        }
+        Ok(self)
+    }
+}
+
+impl<T: Real> Epoch<T> for &mut TwoSided<T> {
+    async fn start(&mut self, _: &mut Stopwatch) -> Result<()> {
+        Ok(())
+    }
+
+    fn send(&mut self, component: usize, field: &Field<T>) -> Result<()> {
+        let ways = self.outgoing.iter_mut();
+        for way in ways.filter(|way| way.component == component) {
+            field.pack(way.end.region, &mut way.buffer);
+            let buffer = mem::take(&mut way.buffer);
+            way.flight = Some(way.channel.send(buffer));
+        }
+        Ok(())
+    }
+
+    async fn finish(self, fields: &mut [Field<T>], watch: &mut Stopwatch) -> Result<()> {
+        for way in &mut self.incoming {
+            let Some(recv) = way.flight.take() else {
+                continue;
+            };
+            (way.buffer, _) = watch.waiting(recv).await?;
+            fields[way.component].unpack(way.end.region, &way.buffer);
+        }
+        for way in &mut self.outgoing {
+            let Some(send) = way.flight.take() else {
+                continue;
+            };
+            way.buffer = watch.waiting(send).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The update of a cell, and the loops over cells.
+//!
+//! Every cell is computed by the same three functions, whatever the region it belongs to: the order of its sums does not depend
+//! on how the box is split, so neither do its bits.
+
+use super::{
+    domain::{Dim, Region},
+    field::Field,
+    medium::Medium,
+    real::Real,
+    simd::{self, Work},
+    stencil::{Difference, Group, SHEAR, STRETCH, VELOCITY, XY, XZ, YZ},
+};
+
+/// Advances the velocities `components` by a time step. `factors` are Δt/(h ρ).
+pub(super) fn velocities<T: Real>(
+    components: &[usize],
+    velocity: &mut [Field<T>; 3],
+    stress: &[Field<T>; 6],
+    factors: &[Field<T>; 3],
+    region: Region,
+) {
+    simd::widest(Velocities {
+        components,
+        velocity,
+        stress,
+        factors,
+        region,
+    });
+}
+
+/// Advances the stresses of `groups` by a time step.
+pub(super) fn stresses<T: Real>(
+    groups: &[Group],
+    stress: &mut [Field<T>; 6],
+    velocity: &[Field<T>; 3],
+    medium: &Medium<T>,
+    region: Region,
+) {
+    simd::widest(Stresses {
+        groups,
+        stress,
+        velocity,
+        medium,
+        region,
+    });
+}
+
+#[inline(always)]
+fn velocity_cell<T: Real>(here: T, factor: T, taps: [[T; 4]; 3]) -> T {
+    let [x, y, z] = taps.map(difference);
+    here + factor * (x + y + z)
+}
+
+#[inline(always)]
+fn shear_cell<T: Real>(here: T, factor: T, taps: [[T; 4]; 2]) -> T {
+    let [first, second] = taps.map(difference);
+    here + factor * (first + second)
+}
+
+/// The three normal stresses, from λ + 2μ and 2μ.
+#[inline(always)]
+fn normal_cell<T: Real>(here: [T; 3], [modulus, shear]: [T; 2], taps: [[T; 4]; 3]) -> [T; 3] {
+    let [x, y, z] = taps.map(difference);
+    let volume = modulus * (x + y + z);
+    [
+        here[0] + (volume - shear * (y + z)),
+        here[1] + (volume - shear * (x + z)),
+        here[2] + (volume - shear * (x + y)),
+    ]
+}
+
+/// The derivative in the middle of four values, times the distance of two.
+#[inline(always)]
+fn difference<T: Real>([a, b, c, d]: [T; 4]) -> T {
+    T::NEAR * (c - b) + T::FAR * (d - a)
+}
+
+struct Velocities<'a, T> {
+    components: &'a [usize],
+    velocity: &'a mut [Field<T>; 3],
+    stress: &'a [Field<T>; 6],
+    factors: &'a [Field<T>; 3],
+    region: Region,
+}
+
+impl<T: Real> Work for Velocities<'_, T> {
+    #[inline(always)]
+    fn run(self) {
+        let len = self.region.edge(Dim::Z);
+        for start in self.region.rows() {
+            for &component in self.components {
+                let taps = VELOCITY[component].map(|read| rows(self.stress, read, start, len));
+                let factor = self.factors[component].row(start, len);
+                let row = self.velocity[component].row_mut(start, len);
+                velocity_row(row, factor, taps);
+            }
+        }
+    }
+}
+
+struct Stresses<'a, T> {
+    groups: &'a [Group],
+    stress: &'a mut [Field<T>; 6],
+    velocity: &'a [Field<T>; 3],
+    medium: &'a Medium<T>,
+    region: Region,
+}
+
+impl<T: Real> Work for Stresses<'_, T> {
+    #[inline(always)]
+    fn run(mut self) {
+        for start in self.region.rows() {
+            for group in self.groups {
+                match group {
+                    Group::Normal => self.normal_row(start),
+                    Group::Xy => self.shear_row(XY, start),
+                    Group::Xz => self.shear_row(XZ, start),
+                    Group::Yz => self.shear_row(YZ, start),
+                }
+            }
+        }
+    }
+}
+
+impl<T: Real> Stresses<'_, T> {
+    #[inline(always)]
+    fn normal_row(&mut self, start: [usize; 3]) {
+        let len = self.region.edge(Dim::Z);
+        let taps = STRETCH.map(|read| rows(self.velocity, read, start, len));
+        let factors = self.medium.normal.each_ref();
+        let [modulus, shear] = factors.map(|field| field.row(start, len));
+        let [xx, yy, zz, ..] = self.stress;
+        let (xx, yy) = (xx.row_mut(start, len), yy.row_mut(start, len));
+        let zz = zz.row_mut(start, len);
+        normal_row(xx, yy, zz, [modulus, shear], taps);
+    }
+
+    #[inline(always)]
+    fn shear_row(&mut self, component: usize, start: [usize; 3]) {
+        let len = self.region.edge(Dim::Z);
+        let taps = SHEAR[component - XY].map(|read| rows(self.velocity, read, start, len));
+        let factor = self.medium.shear[component - XY].row(start, len);
+        let row = self.stress[component].row_mut(start, len);
+        shear_row(row, factor, taps);
+    }
+}
+
+// The loops are functions of their own, and what they write are arguments: so the compiler knows that nothing else is written.
+
+#[inline(always)]
+fn velocity_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 3]) {
+    let len = row.len();
+    let factor = &factor[..len];
+    let taps = taps.map(|four| four.map(|tap| &tap[..len]));
+    for z in 0..len {
+        row[z] = velocity_cell(row[z], factor[z], taps.map(|four| pick(four, z)));
+    }
+}
+
+#[inline(always)]
+fn shear_row<T: Real>(row: &mut [T], factor: &[T], taps: [[&[T]; 4]; 2]) {
+    let len = row.len();
+    let factor = &factor[..len];
+    let taps = taps.map(|four| four.map(|tap| &tap[..len]));
+    for z in 0..len {
+        row[z] = shear_cell(row[z], factor[z], taps.map(|four| pick(four, z)));
+    }
+}
+
+#[inline(always)]
+fn normal_row<T: Real>(
+    xx: &mut [T],
+    yy: &mut [T],
+    zz: &mut [T],
+    [modulus, shear]: [&[T]; 2],
+    taps: [[&[T]; 4]; 3],
+) {
+    let len = xx.len();
+    let (yy, zz) = (&mut yy[..len], &mut zz[..len]);
+    let (modulus, shear) = (&modulus[..len], &shear[..len]);
+    let taps = taps.map(|four| four.map(|tap| &tap[..len]));
+    for z in 0..len {
+        let here = [xx[z], yy[z], zz[z]];
+        let taps = taps.map(|four| pick(four, z));
+        [xx[z], yy[z], zz[z]] = normal_cell(here, [modulus[z], shear[z]], taps);
+    }
+}
+
+/// The four rows that a difference reads. They have one length, so that the loops have no bounds to check.
+#[inline(always)]
+fn rows<T: Real>(
+    fields: &[Field<T>],
+    read: Difference,
+    start: [usize; 3],
+    len: usize,
+) -> [&[T]; 4] {
+    let field = &fields[read.of];
+    let stride = field.stride(read.dim);
+    let first = field.at(start) - read.before * stride;
+    [0, 1, 2, 3].map(|tap| &field.all()[first + tap * stride..][..len])
+}
+
+#[inline(always)]
+fn pick<T: Real>(rows: [&[T]; 4], z: usize) -> [T; 4] {
+    [rows[0][z], rows[1][z], rows[2][z], rows[3][z]]
+}

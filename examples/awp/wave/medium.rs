@@ -1,0 +1,196 @@
+//! The rock.
+
+use super::{
+    domain::{Domain, GHOSTS},
+    field::Field,
+    real::Real,
+};
+
+/// Speeds of the two kinds of waves in m/s, density in kg/m³.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rock {
+    pub(crate) vp: f64,
+    pub(crate) vs: f64,
+    pub(crate) density: f64,
+}
+
+/// Where which rock is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Model {
+    Uniform(Rock),
+    /// Sediment in the upper eighth, granite down to one half, and something harder below.
+    Layered,
+}
+
+/// The factors of the kernels, in every cell.
+#[derive(Debug)]
+pub(crate) struct Medium<T> {
+    /// Δt/(h ρ) where u, v and w are.
+    pub(super) velocity: [Field<T>; 3],
+    /// Δt/h times λ + 2μ and 2μ, where the normal stresses are.
+    pub(super) normal: [Field<T>; 2],
+    /// Δt μ/h where xy, xz and yz are.
+    pub(super) shear: [Field<T>; 3],
+}
+
+impl Rock {
+    pub(crate) const GRANITE: Self = Self {
+        vp: 4800.0,
+        vs: 2800.0,
+        density: 2500.0,
+    };
+    const SEDIMENT: Self = Self {
+        vp: 2600.0,
+        vs: 1300.0,
+        density: 2200.0,
+    };
+    const BASEMENT: Self = Self {
+        vp: 6200.0,
+        vs: 3600.0,
+        density: 2750.0,
+    };
+
+    /// μ, in Pa.
+    pub(crate) fn mu(&self) -> f64 {
+        self.density * self.vs * self.vs
+    }
+
+    /// λ, in Pa.
+    pub(crate) fn lambda(&self) -> f64 {
+        self.density * self.vp * self.vp - 2.0 * self.mu()
+    }
+}
+
+impl Model {
+    /// Every rock in it.
+    fn rocks(&self) -> Vec<Rock> {
+        match *self {
+            Self::Uniform(rock) => vec![rock],
+            Self::Layered => vec![Rock::SEDIMENT, Rock::GRANITE, Rock::BASEMENT],
+        }
+    }
+
+    /// The largest speed in it.
+    pub(crate) fn vp_max(&self) -> f64 {
+        let speeds = self.rocks().into_iter().map(|rock| rock.vp);
+        speeds.fold(0.0, f64::max)
+    }
+
+    /// ρ vp, the stress that goes with a velocity, in Pa s/m: the largest in it.
+    pub(super) fn impedance(&self) -> f64 {
+        let each = self.rocks().into_iter().map(|rock| rock.density * rock.vp);
+        each.fold(0.0, f64::max)
+    }
+
+    /// The smallest speed in it.
+    pub(crate) fn vs_min(&self) -> f64 {
+        let speeds = self.rocks().into_iter().map(|rock| rock.vs);
+        speeds.fold(f64::INFINITY, f64::min)
+    }
+
+    /// At layer `z` of `layers`, the last of which is at the top.
+    fn rock(&self, z: usize, layers: usize) -> Rock {
+        match *self {
+            Self::Uniform(rock) => rock,
+            Self::Layered if 8 * z >= 7 * layers => Rock::SEDIMENT,
+            Self::Layered if 2 * z >= layers => Rock::GRANITE,
+            Self::Layered => Rock::BASEMENT,
+        }
+    }
+}
+
+impl<T: Real> Medium<T> {
+    /// For steps of `step` = Δt/h, in s/m.
+    pub(super) fn new(domain: &Domain, model: Model, step: f64) -> Self {
+        let nodes = Nodes { domain, model };
+        let mut medium = Self {
+            velocity: [(); 3].map(|()| Field::new(domain)),
+            normal: [(); 2].map(|()| Field::new(domain)),
+            shear: [(); 3].map(|()| Field::new(domain)),
+        };
+        let own = domain.own();
+        for [x, y, start] in own.rows() {
+            for z in start..own.end[2] {
+                let cell = [x, y, z];
+                for (i, field) in medium.velocity.iter_mut().enumerate() {
+                    field.set(cell, T::of(step / nodes.density(cell, AROUND_VELOCITY[i])));
+                }
+                for (i, field) in medium.shear.iter_mut().enumerate() {
+                    let mu = nodes.harmonic(cell, &AROUND_SHEAR[i], Rock::mu);
+                    field.set(cell, T::of(step * mu));
+                }
+                let lambda = nodes.harmonic(cell, &AROUND_NORMAL, Rock::lambda);
+                let mu = nodes.harmonic(cell, &AROUND_NORMAL, Rock::mu);
+                medium.normal[0].set(cell, T::of(step * (lambda + 2.0 * mu)));
+                medium.normal[1].set(cell, T::of(step * 2.0 * mu));
+            }
+        }
+        medium
+    }
+}
+
+/// The rock is given at nodes half a cell away from the normal stresses, at (−½, +½, +½): around each quantity they are
+/// averaged.
+struct Nodes<'a> {
+    domain: &'a Domain,
+    model: Model,
+}
+
+/// From a cell to a node around it.
+type Offset = [isize; 3];
+
+impl Nodes<'_> {
+    fn density(&self, cell: [usize; 3], around: [Offset; 4]) -> f64 {
+        around
+            .map(|offset| self.rock(cell, offset).density)
+            .into_iter()
+            .sum::<f64>()
+            / 4.0
+    }
+
+    fn harmonic(&self, cell: [usize; 3], around: &[Offset], of: fn(&Rock) -> f64) -> f64 {
+        let inverses = around
+            .iter()
+            .map(|&offset| 1.0 / of(&self.rock(cell, offset)));
+        let (count, sum) = inverses.fold((0.0, 0.0), |(count, sum), inverse| {
+            (count + 1.0, sum + inverse)
+        });
+        count / sum
+    }
+
+    /// Beyond an end of the box is what is at the end.
+    fn rock(&self, cell: [usize; 3], offset: Offset) -> Rock {
+        let z = self.domain.before[2] + cell[2] - GHOSTS;
+        let layers = self.domain.global[2];
+        let node = match z.checked_add_signed(offset[2]) {
+            Some(node) if node < layers => node,
+            Some(_) if self.domain.periodic[2] => 0,
+            None if self.domain.periodic[2] => layers - 1,
+            _ => z,
+        };
+        self.model.rock(node, layers)
+    }
+}
+
+const AROUND_VELOCITY: [[Offset; 4]; 3] = [
+    [[0, 0, 0], [0, -1, 0], [0, 0, -1], [0, -1, -1]],
+    [[0, 0, 0], [1, 0, 0], [0, 0, -1], [1, 0, -1]],
+    [[0, 0, 0], [1, 0, 0], [0, -1, 0], [1, -1, 0]],
+];
+
+const AROUND_SHEAR: [[Offset; 2]; 3] = [
+    [[0, 0, 0], [0, 0, -1]],
+    [[0, 0, 0], [0, -1, 0]],
+    [[0, 0, 0], [1, 0, 0]],
+];
+
+const AROUND_NORMAL: [Offset; 8] = [
+    [0, 0, 0],
+    [1, 0, 0],
+    [0, -1, 0],
+    [0, 0, -1],
+    [1, -1, 0],
+    [1, 0, -1],
+    [0, -1, -1],
+    [1, -1, -1],
+];

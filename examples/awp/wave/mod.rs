@@ -1,0 +1,302 @@
+//! Seismic waves in a box that is split over the ranks: velocity and stress on a staggered grid, of fourth order in space and
+//! second order in time, as in AWP-ODC.
+//!
+//! `ρ ∂v/∂t = ∇·σ` and `∂σ/∂t = λ (∇·v) 1 + μ (∇v + ∇vᵀ)`. The quantities of a cell lie half a cell apart:
+//!
+//! | u | v | w | xx, yy, zz | xy | xz | yz |
+//! |---|---|---|---|---|---|---|
+//! | (−½,0,0) | (0,½,0) | (0,0,½) | (0,0,0) | (−½,½,0) | (−½,0,½) | (0,½,½) |
+//!
+//! and the velocities half a time step before the stresses.
+
+mod boundary;
+mod check;
+mod clock;
+mod domain;
+mod field;
+mod halo;
+mod kernel;
+mod medium;
+mod problem;
+mod real;
+mod simd;
+mod source;
+pub(crate) mod stencil;
+
+use ripstop::{Result, fabric::random::Random};
+
+use self::{
+    boundary::{Sponge, Surface},
+    clock::Stopwatch,
+    medium::Medium,
+    stencil::{Group, U, V, W},
+};
+pub(crate) use self::{
+    check::check,
+    clock::Lap,
+    domain::{Dim, Domain, GHOSTS, Region},
+    field::Field,
+    halo::{Alone, Epoch, Halo, Halos, TwoSided},
+    medium::{Model, Rock},
+    problem::{Problem, dt_max},
+    real::Real,
+    source::{Kind, Source},
+    stencil::Layers,
+};
+
+/// The order of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Schedule {
+    /// All cells, then the exchange.
+    Plain,
+    /// The cells that a neighbour needs, component after component, then the others while those travel.
+    Split,
+}
+
+/// This rank's part of the box.
+#[derive(Debug)]
+pub(crate) struct Solver<T> {
+    pub(crate) problem: Problem,
+    /// Half a step before the stresses.
+    pub(crate) velocity: [Field<T>; 3],
+    pub(crate) stress: [Field<T>; 6],
+    medium: Medium<T>,
+    sponge: Option<Sponge<T>>,
+    surface: Option<Surface>,
+    own: Region,
+    slabs: Vec<Region>,
+    interior: Region,
+    /// Ghosts are not numbers until they are received.
+    poison: bool,
+    steps: usize,
+}
+
+impl<T: Real> Solver<T> {
+    /// At rest.
+    pub(crate) fn new(problem: Problem) -> Self {
+        let Problem {
+            domain,
+            model,
+            sponge,
+            free_surface,
+            ..
+        } = problem;
+        let (slabs, interior) = domain.split();
+        Self {
+            problem,
+            velocity: [(); 3].map(|()| Field::new(&domain)),
+            stress: [(); 6].map(|()| Field::new(&domain)),
+            medium: Medium::new(&domain, model, problem.dt / problem.spacing),
+            sponge: (sponge > 0).then(|| Sponge::new(&domain, sponge, free_surface)),
+            surface: Surface::over(&domain).filter(|_| free_surface),
+            own: domain.own(),
+            slabs,
+            interior,
+            poison: false,
+            steps: 0,
+        }
+    }
+
+    /// Fills ghosts with NaN before every exchange: a cell that was not received shows in all that is computed from it.
+    pub(crate) fn poisoned(self) -> Self {
+        Self {
+            poison: true,
+            ..self
+        }
+    }
+
+    /// Gives every cell of every quantity a value of its own by chance, in the proportion that waves have. It depends on the
+    /// cell's place in the whole box only.
+    pub(crate) fn stirred(mut self, seed: u64) -> Self {
+        let Problem { domain, model, .. } = self.problem;
+        let (own, [_, ys, zs]) = (domain.in_whole(), domain.global);
+        let sizes = [1.0; 3].into_iter().chain([model.impedance(); 6]);
+        let fields = self.velocity.iter_mut().chain(&mut self.stress);
+        for ((field, size), quantity) in fields.zip(sizes).zip(0..) {
+            let values = (0..own.len()).map(|index| {
+                let [x, y, z] = own.cell(index).map(|at| at - GHOSTS);
+                let place = ((x * ys + y) * zs + z) as u64;
+                let mut random = Random::new(seed ^ (place * 16 + quantity));
+                T::of(size * (random.within(0..1 << 20) as f64 / f64::from(1 << 20) - 0.5))
+            });
+            field.unpack(domain.own(), &values.collect::<Vec<T>>());
+        }
+        self
+    }
+
+    /// Advances by `steps`, and calls `after` with the time that each took.
+    ///
+    /// # Errors
+    /// Those of the exchange; the fields are of no use afterwards.
+    pub(crate) async fn run<H: Halo<T>>(
+        &mut self,
+        halos: &mut Halos<H>,
+        schedule: Schedule,
+        steps: usize,
+        mut after: impl FnMut(&Self, Lap),
+    ) -> Result<()> {
+        let Halos { velocity, stress } = halos;
+        self.exchange_stress(stress.open()?).await?;
+        if steps == 0 {
+            return Ok(());
+        }
+        let (mut to_velocity, mut to_stress) = (velocity.open()?, stress.open()?);
+        for left in (0..steps).rev() {
+            let mut watch = Stopwatch::start();
+            self.advance_velocity(to_velocity, schedule, &mut watch)
+                .await?;
+            // The neighbours are behind by half a step at most: who opens at once never makes them wait.
+            let next_velocity = (left > 0).then(|| velocity.open()).transpose()?;
+            self.advance_stress(to_stress, schedule, &mut watch).await?;
+            let next_stress = (left > 0).then(|| stress.open()).transpose()?;
+            self.steps += 1;
+            after(self, watch.stop());
+            let Some(next) = next_velocity.zip(next_stress) else {
+                break;
+            };
+            (to_velocity, to_stress) = next;
+        }
+        Ok(())
+    }
+
+    /// All quantities: the velocities, then the stresses.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &Field<T>> {
+        self.velocity.iter().chain(&self.stress)
+    }
+
+    async fn advance_velocity(
+        &mut self,
+        mut epoch: impl Epoch<T>,
+        schedule: Schedule,
+        watch: &mut Stopwatch,
+    ) -> Result<()> {
+        self.spoil(|solver| &mut solver.velocity);
+        watch.communicating();
+        epoch.start(watch).await?;
+        watch.computing();
+        if schedule == Schedule::Split {
+            for component in [U, V, W] {
+                for slab in 0..self.slabs.len() {
+                    self.update_velocity(&[component], self.slabs[slab]);
+                }
+                watch.communicating();
+                epoch.send(component, &self.velocity[component])?;
+                watch.computing();
+            }
+            self.update_velocity(&[U, V, W], self.interior);
+            watch.communicating();
+        } else {
+            self.update_velocity(&[U, V, W], self.own);
+            watch.communicating();
+            for component in [U, V, W] {
+                epoch.send(component, &self.velocity[component])?;
+            }
+        }
+        epoch.finish(&mut self.velocity, watch).await?;
+        watch.computing();
+        if let Some(surface) = self.surface {
+            surface.continue_velocities(&mut self.velocity, &self.medium, self.own);
+        }
+        Ok(())
+    }
+
+    async fn advance_stress(
+        &mut self,
+        mut epoch: impl Epoch<T>,
+        schedule: Schedule,
+        watch: &mut Stopwatch,
+    ) -> Result<()> {
+        self.spoil(|solver| &mut solver.stress);
+        watch.communicating();
+        epoch.start(watch).await?;
+        watch.computing();
+        if schedule == Schedule::Split {
+            for group in Group::ALL {
+                for slab in 0..self.slabs.len() {
+                    self.update_stress(&[group], self.slabs[slab]);
+                }
+                watch.communicating();
+                for &component in group.components() {
+                    epoch.send(component, &self.stress[component])?;
+                }
+                watch.computing();
+            }
+            self.update_stress(&Group::ALL, self.interior);
+            watch.communicating();
+        } else {
+            self.update_stress(&Group::ALL, self.own);
+            watch.communicating();
+            for (component, field) in self.stress.iter().enumerate() {
+                epoch.send(component, field)?;
+            }
+        }
+        epoch.finish(&mut self.stress, watch).await?;
+        watch.computing();
+        self.mirror_stresses();
+        Ok(())
+    }
+
+    /// The ghosts of what the stresses are now.
+    async fn exchange_stress(&mut self, mut epoch: impl Epoch<T>) -> Result<()> {
+        let watch = &mut Stopwatch::start();
+        self.spoil(|solver| &mut solver.stress);
+        epoch.start(watch).await?;
+        for (component, field) in self.stress.iter().enumerate() {
+            epoch.send(component, field)?;
+        }
+        epoch.finish(&mut self.stress, watch).await?;
+        self.mirror_stresses();
+        Ok(())
+    }
+
+    fn update_velocity(&mut self, components: &[usize], region: Region) {
+        let (velocity, factors) = (&mut self.velocity, &self.medium.velocity);
+        kernel::velocities(components, velocity, &self.stress, factors, region);
+        if let Some(sponge) = &self.sponge {
+            for &component in components {
+                sponge.damp(&mut velocity[component], region);
+            }
+        }
+    }
+
+    fn update_stress(&mut self, groups: &[Group], region: Region) {
+        kernel::stresses(
+            groups,
+            &mut self.stress,
+            &self.velocity,
+            &self.medium,
+            region,
+        );
+        for &component in groups.iter().flat_map(|group| group.components()) {
+            let field = &mut self.stress[component];
+            if let Some(source) = &self.problem.source {
+                source.release(component, field, &self.problem, (region, self.steps));
+            }
+            if let Some(sponge) = &self.sponge {
+                sponge.damp(field, region);
+            }
+            if let Some(surface) = self.surface {
+                surface.hold(component, field, region);
+            }
+        }
+    }
+
+    fn mirror_stresses(&mut self) {
+        if let Some(surface) = self.surface {
+            surface.mirror_stresses(&mut self.stress, self.own);
+        }
+    }
+
+    /// Poisons the ghosts that a neighbour sends.
+    fn spoil<const N: usize>(&mut self, fields: impl Fn(&mut Self) -> &mut [Field<T>; N]) {
+        if !self.poison {
+            return;
+        }
+        let domain = self.problem.domain;
+        for ghosts in domain.ghosts() {
+            for field in fields(self) {
+                field.fill(ghosts, T::NAN);
+            }
+        }
+    }
+}

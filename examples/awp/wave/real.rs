@@ -1,0 +1,66 @@
+//! The two precisions.
+
+use std::{
+    fmt::Debug,
+    ops::{Add, Mul, Sub},
+};
+
+use ripstop::buffer::Wire;
+
+/// `f32` or `f64`.
+pub(crate) trait Real:
+    Wire + Default + PartialOrd + Debug + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
+{
+    const ONE: Self;
+    const NAN: Self;
+    /// The weights of a difference of fourth order: of the two nearest values, and of the two next.
+    const NEAR: Self;
+    const FAR: Self;
+
+    /// The nearest value.
+    fn of(value: f64) -> Self;
+
+    fn wide(self) -> f64;
+
+    /// For comparisons bit by bit: NaN equals itself, and the zeros differ.
+    fn same_bits(self, other: Self) -> bool;
+}
+
+impl Real for f32 {
+    const ONE: Self = 1.0;
+    const NAN: Self = Self::NAN;
+    const NEAR: Self = 9.0 / 8.0;
+    const FAR: Self = -1.0 / 24.0;
+
+    #[expect(clippy::cast_possible_truncation, reason = "rounding is the purpose")]
+    fn of(value: f64) -> Self {
+        value as Self
+    }
+
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn same_bits(self, other: Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
+}
+
+impl Real for f64 {
+    const ONE: Self = 1.0;
+    const NAN: Self = Self::NAN;
+    const NEAR: Self = 9.0 / 8.0;
+    const FAR: Self = -1.0 / 24.0;
+
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    fn wide(self) -> f64 {
+        self
+    }
+
+    fn same_bits(self, other: Self) -> bool {
+        self.to_bits() == other.to_bits()
+    }
+}

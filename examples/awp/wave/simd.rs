@@ -1,0 +1,40 @@
+//! Loops, compiled for several vector widths; the best one that the processor has is chosen at run time.
+//!
+//! None of them fuses a multiplication and an addition, so all give the same bits.
+#![expect(
+    unsafe_code,
+    reason = "calls code for processors that have the instructions"
+)]
+
+/// Something to compute. `run` and all that it calls are inlined into the loop of each width.
+pub(super) trait Work {
+    fn run(self);
+}
+
+/// Runs `work` with the widest vectors.
+pub(super) fn widest(work: impl Work) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f") {
+            // SAFETY: just asked; the function is safe but for that.
+            return unsafe { with_avx512(work) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: as above.
+            return unsafe { with_avx2(work) };
+        }
+    }
+    work.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn with_avx512(work: impl Work) {
+    work.run();
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2(work: impl Work) {
+    work.run();
+}

@@ -1,0 +1,132 @@
+//! Which differences make which quantity. Everything else follows from these tables: the update of a cell, and how many layers
+//! of ghosts a neighbour has to send.
+
+use super::domain::Dim;
+
+/// The velocities, as indices.
+pub(crate) const U: usize = 0;
+pub(crate) const V: usize = 1;
+pub(crate) const W: usize = 2;
+
+/// The stresses, as indices.
+pub(crate) const XX: usize = 0;
+pub(crate) const YY: usize = 1;
+pub(crate) const ZZ: usize = 2;
+pub(crate) const XY: usize = 3;
+pub(crate) const XZ: usize = 4;
+pub(crate) const YZ: usize = 5;
+
+/// A difference of four values of `of` along `dim`, `before` of which lie at lower indices than the result.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Difference {
+    pub(super) of: usize,
+    pub(super) dim: usize,
+    pub(super) before: usize,
+}
+
+/// From the cells −1, 0, 1 and 2: the result lies half a cell above.
+const fn up(of: usize, dim: usize) -> Difference {
+    Difference { of, dim, before: 1 }
+}
+
+/// From the cells −2, −1, 0 and 1: the result lies half a cell below.
+const fn down(of: usize, dim: usize) -> Difference {
+    Difference { of, dim, before: 2 }
+}
+
+/// What each velocity adds up, of the stresses.
+pub(super) const VELOCITY: [[Difference; 3]; 3] = [
+    [down(XX, Dim::X), down(XY, Dim::Y), down(XZ, Dim::Z)],
+    [up(XY, Dim::X), up(YY, Dim::Y), down(YZ, Dim::Z)],
+    [up(XZ, Dim::X), down(YZ, Dim::Y), up(ZZ, Dim::Z)],
+];
+
+/// The stretching in x, y and z, of the velocities.
+pub(super) const STRETCH: [Difference; 3] = [up(U, Dim::X), down(V, Dim::Y), down(W, Dim::Z)];
+
+/// What each shear stress adds up, of the velocities: `XY`, `XZ`, `YZ`.
+pub(super) const SHEAR: [[Difference; 2]; 3] = [
+    [up(U, Dim::Y), down(V, Dim::X)],
+    [up(U, Dim::Z), down(W, Dim::X)],
+    [up(V, Dim::Z), up(W, Dim::Y)],
+];
+
+/// Stresses that are computed together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    /// The three normal ones share their differences.
+    Normal,
+    Xy,
+    Xz,
+    Yz,
+}
+
+impl Group {
+    pub(super) const ALL: [Self; 4] = [Self::Normal, Self::Xy, Self::Xz, Self::Yz];
+
+    pub(super) fn components(self) -> &'static [usize] {
+        match self {
+            Self::Normal => &[XX, YY, ZZ],
+            Self::Xy => &[XY],
+            Self::Xz => &[XZ],
+            Self::Yz => &[YZ],
+        }
+    }
+}
+
+/// Layers of ghosts of a component: by dimension, at the low and the high side.
+pub(crate) type Ghosts = [[usize; 2]; 3];
+
+/// Layers of ghosts that are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layers {
+    pub(crate) velocity: [Ghosts; 3],
+    pub(crate) stress: [Ghosts; 6],
+}
+
+impl Layers {
+    /// Two everywhere.
+    pub(crate) const FULL: Self = Self {
+        velocity: [[[2; 2]; 3]; 3],
+        stress: [[[2; 2]; 3]; 6],
+    };
+
+    /// Those that a difference reads: half of them.
+    pub(crate) const NEEDED: Self = Self {
+        velocity: velocity_needed(),
+        stress: stress_needed(),
+    };
+}
+
+const fn velocity_needed() -> [Ghosts; 3] {
+    let mut needed = [[[0; 2]; 3]; 3];
+    let mut i = 0;
+    while i < 3 {
+        needed[STRETCH[i].of] = with(needed[STRETCH[i].of], STRETCH[i]);
+        let [first, second] = SHEAR[i];
+        needed[first.of] = with(needed[first.of], first);
+        needed[second.of] = with(needed[second.of], second);
+        i += 1;
+    }
+    needed
+}
+
+const fn stress_needed() -> [Ghosts; 6] {
+    let mut needed = [[[0; 2]; 3]; 6];
+    let mut i = 0;
+    while i < 9 {
+        let read = VELOCITY[i / 3][i % 3];
+        needed[read.of] = with(needed[read.of], read);
+        i += 1;
+    }
+    needed
+}
+
+/// No quantity is read by two differences along the same dimension that reach differently far.
+const fn with(mut ghosts: Ghosts, read: Difference) -> Ghosts {
+    let reach = [read.before, 3 - read.before];
+    let [low, high] = ghosts[read.dim];
+    assert!(low + high == 0 || low == reach[0] && high == reach[1]);
+    ghosts[read.dim] = reach;
+    ghosts
+}

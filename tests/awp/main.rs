@@ -1,0 +1,55 @@
+//! The seismic example at small sizes: the bits of one rank in every mode, and what the scheme must conserve and reproduce.
+
+#[path = "../../examples/awp/mode.rs"]
+mod mode;
+#[path = "../../examples/awp/options.rs"]
+mod options;
+#[path = "../../examples/awp/output.rs"]
+mod output;
+#[path = "../../examples/common/png.rs"]
+mod png;
+#[path = "../../examples/awp/wave/mod.rs"]
+mod wave;
+
+mod decomposition;
+mod energy;
+mod program;
+mod source;
+mod surface;
+mod waves;
+
+use wave::{Domain, Kind, Model, Problem, Rock, Source, dt_max};
+
+/// Everything at once: two kinds of rock or more, a sponge, a free surface and a source.
+fn earth(domain: Domain, model: Model, kind: Kind) -> Problem {
+    let spacing = 100.0;
+    let middle = domain.global.map(|cells| cells / 2);
+    Problem {
+        domain,
+        model,
+        spacing,
+        dt: 0.9 * dt_max(&model, spacing),
+        sponge: 3,
+        free_surface: true,
+        source: Some(Source {
+            kind,
+            cell: middle,
+            width_s: 0.02,
+        }),
+    }
+}
+
+/// Uniform rock without ends, and nothing in it.
+fn space(cells: [usize; 3], courant: f64) -> Problem {
+    let model = Model::Uniform(Rock::GRANITE);
+    let spacing = 100.0;
+    Problem {
+        domain: Domain::part(cells, [1; 3], [true; 3], 0).expect("cells enough for one rank"),
+        model,
+        spacing,
+        dt: courant * dt_max(&model, spacing),
+        sponge: 0,
+        free_surface: false,
+        source: None,
+    }
+}
