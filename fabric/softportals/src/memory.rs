@@ -15,6 +15,22 @@ pub trait Memory {
     /// # Errors
     /// When some of it cannot be written; what was before that may have been.
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault>;
+
+    /// [`Self::read`] of what may not be there: a peer chose the address.
+    ///
+    /// # Errors
+    /// When some of it cannot be read.
+    fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        self.read(at, into)
+    }
+
+    /// [`Self::write`] of what may not be there: a peer chose the address.
+    ///
+    /// # Errors
+    /// When some of it cannot be written; what was before that may have been.
+    fn write_unsure(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        self.write(at, from)
+    }
 }
 
 /// Memory that is not there, or not so.
@@ -117,7 +133,12 @@ impl Region {
     ) -> Result<(), Fault> {
         let mut done = 0;
         self.each(offset, into.len(), |at, len| {
-            memory.read(at, &mut into[done..][..len])?;
+            let piece = &mut into[done..][..len];
+            if self.is_unsure() {
+                memory.read_unsure(at, piece)?;
+            } else {
+                memory.read(at, piece)?;
+            }
             done += len;
             Ok(())
         })
@@ -131,10 +152,20 @@ impl Region {
     ) -> Result<(), Fault> {
         let mut done = 0;
         self.each(offset, from.len(), |at, len| {
-            memory.write(at, &from[done..][..len])?;
+            let piece = &from[done..][..len];
+            if self.is_unsure() {
+                memory.write_unsure(at, piece)?;
+            } else {
+                memory.write(at, piece)?;
+            }
             done += len;
             Ok(())
         })
+    }
+
+    /// Longer than any mapping can be: it was given to stand for all memory, not for memory that is there.
+    const fn is_unsure(&self) -> bool {
+        self.len > 1 << 46
     }
 
     /// Calls `touch` for each piece of the range, in order.

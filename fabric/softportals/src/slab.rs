@@ -35,6 +35,8 @@ pub(crate) struct Slab<T> {
     slots: Vec<Slot<T>>,
     free: VecDeque<u32>,
     len: usize,
+    /// Which bits of a generation count.
+    generations: u32,
 }
 
 #[derive(Debug)]
@@ -45,10 +47,16 @@ struct Slot<T> {
 
 impl<T> Slab<T> {
     pub(crate) const fn new() -> Self {
+        Self::with_generations(u32::MAX)
+    }
+
+    /// One whose generations fit into these low bits.
+    pub(crate) const fn with_generations(generations: u32) -> Self {
         Self {
             slots: Vec::new(),
             free: VecDeque::new(),
             len: 0,
+            generations,
         }
     }
 
@@ -98,7 +106,7 @@ impl<T> Slab<T> {
     pub(crate) fn remove(&mut self, id: Id) -> Option<T> {
         self.get(id)?;
         let place = &mut self.slots[id.slot as usize];
-        place.generation = place.generation.wrapping_add(1);
+        place.generation = place.generation.wrapping_add(1) & self.generations;
         self.free.push_back(id.slot);
         self.len -= 1;
         place.value.take()

@@ -18,7 +18,7 @@ use crate::{
 /// An operation under way.
 #[derive(Debug)]
 pub(super) struct Operation {
-    peer: Address,
+    pub(super) peer: Address,
     /// Where its data comes from.
     put: Option<MdId>,
     /// Where what is fetched goes to.
@@ -124,33 +124,45 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// The data of `id` has left, or could not be read.
+    /// The data of `id` has left, or never will. Every event that was asked for comes once: so a failure here is told by the
+    /// answer as well.
     pub(super) fn handle_sent(&mut self, id: Id, fail: Fail) {
         let Some(operation) = self.operations.get_mut(id) else {
             return;
         };
         operation.sent = true;
-        if fail != Fail::Ok {
-            operation.answer = Awaited::Nothing;
-        }
-        let (put, get) = (operation.put, operation.get.map(|get| get.md));
-        let (user_ptr, length) = (operation.user_ptr, operation.length);
+        let (put, length) = (operation.put, operation.length);
+        let mut event = Event::new(EventKind::Send, fail, operation.user_ptr);
+        event.mlength = length;
         if let Some(md) = put {
-            let mut event = Event::new(EventKind::Send, fail, user_ptr);
-            event.mlength = length;
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
             self.unuse_md(md);
         }
-        if let (Some(md), true) = (get, fail != Fail::Ok) {
-            self.tell(
-                md,
-                &Event::new(EventKind::Reply, fail, user_ptr),
-                MdOptions::EVENT_CT_REPLY,
-            );
-            self.unuse_md(md);
-            self.forget_get(id);
+        if fail != Fail::Ok {
+            self.fail_answer(id, fail);
         }
         self.end_if_done(id);
+    }
+
+    /// No answer will come.
+    fn fail_answer(&mut self, id: Id, fail: Fail) {
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        let awaited = std::mem::replace(&mut operation.answer, Awaited::Nothing);
+        let get = operation.get;
+        let failed = Answer {
+            operation: id.bits(),
+            fail,
+            silent: false,
+            mlength: 0,
+            remote_offset: 0,
+        };
+        match get {
+            _ if matches!(awaited, Awaited::Nothing) => {}
+            Some(get) => self.reply(id, get.md, &failed),
+            None => self.acknowledge(id, &failed),
+        }
     }
 
     /// An answer, or its beginning.
@@ -277,26 +289,15 @@ impl<M: Memory> Interface<M> {
         let lost: Vec<Id> = lost.map(|(id, _)| id).collect();
         self.drop_lane(peer);
         for id in lost {
-            let Some(operation) = self.operations.get_mut(id) else {
-                continue;
-            };
-            let answer = std::mem::replace(&mut operation.answer, Awaited::Nothing);
-            let (sent, get) = (operation.sent, operation.get);
-            let failed = Answer {
-                operation: id.bits(),
-                fail: Fail::Undeliverable,
-                silent: false,
-                mlength: 0,
-                remote_offset: 0,
-            };
-            if !sent {
+            if self
+                .operations
+                .get(id)
+                .is_some_and(|operation| !operation.sent)
+            {
                 self.handle_sent(id, Fail::Undeliverable);
             }
-            match get {
-                _ if !sent || matches!(answer, Awaited::Nothing) => {}
-                Some(get) => self.reply(id, get.md, &failed),
-                None => self.acknowledge(id, &failed),
-            }
+            self.fail_answer(id, Fail::Undeliverable);
+            self.end_if_done(id);
         }
         self.run_triggered();
     }

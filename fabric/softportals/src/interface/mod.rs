@@ -6,6 +6,7 @@
 //! - [`Interface::transmit`] when packets can leave.
 //!
 //! All of them leave events in queues, and counts in counters, where the application finds them.
+#![forbid(unsafe_code)]
 
 mod admit;
 mod command;
@@ -149,10 +150,10 @@ impl<M: Memory> Interface<M> {
             config,
             memory,
             map: Vec::new(),
-            queues: Slab::new(),
-            counters: Slab::new(),
-            descriptors: Slab::new(),
-            entries: Slab::new(),
+            queues: Slab::with_generations(GENERATIONS),
+            counters: Slab::with_generations(GENERATIONS),
+            descriptors: Slab::with_generations(GENERATIONS),
+            entries: Slab::with_generations(GENERATIONS),
             table: (0..portals).map(|_| None).collect(),
             operations: Slab::new(),
             lanes: BTreeMap::new(),
@@ -383,3 +384,6 @@ impl<M: Memory> Interface<M> {
         self.news = true;
     }
 }
+
+/// Of what the application names: its handles may have 32 bits in all, and 9 of them are left for this.
+pub(crate) const GENERATIONS: u32 = 0x1ff;

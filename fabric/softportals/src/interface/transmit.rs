@@ -1,6 +1,6 @@
 //! What waits to leave: messages are cut into packets as the transport takes them, and read from memory not before.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::{
     Interface,
@@ -9,7 +9,7 @@ use super::{
 use crate::{
     event::{Address, Fail},
     memory::{Fault, Memory, Region},
-    packet::{Answer, Body, Rest},
+    packet::{Answer, BODY_LEN, Body, Rest},
     slab::Id,
 };
 
@@ -107,9 +107,20 @@ impl<M: Memory> Interface<M> {
         !self.ready.is_empty()
     }
 
-    /// Peers that something waits to be sent to.
-    pub fn waits_for(&self) -> impl Iterator<Item = Address> {
-        self.ready.iter().copied()
+    /// Whether a peer owes something: an answer, the rest of a message, or room.
+    pub fn awaits_answers(&self) -> bool {
+        self.operations.len() > 0 || !self.lanes.is_empty()
+    }
+
+    /// The peers that owe something.
+    pub fn awaited(&self) -> BTreeSet<Address> {
+        let operations = self.operations.iter().map(|(_, operation)| operation.peer);
+        operations.chain(self.lanes.keys().copied()).collect()
+    }
+
+    /// Bytes of a packet's header.
+    pub const fn head_len() -> usize {
+        BODY_LEN
     }
 
     pub(super) fn enqueue(&mut self, peer: Address, message: Outgoing) {

@@ -185,9 +185,10 @@ fn memory_that_is_not_there_fails_the_send_and_sends_nothing() {
         .unwrap();
     world.run();
     let seen = events(&mut world.nodes[0], eq);
+    let told: Vec<_> = seen.iter().map(|event| (event.kind, event.fail)).collect();
     assert_eq!(
-        (seen.len(), seen[0].kind, seen[0].fail),
-        (1, EventKind::Send, Fail::Segv)
+        told,
+        [(EventKind::Send, Fail::Segv), (EventKind::Ack, Fail::Segv)]
     );
     assert!(kinds(&mut world.nodes[1], target.eq).is_empty());
     world.nodes[0].md_release(md).unwrap();

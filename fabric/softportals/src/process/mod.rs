@@ -1,0 +1,9 @@
+//! Interfaces of a process: threads that wait for events, and a thread that makes progress while nobody calls.
+
+mod memory;
+mod nic;
+
+pub use self::{
+    memory::ProcessMemory,
+    nic::{Nic, Setup},
+};

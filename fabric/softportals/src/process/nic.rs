@@ -1,0 +1,357 @@
+//! An interface at work: a lock around it, a port below it, and an agent that handles what comes while nobody calls.
+//!
+//! A call takes the lock, changes the interface and sends what it can; nothing in it waits. The agent sleeps until packets come
+//! or a full peer has room again. Who waits for an event sleeps on a condition, and is woken when there is news.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::{
+    event::{EventfdFlags, PollFd, PollFlags, Timespec},
+    io::Errno,
+};
+
+use crate::{
+    counter::Count,
+    error::Error,
+    event::Taken,
+    interface::{Config, CtId, EqId, Interface},
+    memory::Memory,
+    transport::{Place, Port},
+};
+
+/// What a [`Nic`] is made of.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Setup {
+    /// The interface.
+    pub config: Config,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// An interface that makes progress by itself. It ends, and with it all that waits for it, when this is dropped.
+#[derive(Debug)]
+pub struct Nic<M: Memory + Send + 'static> {
+    shared: Arc<Shared<M>>,
+    agent: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared<M> {
+    state: Mutex<State<M>>,
+    changed: Condvar,
+    /// Written to when the agent has to look again.
+    bell: OwnedFd,
+    stop: AtomicBool,
+    wakes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State<M> {
+    interface: Interface<M>,
+    port: Port,
+    waiters: u32,
+    /// Everything that waits has to end.
+    closed: bool,
+    agent: Agent,
+}
+
+/// What the agent sleeps on, as far as callers have to know it.
+#[derive(Debug)]
+struct Agent {
+    /// It wakes by itself before long, and looks for peers that owe an answer.
+    timed: bool,
+    /// Peers whose room it waits for.
+    watched: usize,
+}
+
+impl<M: Memory + Send + 'static> Nic<M> {
+    /// Opens a port and starts the agent.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` when the address is taken, or what else the system said.
+    pub fn open(setup: Setup, memory: M) -> Result<Self, Errno> {
+        let Setup { config, place } = setup;
+        let port = Port::open(
+            place,
+            config.address,
+            Interface::<M>::head_len() + config.packet_max,
+        )?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let shared = Arc::new(Shared {
+            state: Mutex::new(State {
+                interface: Interface::new(config, memory),
+                port,
+                waiters: 0,
+                closed: false,
+                agent: Agent {
+                    timed: true,
+                    watched: 0,
+                },
+            }),
+            changed: Condvar::new(),
+            bell: rustix::event::eventfd(0, flags)?,
+            stop: AtomicBool::new(false),
+            wakes: AtomicU64::new(0),
+        });
+        let agent = Arc::clone(&shared);
+        let agent = std::thread::Builder::new()
+            .name("portals-agent".to_owned())
+            .spawn(move || agent.run())
+            .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::AGAIN))?;
+        Ok(Self {
+            shared,
+            agent: Some(agent),
+        })
+    }
+
+    /// Calls the interface, and sends what that gave.
+    pub fn call<R>(&self, call: impl FnOnce(&mut Interface<M>) -> R) -> R {
+        let mut state = self.shared.lock();
+        let result = call(&mut state.interface);
+        self.shared.flush(&mut state);
+        result
+    }
+
+    /// Waits for an event in one of the queues, for at most `timeout`. Also says which.
+    ///
+    /// # Errors
+    /// `EqEmpty` when the time is over, `ArgInvalid` for a queue that is not there, `Interrupted` when one is freed or the
+    /// interface ends meanwhile.
+    pub fn wait_event(
+        &self,
+        queues: &[EqId],
+        timeout: Option<Duration>,
+    ) -> Result<(Taken, usize), Error> {
+        let look = |interface: &mut Interface<M>| {
+            for (which, eq) in queues.iter().enumerate() {
+                match interface.eq_get(*eq) {
+                    Err(Error::EqEmpty) => {}
+                    taken => return Some(taken.map(|taken| (taken, which))),
+                }
+            }
+            None
+        };
+        self.wait(timeout, look).unwrap_or(Err(Error::EqEmpty))
+    }
+
+    /// Waits until one of the counters has reached its threshold, for at most `timeout`. Also says which.
+    ///
+    /// # Errors
+    /// `CtNoneReached` when the time is over, `ArgInvalid` for a counter that is not there, `Interrupted` when one is freed or
+    /// the interface ends meanwhile.
+    pub fn wait_count(
+        &self,
+        counters: &[(CtId, u64)],
+        timeout: Option<Duration>,
+    ) -> Result<(Count, usize), Error> {
+        let look = |interface: &mut Interface<M>| {
+            for (which, (ct, threshold)) in counters.iter().enumerate() {
+                match interface.ct_get(*ct) {
+                    Ok(count) if count.sum() < *threshold => {}
+                    reached => return Some(reached.map(|count| (count, which))),
+                }
+            }
+            None
+        };
+        self.wait(timeout, look)
+            .unwrap_or(Err(Error::CtNoneReached))
+    }
+
+    /// Disables a portal table entry, and waits for the messages that are being delivered.
+    ///
+    /// # Errors
+    /// `ArgInvalid` when it is not there, `Interrupted` when it is freed or the interface ends meanwhile.
+    pub fn disable_pt(&self, pt_index: u32) -> Result<(), Error> {
+        self.call(|interface| interface.pt_disable(pt_index))?;
+        let look = |interface: &mut Interface<M>| match interface.pt_is_busy(pt_index) {
+            Ok(true) => None,
+            Ok(false) => Some(Ok(())),
+            Err(gone) => Some(Err(gone)),
+        };
+        self.wait(None, look).unwrap_or(Err(Error::Interrupted))
+    }
+
+    /// Ends every wait, now and later.
+    pub fn interrupt(&self) {
+        self.shared.lock().closed = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Threads that wait for something.
+    #[must_use]
+    pub fn waiters(&self) -> u32 {
+        self.shared.lock().waiters
+    }
+
+    /// How often the agent was woken.
+    #[must_use]
+    pub fn wakes(&self) -> u64 {
+        self.shared.wakes.load(Relaxed)
+    }
+
+    /// `None` when the time is over. An error after the first look means that what was waited for is gone.
+    fn wait<R>(
+        &self,
+        timeout: Option<Duration>,
+        mut look: impl FnMut(&mut Interface<M>) -> Option<Result<R, Error>>,
+    ) -> Option<Result<R, Error>> {
+        let mut state = self.shared.lock();
+        let mut found = look(&mut state.interface);
+        if found.is_some() || timeout == Some(Duration::ZERO) {
+            return found;
+        }
+        state.waiters += 1;
+        let waits = |state: &mut State<M>| {
+            found = if state.closed {
+                Some(Err(Error::Interrupted))
+            } else {
+                look(&mut state.interface).map(|found| found.map_err(|_| Error::Interrupted))
+            };
+            found.is_none()
+        };
+        let mut state = match timeout {
+            None => self
+                .shared
+                .changed
+                .wait_while(state, waits)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self
+                    .shared
+                    .changed
+                    .wait_timeout_while(state, timeout, waits);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        state.waiters -= 1;
+        found
+    }
+}
+
+impl<M: Memory + Send + 'static> Drop for Nic<M> {
+    fn drop(&mut self) {
+        self.interrupt();
+        self.shared.stop.store(true, Relaxed);
+        self.shared.ring();
+        if let Some(agent) = self.agent.take() {
+            // An agent that panicked has told so; there is nothing to add.
+            let _ended = agent.join();
+        }
+    }
+}
+
+impl<M: Memory + Send> Shared<M> {
+    /// The agent: sleeps, takes what came, sends what it can.
+    fn run(&self) {
+        let mut quiet = false;
+        while !self.stop.load(Relaxed) {
+            quiet = self.sleep(quiet);
+            self.wakes.fetch_add(1, Relaxed);
+            let mut state = self.lock();
+            if quiet {
+                state.probe();
+            }
+            self.take_packets(&mut state);
+            self.flush(&mut state);
+        }
+    }
+
+    /// True when nothing happened for as long as a peer may be silent. If it was `quiet` before as well, and nobody owes an
+    /// answer, it sleeps until something happens.
+    fn sleep(&self, quiet: bool) -> bool {
+        let (socket, full, timed) = {
+            let mut state = self.lock();
+            let full: Vec<Arc<OwnedFd>> = state.port.full().collect();
+            let timed = !quiet || state.interface.awaits_answers();
+            state.agent = Agent {
+                timed,
+                watched: full.len(),
+            };
+            (state.port.socket(), full, timed)
+        };
+        let mut fds = vec![
+            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+        ];
+        fds.extend(
+            full.iter()
+                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::OUT)),
+        );
+        let ready = rustix::event::poll(&mut fds, timed.then_some(&SILENCE));
+        if fds[1].revents().contains(PollFlags::IN) {
+            let _drained = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+        ready == Ok(0)
+    }
+
+    fn take_packets(&self, state: &mut State<M>) {
+        for _ in 0..PACKETS_MAX {
+            // An error of the own socket comes again with the next packet, or it was none of ours.
+            let Ok(Some((from, packet))) = state.port.receive() else {
+                return;
+            };
+            state.interface.handle(from, packet);
+        }
+    }
+
+    fn flush(&self, state: &mut State<M>) {
+        loop {
+            state.port.flush();
+            state.interface.transmit(&mut state.port);
+            let mut any = false;
+            while let Some(peer) = state.port.next_lost() {
+                state.interface.handle_lost(peer);
+                any = true;
+            }
+            if !any {
+                break;
+            }
+        }
+        let (news, waits) = (state.interface.take_news(), state.waiters > 0);
+        if news && waits {
+            self.changed.notify_all();
+        }
+        let full = state.port.full().count();
+        let agent = &mut state.agent;
+        if full > agent.watched || !agent.timed && state.interface.awaits_answers() {
+            agent.timed = true;
+            agent.watched = full;
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        // A bell that has rung too often to count rings already.
+        let _rung = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<M: Memory> State<M> {
+    /// Asks those who owe an answer whether they are there.
+    fn probe(&mut self) {
+        for peer in self.interface.awaited() {
+            self.port.probe(peer);
+        }
+    }
+}
+
+/// Packets taken under one lock: callers get their turn in between.
+const PACKETS_MAX: u32 = 64;
+/// After this long without a packet, those who owe an answer are probed. A peer that died is found within twice that.
+const SILENCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 500_000_000,
+};

@@ -1,0 +1,285 @@
+//! Interfaces at work: agents, waiting, peers that come and go.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ripstop_fabric::random::Random;
+use ripstop_softportals::{
+    Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, Error, EventKind, Fail, Fault,
+    Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
+    process::{Nic, Setup},
+    transport::Place,
+};
+
+/// Memory that the test can look at.
+#[derive(Clone, Debug)]
+struct Ram(Arc<Mutex<Vec<u8>>>);
+
+impl Memory for Ram {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let ram = self.0.lock().map_err(|_| Fault)?;
+        let from = ram.get(at..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(from.ok_or(Fault)?);
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let mut ram = self.0.lock().map_err(|_| Fault)?;
+        let into = ram
+            .get_mut(at..)
+            .and_then(|rest| rest.get_mut(..from.len()));
+        into.ok_or(Fault)?.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// A process with one interface: the lower half of its memory is a target, the upper half an initiator.
+#[derive(Debug)]
+struct Process {
+    nic: Nic<Ram>,
+    ram: Ram,
+    md: MdId,
+    eq: EqId,
+    ct: CtId,
+}
+
+const HALF: usize = 1 << 22;
+
+fn address(pid: u32) -> Address {
+    Address { nid: 1, pid }
+}
+
+fn start(network: &str, pid: u32) -> Process {
+    let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
+    let setup = Setup {
+        config: Config {
+            matching: true,
+            logical: false,
+            address: address(pid),
+            uid: 0,
+            limits: Limits::MOST,
+            packet_max: 32 << 10,
+        },
+        place: Place {
+            network: format!("test-{network}-{}", std::process::id()),
+            rail: 0,
+            kind: 0,
+        },
+    };
+    let nic = Nic::open(setup, ram.clone()).expect("a free address");
+    let (eq, ct, md) = nic.call(|interface| {
+        let eq = interface.eq_alloc(4096).expect("within the limits");
+        let ct = interface.ct_alloc().expect("within the limits");
+        let pt = interface
+            .pt_alloc(TableOptions::NONE, Some(eq), Some(0))
+            .expect("free");
+        let entry = Entry {
+            region: Region::flat(0, HALF as u64),
+            ct: Some(ct),
+            uid: None,
+            options: EntryOptions::OP_PUT
+                | EntryOptions::OP_GET
+                | EntryOptions::EVENT_LINK_DISABLE
+                | EntryOptions::EVENT_CT_COMM,
+            source: Source::Any,
+            match_bits: 0,
+            ignore_bits: 0,
+            min_free: 0,
+        };
+        interface
+            .append(pt, entry, List::Priority, 0)
+            .expect("within the limits");
+        let md = Md {
+            region: Region::flat(HALF as u64, HALF as u64),
+            options: MdOptions::EVENT_SEND_DISABLE,
+            eq: Some(eq),
+            ct: None,
+        };
+        (eq, ct, interface.md_bind(md).expect("within the limits"))
+    });
+    Process {
+        nic,
+        ram,
+        md,
+        eq,
+        ct,
+    }
+}
+
+impl Process {
+    fn put(&self, to: u32, length: u64, ack: Ack) {
+        self.start(|local, remote| Command::Put(local, remote, ack), to, length);
+    }
+
+    fn start(&self, command: impl FnOnce(Local, Remote) -> Command, to: u32, length: u64) {
+        let local = Local {
+            md: self.md,
+            offset: 0,
+        };
+        let remote = Remote {
+            peer: Peer::At(address(to)),
+            pt_index: 0,
+            match_bits: 0,
+            offset: 0,
+            length,
+            user_ptr: 0,
+            hdr_data: 0,
+        };
+        self.nic
+            .call(|interface| interface.start(command(local, remote)))
+            .expect("valid");
+    }
+
+    fn event(&self) -> (EventKind, Fail) {
+        let waited = self
+            .nic
+            .wait_event(&[self.eq], Some(Duration::from_secs(20)));
+        let event = waited.expect("an event in time").0.event;
+        (event.kind, event.fail)
+    }
+}
+
+#[test]
+fn data_is_right_at_every_size_while_nobody_calls_the_target() {
+    let (a, b) = (start("sizes", 1), start("sizes", 2));
+    let mut random = Random::new(4);
+    for size in [0, 1, 8, 4096, 32 << 10, (32 << 10) + 1, 1 << 20, HALF] {
+        random.fill(&mut a.ram.0.lock().expect("whole")[HALF..]);
+        a.put(2, size as u64, Ack::Full);
+        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "{size} bytes");
+        let sent = a.ram.0.lock().expect("whole")[HALF..HALF + size].to_vec();
+        assert!(
+            b.ram.0.lock().expect("whole")[..size] == sent,
+            "{size} bytes"
+        );
+        a.ram.0.lock().expect("whole")[HALF..].fill(0);
+        a.start(Command::Get, 2, size as u64);
+        assert_eq!(a.event(), (EventKind::Reply, Fail::Ok), "{size} bytes");
+        assert!(
+            a.ram.0.lock().expect("whole")[HALF..HALF + size] == sent,
+            "{size} bytes"
+        );
+    }
+}
+
+#[test]
+fn one_can_send_to_oneself() {
+    let a = start("self", 1);
+    a.ram.0.lock().expect("whole")[HALF..].fill(7);
+    a.put(1, HALF as u64, Ack::Full);
+    let mut ends = [a.event(), a.event()];
+    ends.sort_by_key(|end| end.0 == EventKind::Ack);
+    assert_eq!(
+        ends,
+        [(EventKind::Put, Fail::Ok), (EventKind::Ack, Fail::Ok)]
+    );
+    assert!(
+        a.ram.0.lock().expect("whole")[..HALF]
+            .iter()
+            .all(|byte| *byte == 7)
+    );
+}
+
+#[test]
+fn a_flood_from_many_is_counted_to_the_last() {
+    let target = start("flood", 1);
+    let senders: Vec<Process> = (2..6).map(|pid| start("flood", pid)).collect();
+    std::thread::scope(|scope| {
+        for sender in &senders {
+            scope.spawn(|| (0..1000).for_each(|size| sender.put(1, size, Ack::No)));
+        }
+    });
+    let waited = target
+        .nic
+        .wait_count(&[(target.ct, 4000)], Some(Duration::from_secs(60)));
+    assert_eq!(waited.map(|(count, _)| count.success), Ok(4000));
+}
+
+#[test]
+fn who_is_not_there_is_undeliverable() {
+    let a = start("nobody", 1);
+    a.put(2, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+}
+
+#[test]
+fn who_dies_owing_an_answer_is_found_out() {
+    let (a, b) = (start("dies", 1), start("dies", 2));
+    a.put(2, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    // A message that is begun and never finished keeps the entry of its target busy, until its sender is known to be gone.
+    let silent = start("dies", 3);
+    silent.put(1, 8, Ack::No);
+    assert_eq!(a.event(), (EventKind::Put, Fail::Ok));
+    drop((b, silent));
+    a.put(2, 8, Ack::Full);
+    a.put(3, HALF as u64, Ack::Full);
+    for _ in 0..2 {
+        assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+    }
+    let again = start("dies", 2);
+    a.put(2, 8, Ack::Full);
+    assert_eq!(
+        a.event(),
+        (EventKind::Ack, Fail::Ok),
+        "a new process can be reached at the old address"
+    );
+    drop(again);
+}
+
+#[test]
+fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
+    let a = start("waits", 1);
+    let short = Some(Duration::from_millis(20));
+    assert_eq!(a.nic.wait_event(&[a.eq], short).err(), Some(Error::EqEmpty));
+    assert_eq!(
+        a.nic.wait_event(&[a.eq], Some(Duration::ZERO)).err(),
+        Some(Error::EqEmpty)
+    );
+    let never = [(a.ct, 1)];
+    assert_eq!(
+        a.nic.wait_count(&never, short).err(),
+        Some(Error::CtNoneReached)
+    );
+    std::thread::scope(|scope| {
+        let on_event = scope.spawn(|| a.nic.wait_event(&[a.eq], None).err());
+        let on_count = scope.spawn(|| a.nic.wait_count(&never, None).err());
+        while a.nic.waiters() < 2 {
+            std::thread::yield_now();
+        }
+        a.nic
+            .call(|interface| interface.eq_free(a.eq))
+            .expect("there");
+        assert_eq!(on_event.join().expect("no panic"), Some(Error::Interrupted));
+        assert!(!on_count.is_finished());
+        a.nic.interrupt();
+        assert_eq!(on_count.join().expect("no panic"), Some(Error::Interrupted));
+    });
+    assert_eq!(
+        a.nic.wait_event(&[a.eq], None).err(),
+        Some(Error::ArgInvalid("eq"))
+    );
+}
+
+#[test]
+fn an_idle_agent_sleeps() {
+    let (a, b) = (start("idle", 1), start("idle", 2));
+    a.put(2, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    let quiet = || (a.nic.wakes(), b.nic.wakes());
+    // Twice the silence after which the agents look for peers that owe an answer, then once more as long.
+    let pause = |millis| {
+        let waited = a
+            .nic
+            .wait_event(&[a.eq], Some(Duration::from_millis(millis)));
+        assert_eq!(waited.err(), Some(Error::EqEmpty));
+    };
+    pause(1200);
+    let before = quiet();
+    pause(1200);
+    assert_eq!(quiet(), before);
+}
