@@ -13,7 +13,7 @@ mod wave;
 
 use std::{env, error::Error};
 
-use ripstop::Comm;
+use ripstop::{Collectives, Comm};
 
 use mode::Mode;
 use options::{HELP, Options, Precision};

@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use ripstop::{Comm, Max, Result};
+use ripstop::{Collectives, Comm, Max, Result};
 
 use crate::{
     mode::Mode,

@@ -12,8 +12,8 @@
 //! when the message before has landed. Because everybody may be told before it has begun the program, nothing is ever reset.
 //!
 //! The tasks are cut into lists of a length that a driver can hold twice ([`Lowering::next_list`]). When all tasks of a list have
-//! begun, the one after the next is to be posted, so that the driver never idles. With two lists that hold [`LOOKAHEAD_MIN`] steps
-//! each, a program comes to its end; one with a step of too many tasks for that has no lowering, and goes by messages.
+//! begun, the one after the next is to be posted, so that the driver never idles. With two lists that hold [`LOOKAHEAD_MIN`]
+//! steps each, a program comes to its end; one with a step of too many tasks for that has no lowering, and goes by messages.
 //!
 //! All here is pure: counters are numbers, and who runs it gives them a place.
 
@@ -111,8 +111,8 @@ pub(crate) enum Deed {
 }
 
 impl Lowering {
-    /// The lowering of a program to lists of at most `list_max` tasks, if there is one. The lanes are those of the slot that it is
-    /// to run in, and are counted on. O(steps and edges).
+    /// The lowering of a program to lists of at most `list_max` tasks, if there is one. The lanes are those of the slot that it
+    /// is to run in, and are counted on. O(steps and edges).
     pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Option<Self> {
         let mut steps = vec![Lowered::default(); program.len()];
         let mut counted = lanes.clone();

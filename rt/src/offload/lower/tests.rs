@@ -1,6 +1,9 @@
 //! Lowered programs with random delays give what the steps give one after the other, and mutants do not.
 
-#![expect(clippy::cast_possible_truncation, reason = "numbers of a test are small")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "numbers of a test are small"
+)]
 
 use std::sync::Arc;
 

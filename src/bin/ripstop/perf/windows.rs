@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use ripstop::{Result, Window};
+use ripstop::{Collectives, Result, Window};
 
 use super::{
     Pair, clock,
