@@ -1,6 +1,6 @@
 //! Non-blocking collectives: [`Collectives`] gives them to a communicator, and each goes on by itself from its call to its end.
 //!
-//! A call is made into a [plan](plan), collectives as data, by what [chooses](choose) among algorithms by what they [cost];
+//! A call is made into a [`plan`], collectives as data, by what [chooses](mod@choose) among algorithms by what they [`cost`];
 //! a plan is [lowered](lower()) to a program, which the runtime carries out. Calls that are repeated find their program again.
 //! Sums that have the [same bits](reproducible) whatever the plan are here too.
 #![forbid(unsafe_code)]
