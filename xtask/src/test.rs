@@ -64,9 +64,10 @@ fn large(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
     )
 }
 
-const LARGE: [&[&str]; 2] = [
+const LARGE: [&[&str]; 3] = [
     &["-p", "ripstop-fabric", "--lib", "sim::tests"],
     &["-p", "ripstop", "--test", "sim"],
+    &["-p", "ripstop", "--bin", "ripstop", "sim::tests"],
 ];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {

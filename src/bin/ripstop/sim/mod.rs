@@ -3,9 +3,13 @@
 //! The ranks run the same engine and protocols as real ones; only the driver, the clock and the executor differ. All figures are
 //! virtual time, and may be compared with each other; only a calibrated model predicts a machine.
 
+mod collective;
+mod contact;
 mod options;
 mod plot;
 mod scenario;
+#[cfg(test)]
+mod tests;
 mod traffic;
 
 use std::{error::Error, fs, io::Write, path::PathBuf, process::ExitCode, time::Duration};
@@ -59,6 +63,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = options::bytes, default_value = "8")]
     size: usize,
 
+    /// Of a scenario that runs in several ways, this one only
+    #[arg(long, value_name = "NAME")]
+    way: Option<String>,
+
     /// How often each rank does it
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     iters: u64,
@@ -92,34 +100,48 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn simulate(args: &Args) -> Result<(), Trouble> {
     let simulation = args.simulation()?;
-    let lines = args.ranks.0.len() * usize::try_from(args.runs)?;
-    let mut table = Table::new(0, args.json, lines);
+    let cases = args.cases()?;
+    let mut table = Table::new(0, args.json, cases.len());
     let mut plot = Plot::new(args.title(), "ranks");
-    for &ranks in &args.ranks.0 {
-        for seed in args.seed..args.seed.saturating_add(args.runs) {
-            table.announce(format!("{} ranks, seed {seed}", ranks));
-            let job = simulation.clone().ranks(ranks).seed(seed);
-            let outcome = args.once(job, seed);
-            let (report, figures) =
-                outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(ranks, seed)))?;
-            let at = f64::from(ranks);
-            if let Some(&(_, unit, value)) = figures.first() {
-                plot.point(unit, at, value);
-            }
-            plot.point("messages per rank", at, report.stats.messages as f64 / at);
-            plot.point(
-                "KiB of state per rank",
-                at,
-                report.memory.bytes as f64 / 1024.0 / at,
-            );
-            table.print(args.row(ranks, seed, &report, &figures))?;
-        }
+    for case in cases {
+        let Case { ranks, seed, .. } = case;
+        table.announce(format!("{ranks} ranks, seed {seed}"));
+        let job = simulation.clone().ranks(ranks).seed(seed);
+        let outcome = args.once(job, case);
+        let (report, figures) =
+            outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?;
+        draw(&mut plot, case, &report, &figures);
+        table.print(args.row(case, &report, &figures))?;
     }
     if let Some(path) = &args.svg {
         fs::write(path, plot.svg()).map_err(|why| format!("--svg {}: {why}", path.display()))?;
     }
     Ok(())
 }
+
+/// One run.
+#[derive(Clone, Copy)]
+struct Case {
+    way: &'static str,
+    ranks: u32,
+    seed: u64,
+}
+
+/// Its first figures; and what all scenarios have, unless there are several lines of the former.
+fn draw<T>(plot: &mut Plot, case: Case, report: &Report<T>, figures: &Figures) {
+    let at = f64::from(case.ranks);
+    for &(_, unit, value) in figures.iter().take(DRAWN) {
+        plot.point(format!("{} {unit}", case.way).trim_start(), at, value);
+    }
+    if case.way.is_empty() {
+        let kib = report.memory.bytes as f64 / 1024.0;
+        plot.point("messages per rank", at, report.stats.messages as f64 / at);
+        plot.point("KiB of state per rank", at, kib / at);
+    }
+}
+
+/// Figures of a run that are drawn.
+const DRAWN: usize = 2;
 
 impl Args {
     fn simulation(&self) -> Result<Simulation, Trouble> {
@@ -144,15 +166,39 @@ impl Args {
         Ok(simulation)
     }
 
+    /// All runs, in their order.
+    fn cases(&self) -> Result<Vec<Case>, Trouble> {
+        let ways = self.scenario.ways();
+        let wanted = |way: &&str| self.way.as_ref().is_none_or(|wanted| wanted == way);
+        let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();
+        if chosen.is_empty() {
+            let name = self.scenario.name();
+            return Err(match ways {
+                [""] => format!("--way: {name} has only one"),
+                _ => format!("--way: those of {name} are {}", ways.join(", ")),
+            }
+            .into());
+        }
+        let seeds = self.seed..self.seed.saturating_add(self.runs);
+        let mut cases = Vec::new();
+        for &ranks in &self.ranks.0 {
+            for seed in seeds.clone() {
+                cases.extend(chosen.iter().map(|&way| Case { way, ranks, seed }));
+            }
+        }
+        Ok(cases)
+    }
+
     fn once(
         &self,
         simulation: Simulation,
-        seed: u64,
+        case: Case,
     ) -> Result<(Report<ripstop::Result<Figures>>, Figures), Trouble> {
         let work = Work {
             size: self.size,
             iters: self.iters,
-            seed,
+            seed: case.seed,
+            way: case.way,
         };
         let scenario = self.scenario;
         let mut report = simulation.run(move |world| scenario.start(world, work))?;
@@ -168,13 +214,16 @@ impl Args {
         Ok((report, figures))
     }
 
-    fn row<T>(&self, ranks: u32, seed: u64, report: &Report<T>, figures: &Figures) -> Row {
+    fn row<T>(&self, case: Case, report: &Report<T>, figures: &Figures) -> Row {
         let stats = &report.stats;
-        let each = |total: u64| total as f64 / f64::from(ranks);
+        let each = |total: u64| total as f64 / f64::from(case.ranks);
         let mut row = Row::new(self.scenario.name())
-            .label("ranks", ranks)
-            .label("seed", seed)
-            .figure("virtual_us", "virtual µs", micros(report.time));
+            .label("ranks", case.ranks)
+            .label("seed", case.seed);
+        if !case.way.is_empty() {
+            row = row.label("way", case.way);
+        }
+        row = row.figure("virtual_us", "virtual µs", micros(report.time));
         for &(name, unit, value) in figures {
             row = row.figure(name, unit, value);
         }
@@ -188,6 +237,7 @@ impl Args {
             .field("state_bytes_per_peer", report.memory.bytes_per_peer())
             .field("preset", self.fabric())
             .field("messages", stats.messages)
+            .field("queue_pairs", stats.queue_pairs)
             .field("drops", stats.drops)
             .field("duplicates", stats.duplicates)
             .field("retransmissions", stats.retransmissions)
@@ -206,7 +256,8 @@ impl Args {
     }
 
     /// The command that repeats one run.
-    fn replay(&self, ranks: u32, seed: u64) -> String {
+    fn replay(&self, case: Case) -> String {
+        let Case { way, ranks, seed } = case;
         let mut words = vec![format!("ripstop sim --ranks {ranks} --seed {seed}")];
         match &self.model {
             Some(path) => words.push(format!("--model '{}'", path.display())),
@@ -221,6 +272,7 @@ impl Args {
         words.push(format!("--size {} --iters {}", self.size, self.iters));
         let set = |Assignment { name, value }: &Assignment| format!("--set {name}={value}");
         words.extend(self.settings.iter().map(set));
+        words.extend((!way.is_empty()).then(|| format!("--way {way}")));
         words.push(self.scenario.name().to_owned());
         words.join(" ")
     }

@@ -5,7 +5,7 @@ use std::{pin::Pin, time::Duration};
 use clap::ValueEnum;
 use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
 
-use super::traffic;
+use super::{collective, contact, traffic};
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,8 +16,10 @@ pub(super) enum Scenario {
     Ring,
     /// All ranks wait for each other
     Barrier,
-    /// All ranks add up one number
+    /// All ranks add up vectors
     Allreduce,
+    /// Every rank has a block for every other
+    Alltoall,
     /// Rank 0 sends windows of messages to the last rank
     Stream,
     /// Every rank sends windows of messages to a partner, and receives as many
@@ -30,6 +32,14 @@ pub(super) enum Scenario {
     Stencil,
     /// Every rank sends one message to every other at the same instant
     Connect,
+    /// The first all-to-all of ranks that never spoke, and later ones; each way of connecting them
+    FirstAlltoall,
+    /// The first allreduce, likewise
+    FirstAllreduce,
+    /// The first broadcast, likewise
+    FirstBcast,
+    /// The kernel of NAS FT, class B, likewise
+    Ft,
     /// Every rank sends synchronously before it receives, which cannot end: shows what is said then
     Deadlock,
 }
@@ -41,6 +51,8 @@ pub(super) struct Work {
     pub(super) size: usize,
     pub(super) iters: u64,
     pub(super) seed: u64,
+    /// One of the scenario's [`ways`](Scenario::ways).
+    pub(super) way: &'static str,
 }
 
 /// What a rank found: name, unit, value.
@@ -55,13 +67,28 @@ impl Scenario {
             Self::Ring => "ring",
             Self::Barrier => "barrier",
             Self::Allreduce => "allreduce",
+            Self::Alltoall => "alltoall",
             Self::Stream => "stream",
             Self::Rate => "rate",
             Self::Flood => "flood",
             Self::Random => "random",
             Self::Stencil => "stencil",
             Self::Connect => "connect",
+            Self::FirstAlltoall => "first-alltoall",
+            Self::FirstAllreduce => "first-allreduce",
+            Self::FirstBcast => "first-bcast",
+            Self::Ft => "ft",
             Self::Deadlock => "deadlock",
+        }
+    }
+
+    /// The ways in which it runs, one after the other.
+    pub(super) fn ways(self) -> &'static [&'static str] {
+        match self {
+            Self::Alltoall => collective::ALL_TO_ALL,
+            Self::FirstAlltoall | Self::Ft => contact::WAYS,
+            Self::FirstAllreduce | Self::FirstBcast => contact::WAYS_OF_FEW,
+            _ => &[""],
         }
     }
 
@@ -70,14 +97,19 @@ impl Scenario {
         match self {
             Self::Pingpong => Box::pin(ping_pong(world, work)),
             Self::Ring => Box::pin(ring(world, work)),
-            Self::Barrier => Box::pin(barrier(world, work)),
-            Self::Allreduce => Box::pin(all_reduce(world, work)),
+            Self::Barrier => Box::pin(collective::barrier(world, work)),
+            Self::Allreduce => Box::pin(collective::all_reduce(world, work)),
+            Self::Alltoall => Box::pin(collective::all_to_all(world, work)),
             Self::Stream => Box::pin(traffic::stream(world, work)),
             Self::Rate => Box::pin(traffic::rate(world, work)),
             Self::Flood => Box::pin(traffic::flood(world, work)),
             Self::Random => Box::pin(traffic::random(world, work)),
             Self::Stencil => Box::pin(stencil(world, work)),
             Self::Connect => Box::pin(traffic::connect(world, work)),
+            Self::FirstAlltoall => Box::pin(contact::all_to_all(world, work)),
+            Self::FirstAllreduce => Box::pin(contact::all_reduce(world, work)),
+            Self::FirstBcast => Box::pin(contact::bcast(world, work)),
+            Self::Ft => Box::pin(contact::ft(world, work)),
             Self::Deadlock => Box::pin(deadlock(world)),
         }
     }
@@ -132,25 +164,6 @@ async fn ring(world: Comm, work: Work) -> Result<Figures> {
     }
     let hop = each_us(sim::now(&world) - start, work.iters * size as u64);
     Ok(found(rank, "hop_us", "hop µs", hop))
-}
-
-async fn barrier(world: Comm, work: Work) -> Result<Figures> {
-    let start = sim::now(&world);
-    for _ in 0..work.iters {
-        world.barrier().await?;
-    }
-    let each = each_us(sim::now(&world) - start, work.iters);
-    Ok(found(world.rank(), "barrier_us", "barrier µs", each))
-}
-
-async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
-    let start = sim::now(&world);
-    for _ in 0..work.iters {
-        let [sum] = world.all_reduce([1_u64], ripstop::Sum).await?;
-        assert_eq!(sum, world.size() as u64, "the sum over all ranks");
-    }
-    let each = each_us(sim::now(&world) - start, work.iters);
-    Ok(found(world.rank(), "all_reduce_us", "all_reduce µs", each))
 }
 
 /// Up to six faces of `size` bytes in a box that does not wrap around, and as long a computation as the exchange takes alone.

@@ -1,0 +1,104 @@
+//! Collectives among many ranks, beside what the chooser's model says of the algorithm that it chose.
+
+use ripstop::{
+    Collectives, Comm, Result, Tuning,
+    collectives::{
+        choose::{Algorithm, Shape, cheapest},
+        machine_of,
+        plan::{AllReduce, AllToAll, Barrier},
+    },
+    sim,
+};
+
+use super::scenario::{Figures, Work, each_us, found};
+
+/// The algorithms of [`all_to_all`]: the cheapest, and those that differ in how their cost grows.
+pub(super) const ALL_TO_ALL: &[&str] = &["auto", "pairwise", "bruck"];
+
+pub(super) async fn barrier(world: Comm, work: Work) -> Result<Figures> {
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        world.barrier().await?;
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    let model = model_us(&world, None::<Barrier>, 0);
+    Ok(figures(&world, each, model))
+}
+
+/// A vector of `work.size` bytes, as 8-byte numbers.
+pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
+    let numbers = work.size.div_ceil(size_of::<u64>());
+    let mut sums = vec![1_u64; numbers];
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        sums.fill(1);
+        sums = world.all_reduce(sums, ripstop::Sum).await?;
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    let size = world.size() as u64;
+    assert!(sums.iter().all(|&sum| sum == size), "sums over all ranks");
+    let model = model_us(&world, None::<AllReduce>, numbers * size_of::<u64>());
+    Ok(figures(&world, each, model))
+}
+
+/// Blocks of `work.size` bytes.
+pub(super) async fn all_to_all(world: Comm, work: Work) -> Result<Figures> {
+    let named = AllToAll::ALL
+        .iter()
+        .copied()
+        .find(|algorithm| algorithm.name() == work.way);
+    let tuning = named.map_or(Tuning::AUTO, |named| Tuning::AUTO.all_to_all(named));
+    let tuned = world.tuned(tuning);
+    let (mut send, mut recv) = blocks(&world, work.size);
+    let start = sim::now(&world);
+    for _ in 0..work.iters {
+        (send, recv) = tuned.all_to_all_into(send, recv).await?;
+    }
+    let each = each_us(sim::now(&world) - start, work.iters);
+    check_blocks(&world, &recv, work.size);
+    let model = model_us(&world, named, work.size);
+    Ok(figures(&world, each, model))
+}
+
+/// Buffers of an all-to-all: block j is full of the sender's number and j.
+pub(super) fn blocks(world: &Comm, block: usize) -> (Vec<u8>, Vec<u8>) {
+    let to = 0..world.size();
+    let send = to.flat_map(|to| vec![mark(world.rank(), to); block]);
+    (send.collect(), vec![0; block * world.size()])
+}
+
+/// What everybody has sent is where it belongs.
+pub(super) fn check_blocks(world: &Comm, recv: &[u8], block: usize) {
+    if block == 0 {
+        return;
+    }
+    for (from, got) in recv.chunks(block).enumerate() {
+        let expected = mark(from, world.rank());
+        assert!(
+            got.iter().all(|&byte| byte == expected),
+            "the block of rank {from}"
+        );
+    }
+}
+
+fn mark(from: usize, to: usize) -> u8 {
+    (from.wrapping_mul(31) ^ to).to_le_bytes()[0]
+}
+
+/// What the model says of this algorithm, or of the one that it chooses, for so many bytes.
+fn model_us<A: Algorithm>(world: &Comm, named: Option<A>, bytes: usize) -> f64 {
+    let machine = machine_of(world.choices(), world.size());
+    let shape = Shape {
+        bytes,
+        mapped: false,
+        ..Shape::of(world.size())
+    };
+    let algorithm = named.unwrap_or_else(|| cheapest(&shape, &machine));
+    algorithm.cost_ns(&shape, &machine) / 1000.0
+}
+
+fn figures(world: &Comm, each_us: f64, model_us: f64) -> Figures {
+    let mut figures = found(world.rank(), "each_us", "µs", each_us);
+    figures.extend(found(world.rank(), "model_us", "model µs", model_us));
+    figures
+}

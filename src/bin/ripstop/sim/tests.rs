@@ -1,0 +1,124 @@
+#![expect(clippy::print_stdout, reason = "figures are for who asks")]
+
+use ripstop::sim::{Report, Simulation};
+
+use super::scenario::{Figures, Scenario, Work};
+
+/// One scenario. Returns the report, and what rank 0 found.
+fn run(
+    (scenario, way): (Scenario, &'static str),
+    (ranks, fabric): (u32, &str),
+    size: usize,
+) -> (Report<ripstop::Result<Figures>>, Figures) {
+    let work = Work {
+        size,
+        iters: 3,
+        seed: 0,
+        way,
+    };
+    let mut report = Simulation::new(ranks)
+        .fabric(fabric)
+        .run(|world| scenario.start(world, work))
+        .unwrap();
+    let found = report.results.swap_remove(0).unwrap().unwrap();
+    (report, found)
+}
+
+fn figure(found: &Figures, wanted: &str) -> f64 {
+    let figure = found.iter().find(|(name, _, _)| *name == wanted);
+    figure.unwrap_or_else(|| panic!("no {wanted}")).2
+}
+
+/// A debug build is some twenty times as slow.
+fn sizes(largest: u32) -> impl Iterator<Item = u32> {
+    let largest = if cfg!(debug_assertions) {
+        largest / 16
+    } else {
+        largest
+    };
+    (0..)
+        .map(|power| 2 << (3 * power))
+        .take_while(move |&ranks| ranks <= largest)
+}
+
+#[test]
+fn collectives_take_about_what_the_model_of_their_algorithm_says() {
+    let auto = |scenario| (scenario, "");
+    for (case, size, largest) in [
+        (auto(Scenario::Barrier), 0, 16_384),
+        (auto(Scenario::Allreduce), 8, 16_384),
+        (auto(Scenario::Allreduce), 4096, 1024),
+        ((Scenario::Alltoall, "auto"), 8, 1024),
+        ((Scenario::Alltoall, "bruck"), 1, 8192),
+        ((Scenario::Alltoall, "pairwise"), 8, 1024),
+        // Between those, messages are copied at both ends, which the model leaves out.
+        ((Scenario::Alltoall, "pairwise"), 65_536, 64),
+    ] {
+        for ranks in sizes(largest) {
+            let (_, found) = run(case, (ranks, "bxi"), size);
+            let (each, model) = (figure(&found, "each_us"), figure(&found, "model_us"));
+            println!("{case:?}, {size} bytes, {ranks} ranks: {each:.1} µs, model {model:.1} µs");
+            let ratio = each / model;
+            assert!(
+                (0.6..1.7).contains(&ratio),
+                "{case:?}, {ranks} ranks: {ratio:.2}"
+            );
+        }
+    }
+}
+
+#[test]
+fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks() {
+    for scenario in [Scenario::Barrier, Scenario::Allreduce] {
+        let each = |ranks: u32| {
+            let (report, _) = run((scenario, ""), (ranks, "bxi"), 8);
+            report.memory.bytes / u64::from(ranks)
+        };
+        let mut known = each(2);
+        for ranks in sizes(16_384).skip(1) {
+            let now = each(ranks);
+            println!("{scenario:?}: {now} bytes for each of {ranks} ranks");
+            // Eight times the ranks are three more partners in either direction.
+            let partners = (now - known) / 6;
+            assert!(partners <= 600, "{partners} bytes for each new partner");
+            known = now;
+        }
+    }
+}
+
+#[test]
+fn ranks_that_are_connected_ahead_have_no_slow_first_iteration() {
+    for (scenario, limit) in [
+        (Scenario::FirstAlltoall, 1.1),
+        (Scenario::FirstAllreduce, 1.15),
+        (Scenario::FirstBcast, 1.3),
+    ] {
+        let first = |way| figure(&run((scenario, way), (64, "qdr"), 8).1, "first_us");
+        let (_, ahead) = run((scenario, "ahead"), (64, "qdr"), 8);
+        let ratio = figure(&ahead, "ratio");
+        println!("{scenario:?}: {ratio:.2} of a steady one");
+        assert!(ratio <= limit, "{scenario:?}: {ratio:.2}");
+        assert!(first("on-demand") > 100.0 * first("ahead"));
+    }
+    let first = |way| {
+        figure(
+            &run((Scenario::FirstAlltoall, way), (64, "qdr"), 8).1,
+            "first_us",
+        )
+    };
+    let (stepwise, on_demand) = (first("stepwise"), first("on-demand"));
+    println!("first all-to-all: {stepwise:.0} µs in steps, {on_demand:.0} µs as chosen");
+    assert!(stepwise > 4.0 * on_demand, "{stepwise} and {on_demand}");
+}
+
+#[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "a grid of 512 MiB: `cargo xtask test` has an optimised build for it"
+)]
+fn a_transform_whose_ranks_are_connected_ahead_is_faster_than_one_that_connects_in_steps() {
+    let rate = |way| figure(&run((Scenario::Ft, way), (64, "qdr"), 0).1, "gflop_per_s");
+    let (stepwise, ahead) = (rate("stepwise"), rate("ahead"));
+    println!("{stepwise:.0} and {ahead:.0} GFLOP/s");
+    assert!(ahead >= 1.2 * stepwise, "{ahead} of {stepwise}");
+}
