@@ -74,6 +74,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
+    /// `RIPSTOP_COLLECTIVES`: they go on while the application computes, not only when they are polled.
+    pub offload: bool,
     /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the algorithms that are named, by their collective.
     algorithms: BTreeMap<&'static str, String>,
     sources: BTreeMap<&'static str, Source>,
@@ -172,6 +174,20 @@ const TABLE: &[Spec] = &[
             Some(())
         },
         get: |settings| format!("{:?}", settings.progress).to_lowercase(),
+    },
+    Spec {
+        name: "RIPSTOP_COLLECTIVES",
+        range: "offload | host",
+        meaning: "who begins the next step of a collective: whoever makes turns, or only a poll of its future, for comparison",
+        set: |settings, value| {
+            settings.offload = match value {
+                "offload" => true,
+                "host" => false,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| if settings.offload { "offload" } else { "host" }.to_owned(),
     },
     Spec {
         name: "RIPSTOP_EAGER_MAX",
@@ -357,6 +373,7 @@ impl Settings {
             detect: Duration::from_millis(500),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
+            offload: true,
             algorithms: BTreeMap::new(),
             sources: BTreeMap::new(),
         }

@@ -47,6 +47,28 @@ fn one_that_was_begun_before_a_computation_is_complete_when_that_ends() {
 }
 
 #[test]
+fn one_of_the_host_waits_for_its_polls_until_it_is_dropped() {
+    ranks::run(3, &[("RIPSTOP_COLLECTIVES", "host")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let going = all_gather(&world, vec![7; 8]);
+            if world.rank() == 0 {
+                spin(Duration::from_millis(50));
+                assert!(!going.is_done(), "somebody has polled it");
+            }
+            going.await.unwrap();
+            let dropped = all_gather(&world, vec![7; 8]);
+            if world.rank() == 0 {
+                drop(dropped);
+            } else {
+                dropped.await.unwrap();
+            }
+        });
+        runtime.close().unwrap();
+    });
+}
+
+#[test]
 fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it() {
     for mode in ["inline", "thread"] {
         ranks::run(3, &[("RIPSTOP_PROGRESS", mode)], |runtime| {

@@ -63,9 +63,17 @@ async fn each(world: &Comm, len: usize) {
 
 #[test]
 fn they_are_right_for_any_number_of_ranks_and_length_in_both_modes() {
-    for mode in ["inline", "thread"] {
+    for (mode, collectives) in [
+        ("inline", "offload"),
+        ("thread", "offload"),
+        ("thread", "host"),
+    ] {
         for size in [1, 2, 3, 4] {
-            ranks::run(size, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let settings = [
+                ("RIPSTOP_PROGRESS", mode),
+                ("RIPSTOP_COLLECTIVES", collectives),
+            ];
+            ranks::run(size, &settings, |runtime| {
                 let world = runtime.world();
                 runtime.block_on(async {
                     for len in [0, 2, 16, 4_000, 100_000, 600_000] {

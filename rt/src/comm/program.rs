@@ -11,7 +11,7 @@ use std::{
 use super::{Call, Comm, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::{Core, RunCall, RunTicket},
+    engine::{Core, RunCall, RunTicket, Taken},
     error::OpError,
     offload::{Builder, Collective, Lens, Signature},
 };
@@ -31,6 +31,8 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
 struct Flight<I, O> {
     ticket: RunTicket<I, O>,
     comm: Comm,
+    /// It goes on only when it is polled.
+    hosted: bool,
 }
 
 /// A place in the order of a communicator's collectives, and the line of the program that took it.
@@ -119,14 +121,17 @@ impl Comm {
             reducer: collective.reducer,
             refused,
         };
+        let hosted = !self.shared().settings.offload;
         let ticket = self.shared().with(|engine| engine.run(call, input, output));
-        ProgramOp {
+        let op = ProgramOp {
             name: collective.name,
             flight: Some(Flight {
                 ticket,
                 comm: spare::clone(self),
+                hosted: false,
             }),
-        }
+        };
+        if hosted { op.hosted() } else { op }
     }
 }
 
@@ -134,19 +139,37 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// Lets it go on by itself; same as dropping it.
     pub fn detach(self) {}
 
+    /// From now on it goes on only when it is polled, as without offload: the baseline to compare with, as with the setting
+    /// `RIPSTOP_COLLECTIVES=host`. Dropping it lets it go on by itself again.
+    #[doc(hidden)]
+    pub fn hosted(mut self) -> Self {
+        if let Some(Flight {
+            ticket,
+            comm,
+            hosted,
+        }) = &mut self.flight
+        {
+            comm.shared().with(|engine| engine.core.host_run(ticket));
+            *hosted = true;
+        }
+        self
+    }
+
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.flight.as_ref().is_none_or(|Flight { ticket, comm }| {
-            let shared = comm.shared();
-            shared.with(|engine| engine.core.is_done(ticket.buffers.op))
-        })
+        self.flight
+            .as_ref()
+            .is_none_or(|Flight { ticket, comm, .. }| {
+                let shared = comm.shared();
+                shared.with(|engine| engine.core.is_done(ticket.buffers.op))
+            })
     }
 
     /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed). Those that are over already are
     /// not told of.
     #[doc(hidden)]
     pub fn watch(&mut self) {
-        if let Some(Flight { ticket, comm }) = &self.flight {
+        if let Some(Flight { ticket, comm, .. }) = &self.flight {
             let shared = comm.shared();
             shared.with(|engine| engine.core.watch_run(ticket));
         }
@@ -158,7 +181,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// most, and only as long as no other step is at work on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
-        let Some(Flight { ticket, comm }) = &self.flight else {
+        let Some(Flight { ticket, comm, .. }) = &self.flight else {
             return Poll::Ready(None);
         };
         let shared = comm.shared();
@@ -170,11 +193,14 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     type Output = Result<(I, O), OpError<(I, O)>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(Flight { ticket, comm }) = &self.flight else {
+        let Some(flight) = &self.flight else {
             panic!("a collective was polled after it had completed")
         };
-        let take = |core: &mut Core| core.take_run(ticket);
-        let polled = comm.shared().poll(ticket.buffers.op, cx.waker(), take);
+        let polled = if flight.hosted {
+            flight.poll_hosted(cx)
+        } else {
+            flight.poll(cx)
+        };
         let (outcome, input, output, panic) = ready!(polled);
         let comm = self.flight.take().expect("just seen").comm;
         if let Some(panic) = panic {
@@ -193,11 +219,35 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     }
 }
 
+impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
+    #[inline]
+    fn poll(&self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+        let take = |core: &mut Core| core.take_run(&self.ticket);
+        let shared = self.comm.shared();
+        shared.poll(self.ticket.buffers.op, cx.waker(), take)
+    }
+
+    fn poll_hosted(&self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+        let shared = self.comm.shared();
+        loop {
+            shared.with(|engine| engine.carry_on(&self.ticket));
+            let polled = self.poll(cx);
+            // What happened while it was polled has woken nobody.
+            if polled.is_ready() || !shared.with(|engine| engine.core.is_stirred(&self.ticket)) {
+                return polled;
+            }
+        }
+    }
+}
+
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
-        if let Some(Flight { ticket, comm }) = &self.flight {
+        if let Some(Flight { ticket, comm, .. }) = &self.flight {
             let shared = comm.shared();
-            shared.with(|engine| engine.core.detach_run(ticket));
+            shared.with(|engine| {
+                engine.core.detach_run(ticket);
+                engine.flush();
+            });
         }
     }
 }

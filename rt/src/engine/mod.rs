@@ -42,7 +42,7 @@ pub use self::footprint::{Footprint, Pool};
 use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
-    program::{Job, RunCall, RunTicket},
+    program::{Job, RunCall, RunTicket, Taken},
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,

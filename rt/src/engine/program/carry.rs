@@ -20,7 +20,9 @@ impl Engine {
                 Told::Part(op) => self.core.part_over(op),
                 Told::Run(run) => run,
             };
-            self.go_on(run);
+            if !self.core.leave_to_host(run) {
+                self.go_on(run);
+            }
         }
     }
 

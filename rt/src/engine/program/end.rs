@@ -9,6 +9,9 @@ use crate::{
     proto::wire::OpId,
 };
 
+/// How a program ended, its two buffers, and what a reduction panicked with.
+pub(crate) type Taken<I, O> = (Outcome, I, O, Option<Panic>);
+
 impl Core {
     /// The end of a program whose messages and jobs are all over.
     pub(super) fn end_run(&mut self, index: u32) {
@@ -56,7 +59,7 @@ impl Core {
     pub(crate) fn take_run<I: SendBuf, O: RecvBuf>(
         &mut self,
         ticket: &RunTicket<I, O>,
-    ) -> Option<(Outcome, I, O, Option<Panic>)> {
+    ) -> Option<Taken<I, O>> {
         let (outcome, input, output) = self.ops.take_pair(&ticket.buffers, &mut self.timers)?;
         Some((outcome, input, output, self.take_panic(ticket.buffers.op)))
     }
@@ -74,6 +77,7 @@ impl Core {
     pub(crate) fn detach_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
         let panic = self.take_panic(ticket.buffers.op);
         self.garbage.extend(panic.map(Held::of));
+        self.unhost_run(ticket);
         self.detach(ticket.buffers.op);
     }
 

@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    fn run_of<I, O>(&mut self, ticket: &RunTicket<I, O>) -> Option<&mut super::Run> {
+    pub(super) fn run_of<I, O>(&mut self, ticket: &RunTicket<I, O>) -> Option<&mut super::Run> {
         let run = self.programs.get(ticket.run)?;
         (run.buffers == ticket.buffers.op).then_some(run)
     }

@@ -15,6 +15,7 @@ mod direct;
 mod doubt;
 mod end;
 mod fail;
+mod host;
 mod landed;
 mod run;
 
@@ -26,6 +27,7 @@ use std::{
 };
 
 pub(super) use self::doubt::KEY as DOUBT;
+pub(crate) use self::end::Taken;
 use self::{
     calls::Calls,
     run::{Room, Run},

@@ -24,6 +24,10 @@ pub(super) struct Run {
     /// Why it ends without success.
     pub(super) failed: Option<ErrorKind>,
     pub(super) panic: Option<Panic>,
+    /// It goes on only when its future is polled.
+    pub(super) hosted: bool,
+    /// It could go on since.
+    pub(super) stirred: bool,
     /// Its receives wait [directly](super::direct).
     pub(super) waits_directly: bool,
     about: About,
@@ -77,6 +81,8 @@ impl Run {
             buffers,
             failed: None,
             panic: None,
+            hosted: false,
+            stirred: false,
             waits_directly: false,
             about,
             group,
