@@ -168,6 +168,19 @@ pub enum Command<'a> {
         /// That of the lists.
         token: Token,
     },
+    /// Give a region of this rank a name, so that peers can make keys to it by themselves: those of
+    /// [`RemoteRegion::named`]. Commands that came earlier have waited for it. Only where [`Caps::names`] says so.
+    Name {
+        /// The name, which no other region of this rank has.
+        name: u64,
+        /// Kept mapped until the name is taken back.
+        region: &'a Region,
+    },
+    /// Take a name back.
+    Unname {
+        /// The name.
+        name: u64,
+    },
     /// Have a key from [`Driver::expose`] open nothing from now on. Other keys to the same memory are not touched.
     Withdraw {
         /// A key to plain memory of this rank; one to a region goes with the region.
@@ -378,6 +391,8 @@ pub struct Caps {
     pub atomics: bool,
     /// [`Command::Count`], [`Command::Watch`] and counting puts work.
     pub counters: bool,
+    /// [`Command::Name`] works.
+    pub names: bool,
     /// [`Driver::expose`] reaches any memory; when not, the sentence says why.
     pub any_memory: Result<(), String>,
     /// The hardware matches tags.

@@ -217,6 +217,8 @@ impl Driver for Hook {
             | Command::Unwatch { .. }
             | Command::List { .. }
             | Command::Cancel { .. }
+            | Command::Name { .. }
+            | Command::Unname { .. }
             | Command::Withdraw { .. } => self.driver.post(command),
         }
     }

@@ -15,7 +15,7 @@ use crate::{
         WaitOn,
     },
     memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, NO_LISTS, RemoteCounter, Watches},
+    offload::{CELL_LEN, Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
 };
 
 /// One rank of a world made by [`world`].
@@ -69,6 +69,7 @@ impl Driver for Loopback {
                 true
             }
             Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             Command::Withdraw { .. } => true,
             Command::Put { token, .. }
             | Command::Get { token, .. }
@@ -294,6 +295,7 @@ fn caps() -> Caps {
         one_sided: true,
         atomics: true,
         counters: true,
+        names: false,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
         tag_matching: false,
         triggered_max: 0,

@@ -26,6 +26,27 @@ pub struct RemoteRegion {
 }
 
 impl RemoteRegion {
+    /// The key to a range of memory that its owner has given this name, or will
+    /// ([`Command::Name`](crate::driver::Command::Name)): nobody needs to be told it.
+    #[must_use]
+    pub const fn named(owner: u32, name: u64, base: u64, len: u64) -> Self {
+        let [a, b, c, d, e, f, g, h] = name.to_ne_bytes();
+        Self {
+            kind: NAMED,
+            owner,
+            id: u32::from_ne_bytes([a, b, c, d]),
+            generation: u32::from_ne_bytes([e, f, g, h]),
+            whole: 0,
+            base,
+            len,
+        }
+    }
+
+    /// The name, if it is such a key.
+    pub(crate) fn name(self) -> Option<u64> {
+        (self.kind == NAMED).then(|| bytemuck::cast([self.id, self.generation]))
+    }
+
     /// The part from `offset` on, `len` bytes long, or `None` when that is not inside the range.
     #[must_use]
     pub fn slice(self, offset: u64, len: u64) -> Option<Self> {
@@ -34,3 +55,6 @@ impl RemoteRegion {
         inside.then_some(Self { base, len, ..self })
     }
 }
+
+/// The kind of keys by name. No driver gives it to others.
+const NAMED: u32 = 0x6e61_6d65;

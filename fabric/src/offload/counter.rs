@@ -91,6 +91,12 @@ impl Counters {
         Counter::in_region(self.region.clone(), nth * CELL_LEN)
     }
 
+    /// What they lie in, to be given a name.
+    #[must_use]
+    pub const fn region(&self) -> &Region {
+        &self.region
+    }
+
     /// The key to them, for peers.
     #[must_use]
     pub const fn remote(&self) -> RemoteCounters {
@@ -209,6 +215,17 @@ impl RemoteCounters {
 }
 
 impl RemoteCounter {
+    /// The key to the counter `nth` of those in a region that its owner has given this name, or will.
+    #[must_use]
+    pub const fn named(owner: u32, name: u64, nth: u64) -> Self {
+        let base = nth.saturating_mul(CELL_LEN as u64);
+        Self(RemoteRegion::named(owner, name, base, CELL_LEN as u64))
+    }
+
+    pub(crate) fn name(self) -> Option<u64> {
+        self.0.name()
+    }
+
     /// The counter's two words, if the key is about such.
     pub(crate) fn cell(self) -> Option<RemoteRegion> {
         let Self(key) = self;

@@ -28,3 +28,6 @@ pub(crate) use watches::Watches;
 
 /// What a driver without task lists says to one.
 pub(crate) const NO_LISTS: &str = "this driver runs no task lists: its `Caps::triggered_max` is 0";
+
+/// What a driver without names says to one.
+pub(crate) const NO_NAMES: &str = "this driver has no names: `Caps::names` says so";

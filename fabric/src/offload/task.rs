@@ -45,6 +45,17 @@ pub enum Action {
         /// A counter of this rank to which 1 is added when the bytes are visible there.
         done: Option<Counter>,
     },
+    /// Put a landing into a peer's memory, for a put of its that goes [where it is given](Target::Given).
+    Offer {
+        /// Who is to put.
+        to: Peer,
+        /// Where it is to put to.
+        landing: Landing,
+        /// Where it looks for that.
+        place: RemoteRegion,
+        /// A counter of the same peer to which 1 is added when the landing is there.
+        count: RemoteCounter,
+    },
     /// As [`Command::Count`](crate::driver::Command::Count).
     Count {
         /// Who owns the counter.

@@ -93,6 +93,7 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         one_sided: true,
         atomics: true,
         counters: true,
+        names: false,
         any_memory: if single_copy {
             cma::probe()
         } else {

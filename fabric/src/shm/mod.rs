@@ -27,7 +27,7 @@ use crate::{
     counters::Counters,
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    offload::{Counter, NO_LISTS, RemoteCounter, Watches},
+    offload::{Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
 };
 
 mod bell;
@@ -228,6 +228,7 @@ impl Driver for Shm {
                 true
             }
             Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             // The system lets peers reach all memory or none.
             Command::Withdraw { .. } => true,
         };

@@ -3,6 +3,7 @@
 use super::{
     exports::Place,
     host::Host,
+    naming::Parked,
     slab::index,
     world::{Cargo, Notice, Packet, Why, World, ps},
 };
@@ -29,15 +30,23 @@ impl World {
     pub(super) fn take_count(&mut self, slot: u32, by: u64) {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
-        let key = bytemuck::pod_read_unaligned(&packet.bytes);
+        let key: RemoteCounter = bytemuck::pod_read_unaligned(&packet.bytes);
         self.discard(slot);
         if !self.hosts[index(to)].is_open() {
             return self.say_bye(to, from);
         }
         let heard = !self.departed || !self.knows_down(to, from);
-        if let Ok(counter) = self.hosts[index(to)].counter(to, key)
-            && heard
-        {
+        if heard {
+            self.count_by_key(from, to, key, by);
+        }
+    }
+
+    /// Adds to the counter that a key names.
+    pub(super) fn count_by_key(&mut self, from: u32, to: u32, key: RemoteCounter, by: u64) {
+        let host = &mut self.hosts[index(to)];
+        if key.name().is_some_and(|name| !host.has_named(name)) {
+            host.park(Parked::Count(from, key, by));
+        } else if let Ok(counter) = host.counter(to, key) {
             self.count(to, &counter, by);
         }
     }

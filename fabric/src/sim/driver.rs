@@ -96,6 +96,14 @@ impl Driver for Sim {
                 world.cancel(self.rank, token);
                 true
             }
+            Command::Name { name, region } => {
+                world.name(self.rank, name, region);
+                true
+            }
+            Command::Unname { name } => {
+                world.hosts[index(self.rank)].unname(name);
+                true
+            }
             Command::Withdraw { key } => {
                 world.hosts[index(self.rank)].withdraw(key);
                 true
@@ -287,6 +295,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         one_sided: reliable,
         atomics: reliable,
         counters: reliable,
+        names: reliable,
         any_memory: if reliable {
             Ok(())
         } else {

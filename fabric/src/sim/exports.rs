@@ -5,7 +5,7 @@ use std::{
     io,
 };
 
-use super::{host::Host, world::Why};
+use super::{host::Host, naming::Parked, world::Why};
 use crate::{
     driver::LocalRange,
     memory::{Region, RemoteRegion, WeakRegion},
@@ -20,6 +20,9 @@ pub(super) struct Exports {
     /// The latest ranges of plain memory, and the number of the first of them.
     plain: VecDeque<Option<LocalRange>>,
     plain_first: u64,
+    named: BTreeMap<u64, Region>,
+    /// What came for names that are not given yet.
+    parked: Vec<Parked>,
 }
 
 /// Memory behind a key.
@@ -52,6 +55,33 @@ impl Host {
     pub(super) fn has_allocated(&self, rank: u32, range: LocalRange) -> bool {
         let exports = self.exports.as_ref();
         exports.is_some_and(|exports| exports.key_to(rank, range).is_some())
+    }
+
+    /// Keeps what came for a name that is not given yet.
+    pub(super) fn park(&mut self, parked: Parked) {
+        self.exports.get_or_insert_default().parked.push(parked);
+    }
+
+    pub(super) fn take_parked(&mut self) -> Vec<Parked> {
+        let exports = self.exports.as_mut();
+        exports.map_or_else(Vec::new, |exports| std::mem::take(&mut exports.parked))
+    }
+
+    /// Whether there is a region of this name.
+    pub(super) fn has_named(&self, name: u64) -> bool {
+        let exports = self.exports.as_ref();
+        exports.is_some_and(|exports| exports.named.contains_key(&name))
+    }
+
+    pub(super) fn name(&mut self, name: u64, region: &Region) {
+        let named = &mut self.exports.get_or_insert_default().named;
+        named.insert(name, region.clone());
+    }
+
+    pub(super) fn unname(&mut self, name: u64) {
+        if let Some(exports) = &mut self.exports {
+            exports.named.remove(&name);
+        }
     }
 
     /// Closes plain memory that a key opens.
@@ -129,6 +159,10 @@ impl Exports {
         let [offset, granted, whole] =
             [key.base, key.len, key.whole].map(|n| usize::try_from(n).unwrap_or(usize::MAX));
         let fits = |room: usize| offset <= room && len <= room - offset && granted == len;
+        if let Some(name) = key.name() {
+            let region = self.named.get(&name)?;
+            return fits(region.len()).then(|| Place::Region(region.clone(), offset));
+        }
         match key.kind {
             REGION => {
                 let region = self.regions.get(&number)?.upgrade()?;

@@ -295,9 +295,11 @@ impl World {
         let host = &mut self.hosts[index(rank)];
         host.life = life;
         host.bell = None;
+        let parked = host.take_parked();
         host.exports = None;
         host.watches = None;
         host.lists = None;
+        self.release(rank, parked);
     }
 
     /// Tells a peer that a rank has closed, once, behind all messages to that peer. A killed rank tells nobody.

@@ -23,6 +23,7 @@ mod heap;
 mod host;
 mod link;
 mod model;
+mod naming;
 mod network;
 mod onesided;
 mod slab;

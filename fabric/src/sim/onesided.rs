@@ -10,6 +10,7 @@
 use super::{
     exports::Place,
     heap::{OpKey, What},
+    naming::Parked,
     slab::index,
     tasks::{Begun, Put},
     world::{Cargo, Notice, Packet, Why, World, ps},
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     driver::{AtomicOp, LocalRange, Token},
     memory::RemoteRegion,
-    offload::RemoteCounter,
+    offload::{Landing, RemoteCounter},
 };
 
 /// A command under way.
@@ -42,6 +43,8 @@ pub(super) struct Op {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Deed {
     Put(LocalRange, Option<RemoteCounter>),
+    /// A put of bytes that the command itself holds.
+    Offer(Landing, RemoteCounter),
     Get(LocalRange),
     Atomic(AtomicOp),
 }
@@ -51,6 +54,7 @@ impl Deed {
     const fn len(self) -> usize {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len(),
+            Self::Offer(..) => size_of::<Landing>(),
             Self::Atomic(_) => size_of::<u64>(),
         }
     }
@@ -59,7 +63,7 @@ impl Deed {
     const fn local(self) -> Option<LocalRange> {
         match self {
             Self::Put(local, _) | Self::Get(local) => Some(local),
-            Self::Atomic(_) => None,
+            Self::Offer(..) | Self::Atomic(_) => None,
         }
     }
 
@@ -67,7 +71,17 @@ impl Deed {
     const fn bulk(self) -> u64 {
         match self {
             Self::Put(local, _) | Self::Get(local) => local.len() as u64,
+            Self::Offer(..) => size_of::<Landing>() as u64,
             Self::Atomic(_) => 0,
+        }
+    }
+
+    /// What is counted when the bytes are there.
+    const fn counts(self) -> Option<RemoteCounter> {
+        match self {
+            Self::Put(_, count) => count,
+            Self::Offer(_, count) => Some(count),
+            Self::Get(_) | Self::Atomic(_) => None,
         }
     }
 }
@@ -109,7 +123,7 @@ impl World {
                 let op = self.start(Op::new(origin, target, deed, key, token));
                 let at = posted + ps(self.model.nic.command_ns);
                 match deed {
-                    Deed::Put(..) => self.stream_out(op, at),
+                    Deed::Put(..) | Deed::Offer(..) => self.stream_out(op, at),
                     Deed::Get(_) | Deed::Atomic(_) => {
                         self.dispatch(at, Packet::new(origin, target, Cargo::Ask(op), Vec::new()));
                     }
@@ -148,7 +162,7 @@ impl World {
         };
         let (from, to) = match op.deed {
             Deed::Get(_) => (op.target, op.origin),
-            Deed::Put(..) | Deed::Atomic(_) => (op.origin, op.target),
+            Deed::Put(..) | Deed::Offer(..) | Deed::Atomic(_) => (op.origin, op.target),
         };
         let left = op.deed.bulk() - op.chunk * u64::from(op.chunks() - op.unsent);
         let len = left.min(op.chunk);
@@ -219,6 +233,14 @@ impl World {
         if self.departed && self.knows_down(target, origin) {
             return Some(Err(Why::PeerDown));
         }
+        let op = &self.ops[key.slot];
+        let counter = op.deed.counts().and_then(RemoteCounter::name);
+        let names = [op.key.name(), counter].into_iter().flatten();
+        let host = &mut self.hosts[index(target)];
+        if names.into_iter().any(|name| !host.has_named(name)) {
+            host.park(Parked::Op(key));
+            return None;
+        }
         Some(self.act_at([origin, target], key, token))
     }
 
@@ -230,10 +252,8 @@ impl World {
     ) -> Result<Notice, Why> {
         let (op, host) = (&self.ops[key.slot], &self.hosts[index(target)]);
         let deed = op.deed;
-        let counter = match deed {
-            Deed::Put(_, Some(key)) => Some(host.counter(target, key)?),
-            _ => None,
-        };
+        let counter = deed.counts().map(|key| host.counter(target, key));
+        let counter = counter.transpose()?;
         let place = host.place(target, op.key, deed.len())?;
         let done = self.move_bytes(origin, deed, token, &place)?;
         if let Some(counter) = counter {
@@ -284,6 +304,19 @@ impl World {
         }
     }
 
+    /// An operation that has waited at its target, for a name or in vain.
+    pub(super) fn go_on(&mut self, key: OpKey) {
+        match self.op(key).map(|op| op.deed) {
+            Some(Deed::Get(_)) => self.serve(key),
+            Some(_) => {
+                if let Some(outcome) = self.act(key) {
+                    self.answer(key, outcome);
+                }
+            }
+            None => {}
+        }
+    }
+
     fn answer(&mut self, key: OpKey, outcome: Result<Notice, Why>) {
         let op = &mut self.ops[key.slot];
         op.outcome = Some(outcome.unwrap_or_else(|why| Notice::Failed(op.token, why)));
@@ -304,7 +337,7 @@ impl World {
     /// The put of a task leaves its adapter.
     pub(super) fn put_by_itself(&mut self, at: u64, pair: (u32, u32), put: Put, task: Begun) {
         let (origin, target) = pair;
-        let deed = Deed::Put(put.from, put.count);
+        let deed = put.deed;
         let bytes = deed.bulk();
         self.hosts[index(origin)].counts.bytes_sent += bytes;
         self.stats.bytes += bytes;
@@ -397,6 +430,9 @@ fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
     match (deed, place) {
         (Deed::Put(local, _), Place::Region(region, offset)) => region.copy_in(*offset, local),
         (Deed::Put(local, _), Place::Plain(range)) => local.copy_to(*range),
+        (Deed::Offer(landing, _), Place::Region(region, offset)) => {
+            region.write(*offset, bytemuck::bytes_of(&landing));
+        }
         (Deed::Get(local), Place::Region(region, offset)) => region.copy_out(*offset, local),
         (Deed::Get(local), Place::Plain(range)) => range.copy_to(local),
         (Deed::Atomic(op), Place::Region(region, offset))
@@ -404,7 +440,7 @@ fn perform(deed: Deed, token: Token, place: &Place) -> Result<Notice, Why> {
         {
             return Ok(Notice::Fetched(token, op.apply(region.atomic_u64(*offset))));
         }
-        (Deed::Atomic(_), _) => return Err(Why::BadRange),
+        (Deed::Atomic(_) | Deed::Offer(..), _) => return Err(Why::BadRange),
     }
     Ok(Notice::Complete(token))
 }

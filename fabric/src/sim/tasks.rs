@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     heap::{Time, What},
+    onesided::Deed,
     slab::{Slab, index},
     world::{Cargo, Notice, Packet, Why, World, ps},
 };
@@ -69,9 +70,8 @@ pub(super) struct Begun {
 /// A put, once it is known where it goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Put {
-    pub(super) from: LocalRange,
+    pub(super) deed: Deed,
     pub(super) into: RemoteRegion,
-    pub(super) count: Option<RemoteCounter>,
 }
 
 /// What an adapter does in its own rank's memory.
@@ -186,8 +186,20 @@ impl World {
                 done,
             } => {
                 let (into, count) = target.read();
-                let put = Put { from, into, count };
+                let deed = Deed::Put(from, count);
+                let put = Put { deed, into };
                 self.put_by_itself(leaves, (rank, to.0), put, Begun { token, done });
+            }
+            Action::Offer {
+                to,
+                landing,
+                place,
+                count,
+            } => {
+                let deed = Deed::Offer(landing, count);
+                let put = Put { deed, into: place };
+                let task = Begun { token, done: None };
+                self.put_by_itself(leaves, (rank, to.0), put, task);
             }
             Action::Count { to, counter, by } if to.0 == rank => {
                 self.plan_local(

@@ -3,8 +3,8 @@
 use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{Command, Failure, LocalRange, Post, Token},
-    memory::Region,
-    offload::{Action, Counter, Counters, Landing, Target, Task, When},
+    memory::{Region, RemoteRegion},
+    offload::{Action, Counter, Counters, Landing, RemoteCounter, Target, Task, When},
 };
 
 use crate::world::{Make, World, all_of, contents, noise, peer};
@@ -374,6 +374,93 @@ pub(crate) fn a_rank_that_closes_takes_its_lists_along(make: Make) {
     bench.count(0, 1, 0, 1);
     bench.world.settle();
     assert_eq!(bench.own(0, 1).value(), 0);
+}
+
+pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    let (name, places) = (0xfeed, 0xbeef);
+    let landing = bench.landing(0, (0, 64), 7);
+    let offer = Task {
+        when: bench.when(0, 0, 0),
+        and: None,
+        then: Action::Offer {
+            to: peer(1),
+            landing,
+            place: RemoteRegion::named(1, places, 80, 80),
+            count: RemoteCounter::named(1, name, 2),
+        },
+    };
+    bench.post(0, &[offer], 1);
+    let counter = RemoteCounter::named(1, name, 3);
+    bench.world.post(
+        0,
+        Command::Count {
+            to: peer(1),
+            counter,
+            by: 5,
+        },
+    );
+    bench.world.settle();
+    assert_eq!(bench.own(1, 2).value() + bench.own(1, 3).value(), 0);
+    let region = bench.counters[1].region().clone();
+    bench.world.post(
+        1,
+        Command::Name {
+            name,
+            region: &region,
+        },
+    );
+    bench.until(1, 3, 5);
+    assert_eq!(
+        bench.own(1, 2).value(),
+        0,
+        "there is no place for the offer yet"
+    );
+    let region = bench.regions[1].clone();
+    bench.world.post(
+        1,
+        Command::Name {
+            name: places,
+            region: &region,
+        },
+    );
+    bench.until(1, 2, 1);
+    assert!(contents(&bench.regions[1])[80..160] == *bytemuck::bytes_of(&landing));
+    // A name that was taken back, and one beside the region, open nothing.
+    bench.world.post(1, Command::Unname { name });
+    bench.world.post(
+        0,
+        Command::Count {
+            to: peer(1),
+            counter,
+            by: 5,
+        },
+    );
+    bench.world.settle();
+    assert_eq!(bench.own(1, 3).value(), 5);
+    let into = RemoteRegion::named(1, places, LEN as u64 - 7, 8);
+    let put = Command::Put {
+        to: peer(1),
+        from: bench.part(0, 0, 8),
+        into,
+        count: None,
+        token: Token(3),
+    };
+    let ended = bench.world.one_sided(0, put);
+    assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
+    let early = RemoteRegion::named(1, 1, 0, 8);
+    let put = Command::Put {
+        to: peer(1),
+        from: bench.part(0, 0, 8),
+        into: early,
+        count: None,
+        token: Token(4),
+    };
+    bench.world.post(0, put);
+    bench.world.settle();
+    bench.world.close(1);
+    let ended = bench.world.ended(0, Token(4));
+    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
 }
 
 const LEN: usize = 64 << 10;

@@ -116,6 +116,7 @@ macro_rules! lists {
                 lists::lists_that_are_taken_back_begin_nothing
                 lists::a_task_that_fails_takes_back_its_lists
                 lists::a_rank_that_closes_takes_its_lists_along
+                lists::what_comes_before_its_name_is_given_waits_for_it
             }
         }
     };

@@ -13,7 +13,9 @@
 //!
 //! The tasks are cut into lists of a length that a driver can hold twice ([`Lowering::next_list`]). When all tasks of a list have
 //! begun, the one after the next is to be posted, so that the driver never idles. With two lists that hold [`LOOKAHEAD_MIN`]
-//! steps each, a program comes to its end; one with a step of too many tasks for that has no lowering, and goes by messages.
+//! steps each, a program comes to its end; one with a step of too many tasks for that has no lowering.
+//!
+//! Reductions, and copies that are not of one row, are the host's: it watches for their counter, and counts when it is done.
 //!
 //! All here is pure: counters are numbers, and who runs it gives them a place.
 
@@ -106,8 +108,8 @@ pub(crate) enum Deed {
     Pass { to: u32 },
     /// Copy.
     Copy { from: Span, into: Span, end: u32 },
-    /// The host combines, and then adds to `end`.
-    Reduce { step: usize, end: u32 },
+    /// The host does this step, and then adds to `end`.
+    Host { step: usize, end: u32 },
 }
 
 impl Lowering {
@@ -143,8 +145,8 @@ impl Lowering {
         self.ends
     }
 
-    /// Writes the next list to `items`, which was empty, or nothing when there are none left. Reductions are the host's, and are
-    /// not counted as tasks.
+    /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
+    /// as a task.
     pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {
         let mut room = self.list_max;
         while let Some(tasks) = self.tasks_of(self.next)
@@ -160,7 +162,7 @@ impl Lowering {
         let step = self.steps.get(at)?;
         let acts = match self.program.step(at).action {
             Action::Join => usize::from(step.fans == 0),
-            Action::Reduce { .. } => 0,
+            action if is_for_host(&action) => 0,
             _ => 1,
         };
         Some(acts + step.fans as usize)
@@ -181,8 +183,9 @@ impl Lowering {
                 let lane = lane_of(from, step.message);
                 (None, Deed::Invite { lane, into, end })
             }
+            action if is_for_host(&action) => (None, Deed::Host { step: at, end }),
             Action::Copy { from, into } => (None, Deed::Copy { from, into, end }),
-            Action::Reduce { .. } => (None, Deed::Reduce { step: at, end }),
+            Action::Reduce { .. } => unreachable!("the host's"),
             Action::Join => (None, Deed::Pass { to: end }),
         };
         let joins = matches!(action, Action::Join);
@@ -241,6 +244,15 @@ impl Lowered {
             counter: Counter::Own(counter),
             value: value.into(),
         }
+    }
+}
+
+/// Whether an adapter cannot do it.
+fn is_for_host(action: &Action) -> bool {
+    match action {
+        Action::Reduce { .. } => true,
+        Action::Copy { from, into } => !from.is_contiguous() || !into.is_contiguous(),
+        _ => false,
     }
 }
 

@@ -337,7 +337,7 @@ impl<'a> Model<'a> {
         let run = &mut self.ranks[rank].runs[number];
         let mut items = Vec::new();
         run.lowering.next_list(&mut items);
-        let is_task = |item: &&Item| !matches!(item.deed, Deed::Reduce { .. });
+        let is_task = |item: &&Item| !matches!(item.deed, Deed::Host { .. });
         let tasks = items.iter().filter(is_task).count();
         assert!(tasks <= self.job.list_max, "a list of {tasks} tasks");
         let list = run.lists.len();
@@ -373,7 +373,7 @@ impl<'a> Model<'a> {
                 }
                 self.ranks[rank].runs[number].waiting.remove(at);
                 self.begin(rank, number, item.deed);
-                if !matches!(item.deed, Deed::Reduce { .. }) {
+                if !matches!(item.deed, Deed::Host { .. }) {
                     self.begun(rank, number, list);
                 }
             }
@@ -429,17 +429,19 @@ impl<'a> Model<'a> {
                 into: Key::new(number, into, 0),
                 reduce: false,
             },
-            Deed::Reduce { step, end } => {
+            Deed::Host { step, end } => {
                 let program = &self.job.programs[number][rank];
-                let Action::Reduce { from, into, .. } = program.step(step).action else {
-                    panic!("step {step} is no reduction");
+                let (from, into, reduce) = match program.step(step).action {
+                    Action::Reduce { from, into, .. } => (from, into, true),
+                    Action::Copy { from, into } => (from, into, false),
+                    other => panic!("{other:?} is not the host's"),
                 };
                 Event::Moved {
                     rank,
                     number,
                     step: Key::new(number, from, end),
                     into: Key::new(number, into, 0),
-                    reduce: true,
+                    reduce,
                 }
             }
         };

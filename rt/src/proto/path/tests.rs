@@ -17,6 +17,7 @@ fn caps() -> Caps {
         one_sided: true,
         atomics: true,
         counters: false,
+        names: false,
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max: 0,
