@@ -25,6 +25,7 @@
 //! **Trust.** The transport says who sent a packet. Everything in the packet is checked: a wrong rank, operation, offset or
 //! length ends that message, and harms nothing else.
 
+pub mod abi;
 mod atomic;
 mod counter;
 mod error;

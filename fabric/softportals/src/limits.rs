@@ -64,6 +64,47 @@ impl Limits {
         max_eq_size: 1 << 20,
     };
 
+    /// These limits with some of them lower: `max_entries=8,max_eq_size=2`. `None` when a name or a number is wrong.
+    #[must_use]
+    pub fn lowered(mut self, text: &str) -> Option<Self> {
+        for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+            let (name, number) = pair.split_once('=')?;
+            let number: u64 = number.trim().parse().ok()?;
+            self.lower(name.trim(), number)?;
+        }
+        Some(self)
+    }
+
+    fn lower(&mut self, name: &str, number: u64) -> Option<()> {
+        let count = match name {
+            "max_entries" => &mut self.max_entries,
+            "max_unexpected_headers" => &mut self.max_unexpected_headers,
+            "max_mds" => &mut self.max_mds,
+            "max_eqs" => &mut self.max_eqs,
+            "max_cts" => &mut self.max_cts,
+            "max_pt_index" => &mut self.max_pt_index,
+            "max_iovecs" => &mut self.max_iovecs,
+            "max_list_size" => &mut self.max_list_size,
+            "max_triggered_ops" => &mut self.max_triggered_ops,
+            _ => return self.lower_size(name, number),
+        };
+        *count = u32::try_from(number).unwrap_or(u32::MAX).min(*count);
+        Some(())
+    }
+
+    fn lower_size(&mut self, name: &str, number: u64) -> Option<()> {
+        let size = match name {
+            "max_msg_size" => &mut self.max_msg_size,
+            "max_atomic_size" => &mut self.max_atomic_size,
+            "max_fetch_atomic_size" => &mut self.max_fetch_atomic_size,
+            "max_volatile_size" => &mut self.max_volatile_size,
+            "max_eq_size" => &mut self.max_eq_size,
+            _ => return None,
+        };
+        *size = number.min(*size);
+        Some(())
+    }
+
     /// What is asked for, as far as `most` allows, and at least what an interface cannot be without.
     #[must_use]
     pub fn within(self, most: &Self) -> Self {
@@ -101,6 +142,26 @@ const ATOM_MAX: u64 = 32;
 #[cfg(test)]
 mod tests {
     use super::Limits;
+
+    #[test]
+    fn limits_are_lowered_by_name() {
+        let most = Limits::MOST.lowered("max_entries=8, max_eq_size=2,max_msg_size=100");
+        let most = most.expect("right");
+        assert_eq!(
+            (most.max_entries, most.max_eq_size, most.max_msg_size),
+            (8, 2, 100)
+        );
+        let higher = Limits::MOST.lowered("max_mds=4000000000");
+        assert_eq!(higher, Some(Limits::MOST));
+        for wrong in [
+            "max_entries",
+            "max_entries=x",
+            "entries=3",
+            "max_entries=-1",
+        ] {
+            assert_eq!(Limits::MOST.lowered(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn one_gets_what_one_asks_for_within_reason() {

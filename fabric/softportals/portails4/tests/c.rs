@@ -1,0 +1,6 @@
+//! C programs on this library.
+
+#[path = "../../tests/c/run.rs"]
+mod run;
+
+const FAMILY: &str = "portails4";

@@ -1,0 +1,232 @@
+//! From C's structures to ours, and back.
+#![expect(
+    unsafe_code,
+    reason = "a list of segments is an array of the caller's, given by pointer and length"
+)]
+
+use super::{
+    Profile,
+    layout::{Iovec, Limits, Md, Me, Process},
+};
+use crate::{
+    error::Error,
+    event::{Address, Peer},
+    interface::{self, Config, CtId, Entry, EqId, Source},
+    limits,
+    memory::{Region, Segment},
+    slab::Id,
+};
+
+/// What the high bits of a handle say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Ni = 0,
+    Eq = 1,
+    Ct = 2,
+    Md = 3,
+    Entry = 4,
+}
+
+/// An object of an interface, in 32 bits: kind 3, interface 4, generation 9, slot 16.
+pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
+    (kind as u32) << 29
+        | ni << 25
+        | (id.generation & interface::GENERATIONS) << 16
+        | id.slot & 0xffff
+}
+
+/// The interface and the object, if it is of this kind.
+pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
+    let id = Id {
+        slot: bits & 0xffff,
+        generation: bits >> 16 & interface::GENERATIONS,
+    };
+    (bits >> 29 == kind as u32).then_some((bits >> 25 & 0xf, id))
+}
+
+/// The interface of any object.
+pub(super) const fn interface_of(bits: u32) -> Option<u32> {
+    if bits >> 29 <= Kind::Entry as u32 {
+        Some(bits >> 25 & 0xf)
+    } else {
+        None
+    }
+}
+
+/// A queue or none; one of another interface is a mistake.
+pub(super) fn eq<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<EqId>, Error> {
+    optional::<P>(Kind::Eq, handle, ni, "eq_handle").map(|id| id.map(EqId))
+}
+
+/// A counter or none; one of another interface is a mistake.
+pub(super) fn ct<P: Profile>(handle: P::Handle, ni: u32) -> Result<Option<CtId>, Error> {
+    optional::<P>(Kind::Ct, handle, ni, "ct_handle").map(|id| id.map(CtId))
+}
+
+fn optional<P: Profile>(
+    kind: Kind,
+    handle: P::Handle,
+    ni: u32,
+    name: &'static str,
+) -> Result<Option<Id>, Error> {
+    if P::is_none(handle) {
+        return Ok(None);
+    }
+    match unpack(kind, P::bits(handle)) {
+        Some((of, id)) if of == ni => Ok(Some(id)),
+        _ => Err(Error::ArgInvalid(name)),
+    }
+}
+
+/// # Safety
+/// With `PTL_IOVEC`, `md.start` points to `md.length` segments.
+pub(super) unsafe fn md<P: Profile>(md: &Md<P::Handle>, ni: u32) -> Result<interface::Md, Error> {
+    // SAFETY: the caller's promise.
+    let region = unsafe { region::<P>(md.start.cast(), md.length, md.options) }?;
+    Ok(interface::Md {
+        region,
+        options: P::NUMBERS.parse_md_options(md.options)?,
+        eq: eq::<P>(md.eq_handle, ni)?,
+        ct: ct::<P>(md.ct_handle, ni)?,
+    })
+}
+
+/// # Safety
+/// With `PTL_IOVEC`, `me.start` points to `me.length` segments.
+pub(super) unsafe fn entry<P: Profile>(
+    me: &Me<P::Handle>,
+    ni: u32,
+    config: &Config,
+) -> Result<Entry, Error> {
+    // SAFETY: the caller's promise.
+    let region = unsafe { region::<P>(me.start.cast(), me.length, me.options) }?;
+    Ok(Entry {
+        region,
+        ct: ct::<P>(me.ct_handle, ni)?,
+        uid: (me.uid != UID_ANY).then_some(me.uid),
+        options: P::NUMBERS.parse_entry_options(me.options)?,
+        source: source::<P>(me.match_id, config),
+        match_bits: me.match_bits,
+        ignore_bits: me.ignore_bits,
+        min_free: me.min_free,
+    })
+}
+
+/// # Safety
+/// With `PTL_IOVEC`, `start` points to `length` segments.
+unsafe fn region<P: Profile>(
+    start: *const Iovec,
+    length: u64,
+    options: u32,
+) -> Result<Region, Error> {
+    if options & P::NUMBERS.iovec == 0 {
+        return Ok(Region::flat(start.expose_provenance() as u64, length));
+    }
+    let too_many = Error::ArgInvalid("length: more segments than max_iovecs");
+    let count = usize::try_from(length).map_err(|_| too_many)?;
+    if count > limits::Limits::MOST.max_iovecs as usize {
+        return Err(too_many);
+    }
+    if start.is_null() && count > 0 {
+        return Err(Error::ArgInvalid("start"));
+    }
+    let segment = |at: usize| {
+        // SAFETY: inside the array of `length` segments.
+        let place = unsafe { start.add(at) };
+        // SAFETY: as above.
+        let iovec = unsafe { place.read_unaligned() };
+        Segment {
+            start: iovec.base.expose_provenance() as u64,
+            len: iovec.len,
+        }
+    };
+    let segments: Vec<Segment> = (0..count).map(segment).collect();
+    Region::vector(&segments).ok_or(Error::ArgInvalid("start: longer than can be counted"))
+}
+
+fn source<P: Profile>(id: Process, config: &Config) -> Source {
+    let numbers = P::NUMBERS;
+    match config {
+        Config {
+            matching: false, ..
+        } => Source::Any,
+        Config { logical: true, .. } if id.rank_or_nid == numbers.rank_any => Source::Any,
+        Config { logical: true, .. } => Source::Rank(id.rank_or_nid),
+        _ => Source::At {
+            nid: (id.rank_or_nid != numbers.nid_any).then_some(id.rank_or_nid),
+            pid: (id.pid != numbers.pid_any).then_some(id.pid),
+        },
+    }
+}
+
+pub(super) const fn process(peer: Peer) -> Process {
+    match peer {
+        Peer::Rank(rank) => Process {
+            rank_or_nid: rank,
+            pid: 0,
+        },
+        Peer::At(address) => at(address),
+    }
+}
+
+pub(super) const fn at(address: Address) -> Process {
+    Process {
+        rank_or_nid: address.nid,
+        pid: address.pid,
+    }
+}
+
+pub(super) const fn address(process: Process) -> Address {
+    Address {
+        nid: process.rank_or_nid,
+        pid: process.pid,
+    }
+}
+
+pub(super) fn from_limits(limits: &Limits) -> limits::Limits {
+    let count = |value: i32| u32::try_from(value).unwrap_or(0);
+    limits::Limits {
+        max_entries: count(limits.max_entries),
+        max_unexpected_headers: count(limits.max_unexpected_headers),
+        max_mds: count(limits.max_mds),
+        max_eqs: count(limits.max_eqs),
+        max_cts: count(limits.max_cts),
+        max_pt_index: count(limits.max_pt_index),
+        max_iovecs: count(limits.max_iovecs),
+        max_list_size: count(limits.max_list_size),
+        max_triggered_ops: count(limits.max_triggered_ops),
+        max_msg_size: limits.max_msg_size,
+        max_atomic_size: limits.max_atomic_size,
+        max_fetch_atomic_size: limits.max_fetch_atomic_size,
+        max_waw_ordered_size: limits.max_waw_ordered_size,
+        max_war_ordered_size: limits.max_war_ordered_size,
+        max_volatile_size: limits.max_volatile_size,
+        max_eq_size: u64::MAX,
+    }
+}
+
+pub(super) fn to_limits(limits: &limits::Limits) -> Limits {
+    let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+    Limits {
+        max_entries: count(limits.max_entries),
+        max_unexpected_headers: count(limits.max_unexpected_headers),
+        max_mds: count(limits.max_mds),
+        max_cts: count(limits.max_cts),
+        max_eqs: count(limits.max_eqs),
+        max_pt_index: count(limits.max_pt_index),
+        max_iovecs: count(limits.max_iovecs),
+        max_list_size: count(limits.max_list_size),
+        max_triggered_ops: count(limits.max_triggered_ops),
+        max_msg_size: limits.max_msg_size,
+        max_atomic_size: limits.max_atomic_size,
+        max_fetch_atomic_size: limits.max_fetch_atomic_size,
+        max_waw_ordered_size: limits.max_waw_ordered_size,
+        max_war_ordered_size: limits.max_war_ordered_size,
+        max_volatile_size: limits.max_volatile_size,
+        features: BIND_INACCESSIBLE | TOTAL_DATA_ORDERING,
+    }
+}
+
+const UID_ANY: u32 = u32::MAX;
+const BIND_INACCESSIBLE: u32 = 1;
+const TOTAL_DATA_ORDERING: u32 = 2;

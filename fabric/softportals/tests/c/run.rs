@@ -1,0 +1,148 @@
+//! Compiles C programs against one family's header and runs them on the library of this package.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+};
+
+/// A folder with the compiled programs, and the library under the names that linkers and loaders look for.
+struct Bench {
+    folder: PathBuf,
+}
+
+impl Bench {
+    /// `None` where there is no C compiler; with `CI=true` that is a failure.
+    fn new(test: &str) -> Option<Self> {
+        let works = Command::new("cc")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status();
+        if works.is_err() {
+            assert!(
+                env::var("CI").is_err(),
+                "cc is missing: install a C compiler"
+            );
+            return None;
+        }
+        let name = format!("ripstop-{}-{test}-{}", super::FAMILY, std::process::id());
+        let folder = env::temp_dir().join(name);
+        fs::create_dir_all(&folder).expect("a folder for the programs");
+        for name in ["libportals.so", "libportals.so.4"] {
+            std::os::unix::fs::symlink(library(), folder.join(name))
+                .expect("a link to the library");
+        }
+        Some(Self { folder })
+    }
+
+    fn compile(&self, program: &str) {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/c");
+        let status = Command::new("cc")
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+            .arg(sources.join(super::FAMILY))
+            .arg(sources.join(format!("{program}.c")))
+            .arg("-o")
+            .arg(self.folder.join(program))
+            .arg("-L")
+            .arg(&self.folder)
+            .arg("-lportals")
+            .status();
+        assert!(
+            status.expect("cc runs").success(),
+            "{program}.c does not compile"
+        );
+    }
+
+    fn start(&self, program: &str, arguments: &[&str]) -> Program {
+        let child = Command::new(self.folder.join(program))
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", &self.folder)
+            .env(
+                "RIPSTOP_PORTALS_NETWORK",
+                format!("test-{}-{}", program, std::process::id()),
+            )
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        Program(Some(child.expect("the program starts")))
+    }
+}
+
+/// A program that does not outlive the test, however that ends.
+struct Program(Option<Child>);
+
+impl Program {
+    fn ends_well(mut self) {
+        let child = self.0.take().expect("it is ended once");
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = child.wait_with_output().expect("the program ends");
+        let said = String::from_utf8_lossy(&stdout);
+        let complained = String::from_utf8_lossy(&stderr);
+        assert!(
+            status.success() && said.ends_with("ok\n"),
+            "{status}: {said}{complained}"
+        );
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended by itself.
+            let _killed = child.kill();
+            let _ended = child.wait();
+        }
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        // What is left lies where temporary files are swept.
+        let _removed = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Cargo puts the library of the package beside the test, or one folder above.
+fn library() -> PathBuf {
+    let test = env::current_exe().expect("the test's own name");
+    let name = format!("libportals_{}.so", super::FAMILY);
+    let places = test
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(&name));
+    let mut there = places.filter(|place| place.exists());
+    there
+        .next()
+        .unwrap_or_else(|| panic!("{name} is not beside {}", test.display()))
+}
+
+#[test]
+fn one_process_uses_every_function() {
+    let Some(bench) = Bench::new("alone") else {
+        return;
+    };
+    bench.compile("alone");
+    bench.start("alone", &[]).ends_well();
+}
+
+#[test]
+fn two_processes_exchange_messages_of_many_sizes() {
+    let Some(bench) = Bench::new("pair") else {
+        return;
+    };
+    bench.compile("pair");
+    let (first, second) = (bench.start("pair", &["0"]), bench.start("pair", &["1"]));
+    first.ends_well();
+    second.ends_well();
+}
+
+#[test]
+fn the_library_has_the_name_that_programs_ask_for() {
+    let bytes = fs::read(library()).expect("the library");
+    let name = b"\0libportals.so.4\0";
+    assert!(bytes.windows(name.len()).any(|window| window == name));
+}
