@@ -18,7 +18,9 @@
 
 /// Algorithms of collectives: plans as data, what they cost and how they are chosen, and the futures of collectives.
 pub use ripstop_collectives as collectives;
-pub use ripstop_collectives::{Collectives, Reduction, ReproducibleSum, Tuned, Tuning};
+pub use ripstop_collectives::{
+    Collectives, Graph, Neighborhood, Reduction, ReproducibleSum, Tuned, Tuning,
+};
 /// The drivers, for those who want the transports alone, or to trace and break them in tests.
 pub use ripstop_fabric as fabric;
 pub use ripstop_rma::{Access, Exposure, Fence, RemoteOp, Start, Window};
@@ -34,8 +36,8 @@ pub use ripstop_rt_macros::{Wire, main, sim, test};
 /// What most programs name: `use ripstop::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Cart, Collectives, Comm, Error, Max, Min, OpError, Product, ReproducibleSum, Result,
-        Source, Sum, Tag, buffer::BufExt,
+        Cart, Collectives, Comm, Error, Graph, Max, Min, Neighborhood, OpError, Product,
+        ReproducibleSum, Result, Source, Sum, Tag, buffer::BufExt,
     };
 }
 

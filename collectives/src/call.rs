@@ -1,9 +1,11 @@
 //! One call: its place in the order of the communicator, and the program that runs in it.
 
+use std::sync::Arc;
+
 use ripstop_rt::{
     Comm,
     buffer::{RecvBuf, SendBuf, Wire},
-    offload::{Collective, Reducer, Turn},
+    offload::{Collective, Program, Reducer, Signature, Turn},
 };
 
 use crate::{
@@ -24,15 +26,70 @@ pub(crate) struct Call<'a> {
     ready: Result<Ready, String>,
 }
 
+/// The place of a call that begins later.
+pub(crate) struct Later {
+    pub(crate) comm: Comm,
+    pub(crate) turn: Turn,
+}
+
+impl Later {
+    #[track_caller]
+    pub(crate) fn new(comm: &Comm) -> Self {
+        Self {
+            comm: comm.clone(),
+            turn: comm.reserve_collective(),
+        }
+    }
+}
+
 impl<'a> Call<'a> {
     #[track_caller]
     pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Self {
+        Self::later::<T>(comm, tuning, ask, comm.reserve_collective())
+    }
+
+    /// In the place of an earlier call.
+    pub(crate) fn later<T: Wire>(
+        comm: &'a Comm,
+        tuning: &Tuning,
+        ask: &Ask<'_>,
+        turn: Turn,
+    ) -> Self {
         Self {
             comm,
             name: ask.name,
-            turn: comm.reserve_collective(),
+            turn,
             ready: ready::<T>(comm, tuning, ask),
         }
+    }
+
+    /// A call whose program was made elsewhere.
+    #[track_caller]
+    pub(crate) fn of(comm: &'a Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
+        Self {
+            comm,
+            name,
+            turn: comm.reserve_collective(),
+            ready,
+        }
+    }
+
+    /// The same program, which ranks run together only if they agree on this too.
+    pub(crate) fn agree_on(&mut self, signature: Signature) {
+        if let Ok(ready) = &mut self.ready {
+            ready.signature = ready.signature.and(signature);
+        }
+    }
+
+    /// There is no such call, for this reason.
+    pub(crate) fn refuse(&mut self, sentence: String) {
+        self.ready = Err(sentence);
+    }
+
+    /// What this rank does, if the call is in order.
+    pub(crate) fn program(&self) -> Option<(usize, Arc<Program>)> {
+        let ready = self.ready.as_ref().ok()?;
+        Some((self.comm.rank(), Arc::clone(&ready.program)))
     }
 
     /// An empty vector with room for the output.

@@ -1,17 +1,20 @@
 //! The collectives that a communicator has.
 
 use ripstop_rt::{
-    Comm,
-    buffer::{RecvBuf, SendBuf},
+    Comm, OpError, ReduceOp, Result,
+    buffer::{RecvBuf, SendBuf, Wire},
 };
 
 use crate::{
-    Tuning,
+    Graph, Tuning,
     ask::{Ask, Verb},
+    blocks::AllToAllOp,
     op::{
         BarrierOp, ExchangeOp, FreshAtOp, FreshOp, InPlaceOp, ReduceFreshAtOp, ReduceFreshOp,
         ReduceInPlaceOp, ReduceIntoOp,
     },
+    persistent::{BarrierPlan, Draft, ExchangePlan, InPlacePlan, again},
+    ragged::{self, RaggedOp},
     reduction::Reduction,
     start,
 };
@@ -196,10 +199,10 @@ pub trait Collectives {
 
     /// Block `j` of rank `i` becomes block `i` of rank `j`. All blocks have the same length.
     #[track_caller]
-    fn all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
+    fn all_to_all<S: SendBuf>(&self, send: S) -> AllToAllOp<S> {
         let ask = Ask::of(Verb::AllToAll, "all_to_all")
             .share(send.elems().len(), self.communicator().size());
-        start::fresh(self, &ask, send)
+        start::by_blocks(self, &ask, send)
     }
 
     /// As [`all_to_all`](Self::all_to_all), into a buffer.
@@ -222,9 +225,9 @@ pub trait Collectives {
         send: S,
         send_counts: &[usize],
         recv_counts: &[usize],
-    ) -> FreshOp<S> {
+    ) -> AllToAllOp<S> {
         let ask = Ask::of(Verb::AllToAll, "all_to_all_v").counts(send_counts);
-        start::fresh(self, &ask.incoming(recv_counts), send)
+        start::by_blocks(self, &ask.incoming(recv_counts), send)
     }
 
     /// As [`all_to_all_v`](Self::all_to_all_v), into a buffer.
@@ -356,6 +359,104 @@ pub trait Collectives {
     ) -> ReduceIntoOp<S, R, O> {
         let ask = Ask::of(Verb::Exscan, "exscan_into").len(send.elems().len());
         start::reduce_into(self, ask, (send, recv), op)
+    }
+
+    /// The vector for each rank, for vectors of any lengths: the ranks tell each other the lengths first.
+    #[track_caller]
+    fn all_to_all_ragged<T: Wire>(
+        &self,
+        send: Vec<Vec<T>>,
+    ) -> RaggedOp<Vec<Vec<T>>, OpError<Vec<Vec<T>>>> {
+        ragged::all_to_all(self, send)
+    }
+
+    /// The vectors of all ranks, of any lengths, for everybody: the ranks tell each other the lengths first.
+    #[track_caller]
+    fn all_gather_ragged<T: Wire>(&self, send: Vec<T>) -> RaggedOp<Vec<Vec<T>>, OpError<Vec<T>>> {
+        ragged::all_gather(self, send)
+    }
+
+    /// The vectors of all ranks, of any lengths, for `root`, which gets `Some`: the ranks tell each other the lengths first.
+    #[track_caller]
+    fn gather_ragged<T: Wire>(
+        &self,
+        root: usize,
+        send: Vec<T>,
+    ) -> RaggedOp<Option<Vec<Vec<T>>>, OpError<Vec<T>>> {
+        ragged::gather(self, root, send)
+    }
+
+    /// The same ranks as a [`Graph`], in which this one receives from `sources` and sends to `destinations`.
+    ///
+    /// # Errors
+    /// See [`Graph::new`].
+    fn graph(
+        &self,
+        sources: &[usize],
+        destinations: &[usize],
+    ) -> impl Future<Output = Result<Graph>> {
+        Graph::new(self.communicator(), sources, destinations)
+    }
+
+    /// A barrier that is planned once. Making it is a collective of its own.
+    ///
+    /// # Errors
+    /// As of the other collectives; so for the plans below.
+    #[track_caller]
+    fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
+        let draft = Draft::new::<u8>(self, &Ask::of(Verb::Barrier, "barrier_plan"));
+        draft.agreed(self.communicator().clone(), None)
+    }
+
+    /// A [`bcast`](Self::bcast) of `len` elements that is planned once.
+    #[track_caller]
+    fn bcast_plan<T: Wire>(
+        &self,
+        root: usize,
+        len: usize,
+    ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Bcast, "bcast_plan").root(root).len(len);
+        Draft::new::<T>(self, &ask).agreed(self.communicator().clone(), None)
+    }
+
+    /// An [`all_reduce`](Self::all_reduce) of `len` elements that is planned once.
+    #[track_caller]
+    fn all_reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        len: usize,
+        op: O,
+    ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
+        let ask = Ask::of(Verb::AllReduce, "all_reduce_plan").len(len);
+        let draft = Draft::new::<T>(self, &ask.reducing::<T, O>());
+        draft.agreed(self.communicator().clone(), Some(again(op)))
+    }
+
+    /// An [`all_to_all`](Self::all_to_all) with blocks of `block` elements that is planned once.
+    ///
+    /// ```ignore
+    /// let mut plan = world.all_to_all_plan::<f64>(block).await?;
+    /// plan.send_mut().copy_from_slice(&field);
+    /// let transposed = plan.run().await?;
+    /// ```
+    #[track_caller]
+    fn all_to_all_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_plan").len(block);
+        Draft::new::<T>(self, &ask).agreed(self.communicator().clone(), None)
+    }
+
+    /// An [`all_to_all_v`](Self::all_to_all_v) that is planned once.
+    #[track_caller]
+    fn all_to_all_v_plan<T: Wire>(
+        &self,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_v_plan").counts(send_counts);
+        let draft = Draft::new::<T>(self, &ask.incoming(recv_counts));
+        draft.agreed(self.communicator().clone(), None)
     }
 }
 

@@ -6,23 +6,30 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod blocks;
 mod cache;
 mod call;
 pub mod choose;
 mod collectives;
 pub mod cost;
 mod lower;
+mod neighbourhood;
 pub mod op;
+pub mod persistent;
 pub mod plan;
+mod ragged;
 mod reduction;
 pub mod reproducible;
 mod start;
 mod tuning;
 
 pub use self::{
+    blocks::{AllToAllOp, Blocks, ByBlocks},
     collectives::{Collectives, Tuned},
     lower::lower,
+    neighbourhood::{Edges, Graph, Neighborhood},
     op::{CollectiveOp, ReductionOp},
+    ragged::RaggedOp,
     reduction::{Reduction, ReproducibleSum},
     tuning::{Tuning, machine_of},
 };

@@ -20,9 +20,9 @@ use crate::Reduction;
 /// collective goes on, so that the other ranks complete, and the buffers are dropped afterwards.
 #[must_use = "await it, or call `detach`"]
 pub struct CollectiveOp<I: SendBuf, O: RecvBuf, H: Home<I, O>> {
-    run: ProgramOp<I, O>,
+    pub(crate) run: ProgramOp<I, O>,
     /// `None` when it has completed.
-    home: Option<H>,
+    pub(crate) home: Option<H>,
 }
 
 /// A reduction under way: a [`CollectiveOp`], or one on elements that are wider than the caller's.

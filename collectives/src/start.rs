@@ -8,6 +8,7 @@ use ripstop_rt::{
 use crate::{
     Collectives,
     ask::Ask,
+    blocks::{AllToAllOp, ByBlocks},
     call::Call,
     op::{
         BarrierOp, Both, CollectiveOp, ExchangeOp, Fresh, FreshAt, FreshAtOp, FreshOp, Home,
@@ -50,6 +51,18 @@ pub(crate) fn fresh<S: SendBuf>(
     let call = call::<S::Elem>(on, ask);
     let recv = call.room();
     call.begin(None, (send, recv), Fresh)
+}
+
+#[track_caller]
+pub(crate) fn by_blocks<S: SendBuf>(
+    on: &(impl Collectives + ?Sized),
+    ask: &Ask<'_>,
+    send: S,
+) -> AllToAllOp<S> {
+    let call = call::<S::Elem>(on, ask);
+    let recv = call.room();
+    let program = call.program();
+    call.begin(None, (send, recv), ByBlocks { program })
 }
 
 #[track_caller]

@@ -1,6 +1,8 @@
 //! Collectives, as users call them.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
+mod failing;
+mod forms;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;

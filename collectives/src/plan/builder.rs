@@ -44,6 +44,14 @@ impl Builder {
         }
     }
 
+    /// With a message for every block, also for an empty one.
+    pub(crate) fn telling_all(self) -> Self {
+        Self {
+            tells: true,
+            ..self
+        }
+    }
+
     pub(crate) fn send(&mut self, to: usize, from: Span, after: &[After]) -> After {
         self.message(Action::Send { to, from }, from.len, after)
     }

@@ -47,7 +47,7 @@ pub fn neighbours(
     from: &[Neighbour],
     pairing: Pairing,
 ) -> Plan {
-    let mut b = Builder::new(place);
+    let mut b = Builder::new(place).telling_all();
     let mut own: Vec<Span> = Vec::new();
     for edge in to {
         let block = Input.span(edge.start, edge.len);

@@ -28,6 +28,12 @@ impl Signature {
         Self(self.0.and(number))
     }
 
+    /// With another one that all ranks must have.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        self.with(other.0.0)
+    }
+
     /// With a type that all ranks must have.
     #[must_use]
     pub const fn with_type<T: Wire>(self) -> Self {

@@ -1,0 +1,182 @@
+//! Blocks of an all-to-all as they land.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    ops::Range,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use futures_core::Stream;
+use ripstop_rt::{
+    OpError, Result,
+    buffer::SendBuf,
+    offload::{Action, Buffer, Program},
+};
+
+use crate::op::{CollectiveOp, Fresh, Home};
+
+/// A new vector with a block of every rank, which can be had [one by one](CollectiveOp::blocks).
+#[derive(Clone, Debug)]
+pub struct ByBlocks {
+    /// This rank, and what it does; nothing where the call was refused.
+    pub(crate) program: Option<(usize, Arc<Program>)>,
+}
+
+/// The future of an all-to-all whose result is a new vector.
+pub type AllToAllOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, ByBlocks>;
+
+/// The blocks of an all-to-all, each with the rank that it came from, as they land. Made by [`CollectiveOp::blocks`].
+///
+/// Each rank's block comes once, this rank's own one too. After an error there are no more. Dropping it lets the collective go
+/// on by itself.
+#[must_use = "a stream does nothing until it is polled"]
+pub struct Blocks<S: SendBuf> {
+    op: AllToAllOp<S>,
+    layout: Layout,
+    /// All of it, when the collective is over.
+    whole: Option<Vec<S::Elem>>,
+    ended: bool,
+}
+
+/// Where the blocks are that have not come, in bytes of the result, by rank.
+struct Layout {
+    missing: Vec<Option<Range<usize>>>,
+    /// Each message is one rank's block.
+    direct: bool,
+}
+
+impl<S: SendBuf> AllToAllOp<S> {
+    /// The blocks as they land, so that work on each can begin while others travel.
+    ///
+    /// Algorithms that pack the blocks of several ranks into one message give them all at the end: name `pairwise` or `xor` for
+    /// short blocks that are wanted early.
+    pub fn blocks(mut self) -> Blocks<S> {
+        self.run.watch();
+        let made = self.home.as_ref().and_then(|home| home.program.as_ref());
+        let layout = made.map_or_else(Layout::none, |(rank, program)| Layout::of(*rank, program));
+        Blocks {
+            op: self,
+            layout,
+            whole: None,
+            ended: false,
+        }
+    }
+}
+
+impl<S: SendBuf> Blocks<S> {
+    /// The next block: what `StreamExt::next` of any crate gives, without the crate.
+    ///
+    /// # Errors
+    /// Of the collective.
+    pub async fn next(&mut self) -> Option<Result<(usize, Vec<S::Elem>)>> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+
+    /// A block that has landed, or the end of the collective.
+    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<(usize, Vec<S::Elem>)>>> {
+        while let Some((rank, block)) = ready!(self.op.run.poll_landed(cx)) {
+            if self.layout.has_come(rank) {
+                return Poll::Ready(Ok(Some((rank, block))));
+            }
+        }
+        let outcome = ready!(Pin::new(&mut self.op).poll(cx));
+        self.ended = true;
+        self.whole = Some(outcome?);
+        Poll::Ready(Ok(None))
+    }
+
+    /// A block that was not told of before the end.
+    fn next_of_whole(&mut self) -> Option<(usize, Vec<S::Elem>)> {
+        let whole = self.whole.as_ref()?;
+        let (rank, range) = self.layout.take_next()?;
+        let elem = size_of::<S::Elem>();
+        Some((rank, whole[range.start / elem..range.end / elem].to_vec()))
+    }
+}
+
+impl<S: SendBuf> Stream for Blocks<S> {
+    type Item = Result<(usize, Vec<S::Elem>)>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if !self.ended
+            && let Some(block) = ready!(self.poll_landed(cx)).transpose()
+        {
+            return Poll::Ready(Some(block));
+        }
+        Poll::Ready(self.next_of_whole().map(Ok))
+    }
+}
+
+// Nothing in it is pinned.
+impl<S: SendBuf> Unpin for Blocks<S> {}
+
+impl Layout {
+    const fn none() -> Self {
+        Self {
+            missing: Vec::new(),
+            direct: false,
+        }
+    }
+
+    fn of(rank: usize, program: &Program) -> Self {
+        let (size, whole) = (program.ranks(), program.lens().output);
+        let even = |rank: usize| Some(rank * (whole / size)..(rank + 1) * (whole / size));
+        Self::direct(rank, program).unwrap_or_else(|| Self {
+            missing: (0..size).map(even).collect(),
+            direct: false,
+        })
+    }
+
+    /// That of a program in which each rank's block is one message, straight into its place.
+    fn direct(rank: usize, program: &Program) -> Option<Self> {
+        let mut missing = vec![None; program.ranks()];
+        missing[rank] = Some(0..0);
+        for action in program.actions() {
+            let (from, into) = match *action {
+                Action::Recv { from, into } => (from, into),
+                Action::Copy { into, .. } => (rank, into),
+                _ => continue,
+            };
+            let is_first = missing[from].is_none() || from == rank;
+            if into.len > 0 && into.buffer != Buffer::Output || !is_first {
+                return None;
+            }
+            missing[from] = Some(into.start..into.start + into.len);
+        }
+        let direct = missing.iter().all(Option::is_some);
+        direct.then_some(Self { missing, direct })
+    }
+
+    /// Whether a message of this rank is its block.
+    fn has_come(&mut self, rank: usize) -> bool {
+        self.direct && self.missing[rank].take().is_some()
+    }
+
+    fn take_next(&mut self) -> Option<(usize, Range<usize>)> {
+        let rank = self.missing.iter().position(Option::is_some)?;
+        Some((rank, self.missing[rank].take()?))
+    }
+}
+
+impl<I, O> Home<I, O> for ByBlocks {
+    type Done = O;
+    type Failure = OpError<I>;
+
+    fn done(self, input: I, output: O) -> O {
+        Fresh.done(input, output)
+    }
+
+    fn failed(self, failure: OpError<(I, O)>) -> OpError<I> {
+        Fresh.failed(failure)
+    }
+}
+
+impl<S: SendBuf> fmt::Debug for Blocks<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let left = self.layout.missing.iter().flatten().count();
+        f.debug_struct("Blocks").field("left", &left).finish()
+    }
+}

@@ -1,0 +1,204 @@
+//! Collectives that are set up once and run again and again.
+
+use std::{
+    fmt,
+    marker::PhantomData,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use ripstop_rt::{
+    Comm, ReduceOp, Result,
+    buffer::Wire,
+    offload::{Collective, ProgramOp, Reducer},
+};
+
+use crate::{
+    Collectives,
+    ask::{Ask, Verb},
+    cache::Ready,
+    call::{Call, ready},
+    op::{CollectiveOp, Nothing},
+};
+
+/// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans and allocates nothing.
+///
+/// All ranks run it as often, in the same place of the order of their collectives. Made by [`Collectives::all_to_all_plan`] and
+/// its like; `K` says whether it works [in place](Shared) or [from one buffer into another](Apart).
+pub struct Persistent<T: Wire, K> {
+    comm: Comm,
+    name: &'static str,
+    ready: Ready,
+    op: Option<Box<dyn Fn() -> Reducer + Send>>,
+    send: Vec<T>,
+    recv: Vec<T>,
+    kind: PhantomData<fn() -> K>,
+}
+
+/// One buffer, for what is given and what comes out.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Shared;
+
+/// One buffer for what is given, and one for what comes out.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Apart;
+
+/// A barrier that is planned once.
+pub type BarrierPlan = Persistent<u8, Shared>;
+/// A collective in place that is planned once.
+pub type InPlacePlan<T> = Persistent<T, Shared>;
+/// A collective from one buffer into another that is planned once.
+pub type ExchangePlan<T> = Persistent<T, Apart>;
+
+/// One run of a planned collective. It was started when it was made, and proceeds whether or not it is polled.
+///
+/// Dropping it lets the collective go on by itself, with the buffers: the plan then has new ones, of zeros.
+#[must_use = "await it"]
+pub struct PlanOp<'a, T: Wire, K> {
+    run: ProgramOp<Vec<T>, Vec<T>>,
+    /// `None` when it has completed.
+    plan: Option<&'a mut Persistent<T, K>>,
+}
+
+/// What a plan asks for, until all ranks have agreed on it.
+pub(crate) struct Draft {
+    name: &'static str,
+    ready: Result<Ready, String>,
+    agreed: CollectiveOp<[u8; 0], [u8; 0], Nothing>,
+}
+
+impl Draft {
+    /// Plans, and lets the ranks compare what they have planned.
+    #[track_caller]
+    pub(crate) fn new<T: Wire>(on: &(impl Collectives + ?Sized), ask: &Ask<'_>) -> Self {
+        let comm = on.communicator();
+        let ready = ready::<T>(comm, on.tuning(), ask);
+        let barrier = Ask::of(Verb::Barrier, ask.name);
+        let mut meeting = Call::new::<u8>(comm, on.tuning(), &barrier);
+        match &ready {
+            // Of an all-to-all with counts, each rank has its own: the first run compares them.
+            Ok(Ready { signature, .. }) => meeting.agree_on(*signature),
+            Err(sentence) => meeting.refuse(sentence.clone()),
+        }
+        Self {
+            name: ask.name,
+            ready,
+            agreed: meeting.begin(None, ([], []), Nothing),
+        }
+    }
+
+    /// The plan that all ranks have agreed on.
+    pub(crate) async fn agreed<T: Wire, K>(
+        self,
+        comm: Comm,
+        op: Option<Box<dyn Fn() -> Reducer + Send>>,
+    ) -> Result<Persistent<T, K>> {
+        self.agreed.await?;
+        Ok(Persistent {
+            comm,
+            name: self.name,
+            ready: self.ready.expect("a refused call does not succeed"),
+            op,
+            send: Vec::new(),
+            recv: Vec::new(),
+            kind: PhantomData,
+        })
+    }
+}
+
+impl<T: Wire, K> Persistent<T, K> {
+    /// Runs it. The result is the output, as long as nobody needs it for the next run.
+    ///
+    /// # Errors
+    /// As the calls of the collective. The plan stays whole, but there are no more collectives on its communicator.
+    #[track_caller]
+    pub fn run(&mut self) -> PlanOp<'_, T, K> {
+        let turn = self.comm.reserve_collective();
+        self.fit();
+        let collective = Collective {
+            name: self.name,
+            signature: self.ready.signature,
+            program: Arc::clone(&self.ready.program),
+            reducer: self.op.as_ref().map(|op| op()),
+        };
+        let (send, recv) = (
+            std::mem::take(&mut self.send),
+            std::mem::take(&mut self.recv),
+        );
+        let run = self.comm.run_program_in(turn, collective, send, recv);
+        PlanOp {
+            run,
+            plan: Some(self),
+        }
+    }
+
+    /// New buffers, if the last run went off with them.
+    fn fit(&mut self) {
+        let lens = self.ready.program.lens();
+        self.send.resize(lens.input / size_of::<T>(), T::zeroed());
+        self.recv.resize(lens.output / size_of::<T>(), T::zeroed());
+    }
+}
+
+impl<T: Wire> Persistent<T, Apart> {
+    /// What the next run sends; zeros at the start.
+    pub fn send_mut(&mut self) -> &mut [T] {
+        self.fit();
+        &mut self.send
+    }
+
+    /// What the last run received; zeros at the start.
+    pub fn recv_mut(&mut self) -> &mut [T] {
+        self.fit();
+        &mut self.recv
+    }
+}
+
+impl<T: Wire> Persistent<T, Shared> {
+    /// What the next run works on, and what the last one left; zeros at the start.
+    pub fn data_mut(&mut self) -> &mut [T] {
+        self.fit();
+        &mut self.recv
+    }
+}
+
+impl<'a, T: Wire, K> Future for PlanOp<'a, T, K> {
+    type Output = Result<&'a [T]>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(Pin::new(&mut self.run).poll(cx));
+        let plan = self.plan.take().expect("a program completes once");
+        match outcome {
+            Ok((send, recv)) => {
+                (plan.send, plan.recv) = (send, recv);
+                Poll::Ready(Ok(&plan.recv))
+            }
+            Err(failure) => {
+                let (error, (send, recv)) = failure.into_parts();
+                (plan.send, plan.recv) = (send, recv);
+                Poll::Ready(Err(error))
+            }
+        }
+    }
+}
+
+/// An operation that can be had again for every run.
+pub(crate) fn again<T: Wire, O: ReduceOp<T> + Clone>(op: O) -> Box<dyn Fn() -> Reducer + Send> {
+    Box::new(move || Reducer::new::<T>(op.clone()))
+}
+
+impl<T: Wire, K> fmt::Debug for Persistent<T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let steps = self.ready.program.len();
+        write!(f, "plan of {} with {steps} steps", self.name)
+    }
+}
+
+impl<T: Wire, K> fmt::Debug for PlanOp<'_, T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.run.fmt(f)
+    }
+}

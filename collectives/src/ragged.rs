@@ -1,0 +1,207 @@
+//! Collectives of vectors of any lengths, which tell each other the lengths first.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use ripstop_rt::{Comm, OpError, buffer::Wire};
+
+use crate::{
+    Collectives, Tuning,
+    ask::{Ask, Verb},
+    call::{Call, Later},
+    op::{Fresh, FreshAt},
+};
+
+/// A collective under way that goes in two: the lengths, and then the elements.
+///
+/// It was started when it was made, and keeps its place in the order of collectives. The second part begins when it is polled
+/// after the first; if it is dropped before, a task goes on with it.
+#[must_use = "await it, or drop it to let it go on by itself"]
+pub struct RaggedOp<D, F>
+where
+    D: Send + 'static,
+    F: Send + 'static,
+{
+    comm: Comm,
+    /// `None` when it has completed.
+    rest: Option<Rest<D, F>>,
+}
+
+type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
+type Rows<T> = Vec<Vec<T>>;
+
+/// The vector for each rank, of all ranks.
+#[track_caller]
+pub(crate) fn all_to_all<T: Wire>(
+    on: &(impl Collectives + ?Sized),
+    send: Rows<T>,
+) -> RaggedOp<Rows<T>, OpError<Rows<T>>> {
+    let (comm, tuning) = of(on);
+    let (has, size) = (send.len(), comm.size());
+    let mut ask = Ask::of(Verb::AllToAll, "all_to_all_ragged").len(1);
+    if has != size {
+        let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
+        ask = ask.wrong(sentence);
+    }
+    let lens = lens_of(&send);
+    let first = fresh(&comm, &tuning, &ask, lens.clone());
+    let second = Later::new(&comm);
+    let rest = async move {
+        let theirs = match first.await {
+            Ok(theirs) => theirs,
+            Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
+        };
+        let (sends, recvs) = (counts(&lens), counts(&theirs));
+        let ask = Ask::of(Verb::AllToAll, "all_to_all_ragged");
+        let ask = ask.counts(&sends).incoming(&recvs);
+        let done = {
+            let call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let room = call.room();
+            call.begin(None, (send.concat(), room), Fresh)
+        };
+        match done.await {
+            Ok(all) => Ok(rows(&all, &recvs)),
+            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
+        }
+    };
+    RaggedOp::new(comm, rest)
+}
+
+/// The vectors of all ranks, for `root`.
+#[track_caller]
+pub(crate) fn gather<T: Wire>(
+    on: &(impl Collectives + ?Sized),
+    root: usize,
+    send: Vec<T>,
+) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
+    RaggedOp::new(
+        on.communicator().clone(),
+        gathered(of(on), Some(root), send),
+    )
+}
+
+/// The vectors of all ranks, for everybody.
+#[track_caller]
+pub(crate) fn all_gather<T: Wire>(
+    on: &(impl Collectives + ?Sized),
+    send: Vec<T>,
+) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
+    let rest = gathered(of(on), None, send);
+    let rest = async move { Ok(rest.await?.unwrap_or_default()) };
+    RaggedOp::new(on.communicator().clone(), rest)
+}
+
+#[track_caller]
+fn gathered<T: Wire>(
+    (comm, tuning): (Comm, Tuning),
+    root: Option<usize>,
+    send: Vec<T>,
+) -> impl Future<Output = Result<Option<Rows<T>>, OpError<Vec<T>>>> + Send + use<T> {
+    let lens = Ask::of(Verb::AllGather, NAMES[usize::from(root.is_some())]).len(1);
+    let lens = root.filter(|root| *root >= comm.size()).map_or_else(
+        || lens.clone(),
+        |root| {
+            let size = comm.size();
+            let sentence = format!("`root` is rank {root}, and there are ranks 0..{size}");
+            lens.clone().wrong(sentence)
+        },
+    );
+    let first = fresh(&comm, &tuning, &lens, vec![send.len() as u64]);
+    let second = Later::new(&comm);
+    async move {
+        let theirs = match first.await {
+            Ok(theirs) => counts(&theirs),
+            Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
+        };
+        let ask = match root {
+            Some(root) => Ask::of(Verb::Gather, NAMES[1]).root(root),
+            None => Ask::of(Verb::AllGather, NAMES[0]),
+        };
+        let done = {
+            let ask = ask.counts(&theirs);
+            let call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let here = root.is_none_or(|root| root == second.comm.rank());
+            let room = call.room();
+            call.begin(None, (send, room), FreshAt(here))
+        };
+        Ok(done.await?.map(|all| rows(&all, &theirs)))
+    }
+}
+
+fn of(on: &(impl Collectives + ?Sized)) -> (Comm, Tuning) {
+    (on.communicator().clone(), *on.tuning())
+}
+
+const NAMES: [&str; 2] = ["all_gather_ragged", "gather_ragged"];
+
+#[track_caller]
+fn fresh(
+    comm: &Comm,
+    tuning: &Tuning,
+    ask: &Ask<'_>,
+    send: Vec<u64>,
+) -> crate::op::FreshOp<Vec<u64>> {
+    let call = Call::new::<u64>(comm, tuning, ask);
+    let room = call.room();
+    call.begin(None, (send, room), Fresh)
+}
+
+fn lens_of<T>(rows: &[Vec<T>]) -> Vec<u64> {
+    rows.iter().map(|row| row.len() as u64).collect()
+}
+
+/// What another rank cannot hold in memory, this one cannot either: the call is refused.
+fn counts(lens: &[u64]) -> Vec<usize> {
+    let count = |len: &u64| usize::try_from(*len).unwrap_or(usize::MAX);
+    lens.iter().map(count).collect()
+}
+
+fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
+    let row = |count: &usize| {
+        let (row, rest) = all.split_at(*count);
+        all = rest;
+        row.to_vec()
+    };
+    counts.iter().map(row).collect()
+}
+
+impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
+    fn new(comm: Comm, rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
+        let rest: Rest<D, F> = Box::pin(rest);
+        Self {
+            comm,
+            rest: Some(rest),
+        }
+    }
+
+    /// Lets it go on by itself; same as dropping it.
+    pub fn detach(self) {}
+}
+
+impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
+    type Output = Result<D, F>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let rest = self.rest.as_mut().expect("it is not polled after its end");
+        let outcome = ready!(rest.as_mut().poll(cx));
+        self.rest = None;
+        Poll::Ready(outcome)
+    }
+}
+
+impl<D: Send + 'static, F: Send + 'static> Drop for RaggedOp<D, F> {
+    fn drop(&mut self) {
+        if let Some(rest) = self.rest.take() {
+            drop(self.comm.spawn(async move { drop(rest.await) }));
+        }
+    }
+}
+
+impl<D: Send + 'static, F: Send + 'static> fmt::Debug for RaggedOp<D, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RaggedOp").finish_non_exhaustive()
+    }
+}

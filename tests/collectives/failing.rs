@@ -1,0 +1,149 @@
+//! Calls that cannot go well: an error on every rank, which names two of them, and nobody hangs.
+
+use std::future::Future;
+
+use ripstop::{Error, ErrorKind, Runtime, prelude::*};
+
+use crate::ranks;
+
+/// What one rank does that the others do not.
+type Stray = fn(&Comm, usize, bool) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// A call, as it is on the odd rank or on the others, without its result.
+macro_rules! stray {
+    (|$comm:ident, $odd:ident| $call:expr) => {
+        |$comm, _, $odd| {
+            let op = $call;
+            Box::pin(async move { op.await.map(drop).map_err(Error::from) })
+        }
+    };
+    (|$comm:ident, $size:ident, $odd:ident| $call:expr) => {
+        |$comm, $size, $odd| {
+            let op = $call;
+            Box::pin(async move { op.await.map(drop).map_err(Error::from) })
+        }
+    };
+}
+
+/// By `len` elements where others have another number.
+const STRAYS: &[(&str, Stray)] = &[
+    (
+        "root of bcast",
+        stray!(|comm, odd| comm.bcast(usize::from(odd), [1_u8; 9])),
+    ),
+    (
+        "length of bcast",
+        stray!(|comm, odd| comm.bcast(0, vec![1_u8; if odd { 8 } else { 9 }])),
+    ),
+    (
+        "nothing to bcast",
+        stray!(|comm, odd| comm.bcast(0, vec![1_u8; if odd { 0 } else { 9 }])),
+    ),
+    (
+        "block of gather",
+        stray!(|comm, odd| comm.gather(0, vec![1_u8; if odd { 0 } else { 9 }])),
+    ),
+    (
+        "block of scatter",
+        stray!(|comm, size, odd| {
+            let block = if odd { 0 } else { 9 };
+            comm.scatter(0, vec![1_u8; 9 * size], block)
+        }),
+    ),
+    (
+        "block of all_gather",
+        stray!(|comm, odd| comm.all_gather(vec![1_u8; if odd { 0 } else { 9 }])),
+    ),
+    (
+        "block of all_to_all",
+        stray!(|comm, size, odd| {
+            comm.all_to_all(vec![1_u8; if odd { 2 * size } else { 3 * size }])
+        }),
+    ),
+    (
+        "length of all_reduce",
+        stray!(|comm, odd| {
+            comm.all_reduce(vec![1_u32; if odd { 70_000 } else { 70_001 }], Sum)
+        }),
+    ),
+    (
+        "counts of all_gather_v",
+        stray!(|comm, size, odd| {
+            let mut counts = vec![0; size];
+            counts[usize::from(odd)] = 5;
+            comm.all_gather_v(vec![1_u8; 5], &counts)
+        }),
+    ),
+    (
+        "counts of gather_v",
+        stray!(|comm, size, odd| {
+            let mut counts = vec![0; size];
+            counts[usize::from(odd)] = 5;
+            comm.gather_v(0, vec![1_u8; 5], &counts)
+        }),
+    ),
+    (
+        "counts of scatter_v",
+        stray!(|comm, size, odd| {
+            let mut counts = vec![0; size];
+            counts[usize::from(odd)] = 5;
+            comm.scatter_v(0, vec![1_u8; 5], &counts)
+        }),
+    ),
+    (
+        "a block that one does not expect",
+        stray!(|comm, size, odd| {
+            comm.all_to_all_v(vec![1_u8; size], &vec![1; size], &{
+                let mut recvs = vec![1; size];
+                recvs[if comm.rank() == 0 { 1 } else { 0 }] = usize::from(!odd);
+                recvs
+            })
+        }),
+    ),
+    (
+        "a block that does not come",
+        stray!(|comm, size, odd| {
+            comm.all_to_all_v(vec![1_u8; 9 * size], &vec![0; size], &{
+                let mut recvs = vec![0; size];
+                recvs[if comm.rank() == 0 { 1 } else { 0 }] = usize::from(odd);
+                recvs
+            })
+        }),
+    ),
+];
+
+#[test]
+fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
+    for size in [2, 3, 5] {
+        for odd in [0, size - 1] {
+            ranks::run(size, &[], move |runtime: Runtime| {
+                let world = runtime.world();
+                runtime.block_on(async {
+                    for (what, stray) in STRAYS {
+                        let twin = world.dup().await.unwrap();
+                        let me = twin.rank();
+                        let first = stray(&twin, twin.size(), me == odd as usize).await;
+                        // Who is through with its part hears of it in the next one.
+                        let second = twin.barrier().await;
+                        match first {
+                            Err(error) => named(what, &error),
+                            Ok(()) => assert!(second.is_err(), "{what} of {size}: rank {me}"),
+                        }
+                        let second = second.unwrap_err().kind;
+                        let ended =
+                            matches!(second, ErrorKind::Revoked | ErrorKind::Mismatch { .. });
+                        assert!(ended, "{what} of {size}: rank {me}: {second}");
+                    }
+                });
+                runtime.close().unwrap();
+            });
+        }
+    }
+}
+
+fn named(what: &str, error: &Error) {
+    let ErrorKind::Mismatch { rank, other } = error.kind else {
+        panic!("{what}: {error}")
+    };
+    assert!(rank != other, "{what}: {error}");
+}

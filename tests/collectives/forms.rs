@@ -1,0 +1,283 @@
+//! Blocks as they land, plans that are kept, vectors of any lengths, neighbours.
+
+use ripstop::{
+    ErrorKind, Runtime, Tuning,
+    collectives::{
+        plan::{AllReduce, AllToAll},
+        reproducible::ExactSum,
+    },
+    prelude::*,
+};
+
+use crate::ranks;
+
+fn each(sizes: &[u32], test: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static) {
+    for size in sizes {
+        ranks::run(*size, &[], move |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(test(&world));
+            drop(world);
+            runtime.close().unwrap();
+        });
+    }
+}
+
+fn row(from: usize, to: usize, len: usize) -> Vec<u64> {
+    (0..len)
+        .map(|at| (from * 1_000_000 + to * 10_000 + at) as u64)
+        .collect()
+}
+
+#[test]
+fn every_block_of_a_stream_comes_once_with_its_rank() {
+    each(&[1, 2, 5, 8], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for algorithm in [AllToAll::Pairwise { window: 2 }, AllToAll::Bruck] {
+            let comm = world.tuned(Tuning::AUTO.all_to_all(algorithm));
+            for len in [0, 1, 20_000] {
+                let send = (0..size).flat_map(|to| row(me, to, len));
+                let mut blocks = comm.all_to_all(send.collect::<Vec<_>>()).blocks();
+                let mut seen = vec![false; size];
+                while let Some(block) = blocks.next().await {
+                    let (from, block) = block.unwrap();
+                    assert!(!seen[from] && block == row(from, me, len), "from {from}");
+                    seen[from] = true;
+                }
+                assert!(
+                    seen.iter().all(|seen| *seen),
+                    "{algorithm}, {len}: {seen:?}"
+                );
+            }
+        }
+        let counts: Vec<usize> = (0..size).map(|to| (me + to) % 3 * 5).collect();
+        let send = (0..size).flat_map(|to| row(me, to, counts[to]));
+        let send: Vec<u64> = send.collect();
+        let mut blocks = world.all_to_all_v(send, &counts, &counts).blocks();
+        let mut came = 0;
+        while let Some(block) = blocks.next().await {
+            let (from, block) = block.unwrap();
+            assert_eq!(block, row(from, me, counts[from]));
+            came += 1;
+        }
+        assert_eq!(came, size);
+    });
+}
+
+#[test]
+fn a_stream_that_fails_says_so_once() {
+    each(&[2], async |world| {
+        let odd = world.rank() == 1;
+        let mut blocks = world
+            .all_to_all(vec![1_u8; if odd { 3 } else { 4 }])
+            .blocks();
+        let mut errors = 0;
+        while let Some(block) = blocks.next().await {
+            errors += usize::from(block.is_err());
+        }
+        assert_eq!(errors, 1);
+    });
+}
+
+#[test]
+fn a_plan_runs_again_and_again() {
+    each(&[1, 2, 3, 6], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let mut barrier = world.barrier_plan().await.unwrap();
+        let mut sum = world.all_reduce_plan::<u64, _>(3, Sum).await.unwrap();
+        let mut turn = world.all_to_all_plan::<u64>(4).await.unwrap();
+        let mut bcast = world.bcast_plan::<u32>(size - 1, 5).await.unwrap();
+        let (sends, recvs) = (vec![me; size], (0..size).collect::<Vec<_>>());
+        let mut ragged = world
+            .all_to_all_v_plan::<u64>(&sends, &recvs)
+            .await
+            .unwrap();
+        for round in 0..5 {
+            barrier.run().await.unwrap();
+            sum.data_mut().fill(round);
+            assert_eq!(*sum.run().await.unwrap(), [round * size as u64; 3]);
+            for (to, block) in turn.send_mut().chunks_mut(4).enumerate() {
+                block.copy_from_slice(&row(me, to, 4));
+            }
+            let got = turn.run().await.unwrap();
+            assert_eq!(
+                got,
+                (0..size)
+                    .flat_map(|from| row(from, me, 4))
+                    .collect::<Vec<_>>()
+            );
+            bcast.data_mut().fill(me as u32);
+            assert_eq!(*bcast.run().await.unwrap(), [size as u32 - 1; 5]);
+            ragged.send_mut().fill(me as u64);
+            let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
+            assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
+        }
+        // Whose run is dropped has new buffers.
+        drop(turn.run());
+        assert!(turn.send_mut().iter().all(|word| *word == 0));
+        turn.run().await.unwrap();
+    });
+}
+
+#[test]
+fn ranks_that_plan_different_things_hear_of_it_at_once() {
+    each(&[2, 3], async |world| {
+        let block = if world.rank() == 1 { 3 } else { 4 };
+        let error = world.all_to_all_plan::<u8>(block).await.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
+    });
+}
+
+#[test]
+fn vectors_of_any_lengths_find_their_ranks() {
+    each(&[1, 2, 5], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let len = |from: usize, to: usize| (3 * from + to) % 4;
+        let send = (0..size).map(|to| row(me, to, len(me, to))).collect();
+        let got = world.all_to_all_ragged(send);
+        // What is begun later ends first here, and keeps its place.
+        let all = world.all_gather_ragged(row(me, 0, me));
+        let one = world
+            .gather_ragged(size - 1, row(me, 1, me + 1))
+            .await
+            .unwrap();
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 1, from + 1)).collect();
+        assert_eq!(one, (me == size - 1).then_some(wanted));
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
+        assert_eq!(all.await.unwrap(), wanted);
+        let wanted: Vec<_> = (0..size).map(|from| row(from, me, len(from, me))).collect();
+        assert_eq!(got.await.unwrap(), wanted);
+        // One rank lets it go on by itself; the others complete.
+        let last = world.all_gather_ragged(row(me, 2, 9));
+        if me == 0 {
+            drop(last);
+        } else {
+            last.await.unwrap();
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_vector_too_few_is_an_error_on_all_ranks() {
+    each(&[3], async |world| {
+        let me = world.rank();
+        let send = vec![vec![1_u8]; if me == 2 { 2 } else { 3 }];
+        let failed = world.all_to_all_ragged(send).await.unwrap_err();
+        match failed.error.kind {
+            ErrorKind::InvalidArgument(text) => assert!(me == 2 && text.contains("2 vectors")),
+            ErrorKind::Aborted { rank: 2 } => assert!(me != 2),
+            kind => panic!("{kind}"),
+        }
+        assert!(failed.buf.iter().all(|row| *row == [1]));
+    });
+}
+
+#[test]
+fn neighbours_on_a_grid_get_what_is_for_them() {
+    each(&[6], async |world| {
+        for wraps in [false, true] {
+            let grid = world.cart(&[2, 3], &[wraps, true]).await.unwrap();
+            let me = grid.rank();
+            let ranks: Vec<_> = (0..2)
+                .flat_map(|dim| {
+                    let (down, up) = grid.shift(dim, 1);
+                    [down, up]
+                })
+                .collect();
+            let got = grid.neighbor_all_gather(vec![me as u64 + 1]).await.unwrap();
+            let wanted: Vec<u64> = ranks
+                .iter()
+                .map(|rank| rank.map_or(0, |it| it as u64 + 1))
+                .collect();
+            assert_eq!(got, wanted);
+            // In two rows that wrap around, both neighbours are one rank: what goes down comes from above.
+            let send: Vec<u64> = (0..4).map(|way| (me * 10 + way) as u64).collect();
+            let got = grid.neighbor_all_to_all(send).await.unwrap();
+            let from = |way: usize| ranks[way].map_or(0, |rank| (rank * 10 + (way ^ 1)) as u64);
+            assert_eq!(got, (0..4).map(from).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn neighbours_on_a_graph_get_what_is_for_them() {
+    each(&[1, 4], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        // Twice to the next, once to oneself.
+        let (next, last) = ((me + 1) % size, (me + size - 1) % size);
+        let graph = world
+            .graph(&[last, me, last], &[me, next, next])
+            .await
+            .unwrap();
+        let counts = [me, 2, 3];
+        let send = [row(me, 0, me), row(me, 1, 2), row(me, 2, 3)].concat();
+        let recvs = if size == 1 {
+            vec![me, 2, 3]
+        } else {
+            vec![2, me, 3]
+        };
+        let got = graph
+            .neighbor_all_to_all_v(send, &counts, &recvs)
+            .await
+            .unwrap();
+        if size > 1 {
+            assert_eq!(
+                got,
+                [row(last, 1, 2), row(me, 0, me), row(last, 2, 3)].concat()
+            );
+        }
+        graph.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn an_edge_with_one_end_is_an_error_on_all_ranks() {
+    each(&[3], async |world| {
+        let sources: &[usize] = if world.rank() == 1 { &[0] } else { &[] };
+        let error = world.graph(sources, &[]).await.unwrap_err();
+        match error.kind {
+            ErrorKind::InvalidArgument(text) => {
+                assert!(
+                    text.contains("rank 0 1 times") && text.contains("rank 1 0 times"),
+                    "{text}"
+                )
+            }
+            ErrorKind::Aborted { rank: 1 } => {}
+            kind => panic!("{kind}"),
+        }
+    });
+}
+
+#[test]
+fn a_reproducible_sum_is_the_number_nearest_to_the_true_sum_whatever_the_algorithm() {
+    each(&[1, 2, 3, 6], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let number = |rank: usize| match rank % 3 {
+            0 => 1e16 / (rank as f64 + 3.0),
+            1 => -1e16 / (rank as f64 + 2.0),
+            _ => 0.1,
+        };
+        let exact: ExactSum<f64> = (0..size).map(number).collect();
+        for algorithm in AllReduce::ALL.iter().take(4) {
+            let comm = world.tuned(Tuning::AUTO.all_reduce(*algorithm));
+            let [sum, other] = comm
+                .all_reduce([number(me), number(size - 1 - me)], ReproducibleSum)
+                .await
+                .unwrap();
+            assert_eq!(sum.to_bits(), exact.value().to_bits(), "{algorithm}");
+            assert_eq!(other.to_bits(), sum.to_bits(), "in another order");
+        }
+        let sums = world
+            .reduce(0, vec![0.1_f32; 3], ReproducibleSum)
+            .await
+            .unwrap();
+        assert_eq!(sums.is_some(), me == 0);
+        let prefix = world.scan([0.5_f64], ReproducibleSum).await.unwrap();
+        assert_eq!(prefix, [0.5 * (me as f64 + 1.0)]);
+        let (_, part) = world
+            .reduce_scatter_block_into(vec![0.25_f64; size], [0.0], ReproducibleSum)
+            .await
+            .unwrap();
+        assert_eq!(part, [0.25 * size as f64]);
+    });
+}
