@@ -3,7 +3,7 @@
 use crate::step::{Gate, Task};
 
 /// Names, and arguments that make the run short.
-const EXAMPLES: [(&str, &[&str]); 4] = [
+const EXAMPLES: [(&str, &[&str]); 5] = [
     ("hello", &[]),
     ("ring", &["--seconds", "0.2"]),
     ("halo", &["--n", "16", "--steps", "20"]),
@@ -11,6 +11,7 @@ const EXAMPLES: [(&str, &[&str]); 4] = [
         "awp",
         &["--n", "16", "--steps", "20", "--mode", "all", "--check"],
     ),
+    ("p3dfft", &["--n", "24", "--vars", "2", "--iters", "3"]),
 ];
 
 const RANKS: [&str; 3] = ["1", "2", "4"];

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::figures::{Job, Ours};
+use super::report;
 
 /// One column of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +18,8 @@ pub(super) enum Who {
     Ours,
     /// Ripstop with `RIPSTOP_PROGRESS=inline`.
     OursInline,
+    /// FFTW's own MPI layer, over Open MPI, which is the one that Debian builds it with.
+    Fftw,
     /// `line.c`: a bare cache line between two cores.
     Line,
 }
@@ -28,6 +31,7 @@ impl Who {
             Self::OpenMpi => "openmpi",
             Self::Ours => "ours",
             Self::OursInline => "ours-inline",
+            Self::Fftw => "fftw",
             Self::Line => "line",
         }
     }
@@ -41,6 +45,7 @@ impl Who {
         match self {
             Self::Line => Some(Command::new(paths.peer_program("line", self))),
             Self::Mpich | Self::OpenMpi => self.peer_command(job, paths),
+            Self::Fftw => Self::OpenMpi.peer_command(job, paths),
             Self::Ours | Self::OursInline => {
                 let mut command = our_command(job, paths);
                 if self == Self::OursInline {
@@ -118,8 +123,18 @@ impl Paths {
         self.release.join("examples").join(name)
     }
 
-    /// What is missing for our side of a job, in words.
-    pub(super) fn not_built(&self, job: &Job) -> Option<String> {
+    /// What is missing for a contestant in a job, in words.
+    pub(super) fn not_built(&self, who: Who, job: &Job) -> Option<String> {
+        match who {
+            Who::Ours | Who::OursInline => self.ours_not_built(job),
+            Who::Fftw if !self.peer_program("fftw", Who::OpenMpi).exists() => {
+                Some("not built: apt-get install libfftw3-dev libfftw3-mpi-dev".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn ours_not_built(&self, job: &Job) -> Option<String> {
         match job.ours {
             Ours::Example(name) if !self.example(name).exists() => {
                 Some(format!("not built yet: example {name}"))
@@ -169,10 +184,15 @@ pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
         .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
     for who in [Who::Mpich, Who::OpenMpi] {
         for program in ["p2p", "ring", "halo", "startup"] {
-            compile(&format!("mpicc.{}", who.name()), program, who, paths)?;
+            compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
         }
     }
-    compile("cc", "line", Who::Line, paths)
+    // Who has no FFTW misses one comparison.
+    let fftw = ["-lfftw3_mpi", "-lfftw3"];
+    if let Err(message) = compile("mpicc.openmpi", "fftw", Who::OpenMpi, paths, &fftw) {
+        report::note(&message);
+    }
+    compile("cc", "line", Who::Line, paths, &[])
 }
 
 /// The same for all, and no `-march`: rustc builds for the baseline of the architecture too.
@@ -187,13 +207,20 @@ const C_FLAGS: [&str; 6] = [
     "-Wno-stringop-overflow",
 ];
 
-fn compile(compiler: &str, program: &str, who: Who, paths: &Paths) -> Result<(), String> {
+fn compile(
+    compiler: &str,
+    program: &str,
+    who: Who,
+    paths: &Paths,
+    libraries: &[&str],
+) -> Result<(), String> {
     let source = paths.sources.join(format!("{program}.c"));
     let output = Command::new(compiler)
         .args(C_FLAGS)
         .arg(&source)
         .arg("-o")
         .arg(paths.peer_program(program, who))
+        .args(libraries)
         .arg("-lm")
         .output()
         .map_err(|error| format!("cannot start {compiler}: {error}"))?;

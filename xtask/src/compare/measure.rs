@@ -67,7 +67,7 @@ pub(super) fn in_turns(
 }
 
 fn launch(who: Who, job: &Job, paths: &Paths) -> Launch {
-    if let Some(reason) = paths.not_built(job).filter(|_| who.is_ours()) {
+    if let Some(reason) = paths.not_built(who, job) {
         return Err(reason);
     }
     match who.command(job, paths) {

@@ -1,0 +1,232 @@
+//! Is it a Fourier transform, and the same one on every grid of ranks?
+
+use num_complex::Complex;
+use ripstop::{Collectives, Comm, Max, Result, Sum};
+
+use super::{
+    Setup, Transform,
+    exchange::Mode,
+    grid::Grid,
+    real::Real,
+    samples::{Sine, noise},
+    subset,
+};
+
+/// The largest errors on all ranks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Errors {
+    /// Of a field of order 1 after there and back, in ε.
+    pub(crate) round_trip: f64,
+    /// Of a coefficient of a sine, in ε·N.
+    pub(crate) spectrum: f64,
+    /// Of the energy, in ε of it.
+    pub(crate) energy: f64,
+    /// How many ranks found other bits than one rank alone, if that was asked for.
+    pub(crate) differing: usize,
+}
+
+/// The most that rounding may do, in the units of [`Errors`].
+pub(crate) const EPSILONS_MAX: f64 = 64.0;
+
+impl Errors {
+    /// A sentence about the first thing that is wrong.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let figures = [
+            ("there and back, a field", self.round_trip),
+            ("a coefficient of a sine", self.spectrum),
+            ("the energy of the spectrum", self.energy),
+        ];
+        let wrong = figures.into_iter().find(|(_, error)| *error > EPSILONS_MAX);
+        let wrong = wrong.map(|(what, error)| {
+            format!("{what} is off by {error:.1} ε, and rounding explains {EPSILONS_MAX}")
+        });
+        let differing = (self.differing > 0).then(|| {
+            format!(
+                "{} ranks have other bits than one rank alone",
+                self.differing
+            )
+        });
+        wrong.or(differing)
+    }
+}
+
+/// Transforms sines and noise there and back, with poisoned buffers, and compares the bits with those of one rank that
+/// transforms everything, if `alone`. Collective.
+///
+/// # Errors
+/// A rank failed, or no memory.
+pub(crate) async fn check<T: Real>(world: &Comm, setup: &Setup, alone: bool) -> Result<Errors> {
+    let setup = Setup {
+        poison: true,
+        ..setup.clone()
+    };
+    let (grid, vars) = (setup.grid.clone(), setup.vars);
+    let mut transform = Transform::new(world, setup.clone()).await?;
+    let mut errors = Errors::default();
+    let sines: Vec<Sine> = (0..vars).filter_map(|var| Sine::of(&grid, var)).collect();
+    if sines.len() == vars {
+        let fields: Vec<Vec<T>> = sines.iter().map(|sine| sine.field(&grid)).collect();
+        let (spectra, again) = there_and_back(&mut transform, &grid, &fields).await?;
+        errors.round_trip = worst(errors.round_trip, round_trip(&fields, &again));
+        for (sine, spectrum) in sines.iter().zip(&spectra) {
+            errors.spectrum = worst(errors.spectrum, off(&grid, *sine, spectrum));
+        }
+    }
+    let fields: Vec<Vec<T>> = (0..vars).map(|var| noise(&grid, var)).collect();
+    let (spectra, again) = there_and_back(&mut transform, &grid, &fields).await?;
+    errors.round_trip = worst(errors.round_trip, round_trip(&fields, &again));
+    errors.energy = energy(world, &grid, &fields, &spectra).await?;
+    let differs = alone && differs_from_alone(world, &setup, &spectra, &again).await?;
+    let largest = [errors.round_trip, errors.spectrum, errors.energy];
+    let [round_trip, spectrum, energy] = world.all_reduce(largest, Max).await?;
+    let [differing] = world.all_reduce([u64::from(differs)], Sum).await?;
+    Ok(Errors {
+        round_trip,
+        spectrum,
+        energy,
+        differing: usize::try_from(differing).unwrap_or(usize::MAX),
+    })
+}
+
+type Spectra<T> = Vec<Vec<Complex<T>>>;
+
+async fn there_and_back<T: Real>(
+    transform: &mut Transform<T>,
+    grid: &Grid,
+    fields: &[Vec<T>],
+) -> Result<(Spectra<T>, Vec<Vec<T>>)> {
+    let nan = Complex::new(T::NAN, T::NAN);
+    let mut spectra = vec![vec![nan; grid.spectrum_len()]; fields.len()];
+    let mut again = vec![vec![T::NAN; grid.field_len()]; fields.len()];
+    transform.forward(fields, &mut spectra).await?;
+    transform.backward(&spectra, &mut again).await?;
+    let points = T::of(grid.points.iter().product::<usize>() as f64);
+    again
+        .iter_mut()
+        .flatten()
+        .for_each(|value| *value = *value / points);
+    Ok((spectra, again))
+}
+
+/// The largest difference of fields that were transformed there and back, and divided. In ε.
+pub(crate) fn round_trip<T: Real>(before: &[Vec<T>], after: &[Vec<T>]) -> f64 {
+    let pairs = before.iter().flatten().zip(after.iter().flatten());
+    let errors = pairs.map(|(before, after)| (after.wide() - before.wide()).abs() / T::EPSILON);
+    errors.fold(0.0, worst)
+}
+
+/// In ε·N.
+fn off<T: Real>(grid: &Grid, sine: Sine, spectrum: &[Complex<T>]) -> f64 {
+    let points = grid.points.iter().product::<usize>() as f64;
+    let errors = modes(grid).zip(spectrum).map(|(k, found)| {
+        let expected = sine.coefficient(grid, k);
+        let error = Complex::new(found.re.wide() - expected.re, found.im.wide() - expected.im);
+        error.norm() / (T::EPSILON * points)
+    });
+    errors.fold(0.0, worst)
+}
+
+/// Parseval: the energy of a field is that of its spectrum, in which all but the real modes stand for two. In ε.
+async fn energy<T: Real>(
+    world: &Comm,
+    grid: &Grid,
+    fields: &[Vec<T>],
+    spectra: &[Vec<Complex<T>>],
+) -> Result<f64> {
+    let points = grid.points.iter().product::<usize>() as f64;
+    let twice = |kx: usize| kx > 0 && 2 * kx != grid.points[0];
+    let mut worst_of_all = 0.0;
+    for (field, spectrum) in fields.iter().zip(spectra) {
+        let mut sums = [Compensated::default(); 2];
+        field
+            .iter()
+            .for_each(|value| sums[0].add(value.wide() * value.wide()));
+        for ([kx, ..], value) in modes(grid).zip(spectrum) {
+            let square = value.re.wide() * value.re.wide() + value.im.wide() * value.im.wide();
+            sums[1].add(if twice(kx) { 2.0 * square } else { square });
+        }
+        let mine = sums.map(|sum| sum.sum);
+        let [of_field, of_spectrum] = world.all_reduce(mine, Sum).await?;
+        let off = (of_spectrum / points / of_field - 1.0).abs() / T::EPSILON;
+        worst_of_all = worst(worst_of_all, off);
+    }
+    Ok(worst_of_all)
+}
+
+/// Whether one rank that has the whole box gets other bits in this rank's part of it.
+async fn differs_from_alone<T: Real>(
+    world: &Comm,
+    setup: &Setup,
+    spectra: &[Vec<Complex<T>>],
+    again: &[Vec<T>],
+) -> Result<bool> {
+    let grid = &setup.grid;
+    let whole = Setup {
+        grid: grid.alone(),
+        vars: 1,
+        mode: Mode::Blocking,
+        tests: 0,
+        poison: false,
+    };
+    let myself = subset(world, world.rank(), 0).await?;
+    let mut transform = Transform::new(&myself, whole.clone()).await?;
+    let mut differs = false;
+    for (var, (spectrum, field)) in spectra.iter().zip(again).enumerate() {
+        let fields = [noise(&whole.grid, var)];
+        let (all_modes, all_points) = there_and_back(&mut transform, &whole.grid, &fields).await?;
+        let [nx, ny, nz] = grid.points;
+        let modes_here = modes(grid).map(|[kx, ky, kz]| all_modes[0][(kx * ny + ky) * nz + kz]);
+        let points_here = points(grid).map(|[x, y, z]| all_points[0][(z * ny + y) * nx + x]);
+        differs |= !same_bits(
+            spectrum.iter().flat_map(|c| [c.re, c.im]),
+            modes_here.flat_map(|c| [c.re, c.im]),
+        );
+        differs |= !same_bits(field.iter().copied(), points_here);
+    }
+    Ok(differs)
+}
+
+fn same_bits<T: Real>(one: impl Iterator<Item = T>, other: impl Iterator<Item = T>) -> bool {
+    let bits = |value: T| value.wide().to_bits();
+    one.map(bits).eq(other.map(bits))
+}
+
+/// kx, ky and kz of this rank's coefficients, as they lie.
+pub(crate) fn modes(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
+    let (x, y, nz) = (grid.x(), grid.y_in_column(), grid.points[2]);
+    x.flat_map(move |kx| {
+        y.clone()
+            .flat_map(move |ky| (0..nz).map(move |kz| [kx, ky, kz]))
+    })
+}
+
+/// x, y and z of this rank's points, as they lie.
+fn points(grid: &Grid) -> impl Iterator<Item = [usize; 3]> + use<> {
+    let (z, y, nx) = (grid.z(), grid.y_in_row(), grid.points[0]);
+    z.flat_map(move |z| y.clone().flat_map(move |y| (0..nx).map(move |x| [x, y, z])))
+}
+
+/// The larger; what is not a number is the worst of all.
+fn worst(one: f64, other: f64) -> f64 {
+    if one.is_nan() || other.is_nan() {
+        f64::INFINITY
+    } else {
+        one.max(other)
+    }
+}
+
+/// A sum that does not lose its small terms (Kahan 1965).
+#[derive(Clone, Copy, Debug, Default)]
+struct Compensated {
+    sum: f64,
+    lost: f64,
+}
+
+impl Compensated {
+    fn add(&mut self, term: f64) {
+        let term = term - self.lost;
+        let sum = self.sum + term;
+        self.lost = (sum - self.sum) - term;
+        self.sum = sum;
+    }
+}

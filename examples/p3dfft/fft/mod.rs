@@ -1,0 +1,192 @@
+//! A parallel 3-D Fourier transform of real numbers, on a grid of ranks.
+//!
+//! Every rank has whole lines of one dimension at a time: pencils along x, then y, then z. Between them blocks change places
+//! among the ranks of a row (x and y) and of a column (y and z). Neither direction divides: there and back is a factor of
+//! Nx·Ny·Nz.
+//!
+//! ```text
+//! field [z][y][x]  --r2c x-->  row  --c2c y-->  column  --c2c z-->  spectrum [x][y][z]
+//! ```
+
+pub(crate) mod check;
+pub(crate) mod clock;
+mod exchange;
+mod grid;
+mod lines;
+mod pieces;
+mod real;
+pub(crate) mod samples;
+mod slot;
+mod stages;
+mod tile;
+
+use num_complex::Complex;
+use ripstop::{Comm, Result};
+
+use self::{
+    clock::{Times, Watch},
+    lines::Lines,
+    pieces::{Axis, Piece, Transpose},
+};
+pub(crate) use self::{exchange::Mode, grid::Grid, real::Real};
+
+/// How to transform.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) grid: Grid,
+    /// How many variables are transformed at a time.
+    pub(crate) vars: usize,
+    pub(crate) mode: Mode,
+    /// How often a stage looks after what is on its way, in [`Mode::Host`].
+    pub(crate) tests: usize,
+    /// Fills buffers with NaN before anything is received into them: what is read too early shows in all that follows.
+    pub(crate) poison: bool,
+}
+
+/// This rank's part of the transform, with all buffers.
+#[derive(Debug)]
+pub(crate) struct Transform<T: Real> {
+    setup: Setup,
+    lines: Lines<T>,
+    row: Transpose<T>,
+    column: Transpose<T>,
+    /// A piece is finished so many steps after it was started; meanwhile others are computed.
+    lag: usize,
+    /// X and Y go together plane by plane, where a row is one rank.
+    is_fused: bool,
+    watch: Watch,
+}
+
+impl<T: Real> Transform<T> {
+    /// Collective.
+    ///
+    /// # Errors
+    /// No memory, or a rank that failed.
+    pub(crate) async fn new(world: &Comm, setup: Setup) -> Result<Self> {
+        let [i, j] = setup.grid.at;
+        let row = subset(world, j, i).await?;
+        let column = subset(world, i, j).await?;
+        let lag = usize::from(setup.mode != Mode::Blocking);
+        let sets = (1 + lag).min(setup.vars);
+        Ok(Self {
+            lines: Lines::new(&setup.grid),
+            row: Transpose::of_row(row, &setup.grid, sets)?,
+            column: Transpose::of_column(column, &setup.grid, sets)?,
+            is_fused: setup.grid.ranks[0] == 1,
+            setup,
+            lag,
+            watch: Watch::start(),
+        })
+    }
+
+    /// Transforms each of the `fields` to a spectrum: this rank's `[z][y][x]` to its `[x][y][z]`.
+    ///
+    /// # Errors
+    /// A rank failed or finished; the transform is of no use afterwards.
+    ///
+    /// # Panics
+    /// When there are more variables than were set up, or one is not as long as [`Grid`] says.
+    pub(crate) async fn forward(
+        &mut self,
+        fields: &[Vec<T>],
+        spectra: &mut [Vec<Complex<T>>],
+    ) -> Result<Times> {
+        self.expect(fields, spectra);
+        self.watch = Watch::start();
+        let pieces = fields.len() * self.setup.grid.chunks;
+        for step in 0..pieces + 2 * self.lag {
+            if let Some(piece) = self.piece(step, 0, pieces) {
+                self.forward_x(piece, &fields[piece.var]);
+            }
+            if let Some(piece) = self.piece(step, 1, pieces) {
+                self.arrive(Axis::Row, piece).await?;
+                self.forward_y(piece, &fields[piece.var]);
+            }
+            if let Some(piece) = self.piece(step, 2, pieces) {
+                self.arrive(Axis::Column, piece).await?;
+                if piece.chunk + 1 == self.setup.grid.chunks {
+                    self.forward_z(piece, &mut spectra[piece.var]);
+                }
+            }
+        }
+        Ok(self.watch.times())
+    }
+
+    /// Transforms each of the `spectra`, which it leaves as they are, to a field that is larger by a factor of Nx·Ny·Nz.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    ///
+    /// # Panics
+    /// As [`forward`](Self::forward).
+    pub(crate) async fn backward(
+        &mut self,
+        spectra: &[Vec<Complex<T>>],
+        fields: &mut [Vec<T>],
+    ) -> Result<Times> {
+        self.expect(fields, spectra);
+        self.watch = Watch::start();
+        let pieces = fields.len() * self.setup.grid.chunks;
+        for step in 0..pieces + 2 * self.lag {
+            if let Some(piece) = self.piece(step, 0, pieces)
+                && piece.chunk == 0
+            {
+                self.backward_z(piece, &spectra[piece.var]);
+            }
+            if let Some(piece) = self.piece(step, 1, pieces) {
+                self.arrive(Axis::Column, piece).await?;
+                self.backward_y(piece, &mut fields[piece.var]);
+            }
+            if let Some(piece) = self.piece(step, 2, pieces) {
+                self.arrive(Axis::Row, piece).await?;
+                self.backward_x(piece, &mut fields[piece.var]);
+            }
+        }
+        Ok(self.watch.times())
+    }
+
+    fn expect(&self, fields: &[Vec<T>], spectra: &[Vec<Complex<T>>]) {
+        let Setup { grid, vars, .. } = &self.setup;
+        let (field, spectrum) = (grid.field_len(), grid.spectrum_len());
+        assert!(
+            fields.len() == spectra.len() && fields.len() <= *vars,
+            "{} fields and {} spectra, set up for {vars}",
+            fields.len(),
+            spectra.len()
+        );
+        assert!(
+            fields.iter().all(|one| one.len() == field),
+            "fields of {field} numbers"
+        );
+        assert!(
+            spectra.iter().all(|one| one.len() == spectrum),
+            "spectra of {spectrum} coefficients"
+        );
+    }
+
+    /// What stage number `stage` works on in a step.
+    fn piece(&self, step: usize, stage: usize, pieces: usize) -> Option<Piece> {
+        let number = step
+            .checked_sub(stage * self.lag)
+            .filter(|&number| number < pieces)?;
+        let chunks = self.setup.grid.chunks;
+        Some(Piece {
+            number,
+            var: number / chunks,
+            chunk: number % chunks,
+        })
+    }
+}
+
+/// The ranks that give the same `color`, ordered by `key`. Collective.
+pub(crate) async fn subset(world: &Comm, color: usize, key: usize) -> Result<Comm> {
+    let small = "as many ranks as can be numbered";
+    let (color, key) = (
+        u32::try_from(color).expect(small),
+        i32::try_from(key).expect(small),
+    );
+    Ok(world
+        .split(Some(color), key)
+        .await?
+        .expect("a color was given"))
+}

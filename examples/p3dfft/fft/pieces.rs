@@ -1,0 +1,237 @@
+//! The stages of a piece: computed plane by plane, with a look at what is on its way now and then, and sent on.
+
+use num_complex::Complex;
+use ripstop::{Comm, Result};
+
+use super::{
+    Transform,
+    clock::Phase,
+    exchange::Mode,
+    grid::Grid,
+    real::Real,
+    slot::{End, Slot},
+    stages::Plane,
+};
+
+/// A chunk of a variable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub(super) number: usize,
+    pub(super) var: usize,
+    pub(super) chunk: usize,
+}
+
+/// The transposes of a row or a column: one slot for each chunk of one variable, or of two where one is computed while
+/// another travels.
+#[derive(Debug)]
+pub(super) struct Transpose<T: Real> {
+    comm: Comm,
+    slots: Vec<Slot<T>>,
+}
+
+/// Whose transpose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Axis {
+    Row,
+    Column,
+}
+
+impl<T: Real> Transform<T> {
+    pub(super) fn forward_x(&mut self, piece: Piece, field: &[T]) {
+        if self.is_fused {
+            return; // done by `forward_y`, while the plane is in the cache
+        }
+        let planes = self.planes(piece);
+        for (done, &plane) in planes.iter().enumerate() {
+            let row = self.row.slot_mut(piece);
+            self.lines.forward_x(&self.setup.grid, plane, field, row);
+            self.watch.was(Phase::X);
+            self.test(done, planes.len());
+        }
+        self.start(Axis::Row, piece, End::Near);
+    }
+
+    pub(super) fn forward_y(&mut self, piece: Piece, field: &[T]) {
+        let planes = self.planes(piece);
+        for (done, &plane) in planes.iter().enumerate() {
+            let (row, column) = (self.row.slot_mut(piece), self.column.slot_mut(piece));
+            let grid = &self.setup.grid;
+            if self.is_fused {
+                self.lines.forward_x(grid, plane, field, row);
+                self.watch.was(Phase::X);
+            }
+            self.lines.forward_y(grid, plane, row, column);
+            self.watch.was(Phase::Y);
+            self.test(done, planes.len());
+        }
+        self.start(Axis::Column, piece, End::Near);
+    }
+
+    /// All chunks of the piece's variable.
+    pub(super) fn forward_z(&mut self, piece: Piece, spectrum: &mut [Complex<T>]) {
+        let width = self.setup.grid.x().len();
+        for x in 0..width {
+            let column = self.column.slots_of(piece, self.setup.grid.chunks);
+            self.lines.forward_z(&self.setup.grid, x, column, spectrum);
+            self.watch.was(Phase::Z);
+            self.test(x, width);
+        }
+    }
+
+    /// All chunks of the piece's variable; they leave in their order.
+    pub(super) fn backward_z(&mut self, piece: Piece, spectrum: &[Complex<T>]) {
+        let (width, chunks) = (self.setup.grid.x().len(), self.setup.grid.chunks);
+        for x in 0..width {
+            let column = self.column.slots_of_mut(piece, chunks);
+            self.lines.backward_z(&self.setup.grid, x, spectrum, column);
+            self.watch.was(Phase::Z);
+            self.test(x, width);
+        }
+        for number in piece.number..piece.number + chunks {
+            self.start(Axis::Column, Piece { number, ..piece }, End::Far);
+        }
+    }
+
+    pub(super) fn backward_y(&mut self, piece: Piece, field: &mut [T]) {
+        let planes = self.planes(piece);
+        for (done, &plane) in planes.iter().enumerate() {
+            let (row, column) = (self.row.slot_mut(piece), self.column.slot_mut(piece));
+            let grid = &self.setup.grid;
+            self.lines.backward_y(grid, plane, column, row);
+            self.watch.was(Phase::Y);
+            if self.is_fused {
+                self.lines.backward_x(grid, plane, row, field);
+                self.watch.was(Phase::X);
+            }
+            self.test(done, planes.len());
+        }
+        self.start(Axis::Row, piece, End::Far);
+    }
+
+    pub(super) fn backward_x(&mut self, piece: Piece, field: &mut [T]) {
+        if self.is_fused {
+            return;
+        }
+        let planes = self.planes(piece);
+        for (done, &plane) in planes.iter().enumerate() {
+            let row = self.row.slot_mut(piece);
+            self.lines.backward_x(&self.setup.grid, plane, row, field);
+            self.watch.was(Phase::X);
+            self.test(done, planes.len());
+        }
+    }
+
+    /// Waits until a piece has changed its layout.
+    pub(super) async fn arrive(&mut self, axis: Axis, piece: Piece) -> Result<()> {
+        self.transpose(axis).slot_mut(piece).finish().await?;
+        self.watch.was(Phase::Wait);
+        Ok(())
+    }
+
+    fn start(&mut self, axis: Axis, piece: Piece, from: End) {
+        let (mode, poison) = (self.setup.mode, self.setup.poison);
+        let transpose = self.transpose(axis);
+        let comm = transpose.comm.clone();
+        transpose.slot_mut(piece).start(&comm, mode, from, poison);
+        self.watch.was(Phase::Start);
+    }
+
+    /// After one of `units` of a stage: [`Setup::tests`](super::Setup::tests) times in all of it.
+    fn test(&mut self, done: usize, units: usize) {
+        let tests = match self.setup.mode {
+            Mode::Host => self.setup.tests,
+            Mode::Blocking | Mode::Offload => return,
+        };
+        let due = (done + 1) * tests / units - done * tests / units;
+        for _ in 0..due {
+            self.row
+                .slots
+                .iter_mut()
+                .chain(&mut self.column.slots)
+                .for_each(Slot::test);
+        }
+        self.watch.was(Phase::Start);
+    }
+
+    fn transpose(&mut self, axis: Axis) -> &mut Transpose<T> {
+        match axis {
+            Axis::Row => &mut self.row,
+            Axis::Column => &mut self.column,
+        }
+    }
+
+    fn planes(&self, piece: Piece) -> Vec<Plane> {
+        let grid = &self.setup.grid;
+        let z = grid.z_of_chunk(grid.at[1], piece.chunk);
+        let start = z.start - grid.z().start;
+        let plane = |number| Plane {
+            z: start + number,
+            in_row: if self.is_fused { 0 } else { number },
+            in_column: number,
+        };
+        (0..z.len()).map(plane).collect()
+    }
+}
+
+impl<T: Real> Transpose<T> {
+    /// With slots for `vars` variables.
+    pub(super) fn of_row(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
+        if grid.ranks[0] == 1 {
+            // Nothing travels: one plane is room enough.
+            let plane = [grid.modes() * grid.points[1]];
+            let slots = vec![Slot::new(&comm, &plane, &plane)?];
+            return Ok(Self { comm, slots });
+        }
+        let blocks = |chunk| {
+            let planes = grid.z_of_chunk(grid.at[1], chunk).len();
+            let near = |i| planes * grid.x_of(i).len() * grid.y_in_row().len();
+            let far = |i| planes * grid.x().len() * grid.y_of_row(i).len();
+            let ranks = 0..grid.ranks[0];
+            (ranks.clone().map(near).collect(), ranks.map(far).collect())
+        };
+        Self::new(comm, grid.chunks, vars, blocks)
+    }
+
+    /// With slots for `vars` variables.
+    pub(super) fn of_column(comm: Comm, grid: &Grid, vars: usize) -> Result<Self> {
+        let width = grid.x().len();
+        let blocks = |chunk| {
+            let planes = |j| grid.z_of_chunk(j, chunk).len();
+            let near = |j| planes(grid.at[1]) * width * grid.y_of_column(j).len();
+            let far = |j| planes(j) * width * grid.y_in_column().len();
+            let ranks = 0..grid.ranks[1];
+            (ranks.clone().map(near).collect(), ranks.map(far).collect())
+        };
+        Self::new(comm, grid.chunks, vars, blocks)
+    }
+
+    fn new(
+        comm: Comm,
+        chunks: usize,
+        vars: usize,
+        blocks: impl Fn(usize) -> (Vec<usize>, Vec<usize>),
+    ) -> Result<Self> {
+        let mut slots = Vec::with_capacity(vars * chunks);
+        for number in 0..vars * chunks {
+            let (near, far) = blocks(number % chunks);
+            slots.push(Slot::new(&comm, &near, &far)?);
+        }
+        Ok(Self { comm, slots })
+    }
+
+    fn slot_mut(&mut self, piece: Piece) -> &mut Slot<T> {
+        let index = piece.number % self.slots.len();
+        &mut self.slots[index]
+    }
+
+    /// The slots of a piece's variable, chunk by chunk.
+    fn slots_of(&self, piece: Piece, chunks: usize) -> impl Iterator<Item = &Slot<T>> {
+        let start = piece.var * chunks % self.slots.len();
+        self.slots[start..start + chunks].iter()
+    }
+
+    fn slots_of_mut(&mut self, piece: Piece, chunks: usize) -> impl Iterator<Item = &mut Slot<T>> {
+        let start = piece.var * chunks % self.slots.len();
+        self.slots[start..start + chunks].iter_mut()
+    }
+}

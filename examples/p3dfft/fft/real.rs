@@ -1,0 +1,58 @@
+//! The two precisions.
+
+use num_complex::Complex;
+use realfft::FftNum;
+use ripstop::buffer::Wire;
+
+/// A real number that is transformed, sent and checked.
+pub(crate) trait Real: FftNum + Wire + Default {
+    /// The distance from 1 to the next number.
+    const EPSILON: f64;
+    const NAN: Self;
+
+    /// The nearest number of this precision.
+    fn of(value: f64) -> Self;
+
+    /// Exactly.
+    fn wide(self) -> f64;
+}
+
+impl Real for f64 {
+    const EPSILON: Self = Self::EPSILON;
+    const NAN: Self = Self::NAN;
+
+    fn of(value: f64) -> Self {
+        value
+    }
+
+    fn wide(self) -> f64 {
+        self
+    }
+}
+
+impl Real for f32 {
+    const EPSILON: f64 = Self::EPSILON as f64;
+    const NAN: Self = Self::NAN;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "rounding is what is asked for"
+    )]
+    fn of(value: f64) -> Self {
+        value as Self
+    }
+
+    fn wide(self) -> f64 {
+        self.into()
+    }
+}
+
+/// Numbers as pairs of them.
+pub(super) fn as_complex<T: Real>(numbers: &[T]) -> &[Complex<T>] {
+    bytemuck::cast_slice(numbers)
+}
+
+/// Numbers as pairs of them.
+pub(super) fn as_complex_mut<T: Real>(numbers: &mut [T]) -> &mut [Complex<T>] {
+    bytemuck::cast_slice_mut(numbers)
+}

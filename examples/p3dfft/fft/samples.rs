@@ -1,0 +1,77 @@
+//! Fields whose transform is known, and fields of noise.
+
+use std::f64::consts::TAU;
+
+use num_complex::Complex;
+use ripstop::fabric::random::Random;
+
+use super::{grid::Grid, real::Real};
+
+/// sin(2πmx/Nx) · sin(2πmy/Ny) · sin(2πmz/Nz), where m depends on the variable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sine {
+    m: usize,
+}
+
+impl Sine {
+    /// Variable `var`: m = var + 1, and from 1 again before it reaches half of an edge, where the sine vanishes. `None` when
+    /// an edge has fewer than 3 points: there is no such m.
+    pub(crate) fn of(grid: &Grid, var: usize) -> Option<Self> {
+        let least = grid.points.into_iter().min().unwrap_or(0);
+        let most = least.saturating_sub(1) / 2;
+        var.checked_rem(most).map(|m| Self { m: m + 1 })
+    }
+
+    /// This rank's part.
+    pub(crate) fn field<T: Real>(self, grid: &Grid) -> Vec<T> {
+        let wave = |n: usize| -> Vec<f64> {
+            (0..n)
+                .map(|i| (TAU * ((self.m * i) % n) as f64 / n as f64).sin())
+                .collect()
+        };
+        let [in_x, in_y, in_z] = grid.points.map(wave);
+        let mut field = Vec::with_capacity(grid.field_len());
+        for z in grid.z() {
+            for y in grid.y_in_row() {
+                field.extend(in_x.iter().map(|x| T::of(x * in_y[y] * in_z[z])));
+            }
+        }
+        field
+    }
+
+    /// The coefficient at kx, ky and kz.
+    pub(crate) fn coefficient(self, grid: &Grid, [kx, ky, kz]: [usize; 3]) -> Complex<f64> {
+        let [nx, ny, nz] = grid.points;
+        let high = (nx * ny * nz) as f64 / 8.0;
+        let sign = |k: usize, n: usize| match k {
+            k if k == self.m => 1.0,
+            k if k == n - self.m => -1.0,
+            _ => 0.0,
+        };
+        let in_x = if kx == self.m { 1.0 } else { 0.0 };
+        Complex::new(0.0, high * in_x * sign(ky, ny) * sign(kz, nz))
+    }
+}
+
+/// Noise between −1 and 1, the same whoever has which part.
+pub(crate) fn noise<T: Real>(grid: &Grid, var: usize) -> Vec<T> {
+    let [nx, ny, nz] = grid.points;
+    let mut field = Vec::with_capacity(grid.field_len());
+    for z in grid.z() {
+        for y in grid.y_in_row() {
+            let mut random = Random::new(seed((var * nz + z) * ny + y));
+            field.extend((0..nx).map(|_| T::of(unit(&mut random))));
+        }
+    }
+    field
+}
+
+/// 53 bits, from −1 to 1.
+fn unit(random: &mut Random) -> f64 {
+    (random.bits() >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+}
+
+/// Lines are streams of their own, so seeds that follow each other are taken apart.
+fn seed(line: usize) -> u64 {
+    Random::new(u64::try_from(line).unwrap_or(u64::MAX)).bits()
+}

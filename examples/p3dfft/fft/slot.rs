@@ -1,0 +1,202 @@
+//! The blocks of one transpose, and their way.
+
+use std::{
+    fmt, mem,
+    pin::Pin,
+    task::{Context, Poll, Waker},
+};
+
+use num_complex::Complex;
+use ripstop::{Comm, Result, buffer::RegBuf};
+
+use super::{
+    exchange::{self, Mode},
+    real::{self, Real},
+};
+
+/// The two ends of a transpose, and the direction in which blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The layout that is nearer to x.
+    Near,
+    /// The layout that is nearer to z.
+    Far,
+}
+
+/// A piece of a field, as blocks for and from every rank of a row or a column.
+///
+/// While they are on their way, the blocks are not here.
+pub(super) struct Slot<T: Real> {
+    near: Side<T>,
+    far: Side<T>,
+    /// This rank's own block does not travel: both ends are the same memory.
+    own: Vec<Complex<T>>,
+    me: usize,
+    way: Way<T>,
+}
+
+/// The blocks that other ranks have a part in, in the order of the ranks.
+struct Side<T: Real> {
+    /// Numbers, not pairs, of each block; none for the own one.
+    counts: Vec<usize>,
+    /// `None` on the way, and where there are no others.
+    blocks: Option<RegBuf<T>>,
+}
+
+enum Way<T: Real> {
+    Home,
+    /// From this end.
+    Flying(End, Flight<T>),
+    Failed(ripstop::Error),
+}
+
+/// What was sent and what was received into.
+type Flight<T> = Pin<Box<dyn Future<Output = Result<(RegBuf<T>, RegBuf<T>)>>>>;
+
+impl<T: Real> Slot<T> {
+    /// With blocks of so many complex numbers at both ends.
+    ///
+    /// # Errors
+    /// No memory.
+    pub(super) fn new(comm: &Comm, near: &[usize], far: &[usize]) -> Result<Self> {
+        let me = comm.rank();
+        debug_assert_eq!(near[me], far[me], "both ends of one block");
+        Ok(Self {
+            near: Side::new(comm, near)?,
+            far: Side::new(comm, far)?,
+            own: vec![Complex::default(); near[me]],
+            me,
+            way: Way::Home,
+        })
+    }
+
+    /// The blocks at an end, in the order of the ranks.
+    pub(super) fn blocks(&self, end: End) -> Vec<&[Complex<T>]> {
+        let side = match end {
+            End::Near => &self.near,
+            End::Far => &self.far,
+        };
+        let mut rest = real::as_complex(side.blocks.as_deref().unwrap_or_default());
+        let mut blocks = Vec::with_capacity(side.counts.len());
+        for (rank, count) in side.counts.iter().enumerate() {
+            let (block, after) = rest.split_at(count / 2);
+            blocks.push(if rank == self.me { &self.own } else { block });
+            rest = after;
+        }
+        blocks
+    }
+
+    /// The blocks at an end, in the order of the ranks, to be written.
+    pub(super) fn blocks_mut(&mut self, end: End) -> Vec<&mut [Complex<T>]> {
+        let side = match end {
+            End::Near => &mut self.near,
+            End::Far => &mut self.far,
+        };
+        let mut rest = real::as_complex_mut(side.blocks.as_deref_mut().unwrap_or_default());
+        let mut own = &mut self.own[..];
+        let mut blocks = Vec::with_capacity(side.counts.len());
+        for (rank, count) in side.counts.iter().enumerate() {
+            let (block, after) = rest.split_at_mut(count / 2);
+            blocks.push(if rank == self.me {
+                mem::take(&mut own)
+            } else {
+                block
+            });
+            rest = after;
+        }
+        blocks
+    }
+
+    /// Sends the blocks at one end to the other.
+    pub(super) fn start(&mut self, comm: &Comm, mode: Mode, from: End, poison: bool) {
+        let (to, from_side) = match from {
+            End::Near => (&mut self.far, &mut self.near),
+            End::Far => (&mut self.near, &mut self.far),
+        };
+        let Some((outgoing, mut incoming)) = from_side.blocks.take().zip(to.blocks.take()) else {
+            return; // there are no others
+        };
+        if poison {
+            incoming.fill(T::NAN);
+        }
+        let send = exchange::Blocks {
+            buf: outgoing,
+            counts: &from_side.counts,
+        };
+        let recv = exchange::Blocks {
+            buf: incoming,
+            counts: &to.counts,
+        };
+        self.way = Way::Flying(from, exchange::start(comm, mode, send, recv));
+    }
+
+    /// Looks whether the blocks have come, which lets the runtime make progress.
+    pub(super) fn test(&mut self) {
+        if let Way::Flying(from, flight) = &mut self.way {
+            let mut context = Context::from_waker(Waker::noop());
+            if let Poll::Ready(landed) = flight.as_mut().poll(&mut context) {
+                let from = *from;
+                self.land(from, landed);
+            }
+        }
+    }
+
+    /// Waits until the blocks are at the other end.
+    ///
+    /// # Errors
+    /// A rank failed or finished; the blocks are gone.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        if let Way::Flying(from, flight) = &mut self.way {
+            let from = *from;
+            let landed = flight.await;
+            self.land(from, landed);
+        }
+        match mem::replace(&mut self.way, Way::Home) {
+            Way::Failed(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn land(&mut self, from: End, landed: Result<(RegBuf<T>, RegBuf<T>)>) {
+        let (sent, received) = match landed {
+            Ok((sent, received)) => (Some(sent), Some(received)),
+            Err(error) => {
+                self.way = Way::Failed(error);
+                return;
+            }
+        };
+        (self.near.blocks, self.far.blocks) = match from {
+            End::Near => (sent, received),
+            End::Far => (received, sent),
+        };
+        self.way = Way::Home;
+    }
+}
+
+impl<T: Real> Side<T> {
+    fn new(comm: &Comm, blocks: &[usize]) -> Result<Self> {
+        let others =
+            |(rank, block): (usize, &usize)| if rank == comm.rank() { 0 } else { 2 * block };
+        let counts: Vec<usize> = blocks.iter().enumerate().map(others).collect();
+        let blocks = match counts.iter().sum() {
+            0 => None,
+            len => Some(comm.alloc(len)?),
+        };
+        Ok(Self { counts, blocks })
+    }
+}
+
+impl<T: Real> fmt::Debug for Slot<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match self.way {
+            Way::Home => "home",
+            Way::Flying(..) => "flying",
+            Way::Failed(_) => "failed",
+        };
+        f.debug_struct("Slot")
+            .field("near", &self.near.counts)
+            .field("far", &self.far.counts)
+            .field("way", &way)
+            .finish()
+    }
+}

@@ -1,0 +1,280 @@
+//! The stages between the transposes: lines are gathered from blocks, transformed, and laid into the blocks that leave.
+//!
+//! Blocks are `[z][x][y]`, with y fastest: of the row's transpose with the y of an X pencil, of the column's with the y of a Z
+//! pencil. Where they are gathered from or laid across, whole cache lines are used while they are at hand.
+
+use std::ops::{Deref, Range};
+
+use num_complex::Complex;
+
+use super::{
+    grid::Grid,
+    lines::{Direction, Lines, X_ROWS, Z_ROWS},
+    real::Real,
+    slot::{End, Slot},
+    tile::Columns,
+};
+
+/// A plane of z in a slot, and where it is in the field.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plane {
+    /// In this rank's part of the field.
+    pub(super) z: usize,
+    /// In the row's slot.
+    pub(super) in_row: usize,
+    /// In the column's slot.
+    pub(super) in_column: usize,
+}
+
+impl<T: Real> Lines<T> {
+    /// X: a plane of the field, along x, to the near end of the row.
+    pub(super) fn forward_x(&mut self, grid: &Grid, plane: Plane, field: &[T], row: &mut Slot<T>) {
+        let (nx, height) = (grid.points[0], grid.y_in_row().len());
+        let field = &field[plane.z * height * nx..][..height * nx];
+        let mut blocks = row.blocks_mut(End::Near);
+        for y in (0..height).step_by(X_ROWS) {
+            let rows = X_ROWS.min(height - y);
+            for (row, line) in field[y * nx..].chunks_exact(nx).take(rows).enumerate() {
+                self.x_forward(line, row);
+            }
+            for (i, block) in blocks.iter_mut().enumerate() {
+                let x = grid.x_of(i);
+                let columns = Columns {
+                    start: x.start,
+                    count: x.len(),
+                    stride: height,
+                    rows,
+                };
+                let to = &mut block[plane.in_row * x.len() * height..];
+                self.tile.pour(columns, &mut to[y..]);
+            }
+        }
+    }
+
+    /// The way back of [`forward_x`](Self::forward_x).
+    pub(super) fn backward_x(&mut self, grid: &Grid, plane: Plane, row: &Slot<T>, field: &mut [T]) {
+        let (nx, height) = (grid.points[0], grid.y_in_row().len());
+        let field = &mut field[plane.z * height * nx..][..height * nx];
+        let blocks = row.blocks(End::Near);
+        for y in (0..height).step_by(X_ROWS) {
+            let rows = X_ROWS.min(height - y);
+            for (i, block) in blocks.iter().enumerate() {
+                let x = grid.x_of(i);
+                let columns = Columns {
+                    start: x.start,
+                    count: x.len(),
+                    stride: height,
+                    rows,
+                };
+                let from = &block[plane.in_row * x.len() * height..];
+                self.tile.fill(columns, &from[y..]);
+            }
+            for (row, line) in field[y * nx..].chunks_exact_mut(nx).take(rows).enumerate() {
+                self.x_backward(row, line);
+            }
+        }
+    }
+
+    /// Y: a plane from the far end of the row, along y, to the near end of the column.
+    pub(super) fn forward_y(
+        &mut self,
+        grid: &Grid,
+        plane: Plane,
+        row: &Slot<T>,
+        column: &mut Slot<T>,
+    ) {
+        let from = Cut::new(
+            grid,
+            plane.in_row,
+            |i| grid.y_of_row(i),
+            row.blocks(End::Far),
+        );
+        let to = Cut::new(
+            grid,
+            plane.in_column,
+            |j| grid.y_of_column(j),
+            column.blocks_mut(End::Near),
+        );
+        self.along_y(Direction::Forward, from, to);
+    }
+
+    /// The way back of [`forward_y`](Self::forward_y).
+    pub(super) fn backward_y(
+        &mut self,
+        grid: &Grid,
+        plane: Plane,
+        column: &Slot<T>,
+        row: &mut Slot<T>,
+    ) {
+        let from = Cut::new(
+            grid,
+            plane.in_column,
+            |j| grid.y_of_column(j),
+            column.blocks(End::Near),
+        );
+        let to = Cut::new(
+            grid,
+            plane.in_row,
+            |i| grid.y_of_row(i),
+            row.blocks_mut(End::Far),
+        );
+        self.along_y(Direction::Backward, from, to);
+    }
+
+    fn along_y(
+        &mut self,
+        direction: Direction,
+        from: Cut<&[Complex<T>]>,
+        mut to: Cut<&mut [Complex<T>]>,
+    ) {
+        for x in 0..from.width {
+            let whole = from.whole(x);
+            if whole.is_none() {
+                from.gather(x, &mut self.before);
+            }
+            let in_place = to.whole_mut(x);
+            let scatter = in_place.is_none();
+            self.y(direction, whole, in_place);
+            if scatter {
+                to.scatter(x, &self.after);
+            }
+        }
+    }
+
+    /// Z: the lines at `x` from the far ends of a column's slots, along z, to the spectrum.
+    pub(super) fn forward_z<'a>(
+        &mut self,
+        grid: &Grid,
+        x: usize,
+        column: impl Iterator<Item = &'a Slot<T>>,
+        spectrum: &mut [Complex<T>],
+    ) {
+        let (nz, height) = (grid.points[2], grid.y_in_column().len());
+        let lines = &mut spectrum[x * height * nz..][..height * nz];
+        let chunks: Vec<_> = column.map(|slot| slot.blocks(End::Far)).collect();
+        for y in (0..height).step_by(Z_ROWS) {
+            let rows = Z_ROWS.min(height - y);
+            for (chunk, blocks) in chunks.iter().enumerate() {
+                for (j, block) in blocks.iter().enumerate() {
+                    self.tile
+                        .fill(columns_of_z(grid, j, chunk, rows), &block[x * height + y..]);
+                }
+            }
+            for (row, line) in lines[y * nz..].chunks_exact_mut(nz).take(rows).enumerate() {
+                self.z_forward(row, line);
+            }
+        }
+    }
+
+    /// The way back of [`forward_z`](Self::forward_z).
+    pub(super) fn backward_z<'a>(
+        &mut self,
+        grid: &Grid,
+        x: usize,
+        spectrum: &[Complex<T>],
+        column: impl Iterator<Item = &'a mut Slot<T>>,
+    ) {
+        let (nz, height) = (grid.points[2], grid.y_in_column().len());
+        let lines = &spectrum[x * height * nz..][..height * nz];
+        let mut chunks: Vec<_> = column.map(|slot| slot.blocks_mut(End::Far)).collect();
+        for y in (0..height).step_by(Z_ROWS) {
+            let rows = Z_ROWS.min(height - y);
+            for (row, line) in lines[y * nz..].chunks_exact(nz).take(rows).enumerate() {
+                self.z_backward(line, row);
+            }
+            for (chunk, blocks) in chunks.iter_mut().enumerate() {
+                for (j, block) in blocks.iter_mut().enumerate() {
+                    self.tile.pour(
+                        columns_of_z(grid, j, chunk, rows),
+                        &mut block[x * height + y..],
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The z of a chunk of the ranks at `j`, as columns of a tile of z lines.
+fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
+    let z = grid.z_of_chunk(j, chunk);
+    let stride = grid.x().len() * grid.y_in_column().len();
+    Columns {
+        start: z.start,
+        count: z.len(),
+        stride,
+        rows,
+    }
+}
+
+/// Lines of y in one plane, each cut into one piece for each rank.
+struct Cut<B> {
+    blocks: Vec<B>,
+    /// How long the pieces of each block are.
+    lens: Vec<usize>,
+    plane: usize,
+    /// How many lines there are.
+    width: usize,
+}
+
+impl<T: Real, B: Deref<Target = [Complex<T>]>> Cut<B> {
+    fn new(
+        grid: &Grid,
+        plane: usize,
+        part: impl Fn(usize) -> Range<usize>,
+        blocks: Vec<B>,
+    ) -> Self {
+        let lens = (0..blocks.len()).map(|rank| part(rank).len()).collect();
+        Self {
+            blocks,
+            lens,
+            plane,
+            width: grid.x().len(),
+        }
+    }
+
+    /// Where line `x` begins in a block whose pieces are `len` long.
+    fn at(&self, x: usize, len: usize) -> Range<usize> {
+        let start = (self.plane * self.width + x) * len;
+        start..start + len
+    }
+
+    /// Line `x`, if it is in one piece.
+    fn whole(&self, x: usize) -> Option<&[Complex<T>]> {
+        match (&self.blocks[..], &self.lens[..]) {
+            ([block], [len]) => Some(&block[self.at(x, *len)]),
+            _ => None,
+        }
+    }
+
+    /// Puts the pieces of line `x` together.
+    fn gather(&self, x: usize, line: &mut [Complex<T>]) {
+        let mut rest = line;
+        for (block, &len) in self.blocks.iter().zip(&self.lens) {
+            let (piece, after) = rest.split_at_mut(len);
+            piece.copy_from_slice(&block[self.at(x, len)]);
+            rest = after;
+        }
+    }
+}
+
+impl<T: Real> Cut<&mut [Complex<T>]> {
+    /// Line `x`, if it is in one piece.
+    fn whole_mut(&mut self, x: usize) -> Option<&mut [Complex<T>]> {
+        let at = self.at(x, self.lens[0]);
+        match &mut self.blocks[..] {
+            [block] => Some(&mut block[at]),
+            _ => None,
+        }
+    }
+
+    /// Cuts a line into the pieces of line `x`.
+    fn scatter(&mut self, x: usize, line: &[Complex<T>]) {
+        let mut rest = line;
+        for rank in 0..self.blocks.len() {
+            let (piece, after) = rest.split_at(self.lens[rank]);
+            let at = self.at(x, piece.len());
+            self.blocks[rank][at].copy_from_slice(piece);
+            rest = after;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! A 3-D Fourier transform on a grid of ranks, with its transposes hidden behind the computation.
+//!
+//!     ripstop run -n 4 --example p3dfft -- --n 128 --vars 4
+//!     ripstop run -n 4 --example p3dfft -- --help
+
+mod fft;
+mod options;
+mod picture;
+#[path = "../common/png.rs"]
+mod png;
+mod report;
+
+use std::{env, error::Error};
+
+use num_complex::Complex;
+use ripstop::{Collectives, Comm, Max};
+
+use fft::{
+    Grid, Mode, Real, Setup, Transform,
+    check::{EPSILONS_MAX, round_trip},
+    samples::{Sine, noise},
+};
+use options::{HELP, Options, Precision};
+use report::Figures;
+
+type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
+
+#[ripstop::main]
+async fn main(world: Comm) -> Result<()> {
+    match prepare(&world) {
+        Ok(Some((options, grid))) => match options.precision {
+            Precision::Single => run::<f32>(&world, &options, &grid).await,
+            Precision::Double => run::<f64>(&world, &options, &grid).await,
+        },
+        // All ranks see the same arguments: one of them speaks.
+        Ok(None) if world.rank() == 0 => help(),
+        Err(sentence) if world.rank() == 0 => Err(sentence.into()),
+        _ => Ok(()),
+    }
+}
+
+fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
+    let Some(options) = Options::parse(env::args().skip(1), world.size())? else {
+        return Ok(None);
+    };
+    let grid = Grid::new(options.points, options.grid, world.rank(), options.chunks)?;
+    Ok(Some((options, grid)))
+}
+
+async fn run<T: Real>(world: &Comm, options: &Options, grid: &Grid) -> Result<()> {
+    if world.rank() == 0 {
+        report::print_head(options, world.size());
+    }
+    for &mode in &options.modes {
+        // Whoever waits at once has nothing to compute meanwhile: pieces would be smaller for nothing.
+        let chunks = if mode == Mode::Blocking {
+            1
+        } else {
+            grid.chunks
+        };
+        let grid = Grid {
+            chunks,
+            ..grid.clone()
+        };
+        let setup = Setup {
+            grid,
+            vars: options.vars,
+            mode,
+            tests: options.tests,
+            poison: false,
+        };
+        if options.check {
+            check::<T>(world, options, &setup).await?;
+        }
+        time::<T>(world, options, setup).await?;
+    }
+    match &options.png {
+        Some(file) => picture::draw(world, grid, file).await,
+        None => Ok(()),
+    }
+}
+
+async fn check<T: Real>(world: &Comm, options: &Options, setup: &Setup) -> Result<()> {
+    let errors = fft::check::check::<T>(world, setup, true).await?;
+    if let Some(complaint) = errors.complaint() {
+        return Err(complaint.into());
+    }
+    if world.rank() == 0 {
+        report::print_checked(options, setup.mode, &errors);
+    }
+    Ok(())
+}
+
+async fn time<T: Real>(world: &Comm, options: &Options, setup: Setup) -> Result<()> {
+    let (grid, mode) = (setup.grid.clone(), setup.mode);
+    let points = T::of(grid.points.iter().product::<usize>() as f64);
+    let start =
+        |var| Sine::of(&grid, var).map_or_else(|| noise(&grid, var), |sine| sine.field::<T>(&grid));
+    let mut fields: Vec<Vec<T>> = (0..options.vars).map(start).collect();
+    let mut spectra = vec![vec![Complex::default(); grid.spectrum_len()]; options.vars];
+    let mut transform = Transform::new(world, setup).await?;
+    let bar = report::bar(options, world.rank(), mode);
+    let mut laps = Vec::with_capacity(options.iters);
+    let mut error = 0.0;
+    for round in 0..WARM_UP + options.iters {
+        world.barrier().await?;
+        let there = transform.forward(&fields, &mut spectra).await?;
+        let back = transform.backward(&spectra, &mut fields).await?;
+        fields
+            .iter_mut()
+            .flatten()
+            .for_each(|value| *value = *value / points);
+        if round == 0 {
+            let before: Vec<Vec<T>> = (0..options.vars).map(start).collect();
+            error = round_trip(&before, &fields);
+        }
+        if round >= WARM_UP {
+            laps.push([there, back]);
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let [error] = world.all_reduce([error], Max).await?;
+    let figures = Figures::gather(world, &laps, error).await?;
+    if error > EPSILONS_MAX {
+        return Err(format!(
+            "there and back changes a field by {error:.1} ε, and rounding explains {EPSILONS_MAX}"
+        )
+        .into());
+    }
+    if world.rank() == 0 {
+        report::print(options, world.size(), &grid, mode, &figures);
+    }
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "this is what was asked for")]
+#[expect(clippy::unnecessary_wraps, reason = "an end of `main` like the others")]
+fn help() -> Result<()> {
+    print!("{HELP}");
+    Ok(())
+}
+
+/// Rounds in which memory is touched for the first time, and connections are made.
+const WARM_UP: usize = 2;

@@ -1,0 +1,204 @@
+//! The P3DFFT example at small sizes: rounding errors, known spectra and the bits of one rank, on many grids.
+
+#[path = "../examples/p3dfft/fft/mod.rs"]
+mod fft;
+#[path = "../examples/p3dfft/options.rs"]
+mod options;
+
+use std::any::type_name;
+
+use num_complex::Complex;
+use ripstop::{Comm, Result};
+
+use fft::{
+    Grid, Mode, Real, Setup, Transform,
+    check::check,
+    clock::{PHASES, Phase},
+    samples::noise,
+};
+use options::{HELP, Options, Precision};
+
+/// Even; with an odd edge in every place; with an odd number of modes, as every power of two has.
+const BOXES: [[usize; 3]; 3] = [[12, 10, 14], [9, 7, 11], [8, 8, 8]];
+
+#[ripstop::test(ranks = 1)]
+async fn one_rank_transforms_sines_and_noise_exactly_but_for_rounding(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[1, 1]]).await?;
+    transforms::<f32>(&world, &[[1, 1]]).await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn two_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[1, 2], [2, 1]]).await?;
+    transforms::<f32>(&world, &[[1, 2], [2, 1]]).await
+}
+
+/// Of the five modes of 8 points one rank has one, the others two each.
+#[ripstop::test(ranks = 3)]
+async fn three_ranks_that_split_x_unevenly_give_the_bits_of_one(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[3, 1], [1, 3]]).await
+}
+
+#[ripstop::test(ranks = 4)]
+async fn four_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[2, 2], [1, 4], [4, 1]]).await
+}
+
+#[ripstop::test(ranks = 6)]
+async fn six_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[2, 3], [3, 2]]).await
+}
+
+#[ripstop::test(ranks = 6, process)]
+async fn six_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
+    transforms::<f64>(&world, &[[2, 3]]).await
+}
+
+/// Blocks of 135 KiB: offered and fetched instead of sent at once.
+#[ripstop::test(ranks = 4, process)]
+async fn blocks_that_are_too_long_to_be_sent_at_once_give_the_bits_of_one(
+    world: Comm,
+) -> Result<()> {
+    for mode in MODES {
+        holds::<f64>(&world, [64, 64, 64], [2, 2], mode, 2).await?;
+    }
+    Ok(())
+}
+
+/// What is transformed with one variable is what is transformed with others beside it.
+#[ripstop::test(ranks = 2)]
+async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()> {
+    let grid = Grid::new([8, 6, 10], [2, 1], world.rank(), 2).expect("a good grid");
+    let mut spectra = Vec::new();
+    for vars in [1, 2] {
+        let setup = Setup {
+            grid: grid.clone(),
+            vars,
+            mode: Mode::Host,
+            tests: 1,
+            poison: true,
+        };
+        let mut transform = Transform::<f64>::new(&world, setup).await?;
+        let fields: Vec<_> = (0..vars).map(|var| noise(&grid, var)).collect();
+        spectra = vec![vec![Complex::default(); grid.spectrum_len()]; vars];
+        let times = transform.forward(&fields, &mut spectra).await?;
+        for phase in PHASES.iter().filter(|&&phase| phase != Phase::Wait) {
+            assert!(times[*phase as usize] > 0.0, "{phase:?} in {times:?}");
+        }
+    }
+    assert_ne!(spectra[0], spectra[1]);
+    Ok(())
+}
+
+/// `None` asks for help.
+fn parse(line: &str, ranks: usize) -> std::result::Result<Option<Options>, String> {
+    Options::parse(line.split_whitespace().map(str::to_owned), ranks)
+}
+
+#[test]
+fn all_arguments_are_understood_and_in_the_help() {
+    let line = "--n 12x10x14 --grid 2x3 --vars 5 --mode host --chunks 3 --tests 64 --iters 7 \
+                --precision f32 --check --json --png f.png";
+    let options = parse(line, 6)
+        .expect("good arguments")
+        .expect("no help was asked for");
+    let expected = Options {
+        points: [12, 10, 14],
+        grid: [2, 3],
+        vars: 5,
+        modes: vec![Mode::Host],
+        chunks: 3,
+        tests: 64,
+        iters: 7,
+        precision: Precision::Single,
+        check: true,
+        json: true,
+        png: Some("f.png".into()),
+    };
+    assert_eq!(options, expected);
+    assert_eq!(options.volume(), 12 * 10 * 14);
+    let names = line
+        .split_whitespace()
+        .filter(|word| word.starts_with("--"));
+    names.for_each(|name| assert!(HELP.contains(name), "{name} is not in the help"));
+    assert_eq!(parse("--iters 3 --help", 1), Ok(None));
+}
+
+#[test]
+fn a_grid_is_as_square_as_it_goes_unless_another_is_given() {
+    let grid = |ranks| parse("", ranks).expect("defaults").expect("no help").grid;
+    assert_eq!(
+        [1, 2, 4, 6, 12].map(grid),
+        [[1, 1], [1, 2], [2, 2], [2, 3], [3, 4]]
+    );
+}
+
+#[test]
+fn a_bad_argument_is_named_and_what_to_do_is_said() {
+    for (line, named) in [
+        ("--n 0", "--n 0: give a whole number"),
+        ("--n 8x8", "--n 8x8: give"),
+        ("--n 99999x99999x99999", "take fewer points"),
+        ("--grid 2x2", "take for example 2x3"),
+        ("--grid 6", "--grid 6: give two"),
+        ("--vars 0", "--vars 0"),
+        ("--mode fast", "choose blocking, host, offload or all"),
+        ("--precision f16", "choose f32 or f64"),
+        ("--png", "--png needs a value"),
+        ("--fast", "--fast"),
+    ] {
+        let error = parse(line, 6).expect_err("refused");
+        assert!(error.contains(named), "{line}: {error}");
+    }
+}
+
+/// More ranks than there are threads for, with a network that takes its time.
+#[ripstop::sim(ranks = 24, fabric = "qdr")]
+async fn twenty_four_simulated_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    for mode in MODES {
+        holds::<f64>(&world, [12, 10, 14], [4, 6], mode, 2).await?;
+    }
+    Ok(())
+}
+
+async fn transforms<T: Real>(world: &Comm, grids: &[[usize; 2]]) -> Result<()> {
+    for points in BOXES {
+        for &ranks in grids {
+            for mode in MODES {
+                for chunks in [1, 2, 100] {
+                    holds::<T>(world, points, ranks, mode, chunks).await?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// With three variables: one more than there are slots for.
+async fn holds<T: Real>(
+    world: &Comm,
+    points: [usize; 3],
+    ranks: [usize; 2],
+    mode: Mode,
+    chunks: usize,
+) -> Result<()> {
+    let grid =
+        Grid::new(points, ranks, world.rank(), chunks).expect("boxes large enough for their grids");
+    let setup = Setup {
+        grid,
+        vars: 3,
+        mode,
+        tests: 3,
+        poison: true,
+    };
+    let errors = check::<T>(world, &setup, true).await?;
+    let complaint = errors.complaint();
+    assert!(
+        complaint.is_none(),
+        "{points:?} on {ranks:?}, {mode:?}, {chunks} chunks, {}: {complaint:?}",
+        type_name::<T>()
+    );
+    Ok(())
+}
+
+const MODES: [Mode; 3] = [Mode::Blocking, Mode::Host, Mode::Offload];
