@@ -76,7 +76,7 @@ impl<S: SendBuf> Blocks<S> {
     }
 
     /// A block that has landed, or the end of the collective.
-    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<(usize, Vec<S::Elem>)>>> {
+    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Landed<S::Elem>> {
         while let Some((rank, block)) = ready!(self.op.run.poll_landed(cx)) {
             if self.layout.has_come(rank) {
                 return Poll::Ready(Ok(Some((rank, block))));
@@ -96,6 +96,9 @@ impl<S: SendBuf> Blocks<S> {
         Some((rank, whole[range.start / elem..range.end / elem].to_vec()))
     }
 }
+
+/// A block and whose it is, or that there are none any more.
+type Landed<T> = Result<Option<(usize, Vec<T>)>>;
 
 impl<S: SendBuf> Stream for Blocks<S> {
     type Item = Result<(usize, Vec<S::Elem>)>;

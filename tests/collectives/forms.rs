@@ -22,6 +22,10 @@ fn each(sizes: &[u32], test: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static)
     }
 }
 
+fn number(rank: usize) -> u32 {
+    u32::try_from(rank).expect("few ranks")
+}
+
 fn row(from: usize, to: usize, len: usize) -> Vec<u64> {
     (0..len)
         .map(|at| (from * 1_000_000 + to * 10_000 + at) as u64)
@@ -105,8 +109,8 @@ fn a_plan_runs_again_and_again() {
                     .flat_map(|from| row(from, me, 4))
                     .collect::<Vec<_>>()
             );
-            bcast.data_mut().fill(me as u32);
-            assert_eq!(*bcast.run().await.unwrap(), [size as u32 - 1; 5]);
+            bcast.data_mut().fill(number(me));
+            assert_eq!(*bcast.run().await.unwrap(), [number(size) - 1; 5]);
             ragged.send_mut().fill(me as u64);
             let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
             assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
