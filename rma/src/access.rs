@@ -138,9 +138,10 @@ impl<T: Wire> Access<'_, T> {
         }
     }
 
-    fn target(&self, op: &'static str, rank: usize) -> Result<Target> {
+    #[inline]
+    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         let found = self.targets.iter().find(|target| target.rank == rank);
-        found.cloned().ok_or_else(|| {
+        found.ok_or_else(|| {
             let ranks: Vec<usize> = self.targets.iter().map(|target| target.rank).collect();
             let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
             self.port.refusal(op, sentence)

@@ -9,6 +9,8 @@
 //! | [`Exposure`] | [`Window::post`] | these origins may access our memory; we may not, until [`wait`](Exposure::wait) |
 //! | [`Access`] | [`Window::start`] | these targets have posted; put and get, until [`complete`](Access::complete) |
 //! | [`Fence`] | [`Window::fence`] | everybody may access everybody's memory, until the next fence |
+//! | [`Locked`] | [`PassiveWindow::lock`] | we may access these ranks' memory, which they never have to say a word about |
+//! | [`SelfLock`] | [`PassiveWindow::lock_self`] | nobody else may access our memory |
 //!
 //! # Who owns memory
 //!
@@ -27,6 +29,10 @@
 //!
 //! - Puts and gets of one epoch are not ordered among each other, also not to the same place; overlapping ones may tear.
 //!   Each is complete at its target when the epoch is: when `wait` returns there, or the fence.
+//! - [`accumulate`](Access::accumulate) and its relatives are atomic for each element, towards each other and towards
+//!   [`SharedView`], not towards puts and gets; they are not ordered either.
+//! - [`flush`](Locked::flush) waits until what was started before is complete at the target; a get or a fetch is when its
+//!   future is ready.
 //! - An operation's future is ready when its buffer is free again, and for a get when it is filled. That says nothing about
 //!   the target, except for a get.
 //!
@@ -35,19 +41,64 @@
 //! An epoch ends also when a neighbour dies in it, with [`PeerFailed`](ripstop_rt::ErrorKind::PeerFailed), and only after all
 //! the others have completed: then the memory is the owner's again, with whatever the dead one had written. Freeing a window
 //! that others still use gives them [`NoWindow`](ripstop_rt::ErrorKind::NoWindow).
+//!
+//! # What does not compile
+//!
+//! Memory that is exposed:
+//! ```compile_fail,E0499
+//! async fn touch(window: &mut ripstop_rma::Window<f64>) -> ripstop_rt::Result<()> {
+//!     let exposure = window.post(&[1])?;
+//!     window.local_mut()[0] = 1.0;
+//!     exposure.wait().await?;
+//!     Ok(())
+//! }
+//! ```
+//! Two exposures of one window:
+//! ```compile_fail,E0499
+//! async fn twice(window: &mut ripstop_rma::Window<f64>) -> ripstop_rt::Result<()> {
+//!     let exposure = window.post(&[1])?;
+//!     window.post(&[2])?;
+//!     exposure.wait().await?;
+//!     Ok(())
+//! }
+//! ```
+//! An access after its end:
+//! ```compile_fail,E0382
+//! async fn after(window: &ripstop_rma::Window<f64>) -> ripstop_rt::Result<()> {
+//!     let access = window.start(&[1]).await?;
+//!     access.complete().await?;
+//!     access.put(1, 0, vec![1.0]).await?;
+//!     Ok(())
+//! }
+//! ```
+//! Another element type:
+//! ```compile_fail,E0271
+//! async fn bytes(access: ripstop_rma::Access<'_, f64>) -> ripstop_rt::Result<()> {
+//!     access.put(1, 0, vec![1_u8]).await?;
+//!     Ok(())
+//! }
+//! ```
+//! A slice of memory that others may access at any time:
+//! ```compile_fail,E0599
+//! fn slice(window: &mut ripstop_rma::PassiveWindow<f64>) {
+//!     window.local_mut()[0] = 1.0;
+//! }
+//! ```
 #![forbid(unsafe_code)]
 
 mod access;
 mod exposure;
 mod fence;
 mod operations;
+mod passive;
 mod window;
 
-pub use ripstop_rt::onesided::RemoteOp;
+pub use ripstop_rt::onesided::{Combine, Element, Fetching, RemoteOp};
 
 pub use self::{
     access::{Access, Start},
     exposure::Exposure,
     fence::Fence,
+    passive::{Locked, PassiveWindow, SelfLock, SharedView},
     window::Window,
 };

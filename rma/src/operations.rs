@@ -1,9 +1,23 @@
 //! What an epoch allows: the same operations on all kinds of epochs.
 
+use std::ops::Range;
+
+use ripstop_rt::buffer::Layout;
+
+/// The blocks of a layout, in order.
+pub(crate) fn blocks(layout: &Layout) -> Vec<Range<usize>> {
+    let start = |nth: usize| {
+        nth.saturating_mul(layout.stride)
+            .saturating_add(layout.offset)
+    };
+    let block = |start: usize| start..start.saturating_add(layout.block);
+    (0..layout.count).map(|nth| block(start(nth))).collect()
+}
+
 /// The operations, as methods of an epoch that has a `port` and finds a `target`.
 macro_rules! operations {
     ($epoch:ident) => {
-        /// What the epoch allows. Each operation starts when it is called; the buffer comes back with its future.
+        /// Puts and gets. Each starts when it is called; the buffer comes back with its future.
         impl<T: Wire> $epoch<'_, T> {
             /// Writes `buf` to the memory of `rank`, from its element `at` on.
             ///
@@ -18,7 +32,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
-                    Ok(target) => self.port.put(&target, at, buf),
+                    Ok(target) => self.port.put(std::borrow::Borrow::borrow(&target), at, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -35,8 +49,167 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
-                    Ok(target) => self.port.get(&target, at, buf),
+                    Ok(target) => self.port.get(std::borrow::Borrow::borrow(&target), at, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                }
+            }
+
+            /// Writes `buf` to blocks of the memory of `rank` that lie at a regular distance: a column of a matrix, say.
+            /// What is to be gathered on this side is for [`BufExt::strided`](ripstop_rt::buffer::BufExt::strided).
+            ///
+            /// # Errors
+            /// As [`put`](Self::put); and a layout with more or fewer elements than `buf`.
+            pub fn put_strided<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                layout: ripstop_rt::buffer::Layout,
+                buf: B,
+            ) -> $crate::RemoteOp<B> {
+                self.put_indexed(rank, &$crate::operations::blocks(&layout), buf)
+            }
+
+            /// Fills `buf` from blocks of the memory of `rank` that lie at a regular distance.
+            ///
+            /// # Errors
+            /// As [`put_strided`](Self::put_strided).
+            pub fn get_strided<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                layout: ripstop_rt::buffer::Layout,
+                buf: B,
+            ) -> $crate::RemoteOp<B> {
+                self.get_indexed(rank, &$crate::operations::blocks(&layout), buf)
+            }
+
+            /// Writes `buf`, one block after the other, to these ranges of the elements of `rank`.
+            ///
+            /// # Errors
+            /// As [`put`](Self::put); and blocks that together are longer or shorter than `buf`.
+            pub fn put_indexed<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                blocks: &[std::ops::Range<usize>],
+                buf: B,
+            ) -> $crate::RemoteOp<B> {
+                match self.target("put", rank) {
+                    Ok(target) => {
+                        self.port
+                            .put_blocks(std::borrow::Borrow::borrow(&target), blocks, buf)
+                    }
+                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                }
+            }
+
+            /// Fills `buf`, one block after the other, from these ranges of the elements of `rank`.
+            ///
+            /// # Errors
+            /// As [`put_indexed`](Self::put_indexed).
+            pub fn get_indexed<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                blocks: &[std::ops::Range<usize>],
+                buf: B,
+            ) -> $crate::RemoteOp<B> {
+                match self.target("get", rank) {
+                    Ok(target) => {
+                        self.port
+                            .get_blocks(std::borrow::Borrow::borrow(&target), blocks, buf)
+                    }
+                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                }
+            }
+        }
+
+        /// Updates of numbers. Each element is updated atomically.
+        impl<T: $crate::Element> $epoch<'_, T> {
+            /// Combines each element of `buf` with that of `rank`, from its element `at` on.
+            ///
+            /// # Errors
+            /// As [`put`](Self::put); and a bitwise combination of floating-point numbers.
+            pub fn accumulate<B: ripstop_rt::buffer::SendBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                at: usize,
+                buf: B,
+                combine: $crate::Combine,
+            ) -> $crate::RemoteOp<B> {
+                match self.target("accumulate", rank) {
+                    Ok(target) => {
+                        let target = std::borrow::Borrow::borrow(&target);
+                        self.port.accumulate(target, at, buf, combine)
+                    }
+                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                }
+            }
+
+            /// As [`accumulate`](Self::accumulate); `buf` comes back with what the elements of `rank` were before.
+            ///
+            /// # Errors
+            /// As [`accumulate`](Self::accumulate).
+            pub fn get_accumulate<B: ripstop_rt::buffer::RecvBuf<Elem = T>>(
+                &self,
+                rank: usize,
+                at: usize,
+                buf: B,
+                combine: $crate::Combine,
+            ) -> $crate::RemoteOp<B> {
+                match self.target("get_accumulate", rank) {
+                    Ok(target) => {
+                        let target = std::borrow::Borrow::borrow(&target);
+                        self.port.get_accumulate(target, at, buf, combine)
+                    }
+                    Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
+                }
+            }
+
+            /// Adds to one element of `rank`, and says what it was before.
+            ///
+            /// # Errors
+            /// As [`put`](Self::put).
+            #[inline]
+            pub fn fetch_add(&self, rank: usize, at: usize, value: T) -> $crate::Fetching<T> {
+                self.fetch_op(rank, at, value, $crate::Combine::Sum)
+            }
+
+            /// Combines one element of `rank` with `value`, and says what it was before.
+            ///
+            /// # Errors
+            /// As [`accumulate`](Self::accumulate).
+            #[inline]
+            pub fn fetch_op(
+                &self,
+                rank: usize,
+                at: usize,
+                value: T,
+                combine: $crate::Combine,
+            ) -> $crate::Fetching<T> {
+                match self.target("fetch_op", rank) {
+                    Ok(target) => {
+                        let target = std::borrow::Borrow::borrow(&target);
+                        self.port.fetch_op(target, at, value, combine)
+                    }
+                    Err(error) => $crate::Fetching::done(Err(error)),
+                }
+            }
+
+            /// Writes `new` to one element of `rank` if it is `expected`, bit by bit; says what it was before.
+            ///
+            /// # Errors
+            /// As [`put`](Self::put).
+            #[inline]
+            pub fn compare_swap(
+                &self,
+                rank: usize,
+                at: usize,
+                expected: T,
+                new: T,
+            ) -> $crate::Fetching<T> {
+                match self.target("compare_swap", rank) {
+                    Ok(target) => {
+                        let target = std::borrow::Borrow::borrow(&target);
+                        self.port.compare_swap(target, at, expected, new)
+                    }
+                    Err(error) => $crate::Fetching::done(Err(error)),
                 }
             }
         }

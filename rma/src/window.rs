@@ -4,7 +4,7 @@ use std::{fmt, panic::Location};
 
 use ripstop_rt::{Comm, Result, buffer::Wire, onesided::Port};
 
-use crate::{Exposure, Fence, Start};
+use crate::{Exposure, Fence, PassiveWindow, Start};
 
 /// Memory of `T` on every rank of a communicator, for active-target access.
 ///
@@ -130,6 +130,21 @@ impl<T: Wire> Window<T> {
     /// An exposure is open; a member failed.
     pub async fn fence(&mut self) -> Result<Fence<'_, T>> {
         Fence::open(&mut self.port).await
+    }
+}
+
+/// Passive targets.
+impl<T: Wire> Window<T> {
+    /// From here on ranks that lock this rank's memory may access it at any time: there is no slice of it any more, only
+    /// [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self). Collective.
+    ///
+    /// # Errors
+    /// An epoch is open; a member failed.
+    pub async fn into_passive(mut self) -> Result<PassiveWindow<T>> {
+        self.port.local()?;
+        self.port.make_passive();
+        self.port.barrier("into_passive").await?;
+        Ok(PassiveWindow::new(self.port))
     }
 }
 

@@ -251,7 +251,8 @@ impl Shared {
             if *left == 0 || engine.core.has_spoils() {
                 engine.core.remember_window(id, waker);
                 watch(&mut engine);
-                break Poll::Pending;
+                // Who counted before the watch was set woke nobody, and another thread may sleep on the driver.
+                break check(&mut engine).map_or(Poll::Pending, Poll::Ready);
             }
             *left -= 1;
             engine_turn(&mut engine, &self.clock);

@@ -1,7 +1,10 @@
 //! One-sided windows.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
+mod ends;
 mod fences;
+mod numbers;
+mod passive;
 mod pscw;
 #[path = "../support/ranks.rs"]
 mod ranks;

@@ -56,16 +56,7 @@ impl Sink for Core {
                 }
                 self.land(op, Ok(Landed::sent(bytes)));
             }
-            Life::Remote => {
-                let (source, bytes) = (slot.about.peer.unwrap_or_default(), slot.area.len);
-                self.remote_over(
-                    op,
-                    Ok(Landed {
-                        source,
-                        ..Landed::sent(bytes)
-                    }),
-                );
-            }
+            Life::Remote { .. } => self.remote_part_over(op, Ok(())),
             _ => {}
         }
     }
@@ -90,7 +81,7 @@ impl Sink for Core {
             }
             Life::Sharing { receiver } => Way::Rear(*receiver),
             Life::Putting { receiver } => Way::Put(*receiver),
-            Life::Remote => return self.remote_failed(op, partner, why),
+            Life::Remote { .. } => return self.remote_failed(op, partner, why),
             _ => return,
         };
         let down = self
@@ -250,6 +241,11 @@ impl Core {
             Kind::Note => read(header).map(|header| self.handle_note(rank, &header)),
             Kind::Tally => read(header).map(|header| self.handle_tally(rank, &header)),
             Kind::Gate => read(header).map(|header| self.handle_gate(rank, &header)),
+            Kind::Update => read(header).map(|header| self.handle_update(rank, &header, body)),
+            Kind::Updated => read(header).map(|header| self.handle_updated(rank, &header, body)),
+            Kind::Lock => read(header).map(|header| self.handle_lock(rank, &header)),
+            Kind::Locked => read(header).map(|header| self.handle_locked(rank, &header)),
+            Kind::Unlock => read(header).map(|header| self.handle_unlock(rank, &header)),
             Kind::NoWindow => read(header).map(|header| self.handle_no_window(rank, &header)),
             Kind::Ping | Kind::Pong | Kind::Gone => None, // nobody watches here
         };

@@ -37,8 +37,9 @@ impl Engine {
         if self.core.leaving {
             self.begin_close();
         }
-        let busy =
-            |life: &Life| life.is_sending() || matches!(life, Life::Landing(_) | Life::Remote);
+        let busy = |life: &Life| {
+            life.is_sending() || matches!(life, Life::Landing(_) | Life::Remote { .. })
+        };
         !self.core.leaving
             && !self.core.peers.any_marked()
             && self.core.peers.unacked().next().is_none()

@@ -73,6 +73,9 @@ impl Engine {
         if self.flush_sends(rank) == Flushed::Stuck {
             return Flushed::Stuck;
         }
+        if self.flush_window_lines(rank) == Flushed::Stuck {
+            return Flushed::Stuck;
+        }
         self.flush_fragments(rank)
     }
 

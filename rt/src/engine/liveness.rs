@@ -135,7 +135,7 @@ impl Core {
                 Life::Following { landed, .. } => {
                     waited.insert(landed.source);
                 }
-                Life::Remote => waited.extend(about.peer),
+                Life::Remote { .. } => waited.extend(about.peer),
                 life if life.is_sending() => waited.extend(about.peer),
                 _ => {}
             }

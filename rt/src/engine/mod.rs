@@ -38,7 +38,10 @@ use ripstop_fabric::{
 };
 use std::{collections::BTreeSet, task::Waker};
 
-pub use self::footprint::{Footprint, Pool};
+pub use self::{
+    footprint::{Footprint, Pool},
+    window::Combine,
+};
 use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
@@ -46,7 +49,7 @@ pub(crate) use self::{
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
-    window::{Far, Gates, Memory as WindowMemory, WindowId},
+    window::{Deed, Far, Gates, Memory as WindowMemory, Number, Ranges, Want, WindowId},
 };
 use crate::{
     buffer::{RecvBuf, SendBuf},

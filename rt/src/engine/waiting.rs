@@ -30,7 +30,7 @@ impl Core {
                     | Life::Sharing { .. }
                     | Life::Fragmenting { .. }
                     | Life::Landing(_)
-                    | Life::Remote
+                    | Life::Remote { .. }
             )
         };
         self.timers.next().is_none() && self.ops.which(|slot| moves(&slot.life)).is_empty()
@@ -68,7 +68,7 @@ fn name(life: &Life) -> Option<&'static str> {
         | Life::Claiming { .. }
         | Life::Sharing { .. }
         | Life::Fragmenting { .. } => Some("send (bytes on their way)"),
-        Life::Remote => Some("put or get"),
+        Life::Remote { .. } => Some("put or get"),
         Life::Posted(_) => Some("recv"),
         Life::Landing(_) | Life::Following { .. } => Some("recv (bytes on their way)"),
     }

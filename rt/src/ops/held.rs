@@ -228,7 +228,7 @@ impl Drop for Held {
 }
 
 /// Gives values to room that has none yet.
-fn blank<B: RecvBuf>(buf: &mut B) {
+pub(super) fn blank<B: RecvBuf>(buf: &mut B) {
     let elems = NonNull::from(buf.elems()).cast::<u8>();
     let len = buf.elems().len();
     // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.

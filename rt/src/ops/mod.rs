@@ -131,8 +131,9 @@ pub(crate) enum Life {
     Following { orphan: OpId, landed: Landed },
     /// The buffers of a program under way (its last step).
     Running,
-    /// A put to or a get from a window (the driver's completion, or the target's answer).
-    Remote,
+    /// An operation on another rank's window, of which so many parts are not done (the driver's completions, or the target's
+    /// answers).
+    Remote { left: u32, by_message: bool },
     /// Complete; the future takes it.
     Done(Landed),
     /// Complete without success; the future takes it.
@@ -209,11 +210,17 @@ impl About {
 }
 
 impl Life {
+    /// An operation on a window that was not cut into parts yet.
+    const REMOTE: Self = Self::Remote {
+        left: 1,
+        by_message: true,
+    };
+
     /// The peer of a one-sided command that this operation waits for.
     pub(crate) fn partner(&self, about: &About) -> Option<u32> {
         match self {
             Self::Landing(landing) => Some(landing.landed.source),
-            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote => about.peer,
+            Self::Putting { .. } | Self::Sharing { .. } | Self::Remote { .. } => about.peer,
             _ => None,
         }
     }
@@ -294,12 +301,13 @@ impl Ops {
 
     /// A put to a window, which owns what it writes.
     pub(crate) fn hold_put<B: SendBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Remote, |held| held.hold_send(buf)))
+        Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_send(buf)))
     }
 
-    /// A get from a window, which owns what it fills.
-    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, buf: B) -> Ticket<B> {
-        Ticket::new(self.make(about, Life::Remote, |held| held.hold_recv(buf)))
+    /// A get from a window, or an update that fetches, which owns what it fills.
+    pub(crate) fn hold_get<B: RecvBuf>(&mut self, about: About, mut buf: B) -> Ticket<B> {
+        held::blank(&mut buf);
+        Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_recv(buf)))
     }
 
     /// A message of a program, in memory that the program keeps until it is complete and released.
@@ -505,6 +513,23 @@ impl Slot {
     pub(crate) fn withdraw(&mut self, why: ErrorKind) {
         self.life = Life::Withdrawing;
         self.why = Some(Box::new(why));
+    }
+
+    /// It will fail, for the first reason that is given.
+    pub(crate) fn blame(&mut self, why: ErrorKind) {
+        self.why.get_or_insert_with(|| Box::new(why));
+    }
+
+    /// Whether this rank is to carry it out.
+    pub(crate) fn is_by_message(&self, rank: u32) -> bool {
+        let by_message = matches!(
+            self.life,
+            Life::Remote {
+                by_message: true,
+                ..
+            }
+        );
+        by_message && self.about.peer == Some(rank)
     }
 
     /// What [`withdraw`](Self::withdraw) was told. Where that does not matter any more, it is forgotten.

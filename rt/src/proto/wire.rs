@@ -72,6 +72,11 @@ kinds! {
     NoWindow = 52, "There is no such window here any more.";
     Tally = 53, "Where the receiver of this counts what it would else say in notes.";
     Gate = 54, "Where the receiver of this counts the fences that it has come to.";
+    Update = 55, "Something to be done with the receiver's end of a window.";
+    Updated = 56, "It is done.";
+    Lock = 57, "A lock is asked for.";
+    Locked = 58, "It is granted.";
+    Unlock = 59, "It is given back.";
 }
 
 /// An operation at one of the two ends.
@@ -287,6 +292,47 @@ pub(crate) struct Tally {
     pub(crate) first: RemoteCounter,
     /// All zero in a gate.
     pub(crate) second: RemoteCounter,
+}
+
+/// [`Kind::Update`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Update {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// The sender's.
+    pub(crate) op: OpId,
+    /// In the receiver's memory, in bytes.
+    pub(crate) at: u64,
+    /// In the operation's buffer: comes back.
+    pub(crate) from: u64,
+    /// Bytes of the receiver's memory.
+    pub(crate) len: u64,
+    /// What to do.
+    pub(crate) deed: u64,
+}
+
+/// [`Kind::Updated`], with what was there before if that was asked for.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Updated {
+    pub(crate) base: Base,
+    pub(crate) op: OpId,
+    pub(crate) from: u64,
+    /// `OK`, or why not.
+    pub(crate) status: u64,
+}
+
+/// [`Kind::Lock`], [`Kind::Locked`] and [`Kind::Unlock`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Lock {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) tag: u32,
+    /// Which lock.
+    pub(crate) want: u64,
 }
 
 /// [`Kind::Note`] and [`Kind::NoWindow`].

@@ -16,6 +16,9 @@
 //! Nothing is kept for ranks that are no neighbours.
 
 mod fence;
+mod lines;
+mod locks;
+mod number;
 mod ops;
 mod tally;
 
@@ -31,11 +34,19 @@ use ripstop_fabric::{
     offload::RemoteCounter,
 };
 
-pub(crate) use self::fence::Gates;
+pub use self::number::Combine;
 use self::{
     fence::Fences,
+    lines::Line,
+    locks::{Door, Standing},
     ops::Stashed,
     tally::{Ours, Pool, Remote, Theirs, Watching, What},
+};
+pub(crate) use self::{
+    fence::Gates,
+    locks::Want,
+    number::Number,
+    ops::{Deed, Ranges},
 };
 use super::{Core, Engine, Wanted, send::down_kind};
 use crate::{
@@ -58,6 +69,8 @@ pub(super) struct Windows {
     ends: BTreeMap<WindowId, End>,
     pool: Pool,
     watching: Watching,
+    /// By world rank: what waits for room, or for an answer.
+    lines: BTreeMap<u32, Line>,
 }
 
 /// What this rank has behind a window.
@@ -78,6 +91,9 @@ struct End {
     /// Futures that wait for any news.
     wakers: Vec<Waker>,
     fences: Option<Fences>,
+    door: Door,
+    /// Open to everybody: neither posts nor locks at this rank are asked for.
+    open: bool,
     /// Nobody holds it any more.
     closed: bool,
 }
@@ -113,6 +129,8 @@ struct Near {
     under_way: u32,
     /// Those that wait for its greeting.
     stash: Vec<Stashed>,
+    /// Our lock of its memory.
+    lock: Standing,
 }
 
 /// A neighbour's memory.
@@ -133,6 +151,7 @@ impl Windows {
             ends: BTreeMap::new(),
             pool: Pool::default(),
             watching: Watching::default(),
+            lines: BTreeMap::new(),
         }
     }
 
@@ -140,7 +159,10 @@ impl Windows {
     pub(super) fn waited_for(&self) -> BTreeSet<u32> {
         let near = self.ends.values().flat_map(|end| &end.near);
         near.filter(|(_, near)| {
-            near.posts > near.completed() || near.wanted > 0 || !near.stash.is_empty()
+            near.posts > near.completed()
+                || near.wanted > 0
+                || !near.stash.is_empty()
+                || near.lock == Standing::Waiting
         })
         .map(|(&rank, _)| rank)
         .collect()
@@ -165,6 +187,8 @@ impl Engine {
             near: BTreeMap::new(),
             wakers: Vec::new(),
             fences: None,
+            door: Door::default(),
+            open: false,
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
@@ -339,6 +363,12 @@ impl Core {
         near.is_some_and(|near| near.posted() > near.starts)
     }
 
+    /// Whether nothing of ours is under way on this rank's memory.
+    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
+        let near = self.windows.near(id, rank);
+        near.is_none_or(|near| near.under_way == 0)
+    }
+
     /// Whether nothing of ours is under way on anybody's memory.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
@@ -478,14 +508,33 @@ impl Core {
                 self.remote_over(stashed.op, Err(down_kind(rank, why)));
             }
             self.end_access(id, rank);
+            self.leave_door(id, rank);
             self.stir_window(id);
         }
+        self.lose_updates(rank, why);
     }
 
     /// There is no driver any more.
     pub(super) fn end_windows(&mut self) {
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
         ids.into_iter().for_each(|id| self.stir_window(id));
+    }
+
+    /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
+    fn is_let_in(&mut self, id: WindowId, rank: u32) -> bool {
+        let Some(end) = self.windows.ends.get(&id) else {
+            return false;
+        };
+        let near = end.near.get(&rank);
+        let posted = near.is_some_and(|near| near.posts > near.completed());
+        !end.door.keeps_out(rank) && (end.open || posted || end.door.is_inside(rank))
+    }
+
+    /// Opens this end to everybody, or closes it again.
+    pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
+        if let Some(end) = self.windows.ends.get_mut(&id) {
+            end.open = open;
+        }
     }
 
     /// A neighbour that is in the window's communicator. Nobody else is remembered.

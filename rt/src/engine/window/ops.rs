@@ -1,60 +1,108 @@
-//! Puts and gets of windows that the driver carries out.
+//! Operations on the memory of neighbours that this process cannot load and store.
+//!
+//! Puts and gets are commands of the driver. What it has no command for goes as [`Update`]s, each of which the target's engine
+//! carries out and answers, with no help from its application; so do puts and gets where there is no key.
 
 use ripstop_fabric::driver::{Down, Failure};
 
-use super::{Core, Engine, WindowId};
+use super::{
+    Core, Engine, WindowId,
+    lines::Part,
+    number::{Combine, Number},
+};
 use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Wanted, send::down_kind},
     error::ErrorKind,
-    ops::{About, Landed, Ticket},
+    ops::{About, Landed, Life, Ticket},
     proto::wire::OpId,
 };
 
-/// An operation that waits for its target's greeting.
-#[derive(Clone, Copy, Debug)]
+/// An operation that has no target yet: it may wait for its greeting.
+#[derive(Debug)]
 pub(super) struct Stashed {
     pub(super) op: OpId,
-    way: Way,
-    /// Where it begins in the target's memory, in bytes.
-    at: u64,
+    deed: Deed,
+    ranges: Ranges,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Way {
+/// What is done to a target's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
     Put,
     Get,
+    /// Every number; the old ones come back if they are asked for.
+    Update {
+        number: Number,
+        combine: Combine,
+        fetch: bool,
+    },
+    /// One number: the buffer holds what it must be and what it then becomes, and gets what it was.
+    CompareSwap {
+        number: Number,
+    },
+}
+
+/// Where, in bytes of the target's memory; together as long as the buffer.
+#[derive(Clone, Debug)]
+pub(crate) enum Ranges {
+    From(u64),
+    Blocks(Box<[(u64, u64)]>),
+}
+
+impl Ranges {
+    fn blocks(self, len: u64) -> Box<[(u64, u64)]> {
+        match self {
+            Self::From(at) => Box::new([(at, len)]),
+            Self::Blocks(blocks) => blocks,
+        }
+    }
 }
 
 impl Engine {
-    /// Writes `buf` to a neighbour's memory, `at` bytes from its start.
-    pub(crate) fn put_window<B: SendBuf>(&mut self, about: About, at: u64, buf: B) -> Ticket<B> {
+    /// Starts an operation that reads `buf`.
+    pub(crate) fn write_window<B: SendBuf>(
+        &mut self,
+        about: About,
+        deed: Deed,
+        ranges: Ranges,
+        buf: B,
+    ) -> Ticket<B> {
         let ticket = self.core.ops.hold_put(about, buf);
-        self.core.begin_remote(
+        self.start_remote(
             &about,
             Stashed {
                 op: ticket.op,
-                way: Way::Put,
-                at,
+                deed,
+                ranges,
             },
         );
-        self.flush();
         ticket
     }
 
-    /// Reads a neighbour's memory, `at` bytes from its start, into `buf`.
-    pub(crate) fn get_window<B: RecvBuf>(&mut self, about: About, at: u64, buf: B) -> Ticket<B> {
+    /// Starts an operation that fills `buf`, and may read it first.
+    pub(crate) fn fetch_window<B: RecvBuf>(
+        &mut self,
+        about: About,
+        deed: Deed,
+        ranges: Ranges,
+        buf: B,
+    ) -> Ticket<B> {
         let ticket = self.core.ops.hold_get(about, buf);
-        self.core.begin_remote(
+        self.start_remote(
             &about,
             Stashed {
                 op: ticket.op,
-                way: Way::Get,
-                at,
+                deed,
+                ranges,
             },
         );
-        self.flush();
         ticket
+    }
+
+    fn start_remote(&mut self, about: &About, stashed: Stashed) {
+        self.core.begin_remote(about, stashed);
+        self.flush();
     }
 }
 
@@ -83,45 +131,112 @@ impl Core {
         }
     }
 
-    /// Hands an operation to the driver.
+    /// Hands an operation to the driver, or to the target's engine.
     pub(super) fn launch(&mut self, id: WindowId, rank: u32, stashed: Stashed) {
-        let Stashed { op, way, at } = stashed;
+        let Stashed { op, deed, ranges } = stashed;
         let len = self.ops.live(op).area.len as u64;
+        let reach = if matches!(deed, Deed::CompareSwap { .. }) {
+            len / 2
+        } else {
+            len
+        };
+        let blocks = ranges.blocks(reach);
         let near = self.windows.near(id, rank);
         let Some(far) = near.and_then(|near| near.far.as_ref()) else {
             return;
         };
-        let Some(key) = far.key.slice(at, len).filter(|_| far.len <= far.key.len) else {
+        let (has, key) = (far.len, far.key);
+        let outside = |&&(at, len): &&(u64, u64)| at.checked_add(len).is_none_or(|end| end > has);
+        if let Some(&(at, len)) = blocks.iter().find(outside) {
             let why = ErrorKind::InvalidArgument(format!(
-                "{len} bytes at byte {at}: rank {rank} has {} bytes in window {}",
-                far.len, id.tag
+                "{len} bytes at byte {at}: rank {rank} of the world has {has} in window {}",
+                id.tag
             ));
             return self.remote_over(op, Err(why));
-        };
-        if len == 0 {
-            return self.remote_over(op, Ok(Landed::sent(0)));
         }
-        self.wanted.push(match way {
-            Way::Put => Wanted::Put { op, key, at: 0 },
-            Way::Get => Wanted::Get { op, key, at: 0 },
-        });
+        let commands = matches!(deed, Deed::Put | Deed::Get) && key.len >= has;
+        let mut parts = Vec::new();
+        let mut from = 0;
+        for &(at, len) in &blocks {
+            let piece = if commands { len.max(1) } else { PIECE };
+            for offset in (0..len).step_by(usize::try_from(piece).unwrap_or(usize::MAX)) {
+                let len = piece.min(len - offset);
+                parts.push(Part {
+                    op,
+                    id,
+                    deed,
+                    at: at + offset,
+                    from: from + offset,
+                    len,
+                });
+            }
+            from += len;
+        }
+        let Ok(left) = u32::try_from(parts.len()) else {
+            let why = ErrorKind::InvalidArgument(format!("{} pieces: at most 2^32", parts.len()));
+            return self.remote_over(op, Err(why));
+        };
+        if left == 0 {
+            return self.remote_over(op, Ok(()));
+        }
+        self.ops.live(op).life = Life::Remote {
+            left,
+            by_message: !commands,
+        };
+        for part in parts {
+            if !commands {
+                self.queue_part(rank, part);
+            } else if let Some(key) = key.slice(part.at, part.len) {
+                let at = usize::try_from(part.from).unwrap_or(usize::MAX);
+                self.wanted.push(match deed {
+                    Deed::Put => Wanted::Put { op, key, at },
+                    _ => Wanted::Get { op, key, at },
+                });
+            }
+        }
+    }
+
+    /// One part of an operation is done. The buffer is somebody's until all are.
+    pub(in crate::engine) fn remote_part_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
+        let Some(slot) = self.ops.get(op) else { return };
+        let Life::Remote { left, by_message } = slot.life else {
+            return;
+        };
+        if let Err(why) = outcome {
+            slot.blame(why);
+        }
+        if left > 1 {
+            slot.life = Life::Remote {
+                left: left - 1,
+                by_message,
+            };
+            return;
+        }
+        let why = slot.take_why();
+        self.remote_over(op, why.map_or(Ok(()), Err));
     }
 
     /// An operation on a window is over.
-    pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<Landed, ErrorKind>) {
-        let about = self.ops.live(op).about;
-        self.land(op, outcome);
+    pub(in crate::engine) fn remote_over(&mut self, op: OpId, outcome: Result<(), ErrorKind>) {
+        let slot = self.ops.live(op);
+        let (about, bytes) = (slot.about, slot.area.len);
         let (id, rank) = (window_of(&about), about.peer.unwrap_or_default());
+        let landed = Landed {
+            source: rank,
+            ..Landed::sent(bytes)
+        };
+        self.land(op, outcome.map(|()| landed));
         if let Some(near) = self.windows.near(id, rank) {
             near.under_way -= 1;
             if near.under_way == 0 {
                 self.end_access(id, rank);
+                self.release_lock(id, rank);
                 self.stir_window(id);
             }
         }
     }
 
-    /// The driver gave an operation up.
+    /// The driver gave a part of an operation up.
     pub(in crate::engine) fn remote_failed(&mut self, op: OpId, target: u32, why: Failure) {
         let down = self.peers.down(target);
         let kind = match (why, down) {
@@ -133,7 +248,26 @@ impl Core {
                 window: self.ops.live(op).about.tag.unwrap_or_default(),
             },
         };
-        self.remote_over(op, Err(kind));
+        self.remote_part_over(op, Err(kind));
+    }
+
+    /// The target is down: what it was to carry out is not, and nobody else has the buffers.
+    pub(super) fn lose_updates(&mut self, rank: u32, why: Down) {
+        self.windows.lines.remove(&rank);
+        let lost = self.ops.which(|slot| {
+            slot.about.peer == Some(rank)
+                && matches!(
+                    slot.life,
+                    Life::Remote {
+                        by_message: true,
+                        ..
+                    }
+                )
+        });
+        for op in lost {
+            let _earlier = self.ops.live(op).take_why();
+            self.remote_over(op, Err(down_kind(rank, why)));
+        }
     }
 }
 
@@ -143,3 +277,6 @@ fn window_of(about: &About) -> WindowId {
         tag: about.tag.unwrap_or_default(),
     }
 }
+
+/// Bytes of an update: so many travel in one message of every driver.
+const PIECE: u64 = 2048;

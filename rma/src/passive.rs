@@ -1,0 +1,228 @@
+//! Passive targets: whoever has a lock accesses memory, and its owner says nothing.
+
+use std::{fmt, future::poll_fn};
+
+use ripstop_rt::{
+    Comm, Result,
+    buffer::Wire,
+    onesided::{Element, Locking, Port, Target},
+};
+
+use crate::operations::operations;
+
+/// Memory of `T` on every rank of a communicator, for passive-target access: made by
+/// [`Window::into_passive`](crate::Window::into_passive).
+///
+/// Holding one proves nothing about the memory: others may write at any time.
+pub struct PassiveWindow<T: Wire> {
+    port: Port<T>,
+}
+
+impl<T: Wire> PassiveWindow<T> {
+    pub(crate) fn new(port: Port<T>) -> Self {
+        Self { port }
+    }
+
+    /// Elements of this rank.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.port.len()
+    }
+
+    /// Whether this rank has no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.port.is_empty()
+    }
+
+    /// The communicator that it was made on.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        self.port.comm()
+    }
+
+    /// Waits for the lock of a rank: together with others that share it, or alone. Locks are handed out in the order in which
+    /// they were asked for.
+    ///
+    /// # Errors
+    /// A rank that is out of range, that failed, finished or freed its window, or at which this rank has a lock.
+    pub async fn lock(&self, rank: usize, exclusive: bool) -> Result<Locked<'_, T>> {
+        Locked::wait(&self.port, vec![rank], exclusive).await
+    }
+
+    /// Waits for a shared lock of every rank. O(size) messages.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn lock_all(&self) -> Result<Locked<'_, T>> {
+        let all = (0..self.comm().size()).collect();
+        Locked::wait(&self.port, all, false).await
+    }
+
+    /// Waits until nobody else has a lock of this rank's memory, and gives it as a slice while the lock is held.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub async fn lock_self(&mut self) -> Result<SelfLock<'_, T>> {
+        let me = self.comm().rank();
+        let locked = Locked::wait(&self.port, vec![me], true).await?;
+        locked.keep();
+        Ok(SelfLock {
+            port: &mut self.port,
+        })
+    }
+
+    /// This rank's elements, while others may write them.
+    #[must_use]
+    pub fn shared(&self) -> SharedView<'_, T> {
+        SharedView { port: &self.port }
+    }
+
+    /// Frees the window when all members have come here.
+    ///
+    /// # Errors
+    /// A member failed.
+    pub async fn free(self) -> Result<()> {
+        self.port.barrier("free").await
+    }
+}
+
+impl<T: Wire> fmt::Debug for PassiveWindow<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.port.fmt(f)
+    }
+}
+
+/// The locks of some ranks' memory.
+///
+/// Holding one proves that no other rank has an exclusive lock there, and if it is exclusive, that no other has any.
+///
+/// Dropping it gives the locks back, as soon as no operation of this rank is under way there.
+#[derive(Debug)]
+#[must_use = "the locks are given back when this is dropped"]
+pub struct Locked<'w, T: Wire> {
+    port: &'w Port<T>,
+    targets: Vec<Target>,
+    locking: Locking<'w, T>,
+}
+
+impl<'w, T: Wire> Locked<'w, T> {
+    async fn wait(port: &'w Port<T>, ranks: Vec<usize>, exclusive: bool) -> Result<Self> {
+        let mut locking = port.lock(ranks, exclusive)?;
+        poll_fn(|cx| locking.poll(cx)).await?;
+        let targets = locking.targets()?;
+        Ok(Self {
+            port,
+            targets,
+            locking,
+        })
+    }
+
+    /// Waits until all that was started towards this rank is complete there. Nothing to wait for, and no message, where the
+    /// memory is mapped.
+    ///
+    /// # Errors
+    /// A rank that is not locked.
+    #[inline]
+    pub async fn flush(&self, rank: usize) -> Result<()> {
+        let target = self.target("flush", rank)?;
+        if !self.port.flushes_at_once(target) {
+            poll_fn(|cx| self.port.poll_quiet(Some(target), cx)).await;
+        }
+        Ok(())
+    }
+
+    /// As [`flush`](Self::flush), towards all.
+    pub async fn flush_all(&self) {
+        poll_fn(|cx| self.port.poll_quiet(None, cx)).await;
+    }
+
+    /// Waits until the buffers of all that was started towards this rank are free, also those of futures that were dropped.
+    ///
+    /// # Errors
+    /// A rank that is not locked.
+    pub async fn flush_local(&self, rank: usize) -> Result<()> {
+        self.flush(rank).await
+    }
+
+    /// Gives the locks back, when all that was started is complete.
+    pub async fn unlock(self) {
+        self.flush_all().await;
+    }
+
+    /// Keeps the locks.
+    fn keep(self) {
+        self.locking.keep();
+    }
+
+    #[inline]
+    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+        let found = self.targets.iter().find(|target| target.rank == rank);
+        found.ok_or_else(|| {
+            let sentence = format!("`rank` is {rank}, of which no lock is held here");
+            self.port.refusal(op, sentence)
+        })
+    }
+}
+
+operations!(Locked);
+
+/// The exclusive lock of this rank's own memory.
+///
+/// Dropping it gives the lock back.
+#[derive(Debug)]
+#[must_use = "the lock is given back when this is dropped"]
+pub struct SelfLock<'w, T: Wire> {
+    port: &'w mut Port<T>,
+}
+
+impl<T: Wire> SelfLock<'_, T> {
+    /// This rank's elements.
+    ///
+    /// # Panics
+    /// Never: the lock is held.
+    #[must_use]
+    pub fn mem(&mut self) -> &mut [T] {
+        match self.port.locked_mut() {
+            Ok(elems) => elems,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+impl<T: Wire> Drop for SelfLock<'_, T> {
+    fn drop(&mut self) {
+        self.port.unlock_self();
+    }
+}
+
+/// This rank's elements while others may write them: each is read or written atomically.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedView<'w, T: Wire> {
+    port: &'w Port<T>,
+}
+
+impl<T: Element> SharedView<'_, T> {
+    /// The element `at`.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    #[must_use]
+    pub fn get(&self, at: usize) -> T {
+        let elem = self.port.load(at);
+        elem.unwrap_or_else(|| self.out_of_range(at))
+    }
+
+    /// Writes the element `at`.
+    ///
+    /// # Panics
+    /// When there are not so many.
+    pub fn set(&self, at: usize, value: T) {
+        let stored = self.port.store(at, value);
+        stored.unwrap_or_else(|| self.out_of_range(at));
+    }
+
+    fn out_of_range(&self, at: usize) -> ! {
+        panic!("element {at} of a window with {} here", self.port.len())
+    }
+}

@@ -1,0 +1,267 @@
+//! Locks of passive targets: the target's engine hands them out, in the order in which they are asked for.
+//!
+//! A *door* lets in ranks that share the memory, or one that is alone with it. A rank that dies inside is taken out.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Core, Engine, WindowId};
+use crate::{
+    engine::send::down_kind,
+    error::ErrorKind,
+    proto::wire::{Base, Kind, Lock},
+};
+
+/// What a lock is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// To access a rank's memory, with others.
+    Shared,
+    /// To access it alone.
+    Exclusive,
+}
+
+/// The way to one rank's memory.
+#[derive(Default)]
+pub(super) struct Door {
+    inside: BTreeMap<u32, Want>,
+    queue: VecDeque<(u32, Want)>,
+}
+
+/// How far this rank is at a neighbour's door.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    #[default]
+    Outside,
+    Waiting,
+    Inside(Want),
+    /// It leaves when nothing of its own is under way.
+    Leaving,
+}
+
+impl Want {
+    fn code(self) -> u64 {
+        match self {
+            Self::Shared => 1,
+            Self::Exclusive => 2,
+        }
+    }
+
+    fn from_code(code: u64) -> Option<Self> {
+        [Self::Shared, Self::Exclusive]
+            .into_iter()
+            .find(|want| want.code() == code)
+    }
+}
+
+impl Door {
+    fn admits(&self, want: Want) -> bool {
+        let shares = |&inside: &Want| inside == Want::Shared && want == Want::Shared;
+        self.inside.values().all(shares)
+    }
+
+    /// Whether it is let in at once.
+    fn knock(&mut self, rank: u32, want: Want) -> bool {
+        let free = self.queue.is_empty() && self.admits(want);
+        if free {
+            self.inside.insert(rank, want);
+        } else {
+            self.queue.push_back((rank, want));
+        }
+        free
+    }
+
+    fn knows(&self, rank: u32) -> bool {
+        self.is_inside(rank) || self.queue.iter().any(|&(queued, _)| queued == rank)
+    }
+
+    /// A rank goes, or is gone. Who is let in now.
+    fn leave(&mut self, rank: u32) -> Vec<(u32, Want)> {
+        self.inside.remove(&rank);
+        self.queue.retain(|&(queued, _)| queued != rank);
+        let mut let_in = Vec::new();
+        while let Some(&(next, want)) = self.queue.front()
+            && self.admits(want)
+        {
+            self.queue.pop_front();
+            self.inside.insert(next, want);
+            let_in.push((next, want));
+        }
+        let_in
+    }
+
+    /// Whether somebody else is alone inside.
+    pub(super) fn keeps_out(&self, rank: u32) -> bool {
+        let alone = |(&inside, &want): (&u32, &Want)| want == Want::Exclusive && inside != rank;
+        self.inside.iter().any(alone)
+    }
+
+    /// Whether a rank may access this end's memory.
+    pub(super) fn is_inside(&self, rank: u32) -> bool {
+        self.inside.contains_key(&rank)
+    }
+}
+
+impl Engine {
+    /// Asks for a lock at a rank.
+    ///
+    /// # Errors
+    /// This rank has a lock there, or has asked for one.
+    pub(crate) fn ask_lock(
+        &mut self,
+        id: WindowId,
+        rank: u32,
+        want: Want,
+    ) -> Result<(), ErrorKind> {
+        self.greet(id, rank);
+        let Some(near) = self.core.windows.near(id, rank) else {
+            return Err(ErrorKind::Closed);
+        };
+        if near.lock != Standing::Outside {
+            return Err(ErrorKind::Epoch(format!(
+                "a lock at rank {rank} of the world, window {}, is held, asked for or being given back: unlock it first",
+                id.tag
+            )));
+        }
+        near.lock = Standing::Waiting;
+        self.core
+            .peers
+            .control(rank, &id.lock(Kind::Lock, want.code()));
+        self.flush();
+        Ok(())
+    }
+
+    /// Gives a lock back as soon as nothing of ours is under way there. One that was not granted yet is taken back.
+    pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: u32) {
+        let near = self.core.windows.near(id, rank);
+        if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
+            near.lock = Standing::Leaving;
+        }
+        self.core.release_lock(id, rank);
+        self.flush();
+    }
+}
+
+impl Core {
+    /// Whether a lock that was asked for is held.
+    pub(crate) fn has_lock(
+        &mut self,
+        id: WindowId,
+        rank: u32,
+        want: Want,
+    ) -> Option<Result<(), ErrorKind>> {
+        let (down, ended) = (self.peers.down(rank), self.ended);
+        let near = self.windows.near(id, rank)?;
+        match down {
+            // Its greeting may come after its answer.
+            _ if near.lock == Standing::Inside(want) && near.far.is_some() => Some(Ok(())),
+            _ if near.gone => Some(Err(ErrorKind::NoWindow { window: id.tag })),
+            Some(down) => Some(Err(down_kind(rank, down))),
+            None if ended => Some(Err(ErrorKind::Closed)),
+            None => None,
+        }
+    }
+
+    /// Says that we leave, where that waits for nothing any more.
+    pub(super) fn release_lock(&mut self, id: WindowId, rank: u32) {
+        let down = self.peers.down(rank).is_some();
+        let near = self.windows.near(id, rank);
+        let Some(near) = near.filter(|near| near.under_way == 0 && near.lock == Standing::Leaving)
+        else {
+            return;
+        };
+        near.lock = Standing::Outside;
+        if !down {
+            self.peers.control(rank, &id.lock(Kind::Unlock, 0));
+        }
+    }
+
+    pub(in crate::engine) fn handle_lock(&mut self, rank: u32, header: &Lock) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let known = self.near_of(id, rank).is_some();
+        let want = Want::from_code(header.want).filter(|_| known);
+        let end = self.windows.ends.get_mut(&id);
+        let (Some(want), Some(end)) = (want, end) else {
+            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+        };
+        if end.door.knows(rank) {
+            self.refused += 1;
+        } else if end.door.knock(rank, want) {
+            self.peers
+                .control(rank, &id.lock(Kind::Locked, want.code()));
+        }
+    }
+
+    pub(in crate::engine) fn handle_locked(&mut self, rank: u32, header: &Lock) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let want = Want::from_code(header.want);
+        let near = self
+            .near_of(id, rank)
+            .filter(|near| near.lock == Standing::Waiting);
+        if let (Some(want), Some(near)) = (want, near) {
+            near.lock = Standing::Inside(want);
+            self.stir_window(id);
+        }
+    }
+
+    pub(in crate::engine) fn handle_unlock(&mut self, rank: u32, header: &Lock) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        self.leave_door(id, rank);
+    }
+
+    /// A rank goes, or is down. Whoever may is let in.
+    pub(super) fn leave_door(&mut self, id: WindowId, rank: u32) {
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return;
+        };
+        for (rank, want) in end.door.leave(rank) {
+            self.peers
+                .control(rank, &id.lock(Kind::Locked, want.code()));
+        }
+    }
+}
+
+impl WindowId {
+    fn lock(self, kind: Kind, want: u64) -> Lock {
+        let base = Base::new(kind);
+        Lock {
+            base,
+            ctx: self.ctx,
+            tag: self.tag,
+            want,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Door, Want};
+
+    #[test]
+    fn who_wants_to_be_alone_waits_for_the_others_and_others_behind_wait_for_it() {
+        let mut door = Door::default();
+        assert!(door.knock(1, Want::Shared) && door.knock(2, Want::Shared));
+        assert!(!door.knock(3, Want::Exclusive) && !door.knock(4, Want::Shared));
+        assert!(door.leave(1).is_empty());
+        assert_eq!(door.leave(2), [(3, Want::Exclusive)]);
+        assert!(!door.knock(5, Want::Shared) && door.keeps_out(4) && !door.keeps_out(3));
+        assert_eq!(door.leave(3), [(4, Want::Shared), (5, Want::Shared)]);
+        assert!(door.knows(5) && !door.knows(3));
+    }
+
+    #[test]
+    fn who_goes_while_it_waits_lets_those_behind_it_in() {
+        let mut door = Door::default();
+        assert!(door.knock(1, Want::Shared) && !door.knock(2, Want::Exclusive));
+        assert!(!door.knock(3, Want::Shared));
+        assert_eq!(door.leave(2), [(3, Want::Shared)]);
+    }
+}

@@ -1,0 +1,304 @@
+//! Atomic updates of numbers in memory that several ranks may update at a time.
+
+use ripstop_fabric::memory::Region;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// What an update makes of the number in a window and the one that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Combine {
+    /// Their sum; integers wrap.
+    Sum,
+    /// Their product; integers wrap.
+    Product,
+    /// The lesser; of a number and a NaN, the number.
+    Min,
+    /// The greater; of a number and a NaN, the number.
+    Max,
+    /// Bitwise and, of integers.
+    And,
+    /// Bitwise or, of integers.
+    Or,
+    /// Bitwise exclusive or, of integers.
+    Xor,
+    /// The one that came.
+    Replace,
+    /// The one that was there: an atomic read.
+    Keep,
+}
+
+/// The types that are updated atomically.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    I32,
+    U32,
+    F32,
+    I64,
+    U64,
+    F64,
+}
+
+impl Combine {
+    pub(crate) fn code(self) -> u32 {
+        COMBINES
+            .iter()
+            .zip(0..)
+            .find_map(|(&known, code)| (known == self).then_some(code))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        COMBINES.get(code as usize).copied()
+    }
+
+    fn is_bitwise(self) -> bool {
+        matches!(self, Self::And | Self::Or | Self::Xor)
+    }
+}
+
+impl Number {
+    pub(crate) fn code(self) -> u32 {
+        NUMBERS
+            .iter()
+            .zip(0..)
+            .find_map(|(&known, code)| (known == self).then_some(code))
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn from_code(code: u32) -> Option<Self> {
+        NUMBERS.get(code as usize).copied()
+    }
+
+    /// Bytes.
+    pub(crate) fn len(self) -> usize {
+        match self {
+            Self::I32 | Self::U32 | Self::F32 => 4,
+            Self::I64 | Self::U64 | Self::F64 => 8,
+        }
+    }
+
+    /// Whether numbers of this type can be combined so.
+    pub(crate) fn allows(self, combine: Combine) -> bool {
+        !(combine.is_bitwise() && matches!(self, Self::F32 | Self::F64))
+    }
+
+    /// Updates the number at `offset`; returns what it was. Both as bits, in the low half where a number has 32.
+    ///
+    /// # Panics
+    /// When it is not inside the region, or not aligned.
+    #[inline]
+    pub(crate) fn update(self, region: &Region, offset: usize, combine: Combine, bits: u64) -> u64 {
+        if self.len() == 4 {
+            let word = region.atomic_u32(offset);
+            let new = |old: u32| Some(low(self.combine(combine, u64::from(old), bits)));
+            return u64::from(
+                word.fetch_update(SeqCst, Relaxed, new)
+                    .unwrap_or_else(|old| old),
+            );
+        }
+        let word = region.atomic_u64(offset);
+        match (self, combine) {
+            (Self::I64 | Self::U64, Combine::Sum) => word.fetch_add(bits, SeqCst),
+            (_, Combine::Replace) => word.swap(bits, SeqCst),
+            (_, Combine::Keep) => word.load(SeqCst),
+            _ => {
+                let new = |old: u64| Some(self.combine(combine, old, bits));
+                word.fetch_update(SeqCst, Relaxed, new)
+                    .unwrap_or_else(|old| old)
+            }
+        }
+    }
+
+    /// Writes `new` if the number's bits are `expected`; returns what they were.
+    ///
+    /// # Panics
+    /// As [`update`](Self::update).
+    #[inline]
+    pub(crate) fn compare_swap(
+        self,
+        region: &Region,
+        offset: usize,
+        expected: u64,
+        new: u64,
+    ) -> u64 {
+        if self.len() == 4 {
+            let word = region.atomic_u32(offset);
+            let swapped = word.compare_exchange(low(expected), low(new), SeqCst, SeqCst);
+            return u64::from(swapped.unwrap_or_else(|old| old));
+        }
+        let word = region.atomic_u64(offset);
+        word.compare_exchange(expected, new, SeqCst, SeqCst)
+            .unwrap_or_else(|old| old)
+    }
+
+    fn combine(self, combine: Combine, old: u64, new: u64) -> u64 {
+        match self {
+            Self::I32 => u64::from(
+                integers(combine, low(old).cast_signed(), low(new).cast_signed()).cast_unsigned(),
+            ),
+            Self::U32 => u64::from(integers(combine, low(old), low(new))),
+            Self::I64 => integers(combine, old.cast_signed(), new.cast_signed()).cast_unsigned(),
+            Self::U64 => integers(combine, old, new),
+            Self::F32 => {
+                let (old, new) = (f32::from_bits(low(old)), f32::from_bits(low(new)));
+                u64::from(floats(combine, old, new).to_bits())
+            }
+            Self::F64 => floats(combine, f64::from_bits(old), f64::from_bits(new)).to_bits(),
+        }
+    }
+
+    /// The bits of one number.
+    pub(crate) fn bits(self, bytes: &[u8]) -> u64 {
+        if self.len() == 4 {
+            u64::from(bytemuck::pod_read_unaligned::<u32>(&bytes[..4]))
+        } else {
+            bytemuck::pod_read_unaligned(&bytes[..8])
+        }
+    }
+
+    /// The other way.
+    pub(crate) fn write(self, bits: u64, into: &mut [u8]) {
+        if self.len() == 4 {
+            into[..4].copy_from_slice(&low(bits).to_ne_bytes());
+        } else {
+            into[..8].copy_from_slice(&bits.to_ne_bytes());
+        }
+    }
+}
+
+fn low(bits: u64) -> u32 {
+    u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default()
+}
+
+/// What integers can do; a trait for two lines of arithmetic would be longer than this.
+macro_rules! integer {
+    ($($number:ty)*) => {$(
+        impl Integer for $number {
+            fn sum(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            fn product(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+        }
+    )*};
+}
+
+trait Integer:
+    Copy
+    + Ord
+    + std::ops::BitAnd<Output = Self>
+    + std::ops::BitOr<Output = Self>
+    + std::ops::BitXor<Output = Self>
+{
+    fn sum(self, other: Self) -> Self;
+    fn product(self, other: Self) -> Self;
+}
+
+integer!(i32 u32 i64 u64);
+
+fn integers<N: Integer>(combine: Combine, old: N, new: N) -> N {
+    match combine {
+        Combine::Sum => old.sum(new),
+        Combine::Product => old.product(new),
+        Combine::Min => old.min(new),
+        Combine::Max => old.max(new),
+        Combine::And => old & new,
+        Combine::Or => old | new,
+        Combine::Xor => old ^ new,
+        Combine::Replace => new,
+        Combine::Keep => old,
+    }
+}
+
+trait Float: Copy + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {
+    fn lesser(self, other: Self) -> Self;
+    fn greater(self, other: Self) -> Self;
+}
+
+macro_rules! float {
+    ($($number:ty)*) => {$(
+        impl Float for $number {
+            fn lesser(self, other: Self) -> Self {
+                self.min(other)
+            }
+            fn greater(self, other: Self) -> Self {
+                self.max(other)
+            }
+        }
+    )*};
+}
+
+float!(f32 f64);
+
+/// Bits are not combined: who asks is refused before.
+fn floats<N: Float>(combine: Combine, old: N, new: N) -> N {
+    match combine {
+        Combine::Sum => old + new,
+        Combine::Product => old * new,
+        Combine::Min => old.lesser(new),
+        Combine::Max => old.greater(new),
+        Combine::Replace => new,
+        Combine::Keep | Combine::And | Combine::Or | Combine::Xor => old,
+    }
+}
+
+const COMBINES: [Combine; 9] = [
+    Combine::Sum,
+    Combine::Product,
+    Combine::Min,
+    Combine::Max,
+    Combine::And,
+    Combine::Or,
+    Combine::Xor,
+    Combine::Replace,
+    Combine::Keep,
+];
+
+const NUMBERS: [Number; 6] = [
+    Number::I32,
+    Number::U32,
+    Number::F32,
+    Number::I64,
+    Number::U64,
+    Number::F64,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{COMBINES, Combine, NUMBERS, Number};
+
+    #[test]
+    fn codes_name_what_they_came_from_and_nothing_else() {
+        for combine in COMBINES {
+            assert_eq!(Combine::from_code(combine.code()), Some(combine));
+        }
+        for number in NUMBERS {
+            assert_eq!(Number::from_code(number.code()), Some(number));
+        }
+        assert_eq!((Combine::from_code(9), Number::from_code(6)), (None, None));
+    }
+
+    #[test]
+    fn numbers_combine_as_their_type_says() {
+        let minus_one = u64::from(u32::MAX);
+        assert_eq!(Number::I32.combine(Combine::Min, 3, minus_one), minus_one);
+        assert_eq!(Number::U32.combine(Combine::Min, 3, minus_one), 3);
+        assert_eq!(Number::I32.combine(Combine::Sum, 1, minus_one), 0);
+        assert_eq!(Number::U64.combine(Combine::Xor, 6, 3), 5);
+        let [nan, two] = [f64::NAN, 2.0].map(f64::to_bits);
+        assert_eq!(Number::F64.combine(Combine::Max, nan, two), two);
+        let [half, quarter] = [0.5_f32, 0.25].map(|x| u64::from(x.to_bits()));
+        assert_eq!(Number::F32.combine(Combine::Product, half, half), quarter);
+        assert!(Number::I64.allows(Combine::And) && !Number::F64.allows(Combine::And));
+    }
+
+    #[test]
+    fn bits_and_bytes_are_the_same() {
+        for number in NUMBERS {
+            let mut bytes = [0xff; 8];
+            number.write(77, &mut bytes);
+            assert_eq!(number.bits(&bytes), 77);
+        }
+    }
+}

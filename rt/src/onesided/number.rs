@@ -1,0 +1,88 @@
+//! The element types that are updated atomically.
+
+use ripstop_fabric::memory::Region;
+
+use crate::{
+    buffer::Wire,
+    engine::{Combine, Number},
+};
+
+/// A number that windows update atomically: 32 or 64 bits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not updated atomically",
+    label = "not a number of 32 or 64 bits",
+    note = "accumulate and fetch numbers of these types: i32, u32, f32, i64, u64, f64, isize, usize"
+)]
+pub trait Element: Wire + Sealed {}
+
+mod sealed {
+    use super::{Combine, Region};
+
+    /// The rest of [`Element`](super::Element), which is not for others to implement.
+    #[expect(unnameable_types, reason = "nobody else implements it")]
+    pub trait Sealed: Sized {
+        /// Whether numbers of this type can be combined so.
+        fn allows(combine: Combine) -> bool;
+
+        /// Updates the number at an offset of a region, and says what it was.
+        fn update(region: &Region, offset: usize, combine: Combine, operand: Self) -> Self;
+
+        /// Writes `new` if the number is `expected`, bit by bit, and says what it was.
+        fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self;
+
+        #[doc(hidden)]
+        fn code() -> u32;
+    }
+}
+
+use sealed::Sealed;
+
+/// Which number a type is.
+pub(super) fn number_of<T: Element>() -> Number {
+    Number::from_code(T::code()).expect("codes name numbers")
+}
+
+macro_rules! elements {
+    ($($element:ty: $number:ident as $bits:ty;)*) => {$(
+        impl Element for $element {}
+
+        impl Sealed for $element {
+            fn allows(combine: Combine) -> bool {
+                Number::$number.allows(combine)
+            }
+
+            #[inline]
+            fn update(region: &Region, offset: usize, combine: Combine, operand: Self) -> Self {
+                let bits = bytemuck::cast::<Self, $bits>(operand);
+                let old = Number::$number.update(region, offset, combine, u64::from(bits));
+                bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
+            }
+
+            #[inline]
+            fn compare_swap(region: &Region, offset: usize, expected: Self, new: Self) -> Self {
+                let [expected, new] = [expected, new].map(|x| u64::from(bytemuck::cast::<Self, $bits>(x)));
+                let old = Number::$number.compare_swap(region, offset, expected, new);
+                bytemuck::cast(<$bits>::try_from(old).unwrap_or_default())
+            }
+
+            fn code() -> u32 {
+                Number::$number.code()
+            }
+        }
+    )*};
+}
+
+elements! {
+    i32: I32 as u32;
+    u32: U32 as u32;
+    f32: F32 as u32;
+    i64: I64 as u64;
+    u64: U64 as u64;
+    f64: F64 as u64;
+}
+
+#[cfg(target_pointer_width = "64")]
+elements! {
+    isize: I64 as u64;
+    usize: U64 as u64;
+}

@@ -1,0 +1,406 @@
+//! Operations on a target's memory: loads and stores where this process maps it, else operations of the engine.
+
+use std::{
+    fmt,
+    ops::Range,
+    panic::Location,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use super::{Element, Port, RemoteOp, Target, number::number_of};
+use crate::{
+    buffer::{self, RecvBuf, SendBuf, Wire},
+    engine::{Combine, Deed, Ranges},
+    error::{ErrorKind, OpError, Result},
+    ops::About,
+};
+
+impl<T: Wire> Port<T> {
+    /// Writes `buf` to a target, from its element `at` on.
+    #[inline]
+    pub fn put<B: SendBuf<Elem = T>>(&self, target: &Target, at: usize, buf: B) -> RemoteOp<B> {
+        let elems = buf.elems();
+        let range = match self.range("put", target, at, elems.len()) {
+            Ok(range) => range,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        if let Some((region, start)) = &target.mapped {
+            region.write(start + range.start, bytemuck::cast_slice(elems));
+            return RemoteOp::done(buf);
+        }
+        self.write(
+            "put",
+            target,
+            Deed::Put,
+            Ranges::From(range.start as u64),
+            buf,
+        )
+    }
+
+    /// Fills `buf` from a target, from its element `at` on.
+    #[inline]
+    pub fn get<B: RecvBuf<Elem = T>>(&self, target: &Target, at: usize, mut buf: B) -> RemoteOp<B> {
+        let range = match self.range("get", target, at, buffer::room(&mut buf)) {
+            Ok(range) => range,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        if let Some((region, start)) = &target.mapped {
+            buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
+            return RemoteOp::done(buf);
+        }
+        self.fetch(
+            "get",
+            target,
+            Deed::Get,
+            Ranges::From(range.start as u64),
+            buf,
+        )
+    }
+
+    /// Writes `buf`, one block after the other, to these ranges of a target's elements.
+    pub fn put_blocks<B: SendBuf<Elem = T>>(
+        &self,
+        target: &Target,
+        blocks: &[Range<usize>],
+        buf: B,
+    ) -> RemoteOp<B> {
+        let elems = buf.elems();
+        let ranges = match self.blocks("put", target, blocks, elems.len()) {
+            Ok(ranges) => ranges,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        let Some((region, start)) = &target.mapped else {
+            return self.write("put", target, Deed::Put, in_words(&ranges), buf);
+        };
+        let mut bytes: &[u8] = bytemuck::cast_slice(elems);
+        for range in ranges {
+            let (block, rest) = bytes.split_at(range.len());
+            region.write(start + range.start, block);
+            bytes = rest;
+        }
+        RemoteOp::done(buf)
+    }
+
+    /// Fills `buf`, one block after the other, from these ranges of a target's elements.
+    pub fn get_blocks<B: RecvBuf<Elem = T>>(
+        &self,
+        target: &Target,
+        blocks: &[Range<usize>],
+        mut buf: B,
+    ) -> RemoteOp<B> {
+        let ranges = match self.blocks("get", target, blocks, buffer::room(&mut buf)) {
+            Ok(ranges) => ranges,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        let Some((region, start)) = &target.mapped else {
+            return self.fetch("get", target, Deed::Get, in_words(&ranges), buf);
+        };
+        let mut bytes = Vec::with_capacity(ranges.iter().map(Range::len).sum());
+        for range in ranges {
+            let had = bytes.len();
+            bytes.resize(had + range.len(), 0);
+            region.read(start + range.start, &mut bytes[had..]);
+        }
+        buffer::fill(
+            &mut buf,
+            ripstop_fabric::driver::Payload::from_slice(&bytes),
+        );
+        RemoteOp::done(buf)
+    }
+
+    fn write<B: SendBuf>(
+        &self,
+        op: &'static str,
+        target: &Target,
+        deed: Deed,
+        ranges: Ranges,
+        buf: B,
+    ) -> RemoteOp<B> {
+        let about = self.about(target);
+        let shared = self.comm.shared();
+        let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
+        RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
+            core.take_send(ticket)
+        })
+    }
+
+    fn fetch<B: RecvBuf>(
+        &self,
+        op: &'static str,
+        target: &Target,
+        deed: Deed,
+        ranges: Ranges,
+        buf: B,
+    ) -> RemoteOp<B> {
+        let about = self.about(target);
+        let shared = self.comm.shared();
+        let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
+        RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
+            core.take_recv(ticket)
+        })
+    }
+
+    /// The bytes of `len` elements from `at` on.
+    #[inline]
+    fn range(
+        &self,
+        op: &'static str,
+        target: &Target,
+        at: usize,
+        len: usize,
+    ) -> Result<Range<usize>> {
+        let has = target.elements(size_of::<T>());
+        if at <= has
+            && len <= has - at
+            && at
+                .checked_add(len)
+                .is_some_and(|end| end <= usize::MAX / size_of::<T>())
+        {
+            let start = at * size_of::<T>();
+            return Ok(start..start + len * size_of::<T>());
+        }
+        let sentence = format!(
+            "`at` is {at} and `buf` has {len} elements: rank {} has elements 0..{has} in window {}",
+            target.rank, self.id.tag
+        );
+        Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
+    }
+
+    fn blocks(
+        &self,
+        op: &'static str,
+        target: &Target,
+        blocks: &[Range<usize>],
+        len: usize,
+    ) -> Result<Vec<Range<usize>>> {
+        let sum = blocks
+            .iter()
+            .try_fold(0_usize, |sum, block| sum.checked_add(block.len()));
+        if sum != Some(len) {
+            let sentence = format!(
+                "`blocks` hold {} elements and `buf` has {len}: they must agree",
+                sum.unwrap_or(usize::MAX)
+            );
+            return Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world));
+        }
+        blocks
+            .iter()
+            .map(|block| self.range(op, target, block.start, block.len()))
+            .collect()
+    }
+
+    #[track_caller]
+    fn about(&self, target: &Target) -> About {
+        About {
+            ctx: self.id.ctx,
+            peer: Some(target.world),
+            tag: Some(self.id.tag),
+            sig: T::SIG.0,
+            elem: size_of::<T>(),
+            synchronous: false,
+            probe: false,
+            at: Location::caller(),
+        }
+    }
+}
+
+/// Numbers, one atomic update each.
+impl<T: Element> Port<T> {
+    /// Combines each element of `buf` with the target's, from its element `at` on.
+    pub fn accumulate<B: SendBuf<Elem = T>>(
+        &self,
+        target: &Target,
+        at: usize,
+        buf: B,
+        combine: Combine,
+    ) -> RemoteOp<B> {
+        let elems = buf.elems();
+        let range = match self.updates("accumulate", target, at, elems.len(), combine) {
+            Ok(range) => range,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        if let Some((region, start)) = &target.mapped {
+            for (offset, &elem) in (start + range.start..).step_by(size_of::<T>()).zip(elems) {
+                T::update(region, offset, combine, elem);
+            }
+            return RemoteOp::done(buf);
+        }
+        let deed = Deed::Update {
+            number: number_of::<T>(),
+            combine,
+            fetch: false,
+        };
+        self.write(
+            "accumulate",
+            target,
+            deed,
+            Ranges::From(range.start as u64),
+            buf,
+        )
+    }
+
+    /// As [`accumulate`](Self::accumulate), and leaves in `buf` what the target's elements were.
+    pub fn get_accumulate<B: RecvBuf<Elem = T>>(
+        &self,
+        target: &Target,
+        at: usize,
+        mut buf: B,
+        combine: Combine,
+    ) -> RemoteOp<B> {
+        let range = match self.updates("get_accumulate", target, at, buf.elems().len(), combine) {
+            Ok(range) => range,
+            Err(error) => return RemoteOp::failed(OpError { error, buf }),
+        };
+        if let Some((region, start)) = &target.mapped {
+            let offsets = (start + range.start..).step_by(size_of::<T>());
+            let old: Vec<T> = offsets
+                .zip(buf.elems())
+                .map(|(offset, &elem)| T::update(region, offset, combine, elem))
+                .collect();
+            buffer::overwrite(&mut buf, &old);
+            return RemoteOp::done(buf);
+        }
+        let deed = Deed::Update {
+            number: number_of::<T>(),
+            combine,
+            fetch: true,
+        };
+        self.fetch(
+            "get_accumulate",
+            target,
+            deed,
+            Ranges::From(range.start as u64),
+            buf,
+        )
+    }
+
+    /// Combines one element, and says what it was.
+    #[inline]
+    pub fn fetch_op(&self, target: &Target, at: usize, value: T, combine: Combine) -> Fetching<T> {
+        if let Some((region, start)) = &target.mapped {
+            return Fetching::done(
+                self.updates("fetch_op", target, at, 1, combine)
+                    .map(|range| T::update(region, start + range.start, combine, value)),
+            );
+        }
+        Fetching::one(self.get_accumulate(target, at, [value], combine))
+    }
+
+    /// Writes `new` if the element is `expected`, bit by bit; says what it was.
+    #[inline]
+    pub fn compare_swap(&self, target: &Target, at: usize, expected: T, new: T) -> Fetching<T> {
+        let range = match self.updates("compare_swap", target, at, 1, Combine::Keep) {
+            Ok(range) => range,
+            Err(error) => return Fetching::done(Err(error)),
+        };
+        if let Some((region, start)) = &target.mapped {
+            return Fetching::done(Ok(T::compare_swap(
+                region,
+                start + range.start,
+                expected,
+                new,
+            )));
+        }
+        let deed = Deed::CompareSwap {
+            number: number_of::<T>(),
+        };
+        let ranges = Ranges::From(range.start as u64);
+        Fetching::two(self.fetch("compare_swap", target, deed, ranges, [expected, new]))
+    }
+
+    #[inline]
+    fn updates(
+        &self,
+        op: &'static str,
+        target: &Target,
+        at: usize,
+        len: usize,
+        combine: Combine,
+    ) -> Result<Range<usize>> {
+        if T::allows(combine) {
+            return self.range(op, target, at, len);
+        }
+        let sentence = format!("`combine` is {combine:?}, which is for integers only");
+        Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
+    }
+}
+
+fn in_words(ranges: &[Range<usize>]) -> Ranges {
+    let words = ranges
+        .iter()
+        .map(|range| (range.start as u64, range.len() as u64));
+    Ranges::Blocks(words.collect())
+}
+
+impl Target {
+    /// Elements of so many bytes; unknown ones are looked for where they are.
+    #[inline]
+    fn elements(&self, size: usize) -> usize {
+        let len = self
+            .len
+            .map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
+        len / size
+    }
+}
+
+/// A number on its way here. It was started when it was made; dropping it lets it go on by itself.
+#[must_use = "await it, or drop it: it goes on by itself"]
+pub struct Fetching<T: Element> {
+    state: State<T>,
+}
+
+enum State<T: Element> {
+    Done(Option<Result<T>>),
+    One(RemoteOp<[T; 1]>),
+    Two(RemoteOp<[T; 2]>),
+}
+
+impl<T: Element> Fetching<T> {
+    /// One that is over.
+    #[doc(hidden)]
+    pub fn done(result: Result<T>) -> Self {
+        Self {
+            state: State::Done(Some(result)),
+        }
+    }
+
+    fn one(op: RemoteOp<[T; 1]>) -> Self {
+        Self {
+            state: State::One(op),
+        }
+    }
+
+    fn two(op: RemoteOp<[T; 2]>) -> Self {
+        Self {
+            state: State::Two(op),
+        }
+    }
+}
+
+impl<T: Element> Future for Fetching<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match &mut self.state {
+            State::Done(result) => result
+                .take()
+                .expect("a fetch was polled after it had completed"),
+            State::One(op) => ready!(Pin::new(op).poll(cx))
+                .map(|[old]| old)
+                .map_err(|error| error.error),
+            State::Two(op) => ready!(Pin::new(op).poll(cx))
+                .map(|[old, _]| old)
+                .map_err(|error| error.error),
+        })
+    }
+}
+
+// A number is moved, never pinned.
+impl<T: Element> Unpin for Fetching<T> {}
+
+impl<T: Element> fmt::Debug for Fetching<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fetching")
+    }
+}

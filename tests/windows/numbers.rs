@@ -1,0 +1,137 @@
+//! Updates of numbers, and blocks.
+
+use ripstop::{Combine, Comm, Window, buffer::Layout};
+
+use crate::worlds::{Rank, everywhere};
+
+#[test]
+fn updates_of_all_ranks_are_atomic_for_each_element() {
+    const TIMES: u32 = 50;
+    fn all(world: Comm) -> Rank {
+        Box::pin(async move {
+            let size = u32::try_from(world.size()).unwrap();
+            let mut window = Window::<f64>::allocate(&world, 3).await.unwrap();
+            let mut counts = Window::<u32>::allocate(&world, 1).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let counting = counts.fence().await.unwrap();
+            let mut seen = Vec::new();
+            for _ in 0..TIMES {
+                epoch
+                    .accumulate(0, 0, [1.0, 2.0, 0.5], Combine::Sum)
+                    .detach();
+                seen.push(counting.fetch_add(0, 0, 1).await.unwrap());
+            }
+            assert!(seen.is_sorted_by(|one, next| one < next), "{seen:?}");
+            let mine = epoch.end().await.unwrap();
+            let total = counting.end().await.unwrap();
+            if world.rank() == 0 {
+                let times = f64::from(TIMES * size);
+                assert_eq!(mine, [times, 2.0 * times, 0.5 * times]);
+                assert_eq!(total, [TIMES * size]);
+            }
+        })
+    }
+    everywhere(3, all);
+}
+
+#[test]
+fn every_combination_does_what_its_name_says_and_tells_what_was_there() {
+    fn combinations(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<i64>::allocate(&world, 2).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            if world.rank() == 0 {
+                let steps = [
+                    (Combine::Replace, 12, 12),
+                    (Combine::Sum, -2, 10),
+                    (Combine::Product, 3, 30),
+                    (Combine::Min, 7, 7),
+                    (Combine::Max, 13, 13),
+                    (Combine::And, 6, 4),
+                    (Combine::Or, 3, 7),
+                    (Combine::Xor, 2, 5),
+                    (Combine::Keep, 99, 5),
+                ];
+                let mut before = 0;
+                for (combine, operand, after) in steps {
+                    let old = epoch
+                        .get_accumulate(1, 1, [operand], combine)
+                        .await
+                        .unwrap();
+                    assert_eq!(old, [before], "{combine:?}");
+                    before = after;
+                }
+                assert_eq!(epoch.compare_swap(1, 1, 4, 8).await.unwrap(), 5);
+                assert_eq!(epoch.compare_swap(1, 1, 5, 8).await.unwrap(), 5);
+                assert_eq!(epoch.fetch_op(1, 1, 0, Combine::Keep).await.unwrap(), 8);
+                assert!(epoch.fetch_add(1, 2, 1).await.is_err());
+            }
+            assert_eq!(
+                epoch.end().await.unwrap(),
+                [0, if world.rank() == 1 { 8 } else { 0 }]
+            );
+        })
+    }
+    everywhere(2, combinations);
+}
+
+#[test]
+fn bits_of_floating_point_numbers_are_refused() {
+    fn refused(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<f32>::allocate(&world, 1).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let error = epoch
+                .accumulate(0, 0, [1.0], Combine::And)
+                .await
+                .unwrap_err();
+            assert!(error.to_string().contains("integers only"), "{error}");
+            epoch.end().await.unwrap();
+        })
+    }
+    everywhere(1, refused);
+}
+
+#[test]
+fn blocks_go_where_the_layout_says() {
+    fn columns(world: Comm) -> Rank {
+        Box::pin(async move {
+            let other = 1 - world.rank();
+            let mut window = Window::<u16>::allocate(&world, 12).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let column = Layout {
+                offset: 1,
+                block: 1,
+                stride: 4,
+                count: 3,
+            };
+            epoch
+                .put_strided(other, column, vec![7, 8, 9])
+                .await
+                .unwrap();
+            epoch
+                .put_indexed(other, &[10..12, 0..1], [4, 5, 6])
+                .await
+                .unwrap();
+            let epoch = epoch.fence().await.unwrap();
+            let got = epoch.get_strided(other, column, [0; 3]).await.unwrap();
+            assert_eq!(got, [7, 8, 9]);
+            let got = epoch
+                .get_indexed(other, &[0..2, 9..12], vec![0; 5])
+                .await
+                .unwrap();
+            assert_eq!(got, [6, 7, 9, 4, 5]);
+            for blocks in [vec![0..2], vec![11..14], vec![]] {
+                assert!(
+                    epoch.put_indexed(other, &blocks, [1; 3]).await.is_err(),
+                    "{blocks:?}"
+                );
+            }
+            assert_eq!(
+                epoch.end().await.unwrap(),
+                [6, 7, 0, 0, 0, 8, 0, 0, 0, 9, 4, 5]
+            );
+        })
+    }
+    everywhere(2, columns);
+}

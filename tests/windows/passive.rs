@@ -1,0 +1,80 @@
+//! Locks.
+
+use ripstop::{Collectives, Comm, ErrorKind, Window};
+
+use crate::worlds::{Rank, everywhere};
+
+#[test]
+fn who_is_alone_inside_sees_what_those_before_it_left() {
+    const TIMES: usize = 20;
+    fn count(world: Comm) -> Rank {
+        Box::pin(async move {
+            let window = Window::<u64>::allocate(&world, 2).await.unwrap();
+            let window = window.into_passive().await.unwrap();
+            for _ in 0..TIMES {
+                let lock = window.lock(0, true).await.unwrap();
+                let [sum, product] = lock.get(0, 0, [0; 2]).await.unwrap();
+                assert_eq!(2 * sum, product);
+                lock.put(0, 0, [sum + 1]).detach();
+                lock.put(0, 1, [2 * (sum + 1)]).await.unwrap();
+                lock.unlock().await;
+            }
+            world.barrier().await.unwrap();
+            if world.rank() == 0 {
+                let total = (TIMES * world.size()) as u64;
+                assert_eq!(window.shared().get(0), total);
+                assert_eq!(window.shared().get(1), 2 * total);
+            }
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(3, count);
+}
+
+#[test]
+fn a_rank_that_only_waits_is_accessed_by_all_others_at_once() {
+    fn all(world: Comm) -> Rank {
+        Box::pin(async move {
+            let me = world.rank();
+            let window = Window::<u32>::allocate(&world, world.size()).await.unwrap();
+            let mut window = window.into_passive().await.unwrap();
+            let locks = window.lock_all().await.unwrap();
+            for rank in 0..world.size() {
+                locks.put(rank, me, [1]).await.unwrap();
+                locks.flush(rank).await.unwrap();
+                locks.fetch_add(rank, me, 5).await.unwrap();
+            }
+            locks.flush_all().await;
+            drop(locks);
+            world.barrier().await.unwrap();
+            let mut own = window.lock_self().await.unwrap();
+            assert!(own.mem().iter().all(|&elem| elem == 6));
+            own.mem()[0] = 9;
+            drop(own);
+            window.shared().set(1, 3);
+            assert_eq!((window.shared().get(0), window.shared().get(1)), (9, 3));
+            world.barrier().await.unwrap();
+        })
+    }
+    everywhere(3, all);
+}
+
+#[test]
+fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
+    fn wrong(world: Comm) -> Rank {
+        Box::pin(async move {
+            let window = Window::<u32>::allocate(&world, 1).await.unwrap();
+            let window = window.into_passive().await.unwrap();
+            let lock = window.lock(0, false).await.unwrap();
+            let again = window.lock(0, false).await.unwrap_err();
+            assert!(matches!(again.kind, ErrorKind::Epoch(_)), "{again}");
+            let other = lock.put(1, 0, [1]).await.unwrap_err().to_string();
+            assert!(other.contains("no lock"), "{other}");
+            assert!(window.lock(9, true).await.is_err());
+            lock.unlock().await;
+            window.lock(0, true).await.unwrap().unlock().await;
+            world.barrier().await.unwrap();
+        })
+    }
+    everywhere(2, wrong);
+}
