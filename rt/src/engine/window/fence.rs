@@ -151,11 +151,14 @@ impl Engine {
 
     /// Has the driver wake who waits in a fence.
     pub(crate) fn watch_fence(&mut self, id: WindowId) {
-        if self.core.has_come(id) {
+        if !self.core.is_all_quiet(id) {
             return; // what is waited for are own operations
         }
-        if let Some(Fences { round, come, .. }) = self.core.fences(id) {
-            let (round, come) = (*round, *come);
+        // Also if it has come since the last look: that must lead to another one, because the next round is not watched.
+        if let Some(fences) = self.core.fences(id)
+            && fences.said
+        {
+            let (round, come) = (fences.round, fences.come);
             self.watch(id, What::Gate(round), come);
         }
     }
