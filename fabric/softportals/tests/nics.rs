@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use rustix::event::{PollFd, PollFlags, Timespec};
+
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
     Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, Error, EventKind, Fail, Fault,
@@ -263,6 +265,37 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
         a.nic.wait_event(&[a.eq], None).err(),
         Some(Error::ArgInvalid("eq"))
     );
+}
+
+#[test]
+fn news_can_be_waited_for_with_poll() {
+    let (a, b) = (start("poll", 1), start("poll", 2));
+    let readable = |timeout_ms: i64| {
+        let fd = b.nic.arm();
+        let mut fds = [PollFd::new(&*fd, PollFlags::IN)];
+        let timeout = Timespec {
+            tv_sec: timeout_ms / 1000,
+            tv_nsec: timeout_ms % 1000 * 1_000_000,
+        };
+        rustix::event::poll(&mut fds, Some(&timeout)).expect("a descriptor") == 1
+    };
+    assert!(!readable(20) && !b.nic.look());
+    a.put(2, 8, Ack::No);
+    assert!(readable(20_000), "a sleeper is woken");
+    assert!(
+        b.nic.look() && readable(0),
+        "an event that nobody takes stays news"
+    );
+    assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
+    assert!(
+        b.nic.look() || !readable(20),
+        "what a look has told is told"
+    );
+    a.put(2, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    assert!(readable(0), "what came before it was armed counts");
+    b.nic.interrupt();
+    assert!(b.nic.look() && readable(0), "an end wakes, and stays");
 }
 
 #[test]

@@ -11,10 +11,10 @@
     reason = "the promise of all of them is at the head of the module"
 )]
 
-use std::{ffi::c_void, sync::Arc, time::Duration};
+use std::{ffi::c_void, os::fd::AsRawFd, sync::Arc, time::Duration};
 
 use super::{
-    CtEvent, Limits, Md, Me, Numbers, Process, Profile,
+    CtEvent, Limits, Md, Me, Numbers, PollFd, Process, Profile,
     convert::{self, Kind, interface_of, pack, unpack},
     library::{self, Wanted},
 };
@@ -850,6 +850,38 @@ unsafe fn operand_of(operand: *const u8, len: usize) -> Result<Operand, Error> {
     Ok(bytes)
 }
 
+/// `PtlNFDs`, of BXI: how many descriptors [`poll_fds`] fills in, or 0 when there is no such interface.
+pub fn n_fds<P: Profile>(ni: P::Handle) -> i32 {
+    i32::from(interface::<P>(ni).is_ok())
+}
+
+/// `PtlPollFDs`, of BXI: fills in what `poll` has to wait for, and says how many those are. Events that are there already make
+/// it readable at once, so none is missed between the last look and the sleep.
+pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32) -> i32 {
+    let Ok((_, nic)) = interface::<P>(ni) else {
+        return 0;
+    };
+    if fds.is_null() {
+        return 0;
+    }
+    let entry = PollFd {
+        fd: nic.arm().as_raw_fd(),
+        events: i16::try_from(events).unwrap_or(0) | READABLE,
+        revents: 0,
+    };
+    // SAFETY: not null, and so a place for one.
+    unsafe { give(fds, entry) };
+    1
+}
+
+/// `PtlPollEvents`, of BXI: after `poll`, whether there is news, as `POLLIN`.
+pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32 {
+    match interface::<P>(ni) {
+        Ok((_, nic)) if nic.look() => i32::from(READABLE),
+        _ => 0,
+    }
+}
+
 /// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.
 pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).map(drop))
@@ -872,3 +904,5 @@ pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
 }
 
 const PT_ANY: u32 = u32::MAX;
+/// `POLLIN`.
+const READABLE: i16 = 1;

@@ -6,7 +6,7 @@ macro_rules! portals_library {
     ($profile:ident $(, $extra:ident)*) => {
         use std::ffi::{c_int, c_uint, c_void};
         use $crate::abi::{
-            CtEvent, Limits, Md, Me, Process, Profile,
+            CtEvent, Limits, Md, Me, PollFd, Process, Profile,
             calls::{self, From, Operation, To},
         };
 
@@ -67,6 +67,9 @@ macro_rules! portals_library {
             PtlAtomicSync() = calls::atomic_sync::<P>();
             PtlStartBundle(ni: H) = calls::bundle::<P>(ni);
             PtlEndBundle(ni: H) = calls::bundle::<P>(ni);
+            PtlNFDs(ni: H) = calls::n_fds::<P>(ni);
+            PtlPollFDs(ni: H, fds: *mut PollFd, events: c_int) = calls::poll_fds::<P>(ni, fds, events);
+            PtlPollEvents(ni: H, fds: *mut PollFd) = calls::poll_events::<P>(ni, fds);
             PtlHandleIsEqual(a: H, b: H) = calls::handle_is_equal::<P>(a, b);
         }
 
@@ -122,6 +125,13 @@ macro_rules! portals_library {
                 = calls::start::<P>(Operation::CtInc(ct, by), Some((trigger, threshold)));
             PtlTriggeredCTSet(ct: H, to: CtEvent, trigger: H, threshold: u64)
                 = calls::start::<P>(Operation::CtSet(ct, to), Some((trigger, threshold)));
+        }
+
+        /// Which family this is, as text that ends with a zero: the symbols of BXI's extension are here as well, so they alone do
+        /// not tell.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn RipstopPortalsAbi() -> *const std::ffi::c_char {
+            <P as Profile>::NAME.as_ptr()
         }
 
         /// See the specification.

@@ -34,6 +34,20 @@ pub(super) struct Iovec {
     pub(super) len: u64,
 }
 
+/// `struct pollfd`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+#[expect(
+    missing_docs,
+    clippy::exhaustive_structs,
+    reason = "C's layout and names"
+)]
+pub struct PollFd {
+    pub fd: i32,
+    pub events: i16,
+    pub revents: i16,
+}
+
 /// `ptl_md_t`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -98,7 +112,7 @@ pub struct Limits {
 }
 
 const _: () = assert!(size_of::<Process>() == 8 && size_of::<CtEvent>() == 16);
-const _: () = assert!(size_of::<Iovec>() == 16);
+const _: () = assert!(size_of::<Iovec>() == 16 && size_of::<PollFd>() == 8);
 const _: () = assert!(size_of::<Md<u32>>() == 32 && size_of::<Md<u64>>() == 40);
 const _: () = assert!(offset_of!(Md<u32>, eq_handle) == 20 && offset_of!(Md<u64>, eq_handle) == 24);
 const _: () = assert!(size_of::<Me<u32>>() == 64 && size_of::<Me<u64>>() == 64);

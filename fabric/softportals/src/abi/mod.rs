@@ -14,11 +14,13 @@ mod portails4;
 mod sandia42;
 
 pub use self::{
-    layout::{CtEvent, Limits, Md, Me, Process},
+    layout::{CtEvent, Limits, Md, Me, PollFd, Process},
     numbers::Numbers,
     portails4::Portails4,
     sandia42::Sandia42,
 };
+use std::ffi::CStr;
+
 use crate::event::Event;
 
 /// One family: its handles, structures and numbers.
@@ -34,6 +36,8 @@ pub trait Profile: Sized + 'static {
     /// A full event.
     type Event;
 
+    /// What it is called.
+    const NAME: &CStr;
     /// All its constants.
     const NUMBERS: Numbers;
 

@@ -1,6 +1,6 @@
 //! The numbers and layouts of Bull's published software Portals, which are close to those of BXI.
 
-use std::mem::offset_of;
+use std::{ffi::CStr, mem::offset_of};
 
 use super::{
     Profile,
@@ -51,6 +51,7 @@ impl Profile for Portails4 {
     type Le = Me<u64>;
     type Event = CEvent;
 
+    const NAME: &CStr = c"portails4";
     const NUMBERS: Numbers = NUMBERS;
 
     fn handle(bits: u32) -> u64 {

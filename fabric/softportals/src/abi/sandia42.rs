@@ -1,6 +1,9 @@
 //! The numbers and layouts of the Sandia reference, version 4.2.
 
-use std::{ffi::c_void, mem::offset_of};
+use std::{
+    ffi::{CStr, c_void},
+    mem::offset_of,
+};
 
 use super::{
     Profile,
@@ -62,6 +65,7 @@ impl Profile for Sandia42 {
     type Le = Le;
     type Event = CEvent;
 
+    const NAME: &CStr = c"sandia42";
     const NUMBERS: Numbers = NUMBERS;
 
     fn handle(bits: u32) -> u32 {

@@ -62,6 +62,17 @@ struct State<M> {
     /// Everything that waits has to end.
     closed: bool,
     agent: Agent,
+    watch: Watch,
+}
+
+/// For those who wait in `poll` instead of here.
+#[derive(Debug)]
+struct Watch {
+    /// Readable when there was news after it was armed.
+    fd: Arc<OwnedFd>,
+    armed: bool,
+    /// There was some since it was last looked at.
+    news: bool,
 }
 
 /// What the agent sleeps on, as far as callers have to know it.
@@ -95,6 +106,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 agent: Agent {
                     timed: true,
                     watched: 0,
+                },
+                watch: Watch {
+                    fd: Arc::new(rustix::event::eventfd(0, flags)?),
+                    armed: false,
+                    news: false,
                 },
             }),
             changed: Condvar::new(),
@@ -182,8 +198,32 @@ impl<M: Memory + Send + 'static> Nic<M> {
 
     /// Ends every wait, now and later.
     pub fn interrupt(&self) {
-        self.shared.lock().closed = true;
+        let mut state = self.shared.lock();
+        state.closed = true;
+        state.watch.tell();
+        drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// A descriptor that is readable as soon as there is news: an event, a counter that moved, an end of waiting. It is armed
+    /// for the news since [`Self::look`]; what came before it was armed counts, so none is missed.
+    pub fn arm(&self) -> Arc<OwnedFd> {
+        let mut state = self.shared.lock();
+        let due = state.watch.news || state.closed || state.interface.has_events();
+        state.watch.armed = !due;
+        if due {
+            ring(&state.watch.fd);
+        }
+        Arc::clone(&state.watch.fd)
+    }
+
+    /// After the descriptor was readable, or before it is armed: whether there was news.
+    pub fn look(&self) -> bool {
+        let mut state = self.shared.lock();
+        // Nothing to read is what an early look finds.
+        let _drained = rustix::io::read(&state.watch.fd, &mut [0; 8]);
+        state.watch.armed = false;
+        std::mem::take(&mut state.watch.news) || state.closed || state.interface.has_events()
     }
 
     /// Threads that wait for something.
@@ -317,6 +357,9 @@ impl<M: Memory + Send> Shared<M> {
             }
         }
         let (news, waits) = (state.interface.take_news(), state.waiters > 0);
+        if news {
+            state.watch.tell();
+        }
         if news && waits {
             self.changed.notify_all();
         }
@@ -330,8 +373,7 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     fn ring(&self) {
-        // A bell that has rung too often to count rings already.
-        let _rung = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        ring(&self.bell);
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
@@ -346,6 +388,20 @@ impl<M: Memory> State<M> {
             self.port.probe(peer);
         }
     }
+}
+
+impl Watch {
+    fn tell(&mut self) {
+        self.news = true;
+        if std::mem::replace(&mut self.armed, false) {
+            ring(&self.fd);
+        }
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    // A bell that has rung too often to count rings already.
+    let _rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 /// Packets taken under one lock: callers get their turn in between.

@@ -1,5 +1,6 @@
 /* One process: every function once, with what it refuses. */
 #include "check.h"
+#include <poll.h>
 
 enum { SIZE = 4096, KEY = 7 };
 
@@ -294,6 +295,23 @@ static void segments(void)
     SAYS(PTL_ARG_INVALID, PtlMEAppend(ni, pt, &scattered, PTL_PRIORITY_LIST, 0, &me));
 }
 
+/* BXI's extension: waiting for events with poll. */
+static void descriptors(void)
+{
+    struct pollfd fd;
+    ptl_event_t event;
+    CHECK(PtlNFDs(ni) == 1 && PtlNFDs(PTL_INVALID_HANDLE) == 0);
+    PtlPollEvents(ni, &fd);
+    CHECK(PtlPollFDs(ni, &fd, POLLIN) == 1);
+    CHECK(poll(&fd, 1, 0) == 0);
+    OK(PtlPut(md, 0, 0, PTL_NO_ACK_REQ, self, pt, KEY, 0, 0, 0));
+    CHECK(poll(&fd, 1, 10000) == 1 && PtlPollEvents(ni, &fd) == POLLIN);
+    CHECK(PtlPollFDs(ni, &fd, POLLIN) == 1);
+    CHECK(poll(&fd, 1, 0) == 1);
+    OK(PtlEQGet(eq, &event));
+    CHECK(event.type == PTL_EVENT_SEND);
+}
+
 /* All memory as one entry: what a peer aims beside it is an error, not a crash. */
 static void everything(void)
 {
@@ -314,6 +332,7 @@ static void everything(void)
 int main(void)
 {
     alarm(PATIENCE);
+    CHECK(strcmp(RipstopPortalsAbi(), FAMILY) == 0);
     before_init();
     for (int life = 0; life < 2; life++) {
         OK(PtlInit());
@@ -325,6 +344,7 @@ int main(void)
         atomics();
         segments();
         everything();
+        descriptors();
         OK(PtlStartBundle(ni));
         OK(PtlEndBundle(ni));
         OK(PtlMDRelease(md));

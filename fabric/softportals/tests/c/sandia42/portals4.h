@@ -91,6 +91,7 @@ enum {
 #define PTL_UID_ANY ((uint32_t) -1)
 #define PTL_PT_ANY ((uint32_t) -1)
 #define PTL_TIME_FOREVER ((ptl_time_t) -1)
+#define FAMILY "sandia42"
 #define PTL_EQ_NONE 0x3fffffff
 #define PTL_CT_NONE 0x5fffffff
 #define PTL_INVALID_HANDLE 0xffffffff
@@ -148,4 +149,9 @@ int PtlAtomicSync(void);
 int PtlStartBundle(ptl_handle_ni_t);
 int PtlEndBundle(ptl_handle_ni_t);
 int PtlHandleIsEqual(ptl_handle_any_t, ptl_handle_any_t);
+struct pollfd;
+int PtlNFDs(ptl_handle_ni_t);
+int PtlPollFDs(ptl_handle_ni_t, struct pollfd *, int);
+int PtlPollEvents(ptl_handle_ni_t, struct pollfd *);
+const char *RipstopPortalsAbi(void);
 #endif
