@@ -66,6 +66,8 @@ pub(crate) struct Rest {
     pub(crate) of_answer: bool,
     /// There is no more: the memory it comes from is gone.
     pub(crate) broken: bool,
+    /// There is no more: all of it has left.
+    pub(crate) last: bool,
     pub(crate) offset: u64,
 }
 
@@ -90,6 +92,7 @@ impl Body {
                 out.u8(3);
                 out.u8(u8::from(rest.of_answer));
                 out.u8(u8::from(rest.broken));
+                out.u8(u8::from(rest.last));
                 out.skip_to(8);
                 out.u64(rest.operation);
                 out.u64(rest.offset);
@@ -118,11 +121,13 @@ impl Body {
             3 => {
                 let of_answer = from.flag()?;
                 let broken = from.flag()?;
+                let last = from.flag()?;
                 from.at = 8;
                 Self::Rest(Rest {
                     operation: from.u64(),
                     of_answer,
                     broken,
+                    last,
                     offset: from.u64(),
                 })
             }
@@ -306,6 +311,7 @@ mod tests {
             operation: 8,
             of_answer: true,
             broken: false,
+            last: true,
             offset: 1 << 34,
         };
         let swap = Kind::Fetch(Operator::Mswap, Datatype::LongDoubleComplex, [7; 32]);

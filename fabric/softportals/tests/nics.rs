@@ -11,7 +11,7 @@ use ripstop_fabric::random::Random;
 use ripstop_softportals::{
     Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, Error, EventKind, Fail, Fault,
     Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
-    process::{Nic, Setup},
+    process::{Mode, Nic, Setup},
     transport::Place,
 };
 
@@ -56,6 +56,10 @@ fn address(pid: u32) -> Address {
 }
 
 fn start(network: &str, pid: u32) -> Process {
+    start_in(network, pid, Mode::Offload)
+}
+
+fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
     let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
     let setup = Setup {
         config: Config {
@@ -65,12 +69,14 @@ fn start(network: &str, pid: u32) -> Process {
             uid: 0,
             limits: Limits::MOST,
             packet_max: 32 << 10,
+            inline_max: mode.inline_max(),
         },
         place: Place {
             network: format!("test-{network}-{}", std::process::id()),
             rail: 0,
             kind: 0,
         },
+        mode,
     };
     let nic = Nic::open(setup, ram.clone()).expect("a free address");
     let (eq, ct, md) = nic.call(|interface| {
@@ -147,7 +153,14 @@ impl Process {
 
 #[test]
 fn data_is_right_at_every_size_while_nobody_calls_the_target() {
-    let (a, b) = (start("sizes", 1), start("sizes", 2));
+    for mode in [Mode::Offload, Mode::Generic] {
+        data_is_right(mode);
+    }
+}
+
+fn data_is_right(mode: Mode) {
+    let network = format!("sizes-{mode:?}");
+    let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
     let mut random = Random::new(4);
     for size in [0, 1, 8, 4096, 32 << 10, (32 << 10) + 1, 1 << 20, HALF] {
         random.fill(&mut a.ram.0.lock().expect("whole")[HALF..]);
@@ -265,6 +278,36 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
         a.nic.wait_event(&[a.eq], None).err(),
         Some(Error::ArgInvalid("eq"))
     );
+}
+
+#[test]
+fn a_message_interrupts_the_host_twice_once_or_never() {
+    for (mode, size, interrupts) in [
+        (Mode::Generic, HALF as u64, 2),
+        (Mode::Generic, 65, 2),
+        (Mode::Generic, 64, 1),
+        (Mode::Generic, 0, 1),
+        (Mode::Offload, 0, 0),
+        (Mode::Offload, HALF as u64, 0),
+    ] {
+        let network = format!("interrupts-{mode:?}-{size}");
+        let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
+        for _ in 0..20 {
+            a.put(2, size, Ack::No);
+            assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
+        }
+        // A header that comes while the host is still at the one before needs no interrupt of its own, and neither does the end of
+        // a message that is as fast.
+        let seen = b.nic.interrupts();
+        assert!(
+            seen <= 20 * interrupts,
+            "{seen} interrupts, {mode:?}, {size} bytes"
+        );
+        assert!(
+            seen * 10 >= 20 * interrupts * 5,
+            "{seen} interrupts, {mode:?}, {size} bytes"
+        );
+    }
 }
 
 #[test]

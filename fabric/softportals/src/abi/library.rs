@@ -12,7 +12,7 @@ use crate::{
     event::Address,
     interface::Config,
     limits::Limits,
-    process::{Nic, ProcessMemory, Setup},
+    process::{Mode, Nic, ProcessMemory, Setup},
     transport::{Place, Reservation},
 };
 
@@ -131,6 +131,7 @@ pub(super) fn open(
         rail: wanted.rail,
         kind,
     };
+    let mode = mode()?;
     let pid = library.reserve(&place, &wanted)?;
     let config = Config {
         matching: wanted.matching,
@@ -139,8 +140,16 @@ pub(super) fn open(
         uid: rustix::process::geteuid().as_raw(),
         limits,
         packet_max: PACKET_MAX,
+        inline_max: mode.inline_max(),
     };
-    match Nic::open(Setup { config, place }, memory()) {
+    match Nic::open(
+        Setup {
+            config,
+            place,
+            mode,
+        },
+        memory(),
+    ) {
         Ok(nic) => {
             let nic = Arc::new(nic);
             library.interfaces[ni as usize] = Some(Open { nic, users: 1 });
@@ -237,6 +246,17 @@ fn refused(why: Errno) -> Error {
 /// `RIPSTOP_PORTALS_NETWORK`: jobs with different ones do not see each other.
 fn network() -> String {
     env::var("RIPSTOP_PORTALS_NETWORK").unwrap_or_else(|_| "default".to_owned())
+}
+
+/// `RIPSTOP_PORTALS_MODE`: `offload` or `generic`.
+fn mode() -> Result<Mode, Error> {
+    match env::var("RIPSTOP_PORTALS_MODE").as_deref() {
+        Ok("generic") => Ok(Mode::Generic),
+        Ok("offload") | Err(_) => Ok(Mode::Offload),
+        Ok(_) => Err(Error::ArgInvalid(
+            "RIPSTOP_PORTALS_MODE: offload or generic",
+        )),
+    }
 }
 
 /// `RIPSTOP_PORTALS_NID`: what this machine is called.

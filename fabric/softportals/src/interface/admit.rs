@@ -2,7 +2,7 @@
 
 use super::{
     EntryId, Interface,
-    table::Probe,
+    entry::Probe,
     target::Delivery,
     unexpected::{Arrival, Unexpected},
 };

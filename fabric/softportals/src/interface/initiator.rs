@@ -84,10 +84,7 @@ impl<M: Memory> Interface<M> {
             kind: parts.kind,
             wants_answer,
             uid: self.config.uid,
-            rank: match self.id() {
-                crate::event::Peer::Rank(rank) => rank,
-                crate::event::Peer::At(_) => u32::MAX,
-            },
+            rank: self.rank.unwrap_or(u32::MAX),
             pt_index: parts.remote.pt_index,
             match_bits: parts.remote.match_bits,
             hdr_data: parts.remote.hdr_data,

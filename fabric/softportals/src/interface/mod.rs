@@ -10,6 +10,7 @@
 
 mod admit;
 mod command;
+mod entry;
 mod initiator;
 mod table;
 mod target;
@@ -20,14 +21,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use self::{
     command::{Ack, Command, Local, Remote, Trigger},
-    table::{Entry, SearchMode, Source},
+    entry::{Entry, Source},
+    table::SearchMode,
     transmit::{Link, Packet},
 };
-use self::{
-    initiator::Operation,
-    table::{Linked, Portal},
-    transmit::Lane,
-};
+use self::{entry::Linked, initiator::Operation, table::Portal, transmit::Lane};
 use crate::{
     counter::{Count, Counter},
     error::Error,
@@ -57,6 +55,8 @@ pub struct Config {
     pub limits: Limits,
     /// Payload bytes of a packet, at least an atomic's 2048.
     pub packet_max: usize,
+    /// Longer messages start with a packet that is only a header; `None` lets every first packet be full.
+    pub inline_max: Option<usize>,
 }
 
 /// A network interface over memory `M`.
@@ -65,6 +65,8 @@ pub struct Interface<M> {
     config: Config,
     memory: M,
     map: Vec<Address>,
+    /// The own place in it.
+    rank: Option<u32>,
     queues: Slab<EventQueue>,
     counters: Slab<Counter>,
     descriptors: Slab<Descriptor>,
@@ -150,6 +152,7 @@ impl<M: Memory> Interface<M> {
             config,
             memory,
             map: Vec::new(),
+            rank: None,
             queues: Slab::with_generations(GENERATIONS),
             counters: Slab::with_generations(GENERATIONS),
             descriptors: Slab::with_generations(GENERATIONS),
@@ -197,10 +200,13 @@ impl<M: Memory> Interface<M> {
         if !self.map.is_empty() {
             return Err(Error::Ignored);
         }
-        if !map.contains(&self.config.address) {
+        let rank = map.iter().position(|one| *one == self.config.address);
+        let rank = rank.and_then(|rank| u32::try_from(rank).ok());
+        if rank.is_none() {
             return Err(Error::ArgInvalid("map: this process is not in it"));
         }
         self.map = map.to_vec();
+        self.rank = rank;
         Ok(())
     }
 
@@ -210,11 +216,11 @@ impl<M: Memory> Interface<M> {
     }
 
     /// What others call this process: its rank, or its address if it has none.
-    pub fn id(&self) -> Peer {
-        let address = self.config.address;
-        let rank = self.map.iter().position(|one| *one == address);
-        rank.and_then(|rank| u32::try_from(rank).ok())
-            .map_or(Peer::At(address), Peer::Rank)
+    pub const fn id(&self) -> Peer {
+        match self.rank {
+            Some(rank) => Peer::Rank(rank),
+            None => Peer::At(self.config.address),
+        }
     }
 
     /// A queue for `count` events.

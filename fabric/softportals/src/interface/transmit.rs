@@ -3,13 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::{
-    Interface,
+    Config, Interface,
     target::{Delivery, Incoming},
 };
 use crate::{
     event::{Address, Fail},
     memory::{Fault, Memory, Region},
-    packet::{Answer, BODY_LEN, Body, Rest},
+    packet::{Answer, BODY_LEN, Body, Kind, Rest},
     slab::Id,
 };
 
@@ -118,6 +118,12 @@ impl<M: Memory> Interface<M> {
         operations.chain(self.lanes.keys().copied()).collect()
     }
 
+    /// Whether a packet only brings data, so that somebody has to look at the message neither before it nor after it.
+    pub fn is_data_alone(packet: &[u8]) -> bool {
+        let body = packet.first_chunk().and_then(Body::decode);
+        matches!(body, Some(Body::Rest(rest)) if !rest.last && !rest.broken)
+    }
+
     /// Bytes of a packet's header.
     pub const fn head_len() -> usize {
         BODY_LEN
@@ -139,13 +145,15 @@ impl<M: Memory> Interface<M> {
             return false;
         };
         let mut payload = std::mem::take(&mut self.packet);
-        let read = message.read(&mut self.memory, self.config.packet_max, &mut payload);
+        let room = message.room(&self.config);
+        let read = message.read(&mut self.memory, room, &mut payload);
         let sends = read.is_ok() || message.begun || message.is_answer();
         if read.is_err() {
             payload.clear();
         }
         if sends {
-            let head = message.head(read.is_err()).encode();
+            let last = message.sent + payload.len() as u64 >= message.payload.len();
+            let head = message.head(read.is_err(), last).encode();
             let packet = Packet {
                 head: &head,
                 payload: &payload,
@@ -252,15 +260,28 @@ impl Outgoing {
         matches!(self.body, Body::Answer(_))
     }
 
+    /// Data that the next packet may have. The first one has all or nothing, where only short messages are to come inline; an
+    /// atomic is never cut.
+    fn room(&self, config: &Config) -> usize {
+        let atomic = match &self.body {
+            Body::Request(request) => !matches!(request.kind, Kind::Put | Kind::Get),
+            _ => false,
+        };
+        match config.inline_max {
+            Some(most) if !self.begun && !atomic && self.payload.len() > most as u64 => 0,
+            _ => config.packet_max,
+        }
+    }
+
     /// Fills `into` with the next packet's data.
     fn read<M: Memory>(
         &self,
         memory: &mut M,
-        packet_max: usize,
+        room: usize,
         into: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         let left = self.payload.len() - self.sent;
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(packet_max);
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(room);
         into.clear();
         match &self.payload {
             Payload::None => Ok(()),
@@ -279,7 +300,7 @@ impl Outgoing {
     }
 
     /// The header of the next packet; `broken` when its data cannot be read.
-    const fn head(&self, broken: bool) -> Body {
+    const fn head(&self, broken: bool, last: bool) -> Body {
         match &self.body {
             Body::Answer(answer) if !self.begun && broken => Body::Answer(Answer {
                 fail: Fail::Segv,
@@ -291,12 +312,14 @@ impl Outgoing {
                 operation: answer.operation,
                 of_answer: true,
                 broken,
+                last,
                 offset: self.sent,
             }),
             Body::Request(request) => Body::Rest(Rest {
                 operation: request.operation,
                 of_answer: false,
                 broken,
+                last,
                 offset: self.sent,
             }),
             Body::Rest(rest) => Body::Rest(*rest),

@@ -2,8 +2,9 @@
 
 use super::{
     CtId, EntryId, EqId, Interface,
+    entry::{Entry, Linked, Probe},
     initiator::counts,
-    table::{Entry, Linked, Probe, SearchMode},
+    table::SearchMode,
 };
 use crate::{
     atomic::{Datatype, Operator},

@@ -1,9 +1,10 @@
 //! Interfaces of a process: threads that wait for events, and a thread that makes progress while nobody calls.
 
+mod host;
 mod memory;
 mod nic;
 
 pub use self::{
     memory::ProcessMemory,
-    nic::{Nic, Setup},
+    nic::{Mode, Nic, Setup},
 };

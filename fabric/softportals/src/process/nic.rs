@@ -18,6 +18,7 @@ use rustix::{
     io::Errno,
 };
 
+use super::host::Host;
 use crate::{
     counter::Count,
     error::Error,
@@ -35,13 +36,36 @@ pub struct Setup {
     pub config: Config,
     /// Where it is.
     pub place: Place,
+    /// Who matches.
+    pub mode: Mode,
+}
+
+/// Who matches what comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The agent, as an adapter does that matches and runs triggered operations by itself.
+    Offload,
+    /// A thread of the host, which the agent interrupts for each header and each end of a message.
+    Generic,
+}
+
+impl Mode {
+    /// What [`Config::inline_max`] has to be for it: a header's packet has room for little.
+    #[must_use]
+    pub const fn inline_max(self) -> Option<usize> {
+        match self {
+            Self::Offload => None,
+            Self::Generic => Some(INLINE_MAX),
+        }
+    }
 }
 
 /// An interface that makes progress by itself. It ends, and with it all that waits for it, when this is dropped.
 #[derive(Debug)]
 pub struct Nic<M: Memory + Send + 'static> {
     shared: Arc<Shared<M>>,
-    agent: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -52,6 +76,8 @@ struct Shared<M> {
     bell: OwnedFd,
     stop: AtomicBool,
     wakes: AtomicU64,
+    /// In generic mode.
+    host: Option<Host>,
 }
 
 #[derive(Debug)]
@@ -90,7 +116,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// # Errors
     /// `EADDRINUSE` when the address is taken, or what else the system said.
     pub fn open(setup: Setup, memory: M) -> Result<Self, Errno> {
-        let Setup { config, place } = setup;
+        let Setup {
+            config,
+            place,
+            mode,
+        } = setup;
         let port = Port::open(
             place,
             config.address,
@@ -117,16 +147,26 @@ impl<M: Memory + Send + 'static> Nic<M> {
             bell: rustix::event::eventfd(0, flags)?,
             stop: AtomicBool::new(false),
             wakes: AtomicU64::new(0),
+            host: (mode == Mode::Generic).then(Host::default),
         });
-        let agent = Arc::clone(&shared);
-        let agent = std::thread::Builder::new()
-            .name("portals-agent".to_owned())
-            .spawn(move || agent.run())
-            .map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::AGAIN))?;
-        Ok(Self {
+        let mut nic = Self {
             shared,
-            agent: Some(agent),
-        })
+            threads: Vec::new(),
+        };
+        nic.spawn("portals-agent", Shared::run)?;
+        if mode == Mode::Generic {
+            nic.spawn("portals-host", Shared::run_host)?;
+        }
+        Ok(nic)
+    }
+
+    fn spawn(&mut self, name: &str, run: fn(&Shared<M>)) -> Result<(), Errno> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let thread = thread.spawn(move || run(&shared));
+        let thread = thread.map_err(|why| Errno::from_io_error(&why).unwrap_or(Errno::AGAIN))?;
+        self.threads.push(thread);
+        Ok(())
     }
 
     /// Calls the interface, and sends what that gave.
@@ -238,6 +278,12 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.wakes.load(Relaxed)
     }
 
+    /// How often the agent interrupted the host: never, unless the mode is generic.
+    #[must_use]
+    pub fn interrupts(&self) -> u64 {
+        self.shared.host.as_ref().map_or(0, Host::interrupts)
+    }
+
     /// `None` when the time is over. An error after the first look means that what was waited for is gone.
     fn wait<R>(
         &self,
@@ -282,9 +328,12 @@ impl<M: Memory + Send + 'static> Drop for Nic<M> {
         self.interrupt();
         self.shared.stop.store(true, Relaxed);
         self.shared.ring();
-        if let Some(agent) = self.agent.take() {
-            // An agent that panicked has told so; there is nothing to add.
-            let _ended = agent.join();
+        if let Some(host) = &self.shared.host {
+            host.stop();
+        }
+        for thread in self.threads.drain(..) {
+            // A thread that panicked has told so; there is nothing to add.
+            let _ended = thread.join();
         }
     }
 }
@@ -302,6 +351,10 @@ impl<M: Memory + Send> Shared<M> {
             }
             self.take_packets(&mut state);
             self.flush(&mut state);
+            drop(state);
+            if let Some(host) = &self.host {
+                host.wait_for_room();
+            }
         }
     }
 
@@ -335,11 +388,28 @@ impl<M: Memory + Send> Shared<M> {
 
     fn take_packets(&self, state: &mut State<M>) {
         for _ in 0..PACKETS_MAX {
+            if self.host.as_ref().is_some_and(Host::is_full) {
+                return;
+            }
             // An error of the own socket comes again with the next packet, or it was none of ours.
             let Ok(Some((from, packet))) = state.port.receive() else {
                 return;
             };
-            state.interface.handle(from, packet);
+            match &self.host {
+                Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(packet) => {
+                    host.raise(from, packet);
+                }
+                _ => state.interface.handle(from, packet),
+            }
+        }
+    }
+
+    /// The host in generic mode: sleeps until it is interrupted, and handles all that is there then.
+    fn run_host(&self) {
+        while let Some((from, packet)) = self.host.as_ref().and_then(Host::next) {
+            let mut state = self.lock();
+            state.interface.handle(from, &packet);
+            self.flush(&mut state);
         }
     }
 
@@ -404,6 +474,8 @@ fn ring(bell: &OwnedFd) {
     let _rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
+/// In generic mode. At least what applications send as a flag or a short header; a header packet stays below three cache lines.
+const INLINE_MAX: usize = 64;
 /// Packets taken under one lock: callers get their turn in between.
 const PACKETS_MAX: u32 = 64;
 /// After this long without a packet, those who owe an answer are probed. A peer that died is found within twice that.

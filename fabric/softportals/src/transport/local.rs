@@ -5,7 +5,7 @@
 //! process a datagram is from; those of other users are not read.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::OwnedFd,
@@ -51,6 +51,8 @@ pub struct Port {
     uid: u32,
     socket: Arc<OwnedFd>,
     peers: BTreeMap<Address, Way>,
+    /// Those of whose packets the kernel did not take one.
+    full: BTreeSet<Address>,
     lost: Vec<Address>,
     packet: Vec<u8>,
 }
@@ -91,6 +93,7 @@ impl Port {
             uid: rustix::process::geteuid().as_raw(),
             socket: Arc::new(socket),
             peers: BTreeMap::new(),
+            full: BTreeSet::new(),
             lost: Vec::new(),
             packet: vec![0; PREFIX_LEN + packet_max],
         })
@@ -104,14 +107,13 @@ impl Port {
 
     /// What will be writable when a peer that was full has room.
     pub fn full(&self) -> impl Iterator<Item = Arc<OwnedFd>> {
-        let full = self.peers.values().filter(|way| way.waiting.is_some());
-        full.map(|way| Arc::clone(&way.socket))
+        let ways = self.full.iter().filter_map(|peer| self.peers.get(peer));
+        ways.map(|way| Arc::clone(&way.socket))
     }
 
     /// Sends what the kernel did not take before, where it takes it now.
     pub fn flush(&mut self) {
-        let full = self.peers.iter().filter(|(_, way)| way.waiting.is_some());
-        let full: Vec<Address> = full.map(|(peer, _)| *peer).collect();
+        let full: Vec<Address> = self.full.iter().copied().collect();
         for peer in full {
             self.has_room(peer);
         }
@@ -185,7 +187,9 @@ impl Port {
         };
         let sent = way.send(parts);
         if sent == Err(Errno::AGAIN) {
-            way.waiting = Some(parts.iter().flat_map(|part| part.iter()).copied().collect());
+            let packet = parts.iter().flat_map(|part| part.iter());
+            way.waiting = Some(packet.copied().collect());
+            self.full.insert(peer);
         } else if sent.is_err() {
             self.lose(peer);
         }
@@ -193,6 +197,7 @@ impl Port {
 
     fn lose(&mut self, peer: Address) {
         self.peers.remove(&peer);
+        self.full.remove(&peer);
         self.lost.push(peer);
     }
 }
@@ -207,6 +212,7 @@ impl Link for Port {
         let Some(waiting) = way.waiting.take() else {
             return true;
         };
+        self.full.remove(&peer);
         self.post(peer, &[IoSlice::new(&waiting)]);
         self.peers
             .get(&peer)

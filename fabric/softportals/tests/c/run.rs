@@ -53,7 +53,7 @@ impl Bench {
         );
     }
 
-    fn start(&self, program: &str, arguments: &[&str]) -> Program {
+    fn start(&self, program: &str, arguments: &[&str], mode: &str) -> Program {
         let child = Command::new(self.folder.join(program))
             .args(arguments)
             .env("LD_LIBRARY_PATH", &self.folder)
@@ -61,6 +61,7 @@ impl Bench {
                 "RIPSTOP_PORTALS_NETWORK",
                 format!("test-{}-{}", program, std::process::id()),
             )
+            .env("RIPSTOP_PORTALS_MODE", mode)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
@@ -126,7 +127,9 @@ fn one_process_uses_every_function() {
         return;
     };
     bench.compile("alone");
-    bench.start("alone", &[]).ends_well();
+    for mode in MODES {
+        bench.start("alone", &[], mode).ends_well();
+    }
 }
 
 #[test]
@@ -135,9 +138,11 @@ fn two_processes_exchange_messages_of_many_sizes() {
         return;
     };
     bench.compile("pair");
-    let (first, second) = (bench.start("pair", &["0"]), bench.start("pair", &["1"]));
-    first.ends_well();
-    second.ends_well();
+    for mode in MODES {
+        let [first, second] = ["0", "1"].map(|rank| bench.start("pair", &[rank], mode));
+        first.ends_well();
+        second.ends_well();
+    }
 }
 
 #[test]
@@ -146,3 +151,6 @@ fn the_library_has_the_name_that_programs_ask_for() {
     let name = b"\0libportals.so.4\0";
     assert!(bytes.windows(name.len()).any(|window| window == name));
 }
+
+/// Of `RIPSTOP_PORTALS_MODE`.
+const MODES: [&str; 2] = ["offload", "generic"];

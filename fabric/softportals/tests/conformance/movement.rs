@@ -17,9 +17,19 @@ fn sizes() -> Vec<usize> {
 
 #[test]
 fn puts_and_gets_are_right_at_every_size() {
+    for inline_max in [None, Some(64)] {
+        puts_and_gets_are_right(inline_max);
+    }
+}
+
+fn puts_and_gets_are_right(inline_max: Option<usize>) {
     let mut random = Random::new(9);
     for size in sizes() {
-        let mut world = World::pair().shuffled(size as u64);
+        let config = |config| ripstop_softportals::Config {
+            inline_max,
+            ..config
+        };
+        let mut world = World::of(2, config).shuffled(size as u64);
         let target = Target::new(&mut world.nodes[1]);
         target.append(&mut world.nodes[1], entry(3, 1 << 16), List::Priority, 5);
         let mut data = vec![0; size];

@@ -82,6 +82,7 @@ impl World {
             uid: 100,
             limits: Limits::MOST,
             packet_max: PACKET_MAX,
+            inline_max: None,
         };
         let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
         let logical = configs.iter().all(|config| config.logical);

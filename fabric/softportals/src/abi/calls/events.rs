@@ -1,0 +1,229 @@
+//! Event queues and counters, and waiting for them.
+#![expect(
+    unsafe_code,
+    reason = "C callers give pointers to arguments and to places for results"
+)]
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the promise of all of them is at the head of the parent module"
+)]
+
+use std::time::Duration;
+
+use super::{
+    super::{
+        CtEvent, Numbers, Profile,
+        convert::{Kind, unpack},
+        library,
+    },
+    Face, Port, answer, count_of, give, handle, interface, object, wanted,
+};
+use crate::{
+    counter::Count,
+    error::Error,
+    event::Taken,
+    interface::{CtId, EqId, Interface},
+    slab::Id,
+};
+
+/// `PtlEQAlloc`.
+pub unsafe fn eq_alloc<P: Profile>(ni: P::Handle, count: u64, place: *mut P::Handle) -> i32 {
+    let alloc = || {
+        let (number, nic) = interface::<P>(ni)?;
+        let place = wanted(place, "eq_handle")?;
+        let EqId(id) = nic.call(|interface| interface.eq_alloc(count))?;
+        // SAFETY: not null, as checked.
+        unsafe { give(place, handle::<P>(Kind::Eq, number, id)) };
+        Ok(())
+    };
+    answer::<P>(alloc())
+}
+
+/// `PtlEQFree`.
+pub fn eq_free<P: Profile>(eq: P::Handle) -> i32 {
+    let found = object::<P>(Kind::Eq, eq, "eq_handle");
+    answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| interface.eq_free(EqId(id)))))
+}
+
+/// `PtlEQGet`, and `PtlEQWait` with a timeout of `None`.
+pub unsafe fn eq_take<P: Profile>(
+    eq: P::Handle,
+    event: *mut P::Event,
+    timeout: Option<Duration>,
+) -> i32 {
+    let taken = || {
+        let (_, nic, id) = object::<P>(Kind::Eq, eq, "eq_handle")?;
+        wanted(event, "event")?;
+        nic.wait_event(&[EqId(id)], timeout)
+    };
+    // SAFETY: not null, as checked.
+    unsafe { give_event::<P>(taken(), event, std::ptr::null_mut()) }
+}
+
+/// `PtlEQPoll`.
+pub unsafe fn eq_poll<P: Profile>(
+    queues: *const P::Handle,
+    count: u32,
+    timeout: P::Time,
+    event: *mut P::Event,
+    which: *mut u32,
+) -> i32 {
+    let taken = || {
+        wanted(event, "event")?;
+        wanted(which, "which")?;
+        // SAFETY: as many as said.
+        let (nic, ids) = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
+        let ids: Vec<EqId> = ids.into_iter().map(EqId).collect();
+        nic.wait_event(&ids, time::<P>(timeout))
+    };
+    // SAFETY: not null, as checked.
+    unsafe { give_event::<P>(taken(), event, which) }
+}
+
+unsafe fn give_event<P: Profile>(
+    taken: Result<(Taken, usize), Error>,
+    event: *mut P::Event,
+    which: *mut u32,
+) -> i32 {
+    let Numbers { codes, .. } = P::NUMBERS;
+    match taken {
+        Err(error) => P::NUMBERS.code(error),
+        Ok((taken, index)) => {
+            // SAFETY: the caller's promise.
+            unsafe { give(event, P::event(&taken.event)) };
+            // SAFETY: the caller's promise.
+            unsafe { give(which, u32::try_from(index).unwrap_or(u32::MAX)) };
+            if taken.dropped { codes.eq_dropped } else { 0 }
+        }
+    }
+}
+
+/// Objects of one interface.
+unsafe fn objects<P: Profile>(
+    kind: Kind,
+    handles: *const P::Handle,
+    count: u32,
+    name: &'static str,
+) -> Result<(Port, Vec<Id>), Error> {
+    if !library::is_initialised() {
+        return Err(Error::NoInit);
+    }
+    if handles.is_null() || count == 0 {
+        return Err(Error::ArgInvalid(name));
+    }
+    // SAFETY: as many as said, and not null.
+    let handles = unsafe { std::slice::from_raw_parts(handles, count as usize) };
+    let (first, nic, _) = object::<P>(kind, handles[0], name)?;
+    let ids = handles
+        .iter()
+        .map(|handle| match unpack(kind, P::bits(*handle)) {
+            Some((ni, id)) if ni == first => Ok(id),
+            _ => Err(Error::ArgInvalid(name)),
+        });
+    Ok((nic, ids.collect::<Result<_, _>>()?))
+}
+
+/// All ones, in however many bits, is for ever.
+fn time<P: Profile>(time: P::Time) -> Option<Duration> {
+    let millis: u64 = time.into();
+    let forever = if size_of::<P::Time>() == 4 {
+        u64::from(u32::MAX)
+    } else {
+        u64::MAX
+    };
+    (millis != forever).then(|| Duration::from_millis(millis))
+}
+
+/// `PtlCTAlloc`.
+pub unsafe fn ct_alloc<P: Profile>(ni: P::Handle, place: *mut P::Handle) -> i32 {
+    let alloc = || {
+        let (number, nic) = interface::<P>(ni)?;
+        let place = wanted(place, "ct_handle")?;
+        let CtId(id) = nic.call(Interface::ct_alloc)?;
+        // SAFETY: not null, as checked.
+        unsafe { give(place, handle::<P>(Kind::Ct, number, id)) };
+        Ok(())
+    };
+    answer::<P>(alloc())
+}
+
+fn on_counter<P: Profile>(
+    ct: P::Handle,
+    call: impl FnOnce(&mut Face, CtId) -> Result<(), Error>,
+) -> i32 {
+    let found = object::<P>(Kind::Ct, ct, "ct_handle");
+    answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| call(interface, CtId(id)))))
+}
+
+/// `PtlCTFree`.
+pub fn ct_free<P: Profile>(ct: P::Handle) -> i32 {
+    on_counter::<P>(ct, |interface, ct| interface.ct_free(ct))
+}
+
+/// `PtlCTCancelTriggered`.
+pub fn ct_cancel<P: Profile>(ct: P::Handle) -> i32 {
+    on_counter::<P>(ct, |interface, ct| interface.ct_cancel_triggered(ct))
+}
+
+/// `PtlCTSet`.
+pub fn ct_set<P: Profile>(ct: P::Handle, value: CtEvent) -> i32 {
+    on_counter::<P>(ct, |interface, ct| interface.ct_set(ct, count_of(value)))
+}
+
+/// `PtlCTInc`.
+pub fn ct_inc<P: Profile>(ct: P::Handle, by: CtEvent) -> i32 {
+    on_counter::<P>(ct, |interface, ct| interface.ct_inc(ct, count_of(by)))
+}
+
+/// `PtlCTGet`, and `PtlCTWait` with a threshold above 0.
+pub unsafe fn ct_wait<P: Profile>(ct: P::Handle, threshold: u64, event: *mut CtEvent) -> i32 {
+    let waited = || {
+        let (_, nic, id) = object::<P>(Kind::Ct, ct, "ct_handle")?;
+        let event = wanted(event, "event")?;
+        let (count, _) = nic.wait_count(&[(CtId(id), threshold)], None)?;
+        // SAFETY: not null, as checked.
+        unsafe { give(event, event_of(count)) };
+        Ok(())
+    };
+    answer::<P>(waited())
+}
+
+/// `PtlCTPoll`.
+pub unsafe fn ct_poll<P: Profile>(
+    counters: *const P::Handle,
+    thresholds: *const u64,
+    count: u32,
+    timeout: P::Time,
+    event: *mut CtEvent,
+    which: *mut u32,
+) -> i32 {
+    let polled = || {
+        let (event, which) = (wanted(event, "event")?, wanted(which, "which")?);
+        // SAFETY: as many as said.
+        let (nic, ids) = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
+        if thresholds.is_null() {
+            return Err(Error::ArgInvalid("tests"));
+        }
+        // SAFETY: as many as said, and not null.
+        let thresholds = unsafe { std::slice::from_raw_parts(thresholds, count as usize) };
+        let awaited: Vec<_> = ids
+            .into_iter()
+            .map(CtId)
+            .zip(thresholds.iter().copied())
+            .collect();
+        let (reached, index) = nic.wait_count(&awaited, time::<P>(timeout))?;
+        // SAFETY: not null, as checked.
+        unsafe { give(event, event_of(reached)) };
+        // SAFETY: not null, as checked.
+        unsafe { give(which, u32::try_from(index).unwrap_or(u32::MAX)) };
+        Ok(())
+    };
+    answer::<P>(polled())
+}
+
+const fn event_of(count: Count) -> CtEvent {
+    CtEvent {
+        success: count.success,
+        failure: count.failure,
+    }
+}

@@ -1,0 +1,274 @@
+//! Interfaces, and what belongs to none of their parts.
+#![expect(
+    unsafe_code,
+    reason = "C callers give pointers to arguments and to places for results"
+)]
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the promise of all of them is at the head of the parent module"
+)]
+
+use std::os::fd::AsRawFd;
+
+use super::{
+    super::{
+        Limits, PollFd, Process, Profile,
+        convert::{self, Kind, interface_of},
+        library::{self, Wanted},
+    },
+    answer, give, handle, interface, wanted,
+};
+use crate::{error::Error, process::ProcessMemory, slab::Id};
+
+/// `PtlInit`.
+pub fn init() -> i32 {
+    library::init();
+    0
+}
+
+/// `PtlFini`.
+pub fn fini() {
+    library::fini();
+}
+
+/// `PtlAbort`.
+pub fn abort() {
+    library::abort();
+}
+
+/// `PtlNIInit`.
+pub unsafe fn ni_init<P: Profile>(
+    iface: u32,
+    options: u32,
+    pid: u32,
+    desired: *const Limits,
+    actual: *mut Limits,
+    ni: *mut P::Handle,
+) -> i32 {
+    let numbers = P::NUMBERS;
+    let opened = || {
+        if !library::is_initialised() {
+            return Err(Error::NoInit);
+        }
+        wanted(ni, "ni_handle")?;
+        let [matching, unmatched, logical, physical] = numbers.ni;
+        let known = matching | unmatched | logical | physical;
+        let one = |a: u32, b: u32| (options & a != 0) != (options & b != 0);
+        if options & !known != 0 || !one(matching, unmatched) || !one(logical, physical) {
+            return Err(Error::ArgInvalid("options"));
+        }
+        // SAFETY: null, or the caller's limits.
+        let limits = unsafe { desired.as_ref() };
+        let wanted = Wanted {
+            rail: if iface == numbers.iface_default {
+                0
+            } else {
+                iface
+            },
+            matching: options & matching != 0,
+            logical: options & logical != 0,
+            pid: (pid != numbers.pid_any).then_some(pid),
+            pid_max: numbers.pid_max,
+            limits: limits.map(convert::from_limits),
+        };
+        // SAFETY: a C program gives memory to descriptors and entries as the specification asks: for as long as they exist.
+        library::open(wanted, || unsafe { ProcessMemory::new() })
+    };
+    answer::<P>(opened().map(|(number, limits)| {
+        let id = Id {
+            slot: 0,
+            generation: 0,
+        };
+        // SAFETY: null, or a place for limits.
+        unsafe { give(actual, convert::to_limits(&limits)) };
+        // SAFETY: not null, as checked.
+        unsafe { give(ni, handle::<P>(Kind::Ni, number, id)) };
+    }))
+}
+
+/// `PtlNIFini`.
+pub fn ni_fini<P: Profile>(ni: P::Handle) -> i32 {
+    answer::<P>(interface::<P>(ni).and_then(|(number, nic)| {
+        drop(nic);
+        library::close(number)
+    }))
+}
+
+/// `PtlNIStatus`.
+pub unsafe fn ni_status<P: Profile>(ni: P::Handle, index: u32, value: *mut i32) -> i32 {
+    let status = || {
+        let (_, nic) = interface::<P>(ni)?;
+        let value = wanted(value, "status")?;
+        let status = nic.call(|interface| interface.status());
+        let count = match index {
+            0 => status.drops,
+            1 => status.permission_violations,
+            2 => status.operation_violations,
+            _ => return Err(Error::ArgInvalid("status_register")),
+        };
+        // SAFETY: not null, as checked.
+        unsafe { give(value, i32::try_from(count).unwrap_or(i32::MAX)) };
+        Ok(())
+    };
+    answer::<P>(status())
+}
+
+/// `PtlNIHandle`.
+pub unsafe fn ni_handle<P: Profile>(any: P::Handle, ni: *mut P::Handle) -> i32 {
+    let found = || {
+        if !library::is_initialised() {
+            return Err(Error::NoInit);
+        }
+        let unknown = Error::ArgInvalid("handle");
+        let none = P::is_none(any);
+        let number = interface_of(P::bits(any))
+            .filter(|_| !none)
+            .ok_or(unknown)?;
+        library::nic(number).map_err(|_| unknown)?;
+        let id = Id {
+            slot: 0,
+            generation: 0,
+        };
+        // SAFETY: not null, as checked.
+        unsafe { give(wanted(ni, "ni_handle")?, handle::<P>(Kind::Ni, number, id)) };
+        Ok(())
+    };
+    answer::<P>(found())
+}
+
+/// `PtlSetMap`.
+pub unsafe fn set_map<P: Profile>(ni: P::Handle, size: u64, map: *const Process) -> i32 {
+    let set = || {
+        let (_, nic) = interface::<P>(ni)?;
+        let size = usize::try_from(size).map_err(|_| Error::ArgInvalid("map_size"))?;
+        if map.is_null() || size == 0 {
+            return Err(Error::ArgInvalid("mapping"));
+        }
+        // SAFETY: as many as said, and not null.
+        let map = unsafe { std::slice::from_raw_parts(map, size) };
+        let map: Vec<_> = map
+            .iter()
+            .map(|process| convert::address(*process))
+            .collect();
+        nic.call(|interface| interface.set_map(&map))
+    };
+    answer::<P>(set())
+}
+
+/// `PtlGetMap`.
+pub unsafe fn get_map<P: Profile>(
+    ni: P::Handle,
+    size: u64,
+    map: *mut Process,
+    actual: *mut u64,
+) -> i32 {
+    let get = || {
+        let (_, nic) = interface::<P>(ni)?;
+        let (logical, known) =
+            nic.call(|interface| (interface.config().logical, interface.map().to_vec()));
+        if !logical || (map.is_null() && size > 0) {
+            return Err(Error::ArgInvalid("mapping"));
+        }
+        if known.is_empty() {
+            return Err(Error::NoSpace);
+        }
+        let room = usize::try_from(size).unwrap_or(usize::MAX);
+        for (at, address) in known.iter().take(room).enumerate() {
+            // SAFETY: inside the caller's array.
+            let place = unsafe { map.add(at) };
+            // SAFETY: as above.
+            unsafe { place.write(convert::at(*address)) };
+        }
+        // SAFETY: null, or a place for a size.
+        unsafe { give(actual, known.len() as u64) };
+        Ok(())
+    };
+    answer::<P>(get())
+}
+
+/// `PtlGetUid`.
+pub unsafe fn get_uid<P: Profile>(ni: P::Handle, uid: *mut u32) -> i32 {
+    let get = || {
+        let (_, nic) = interface::<P>(ni)?;
+        let own = nic.call(|interface| interface.config().uid);
+        // SAFETY: not null, as checked.
+        unsafe { give(wanted(uid, "uid")?, own) };
+        Ok(())
+    };
+    answer::<P>(get())
+}
+
+/// `PtlGetId`, and `PtlGetPhysId` if it is to be `physical`.
+pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process) -> i32 {
+    let get = || {
+        let (_, nic) = interface::<P>(ni)?;
+        let own = nic.call(|interface| {
+            let address = convert::at(interface.config().address);
+            if physical {
+                address
+            } else {
+                convert::process(interface.id())
+            }
+        });
+        // SAFETY: not null, as checked.
+        unsafe { give(wanted(id, "id")?, own) };
+        Ok(())
+    };
+    answer::<P>(get())
+}
+
+/// `PtlNFDs`, of BXI: how many descriptors [`poll_fds`] fills in, or 0 when there is no such interface.
+pub fn n_fds<P: Profile>(ni: P::Handle) -> i32 {
+    i32::from(interface::<P>(ni).is_ok())
+}
+
+/// `PtlPollFDs`, of BXI: fills in what `poll` has to wait for, and says how many those are. Events that are there already make
+/// it readable at once, so none is missed between the last look and the sleep.
+pub unsafe fn poll_fds<P: Profile>(ni: P::Handle, fds: *mut PollFd, events: i32) -> i32 {
+    let Ok((_, nic)) = interface::<P>(ni) else {
+        return 0;
+    };
+    if fds.is_null() {
+        return 0;
+    }
+    let entry = PollFd {
+        fd: nic.arm().as_raw_fd(),
+        events: i16::try_from(events).unwrap_or(0) | READABLE,
+        revents: 0,
+    };
+    // SAFETY: not null, and so a place for one.
+    unsafe { give(fds, entry) };
+    1
+}
+
+/// `PtlPollEvents`, of BXI: after `poll`, whether there is news, as `POLLIN`.
+pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32 {
+    match interface::<P>(ni) {
+        Ok((_, nic)) if nic.look() => i32::from(READABLE),
+        _ => 0,
+    }
+}
+
+/// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.
+pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
+    answer::<P>(interface::<P>(ni).map(drop))
+}
+
+/// `PtlAtomicSync`: what the agent has written is seen by all threads when the event that tells of it is.
+pub fn atomic_sync<P: Profile>() -> i32 {
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    answer::<P>(if library::is_initialised() {
+        Ok(())
+    } else {
+        Err(Error::NoInit)
+    })
+}
+
+/// `PtlHandleIsEqual`.
+pub fn handle_is_equal<P: Profile>(a: P::Handle, b: P::Handle) -> i32 {
+    let none = P::is_none(a) && P::is_none(b);
+    i32::from(P::bits(a) == P::bits(b) && (none || P::is_none(a) == P::is_none(b)))
+}
+
+/// `POLLIN`.
+const READABLE: i16 = 1;
