@@ -175,7 +175,8 @@ pub struct NodeModel {
     pub access_ns: u64,
 }
 
-/// The process manager's server: requests queue, and are served one at a time.
+/// The process manager's server: requests queue, and are served one at a time, as [`Server`] says. Simulated ranks know each
+/// other from the start and ask nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmiModel {
     /// One request.

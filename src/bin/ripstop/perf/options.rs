@@ -42,7 +42,12 @@ impl Common {
 
 /// A number of bytes: `4096`, `4K`, `4KiB`, `1M`, `64MiB`, `1G`; the units are powers of 1024.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
-    let wrong = || format!("expected 1 to {SIZE_MAX} bytes, such as 8, 4096, 64K or 1MiB");
+    bytes_up_to(SIZE_MAX, text)
+}
+
+/// As [`bytes`], with another limit.
+pub(crate) fn bytes_up_to(most: usize, text: &str) -> Result<usize, String> {
+    let wrong = || format!("expected 1 to {most} bytes, such as 8, 4096, 64K or 1MiB");
     let text = text.trim();
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -59,7 +64,7 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
         .parse::<usize>()
         .ok()
         .and_then(|number| number.checked_mul(factor));
-    size.filter(|size| (1..=SIZE_MAX).contains(size))
+    size.filter(|size| (1..=most).contains(size))
         .ok_or_else(wrong)
 }
 

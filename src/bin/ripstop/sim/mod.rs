@@ -63,6 +63,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = options::bytes, default_value = "8")]
     size: usize,
 
+    /// Hash messages of so many bytes on instead of copying them: they may be longer than there is memory (pingpong)
+    #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
+    hash_from: Option<usize>,
+
     /// Of a scenario that runs in several ways, this one only
     #[arg(long, value_name = "NAME")]
     way: Option<String>,
@@ -156,6 +160,9 @@ impl Args {
             } else {
                 simulation.fault_plan(Faults::from_toml(&read("--faults", &faults.into())?)?)
             };
+        }
+        if let Some(bytes) = self.hash_from {
+            simulation = simulation.hash_from(bytes as u64);
         }
         if self.datagrams {
             simulation = simulation.transport(Transport::Datagram);
@@ -268,6 +275,7 @@ impl Args {
                 .iter()
                 .map(|faults| format!("--faults '{faults}'")),
         );
+        words.extend(self.hash_from.map(|bytes| format!("--hash-from {bytes}")));
         words.extend(self.datagrams.then(|| "--datagrams".to_owned()));
         words.push(format!("--size {} --iters {}", self.size, self.iters));
         let set = |Assignment { name, value }: &Assignment| format!("--set {name}={value}");
@@ -295,6 +303,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop sim barrier --ranks 2..16384 --preset bxi --svg barrier.svg
   ripstop sim random --ranks 256 --faults drop=0.3,dup=0.1,reorder=64 --runs 100
+  ripstop sim pingpong --ranks 2 --preset bxi-4 --size 4GiB --hash-from 1MiB --iters 1
   ripstop sim stencil --ranks 512 --faults kill=3@2ms --json
   ripstop sim deadlock --ranks 4
 

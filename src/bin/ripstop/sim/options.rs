@@ -2,6 +2,8 @@
 
 use std::iter;
 
+use crate::perf::options::bytes_up_to;
+
 /// Numbers of ranks, one run after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sweep(pub(super) Vec<u32>);
@@ -45,7 +47,10 @@ pub(super) fn assignment(text: &str) -> Result<Assignment, String> {
     })
 }
 
-pub(super) use crate::perf::options::bytes;
+/// A length in bytes; what is never copied may be long.
+pub(super) fn bytes(text: &str) -> Result<usize, String> {
+    bytes_up_to(1 << 40, text)
+}
 
 #[cfg(test)]
 mod tests {

@@ -133,7 +133,7 @@ async fn ping_pong(world: Comm, work: Work) -> Result<Figures> {
     if last == 0 || (rank != 0 && rank != last) {
         return Ok(Figures::new());
     }
-    let mut buf = vec![0_u8; work.size];
+    let mut buf = world.alloc::<u8>(work.size)?;
     let start = sim::now(&world);
     for _ in 0..work.iters {
         if rank == 0 {
@@ -145,7 +145,10 @@ async fn ping_pong(world: Comm, work: Work) -> Result<Figures> {
         }
     }
     let one_way = each_us(sim::now(&world) - start, 2 * work.iters);
-    Ok(found(rank, "one_way_us", "one way µs", one_way))
+    let mut figures = found(rank, "one_way_us", "one way µs", one_way);
+    let rate = work.size as f64 / one_way;
+    figures.extend(found(rank, "bytes_per_us", "bytes/µs", rate));
+    Ok(figures)
 }
 
 async fn ring(world: Comm, work: Work) -> Result<Figures> {
