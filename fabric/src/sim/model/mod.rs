@@ -176,7 +176,7 @@ pub struct NodeModel {
 }
 
 /// The process manager's server: requests queue, and are served one at a time, as [`Server`] says. Simulated ranks know each
-/// other from the start and ask nothing.
+/// other from the start: it is for programs that simulate a start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PmiModel {
     /// One request.

@@ -8,6 +8,7 @@ mod contact;
 mod options;
 mod plot;
 mod scenario;
+mod startup;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -20,6 +21,7 @@ use self::{
     options::{Assignment, Sweep, assignment, sweep},
     plot::Plot,
     scenario::{Figures, Scenario, Work},
+    startup::Manager,
 };
 use crate::perf::report::{Report as Table, Row};
 
@@ -144,16 +146,14 @@ fn draw<T>(plot: &mut Plot, case: Case, report: &Report<T>, figures: &Figures) {
     }
 }
 
+/// The longest messages that are copied, in bytes.
+const COPIED_MAX: usize = 1 << 30;
 /// Figures of a run that are drawn.
 const DRAWN: usize = 2;
 
 impl Args {
     fn simulation(&self) -> Result<Simulation, Trouble> {
-        let mut simulation = Simulation::new(1);
-        simulation = match &self.model {
-            Some(path) => simulation.model(Model::from_toml(&read("--model", path)?)?),
-            None => simulation.fabric(&self.preset),
-        };
+        let mut simulation = Simulation::new(1).model(self.fabric_model()?);
         if let Some(faults) = &self.faults {
             simulation = if faults.contains('=') {
                 simulation.faults(faults)
@@ -173,8 +173,20 @@ impl Args {
         Ok(simulation)
     }
 
+    fn fabric_model(&self) -> Result<Model, Trouble> {
+        Ok(match &self.model {
+            Some(path) => Model::from_toml(&read("--model", path)?)?,
+            None => Model::preset(&self.preset)?,
+        })
+    }
+
     /// All runs, in their order.
     fn cases(&self) -> Result<Vec<Case>, Trouble> {
+        if self.size > COPIED_MAX
+            && (self.hash_from.is_none() || self.scenario != Scenario::Pingpong)
+        {
+            return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
+        }
         let ways = self.scenario.ways();
         let wanted = |way: &&str| self.way.as_ref().is_none_or(|wanted| wanted == way);
         let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();
@@ -207,8 +219,9 @@ impl Args {
             seed: case.seed,
             way: case.way,
         };
-        let scenario = self.scenario;
-        let mut report = simulation.run(move |world| scenario.start(world, work))?;
+        let (scenario, manager) = (self.scenario, Manager::new(&self.fabric_model()?));
+        let mut report =
+            simulation.run(move |world| scenario.start(world, work, manager.clone()))?;
         let mut figures = Figures::new();
         for (rank, result) in report.results.iter_mut().enumerate() {
             match result {

@@ -5,7 +5,11 @@ use std::{pin::Pin, time::Duration};
 use clap::ValueEnum;
 use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
 
-use super::{collective, contact, traffic};
+use super::{
+    collective, contact,
+    startup::{self, Manager},
+    traffic,
+};
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,6 +44,8 @@ pub(super) enum Scenario {
     FirstBcast,
     /// The kernel of NAS FT, class B, likewise
     Ft,
+    /// Ranks exchange their addresses through the process manager
+    Startup,
     /// Every rank sends synchronously before it receives, which cannot end: shows what is said then
     Deadlock,
 }
@@ -78,6 +84,7 @@ impl Scenario {
             Self::FirstAllreduce => "first-allreduce",
             Self::FirstBcast => "first-bcast",
             Self::Ft => "ft",
+            Self::Startup => "startup",
             Self::Deadlock => "deadlock",
         }
     }
@@ -88,12 +95,13 @@ impl Scenario {
             Self::Alltoall => collective::ALL_TO_ALL,
             Self::FirstAlltoall | Self::Ft => contact::WAYS,
             Self::FirstAllreduce | Self::FirstBcast => contact::WAYS_OF_FEW,
+            Self::Startup => startup::WAYS,
             _ => &[""],
         }
     }
 
     /// One rank's part.
-    pub(super) fn start(self, world: Comm, work: Work) -> Running {
+    pub(super) fn start(self, world: Comm, work: Work, manager: Manager) -> Running {
         match self {
             Self::Pingpong => Box::pin(ping_pong(world, work)),
             Self::Ring => Box::pin(ring(world, work)),
@@ -110,6 +118,7 @@ impl Scenario {
             Self::FirstAllreduce => Box::pin(contact::all_reduce(world, work)),
             Self::FirstBcast => Box::pin(contact::bcast(world, work)),
             Self::Ft => Box::pin(contact::ft(world, work)),
+            Self::Startup => Box::pin(startup::start_up(world, work, manager)),
             Self::Deadlock => Box::pin(deadlock(world)),
         }
     }

@@ -1,8 +1,11 @@
 #![expect(clippy::print_stdout, reason = "figures are for who asks")]
 
-use ripstop::sim::{Report, Simulation};
+use ripstop::sim::{Model, Report, Simulation};
 
-use super::scenario::{Figures, Scenario, Work};
+use super::{
+    scenario::{Figures, Scenario, Work},
+    startup::Manager,
+};
 
 /// One scenario. Returns the report, and what rank 0 found.
 fn run(
@@ -16,9 +19,11 @@ fn run(
         seed: 0,
         way,
     };
+    let model = Model::preset(fabric).unwrap();
+    let manager = Manager::new(&model);
     let mut report = Simulation::new(ranks)
-        .fabric(fabric)
-        .run(|world| scenario.start(world, work))
+        .model(model)
+        .run(|world| scenario.start(world, work, manager.clone()))
         .unwrap();
     let found = report.results.swap_remove(0).unwrap().unwrap();
     (report, found)
@@ -121,4 +126,22 @@ fn a_transform_whose_ranks_are_connected_ahead_is_faster_than_one_that_connects_
     let (stepwise, ahead) = (rate("stepwise"), rate("ahead"));
     println!("{stepwise:.0} and {ahead:.0} GFLOP/s");
     assert!(ahead >= 1.2 * stepwise, "{ahead} of {stepwise}");
+}
+
+#[test]
+fn a_start_takes_the_managers_time_for_each_of_its_requests() {
+    let (ranks, service_us) = (112_u32, 10.0);
+    let all = f64::from(ranks);
+    for (way, requests) in [
+        ("pairs", all * (6.0 * (all - 1.0) + 1.0)),
+        ("ranks", all * (3.0 + all - 1.0)),
+        ("few", all * (3.0 + 6.0)),
+        ("nodes", all * 2.0 + 2.0 * 2.0),
+    ] {
+        let (_, found) = run((Scenario::Startup, way), (ranks, "qdr"), 8);
+        assert!((figure(&found, "requests") - requests).abs() < 0.5, "{way}");
+        let ratio = figure(&found, "start_us") / (requests * service_us);
+        // A rank that waits for an answer leaves the manager idle at times.
+        assert!((0.99..1.05).contains(&ratio), "{way}: {ratio:.3}");
+    }
 }
