@@ -388,8 +388,8 @@ fn connect_all(ranks: u32, faults: &str, seed: u64) -> Stats {
 fn ranks_that_all_connect_at_once_get_one_connection_for_each_pair() {
     for seed in seeds(&[1]) {
         println!("seed {seed}");
-        let (ranks, faults) = (256, "drop=0.2,dup=0.2");
-        let stats = connect_all(ranks, faults, seed);
+        let ranks: u32 = if cfg!(debug_assertions) { 96 } else { 256 };
+        let stats = connect_all(ranks, "drop=0.2,dup=0.2", seed);
         println!("{stats:?}");
         let ends = u64::from(ranks) * u64::from(ranks - 1);
         assert_eq!((stats.connections, stats.queue_pairs), (ends, ends));
