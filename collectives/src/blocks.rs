@@ -28,6 +28,9 @@ pub struct ByBlocks {
 /// The future of an all-to-all whose result is a new vector.
 pub type AllToAllOp<S> = CollectiveOp<S, Vec<<S as SendBuf>::Elem>, ByBlocks>;
 
+/// The rank that a block came from, and its elements.
+pub type Block<S> = (usize, Vec<<S as SendBuf>::Elem>);
+
 /// The blocks of an all-to-all, each with the rank that it came from, as they land. Made by [`CollectiveOp::blocks`].
 ///
 /// Each rank's block comes once, this rank's own one too. After an error there are no more. Dropping it lets the collective go
@@ -71,12 +74,12 @@ impl<S: SendBuf> Blocks<S> {
     ///
     /// # Errors
     /// Of the collective.
-    pub async fn next(&mut self) -> Option<Result<(usize, Vec<S::Elem>)>> {
+    pub async fn next(&mut self) -> Option<Result<Block<S>>> {
         poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
     }
 
     /// A block that has landed, or the end of the collective.
-    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Landed<S::Elem>> {
+    fn poll_landed(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Block<S>>>> {
         while let Some((rank, block)) = ready!(self.op.run.poll_landed(cx)) {
             if self.layout.has_come(rank) {
                 return Poll::Ready(Ok(Some((rank, block))));
@@ -89,7 +92,7 @@ impl<S: SendBuf> Blocks<S> {
     }
 
     /// A block that was not told of before the end.
-    fn next_of_whole(&mut self) -> Option<(usize, Vec<S::Elem>)> {
+    fn next_of_whole(&mut self) -> Option<Block<S>> {
         let whole = self.whole.as_ref()?;
         let (rank, range) = self.layout.take_next()?;
         let elem = size_of::<S::Elem>();
@@ -97,11 +100,8 @@ impl<S: SendBuf> Blocks<S> {
     }
 }
 
-/// A block and whose it is, or that there are none any more.
-type Landed<T> = Result<Option<(usize, Vec<T>)>>;
-
 impl<S: SendBuf> Stream for Blocks<S> {
-    type Item = Result<(usize, Vec<S::Elem>)>;
+    type Item = Result<Block<S>>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if !self.ended

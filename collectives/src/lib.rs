@@ -24,7 +24,7 @@ mod start;
 mod tuning;
 
 pub use self::{
-    blocks::{AllToAllOp, Blocks, ByBlocks},
+    blocks::{AllToAllOp, Block, Blocks, ByBlocks},
     collectives::{Collectives, Tuned},
     lower::lower,
     neighbourhood::{Edges, Graph, Neighborhood},

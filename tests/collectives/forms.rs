@@ -22,10 +22,6 @@ fn each(sizes: &[u32], test: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static)
     }
 }
 
-fn number(rank: usize) -> u32 {
-    u32::try_from(rank).expect("few ranks")
-}
-
 fn row(from: usize, to: usize, len: usize) -> Vec<u64> {
     (0..len)
         .map(|at| (from * 1_000_000 + to * 10_000 + at) as u64)
@@ -89,7 +85,7 @@ fn a_plan_runs_again_and_again() {
         let mut barrier = world.barrier_plan().await.unwrap();
         let mut sum = world.all_reduce_plan::<u64, _>(3, Sum).await.unwrap();
         let mut turn = world.all_to_all_plan::<u64>(4).await.unwrap();
-        let mut bcast = world.bcast_plan::<u32>(size - 1, 5).await.unwrap();
+        let mut bcast = world.bcast_plan::<u64>(size - 1, 5).await.unwrap();
         let (sends, recvs) = (vec![me; size], (0..size).collect::<Vec<_>>());
         let mut ragged = world
             .all_to_all_v_plan::<u64>(&sends, &recvs)
@@ -109,8 +105,8 @@ fn a_plan_runs_again_and_again() {
                     .flat_map(|from| row(from, me, 4))
                     .collect::<Vec<_>>()
             );
-            bcast.data_mut().fill(number(me));
-            assert_eq!(*bcast.run().await.unwrap(), [number(size) - 1; 5]);
+            bcast.data_mut().fill(me as u64);
+            assert_eq!(*bcast.run().await.unwrap(), [size as u64 - 1; 5]);
             ragged.send_mut().fill(me as u64);
             let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
             assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());

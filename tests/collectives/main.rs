@@ -3,6 +3,7 @@
 
 mod failing;
 mod forms;
+mod going_on;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;

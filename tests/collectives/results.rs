@@ -145,7 +145,7 @@ fn sum_of(size: usize) -> u64 {
     (size * (size - 1) / 2) as u64
 }
 
-async fn all(comm: &impl Collectives, len: usize) {
+pub(crate) async fn all(comm: &impl Collectives, len: usize) {
     comm.barrier().await.unwrap();
     rooted(comm, len).await;
     exchanges(comm, len).await;

@@ -1,0 +1,184 @@
+//! Ranks that do something else meanwhile, algorithms by name, and many ranks.
+
+use ripstop::{
+    ErrorKind, Runtime, Tuning,
+    collectives::plan::{
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+    },
+    prelude::*,
+    sim::Simulation,
+};
+
+use crate::{ranks, results};
+
+#[test]
+fn every_algorithm_gives_the_same_when_it_is_named() {
+    let tunings = [
+        Tuning::AUTO
+            .barrier(Barrier::Binomial)
+            .bcast(Bcast::ScatterRing)
+            .gather(Gather::Linear { window: 2 })
+            .scatter(Scatter::Linear { window: 2 })
+            .all_gather(AllGather::Ring)
+            .all_to_all(AllToAll::Pairwise { window: 1 })
+            .reduce(Reduce::Rabenseifner)
+            .all_reduce(AllReduce::Rabenseifner)
+            .reduce_scatter(ReduceScatter::ReduceAndScatter),
+        Tuning::AUTO
+            .barrier(Barrier::Kary { arity: 3 })
+            .bcast(Bcast::Chain { segments: 3 })
+            .gather(Gather::Binomial)
+            .scatter(Scatter::Binomial)
+            .all_gather(AllGather::RecursiveDoubling)
+            .reduce(Reduce::Binomial)
+            .all_reduce(AllReduce::ReduceBcast),
+        Tuning::AUTO
+            .bcast(Bcast::Kary { arity: 2 })
+            .all_gather(AllGather::Bruck)
+            .all_reduce(AllReduce::RecursiveDoubling),
+    ];
+    for size in [1, 3, 6] {
+        ranks::run(size, &[], move |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                for tuning in tunings {
+                    for len in [0, 1, 40] {
+                        results::all(&world.tuned(tuning), len).await;
+                    }
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn an_algorithm_that_does_not_fit_is_an_error_and_one_of_the_settings_is_passed_over() {
+    ranks::run(3, &[("RIPSTOP_ALLREDUCE", "ring")], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let op = |left: u64, right: u64| left * 3 + right;
+            let got = world.all_reduce([1], op).await.unwrap();
+            assert_eq!(got, [13]);
+            let rings = world.tuned(Tuning::AUTO.all_reduce(AllReduce::Ring));
+            let error = rings.all_reduce([1], op).await.unwrap_err().error;
+            let ErrorKind::InvalidArgument(text) = error.kind else {
+                panic!("{error}")
+            };
+            assert!(text.contains("`ring` mixes the order"), "{text}");
+        });
+    });
+}
+
+#[test]
+fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
+    ranks::run(3, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let me = world.rank();
+            let room = vec![0_u64; if me == 1 { 5 } else { 6 }];
+            let failed = world
+                .all_gather_into(vec![me as u64; 2], room)
+                .await
+                .unwrap_err();
+            assert_eq!(failed.buf.0, [me as u64; 2], "it comes home");
+            match failed.error.kind {
+                ErrorKind::InvalidArgument(text) => {
+                    assert!(
+                        me == 1 && text.contains("room for 5 elements, and 6"),
+                        "{text}"
+                    );
+                }
+                ErrorKind::Aborted { rank: 1 } => assert!(me != 1),
+                kind => panic!("{kind}"),
+            }
+        });
+    });
+}
+
+#[test]
+fn futures_that_are_dropped_leave_the_others_to_complete_and_order_is_that_of_calls() {
+    ranks::run(4, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let me = world.rank() as u64;
+            for round in 0..20 {
+                let halves = world.dup().await.unwrap();
+                let first = world.all_reduce(vec![me; 30_000], Sum);
+                let second = halves.all_gather(vec![me; 10_000]);
+                let third = world.all_to_all(vec![round; 400]);
+                let fourth = world.bcast(2, vec![me; 9]);
+                if me == round % 4 {
+                    drop((first, second));
+                    assert_eq!(fourth.await.unwrap(), [2; 9]);
+                    third.await.unwrap();
+                } else {
+                    assert_eq!(fourth.await.unwrap(), [2; 9]);
+                    third.await.unwrap();
+                    let all = second.await.unwrap();
+                    assert!(
+                        all.chunks(10_000)
+                            .zip(0..)
+                            .all(|(row, of)| row == [of; 10_000])
+                    );
+                    assert!(first.await.unwrap() == vec![6; 30_000]);
+                }
+            }
+        });
+        drop(world);
+        runtime.close().unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_dies_in_the_middle_fails_it_on_all_others() {
+    let simulation = Simulation::new(16)
+        .seed(4)
+        .fabric("bxi")
+        .faults("kill=5@200us");
+    let report = simulation.run(async |world| {
+        loop {
+            if let Err(failed) = world.all_reduce(vec![1.0_f64; 2_000], Sum).await {
+                let later = world.barrier().await.unwrap_err();
+                return (failed.error.kind, later.kind);
+            }
+        }
+    });
+    for (rank, result) in report.unwrap().results.into_iter().enumerate() {
+        let Some((first, later)) = result else {
+            assert_eq!(rank, 5);
+            continue;
+        };
+        let failed = matches!(
+            first,
+            ErrorKind::PeerFailed { rank: 5 } | ErrorKind::Revoked
+        );
+        assert!(failed, "rank {rank}: {first}");
+        assert!(matches!(later, ErrorKind::Revoked), "rank {rank}: {later}");
+    }
+}
+
+#[ripstop::sim(ranks = 9, fabric = "bxi", faults = "drop=0.05,dup=0.05,reorder=8")]
+async fn all_are_right_where_packets_are_lost_repeated_and_reordered(world: Comm) {
+    results::all(&world, 3).await;
+    results::all(&world, 600).await;
+}
+
+#[ripstop::sim(ranks = 64, fabric = "bxi")]
+async fn all_are_right_on_64_ranks(world: Comm) {
+    results::all(&world, 2).await;
+}
+
+#[ripstop::sim(ranks = 1024, fabric = "bxi")]
+async fn a_thousand_ranks_meet_tell_and_add_up(world: Comm) -> Result<()> {
+    let (me, size) = (world.rank() as u64, world.size() as u64);
+    world.barrier().await?;
+    assert_eq!(world.bcast(1000, [me; 4]).await?, [1000; 4]);
+    assert_eq!(
+        world.all_reduce([me, 1], Sum).await?,
+        [size * (size - 1) / 2, size]
+    );
+    let turned = world.all_to_all(vec![me; world.size()]).await?;
+    assert!(turned.iter().zip(0..).all(|(got, from)| *got == from));
+    assert_eq!(world.scan([1_u64], Sum).await?, [me + 1]);
+    Ok(())
+}
