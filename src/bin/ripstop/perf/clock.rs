@@ -15,6 +15,11 @@ pub(super) fn cpu() -> u64 {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// Nanoseconds of processor time that the other threads of this process have used.
+pub(super) fn other_threads() -> u64 {
+    cpu().saturating_sub(nanos(clock_gettime(ClockId::ThreadCPUTime)))
+}
+
 /// Calculates for `duration`, and touches nothing but registers and the clock. Returns when it started and ended.
 pub(super) fn compute(duration: Duration) -> (u64, u64) {
     let start = now();

@@ -6,6 +6,7 @@
 mod allocations;
 mod buffers;
 mod clock;
+mod collective;
 mod idle;
 mod latency;
 mod matching;
@@ -52,6 +53,7 @@ enum Program {
     Pscw(windows::Args),
     /// A put each, and a fence
     Fence(windows::Args),
+    Collective(collective::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
 }
@@ -122,6 +124,7 @@ impl Pair<'_> {
             Program::Matching(args) => matching::run(self, args, report).await,
             Program::Pscw(args) => windows::run(self, args, Way::Pscw, report).await,
             Program::Fence(args) => windows::run(self, args, Way::Fence, report).await,
+            Program::Collective(args) => collective::run(self, args, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
             Program::Put(_) | Program::Get(_) => unreachable!("measured without a runtime"),
@@ -150,6 +153,7 @@ impl Program {
             Self::Get(_) => "get",
             Self::Pscw(_) => Way::Pscw.name(),
             Self::Fence(_) => Way::Fence.name(),
+            Self::Collective(_) => "collective",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
         }
@@ -164,6 +168,7 @@ impl Program {
             Self::Matching(args) => (args.common.json, args.lines()),
             Self::Put(args) | Self::Get(args) => (args.common.json, args.lines()),
             Self::Pscw(args) | Self::Fence(args) => (args.common.json, args.lines()),
+            Self::Collective(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
         }
@@ -172,7 +177,7 @@ impl Program {
     /// Why it cannot be measured with this many ranks, and how it can.
     fn refuses(&self, ranks: usize) -> Option<String> {
         let (fits, needs) = match self {
-            Self::Idle(_) => (ranks >= 2, "at least 2 ranks"),
+            Self::Idle(_) | Self::Collective(_) => (ranks >= 2, "at least 2 ranks"),
             _ => (ranks == 2, "2 ranks"),
         };
         let name = self.name();
@@ -213,6 +218,7 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,1M
   ripstop run -n 2 --bind core -- ripstop perf rate --json
+  ripstop run -n 4 -- ripstop perf collective barrier all_reduce --size 8,64K
   ripstop run -n 2 -- ripstop perf idle --seconds 5
   RIPSTOP_PROGRESS=inline ripstop run -n 2 --bind core -- ripstop perf latency
 

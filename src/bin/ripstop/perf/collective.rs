@@ -1,0 +1,315 @@
+//! Collectives: how long a call takes, and how much of that a computation hides.
+//!
+//! The loops are those of the OSU benchmarks: calls one after the other, times averaged over ranks; for overlap a barrier before
+//! each, and a computation that takes as long as the collective alone. Both usual formulas are printed, with what is in them.
+
+use clap::ValueEnum;
+use ripstop::{Comm, Result, Sum, prelude::*};
+
+use super::{
+    Pair, Trouble, clock,
+    options::{Common, bytes},
+    report::{Report, Row, human},
+};
+
+/// How long collectives take, and how much of that a computation hides
+///
+/// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
+/// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
+/// speed of the computation meanwhile; agent CPU is what other threads of the rank used.
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(super) struct Args {
+    /// Which; all of them if none is named
+    #[arg(value_name = "COLLECTIVE")]
+    names: Vec<Name>,
+
+    /// Bytes of the buffer, or of the block for each rank; K, M and G are powers of 1024
+    #[arg(long, value_name = "SIZE", value_parser = bytes, value_delimiter = ',', default_value = "8,65536,1048576")]
+    size: Vec<usize>,
+
+    /// Compute meanwhile, and say how much was hidden
+    #[arg(long)]
+    overlap: bool,
+
+    #[command(flatten)]
+    pub(super) common: Common,
+}
+
+/// The collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Name {
+    Barrier,
+    Bcast,
+    Gather,
+    Scatter,
+    AllGather,
+    AllToAll,
+    Reduce,
+    AllReduce,
+    ReduceScatter,
+    Scan,
+    Exscan,
+}
+
+impl Args {
+    pub(super) fn lines(&self) -> usize {
+        self.all().len()
+    }
+
+    fn all(&self) -> Vec<(Name, usize)> {
+        let names = if self.names.is_empty() {
+            Name::value_variants()
+        } else {
+            &self.names
+        };
+        let sizes = |name: Name| match name {
+            Name::Barrier => &[0][..],
+            _ => &self.size,
+        };
+        let lines = names.iter().map(|name| (*name, sizes(*name)));
+        lines
+            .flat_map(|(name, sizes)| sizes.iter().map(move |size| (name, *size)))
+            .collect()
+    }
+}
+
+pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
+    let world = pair.world;
+    for (name, size) in args.all() {
+        let text = name.to_possible_value().expect("no variant is hidden");
+        report.announce(format!("{} of {}", text.get_name(), human(size)));
+        let iters = iterations(&args.common, size, world.size());
+        let mut bench = Bench::new(world, name, size);
+        let first = bench.one().await?;
+        for _ in 0..args.common.warmup(iters, 3) {
+            bench.one().await?;
+        }
+        let row = Row::new("collective")
+            .label("collective", text.get_name().to_owned())
+            .label("ranks", world.size())
+            .size(size);
+        let row = if args.overlap {
+            bench.overlap(row, iters).await?
+        } else {
+            bench.latency(row, iters).await?
+        };
+        let first = bench.mean(first).await?;
+        report.print(
+            pair.signed(
+                row.figure("first_us", "first µs", first)
+                    .field("iters", iters),
+            ),
+        )?;
+    }
+    Ok(())
+}
+
+fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
+    let crowd = if ranks > 2 { 10 } else { 1 };
+    common
+        .iters
+        .unwrap_or_else(|| (common.iters(size) / crowd).max(20))
+}
+
+/// One collective with its buffers.
+struct Bench<'a> {
+    world: &'a Comm,
+    name: Name,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    block: usize,
+}
+
+impl<'a> Bench<'a> {
+    fn new(world: &'a Comm, name: Name, size: usize) -> Self {
+        let (block, ranks) = (size.div_ceil(size_of::<f64>()), world.size());
+        let many = block * ranks;
+        let (send, recv) = match name {
+            Name::Barrier => (0, 0),
+            Name::Bcast | Name::AllReduce | Name::Scan => (0, block),
+            Name::Gather | Name::AllGather => (block, many),
+            Name::Scatter | Name::ReduceScatter => (many, block),
+            Name::AllToAll => (many, many),
+            Name::Reduce | Name::Exscan => (block, block),
+        };
+        Self {
+            world,
+            name,
+            send: vec![1.0; send],
+            recv: vec![1.0; recv],
+            block,
+        }
+    }
+
+    /// Begins a call, computes for `rounds`, awaits the call. Returns nanoseconds of both, and of the computation.
+    async fn call(&mut self, rounds: u64) -> Result<[u64; 2]> {
+        let (world, block) = (self.world, self.block);
+        let (send, recv) = (
+            std::mem::take(&mut self.send),
+            std::mem::take(&mut self.recv),
+        );
+        let start = clock::now();
+        let meanwhile = || work(rounds);
+        macro_rules! both {
+            ($op:expr) => {{
+                let op = $op;
+                let computed = meanwhile();
+                (self.send, self.recv) = op.await?;
+                computed
+            }};
+        }
+        macro_rules! in_place {
+            ($op:expr) => {{
+                let op = $op;
+                let computed = meanwhile();
+                self.recv = op.await?;
+                computed
+            }};
+        }
+        let computed = match self.name {
+            Name::Barrier => {
+                let op = world.barrier();
+                let computed = meanwhile();
+                op.await?;
+                computed
+            }
+            Name::Bcast => in_place!(world.bcast(0, recv)),
+            Name::AllReduce => in_place!(world.all_reduce(recv, Max)),
+            Name::Scan => in_place!(world.scan(recv, Max)),
+            Name::Gather => both!(world.gather_into(0, send, recv)),
+            Name::Scatter => both!(world.scatter_into(0, send, recv, block)),
+            Name::AllGather => both!(world.all_gather_into(send, recv)),
+            Name::AllToAll => both!(world.all_to_all_into(send, recv)),
+            Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
+            Name::ReduceScatter => both!(world.reduce_scatter_block_into(send, recv, Max)),
+            Name::Exscan => both!(world.exscan_into(send, recv, Max)),
+        };
+        let took = clock::now() - start;
+        self.refill();
+        Ok([took, computed])
+    }
+
+    /// A vector ends as long as what came: on some ranks nothing comes.
+    fn refill(&mut self) {
+        let room = match self.name {
+            Name::Gather => self.block * self.world.size(),
+            Name::Reduce | Name::Exscan => self.block,
+            _ => return,
+        };
+        self.recv.resize(room, 1.0);
+    }
+
+    async fn one(&mut self) -> Result<f64> {
+        let [took, _] = self.call(0).await?;
+        Ok(micros(took))
+    }
+
+    /// Calls one after the other.
+    async fn latency(&mut self, row: Row, iters: u64) -> Result<Row> {
+        self.world.barrier().await?;
+        let start = clock::now();
+        for _ in 0..iters {
+            self.call(0).await?;
+        }
+        let each = micros(clock::now() - start) / lossy(iters);
+        let mean = self.mean(each).await?;
+        Ok(row.figure("mean_us", "mean µs", mean))
+    }
+
+    async fn overlap(&mut self, row: Row, iters: u64) -> Result<Row> {
+        let pure = self.loops(iters, 0).await?.overall;
+        let rounds = calibrated(pure);
+        let compute = micros((0..8).map(|_| work(rounds)).sum()) / 8.0;
+        let compute = self.mean(compute).await?;
+        let Means {
+            overall,
+            computed,
+            agent,
+        } = self.loops(iters, rounds).await?;
+        let osu = 100.0 - (overall - compute) / pure * 100.0;
+        let imb = (pure + compute - overall) / pure.min(compute);
+        Ok(row
+            .figure("pure_us", "pure µs", pure)
+            .figure("compute_us", "compute µs", compute)
+            .figure("overall_us", "overall µs", overall)
+            .figure("osu_overlap", "OSU %", osu.max(0.0))
+            .figure("imb_overlap", "IMB %", 100.0 * imb.clamp(0.0, 1.0))
+            .figure("availability", "available %", 100.0 * compute / computed)
+            .figure("agent_us", "agent CPU µs", agent))
+    }
+
+    /// Calls with a barrier before each.
+    async fn loops(&mut self, iters: u64, rounds: u64) -> Result<Means> {
+        let mut sums = [0; 3];
+        for _ in 0..iters {
+            self.world.barrier().await?;
+            let others = clock::other_threads();
+            let [took, computed] = self.call(rounds).await?;
+            let agent = clock::other_threads().saturating_sub(others);
+            for (sum, nanos) in sums.iter_mut().zip([took, computed, agent]) {
+                *sum += nanos;
+            }
+        }
+        let [overall, computed, agent] = sums.map(|sum| micros(sum) / lossy(iters));
+        Ok(Means {
+            overall: self.mean(overall).await?,
+            computed: self.mean(computed).await?,
+            agent: self.mean(agent).await?,
+        })
+    }
+
+    /// The average over ranks.
+    async fn mean(&self, number: f64) -> Result<f64> {
+        let [sum] = self.world.all_reduce([number], Sum).await?;
+        Ok(sum / lossy(self.world.size() as u64))
+    }
+}
+
+/// Microseconds of a call, averaged over calls and ranks.
+struct Means {
+    overall: f64,
+    computed: f64,
+    agent: f64,
+}
+
+/// A computation of so many rounds, and the nanoseconds it took.
+fn work(rounds: u64) -> u64 {
+    let start = clock::now();
+    let mut x = 1.0_f64;
+    for _ in 0..rounds {
+        x = std::hint::black_box(x * 1.000_001 + 1e-9);
+    }
+    std::hint::black_box(x);
+    clock::now() - start
+}
+
+/// Rounds of a computation that takes as long.
+fn calibrated(micros_wanted: f64) -> u64 {
+    const TRIAL: u64 = 1_000_000;
+    let took = (0..5).map(|_| work(TRIAL)).min().unwrap_or(1).max(1);
+    let rounds = micros_wanted * 1e3 / lossy(took) * lossy(TRIAL);
+    // Never negative, and far below 2^53.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count that is made of positive times"
+    )]
+    let rounds = rounds as u64;
+    rounds.max(1)
+}
+
+fn micros(nanos: u64) -> f64 {
+    lossy(nanos) / 1e3
+}
+
+#[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
+const fn lossy(nanos: u64) -> f64 {
+    nanos as f64
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop run -n 2 --bind core -- ripstop perf collective all_reduce --size 8,64K,1M
+  ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap";
