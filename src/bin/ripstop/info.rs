@@ -9,6 +9,13 @@ use std::{
 use ripstop::{
     Footprint, Runtime, SettingSource, Settings,
     boot::{self, Environment},
+    collectives::{
+        choose::{Shape, Table},
+        machine_of,
+        plan::{
+            AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+        },
+    },
 };
 use serde_json::{Value, json};
 
@@ -19,6 +26,14 @@ pub(crate) struct Args {
     /// Only how messages of which length travel
     #[arg(long)]
     protocols: bool,
+
+    /// Only which algorithm each collective uses, by length and number of ranks
+    #[arg(long)]
+    collectives: bool,
+
+    /// The number of ranks that --collectives is about [default: those of this job]
+    #[arg(long, value_name = "N", requires = "collectives", value_parser = clap::value_parser!(u32).range(1..))]
+    ranks: Option<u32>,
 
     /// Only what memory is taken for peers
     #[arg(long)]
@@ -35,7 +50,7 @@ pub(crate) struct Args {
 
 impl Args {
     const fn wants_all(&self) -> bool {
-        !(self.protocols || self.memory || self.settings)
+        !(self.protocols || self.collectives || self.memory || self.settings)
     }
 }
 
@@ -94,6 +109,7 @@ impl<'a> Facts<'a> {
         let parts = [
             (args.wants_all(), self.summary()),
             (args.protocols || args.wants_all(), self.protocols()),
+            (args.collectives, self.collectives(args.ranks)),
             (args.memory || args.wants_all(), self.memory()),
             (args.settings || args.wants_all(), self.settings()),
         ];
@@ -128,6 +144,31 @@ impl<'a> Facts<'a> {
         format!(
             "How messages travel\n{}\n",
             self.runtime.choices().paths.trim_end()
+        )
+    }
+
+    /// Up to which length, in bytes, which algorithm is the cheapest.
+    fn collectives(&self, ranks: Option<u32>) -> String {
+        let ranks = ranks.map_or(self.ranks, |ranks| ranks as usize);
+        let machine = machine_of(&self.runtime.choices(), ranks);
+        let shape = Shape {
+            mapped: false,
+            ..Shape::of(ranks)
+        };
+        let tables = [
+            Table::<Barrier>::new(shape, &machine).to_string(),
+            Table::<Bcast>::new(shape, &machine).to_string(),
+            Table::<Gather>::new(shape, &machine).to_string(),
+            Table::<Scatter>::new(shape, &machine).to_string(),
+            Table::<AllGather>::new(shape, &machine).to_string(),
+            Table::<AllToAll>::new(shape, &machine).to_string(),
+            Table::<Reduce>::new(shape, &machine).to_string(),
+            Table::<AllReduce>::new(shape, &machine).to_string(),
+            Table::<ReduceScatter>::new(shape, &machine).to_string(),
+        ];
+        format!(
+            "Collectives of {ranks} ranks, by the bytes of the buffer or of one block\n{}",
+            tables.concat()
         )
     }
 
@@ -187,6 +228,10 @@ impl<'a> Facts<'a> {
         }
         if all || args.protocols {
             facts.insert("paths".to_owned(), self.runtime.choices().paths.into());
+        }
+        if args.collectives {
+            let text = self.collectives(args.ranks);
+            facts.insert("collectives".to_owned(), text.into());
         }
         if all || args.memory {
             facts.insert("memory".to_owned(), self.memory_json());
@@ -256,5 +301,6 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop info
   ripstop info --settings
+  ripstop info --collectives --ranks 64
   RIPSTOP_REACTOR=epoll ripstop info --json
   ripstop run -n 2 -- ripstop info --protocols";
