@@ -5,6 +5,7 @@
     reason = "a snippet shows what it got"
 )]
 
+mod collectives;
 mod messages;
 mod operations;
 mod simulation;

@@ -1,0 +1,91 @@
+//! Snippets of the chapter on collectives.
+
+// ANCHOR: first
+use ripstop::prelude::*;
+
+#[ripstop::test(ranks = 4)]
+async fn every_rank_gets_the_sum(world: Comm) -> Result<()> {
+    let mine = vec![world.rank() as f64; 1000];
+    let sums = world.all_reduce(mine, Sum).await?;
+    assert!(sums.iter().all(|sum| *sum == 6.0));
+    Ok(())
+}
+// ANCHOR_END: first
+
+fn interior(field: &[f64]) -> f64 {
+    field.iter().map(|x| x.sqrt()).sum()
+}
+
+#[ripstop::test(ranks = 3)]
+async fn a_computation_hides_a_collective(world: Comm) -> Result<()> {
+    let field = vec![2.0; 100_000];
+    // ANCHOR: overlap
+    let dots = world.all_reduce([1.0, 2.0, 3.0], Sum); // on its way from here on
+    let energy = interior(&field); // nobody polls meanwhile
+    let hidden = dots.is_done();
+    let [a, b, c] = dots.await?;
+    // ANCHOR_END: overlap
+    let _ = hidden;
+    assert_eq!([a, b, c], [3.0, 6.0, 9.0]);
+    assert!(energy > 0.0);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn work_on_a_block_begins_when_it_lands(world: Comm) -> Result<()> {
+    let rows = vec![1.0_f64; 4 * 256];
+    let mut total = 0.0;
+    // ANCHOR: blocks
+    let mut blocks = world.all_to_all(rows).blocks();
+    while let Some(block) = blocks.next().await {
+        let (_from, block) = block?;
+        total += interior(&block);
+    }
+    // ANCHOR_END: blocks
+    assert_eq!(total, 1024.0);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_plan_is_made_once(world: Comm) -> Result<()> {
+    // ANCHOR: plan
+    let mut transpose = world.all_to_all_plan::<f64>(64).await?;
+    for step in 0..10 {
+        transpose.send_mut().fill(f64::from(step));
+        let transposed = transpose.run().await?;
+        assert_eq!(transposed[0], f64::from(step));
+    }
+    // ANCHOR_END: plan
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn vectors_of_any_lengths(world: Comm) -> Result<()> {
+    // ANCHOR: ragged
+    let leavers: Vec<Vec<u64>> = (0..world.size()).map(|to| vec![7; to]).collect();
+    let arrivals: Vec<Vec<u64>> = world.all_to_all_ragged(leavers).await?;
+    // ANCHOR_END: ragged
+    assert!(arrivals.iter().all(|from| from.len() == world.rank()));
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn the_same_bits_everywhere_and_always(world: Comm) -> Result<()> {
+    // ANCHOR: reproducible
+    let mine = if world.rank() == 0 { 1e16 } else { 0.1 };
+    let [sum] = world.all_reduce([mine], ReproducibleSum).await?;
+    // ANCHOR_END: reproducible
+    assert_eq!(sum, 1e16);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 4)]
+async fn an_algorithm_by_name(world: Comm) -> Result<()> {
+    // ANCHOR: tuned
+    use ripstop::{Tuning, collectives::plan::AllReduce};
+    let rings = world.tuned(Tuning::AUTO.all_reduce(AllReduce::Ring));
+    let sums = rings.all_reduce(vec![1_u64; 1 << 16], Sum).await?;
+    // ANCHOR_END: tuned
+    assert_eq!(sums[0], 4);
+    Ok(())
+}
