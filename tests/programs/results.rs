@@ -96,6 +96,40 @@ fn they_are_right_whatever_way_long_messages_go() {
 }
 
 #[test]
+fn they_are_right_when_messages_before_them_take_all_the_room_there_is() {
+    const MESSAGES: usize = 3_000;
+    for setting in ["RIPSTOP_UNEXPECTED_BYTES", "RIPSTOP_UNEXPECTED_MESSAGES"] {
+        let least = if setting.ends_with("BYTES") {
+            "65536"
+        } else {
+            "1024"
+        };
+        ranks::run(2, &[(setting, least)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let (rank, other) = (world.rank(), 1 - world.rank());
+                // Rank 0 waits for a short block when rank 1 comes to have no room for it, or for its header.
+                let early = (rank == 0).then(|| all_gather(&world, content(0, 1_000)));
+                let sends: Vec<_> = (0..rank * MESSAGES)
+                    .map(|n| world.send(other, 5, content(n as u64, 100)))
+                    .collect();
+                let going = early.unwrap_or_else(|| all_gather(&world, content(1, 1_000)));
+                let (_, all) = going.await.unwrap();
+                assert!(all == [content(0, 1_000), content(1, 1_000)].concat());
+                for n in 0..other * MESSAGES {
+                    let (got, _) = world.recv::<u8>(other, 5).await.unwrap();
+                    assert!(got == content(n as u64, 100));
+                }
+                for send in sends {
+                    send.await.unwrap();
+                }
+                barrier(&world).await.unwrap();
+            });
+        });
+    }
+}
+
+#[test]
 fn they_are_right_on_a_fabric_that_loses_repeats_delays_and_reorders() {
     let faults = Faults {
         drop: 0.2,

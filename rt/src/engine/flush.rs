@@ -41,8 +41,12 @@ impl Engine {
         }
         while self.core.programs.are_told() {
             self.tend_programs();
-            self.post_wanted();
-            self.flush_peers();
+            if !self.core.wanted.is_empty() {
+                self.post_wanted();
+            }
+            if self.core.peers.any_marked() {
+                self.flush_peers();
+            }
         }
     }
 
