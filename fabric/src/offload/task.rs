@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::{Counter, RemoteCounter};
 use crate::{
     driver::{LocalRange, Peer},
-    memory::RemoteRegion,
+    memory::{Region, RemoteRegion},
 };
 
 /// A command that begins by itself.
@@ -77,7 +77,7 @@ pub enum Action {
 }
 
 /// Where the put of a task goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
 pub enum Target {
     /// Known when the task is posted.
@@ -87,8 +87,13 @@ pub enum Target {
         /// A counter of the same peer to which 1 is added when the bytes are there.
         count: Option<RemoteCounter>,
     },
-    /// What these bytes say when the task begins: those of a [`Landing`] that the peer has put there.
-    Given(LocalRange),
+    /// What a [`Landing`] says that the peer has put there when the task begins.
+    Given {
+        /// Of this rank.
+        region: Region,
+        /// Where in it the landing begins, in bytes.
+        offset: usize,
+    },
 }
 
 /// Where a peer wants a put, and what is to be counted then, in the words in which it says so.
@@ -104,12 +109,12 @@ pub struct Landing {
 
 impl Target {
     /// Where, now.
-    pub(crate) fn read(self) -> (RemoteRegion, Option<RemoteCounter>) {
+    pub(crate) fn read(&self) -> (RemoteRegion, Option<RemoteCounter>) {
         match self {
-            Self::Known { into, count } => (into, count),
-            Self::Given(place) => {
+            Self::Known { into, count } => (*into, *count),
+            Self::Given { region, offset } => {
                 let mut landing = Landing::zeroed();
-                place.read(bytemuck::bytes_of_mut(&mut landing));
+                region.read(*offset, bytemuck::bytes_of_mut(&mut landing));
                 (landing.into, Some(landing.count))
             }
         }

@@ -196,6 +196,11 @@ impl World {
         }
         if turn.computing {
             host.agent_free_at = end;
+            if self.model.host.steals {
+                // A turn of the application's begins at the new time only: see `resume`.
+                host.free_at += end - turn.start + ps(self.model.host.wake_ns);
+                self.heap.push(host.free_at, What::Resume(rank));
+            }
         } else {
             host.free_at = end;
         }

@@ -270,6 +270,9 @@ impl World {
         token: Token,
         place: &Place,
     ) -> Result<Notice, Why> {
+        if self.lengths_only && deed.local().is_some() {
+            return Ok(Notice::Complete(token));
+        }
         let hashed = deed.bulk() >= self.hash_from;
         if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
             && self.hosts[index(origin)].has_allocated(origin, local)

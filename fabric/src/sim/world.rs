@@ -46,6 +46,7 @@ pub(super) struct World {
     pub(super) free_running: bool,
     /// Puts and gets from this length on are hashed and not done.
     pub(super) hash_from: u64,
+    pub(super) lengths_only: bool,
     /// Some rank is not open any more, or was given up by another.
     pub(super) departed: bool,
     pub(super) stats: Stats,
@@ -127,6 +128,7 @@ impl World {
             armed: Vec::new(),
             free_running: config.free_running,
             hash_from: config.hash_from,
+            lengths_only: config.lengths_only,
             departed: false,
             stats: Stats::default(),
             digest: Digest::new(config.seed),

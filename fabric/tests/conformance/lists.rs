@@ -166,14 +166,16 @@ pub(crate) fn a_list_is_told_once_when_all_of_it_has_begun(make: Make) {
 pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(8000, &noise(2, 500));
-    let given = bench.part(0, 0, size_of::<Landing>());
     let task = Task {
         when: bench.when(0, 0, 1),
         and: None,
         then: Action::Put {
             to: peer(1),
             from: bench.part(0, 8000, 500),
-            target: Target::Given(given),
+            target: Target::Given {
+                region: bench.regions[0].clone(),
+                offset: 0,
+            },
             done: Some(bench.own(0, 1)),
         },
     };
@@ -426,41 +428,37 @@ pub(crate) fn what_comes_before_its_name_is_given_waits_for_it(make: Make) {
     );
     bench.until(1, 2, 1);
     assert!(contents(&bench.regions[1])[80..160] == *bytemuck::bytes_of(&landing));
-    // A name that was taken back, and one beside the region, open nothing.
-    bench.world.post(1, Command::Unname { name });
-    bench.world.post(
-        0,
-        Command::Count {
-            to: peer(1),
-            counter,
-            by: 5,
-        },
-    );
-    bench.world.settle();
-    assert_eq!(bench.own(1, 3).value(), 5);
-    let into = RemoteRegion::named(1, places, LEN as u64 - 7, 8);
-    let put = Command::Put {
+}
+
+pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    let (name, never) = (0xbeef, 0xdead);
+    let region = bench.regions[1].clone();
+    let region = &region;
+    bench.world.post(1, Command::Name { name, region });
+    let put = |bench: &Bench, into, token| Command::Put {
         to: peer(1),
         from: bench.part(0, 0, 8),
         into,
         count: None,
-        token: Token(3),
+        token: Token(token),
     };
-    let ended = bench.world.one_sided(0, put);
+    let beside = put(&bench, RemoteRegion::named(1, name, LEN as u64 - 7, 8), 1);
+    let ended = bench.world.one_sided(0, beside);
     assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
-    let early = RemoteRegion::named(1, 1, 0, 8);
-    let put = Command::Put {
-        to: peer(1),
-        from: bench.part(0, 0, 8),
-        into: early,
-        count: None,
-        token: Token(4),
-    };
-    bench.world.post(0, put);
+    bench.world.post(1, Command::Unname { name });
+    for (name, token) in [(name, 2), (never, 3)] {
+        let early = put(&bench, RemoteRegion::named(1, name, 0, 8), token);
+        bench.world.post(0, early);
+    }
     bench.world.settle();
+    assert!(bench.world[0].heard.completed.is_empty());
+    assert!(contents(region).iter().all(|byte| *byte == 0));
     bench.world.close(1);
-    let ended = bench.world.ended(0, Token(4));
-    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    for token in [2, 3] {
+        let ended = bench.world.ended(0, Token(token));
+        assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    }
 }
 
 const LEN: usize = 64 << 10;

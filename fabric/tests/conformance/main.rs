@@ -117,6 +117,7 @@ macro_rules! lists {
                 lists::a_task_that_fails_takes_back_its_lists
                 lists::a_rank_that_closes_takes_its_lists_along
                 lists::what_comes_before_its_name_is_given_waits_for_it
+                lists::a_name_that_was_taken_back_or_never_given_opens_nothing
             }
         }
     };

@@ -13,11 +13,8 @@
 //! Programs are not for users: the collectives crate lowers its plans to them.
 
 mod builder;
-#[cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the engine does not post lists yet")
-)]
-pub(crate) mod lower;
+pub(crate) mod lists;
+mod lower;
 mod signature;
 mod span;
 #[cfg(test)]

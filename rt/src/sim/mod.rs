@@ -6,6 +6,7 @@
 
 mod error;
 mod host;
+pub mod overlap;
 mod ranks;
 mod report;
 mod stuck;

@@ -60,6 +60,8 @@ pub struct HostModel {
     pub polls: bool,
     /// A progress agent with a processor of its own makes turns while the application computes.
     pub agent: bool,
+    /// That agent has no processor of its own: its turns, and the wake-ups for them, lengthen what the application computes.
+    pub steals: bool,
     /// A byte of a message, copied into and out of the adapter's buffers: paid at both ends.
     pub copy_byte_ps: u64,
     /// What the operating system takes away.

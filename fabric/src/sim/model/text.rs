@@ -88,6 +88,7 @@ impl Model {
         fields.time("wake_ns", &mut host.wake_ns)?;
         fields.flag("polls", &mut host.polls)?;
         fields.flag("agent", &mut host.agent)?;
+        fields.flag("steals", &mut host.steals)?;
         fields.number("copy_byte_ps", &mut host.copy_byte_ps, BYTE_PS)?;
         if let Some(noise) = fields.choice("noise")? {
             host.noise = read_noise(noise)?;
