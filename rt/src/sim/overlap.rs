@@ -1,7 +1,7 @@
 //! An all-to-all that adapters carry out while its ranks compute.
 //!
-//! The ranks here are not runtimes but the least that a host has to be: it begins a program, posts a list when it is told that one
-//! has begun, and computes. So the figures are those of the lowering and of the adapter.
+//! The ranks here are not runtimes but the least that a host has to be: it begins a program, posts a list when it is told that
+//! one has begun, and computes. So the figures are those of the lowering and of the adapter.
 
 use std::{
     io,

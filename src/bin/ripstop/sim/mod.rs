@@ -6,6 +6,7 @@
 mod collective;
 mod contact;
 mod options;
+mod overlapped;
 mod plot;
 mod scenario;
 mod startup;
@@ -112,6 +113,10 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
     for case in cases {
         let Case { ranks, seed, .. } = case;
         table.announce(format!("{ranks} ranks, seed {seed}"));
+        if let Some(queue) = overlapped::queue_of(case.way) {
+            table.print(overlapped::offloaded(args, case, queue, &mut plot)?)?;
+            continue;
+        }
         let job = simulation.clone().ranks(ranks).seed(seed);
         let outcome = args.once(job, case);
         let (report, figures) =

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
 
 use super::{
-    collective, contact,
+    collective, contact, overlapped,
     startup::{self, Manager},
     traffic,
 };
@@ -24,6 +24,8 @@ pub(super) enum Scenario {
     Allreduce,
     /// Every rank has a block for every other
     Alltoall,
+    /// An all-to-all while every rank computes: by adapters with queues of several lengths, and by hosts that look now and then
+    Ialltoall,
     /// Rank 0 sends windows of messages to the last rank
     Stream,
     /// Every rank sends windows of messages to a partner, and receives as many
@@ -74,6 +76,7 @@ impl Scenario {
             Self::Barrier => "barrier",
             Self::Allreduce => "allreduce",
             Self::Alltoall => "alltoall",
+            Self::Ialltoall => "ialltoall",
             Self::Stream => "stream",
             Self::Rate => "rate",
             Self::Flood => "flood",
@@ -93,6 +96,7 @@ impl Scenario {
     pub(super) fn ways(self) -> &'static [&'static str] {
         match self {
             Self::Alltoall => collective::ALL_TO_ALL,
+            Self::Ialltoall => overlapped::WAYS,
             Self::FirstAlltoall | Self::Ft => contact::WAYS,
             Self::FirstAllreduce | Self::FirstBcast => contact::WAYS_OF_FEW,
             Self::Startup => startup::WAYS,
@@ -108,6 +112,7 @@ impl Scenario {
             Self::Barrier => Box::pin(collective::barrier(world, work)),
             Self::Allreduce => Box::pin(collective::all_reduce(world, work)),
             Self::Alltoall => Box::pin(collective::all_to_all(world, work)),
+            Self::Ialltoall => Box::pin(overlapped::by_host(world, work)),
             Self::Stream => Box::pin(traffic::stream(world, work)),
             Self::Rate => Box::pin(traffic::rate(world, work)),
             Self::Flood => Box::pin(traffic::flood(world, work)),
