@@ -521,7 +521,7 @@ impl Core {
     }
 
     /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
-    fn is_let_in(&mut self, id: WindowId, rank: u32) -> bool {
+    fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
         let Some(end) = self.windows.ends.get(&id) else {
             return false;
         };

@@ -1,8 +1,8 @@
 //! An all-to-all while every rank computes for as long as it takes: carried out by adapters, or by hosts that look now and then.
 //!
 //! `offload-L` is the lowering to task lists on adapters whose queues hold L tasks, with an agent that has no processor of its
-//! own: its turns, and being woken for them, lengthen the computation. `host-T` is the runtime over messages without an agent, and
-//! T looks while it computes.
+//! own: its turns, and being woken for them, lengthen the computation. `host-T` is the runtime over messages without an agent,
+//! and T looks while it computes.
 
 use std::time::Duration;
 
