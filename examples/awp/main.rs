@@ -19,7 +19,7 @@ use mode::Mode;
 use options::{HELP, Options, Precision};
 use output::Receivers;
 use report::Figures;
-use wave::{Halo, Halos, Problem, Real, Solver, TwoSided};
+use wave::{Fenced, Halo, Halos, Posted, Problem, Real, Solver, TwoSided};
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
@@ -62,66 +62,101 @@ async fn run_mode<T: Real>(
     mode: Mode,
 ) -> Result<()> {
     let layers = mode.layers(options.needed_only);
-    match mode {
-        Mode::TwoSided | Mode::TwoSidedSplit => {
-            let halos = |poison| TwoSided::<T>::halos(world, &problem.domain, &layers, poison);
-            if options.check {
-                compare(world, options, problem, (mode, halos(true)?)).await?;
+    let checks = [true, false].into_iter();
+    for check in checks.filter(|&check| options.check || !check) {
+        let job = Job {
+            world,
+            options,
+            problem,
+            mode,
+            check,
+        };
+        let domain = &problem.domain;
+        match mode {
+            Mode::TwoSided | Mode::TwoSidedSplit => {
+                let halos = TwoSided::halos(world, domain, &layers, check)?;
+                job.run::<T, _>(halos).await?;
             }
-            time(world, options, problem, (mode, halos(false)?)).await
+            Mode::Fence => {
+                let halos = Fenced::halos(world, domain, &layers, check).await?;
+                job.run::<T, _>(halos).await?;
+            }
+            Mode::Pscw | Mode::PscwSplit | Mode::PscwNeeded => {
+                let halos = Posted::halos(world, domain, &layers, check).await?;
+                job.run::<T, _>(halos).await?;
+            }
         }
     }
-}
-
-async fn compare<T: Real, H: Halo<T>>(
-    world: &Comm,
-    options: &Options,
-    problem: Problem,
-    (mode, mut halos): (Mode, Halos<H>),
-) -> Result<()> {
-    let steps = options.steps.min(CHECKED_STEPS_MAX);
-    let how = (&mut halos, mode.schedule());
-    if let Some(deviation) = wave::check::<T, H>(world, problem, how, steps).await? {
-        return Err(format!("{}: after {steps} steps {deviation}", mode.name()).into());
-    }
-    if world.rank() == 0 {
-        report::print_checked(options, mode, steps);
-    }
     Ok(())
 }
 
-async fn time<T: Real, H: Halo<T>>(
-    world: &Comm,
-    options: &Options,
+/// What is done with one mode.
+struct Job<'a> {
+    world: &'a Comm,
+    options: &'a Options,
     problem: Problem,
-    (mode, mut halos): (Mode, Halos<H>),
-) -> Result<()> {
-    let bar = report::bar(options, world.rank(), mode);
-    let mut receivers = Receivers::new(&problem);
-    let mut laps = Vec::with_capacity(options.steps);
-    let mut solver = Solver::<T>::new(problem);
-    world.barrier().await?;
-    let after = |solver: &Solver<T>, lap| {
-        laps.push(lap);
-        receivers.record(solver);
-        bar.inc(1);
-    };
-    solver
-        .run(&mut halos, mode.schedule(), options.steps, after)
-        .await?;
-    bar.finish_and_clear();
-    let figures = Figures::gather(world, &laps, output::peak(&solver)).await?;
-    if world.rank() == 0 {
-        report::print(options, world.size(), mode, &figures);
+    mode: Mode,
+    /// Compare with one rank, instead of measuring.
+    check: bool,
+}
+
+impl Job<'_> {
+    async fn run<T: Real, H: Halo<T>>(self, halos: Halos<H>) -> Result<()> {
+        if self.check {
+            self.compare(halos).await
+        } else {
+            self.time(halos).await
+        }
     }
-    figures.verdict()?;
-    if let Some(path) = &options.seismograms {
-        receivers.write(world, &problem, path).await?;
+
+    async fn compare<T: Real, H: Halo<T>>(self, halos: Halos<H>) -> Result<()> {
+        let steps = self.options.steps.min(CHECKED_STEPS_MAX);
+        let how = (halos, self.mode.schedule());
+        if let Some(deviation) = wave::check::<T, H>(self.world, self.problem, how, steps).await? {
+            return Err(format!("{}: after {steps} steps {deviation}", self.mode.name()).into());
+        }
+        if self.world.rank() == 0 {
+            report::print_checked(self.options, self.mode, steps);
+        }
+        Ok(())
     }
-    if let Some(path) = &options.png {
-        output::draw(world, &solver, path).await?;
+
+    async fn time<T: Real, H: Halo<T>>(self, mut halos: Halos<H>) -> Result<()> {
+        let Self {
+            world,
+            options,
+            problem,
+            mode,
+            ..
+        } = self;
+        let bar = report::bar(options, world.rank(), mode);
+        let mut receivers = Receivers::new(&problem);
+        let mut laps = Vec::with_capacity(options.steps);
+        let mut solver = Solver::<T>::new(problem);
+        world.barrier().await?;
+        let after = |solver: &Solver<T>, lap| {
+            laps.push(lap);
+            receivers.record(solver);
+            bar.inc(1);
+        };
+        solver
+            .run(&mut halos, mode.schedule(), options.steps, after)
+            .await?;
+        halos.close().await?;
+        bar.finish_and_clear();
+        let figures = Figures::gather(world, &laps, output::peak(&solver)).await?;
+        if world.rank() == 0 {
+            report::print(options, world.size(), mode, &figures);
+        }
+        figures.verdict()?;
+        if let Some(path) = &options.seismograms {
+            receivers.write(world, &problem, path).await?;
+        }
+        if let Some(path) = &options.png {
+            output::draw(world, &solver, path).await?;
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 #[expect(clippy::print_stdout, reason = "this is what was asked for")]

@@ -7,10 +7,21 @@ use crate::wave::{Layers, Schedule};
 pub(crate) enum Mode {
     TwoSided,
     TwoSidedSplit,
+    Fence,
+    Pscw,
+    PscwSplit,
+    PscwNeeded,
 }
 
 impl Mode {
-    pub(crate) const ALL: [Self; 2] = [Self::TwoSided, Self::TwoSidedSplit];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::TwoSided,
+        Self::TwoSidedSplit,
+        Self::Fence,
+        Self::Pscw,
+        Self::PscwSplit,
+        Self::PscwNeeded,
+    ];
 
     /// The modes that a name stands for.
     ///
@@ -31,19 +42,23 @@ impl Mode {
         match self {
             Self::TwoSided => "two-sided",
             Self::TwoSidedSplit => "two-sided-split",
+            Self::Fence => "fence",
+            Self::Pscw => "pscw",
+            Self::PscwSplit => "pscw-split",
+            Self::PscwNeeded => "pscw-needed",
         }
     }
 
     pub(crate) fn schedule(self) -> Schedule {
         match self {
-            Self::TwoSided => Schedule::Plain,
-            Self::TwoSidedSplit => Schedule::Split,
+            Self::TwoSided | Self::Fence | Self::Pscw => Schedule::Plain,
+            Self::TwoSidedSplit | Self::PscwSplit | Self::PscwNeeded => Schedule::Split,
         }
     }
 
     /// The ghosts that are exchanged, where the arguments leave the choice.
     pub(crate) fn layers(self, needed_only: bool) -> Layers {
-        if needed_only {
+        if needed_only || self == Self::PscwNeeded {
             Layers::NEEDED
         } else {
             Layers::FULL

@@ -162,7 +162,7 @@ impl Given {
             grid,
             periodic: self.periodic,
             steps: self.steps.unwrap_or(100),
-            modes: self.modes.unwrap_or_else(|| vec![Mode::TwoSidedSplit]),
+            modes: self.modes.unwrap_or_else(|| vec![Mode::PscwSplit]),
             needed_only: self.needed_only,
             precision: self.precision.unwrap_or(Precision::Single),
             model: self.model.unwrap_or(Model::Layered),
@@ -206,9 +206,13 @@ Seismic waves in a box of rock, split over the ranks, with the ghosts exchanged 
   --global XxYxZ      or: its size in each dimension; z is upwards
   --grid PXxPYxPZ     how the ranks are arranged; by default x is split first, then y, then z
   --steps S           time steps [100]
-  --mode MODE         how ghosts are exchanged, or `all` [two-sided-split]:
+  --mode MODE         how ghosts are exchanged, or `all` [pscw-split]:
                         two-sided         a message for every quantity and neighbour, after all cells
                         two-sided-split   the cells that a neighbour needs first, the others meanwhile
+                        fence             puts between two fences, after all cells
+                        pscw              puts between post, start, complete and wait, after all cells
+                        pscw-split        the same, with the cells that a neighbour needs first
+                        pscw-needed       the same, with the layers of ghosts only that are read
   --layers LAYERS     layers of ghosts: full (two everywhere) or needed (those that are read) [full]
   --precision P       f32 or f64 [f32]
 

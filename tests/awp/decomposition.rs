@@ -4,51 +4,83 @@ use ripstop::{Comm, Result};
 
 use super::{
     earth,
-    wave::{self, Domain, Kind, Layers, Model, Problem, Real, Schedule, TwoSided},
+    mode::Mode,
+    wave::{self, Domain, Fenced, Kind, Layers, Model, Posted, Problem, Real, TwoSided},
 };
 
-/// Boxes with all edges different; the second does not divide evenly by anything.
-const BOXES: [[usize; 3]; 2] = [[8, 10, 12], [7, 11, 13]];
+/// Boxes with all edges different; the second does not divide evenly by anything. Which dimensions wrap around, and the source.
+const CASES: [([usize; 3], [bool; 3], Kind); 3] = [
+    ([8, 6, 10], [false; 3], Kind::DoubleCouple),
+    ([7, 11, 9], [true, false, false], Kind::Explosion),
+    ([6, 7, 8], [true; 3], Kind::Explosion),
+];
 
-const STEPS: usize = 7;
+/// Long enough for a wrong ghost to travel, and for windows to be used again.
+const STEPS: usize = 4;
+
+#[ripstop::test(ranks = 1)]
+async fn messages_and_puts_to_oneself_give_the_bits_of_copies(world: Comm) -> Result<()> {
+    same_bits::<f32>(&world, &[[1, 1, 1]]).await
+}
 
 #[ripstop::test(ranks = 2)]
 async fn two_ranks_give_the_bits_of_one_whatever_dimension_is_split(world: Comm) -> Result<()> {
-    same_bits(&world, &[[2, 1, 1], [1, 2, 1], [1, 1, 2]]).await
+    same_bits::<f32>(&world, &[[2, 1, 1], [1, 2, 1], [1, 1, 2]]).await
 }
 
 #[ripstop::test(ranks = 3)]
 async fn a_rank_between_two_others_gives_the_bits_of_one(world: Comm) -> Result<()> {
-    same_bits(&world, &[[3, 1, 1], [1, 3, 1], [1, 1, 3]]).await
+    same_bits::<f64>(&world, &[[3, 1, 1], [1, 3, 1], [1, 1, 3]]).await
 }
 
-async fn same_bits(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
+#[ripstop::test(ranks = 4)]
+async fn four_ranks_give_the_bits_of_one_on_every_grid(world: Comm) -> Result<()> {
+    same_bits::<f32>(&world, &[[2, 2, 1], [1, 2, 2], [2, 1, 2]]).await
+}
+
+#[ripstop::test(ranks = 8)]
+async fn eight_ranks_give_the_bits_of_one(world: Comm) -> Result<()> {
+    same_bits::<f64>(&world, &[[2, 2, 2]]).await
+}
+
+#[ripstop::test(ranks = 4, process)]
+async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
+    same_bits::<f32>(&world, &[[2, 1, 2]]).await
+}
+
+/// Every mode, on boxes of which one wraps around in x only.
+async fn same_bits<T: Real>(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
     for &grid in grids {
-        for global in BOXES {
-            for periodic in [[false; 3], [true, false, false], [true; 3]] {
-                let domain = Domain::part(global, grid, periodic, world.rank()).expect("a part");
-                let earth = earth(domain, Model::Layered, Kind::DoubleCouple);
-                for schedule in [Schedule::Plain, Schedule::Split] {
-                    for layers in [Layers::FULL, Layers::NEEDED] {
-                        two_sided::<f32>(world, earth, schedule, &layers).await?;
-                    }
-                }
+        for (global, periodic, kind) in CASES {
+            let domain = Domain::part(global, grid, periodic, world.rank()).expect("large enough");
+            let problem = earth(domain, Model::Layered, kind);
+            for mode in Mode::ALL {
+                check::<T>(world, problem, mode, mode.layers(false)).await?;
             }
+            check::<T>(world, problem, Mode::TwoSided, Layers::NEEDED).await?;
         }
     }
     Ok(())
 }
 
-async fn two_sided<T: Real>(
-    world: &Comm,
-    problem: Problem,
-    schedule: Schedule,
-    layers: &Layers,
-) -> Result<()> {
-    let mut halos = TwoSided::<T>::halos(world, &problem.domain, layers, true)?;
-    let how = (&mut halos, schedule);
-    if let Some(deviation) = wave::check(world, problem, how, STEPS).await? {
-        panic!("{problem:?}, {schedule:?}, {layers:?}: {deviation}");
+async fn check<T: Real>(world: &Comm, problem: Problem, mode: Mode, layers: Layers) -> Result<()> {
+    let (domain, schedule) = (&problem.domain, mode.schedule());
+    let deviation = match mode {
+        Mode::TwoSided | Mode::TwoSidedSplit => {
+            let halos = TwoSided::<T>::halos(world, domain, &layers, true)?;
+            wave::check(world, problem, (halos, schedule), STEPS).await?
+        }
+        Mode::Fence => {
+            let halos = Fenced::<T>::halos(world, domain, &layers, true).await?;
+            wave::check(world, problem, (halos, schedule), STEPS).await?
+        }
+        Mode::Pscw | Mode::PscwSplit | Mode::PscwNeeded => {
+            let halos = Posted::<T>::halos(world, domain, &layers, true).await?;
+            wave::check(world, problem, (halos, schedule), STEPS).await?
+        }
+    };
+    if let Some(deviation) = deviation {
+        panic!("{problem:?}, {mode:?}, {layers:?}: {deviation}");
     }
     Ok(())
 }

@@ -112,7 +112,7 @@ const STEPS: usize = 60;
 
 /// The table and the picture of a small run.
 async fn files(comm: &Comm, grid: &str) -> Result<(String, Vec<u8>), Box<dyn Error>> {
-    let line = format!("--global 12x10x8 --grid {grid} --precision f64");
+    let line = format!("--global 12x10x8 --grid {grid} --precision f64 --mode two-sided-split");
     let options = parse(&line, comm.size())?.ok_or("arguments that ask for help")?;
     let problem = options.problem(comm.rank())?;
     let mode = options.modes[0];

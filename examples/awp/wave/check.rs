@@ -23,11 +23,12 @@ pub(crate) struct Deviation {
 pub(crate) async fn check<T: Real, H: Halo<T>>(
     comm: &Comm,
     problem: Problem,
-    (halos, schedule): (&mut Halos<H>, Schedule),
+    (mut halos, schedule): (Halos<H>, Schedule),
     steps: usize,
 ) -> Result<Option<Deviation>> {
     let mut solver = Solver::<T>::new(problem).stirred(SEED).poisoned();
-    solver.run(halos, schedule, steps, |_, _| ()).await?;
+    solver.run(&mut halos, schedule, steps, |_, _| ()).await?;
+    halos.close().await?;
     if comm.rank() > 0 {
         for field in solver.fields() {
             comm.send(0, TAG, field.block(problem.domain.own())).await?;

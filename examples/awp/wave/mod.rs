@@ -28,6 +28,7 @@ use ripstop::{Result, fabric::random::Random};
 use self::{
     boundary::{Sponge, Surface},
     clock::Stopwatch,
+    halo::{Open, Outgoing},
     medium::Medium,
     stencil::{Group, U, V, W},
 };
@@ -36,7 +37,7 @@ pub(crate) use self::{
     clock::Lap,
     domain::{Dim, Domain, GHOSTS, Region},
     field::Field,
-    halo::{Alone, Epoch, Halo, Halos, TwoSided},
+    halo::{Alone, Fenced, Halo, Halos, Posted, TwoSided},
     medium::{Model, Rock},
     problem::{Problem, dt_max},
     real::Real,
@@ -166,13 +167,13 @@ impl<T: Real> Solver<T> {
 
     async fn advance_velocity(
         &mut self,
-        mut epoch: impl Epoch<T>,
+        mut open: impl Open<T>,
         schedule: Schedule,
         watch: &mut Stopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.velocity);
         watch.communicating();
-        epoch.start(watch).await?;
+        let mut outgoing = open.start(watch).await?;
         watch.computing();
         if schedule == Schedule::Split {
             for component in [U, V, W] {
@@ -180,7 +181,7 @@ impl<T: Real> Solver<T> {
                     self.update_velocity(&[component], self.slabs[slab]);
                 }
                 watch.communicating();
-                epoch.send(component, &self.velocity[component])?;
+                outgoing.send(component, &self.velocity[component]);
                 watch.computing();
             }
             self.update_velocity(&[U, V, W], self.interior);
@@ -189,10 +190,11 @@ impl<T: Real> Solver<T> {
             self.update_velocity(&[U, V, W], self.own);
             watch.communicating();
             for component in [U, V, W] {
-                epoch.send(component, &self.velocity[component])?;
+                outgoing.send(component, &self.velocity[component]);
             }
         }
-        epoch.finish(&mut self.velocity, watch).await?;
+        outgoing.complete(watch).await?;
+        open.finish(&mut self.velocity, watch).await?;
         watch.computing();
         if let Some(surface) = self.surface {
             surface.continue_velocities(&mut self.velocity, &self.medium, self.own);
@@ -202,13 +204,13 @@ impl<T: Real> Solver<T> {
 
     async fn advance_stress(
         &mut self,
-        mut epoch: impl Epoch<T>,
+        mut open: impl Open<T>,
         schedule: Schedule,
         watch: &mut Stopwatch,
     ) -> Result<()> {
         self.spoil(|solver| &mut solver.stress);
         watch.communicating();
-        epoch.start(watch).await?;
+        let mut outgoing = open.start(watch).await?;
         watch.computing();
         if schedule == Schedule::Split {
             for group in Group::ALL {
@@ -217,7 +219,7 @@ impl<T: Real> Solver<T> {
                 }
                 watch.communicating();
                 for &component in group.components() {
-                    epoch.send(component, &self.stress[component])?;
+                    outgoing.send(component, &self.stress[component]);
                 }
                 watch.computing();
             }
@@ -227,24 +229,26 @@ impl<T: Real> Solver<T> {
             self.update_stress(&Group::ALL, self.own);
             watch.communicating();
             for (component, field) in self.stress.iter().enumerate() {
-                epoch.send(component, field)?;
+                outgoing.send(component, field);
             }
         }
-        epoch.finish(&mut self.stress, watch).await?;
+        outgoing.complete(watch).await?;
+        open.finish(&mut self.stress, watch).await?;
         watch.computing();
         self.mirror_stresses();
         Ok(())
     }
 
     /// The ghosts of what the stresses are now.
-    async fn exchange_stress(&mut self, mut epoch: impl Epoch<T>) -> Result<()> {
+    async fn exchange_stress(&mut self, mut open: impl Open<T>) -> Result<()> {
         let watch = &mut Stopwatch::start();
         self.spoil(|solver| &mut solver.stress);
-        epoch.start(watch).await?;
+        let mut outgoing = open.start(watch).await?;
         for (component, field) in self.stress.iter().enumerate() {
-            epoch.send(component, field)?;
+            outgoing.send(component, field);
         }
-        epoch.finish(&mut self.stress, watch).await?;
+        outgoing.complete(watch).await?;
+        open.finish(&mut self.stress, watch).await?;
         self.mirror_stresses();
         Ok(())
     }

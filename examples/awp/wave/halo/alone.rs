@@ -2,7 +2,7 @@
 
 use ripstop::Result;
 
-use super::{Epoch, Halo, Halos, Lane, lanes::lanes};
+use super::{Halo, Halos, Lane, Open, Outgoing, lanes::lanes};
 use crate::wave::{
     clock::Stopwatch,
     domain::Domain,
@@ -33,20 +33,24 @@ impl<T: Real> Alone<T> {
 }
 
 impl<T: Real> Halo<T> for Alone<T> {
-    type Epoch<'a> = &'a mut Self;
+    type Open<'a> = &'a mut Self;
 
     fn open(&mut self) -> Result<&mut Self> {
         Ok(self)
     }
-}
-
-impl<T: Real> Epoch<T> for &mut Alone<T> {
-    async fn start(&mut self, _: &mut Stopwatch) -> Result<()> {
+    async fn close(self) -> Result<()> {
         Ok(())
     }
+}
 
-    fn send(&mut self, _: usize, _: &Field<T>) -> Result<()> {
-        Ok(())
+impl<T: Real> Open<T> for &mut Alone<T> {
+    type Outgoing<'o>
+        = Nothing
+    where
+        Self: 'o;
+
+    async fn start(&mut self, _: &mut Stopwatch) -> Result<Nothing> {
+        Ok(Nothing)
     }
 
     async fn finish(self, fields: &mut [Field<T>], _: &mut Stopwatch) -> Result<()> {
@@ -59,6 +63,18 @@ impl<T: Real> Epoch<T> for &mut Alone<T> {
             field.pack(to.region, &mut self.packed);
             field.unpack(from.region, &self.packed);
         }
+        Ok(())
+    }
+}
+
+/// What goes to the neighbours of a rank that has none.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl<T: Real> Outgoing<T> for Nothing {
+    fn send(&mut self, _: usize, _: &Field<T>) {}
+
+    async fn complete(self, _: &mut Stopwatch) -> Result<()> {
         Ok(())
     }
 }

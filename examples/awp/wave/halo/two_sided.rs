@@ -5,7 +5,7 @@ use std::mem;
 use ripstop::{Channel, Comm, RecvOp, Result, SendOp};
 
 use super::{
-    End, Epoch, Halo, Halos,
+    End, Halo, Halos, Open, Outgoing,
     lanes::{LANES_MAX, lanes},
 };
 use crate::wave::{
@@ -26,7 +26,7 @@ pub(crate) struct TwoSided<T: Real> {
 
 /// To or from a neighbour.
 #[derive(Debug)]
-struct Way<T: Real, Op> {
+pub(crate) struct Way<T: Real, Op> {
     component: usize,
     end: End,
     channel: Channel<T>,
@@ -83,7 +83,7 @@ impl<T: Real, Op> Way<T, Op> {
 }
 
 impl<T: Real> Halo<T> for TwoSided<T> {
-    type Epoch<'a> = &'a mut Self;
+    type Open<'a> = &'a mut Self;
 
     fn open(&mut self) -> Result<&mut Self> {
         for way in &mut self.incoming {
@@ -95,21 +95,19 @@ impl<T: Real> Halo<T> for TwoSided<T> {
         }
         Ok(self)
     }
-}
-
-impl<T: Real> Epoch<T> for &mut TwoSided<T> {
-    async fn start(&mut self, _: &mut Stopwatch) -> Result<()> {
+    async fn close(self) -> Result<()> {
         Ok(())
     }
+}
 
-    fn send(&mut self, component: usize, field: &Field<T>) -> Result<()> {
-        let ways = self.outgoing.iter_mut();
-        for way in ways.filter(|way| way.component == component) {
-            field.pack(way.end.region, &mut way.buffer);
-            let buffer = mem::take(&mut way.buffer);
-            way.flight = Some(way.channel.send(buffer));
-        }
-        Ok(())
+impl<T: Real> Open<T> for &mut TwoSided<T> {
+    type Outgoing<'o>
+        = Sends<'o, T>
+    where
+        Self: 'o;
+
+    async fn start(&mut self, _: &mut Stopwatch) -> Result<Sends<'_, T>> {
+        Ok(Sends(&mut self.outgoing))
     }
 
     async fn finish(self, fields: &mut [Field<T>], watch: &mut Stopwatch) -> Result<()> {
@@ -120,7 +118,26 @@ impl<T: Real> Epoch<T> for &mut TwoSided<T> {
             (way.buffer, _) = watch.waiting(recv).await?;
             fields[way.component].unpack(way.end.region, &way.buffer);
         }
-        for way in &mut self.outgoing {
+        Ok(())
+    }
+}
+
+/// Messages to the neighbours.
+#[derive(Debug)]
+pub(crate) struct Sends<'o, T: Real>(&'o mut [Way<T, SendOp<Vec<T>>>]);
+
+impl<T: Real> Outgoing<T> for Sends<'_, T> {
+    fn send(&mut self, component: usize, field: &Field<T>) {
+        let ways = self.0.iter_mut();
+        for way in ways.filter(|way| way.component == component) {
+            field.pack(way.end.region, &mut way.buffer);
+            let buffer = mem::take(&mut way.buffer);
+            way.flight = Some(way.channel.send(buffer));
+        }
+    }
+
+    async fn complete(self, watch: &mut Stopwatch) -> Result<()> {
+        for way in self.0 {
             let Some(send) = way.flight.take() else {
                 continue;
             };
