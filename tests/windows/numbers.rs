@@ -121,6 +121,7 @@ fn blocks_go_where_the_layout_says() {
                 .await
                 .unwrap();
             assert_eq!(got, [6, 7, 9, 4, 5]);
+            #[expect(clippy::single_range_in_vec_init, reason = "one block")]
             for blocks in [vec![0..2], vec![11..14], vec![]] {
                 assert!(
                     epoch.put_indexed(other, &blocks, [1; 3]).await.is_err(),

@@ -86,7 +86,7 @@ impl Core {
 
     /// What was there before, as far as that is asked for; `None` for what makes no sense or comes outside of an epoch.
     fn carry_out(
-        &mut self,
+        &self,
         id: WindowId,
         rank: u32,
         header: &Update,
