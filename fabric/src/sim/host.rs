@@ -121,7 +121,12 @@ impl World {
             return self.ring(rank);
         }
         let costs = &self.model.host;
-        let asleep = self.now >= self.hosts[index(rank)].free_at;
+        let host = &mut self.hosts[index(rank)];
+        let asleep = self.now >= host.free_at;
+        if !asleep && host.computing && costs.interrupts && !costs.agent {
+            host.free_at += ps(costs.wake_ns);
+            self.heap.push(host.free_at, What::Resume(rank));
+        }
         let wake = if asleep && !costs.polls {
             costs.wake_ns
         } else {

@@ -58,6 +58,9 @@ pub struct HostModel {
     pub wake_ns: u64,
     /// A host that waits looks all the time, and never has to be woken.
     pub polls: bool,
+    /// The adapter interrupts the host for each arrival and completion, also while its application computes: that takes
+    /// `wake_ns` from the computation, unless there is an `agent`.
+    pub interrupts: bool,
     /// A progress agent with a processor of its own makes turns while the application computes.
     pub agent: bool,
     /// That agent has no processor of its own: its turns, and the wake-ups for them, lengthen what the application computes.

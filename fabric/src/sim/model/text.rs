@@ -87,6 +87,7 @@ impl Model {
         fields.time("detect_ns", &mut host.detect_ns)?;
         fields.time("wake_ns", &mut host.wake_ns)?;
         fields.flag("polls", &mut host.polls)?;
+        fields.flag("interrupts", &mut host.interrupts)?;
         fields.flag("agent", &mut host.agent)?;
         fields.flag("steals", &mut host.steals)?;
         fields.number("copy_byte_ps", &mut host.copy_byte_ps, BYTE_PS)?;

@@ -51,6 +51,30 @@ fn an_agent_makes_a_turn_at_the_arrival_and_the_application_at_the_end() {
 }
 
 #[test]
+fn an_adapter_that_interrupts_makes_a_computation_longer() {
+    let end = |interrupts: bool| {
+        let mut model = Model::default();
+        (model.host.interrupts, model.host.wake_ns) = (interrupts, 2000);
+        let mut stage = Stage::new(model, 2);
+        let (mut begun, mut ended) = (false, 0);
+        stage.run(|rank| {
+            if rank.me == 1 && !std::mem::replace(&mut begun, true) {
+                (0..5).for_each(|_| rank.send(0, b"look"));
+            }
+            if rank.me == 0 && rank.now() == 0 {
+                rank.cluster.compute(0, Duration::from_micros(100));
+            } else if rank.me == 0 {
+                ended = rank.now();
+                assert_eq!(rank.messages(), 5);
+            }
+            None
+        });
+        ended
+    };
+    assert_eq!(end(true), end(false) + 5 * 2000);
+}
+
+#[test]
 fn a_deadline_is_kept_and_the_latest_one_counts() {
     let cluster = Cluster::new(Config::new(1)).unwrap();
     let _driver = cluster.driver(0);
