@@ -296,8 +296,7 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
             a.put(2, size, Ack::No);
             assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
         }
-        // A header that comes while the host is still at the one before needs no interrupt of its own, and neither does the end
-        // of a message that is as fast.
+        // What comes while the host is still at the packet before needs no interrupt of its own, so there may be fewer.
         let seen = b.nic.interrupts();
         assert!(
             seen <= 20 * interrupts,

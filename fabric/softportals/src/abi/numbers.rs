@@ -34,11 +34,11 @@ pub struct Numbers {
     pub md: &'static [(u32, MdOptions)],
     /// Portal table options by bit.
     pub table: &'static [(u32, TableOptions)],
-    /// By [`FAILS`].
+    /// In the order of [`Fail`].
     pub fails: [u32; 8],
-    /// By [`KINDS`].
+    /// In the order of [`EventKind`].
     pub kinds: [u32; 16],
-    /// By [`ACKS`].
+    /// In the order of [`Ack`].
     pub acks: [u32; 4],
     /// By [`Operator::ALL`].
     pub operators: [u32; 18],

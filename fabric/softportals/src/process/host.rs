@@ -1,5 +1,7 @@
-//! The host's part in generic mode, as on the SeaStar: the adapter looks at nothing but who a packet is for. Headers, and the
-//! ends of messages, interrupt the host, which matches and tells; data in between is put where the host has said, without it.
+//! The host's part in generic mode, as on the SeaStar: the adapter looks at nothing but who a packet is for.
+//!
+//! Headers, and the ends of messages, interrupt the host, which matches and tells; data in between is put where the host has
+//! said, without it.
 
 use std::{
     collections::VecDeque,

@@ -1,5 +1,6 @@
 //! Interfaces of a process: threads that wait for events, and a thread that makes progress while nobody calls.
 
+mod agent;
 mod host;
 mod memory;
 mod nic;

@@ -4,19 +4,16 @@
 //! or a full peer has room again. Who waits for an event sleeps on a condition, and is woken when there is news.
 
 use std::{
-    os::fd::{AsFd, OwnedFd},
+    os::fd::OwnedFd,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec},
-    io::Errno,
-};
+use rustix::{event::EventfdFlags, io::Errno};
 
 use super::host::Host;
 use crate::{
@@ -69,45 +66,45 @@ pub struct Nic<M: Memory + Send + 'static> {
 }
 
 #[derive(Debug)]
-struct Shared<M> {
-    state: Mutex<State<M>>,
-    changed: Condvar,
+pub(super) struct Shared<M> {
+    pub(super) state: Mutex<State<M>>,
+    pub(super) changed: Condvar,
     /// Written to when the agent has to look again.
-    bell: OwnedFd,
-    stop: AtomicBool,
-    wakes: AtomicU64,
+    pub(super) bell: OwnedFd,
+    pub(super) stop: AtomicBool,
+    pub(super) wakes: AtomicU64,
     /// In generic mode.
-    host: Option<Host>,
+    pub(super) host: Option<Host>,
 }
 
 #[derive(Debug)]
-struct State<M> {
-    interface: Interface<M>,
-    port: Port,
-    waiters: u32,
+pub(super) struct State<M> {
+    pub(super) interface: Interface<M>,
+    pub(super) port: Port,
+    pub(super) waiters: u32,
     /// Everything that waits has to end.
-    closed: bool,
-    agent: Agent,
-    watch: Watch,
+    pub(super) closed: bool,
+    pub(super) agent: Agent,
+    pub(super) watch: Watch,
 }
 
 /// For those who wait in `poll` instead of here.
 #[derive(Debug)]
-struct Watch {
+pub(super) struct Watch {
     /// Readable when there was news after it was armed.
-    fd: Arc<OwnedFd>,
-    armed: bool,
+    pub(super) fd: Arc<OwnedFd>,
+    pub(super) armed: bool,
     /// There was some since it was last looked at.
-    news: bool,
+    pub(super) news: bool,
 }
 
 /// What the agent sleeps on, as far as callers have to know it.
 #[derive(Debug)]
-struct Agent {
+pub(super) struct Agent {
     /// It wakes by itself before long, and looks for peers that owe an answer.
-    timed: bool,
+    pub(super) timed: bool,
     /// Peers whose room it waits for.
-    watched: usize,
+    pub(super) watched: usize,
 }
 
 impl<M: Memory + Send + 'static> Nic<M> {
@@ -338,130 +335,8 @@ impl<M: Memory + Send + 'static> Drop for Nic<M> {
     }
 }
 
-impl<M: Memory + Send> Shared<M> {
-    /// The agent: sleeps, takes what came, sends what it can.
-    fn run(&self) {
-        let mut quiet = false;
-        while !self.stop.load(Relaxed) {
-            quiet = self.sleep(quiet);
-            self.wakes.fetch_add(1, Relaxed);
-            let mut state = self.lock();
-            if quiet {
-                state.probe();
-            }
-            self.take_packets(&mut state);
-            self.flush(&mut state);
-            drop(state);
-            if let Some(host) = &self.host {
-                host.wait_for_room();
-            }
-        }
-    }
-
-    /// True when nothing happened for as long as a peer may be silent. If it was `quiet` before as well, and nobody owes an
-    /// answer, it sleeps until something happens.
-    fn sleep(&self, quiet: bool) -> bool {
-        let (socket, full, timed) = {
-            let mut state = self.lock();
-            let full: Vec<Arc<OwnedFd>> = state.port.full().collect();
-            let timed = !quiet || state.interface.awaits_answers();
-            state.agent = Agent {
-                timed,
-                watched: full.len(),
-            };
-            (state.port.socket(), full, timed)
-        };
-        let mut fds = vec![
-            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
-        ];
-        fds.extend(
-            full.iter()
-                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::OUT)),
-        );
-        let ready = rustix::event::poll(&mut fds, timed.then_some(&SILENCE));
-        if fds[1].revents().contains(PollFlags::IN) {
-            let _drained = rustix::io::read(&self.bell, &mut [0; 8]);
-        }
-        ready == Ok(0)
-    }
-
-    fn take_packets(&self, state: &mut State<M>) {
-        for _ in 0..PACKETS_MAX {
-            if self.host.as_ref().is_some_and(Host::is_full) {
-                return;
-            }
-            // An error of the own socket comes again with the next packet, or it was none of ours.
-            let Ok(Some((from, packet))) = state.port.receive() else {
-                return;
-            };
-            match &self.host {
-                Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(packet) => {
-                    host.raise(from, packet);
-                }
-                _ => state.interface.handle(from, packet),
-            }
-        }
-    }
-
-    /// The host in generic mode: sleeps until it is interrupted, and handles all that is there then.
-    fn run_host(&self) {
-        while let Some((from, packet)) = self.host.as_ref().and_then(Host::next) {
-            let mut state = self.lock();
-            state.interface.handle(from, &packet);
-            self.flush(&mut state);
-        }
-    }
-
-    fn flush(&self, state: &mut State<M>) {
-        loop {
-            state.port.flush();
-            state.interface.transmit(&mut state.port);
-            let mut any = false;
-            while let Some(peer) = state.port.next_lost() {
-                state.interface.handle_lost(peer);
-                any = true;
-            }
-            if !any {
-                break;
-            }
-        }
-        let (news, waits) = (state.interface.take_news(), state.waiters > 0);
-        if news {
-            state.watch.tell();
-        }
-        if news && waits {
-            self.changed.notify_all();
-        }
-        let full = state.port.full().count();
-        let agent = &mut state.agent;
-        if full > agent.watched || !agent.timed && state.interface.awaits_answers() {
-            agent.timed = true;
-            agent.watched = full;
-            self.ring();
-        }
-    }
-
-    fn ring(&self) {
-        ring(&self.bell);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<M>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<M: Memory> State<M> {
-    /// Asks those who owe an answer whether they are there.
-    fn probe(&mut self) {
-        for peer in self.interface.awaited() {
-            self.port.probe(peer);
-        }
-    }
-}
-
 impl Watch {
-    fn tell(&mut self) {
+    pub(super) fn tell(&mut self) {
         self.news = true;
         if std::mem::replace(&mut self.armed, false) {
             ring(&self.fd);
@@ -469,17 +344,10 @@ impl Watch {
     }
 }
 
-fn ring(bell: &OwnedFd) {
+pub(super) fn ring(bell: &OwnedFd) {
     // A bell that has rung too often to count rings already.
     let _rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 /// In generic mode. At least what applications send as a flag or a short header; a header packet stays below three cache lines.
 const INLINE_MAX: usize = 64;
-/// Packets taken under one lock: callers get their turn in between.
-const PACKETS_MAX: u32 = 64;
-/// After this long without a packet, those who owe an answer are probed. A peer that died is found within twice that.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 500_000_000,
-};
