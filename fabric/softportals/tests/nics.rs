@@ -281,7 +281,7 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
 }
 
 #[test]
-fn a_message_interrupts_the_host_twice_once_or_never() {
+fn a_message_interrupts_the_host_at_most_twice_once_or_never() {
     for (mode, size, interrupts) in [
         (Mode::Generic, HALF as u64, 2),
         (Mode::Generic, 65, 2),
@@ -302,10 +302,7 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
             seen <= 20 * interrupts,
             "{seen} interrupts, {mode:?}, {size} bytes"
         );
-        assert!(
-            seen * 10 >= 20 * interrupts * 5,
-            "{seen} interrupts, {mode:?}, {size} bytes"
-        );
+        assert_eq!(seen == 0, interrupts == 0, "{mode:?}, {size} bytes");
     }
 }
 

@@ -83,3 +83,26 @@ impl Host {
 
 /// Packets that wait for the host: a few megabytes at most, and more than one turn of the agent brings.
 const BACKLOG_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Host};
+
+    #[test]
+    fn a_host_at_work_is_not_interrupted_again() {
+        let (host, from) = (Host::default(), Address { nid: 1, pid: 2 });
+        host.raise(from, b"one");
+        host.raise(from, b"two");
+        assert_eq!(host.interrupts(), 1);
+        assert_eq!(host.next(), Some((from, b"one".to_vec())));
+        host.raise(from, b"six");
+        assert_eq!(host.next(), Some((from, b"two".to_vec())));
+        assert_eq!(host.next(), Some((from, b"six".to_vec())));
+        assert!(host.is_busy(), "it has not seen yet that nothing is left");
+        host.stop();
+        assert_eq!(host.next(), None);
+        assert!(!host.is_busy());
+        host.raise(from, b"late");
+        assert_eq!(host.interrupts(), 2);
+    }
+}
