@@ -1,5 +1,7 @@
 //! Claims about task lists, where a driver runs them.
 
+use std::sync::{Barrier, Mutex};
+
 use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{Command, Failure, LocalRange, Post, Token},
@@ -7,7 +9,7 @@ use ripstop_fabric::{
     offload::{Action, Counter, Counters, Landing, RemoteCounter, Target, Task, When},
 };
 
-use crate::world::{Make, World, all_of, contents, noise, peer};
+use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
 
 /// A world of ranks that each have a region of 64 KiB, and counters.
 struct Bench {
@@ -230,6 +232,50 @@ pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
     for rank in 0..RANKS {
         assert_eq!(bench.world[rank].heard.triggered, [Token(1)], "rank {rank}");
     }
+}
+
+pub(crate) fn who_sleeps_is_woken_for_its_tasks(make: Make) {
+    const RANKS: usize = 3;
+    const LAPS: u64 = 40;
+    let (board, ready) = (Mutex::new(Vec::new()), Barrier::new(RANKS));
+    in_threads(make, RANKS, |rank| {
+        let me = rank.me.0 as usize;
+        let counters = rank.counters(2);
+        board.lock().unwrap().push((me, counters.remote()));
+        ready.wait();
+        let next = (me + 1) % RANKS;
+        let theirs = *board
+            .lock()
+            .unwrap()
+            .iter()
+            .find(|(of, _)| *of == next)
+            .map(|(_, remote)| remote)
+            .unwrap();
+        let tasks: Vec<_> = (1..=LAPS)
+            .map(|threshold| Task {
+                when: When {
+                    counter: counters.at(0),
+                    threshold,
+                },
+                and: None,
+                then: Action::Count {
+                    to: peer(next),
+                    counter: theirs.at(0).unwrap(),
+                    by: 1,
+                },
+            })
+            .collect();
+        rank.post(Command::List {
+            tasks: &tasks,
+            token: Token(1),
+        });
+        if me == 0 {
+            rank.count(0, counters.remote(), 0, 1);
+        }
+        rank.until("all tasks to begin", |heard| heard.triggered.len() == 1);
+        rank.send(next, b"bye", b"");
+        rank.until("the end", |heard| heard.messages.len() == 1);
+    });
 }
 
 pub(crate) fn a_copy_within_the_rank_is_done_before_it_is_counted(make: Make) {

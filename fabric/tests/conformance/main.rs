@@ -23,6 +23,7 @@ use ripstop_fabric::{
     driver::Driver,
     hook::{Hook, Plan},
     loopback,
+    offload::Runner,
     shm::{Board, Shm, ShmConfig, Wake},
     sim::{Cluster, Config, Model},
 };
@@ -111,11 +112,22 @@ macro_rules! lists {
                 lists::a_list_is_told_once_when_all_of_it_has_begun
                 lists::a_put_goes_where_its_peer_says_when_it_begins
                 lists::tasks_count_each_other_on_from_rank_to_rank
+                lists::who_sleeps_is_woken_for_its_tasks
                 lists::a_copy_within_the_rank_is_done_before_it_is_counted
                 lists::a_list_that_finds_no_room_is_given_back_whole
                 lists::lists_that_are_taken_back_begin_nothing
                 lists::a_task_that_fails_takes_back_its_lists
                 lists::a_rank_that_closes_takes_its_lists_along
+            }
+        }
+    };
+}
+
+/// For those that give names, too.
+macro_rules! names {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
                 lists::what_comes_before_its_name_is_given_waits_for_it
                 lists::a_name_that_was_taken_back_or_never_given_opens_nothing
             }
@@ -123,6 +135,16 @@ macro_rules! lists {
     };
 }
 
+names!(names_on_sim, crate::sim_world);
+names!(names_on_sim_with_rails_and_nodes, crate::bxi_world);
+names!(
+    names_on_sim_that_loses_doubles_and_reorders,
+    crate::faulty_world
+);
+
+lists!(lists_by_a_runner_on_loopback, crate::run_loopback_world);
+lists!(lists_by_a_runner_on_shm, crate::run_shm_world);
+lists!(lists_by_a_runner_on_little_shm, crate::run_small_world);
 lists!(lists_on_sim, crate::sim_world);
 lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
 lists!(lists_on_sim_with_little_room, crate::cramped_world);
@@ -167,6 +189,24 @@ fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     hooked
         .map(|rank| Box::new(rank) as Box<dyn Driver>)
         .collect()
+}
+
+fn run_loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    run(loopback_world(ranks))
+}
+
+fn run_shm_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    run(futex_world(ranks))
+}
+
+fn run_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    run(small_world(ranks))
+}
+
+/// With a runner on each.
+fn run(drivers: Vec<Box<dyn Driver>>) -> Vec<Box<dyn Driver>> {
+    let run = |driver| Box::new(Runner::new(driver)) as Box<dyn Driver>;
+    drivers.into_iter().map(run).collect()
 }
 
 fn sim_world(ranks: u32) -> Vec<Box<dyn Driver>> {

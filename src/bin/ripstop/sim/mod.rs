@@ -323,6 +323,7 @@ Examples:
   ripstop sim random --ranks 256 --faults drop=0.3,dup=0.1,reorder=64 --runs 100
   ripstop sim pingpong --ranks 2 --preset bxi-4 --size 4GiB --hash-from 1MiB --iters 1
   ripstop sim stencil --ranks 512 --faults kill=3@2ms --json
+  ripstop sim ialltoall --ranks 512 --size 262144 --preset bxi --svg overlap.svg
   ripstop sim deadlock --ranks 4
 
 The same seed gives the same digest, on any machine. A run that fails prints the command that repeats it.";
