@@ -101,6 +101,31 @@ fn passage(values: &[f64]) -> f64 {
     float(at + 1) + values[at] / (values[at] - values[at + 1])
 }
 
+/// They would take most of the time.
+#[ripstop::test(ranks = 1)]
+async fn ahead_of_a_wave_there_are_no_subnormal_values(_: Comm) -> Result<()> {
+    let mut problem = space([40, 5, 5], 0.9);
+    problem.source = Some(Source {
+        kind: Kind::Explosion,
+        cell: [20, 2, 2],
+        width_s: 5.0 * problem.dt,
+    });
+    let mut solver = Solver::<f32>::new(problem);
+    let mut halos = Alone::halos(&problem.domain, &Layers::NEEDED);
+    let mut seen = 0;
+    let after = |solver: &Solver<f32>, _| {
+        for field in solver.fields() {
+            let values = field.block(problem.domain.own());
+            seen += values.iter().filter(|value| value.is_subnormal()).count();
+        }
+    };
+    solver.run(&mut halos, Schedule::Plain, 12, after).await?;
+    assert_eq!(seen, 0);
+    let far = solver.stress[XX].get([2, 4, 4]);
+    assert!(far.abs() > 0.0, "the wave has come through the box");
+    Ok(())
+}
+
 async fn explosion(
     cells: [usize; 3],
     steps: usize,

@@ -17,6 +17,10 @@ pub(crate) trait Real:
     const NEAR: Self;
     const FAR: Self;
 
+    /// Smaller values count as zero, in m/s and Pa: nothing that is computed from these is subnormal.
+    const VELOCITY_LEAST: Self;
+    const STRESS_LEAST: Self;
+
     /// The nearest value.
     fn of(value: f64) -> Self;
 
@@ -31,6 +35,8 @@ impl Real for f32 {
     const NAN: Self = Self::NAN;
     const NEAR: Self = 9.0 / 8.0;
     const FAR: Self = -1.0 / 24.0;
+    const VELOCITY_LEAST: Self = 1e-33;
+    const STRESS_LEAST: Self = 1e-25;
 
     #[expect(clippy::cast_possible_truncation, reason = "rounding is the purpose")]
     fn of(value: f64) -> Self {
@@ -51,6 +57,8 @@ impl Real for f64 {
     const NAN: Self = Self::NAN;
     const NEAR: Self = 9.0 / 8.0;
     const FAR: Self = -1.0 / 24.0;
+    const VELOCITY_LEAST: Self = 1e-33;
+    const STRESS_LEAST: Self = 1e-25;
 
     fn of(value: f64) -> Self {
         value
