@@ -316,17 +316,18 @@ impl Core {
         }
     }
 
-    /// A message that nobody waits for is stored, if its sender has room.
+    /// A message that nobody waits for is stored, if its sender has room. Says whether it is.
     pub(super) fn wait(
         &mut self,
         envelope: Envelope,
         sig: u64,
         parcel: &Parcel<'_>,
         place: Unexpected,
-    ) {
+    ) -> bool {
         if !self.charge(envelope.source, parcel) {
             self.matching.withdraw(place);
-            return self.refuse_overdraft(envelope.source, parcel);
+            self.refuse_overdraft(envelope.source, parcel);
+            return false;
         }
         let body = self.messages.keep(parcel);
         self.messages.store(Message {
@@ -337,6 +338,7 @@ impl Core {
             recalled: false,
             charged: true,
         });
+        true
     }
 
     /// A message that the receive it matched cannot take goes to the next that matches, or waits.
@@ -462,6 +464,7 @@ impl Core {
         };
         self.matching.withdraw(place);
         let message = self.messages.take(index);
+        self.was_early(message.envelope);
         self.drop_stored(message);
         self.tell(rank, Kind::Withdrawn, header.op, wire::OK);
     }

@@ -57,6 +57,7 @@ impl Core {
             if let Some(place) = self.messages.get(index).place {
                 self.matching.withdraw(place);
                 let message = self.messages.take(index);
+                self.was_early(message.envelope);
                 self.drop_stored(message);
             }
         }

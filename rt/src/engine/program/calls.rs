@@ -105,7 +105,7 @@ impl Calls {
         }
     }
 
-    /// A stored message was received.
+    /// A stored message has left the store.
     pub(super) fn was_early(&mut self, key: Key) {
         if let Ok(at) = self.early.binary_search_by_key(&key, |(key, _)| *key) {
             self.early[at].1.stored -= 1;
@@ -240,5 +240,39 @@ impl Why {
             wire::WHY_GAVE_UP => Some(Self::GaveUp(header.rank)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Calls, OVER_MAX};
+
+    #[test]
+    fn what_is_known_of_early_messages_goes_with_them() {
+        let mut calls = Calls::new();
+        for (tag, sig) in [(7, 1), (6, 1), (7, 2)] {
+            calls.came_early((3, tag), sig);
+        }
+        assert!(calls.may_be_early((3, 6)) && !calls.may_be_early((3, 8)));
+        assert!(!calls.may_be_strange((3, 6), 1) && calls.may_be_strange((3, 6), 2));
+        assert!(calls.may_be_strange((3, 7), 1), "there are two signatures");
+        [7, 6, 7, 9]
+            .into_iter()
+            .for_each(|tag| calls.was_early((3, tag)));
+        assert!(calls.early.is_empty());
+    }
+
+    #[test]
+    fn what_is_over_is_known_until_others_have_its_place() {
+        let mut calls = Calls::new();
+        assert!(!calls.is_over((1, 0)));
+        for tag in 0..1_000 {
+            calls.begin((1, tag), 5, 0);
+            assert!(calls.running((1, tag)).is_some() && !calls.is_over((1, tag)));
+            calls.end((1, tag));
+            assert!(calls.running((1, tag)).is_none() && calls.is_over((1, tag)));
+        }
+        assert!(calls.is_over((1, 900)) && !calls.is_over((1, 100)) && !calls.is_over((3, 900)));
+        assert_eq!(calls.over.len(), OVER_MAX);
     }
 }

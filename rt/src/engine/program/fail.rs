@@ -208,7 +208,7 @@ impl Core {
         place: Unexpected,
     ) {
         if envelope.ctx.is_multiple_of(2) {
-            self.wait(envelope, sig, parcel, place);
+            let _stored = self.wait(envelope, sig, parcel, place);
         } else {
             self.store_for_collective(envelope, sig, parcel, place);
         }
@@ -226,7 +226,9 @@ impl Core {
             self.matching.withdraw(place);
             return self.turn_off(envelope, parcel);
         }
-        self.wait(envelope, sig, parcel, place);
+        if !self.wait(envelope, sig, parcel, place) {
+            return;
+        }
         self.programs.calls.came_early(key, sig);
         match self.programs.calls.running(key) {
             Some(running) if running.sig == sig => {}
@@ -240,7 +242,7 @@ impl Core {
         }
     }
 
-    /// A stored message was received.
+    /// A stored message has left the store.
     #[inline]
     pub(in crate::engine) fn was_early(&mut self, envelope: Envelope) {
         if !envelope.ctx.is_multiple_of(2) {
