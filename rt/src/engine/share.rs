@@ -26,9 +26,13 @@ const SHARED_MIN: usize = 48 << 10;
 /// Operations of a higher slot are not shared.
 const WORDS: usize = 512;
 
-/// The rear halves of messages under way, at both ends, by the slot of the operation.
+/// The rear halves of messages under way, at both ends, by the slot of the operation. Nothing until the first one: a rank of
+/// a large simulation that does nothing should take little.
 #[derive(Default)]
-pub(super) struct Shares {
+pub(super) struct Shares(Option<Box<Halves>>);
+
+#[derive(Default)]
+struct Halves {
     words: Option<Region>,
     list: Vec<Option<Share>>,
 }
@@ -61,15 +65,17 @@ enum Rear {
 
 impl Shares {
     fn of(&mut self, op: OpId) -> Option<&mut Share> {
-        let share = self.list.get_mut(op.slot as usize)?.as_mut()?;
+        let list = &mut self.0.as_mut()?.list;
+        let share = list.get_mut(op.slot as usize)?.as_mut()?;
         (share.generation == op.generation).then_some(share)
     }
 
     fn put(&mut self, op: OpId, at: usize, key: RemoteRegion) {
-        if self.list.is_empty() {
-            self.list.resize(WORDS, None);
+        let list = &mut self.0.get_or_insert_default().list;
+        if list.is_empty() {
+            list.resize(WORDS, None);
         }
-        self.list[op.slot as usize] = Some(Share {
+        list[op.slot as usize] = Some(Share {
             generation: op.generation,
             at,
             key,
@@ -79,13 +85,16 @@ impl Shares {
     }
 
     fn remove(&mut self, op: OpId) {
-        if self.of(op).is_some() {
-            self.list[op.slot as usize] = None;
+        if self.of(op).is_some()
+            && let Some(halves) = &mut self.0
+        {
+            halves.list[op.slot as usize] = None;
         }
     }
 
     fn word(&self, op: OpId) -> Option<&AtomicU64> {
-        Some(self.words.as_ref()?.atomic_u64(op.slot as usize * 8))
+        let words = self.0.as_ref()?.words.as_ref()?;
+        Some(words.atomic_u64(op.slot as usize * 8))
     }
 
     /// Whether the rear is ours now; if not, the sender has claimed it.
@@ -163,10 +172,11 @@ impl Engine {
         if op.slot as usize >= WORDS || !self.driver.caps().atomics {
             return None;
         }
-        if self.core.shares.words.is_none() {
-            self.core.shares.words = self.driver.allocate(WORDS * 8).ok();
+        let halves = self.core.shares.0.get_or_insert_default();
+        if halves.words.is_none() {
+            halves.words = self.driver.allocate(WORDS * 8).ok();
         }
-        let words = self.core.shares.words.as_ref()?;
+        let words = halves.words.as_ref()?;
         let offset = op.slot as usize * 8;
         words
             .atomic_u64(offset)
