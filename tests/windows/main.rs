@@ -3,6 +3,7 @@
 
 mod ends;
 mod fences;
+mod graphs;
 mod numbers;
 mod passive;
 mod pscw;

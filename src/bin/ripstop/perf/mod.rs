@@ -26,7 +26,7 @@ use ripstop::{Comm, Runtime};
 
 use self::{
     report::{Report, Row},
-    windows::Way,
+    windows::{Deed, Way},
 };
 
 /// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
@@ -53,6 +53,16 @@ enum Program {
     Pscw(windows::Args),
     /// A put each, and a fence
     Fence(windows::Args),
+    /// A put under a lock, and a flush; the target does nothing
+    LockFlush(windows::Args),
+    /// A get under a lock, and a flush
+    GetFlush(windows::Args),
+    /// A sum of 64-bit numbers under a lock, and a flush
+    Accumulate(windows::Args),
+    /// An addition to one number under a lock
+    FetchAdd(windows::Args),
+    /// A compare-and-swap of one number under a lock
+    Cas(windows::Args),
     Collective(collective::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
@@ -122,8 +132,13 @@ impl Pair<'_> {
             Program::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
             Program::Rate(args) => stream::rate(self, args, report).await,
             Program::Matching(args) => matching::run(self, args, report).await,
-            Program::Pscw(args) => windows::run(self, args, Way::Pscw, report).await,
-            Program::Fence(args) => windows::run(self, args, Way::Fence, report).await,
+            Program::Pscw(args)
+            | Program::Fence(args)
+            | Program::LockFlush(args)
+            | Program::GetFlush(args)
+            | Program::Accumulate(args)
+            | Program::FetchAdd(args)
+            | Program::Cas(args) => windows::run(self, args, program.way(), report).await,
             Program::Collective(args) => collective::run(self, args, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
@@ -142,7 +157,7 @@ impl Pair<'_> {
 }
 
 impl Program {
-    const fn name(&self) -> &'static str {
+    fn name(&self) -> &'static str {
         match self {
             Self::Latency(_) => "latency",
             Self::Bandwidth(_) => "bandwidth",
@@ -151,11 +166,29 @@ impl Program {
             Self::Matching(_) => "matching",
             Self::Put(_) => "put",
             Self::Get(_) => "get",
-            Self::Pscw(_) => Way::Pscw.name(),
-            Self::Fence(_) => Way::Fence.name(),
+            Self::Pscw(_)
+            | Self::Fence(_)
+            | Self::LockFlush(_)
+            | Self::GetFlush(_)
+            | Self::Accumulate(_)
+            | Self::FetchAdd(_)
+            | Self::Cas(_) => self.way().name(),
             Self::Collective(_) => "collective",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
+        }
+    }
+
+    /// What a measurement of windows times.
+    const fn way(&self) -> Way {
+        match self {
+            Self::Fence(_) => Way::Fence,
+            Self::LockFlush(_) => Way::One(Deed::PutFlush),
+            Self::GetFlush(_) => Way::One(Deed::GetFlush),
+            Self::Accumulate(_) => Way::One(Deed::Accumulate),
+            Self::FetchAdd(_) => Way::One(Deed::FetchAdd),
+            Self::Cas(_) => Way::One(Deed::CompareSwap),
+            _ => Way::Pscw,
         }
     }
 
@@ -167,7 +200,13 @@ impl Program {
             Self::Rate(args) => (args.common.json, 1),
             Self::Matching(args) => (args.common.json, args.lines()),
             Self::Put(args) | Self::Get(args) => (args.common.json, args.lines()),
-            Self::Pscw(args) | Self::Fence(args) => (args.common.json, args.lines()),
+            Self::Pscw(args)
+            | Self::Fence(args)
+            | Self::LockFlush(args)
+            | Self::GetFlush(args)
+            | Self::Accumulate(args)
+            | Self::FetchAdd(args)
+            | Self::Cas(args) => (args.common.json, args.lines()),
             Self::Collective(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
