@@ -6,7 +6,7 @@
 use ripstop_fabric::{driver::Down, offload::Counter};
 
 use super::{
-    Core, Engine, WindowId,
+    All, Core, Engine, WindowId,
     tally::{Remote, What},
 };
 use crate::{
@@ -65,19 +65,15 @@ impl Engine {
             return;
         };
         let me = self.core.windows.me;
-        let Some(end) = self
-            .core
-            .windows
-            .ends
-            .get_mut(&id)
-            .filter(|end| end.fences.is_none())
-        else {
+        let All { ends, pool, .. } = &mut *self.core.windows;
+        let end = ends.get_mut(&id).filter(|end| end.fences.is_none());
+        let Some(end) = end else {
             return;
         };
         let mut counters = Vec::new();
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, counters.len()) {
-            let Some((counter, key)) = self.core.windows.pool.take(&mut *self.driver) else {
+            let Some((counter, key)) = pool.take(&mut *self.driver) else {
                 break;
             };
             counters.push(counter);

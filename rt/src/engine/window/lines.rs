@@ -182,6 +182,9 @@ impl Engine {
     /// Answers first: they end something.
     pub(in crate::engine) fn flush_window_lines(&mut self, rank: u32) -> Flushed {
         let Self { core, driver, .. } = self;
+        if core.windows.is_unused() {
+            return Flushed::All;
+        }
         let Some(line) = core.windows.lines.get_mut(&rank) else {
             return Flushed::All;
         };

@@ -24,6 +24,7 @@ mod tally;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::{Deref, DerefMut},
     task::Waker,
 };
 
@@ -62,10 +63,16 @@ pub(crate) struct WindowId {
     pub(crate) tag: u32,
 }
 
-/// All windows of a runtime.
+/// All windows of a runtime. Nothing until the first one: most simulated ranks have none.
 pub(super) struct Windows {
     /// This rank of the world.
     me: u32,
+    all: Option<Box<All>>,
+}
+
+/// What there is from the first window on.
+#[derive(Default)]
+pub(super) struct All {
     ends: BTreeMap<WindowId, End>,
     pool: Pool,
     watching: Watching,
@@ -146,18 +153,19 @@ pub(crate) struct Far {
 
 impl Windows {
     pub(super) fn new(me: u32) -> Self {
-        Self {
-            me,
-            ends: BTreeMap::new(),
-            pool: Pool::default(),
-            watching: Watching::default(),
-            lines: BTreeMap::new(),
-        }
+        Self { me, all: None }
+    }
+
+    /// Whether there was never a window.
+    #[inline]
+    fn is_unused(&self) -> bool {
+        self.all.is_none()
     }
 
     /// Ranks whose silence would leave something waiting for ever.
     pub(super) fn waited_for(&self) -> BTreeSet<u32> {
-        let near = self.ends.values().flat_map(|end| &end.near);
+        let ends = self.all.iter().flat_map(|all| all.ends.values());
+        let near = ends.flat_map(|end| &end.near);
         near.filter(|(_, near)| {
             near.posts > near.completed()
                 || near.wanted > 0
@@ -169,8 +177,29 @@ impl Windows {
     }
 
     fn near(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
-        let end = self.ends.get_mut(&id)?;
+        let end = self.all.as_mut()?.ends.get_mut(&id)?;
         Some(end.near.entry(rank).or_default())
+    }
+}
+
+impl Deref for Windows {
+    type Target = All;
+
+    fn deref(&self) -> &All {
+        static NONE: All = All {
+            ends: BTreeMap::new(),
+            pool: Pool::EMPTY,
+            watching: Watching::EMPTY,
+            lines: BTreeMap::new(),
+        };
+        self.all.as_deref().unwrap_or(&NONE)
+    }
+}
+
+/// Makes them, when it is the first time.
+impl DerefMut for Windows {
+    fn deref_mut(&mut self) -> &mut All {
+        self.all.get_or_insert_default()
     }
 }
 
@@ -252,7 +281,7 @@ impl Engine {
     /// Introduces this end to a neighbour, once.
     pub(crate) fn greet(&mut self, id: WindowId, rank: u32) {
         let Self { core, driver, .. } = self;
-        let Windows { ends, pool, .. } = &mut core.windows;
+        let All { ends, pool, .. } = &mut *core.windows;
         let Some(end) = ends.get_mut(&id) else {
             return;
         };
@@ -494,6 +523,9 @@ impl Core {
 
     /// A peer is down: who waits for it looks again.
     pub(super) fn lose_windows(&mut self, rank: u32, why: Down) {
+        if self.windows.is_unused() {
+            return;
+        }
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
         for id in ids {
             let Some(near) = self

@@ -8,7 +8,7 @@ use ripstop_fabric::{
     offload::{Counter, Counters, RemoteCounter},
 };
 
-use super::{Core, Engine, Wanted, WindowId, Windows};
+use super::{All, Core, Engine, Wanted, WindowId};
 use crate::proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally};
 
 /// What a neighbour counts at our end.
@@ -74,6 +74,11 @@ impl Ours {
 }
 
 impl Pool {
+    pub(super) const EMPTY: Self = Self {
+        block: None,
+        used: 0,
+    };
+
     pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Option<(Counter, RemoteCounter)> {
         if self
             .block
@@ -127,7 +132,7 @@ impl Engine {
 
     /// Has the driver say when a counter has come that far.
     pub(super) fn watch(&mut self, id: WindowId, what: What, threshold: u64) {
-        let Windows { ends, watching, .. } = &mut self.core.windows;
+        let All { ends, watching, .. } = &mut *self.core.windows;
         let Some(end) = ends.get(&id) else {
             return;
         };
@@ -177,6 +182,11 @@ impl Engine {
 }
 
 impl Watching {
+    pub(super) const EMPTY: Self = Self {
+        windows: BTreeMap::new(),
+        serial: 0,
+    };
+
     /// A token, unless it is watched already.
     fn add(&mut self, watch: Watch) -> Option<Token> {
         if self.windows.values().any(|known| *known == watch) {
