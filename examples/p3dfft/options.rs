@@ -220,7 +220,7 @@ fn precision(name: &str, text: &str) -> Result<Precision, String> {
 
 const ALL_MODES: [Mode; 3] = [Mode::Blocking, Mode::Host, Mode::Offload];
 
-/// Where there are no other variables to compute while one travels. More were slower: every piece costs a message each way.
+/// Where there are no other variables to compute while one travels: a quarter is left exposed at the end.
 const CHUNKS_OF_ONE: usize = 4;
 
 /// Numbers that are transformed there and back, by default: about a second's worth.
