@@ -198,6 +198,9 @@ fn all() -> Vec<Job> {
         bandwidth("bibandwidth"),
         rate(),
         matching(),
+        collectives(2, "8,65536,1048576"),
+        collectives(4, "8,4096"),
+        collectives(8, "8,1024,65536"),
         ring(),
         halo(64, 2000),
         halo(128, 200),
@@ -210,6 +213,7 @@ fn all() -> Vec<Job> {
         idle(2),
         idle(8),
         overlap(),
+        hidden(),
     ]
 }
 
@@ -281,6 +285,58 @@ fn rate() -> Job {
         vec![Row::against_peers("rate 8 B, window 64", &pick, 1.2)],
     )
 }
+
+/// With more ranks than cores, fewer calls: the peers need milliseconds for one.
+fn collectives(ranks: u32, sizes: &str) -> Job {
+    let crowded = ranks > 2;
+    let mut rows = Vec::new();
+    let lines = COLLECTIVES.iter().flat_map(|name| {
+        let sizes = if *name == "barrier" { "0" } else { sizes };
+        sizes.split(',').map(move |size| (*name, size))
+    });
+    for (name, size) in lines {
+        let size: u64 = size.parse().unwrap_or_default();
+        let pick = Pick::new("collective", "mean_us", Better::Lower)
+            .with("collective", name)
+            .with("size", size);
+        let limit = if crowded || size > 8 { 1.0 } else { 0.9 };
+        let label = format!("{name} {size} B, {ranks} ranks");
+        rows.push(Row::against_peers(label, &pick, limit));
+    }
+    let mut args = format!("collective {} --size {sizes}", COLLECTIVES.join(" "));
+    if crowded {
+        args += " --iters 50";
+    }
+    Job {
+        peer_program: Some("collective"),
+        peer_args: words(args.trim_start_matches("collective ")),
+        ..Job::perf("collectives", &args, rows).on(ranks)
+    }
+}
+
+/// A collective and a computation that takes as long as it does alone, at the same time; each contestant has its own such
+/// computation, so the overlap in percent is in the records, not here.
+fn hidden() -> Job {
+    let row = |name: &str| {
+        let pick = Pick::new("collective", "overall_us", Better::Lower)
+            .with("collective", name)
+            .with("size", 65_536);
+        let label = format!("{name} 64 KiB and a computation as long as it");
+        Row::against_peers(label, &pick, 1.0)
+    };
+    let args = "bcast all_reduce all_to_all --size 65536 --iters 1000 --overlap";
+    Job {
+        peer_program: Some("collective"),
+        peer_args: words(&format!("{args} yes")),
+        ..Job::perf(
+            "overlap",
+            &format!("collective {args}"),
+            ["bcast", "all_reduce", "all_to_all"].map(row).into(),
+        )
+    }
+}
+
+const COLLECTIVES: [&str; 4] = ["barrier", "bcast", "all_reduce", "all_to_all"];
 
 /// Ours with 10 000 messages in front against ours with none; the peers' figures stand beside it.
 fn matching() -> Job {

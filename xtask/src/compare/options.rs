@@ -5,7 +5,8 @@ use std::path::PathBuf;
 pub(super) const HELP: &str = "\
 cargo xtask bench compare [--only NAME,NAME] [--repeats N] [--json FILE] [--peers-only]
 
-  --only        latency, bandwidth, bibandwidth, rate, matching, ring, halo, p3dfft, startup, idle, overlap
+  --only        latency, bandwidth, bibandwidth, rate, matching, collectives, ring, halo, p3dfft, startup, idle, overlap
+                (default: all)
                 (default: all)
   --repeats     how often every contestant runs, in turns (default 5, at least 1; fewer than 5 is for trying out)
   --json        writes every record and every row of the table to FILE, one JSON object per line
