@@ -74,8 +74,9 @@ impl Shm {
     /// A rank's segment could not be mapped: is it gone, or is it us?
     #[cold]
     fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
-        if why.kind() == io::ErrorKind::NotFound {
-            // It may have closed in good order just now; if not, its process has ended.
+        // It may have closed in good order just now: then other ranks of its process may live. If not, the process has ended.
+        let stays = self.board.state_of(rank) == PeerState::Ready;
+        if stays && why.kind() == io::ErrorKind::NotFound {
             self.mark_dead(self.board.entry(rank).pid);
         }
         if self.board.state_of(rank) == PeerState::Ready {
