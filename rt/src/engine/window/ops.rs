@@ -1,7 +1,8 @@
 //! Operations on the memory of neighbours that this process cannot load and store.
 //!
-//! Puts and gets are commands of the driver. What it has no command for goes as [`Update`]s, each of which the target's engine
-//! carries out and answers, with no help from its application; so do puts and gets where there is no key.
+//! Puts and gets are commands of the driver. What it has no command for goes as [`Update`](crate::proto::wire::Update)s, each of
+//! which the target's engine carries out and answers, with no help from its application; so do puts and gets where there is no
+//! key.
 
 use ripstop_fabric::driver::{Down, Failure};
 
