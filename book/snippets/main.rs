@@ -7,6 +7,7 @@
 
 mod collectives;
 mod messages;
+mod one_sided;
 mod operations;
 mod simulation;
 mod testing;

@@ -1,0 +1,199 @@
+//! Snippets of the chapter on one-sided communication.
+
+use std::time::Duration;
+
+use ripstop::{ErrorKind, PassiveWindow, buffer::Layout};
+
+// ANCHOR: first
+use ripstop::{Window, prelude::*};
+
+#[ripstop::test(ranks = 4)]
+async fn each_rank_puts_into_the_window_of_the_next(world: Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let (left, right) = ((me + size - 1) % size, (me + 1) % size);
+    let mut window = Window::<f64>::allocate(&world, 1000).await?;
+
+    let exposure = window.post(&[left])?; // left may write here
+    let access = exposure.start(&[right]).await?; // right lets us
+    access.put(right, 0, vec![me as f64; 1000]).await?;
+    access.complete().await?; // right may look
+    let mine = exposure.wait().await?; // left is through: a slice
+    assert!(mine.iter().all(|&value| value == left as f64));
+
+    window.free().await
+}
+// ANCHOR_END: first
+
+#[ripstop::test(ranks = 2)]
+async fn a_computation_runs_while_puts_are_on_their_way(world: Comm) -> Result<()> {
+    let other = 1 - world.rank();
+    let mut window = Window::<f64>::allocate(&world, 64).await?;
+    let interior = [2.0; 1000];
+    let mut edge = vec![3.0; 64];
+    for _step in 0..3 {
+        // ANCHOR: overlap
+        let exposure = window.post(&[other])?; // early: whoever posts late is waited for
+        let access = exposure.start(&[other]).await?;
+        let put = access.put(other, 0, edge);
+        let energy: f64 = interior.iter().map(|x| x * x).sum(); // nobody polls meanwhile
+        edge = put.await?; // the buffer is free again
+        access.complete().await?;
+        let ghosts = exposure.wait().await?;
+        // ANCHOR_END: overlap
+        assert_eq!((energy, ghosts[63]), (4000.0, 3.0));
+    }
+    Ok(())
+}
+
+#[ripstop::test(ranks = 3)]
+async fn fences_separate_what_all_put_from_what_all_get(world: Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let mut window = Window::<u64>::allocate(&world, size).await?;
+    // ANCHOR: fence
+    let epoch = window.fence().await?; // everybody is open to everybody
+    for rank in 0..size {
+        epoch.put(rank, me, [10 + me as u64]).detach();
+    }
+    let epoch = epoch.fence().await?; // all of that is there
+    let [first] = epoch.get((me + 1) % size, 0, [0]).await?;
+    let mine = epoch.end().await?; // nobody comes any more
+    // ANCHOR_END: fence
+    assert_eq!(first, 10);
+    assert_eq!(mine, [10, 11, 12]);
+    window.free().await
+}
+
+const TASKS: u64 = 100;
+
+#[ripstop::test(ranks = 3)]
+async fn every_task_is_taken_once(world: Comm) -> Result<()> {
+    let mut taken = 0;
+    // ANCHOR: counter
+    let window = Window::<u64>::allocate(&world, 1).await?;
+    let window = window.into_passive().await?;
+    let lock = window.lock(0, false).await?; // shared: the others come as well
+    while lock.fetch_add(0, 0, 1).await? < TASKS {
+        taken += 1; // the task is ours
+    }
+    lock.unlock().await;
+    // ANCHOR_END: counter
+    let [all] = world.all_reduce([taken], Sum).await?;
+    assert_eq!(all, TASKS);
+    window.free().await
+}
+
+#[ripstop::test(ranks = 3)]
+async fn two_numbers_that_belong_together_are_changed_under_a_lock(world: Comm) -> Result<()> {
+    let window = Window::<u64>::allocate(&world, 2).await?;
+    let mut window = window.into_passive().await?;
+    add(&window, 5).await?;
+    world.barrier().await?;
+    // ANCHOR: own
+    let mut own = window.lock_self().await?; // nobody else is inside
+    let numbers = own.mem(); // a slice, as long as it is locked
+    // ANCHOR_END: own
+    let expected = if world.rank() == 0 { [3, 15] } else { [0, 0] };
+    assert_eq!(numbers, expected);
+    drop(own);
+    window.free().await
+}
+
+// ANCHOR: exclusive
+async fn add(window: &PassiveWindow<u64>, value: u64) -> Result<()> {
+    let lock = window.lock(0, true).await?; // alone with the memory of rank 0
+    let [count, sum] = lock.get(0, 0, [0; 2]).await?;
+    lock.put(0, 0, [count + 1, sum + value]).await?;
+    lock.unlock().await; // waits until the put is there
+    Ok(())
+}
+// ANCHOR_END: exclusive
+
+#[ripstop::test(ranks = 2)]
+async fn what_a_flush_waited_for_is_seen_by_its_owner(world: Comm) -> Result<()> {
+    let window = Window::<u32>::allocate(&world, 2).await?;
+    let window = window.into_passive().await?;
+    if world.rank() == 1 {
+        // ANCHOR: flush
+        let lock = window.lock_all().await?;
+        lock.put(0, 0, [7]).await?; // the buffer is free
+        lock.flush(0).await?; // and rank 0 has it
+        lock.fetch_add(0, 1, 1).await?; // so it may be told
+        // ANCHOR_END: flush
+        lock.unlock().await;
+    } else {
+        // ANCHOR: shared
+        while window.shared().get(1) == 0 {
+            world.sleep(Duration::from_micros(50)).await;
+        }
+        let value = window.shared().get(0);
+        // ANCHOR_END: shared
+        assert_eq!(value, 7);
+    }
+    window.free().await
+}
+
+#[ripstop::test(ranks = 3)]
+async fn one_rank_becomes_the_leader(world: Comm) -> Result<()> {
+    let window = Window::<i32>::allocate(&world, 1).await?;
+    let window = window.into_passive().await?;
+    let lock = window.lock(0, false).await?;
+    // ANCHOR: swap
+    let before = lock.compare_swap(0, 0, 0, 1).await?; // 1, if it is still 0
+    let leads = before == 0;
+    // ANCHOR_END: swap
+    lock.unlock().await;
+    let [leaders] = world.all_reduce([u32::from(leads)], Sum).await?;
+    assert_eq!(leaders, 1);
+    window.free().await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_column_goes_into_a_matrix(world: Comm) -> Result<()> {
+    let other = 1 - world.rank();
+    let mut window = Window::<f32>::allocate(&world, 12).await?;
+    let epoch = window.fence().await?;
+    // ANCHOR: strided
+    let second_column = Layout {
+        offset: 1,
+        block: 1,
+        stride: 4,
+        count: 3,
+    };
+    epoch.put_strided(other, second_column, [1.0; 3]).await?;
+    epoch.put_indexed(other, &[0..1, 10..12], [2.0; 3]).await?;
+    // ANCHOR_END: strided
+    let mine = epoch.end().await?;
+    assert_eq!(mine[..6], [2.0, 1.0, 0.0, 0.0, 0.0, 1.0]);
+    assert_eq!(mine[6..], [0.0, 0.0, 0.0, 1.0, 2.0, 2.0]);
+    window.free().await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn a_start_towards_a_rank_that_does_not_post_gives_up(world: Comm) -> Result<()> {
+    let window = Window::<f64>::allocate(&world, 1).await?;
+    if world.rank() == 0 {
+        // ANCHOR: timeout
+        let limit = Duration::from_millis(2);
+        if let Err(error) = window.start(&[1]).timeout(limit).await {
+            eprintln!("{error}"); // names the window, rank 1 and the line of the call
+            assert!(matches!(error.kind, ErrorKind::NeverPosted { .. }));
+        }
+        // ANCHOR_END: timeout
+    }
+    window.free().await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn an_exposure_that_was_dropped_is_taken_up_again(world: Comm) -> Result<()> {
+    let mut window = Window::<f64>::allocate(&world, 1).await?;
+    let other = 1 - world.rank();
+    drop(window.post(&[other])?);
+    window.start(&[other]).await?.complete().await?;
+    // ANCHOR: resume
+    if let Some(exposure) = window.resume() {
+        exposure.wait().await?;
+    }
+    window.local_mut()[0] = 1.0;
+    // ANCHOR_END: resume
+    window.free().await
+}
