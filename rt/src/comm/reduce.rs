@@ -1,5 +1,7 @@
 //! What a reduction does with two elements.
 
+use std::marker::PhantomData;
+
 use crate::buffer::Wire;
 
 /// Combines elements of type `T`: implemented by [`Sum`], [`Product`], [`Min`], [`Max`], [`BitAnd`], [`LogicalAnd`] and their
@@ -18,12 +20,27 @@ pub trait ReduceOp<T>: Send + 'static {
     /// A name that all ranks of a collective must agree on; closures have none.
     const NAME: &'static str = "";
 
-    /// It is code of this library that never panics: the engine may run it where an application's may not run.
+    /// Nobody else can say yes.
     #[doc(hidden)]
-    const BUILT_IN: bool = false;
+    const BUILT_IN: BuiltIn<Self, T> = BuiltIn::NO;
 
     /// One element out of two. Must be associative up to rounding.
     fn combine(&self, left: T, right: T) -> T;
+}
+
+/// Whether an operation is code of this library that never panics: the engine may run it where an application's may not run.
+#[doc(hidden)]
+#[derive(Debug)]
+#[expect(unnameable_types, reason = "nobody else says yes")]
+pub struct BuiltIn<O: ?Sized, T>(bool, PhantomData<fn(&O, T)>);
+
+impl<O: ?Sized, T> BuiltIn<O, T> {
+    const NO: Self = Self(false, PhantomData);
+    const YES: Self = Self(true, PhantomData);
+
+    pub(crate) const fn get(&self) -> bool {
+        self.0
+    }
 }
 
 impl<T: Wire, F: Fn(T, T) -> T + Send + 'static> ReduceOp<T> for F {
@@ -106,7 +123,7 @@ macro_rules! commuting {
         impl ReduceOp<$number> for $name {
             const COMMUTES: bool = true;
             const NAME: &'static str = stringify!($name);
-            const BUILT_IN: bool = true;
+            const BUILT_IN: BuiltIn<Self, $number> = BuiltIn::YES;
 
             fn combine(&self, $left: $number, $right: $number) -> $number {
                 $combined

@@ -248,7 +248,7 @@ impl Reducer {
 }
 
 const fn is_built_in<T, O: ReduceOp<T>>(_: &O) -> bool {
-    O::BUILT_IN
+    O::BUILT_IN.get()
 }
 
 impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {
