@@ -1,8 +1,11 @@
 //! Ranks that die in an epoch.
 
-use std::time::Duration;
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
-use ripstop::{Comm, ErrorKind, Window, sim::Simulation};
+use ripstop::{
+    Comm, ErrorKind, Window,
+    sim::{Simulation, now},
+};
 
 /// Three ranks on the simulator; the last dies after two milliseconds.
 fn with_a_death<F: Future<Output = ()> + 'static>(rank: impl Fn(Comm) -> F) {
@@ -72,4 +75,60 @@ fn a_lock_that_dies_with_its_holder_goes_to_the_next() {
         assert!(is_dead(&error), "{error}");
         world.sleep(Duration::from_millis(20)).await; // the other one wants the lock here
     });
+}
+
+#[test]
+fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbour() {
+    let run = Simulation::new(8)
+        .seed(2)
+        .fabric("hdr")
+        .faults("kill=5@2ms");
+    let rank = async |world: Comm| {
+        let mut window = Window::<u32>::allocate(&world, 1).await.unwrap();
+        if world.rank() == 5 {
+            return world.sleep(Duration::from_secs(9)).await;
+        }
+        let error = window.fence().await.unwrap_err();
+        assert!(
+            matches!(error.kind, ErrorKind::PeerFailed { rank: 5 }),
+            "{error}"
+        );
+        let knows = now(&world);
+        world.sleep(Duration::from_secs(5)).await; // whoever knows does not help the others by its end
+        assert!(knows < Duration::from_secs(1), "{knows:?}");
+    };
+    run.run(rank).unwrap();
+}
+
+#[test]
+fn an_answer_to_a_lock_that_was_taken_back_is_none_to_the_next() {
+    let rank = async |world: Comm| {
+        let window = Window::<u32>::allocate(&world, 1).await.unwrap();
+        let window = window.into_passive().await.unwrap();
+        if world.rank() > 0 {
+            if world.rank() == 1 {
+                assert!(once(window.lock(0, true)).await.is_none());
+                world.sleep(Duration::from_nanos(300)).await;
+            }
+            let lock = window.lock(0, true).await.unwrap();
+            let before = lock.fetch_add(0, 0, 1).await.unwrap();
+            world.sleep(Duration::from_micros(50)).await;
+            let after = lock.fetch_add(0, 0, 1).await.unwrap();
+            assert_eq!(after, before + 1, "two ranks are alone inside");
+            lock.unlock().await;
+        }
+        window.free().await.unwrap();
+    };
+    let run = Simulation::new(3).seed(2).fabric("hdr");
+    run.run(rank).unwrap();
+}
+
+/// Polls it once.
+async fn once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(Some(done)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

@@ -331,7 +331,7 @@ pub(crate) struct Lock {
     pub(crate) base: Base,
     pub(crate) ctx: u32,
     pub(crate) tag: u32,
-    /// Which lock.
+    /// Which lock, and above that the number of the request.
     pub(crate) want: u64,
 }
 

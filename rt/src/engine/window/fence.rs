@@ -27,6 +27,8 @@ pub(super) struct Fences {
     said: bool,
     /// The last of them is not over.
     under_way: bool,
+    /// Whom it waits for.
+    awaited: Option<u32>,
 }
 
 /// Whether a window's fences can count.
@@ -38,6 +40,11 @@ pub(crate) enum Gates {
 }
 
 impl Fences {
+    /// A rank whose silence would leave us waiting for ever.
+    pub(super) fn awaited(&self) -> Option<u32> {
+        self.awaited.filter(|_| self.under_way)
+    }
+
     pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
         self.counters.get(round)
     }
@@ -85,6 +92,7 @@ impl Engine {
             round: 0,
             said: false,
             under_way: false,
+            awaited: None,
         });
         for (before, key) in keys {
             if self.core.peers.down(before).is_none() {
@@ -113,6 +121,7 @@ impl Engine {
             } else {
                 None
             };
+            self.core.fences(id)?.awaited = awaited;
             if let Some(awaited) = awaited {
                 let lost = self.core.lost_in(&group, awaited)?;
                 self.core.fences(id)?.under_way = false;

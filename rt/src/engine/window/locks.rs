@@ -38,6 +38,9 @@ pub(super) enum Standing {
     Leaving,
 }
 
+/// Bits of a message's word that say what the lock is for.
+const CODE_BITS: u32 = 2;
+
 impl Want {
     fn code(self) -> u64 {
         match self {
@@ -46,10 +49,17 @@ impl Want {
         }
     }
 
-    fn from_code(code: u64) -> Option<Self> {
+    /// With the number of the request, which comes back in the answer.
+    fn numbered(self, number: u64) -> u64 {
+        number << CODE_BITS | self.code()
+    }
+
+    fn from_numbered(word: u64) -> Option<(Self, u64)> {
+        let (code, number) = (word & ((1 << CODE_BITS) - 1), word >> CODE_BITS);
         [Self::Shared, Self::Exclusive]
             .into_iter()
             .find(|want| want.code() == code)
+            .map(|want| (want, number))
     }
 }
 
@@ -123,9 +133,9 @@ impl Engine {
             )));
         }
         near.lock = Standing::Waiting;
-        self.core
-            .peers
-            .control(rank, &id.lock(Kind::Lock, want.code()));
+        near.asked += 1;
+        let lock = id.lock(Kind::Lock, want.numbered(near.asked));
+        self.core.peers.control(rank, &lock);
         self.flush();
         Ok(())
     }
@@ -181,17 +191,25 @@ impl Core {
             tag: header.tag,
         };
         let known = self.near_of(id, rank).is_some();
-        let want = Want::from_code(header.want).filter(|_| known);
+        let asked = Want::from_numbered(header.want).filter(|_| known);
         let end = self.windows.ends.get_mut(&id);
-        let (Some(want), Some(end)) = (want, end) else {
+        let (Some((want, number)), Some(end)) = (asked, end) else {
             return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
         };
         if end.door.knows(rank) {
             self.refused += 1;
-        } else if end.door.knock(rank, want) {
-            self.peers
-                .control(rank, &id.lock(Kind::Locked, want.code()));
+            return;
         }
+        end.near.entry(rank).or_default().knocked = number;
+        if end.door.knock(rank, want) {
+            self.let_in(id, rank, want);
+        }
+    }
+
+    fn let_in(&mut self, id: WindowId, rank: u32, want: Want) {
+        let number = self.windows.near(id, rank).map_or(0, |near| near.knocked);
+        self.peers
+            .control(rank, &id.lock(Kind::Locked, want.numbered(number)));
     }
 
     pub(in crate::engine) fn handle_locked(&mut self, rank: u32, header: &Lock) {
@@ -199,11 +217,14 @@ impl Core {
             ctx: header.ctx,
             tag: header.tag,
         };
-        let want = Want::from_code(header.want);
+        let Some((want, number)) = Want::from_numbered(header.want) else {
+            self.refused += 1;
+            return;
+        };
         let near = self
             .near_of(id, rank)
-            .filter(|near| near.lock == Standing::Waiting);
-        if let (Some(want), Some(near)) = (want, near) {
+            .filter(|near| near.lock == Standing::Waiting && near.asked == number);
+        if let Some(near) = near {
             near.lock = Standing::Inside(want);
             self.stir_window(id);
         }
@@ -223,8 +244,7 @@ impl Core {
             return;
         };
         for (rank, want) in end.door.leave(rank) {
-            self.peers
-                .control(rank, &id.lock(Kind::Locked, want.code()));
+            self.let_in(id, rank, want);
         }
     }
 }

@@ -138,6 +138,10 @@ struct Near {
     stash: Vec<Stashed>,
     /// Our lock of its memory.
     lock: Standing,
+    /// Locks that we have asked it for. An answer to an earlier one, which was taken back, is none to the last.
+    asked: u64,
+    /// The number of the lock that it has asked us for last.
+    knocked: u64,
 }
 
 /// A neighbour's memory.
@@ -165,15 +169,19 @@ impl Windows {
     /// Ranks whose silence would leave something waiting for ever.
     pub(super) fn waited_for(&self) -> BTreeSet<u32> {
         let ends = self.all.iter().flat_map(|all| all.ends.values());
+        let in_fences = ends
+            .clone()
+            .filter_map(|end| end.fences.as_ref()?.awaited());
         let near = ends.flat_map(|end| &end.near);
-        near.filter(|(_, near)| {
-            near.posts > near.completed()
-                || near.wanted > 0
-                || !near.stash.is_empty()
-                || near.lock == Standing::Waiting
-        })
-        .map(|(&rank, _)| rank)
-        .collect()
+        let waited = near
+            .filter(|(_, near)| {
+                near.posts > near.completed()
+                    || near.wanted > 0
+                    || !near.stash.is_empty()
+                    || near.lock == Standing::Waiting
+            })
+            .map(|(&rank, _)| rank);
+        waited.chain(in_fences).collect()
     }
 
     fn near(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
@@ -307,7 +315,7 @@ impl Engine {
     /// A neighbour's memory, if it has introduced itself. What can be mapped is mapped at the first use.
     pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
-        if far.mapped.is_none() && far.key.len > 0 {
+        if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
             far.mapped = self.driver.reach(Rank(rank), far.key);
         }
         Some(far.clone())
@@ -517,6 +525,7 @@ impl Core {
             for stashed in std::mem::take(&mut near.stash) {
                 self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
             }
+            self.leave_door(id, rank); // a lock that was leaked
             self.stir_window(id);
         }
     }
@@ -528,19 +537,15 @@ impl Core {
         }
         let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
         for id in ids {
-            let Some(near) = self
-                .windows
-                .ends
-                .get_mut(&id)
-                .and_then(|end| end.near.get_mut(&rank))
-            else {
-                continue;
-            };
-            for stashed in std::mem::take(&mut near.stash) {
-                self.remote_over(stashed.op, Err(down_kind(rank, why)));
+            let end = self.windows.ends.get_mut(&id);
+            if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
+                for stashed in std::mem::take(&mut near.stash) {
+                    self.remote_over(stashed.op, Err(down_kind(rank, why)));
+                }
+                self.end_access(id, rank);
+                self.leave_door(id, rank);
             }
-            self.end_access(id, rank);
-            self.leave_door(id, rank);
+            // No neighbour either: whom we wait for in a fence may wait for this rank.
             self.stir_window(id);
         }
         self.lose_updates(rank, why);
@@ -627,13 +632,13 @@ impl Near {
     /// How many of our exposures it has completed.
     fn completed(&self) -> u64 {
         let counted = self.ours.as_ref().map_or(0, |ours| ours.completed.value());
-        self.noted_completed + counted
+        self.noted_completed.saturating_add(counted)
     }
 
     /// Exposures that it opened to us.
     fn posted(&self) -> u64 {
         let counted = self.ours.as_ref().map_or(0, |ours| ours.posted.value());
-        self.noted_posted + counted
+        self.noted_posted.saturating_add(counted)
     }
 }
 
