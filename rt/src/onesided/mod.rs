@@ -1,5 +1,6 @@
 //! What windows are made of: this rank's end of one, and operations on the ends of others. For `ripstop-rma`, which gives them
-//! types that cannot be used in the wrong order; what is unsound in the wrong order is refused here.
+//! types that cannot be used in the wrong order. What is mapped is loaded and stored without asking: that an operation is inside
+//! of an epoch of its target is up to those types.
 
 mod epochs;
 mod locks;
