@@ -34,7 +34,10 @@ impl<'w, T: Wire> Fence<'w, T> {
         Ok(self)
     }
 
-    /// Ends this epoch, and gives the memory back. Collective, and matches a [`fence`](Self::fence) of other ranks.
+    /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
+    ///
+    /// That is not checked: a rank that calls [`fence`](Self::fence) where others call this still has an epoch in which it can
+    /// write to their memory. So does one that drops this future half way and opens a fence again.
     ///
     /// # Errors
     /// A member failed.
