@@ -21,7 +21,7 @@ pub struct Fence<'w, T: Wire> {
 impl<'w, T: Wire> Fence<'w, T> {
     pub(crate) async fn open(port: &'w mut Port<T>) -> Result<Self> {
         port.open_to_all()?;
-        port.fence().await?;
+        port.fence(false).await?;
         Ok(Self { port })
     }
 
@@ -30,19 +30,17 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// # Errors
     /// A member failed.
     pub async fn fence(self) -> Result<Self> {
-        self.port.fence().await?;
+        self.port.fence(false).await?;
         Ok(self)
     }
 
     /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
     ///
-    /// That is not checked: a rank that calls [`fence`](Self::fence) where others call this still has an epoch in which it can
-    /// write to their memory. So does one that drops this future half way and opens a fence again.
-    ///
     /// # Errors
-    /// A member failed.
+    /// A member failed, or called [`fence`](Self::fence) instead, and would go on to write to this memory: `Mismatch`, on all
+    /// ranks, on one that is late in its fence before. There are no more fences of this window then; free it.
     pub async fn end(self) -> Result<&'w mut [T]> {
-        self.port.fence().await?;
+        self.port.fence(true).await?;
         self.port.close_to_all();
         self.port.local_mut()
     }

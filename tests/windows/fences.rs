@@ -1,6 +1,8 @@
 //! Fences.
 
-use ripstop::{Comm, Window};
+use std::{future::poll_fn, task::Poll};
+
+use ripstop::{Comm, ErrorKind, Window};
 
 use crate::worlds::{Rank, everywhere};
 
@@ -45,4 +47,55 @@ fn memory_of_a_leaked_fence_is_out_of_reach_until_another_was_ended() {
         })
     }
     everywhere(2, leak);
+}
+
+#[test]
+fn an_end_where_others_go_on_is_an_error_on_all_ranks() {
+    fn apart(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            let came = async {
+                let epoch = window.fence().await?;
+                if world.rank() == 1 {
+                    epoch.end().await.map(drop)
+                } else {
+                    epoch.fence().await.map(drop)
+                }
+            };
+            let error = came.await.unwrap_err();
+            assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
+            assert!(window.try_local_mut().is_err());
+            // Whoever tries again hears of it again, or that others have left, and nobody waits for ever.
+            assert!(window.fence().await.is_err());
+        })
+    }
+    for size in [2, 3, 5] {
+        everywhere(size, apart);
+    }
+}
+
+#[test]
+fn an_end_that_was_given_up_is_gone_on_with_before_the_next_epoch() {
+    fn gives_up(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            if world.rank() == 0 {
+                let mut end = Box::pin(epoch.end());
+                // Said to one neighbour at least; the others may have come or not.
+                let _looked = poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_ready())).await;
+            } else {
+                epoch.end().await.unwrap()[0] = 7;
+            }
+            let epoch = window.fence().await.unwrap();
+            let other = (world.rank() + 1) % world.size();
+            let [got] = epoch.get(other, 0, [0]).await.unwrap();
+            assert_eq!(got, if other == 0 { 0 } else { 7 });
+            let [mine] = *epoch.end().await.unwrap() else {
+                panic!("one element")
+            };
+            assert_eq!(mine, if world.rank() == 0 { 0 } else { 7 });
+        })
+    }
+    everywhere(3, gives_up);
 }

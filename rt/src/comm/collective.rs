@@ -4,30 +4,42 @@
 use super::{Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    error::{Error, OpError, Result},
+    error::{Error, ErrorKind, OpError, Result},
     ops::About,
 };
 
 impl Comm {
-    /// Waits until every rank has called it: dissemination (Hensgen, Finkel, Manber 1988).
+    /// Waits until every rank has called it, with the same word: dissemination (Hensgen, Finkel, Manber 1988).
     #[track_caller]
-    pub(crate) fn meet(&self) -> impl Future<Output = Result<()>> + Send {
+    pub(crate) fn meet(&self, word: u8) -> impl Future<Output = Result<()>> + Send {
         let call = self.next_collective();
-        self.barrier_with(call)
+        self.meet_with(call, word)
     }
 
-    async fn barrier_with(&self, call: Call) -> Result<()> {
+    async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
-        let mut distance = 1;
+        let (mut distance, mut said, mut apart) = (1, word, None);
         while distance < size {
-            let sent = self.send_for(call, (rank + distance) % size, [0_u8; 1]);
-            self.recv_for(call, (rank + size - distance) % size, [0_u8; 1])
+            let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
+            let sent = self.send_for(call, to, [said]);
+            let (heard, _) = self
+                .recv_for(call, from, [0_u8; 1])
                 .await
                 .map_err(|error| as_op("barrier", error))?;
+            if heard != [word] {
+                // No word that anybody comes with: all who hear of this rank fail too.
+                (said, apart) = (u8::MAX, apart.or(Some(from)));
+            }
             sent.await.map_err(|error| as_op("barrier", error))?;
             distance *= 2;
         }
-        Ok(())
+        match apart {
+            None => Ok(()),
+            Some(other) => {
+                let why = ErrorKind::Mismatch { rank, other };
+                Err(self.error("barrier", why, None, None))
+            }
+        }
     }
 
     /// Sends `root`'s elements to everybody, along a binomial tree.

@@ -94,32 +94,41 @@ impl<T: Wire> Port<T> {
         shared.with(|engine| engine.core.open_to_all(self.id, false));
     }
 
-    /// Waits until nothing of ours is under way, and then for all members to come here.
+    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind: one that is
+    /// `ending` ends their epochs. One that was given up is gone on with first.
     ///
     /// # Errors
-    /// A member failed.
-    pub async fn fence(&self) -> Result<()> {
+    /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
+    pub async fn fence(&self, ending: bool) -> Result<()> {
         let (id, shared) = (self.id, self.comm.shared());
-        let gates = shared.with(|engine| engine.begin_fence(id));
-        let check = |engine: &mut Engine| {
-            if !engine.core.is_all_quiet(id) {
-                return None;
-            }
+        loop {
+            let gates = shared.with(|engine| engine.begin_fence(id, ending));
+            let check = |engine: &mut Engine| {
+                if !engine.core.is_all_quiet(id) {
+                    return None;
+                }
+                match gates {
+                    Gates::Counted | Gates::Earlier => engine.pass_fence(id),
+                    Gates::None => Some(Ok(())),
+                }
+            };
+            let passed = poll_fn(|cx| {
+                shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
+            });
+            passed
+                .await
+                .map_err(|(rank, why)| self.error("fence", why, rank))?;
             match gates {
-                Gates::Counted => engine.pass_fence(id),
-                Gates::None => Some(Ok(())),
+                Gates::Counted => return Ok(()),
+                Gates::Earlier => {}
+                Gates::None => return self.agree(ending).await,
             }
-        };
-        let passed = poll_fn(|cx| {
-            shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
-        });
-        passed
-            .await
-            .map_err(|(rank, why)| self.error("fence", why, rank))?;
-        match gates {
-            Gates::Counted => Ok(()),
-            Gates::None => self.barrier("fence").await,
         }
+    }
+
+    async fn agree(&self, ending: bool) -> Result<()> {
+        let agreed = self.comm.meet(ending.into()).await;
+        agreed.map_err(|error| error.renamed("fence"))
     }
 
     /// A member's memory, also if it has not introduced itself yet.

@@ -131,7 +131,7 @@ impl<T: Wire> Port<T> {
     pub fn barrier(&self, op: &'static str) -> impl Future<Output = Result<()>> + Send + use<T> {
         let members = self.comm.clone();
         async move {
-            let done = members.meet().await;
+            let done = members.meet(0).await;
             done.map_err(|error| error.renamed(op))
         }
     }

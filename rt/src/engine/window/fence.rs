@@ -1,7 +1,11 @@
 //! Fences: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
 //!
 //! In round k a rank counts one at the rank 2ᵏ further, and waits for the rank 2ᵏ before. After ⌈log₂ size⌉ rounds all have come.
-//! The counters are never reset: fence number n is passed in a round when the round's counter is at n.
+//! The counters are never reset: fence number n is passed in a round when the upper half of the round's counter is at n.
+//!
+//! A fence either ends the epochs of all ranks, or of none: who has ended takes its memory for its own again. So the lower half
+//! counts the endings, and whoever sees another number than its own says so to all that come after, and fails. A rank gets
+//! through only over paths from all others on which all agree.
 
 use ripstop_fabric::{driver::Down, offload::Counter};
 
@@ -29,12 +33,25 @@ pub(super) struct Fences {
     under_way: bool,
     /// Whom it waits for.
     awaited: Option<u32>,
+    /// The last of them ends the epoch.
+    ending: bool,
+    /// Those that did.
+    endings: u64,
+    /// A rank that did not agree: no fence will be passed any more.
+    apart: Option<u32>,
 }
+
+/// A word that says that a rank has come; in the lower half, whether to an ending.
+const COME: u64 = 1 << 32;
+/// What a rank adds instead that has seen two that do not agree: no number of endings comes so far.
+const APART: u64 = 3;
 
 /// Whether a window's fences can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gates {
     Counted,
+    /// They do, and one that was given up is still under way.
+    Earlier,
     /// The driver has no counters: a barrier of messages does it.
     None,
 }
@@ -48,22 +65,56 @@ impl Fences {
     pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
         self.counters.get(round)
     }
+
+    fn word(&self) -> u64 {
+        match self.apart {
+            None => COME + u64::from(self.ending),
+            Some(_) => COME + APART,
+        }
+    }
+
+    /// Whether the rank before us in this round, which has come, has ended as many epochs. It may be further than we are, but
+    /// only if it agreed with all others so far.
+    fn agrees(&self) -> bool {
+        self.counter(self.round).is_none_or(|counter| {
+            let (come, endings) = (counter.value() / COME, counter.value() % COME);
+            endings.wrapping_sub(self.endings) <= come - self.come
+        })
+    }
+}
+
+/// Two ranks came to fences of two kinds; in ranks of the window's communicator.
+fn mismatch(group: &Group, me: u32, other: u32) -> (u32, ErrorKind) {
+    let rank_of = |rank| group.local_of(rank).unwrap_or_default();
+    let [rank, other_rank] = [me, other].map(rank_of);
+    let why = ErrorKind::Mismatch {
+        rank,
+        other: other_rank,
+    };
+    (other, why)
 }
 
 impl Engine {
-    /// This rank comes to the next fence, or goes on to wait in one that was given up.
-    pub(crate) fn begin_fence(&mut self, id: WindowId) -> Gates {
+    /// This rank comes to the next fence, or goes on to wait in one that was given up. That may be one of the other kind: then
+    /// it is to be passed before the one that is asked for.
+    pub(crate) fn begin_fence(&mut self, id: WindowId, ending: bool) -> Gates {
         if !self.driver.caps().counters {
             return Gates::None;
         }
         self.make_gates(id);
-        if let Some(fences) = self.core.fences(id)
-            && !std::mem::replace(&mut fences.under_way, true)
-        {
+        let Some(fences) = self.core.fences(id) else {
+            return Gates::Counted;
+        };
+        if !std::mem::replace(&mut fences.under_way, true) {
             fences.come += 1;
-            (fences.round, fences.said) = (0, false);
+            fences.endings += u64::from(ending);
+            (fences.round, fences.said, fences.ending) = (0, false, ending);
         }
-        Gates::Counted
+        if fences.ending == ending {
+            Gates::Counted
+        } else {
+            Gates::Earlier
+        }
     }
 
     /// Makes the counters at the first fence, and says where they are to those who will count there.
@@ -93,6 +144,9 @@ impl Engine {
             said: false,
             under_way: false,
             awaited: None,
+            ending: false,
+            endings: 0,
+            apart: None,
         });
         for (before, key) in keys {
             if self.core.peers.down(before).is_none() {
@@ -111,8 +165,10 @@ impl Engine {
         loop {
             let round = self.core.fences(id)?.round;
             let Some((after, before)) = partners(&group, me, round) else {
-                self.core.fences(id)?.under_way = false;
-                return Some(Ok(()));
+                let fences = self.core.fences(id)?;
+                fences.under_way = false;
+                let apart = fences.apart;
+                return Some(apart.map_or(Ok(()), |other| Err(mismatch(&group, me, other))));
             };
             let awaited = if !self.say_gate(id, after) {
                 Some(after)
@@ -128,15 +184,19 @@ impl Engine {
                 return Some(Err(lost));
             }
             let fences = self.core.fences(id)?;
+            if !fences.agrees() {
+                fences.apart = fences.apart.or(Some(before));
+            }
             (fences.round, fences.said) = (round + 1, false);
         }
     }
 
     /// Counts at the rank after us in this round, once; whether that could be done.
     fn say_gate(&mut self, id: WindowId, after: u32) -> bool {
-        if self.core.fences(id).is_none_or(|fences| fences.said) {
+        let fences = self.core.fences(id).filter(|fences| !fences.said);
+        let Some(word) = fences.map(|fences| fences.word()) else {
             return true;
-        }
+        };
         self.reach_counters(id, after);
         let Some(gate) = self
             .core
@@ -146,7 +206,7 @@ impl Engine {
         else {
             return false; // it has not come to its first fence
         };
-        gate.add(after, &mut self.core.wanted);
+        gate.add(word, after, &mut self.core.wanted);
         if let Some(fences) = self.core.fences(id) {
             fences.said = true;
         }
@@ -164,7 +224,7 @@ impl Engine {
             && fences.said
         {
             let (round, come) = (fences.round, fences.come);
-            self.watch(id, What::Gate(round), come);
+            self.watch(id, What::Gate(round), come * COME);
         }
     }
 }
@@ -178,7 +238,7 @@ impl Core {
     fn has_come(&mut self, id: WindowId) -> bool {
         self.fences(id).is_none_or(|fences| {
             let counter = fences.counter(fences.round);
-            counter.is_none_or(|counter| counter.value() >= fences.come)
+            counter.is_none_or(|counter| counter.value() / COME >= fences.come)
         })
     }
 

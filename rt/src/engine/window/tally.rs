@@ -212,7 +212,7 @@ impl Core {
             return;
         };
         match &near.theirs {
-            Some(theirs) => theirs.posted.add(origin, &mut self.wanted),
+            Some(theirs) => theirs.posted.add(1, origin, &mut self.wanted),
             None => {
                 let note = id.note(Kind::Note, COUNT_POSTED, near.posts);
                 self.peers.control(origin, &note);
@@ -226,7 +226,7 @@ impl Core {
             return;
         };
         match &near.theirs {
-            Some(theirs) => theirs.completed.add(target, &mut self.wanted),
+            Some(theirs) => theirs.completed.add(1, target, &mut self.wanted),
             None => {
                 let note = id.note(Kind::Note, COUNT_COMPLETED, near.starts);
                 self.peers.control(target, &note);
@@ -249,12 +249,12 @@ impl Core {
 }
 
 impl Remote {
-    /// Adds 1.
-    pub(super) fn add(&self, rank: u32, wanted: &mut Vec<Wanted>) {
+    /// Adds.
+    pub(super) fn add(&self, by: u64, rank: u32, wanted: &mut Vec<Wanted>) {
         let by = match &self.mapped {
-            Some(counter) if !counter.add(1) => return,
+            Some(counter) if !counter.add(by) => return,
             Some(_) => 0, // it is added; the owner is to be woken
-            None => 1,
+            None => by,
         };
         wanted.push(Wanted::Count {
             rank,
