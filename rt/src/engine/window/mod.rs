@@ -18,6 +18,8 @@
 mod fence;
 mod lines;
 mod locks;
+mod look;
+mod news;
 mod number;
 mod ops;
 mod tally;
@@ -30,7 +32,7 @@ use std::{
 
 use bytemuck::Zeroable;
 use ripstop_fabric::{
-    driver::{Down, Peer as Rank},
+    driver::Peer as Rank,
     memory::{Region, RemoteRegion},
     offload::RemoteCounter,
 };
@@ -41,7 +43,7 @@ use self::{
     lines::Line,
     locks::{Door, Standing},
     ops::Stashed,
-    tally::{Ours, Pool, Remote, Theirs, Watching, What},
+    tally::{Ours, Pool, Remote, Theirs, Watching},
 };
 pub(crate) use self::{
     fence::Gates,
@@ -49,11 +51,11 @@ pub(crate) use self::{
     number::Number,
     ops::{Deed, Ranges},
 };
-use super::{Core, Engine, Wanted, send::down_kind};
+use super::{Core, Engine, Wanted};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
-    proto::wire::{Base, COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note, Tally},
+    proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
 /// A window of a job: its communicator, and the number of the collective that made it.
@@ -334,297 +336,6 @@ impl Engine {
         self.reach_counters(id, target);
         self.core.end_access(id, target);
         self.flush();
-    }
-}
-
-/// What the driver is to say to futures that wait.
-impl Engine {
-    /// These origins have completed.
-    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
-        for &origin in origins {
-            let near = self.core.windows.near(id, origin);
-            if let Some(near) = near.filter(|near| near.completed() < near.posts) {
-                let left = near.posts - near.noted_completed;
-                self.watch(id, What::Completed(origin), left);
-            }
-        }
-    }
-
-    /// These targets have posted.
-    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
-        for &target in targets {
-            let near = self.core.windows.near(id, target);
-            if let Some(near) = near.filter(|near| near.posted() <= near.starts) {
-                let next = near.starts + 1 - near.noted_posted;
-                self.watch(id, What::Posted(target), next);
-            }
-        }
-    }
-}
-
-/// What futures look at.
-impl Core {
-    /// Whether the last access to this target has ended here.
-    pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
-        let down = self.peers.down(target);
-        let near = self.windows.near(id, target)?;
-        if near.accessing {
-            return None;
-        }
-        Some(down.map_or(Ok(()), |down| Err(down_kind(target, down))))
-    }
-
-    /// Whether this origin has completed all accesses that we have opened our end for.
-    pub(crate) fn has_completed(
-        &mut self,
-        id: WindowId,
-        origin: u32,
-    ) -> Option<Result<(), ErrorKind>> {
-        let (down, ended) = (self.peers.down(origin), self.ended);
-        let near = self.windows.near(id, origin)?;
-        if near.completed() >= near.posts {
-            return Some(Ok(()));
-        }
-        let why = match down {
-            _ if near.gone => ErrorKind::NoWindow { window: id.tag },
-            Some(down) => down_kind(origin, down),
-            None if ended => ErrorKind::Closed,
-            None => return None,
-        };
-        Some(Err(why))
-    }
-
-    /// Whether a target has opened its end to us, and we have not accessed it since.
-    pub(crate) fn has_posted(&mut self, id: WindowId, target: u32) -> bool {
-        let near = self.windows.near(id, target);
-        near.is_some_and(|near| near.posted() > near.starts)
-    }
-
-    /// Whether nothing of ours is under way on this rank's memory.
-    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
-        let near = self.windows.near(id, rank);
-        near.is_none_or(|near| near.under_way == 0)
-    }
-
-    /// Whether nothing of ours is under way on anybody's memory.
-    pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
-        let end = self.windows.ends.get(&id);
-        end.is_none_or(|end| end.near.values().all(|near| near.under_way == 0))
-    }
-
-    /// This origin will not come any more, and must not hold up the next epoch.
-    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
-        if let Some(near) = self.windows.near(id, origin) {
-            near.noted_completed += near.posts.saturating_sub(near.completed());
-        }
-    }
-
-    /// Whom to wake when anything about this window changes.
-    pub(crate) fn remember_window(&mut self, id: WindowId, waker: &Waker) {
-        self.waits = true;
-        if let Some(end) = self.windows.ends.get_mut(&id)
-            && !end.wakers.iter().any(|known| known.will_wake(waker))
-        {
-            end.wakers.push(waker.clone());
-        }
-    }
-
-    /// Somebody waits for this target to post.
-    pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
-        if let Some(near) = self.windows.near(id, target) {
-            near.wanted += 1;
-        }
-    }
-
-    /// As many no longer do.
-    pub(crate) fn unwant_target(&mut self, id: WindowId, target: u32) {
-        if let Some(near) = self.windows.near(id, target) {
-            near.wanted = near.wanted.saturating_sub(1);
-        }
-    }
-
-    fn may_start(&mut self, id: WindowId, target: u32) -> Result<bool, ErrorKind> {
-        let (down, ended) = (self.peers.down(target), self.ended);
-        let Some(end) = self.windows.ends.get_mut(&id) else {
-            return Err(ErrorKind::Closed);
-        };
-        let sig = end.memory.sig;
-        let near = end.near.entry(target).or_default();
-        if near.accessing {
-            return Err(ErrorKind::Epoch(format!(
-                "an access to rank {target} of window {} is under way: complete it first",
-                id.tag
-            )));
-        }
-        let known = near.far.as_ref().filter(|_| near.posted() > near.starts);
-        match (known, down) {
-            (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
-                sent: TypeSig(far.sig),
-                expected: sig,
-            }),
-            (Some(_), _) => Ok(true),
-            (None, _) if near.gone => Err(ErrorKind::NoWindow { window: id.tag }),
-            (None, Some(down)) => Err(down_kind(target, down)),
-            (None, None) if ended => Err(ErrorKind::Closed),
-            (None, None) => Ok(false),
-        }
-    }
-}
-
-/// What comes from the world.
-impl Core {
-    pub(super) fn handle_hello(&mut self, rank: u32, header: &Hello) {
-        let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
-        };
-        let Some(near) = self.near_of(id, rank) else {
-            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
-        };
-        if near.far.is_none() {
-            near.far = Some(Far {
-                sig: header.sig,
-                len: header.len,
-                key: header.key,
-                mapped: None,
-            });
-        }
-        let stash = std::mem::take(&mut near.stash);
-        if !near.greeted {
-            self.wanted.push(Wanted::Greet { id, rank });
-        }
-        for stashed in stash {
-            self.launch(id, rank, stashed);
-        }
-        self.stir_window(id);
-    }
-
-    pub(super) fn handle_note(&mut self, rank: u32, header: &Note) {
-        let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
-        };
-        let Some(near) = self.near_of(id, rank) else {
-            return; // it was told that this end is no more
-        };
-        match header.what {
-            COUNT_POSTED => near.noted_posted = near.noted_posted.max(header.count),
-            COUNT_COMPLETED => near.noted_completed = near.noted_completed.max(header.count),
-            _ => self.refused += 1,
-        }
-        self.stir_window(id);
-    }
-
-    pub(super) fn handle_no_window(&mut self, rank: u32, header: &Note) {
-        let id = WindowId {
-            ctx: header.ctx,
-            tag: header.tag,
-        };
-        if let Some(near) = self.near_of(id, rank) {
-            near.gone = true;
-            for stashed in std::mem::take(&mut near.stash) {
-                self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
-            }
-            self.leave_door(id, rank); // a lock that was leaked
-            self.stir_window(id);
-        }
-    }
-
-    /// A peer is down: who waits for it looks again.
-    pub(super) fn lose_windows(&mut self, rank: u32, why: Down) {
-        if self.windows.is_unused() {
-            return;
-        }
-        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
-        for id in ids {
-            let end = self.windows.ends.get_mut(&id);
-            if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
-                for stashed in std::mem::take(&mut near.stash) {
-                    self.remote_over(stashed.op, Err(down_kind(rank, why)));
-                }
-                self.end_access(id, rank);
-                self.leave_door(id, rank);
-            }
-            // No neighbour either: whom we wait for in a fence may wait for this rank.
-            self.stir_window(id);
-        }
-        self.lose_updates(rank, why);
-    }
-
-    /// There is no driver any more.
-    pub(super) fn end_windows(&mut self) {
-        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.stir_window(id));
-    }
-
-    /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
-    fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
-        let Some(end) = self.windows.ends.get(&id) else {
-            return false;
-        };
-        let near = end.near.get(&rank);
-        let posted = near.is_some_and(|near| near.posts > near.completed());
-        !end.door.keeps_out(rank) && (end.open || posted || end.door.is_inside(rank))
-    }
-
-    /// Opens this end to everybody, or closes it again.
-    pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
-        if let Some(end) = self.windows.ends.get_mut(&id) {
-            end.open = open;
-        }
-    }
-
-    /// A neighbour that is in the window's communicator. Nobody else is remembered.
-    fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
-        let group = self.members(id.ctx)?;
-        if !group.contains(rank) {
-            return None;
-        }
-        self.windows.near(id, rank)
-    }
-
-    fn end_access(&mut self, id: WindowId, target: u32) {
-        let down = self.peers.down(target).is_some();
-        let Some(near) = self.windows.near(id, target) else {
-            return;
-        };
-        if !near.ending || near.under_way > 0 {
-            return;
-        }
-        (near.ending, near.accessing) = (false, false);
-        if !down {
-            self.tell_completed(id, target);
-        }
-        self.stir_window(id);
-    }
-
-    /// There is news.
-    fn stir_window(&mut self, id: WindowId) {
-        let Some(end) = self.windows.ends.get_mut(&id) else {
-            return;
-        };
-        self.wakers.append(&mut end.wakers);
-        if end.closed {
-            self.bury_window(id);
-        }
-    }
-
-    /// Forgets an end that nobody holds, as soon as nothing of its own is under way.
-    fn bury_window(&mut self, id: WindowId) {
-        let idle = |near: &Near| near.under_way == 0 && !near.ending;
-        let over = |end: &End| end.closed && end.near.values().all(idle);
-        let Some(end) = self.windows.ends.remove(&id) else {
-            return;
-        };
-        if !over(&end) && !self.ended {
-            self.windows.ends.insert(id, end);
-            return;
-        }
-        for (rank, near) in end.near {
-            if near.greeted && self.peers.down(rank).is_none() {
-                self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
-            }
-        }
     }
 }
 

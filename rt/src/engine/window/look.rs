@@ -1,0 +1,140 @@
+//! What futures of windows look at, and what the driver is to watch for them.
+
+use std::task::Waker;
+
+use super::{Core, Engine, WindowId, tally::What};
+use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind};
+
+/// What the driver is to say to futures that wait.
+impl Engine {
+    /// These origins have completed.
+    pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
+        for &origin in origins {
+            let near = self.core.windows.near(id, origin);
+            if let Some(near) = near.filter(|near| near.completed() < near.posts) {
+                let left = near.posts - near.noted_completed;
+                self.watch(id, What::Completed(origin), left);
+            }
+        }
+    }
+
+    /// These targets have posted.
+    pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
+        for &target in targets {
+            let near = self.core.windows.near(id, target);
+            if let Some(near) = near.filter(|near| near.posted() <= near.starts) {
+                let next = near.starts + 1 - near.noted_posted;
+                self.watch(id, What::Posted(target), next);
+            }
+        }
+    }
+}
+
+/// What futures look at.
+impl Core {
+    /// Whether the last access to this target has ended here.
+    pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
+        let down = self.peers.down(target);
+        let near = self.windows.near(id, target)?;
+        if near.accessing {
+            return None;
+        }
+        Some(down.map_or(Ok(()), |down| Err(down_kind(target, down))))
+    }
+
+    /// Whether this origin has completed all accesses that we have opened our end for.
+    pub(crate) fn has_completed(
+        &mut self,
+        id: WindowId,
+        origin: u32,
+    ) -> Option<Result<(), ErrorKind>> {
+        let (down, ended) = (self.peers.down(origin), self.ended);
+        let near = self.windows.near(id, origin)?;
+        if near.completed() >= near.posts {
+            return Some(Ok(()));
+        }
+        let why = match down {
+            _ if near.gone => ErrorKind::NoWindow { window: id.tag },
+            Some(down) => down_kind(origin, down),
+            None if ended => ErrorKind::Closed,
+            None => return None,
+        };
+        Some(Err(why))
+    }
+
+    /// Whether a target has opened its end to us, and we have not accessed it since.
+    pub(crate) fn has_posted(&mut self, id: WindowId, target: u32) -> bool {
+        let near = self.windows.near(id, target);
+        near.is_some_and(|near| near.posted() > near.starts)
+    }
+
+    /// Whether nothing of ours is under way on this rank's memory.
+    pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
+        let near = self.windows.near(id, rank);
+        near.is_none_or(|near| near.under_way == 0)
+    }
+
+    /// Whether nothing of ours is under way on anybody's memory.
+    pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
+        let end = self.windows.ends.get(&id);
+        end.is_none_or(|end| end.near.values().all(|near| near.under_way == 0))
+    }
+
+    /// This origin will not come any more, and must not hold up the next epoch.
+    pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
+        if let Some(near) = self.windows.near(id, origin) {
+            near.noted_completed += near.posts.saturating_sub(near.completed());
+        }
+    }
+
+    /// Whom to wake when anything about this window changes.
+    pub(crate) fn remember_window(&mut self, id: WindowId, waker: &Waker) {
+        self.waits = true;
+        if let Some(end) = self.windows.ends.get_mut(&id)
+            && !end.wakers.iter().any(|known| known.will_wake(waker))
+        {
+            end.wakers.push(waker.clone());
+        }
+    }
+
+    /// Somebody waits for this target to post.
+    pub(crate) fn want_target(&mut self, id: WindowId, target: u32) {
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted += 1;
+        }
+    }
+
+    /// As many no longer do.
+    pub(crate) fn unwant_target(&mut self, id: WindowId, target: u32) {
+        if let Some(near) = self.windows.near(id, target) {
+            near.wanted = near.wanted.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn may_start(&mut self, id: WindowId, target: u32) -> Result<bool, ErrorKind> {
+        let (down, ended) = (self.peers.down(target), self.ended);
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return Err(ErrorKind::Closed);
+        };
+        let sig = end.memory.sig;
+        let near = end.near.entry(target).or_default();
+        if near.accessing {
+            return Err(ErrorKind::Epoch(format!(
+                "an access to rank {target} of window {} is under way: complete it first",
+                id.tag
+            )));
+        }
+        let known = near.far.as_ref().filter(|_| near.posted() > near.starts);
+        match (known, down) {
+            (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(far.sig),
+                expected: sig,
+            }),
+            (Some(_), _) => Ok(true),
+            (None, _) if near.gone => Err(ErrorKind::NoWindow { window: id.tag }),
+            (None, Some(down)) => Err(down_kind(target, down)),
+            (None, None) if ended => Err(ErrorKind::Closed),
+            (None, None) => Ok(false),
+        }
+    }
+}

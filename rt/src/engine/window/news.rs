@@ -1,0 +1,167 @@
+//! What ends of windows hear from other ranks, and of them.
+
+use ripstop_fabric::driver::Down;
+
+use super::{Core, End, Far, Near, Wanted, WindowId};
+use crate::{
+    engine::send::down_kind,
+    error::ErrorKind,
+    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note},
+};
+
+/// What comes from the world.
+impl Core {
+    pub(in crate::engine) fn handle_hello(&mut self, rank: u32, header: &Hello) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let Some(near) = self.near_of(id, rank) else {
+            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+        };
+        if near.far.is_none() {
+            near.far = Some(Far {
+                sig: header.sig,
+                len: header.len,
+                key: header.key,
+                mapped: None,
+            });
+        }
+        let stash = std::mem::take(&mut near.stash);
+        if !near.greeted {
+            self.wanted.push(Wanted::Greet { id, rank });
+        }
+        for stashed in stash {
+            self.launch(id, rank, stashed);
+        }
+        self.stir_window(id);
+    }
+
+    pub(in crate::engine) fn handle_note(&mut self, rank: u32, header: &Note) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        let Some(near) = self.near_of(id, rank) else {
+            return; // it was told that this end is no more
+        };
+        match header.what {
+            COUNT_POSTED => near.noted_posted = near.noted_posted.max(header.count),
+            COUNT_COMPLETED => near.noted_completed = near.noted_completed.max(header.count),
+            _ => self.refused += 1,
+        }
+        self.stir_window(id);
+    }
+
+    pub(in crate::engine) fn handle_no_window(&mut self, rank: u32, header: &Note) {
+        let id = WindowId {
+            ctx: header.ctx,
+            tag: header.tag,
+        };
+        if let Some(near) = self.near_of(id, rank) {
+            near.gone = true;
+            for stashed in std::mem::take(&mut near.stash) {
+                self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
+            }
+            self.leave_door(id, rank); // a lock that was leaked
+            self.stir_window(id);
+        }
+    }
+
+    /// A peer is down: who waits for it looks again.
+    pub(in crate::engine) fn lose_windows(&mut self, rank: u32, why: Down) {
+        if self.windows.is_unused() {
+            return;
+        }
+        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
+        for id in ids {
+            let end = self.windows.ends.get_mut(&id);
+            if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
+                for stashed in std::mem::take(&mut near.stash) {
+                    self.remote_over(stashed.op, Err(down_kind(rank, why)));
+                }
+                self.end_access(id, rank);
+                self.leave_door(id, rank);
+            }
+            // No neighbour either: whom we wait for in a fence may wait for this rank.
+            self.stir_window(id);
+        }
+        self.lose_updates(rank, why);
+    }
+
+    /// There is no driver any more.
+    pub(in crate::engine) fn end_windows(&mut self) {
+        let ids: Vec<WindowId> = self.windows.ends.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.stir_window(id));
+    }
+
+    /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
+    pub(super) fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
+        let Some(end) = self.windows.ends.get(&id) else {
+            return false;
+        };
+        let near = end.near.get(&rank);
+        let posted = near.is_some_and(|near| near.posts > near.completed());
+        !end.door.keeps_out(rank) && (end.open || posted || end.door.is_inside(rank))
+    }
+
+    /// Opens this end to everybody, or closes it again.
+    pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
+        if let Some(end) = self.windows.ends.get_mut(&id) {
+            end.open = open;
+        }
+    }
+
+    /// A neighbour that is in the window's communicator. Nobody else is remembered.
+    pub(super) fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
+        let group = self.members(id.ctx)?;
+        if !group.contains(rank) {
+            return None;
+        }
+        self.windows.near(id, rank)
+    }
+
+    pub(super) fn end_access(&mut self, id: WindowId, target: u32) {
+        let down = self.peers.down(target).is_some();
+        let Some(near) = self.windows.near(id, target) else {
+            return;
+        };
+        if !near.ending || near.under_way > 0 {
+            return;
+        }
+        (near.ending, near.accessing) = (false, false);
+        if !down {
+            self.tell_completed(id, target);
+        }
+        self.stir_window(id);
+    }
+
+    /// There is news.
+    pub(super) fn stir_window(&mut self, id: WindowId) {
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return;
+        };
+        self.wakers.append(&mut end.wakers);
+        if end.closed {
+            self.bury_window(id);
+        }
+    }
+
+    /// Forgets an end that nobody holds, as soon as nothing of its own is under way.
+    pub(super) fn bury_window(&mut self, id: WindowId) {
+        let idle = |near: &Near| near.under_way == 0 && !near.ending;
+        let over = |end: &End| end.closed && end.near.values().all(idle);
+        let Some(end) = self.windows.ends.remove(&id) else {
+            return;
+        };
+        if !over(&end) && !self.ended {
+            self.windows.ends.insert(id, end);
+            return;
+        }
+        for (rank, near) in end.near {
+            if near.greeted && self.peers.down(rank).is_none() {
+                self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+            }
+        }
+    }
+}
