@@ -8,6 +8,7 @@ mod engine;
 mod entry;
 mod error;
 mod executor;
+mod fabrics;
 mod group;
 mod lock;
 #[doc(hidden)]
@@ -55,6 +56,9 @@ pub use self::{
     error::{Error, ErrorKind, OpError, Result},
     executor::JoinHandle,
     runtime::{Builder, Runtime},
-    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings, Source as SettingSource},
+    settings::{
+        FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings,
+        Source as SettingSource,
+    },
     shared::Choices,
 };

@@ -11,7 +11,7 @@ use ripstop_fabric::{
     counters::Counters,
     driver::Driver,
     hook::{Hook, Plan},
-    shm::{Board, Shm, ShmConfig, Wake},
+    shm::Board,
 };
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
     engine::{Engine, EngineSetup},
     error::{Error, ErrorKind, Result},
     executor,
+    fabrics::{self, Opening},
     proto::path::Paths,
     reactor::{self, Agent, Backend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
@@ -223,16 +224,23 @@ impl Builder {
         };
         let board = match self.board {
             Some(board) => board,
-            None => meet(&mut boot)?,
+            None => fabrics::meet(&mut boot)?,
         };
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(|error| setup(error.to_string()))?;
         let counters = Arc::new(Counters::default());
-        let shm = open_shm(&boot, &board, &settings, backend.futex(), &counters)?;
-        backend.watch(&shm.wait_on()).map_err(transport)?;
-        let driver: Box<dyn Driver> = match self.plan {
-            Some(plan) => Box::new(Hook::new(Box::new(shm), plan)),
-            None => Box::new(shm),
+        let opening = Opening {
+            boot: &mut boot,
+            board: &board,
+            settings: &settings,
+            futex: backend.futex(),
+            counters: &counters,
+        };
+        let driver = opening.open()?;
+        backend.watch(&driver.wait_on()).map_err(transport)?;
+        let driver = match self.plan {
+            Some(plan) => Box::new(Hook::new(driver, plan)),
+            None => driver,
         };
         let parts = assemble(&boot, board, settings, counters, backend, why, driver);
         let shared = Arc::new(Shared::new(parts));
@@ -257,61 +265,6 @@ fn environment(settings: &Settings) -> Environment {
         .into_iter()
         .map(|row| (row.name.to_owned(), row.value));
     variables.chain(rows).collect()
-}
-
-/// The node's board: its first rank makes it, and tells the others where it is.
-fn meet(boot: &mut Boot) -> Result<Board> {
-    let node = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
-    if node != boot.size {
-        let sentence = format!(
-            "the job has {} ranks and this node {node} of them, \
-             and there is no driver for messages between nodes yet: start all ranks on one node",
-            boot.size
-        );
-        return Err(setup(sentence));
-    }
-    if boot.size == 1 {
-        return Board::create(1).map_err(transport);
-    }
-    let leader = boot.node.leader();
-    let key = format!("ripstop-board-{leader}");
-    let made = if boot.rank == leader {
-        let board = Board::create(node).map_err(transport)?;
-        let address = board.address();
-        boot.exchange.put(&key, &address).map_err(boot_error)?;
-        Some(board)
-    } else {
-        None
-    };
-    boot.exchange.fence().map_err(boot_error)?;
-    let board = match made {
-        Some(board) => board,
-        None => attach(boot, leader, &key)?,
-    };
-    // The board is found through its maker's open descriptor: nobody leaves before everybody is on it.
-    boot.exchange.fence().map_err(boot_error)?;
-    Ok(board)
-}
-
-fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board> {
-    let address = boot.exchange.get(key).map_err(boot_error)?;
-    let missing = || format!("rank {leader} did not publish `{key}`: did it fail at start?");
-    let address = address.ok_or_else(|| setup(missing()))?;
-    Board::attach(&address).map_err(|error| setup(error.to_string()))
-}
-
-fn open_shm(
-    boot: &Boot,
-    board: &Board,
-    settings: &Settings,
-    futex: bool,
-    counters: &Arc<Counters>,
-) -> Result<Shm> {
-    let mut config = ShmConfig::new(boot.rank);
-    config.wake = if futex { Wake::Futex } else { Wake::Fd };
-    config.single_copy = settings.single_copy;
-    config.counters = Arc::clone(counters);
-    Shm::open(board, config).map_err(|error| setup(error.to_string()))
 }
 
 fn assemble(
@@ -342,12 +295,12 @@ fn assemble(
         seed: u64::from(boot.rank),
         detect: settings.detect_ns(),
     };
-    board.publish_cpu(boot.rank);
+    board.publish_cpu(boot.on_node());
     let place = Place {
         rank: boot.rank,
         size: boot.size,
         node: boot.node.leader(),
-        board: Some(board),
+        board: Some((board, boot.on_node())),
         crowded,
     };
     Parts {

@@ -7,6 +7,17 @@ use crate::{
     error::{Error, ErrorKind, Result},
 };
 
+/// Which driver carries what ranks say to each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FabricChoice {
+    /// Shared memory, as long as all ranks are on one node.
+    #[default]
+    Auto,
+    /// Shared memory.
+    Shm,
+}
+
 /// How the reactor sleeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -52,6 +63,8 @@ pub enum Rendezvous {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Settings {
+    /// `RIPSTOP_FABRIC`.
+    pub fabric: FabricChoice,
     /// `RIPSTOP_REACTOR`.
     pub reactor: ReactorChoice,
     /// `RIPSTOP_PROGRESS`.
@@ -145,6 +158,26 @@ macro_rules! algorithm {
 }
 
 const TABLE: &[Spec] = &[
+    Spec {
+        name: "RIPSTOP_FABRIC",
+        range: "auto | shm",
+        meaning: "the driver that carries what ranks say to each other",
+        set: |settings, value| {
+            settings.fabric = match value {
+                "auto" => FabricChoice::Auto,
+                "shm" => FabricChoice::Shm,
+                _ => return None,
+            };
+            Some(())
+        },
+        get: |settings| {
+            let name = match settings.fabric {
+                FabricChoice::Auto => "auto",
+                FabricChoice::Shm => "shm",
+            };
+            name.to_owned()
+        },
+    },
     Spec {
         name: "RIPSTOP_REACTOR",
         range: "auto | uring | epoll",
@@ -362,6 +395,7 @@ impl Settings {
     #[must_use]
     pub fn new() -> Self {
         Self {
+            fabric: FabricChoice::Auto,
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,
             eager_max: None,

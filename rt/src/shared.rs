@@ -73,8 +73,8 @@ pub(crate) struct Place {
     pub(crate) size: u32,
     /// The lowest world rank of this node.
     pub(crate) node: u32,
-    /// Where the ranks of a real node say on which processors they run.
-    pub(crate) board: Option<Board>,
+    /// Where the ranks of a real node say on which processors they run, and which of them this is.
+    pub(crate) board: Option<(Board, u32)>,
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
 }
@@ -478,18 +478,12 @@ impl Shared {
     /// Says on which processor this rank runs, and looks where its peer does. With two ranks it is cheap to know; with more,
     /// their number decides.
     pub(crate) fn look_around(&self) {
-        let Place {
-            rank,
-            size,
-            board,
-            crowded,
-            ..
-        } = &self.place;
-        let Some(board) = board else { return };
-        board.publish_cpu(*rank);
-        if *size == 2 {
-            let mine = board.cpu_of(*rank);
-            let shared = mine.is_some() && mine == board.cpu_of(1 - *rank);
+        let Place { board, crowded, .. } = &self.place;
+        let Some((board, mine)) = board else { return };
+        board.publish_cpu(*mine);
+        if board.size() == 2 {
+            let cpu = board.cpu_of(*mine);
+            let shared = cpu.is_some() && cpu == board.cpu_of(1 - *mine);
             self.crowded.store(*crowded || shared, Ordering::Relaxed);
         }
     }

@@ -82,6 +82,18 @@ pub trait Driver: Send + fmt::Debug {
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible
 
+/// One rank's end of a network, open, before it knows where the others' ends are.
+pub trait Prepared: Send + fmt::Debug {
+    /// Where this end is, for the other ranks: 1 to 48 bytes.
+    fn address(&self) -> Vec<u8>;
+
+    /// The driver, now that all ranks' addresses are known, this rank's among them, in the order of ranks.
+    ///
+    /// # Errors
+    /// An address that is none, with its rank, or what the network said.
+    fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>>;
+}
+
 /// Something for a driver to do.
 #[derive(Debug)]
 #[non_exhaustive]

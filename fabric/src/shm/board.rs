@@ -8,9 +8,17 @@ use std::{
         AtomicU32, AtomicU64,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
     },
+    time::Duration,
 };
 
-use rustix::fs::OFlags;
+use rustix::{
+    fs::OFlags,
+    io::Errno,
+    thread::{
+        Timespec,
+        futex::{self, Flags},
+    },
+};
 
 use super::proc;
 use crate::{driver::FutexWord, memory::Region};
@@ -41,6 +49,9 @@ pub enum PeerState {
 }
 
 impl Board {
+    /// The longest note, in bytes.
+    pub const NOTE_MAX: usize = 48;
+
     /// A new board for `size` ranks, all absent.
     ///
     /// # Errors
@@ -151,6 +162,66 @@ impl Board {
             FAILED => PeerState::Failed,
             _ => PeerState::Absent,
         }
+    }
+
+    /// Leaves a note about `rank` for the others, once: where its end of another fabric is, say.
+    ///
+    /// # Panics
+    /// When there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
+    pub fn leave_note(&self, rank: u32, note: &[u8]) {
+        let fits = (1..=Self::NOTE_MAX).contains(&note.len());
+        assert!(fits, "a note of {} bytes", note.len());
+        let mut padded = [0; Self::NOTE_MAX];
+        padded[..note.len()].copy_from_slice(note);
+        for (word, bytes) in padded.as_chunks().0.iter().enumerate() {
+            self.long(rank, NOTE + 8 * word)
+                .store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+        let len = u32::try_from(note.len()).unwrap_or(0);
+        self.word(rank, NOTE_LEN).store(len, Release);
+        self.changes().fetch_add(1, Release);
+        // Nobody sleeps is no failure.
+        let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
+    }
+
+    /// The note that `rank` has left.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn note_of(&self, rank: u32) -> Option<Vec<u8>> {
+        let len = index(self.word(rank, NOTE_LEN).load(Acquire)).min(Self::NOTE_MAX);
+        let words = (0..Self::NOTE_MAX / 8).map(|word| self.long(rank, NOTE + 8 * word));
+        let mut note: Vec<u8> = words
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        note.truncate(len);
+        (len > 0).then_some(note)
+    }
+
+    /// The notes of all ranks, once they are there.
+    ///
+    /// # Errors
+    /// The first rank that had left none when nothing new had come for `limit`.
+    pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
+        loop {
+            let seen = self.changes().load(Acquire);
+            let missing = match self.notes_so_far() {
+                Ok(notes) => return Ok(notes),
+                Err(missing) => missing,
+            };
+            let limit = Timespec::try_from(limit).map_err(|_| missing)?;
+            match futex::wait(self.changes(), Flags::empty(), seen, Some(&limit)) {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return Err(missing),
+            }
+        }
+    }
+
+    fn notes_so_far(&self) -> Result<Vec<Vec<u8>>, u32> {
+        (0..self.size)
+            .map(|rank| self.note_of(rank).ok_or(rank))
+            .collect()
     }
 
     pub(super) const fn cookie(&self) -> u64 {
@@ -316,7 +387,7 @@ const OTHER_JOB: &str =
     "this is not the board of this job; run the same build of the program on all ranks";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -339,6 +410,8 @@ const SEGMENT_LEN: usize = 24;
 const FENCE: usize = 32;
 const BELL: usize = 64;
 const CPU: usize = 68;
+const NOTE_LEN: usize = 72;
+const NOTE: usize = 80;
 
 const ABSENT: u32 = 0;
 const READY: u32 = 1;
@@ -348,6 +421,8 @@ const OPENING: u32 = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Board, PeerState};
 
     #[test]
@@ -361,6 +436,21 @@ mod tests {
         assert!(attached.cpu_of(1).is_some());
         assert_eq!(attached.cpu_of(2), None);
         assert_eq!(attached.state_of(2), PeerState::Absent);
+    }
+
+    #[test]
+    fn notes_are_read_when_all_have_left_theirs() {
+        let board = Board::create(3).unwrap();
+        let attached = Board::attach(&board.address()).unwrap();
+        board.leave_note(0, b"zero");
+        board.leave_note(2, &[7; Board::NOTE_MAX]);
+        assert_eq!(attached.notes(Duration::ZERO), Err(1));
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| attached.notes(Duration::from_secs(60)));
+            board.leave_note(1, &[0, 1]);
+            let notes = reader.join().unwrap().unwrap();
+            assert_eq!(notes, [b"zero".to_vec(), vec![0, 1], vec![7; 48]]);
+        });
     }
 
     #[test]

@@ -67,6 +67,20 @@ pub enum BootError {
         /// The rank.
         rank: u32,
     },
+    /// A rank of this node has not said where it is.
+    Unheard {
+        /// The rank.
+        rank: u32,
+        /// How long nothing new was heard, in seconds.
+        seconds: u64,
+    },
+    /// The lowest rank of a node has not published where its ranks are, or something else in its place.
+    Record {
+        /// The rank.
+        leader: u32,
+        /// What was there, shortened and escaped.
+        found: String,
+    },
     /// A rank asked for the end of the job.
     Aborted {
         /// The rank.
@@ -154,6 +168,16 @@ impl fmt::Display for BootError {
             Self::RankGone { rank } => {
                 write!(f, "rank {rank} left the job, so the fence cannot be passed")
             }
+            Self::Unheard { rank, seconds } => write!(
+                f,
+                "rank {rank} has not said where it is, and nothing was heard for {seconds} s: did it fail at start? \
+                 RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
+            ),
+            Self::Record { leader, found } => write!(
+                f,
+                "rank {leader}, the lowest of its node, published \"{found}\" where the addresses of its node should be: run \
+                 the same build of the program on all nodes"
+            ),
             Self::Aborted { rank, code, why } => {
                 write!(f, "rank {rank} ended the job with code {code}: {why}")
             }

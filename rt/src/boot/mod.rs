@@ -5,6 +5,7 @@
 //! [`fence`](Exchange::fence) can be [read](Exchange::get) by everyone after it. Nothing else of a launcher is used, so that
 //! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2`, or alone.
 
+mod addresses;
 mod environment;
 mod error;
 mod mapping;
@@ -15,6 +16,7 @@ pub mod wire;
 
 use std::fmt::Debug;
 
+pub(crate) use addresses::exchange;
 pub use environment::Environment;
 pub use error::BootError;
 pub use threads::threads;
@@ -32,6 +34,14 @@ pub struct Boot {
     pub exchange: Box<dyn Exchange>,
     /// What was found: `"pmi-1"`, `"threads"` or `"singleton"`.
     pub found: &'static str,
+}
+
+impl Boot {
+    /// Which of its node's ranks this is, in `0..node.ranks.len()`.
+    pub(crate) fn on_node(&self) -> u32 {
+        let lower = self.node.ranks.iter().filter(|&&rank| rank < self.rank);
+        u32::try_from(lower.count()).unwrap_or(u32::MAX)
+    }
 }
 
 /// The ranks that share a node, so that they can share memory.

@@ -1,0 +1,104 @@
+//! Opening the driver of a rank, by `RIPSTOP_FABRIC`.
+
+use std::{fmt::Display, io, sync::Arc};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{Driver, Prepared},
+    shm::{Board, Shm, ShmConfig, Wake},
+};
+
+use crate::{
+    boot::{self, Boot},
+    error::{Error, ErrorKind, Result},
+    settings::{FabricChoice, Settings},
+};
+
+/// What a driver is opened with.
+pub(crate) struct Opening<'a> {
+    pub(crate) boot: &'a mut Boot,
+    /// Of this rank's node.
+    pub(crate) board: &'a Board,
+    pub(crate) settings: &'a Settings,
+    /// The reactor can sleep on a futex.
+    pub(crate) futex: bool,
+    pub(crate) counters: &'a Arc<Counters>,
+}
+
+impl Opening<'_> {
+    /// The driver that the settings name.
+    pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
+        match self.settings.fabric {
+            FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
+        }
+    }
+
+    fn open_shm(self) -> Result<Box<dyn Driver>> {
+        let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
+        if node != ranks as usize {
+            return Err(refused(format!(
+                "the job has {ranks} ranks and this node {node} of them, and shared memory does not reach other nodes: start \
+                 all ranks on one node, or name a network with RIPSTOP_FABRIC"
+            )));
+        }
+        let mut config = ShmConfig::new(self.boot.rank);
+        config.wake = if self.futex { Wake::Futex } else { Wake::Fd };
+        config.single_copy = self.settings.single_copy;
+        config.counters = Arc::clone(self.counters);
+        let shm = Shm::open(self.board, config).map_err(refused)?;
+        Ok(Box::new(shm))
+    }
+
+    /// A network's driver, once all ranks have heard where the others' ends are.
+    #[expect(dead_code, reason = "until the first network lands")]
+    fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
+        let (mine, limit) = (prepared.address(), self.settings.boot_timeout);
+        let addresses = boot::exchange(self.boot, self.board, &mine, limit).map_err(refused)?;
+        prepared.connect(&addresses).map_err(refused)
+    }
+}
+
+/// The node's board: its first rank makes it, and tells the others where it is.
+pub(crate) fn meet(boot: &mut Boot) -> Result<Board> {
+    let node = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
+    if node == 1 && boot.size == 1 {
+        return Board::create(1).map_err(transport);
+    }
+    let leader = boot.node.leader();
+    let key = format!("ripstop-board-{leader}");
+    let made = if boot.rank == leader {
+        let board = Board::create(node).map_err(transport)?;
+        let address = board.address();
+        boot.exchange.put(&key, &address).map_err(refused)?;
+        Some(board)
+    } else {
+        None
+    };
+    pass(boot)?;
+    let board = match made {
+        Some(board) => board,
+        None => attach(boot, leader, &key)?,
+    };
+    // The board is found through its maker's open descriptor: nobody leaves before everybody is on it.
+    pass(boot)?;
+    Ok(board)
+}
+
+fn pass(boot: &mut Boot) -> Result<()> {
+    boot.exchange.fence().map_err(refused)
+}
+
+fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board> {
+    let address = boot.exchange.get(key).map_err(refused)?;
+    let missing = || format!("rank {leader} did not publish `{key}`: did it fail at start?");
+    let address = address.ok_or_else(|| refused(missing()))?;
+    Board::attach(&address).map_err(refused)
+}
+
+fn refused(why: impl Display) -> Error {
+    Error::new("init", ErrorKind::Setup(why.to_string()))
+}
+
+fn transport(error: io::Error) -> Error {
+    Error::new("init", ErrorKind::Transport(error))
+}
