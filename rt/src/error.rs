@@ -184,8 +184,23 @@ impl fmt::Display for ErrorKind {
                 write!(f, "rank {rank} has finished; it sends and receives no more")
             }
             Self::Closed => f.write_str("this runtime is closed"),
-            Self::Transport(error) => write!(f, "the transport failed: {error}"),
+            Self::Transport(error) => write!(f, "the transport failed: {error}{}", remedy(error)),
         }
+    }
+}
+
+/// What to raise, where it was a limit that stood in the way.
+pub(crate) fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => "; raise `ulimit -n`",
+        Some(libc::ENFILE) => "; the administrator can raise fs.file-max",
+        Some(libc::ENOMEM) => {
+            "; leave this node more memory, or raise `ulimit -v` and the limit of the container"
+        }
+        Some(libc::EAGAIN) => {
+            "; raise `ulimit -u`, if threads or processes are what there are too many of"
+        }
+        _ => "",
     }
 }
 

@@ -10,7 +10,7 @@ use ripstop_fabric::{
 
 use crate::{
     boot::{self, Boot},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, remedy},
     settings::{FabricChoice, Settings},
 };
 
@@ -45,7 +45,7 @@ impl Opening<'_> {
         config.wake = if self.futex { Wake::Futex } else { Wake::Fd };
         config.single_copy = self.settings.single_copy;
         config.counters = Arc::clone(self.counters);
-        let shm = Shm::open(self.board, config).map_err(refused)?;
+        let shm = Shm::open(self.board, config).map_err(unopened)?;
         Ok(Box::new(shm))
     }
 
@@ -54,7 +54,7 @@ impl Opening<'_> {
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let (mine, limit) = (prepared.address(), self.settings.boot_timeout);
         let addresses = boot::exchange(self.boot, self.board, &mine, limit).map_err(refused)?;
-        prepared.connect(&addresses).map_err(refused)
+        prepared.connect(&addresses).map_err(unopened)
     }
 }
 
@@ -92,7 +92,12 @@ fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board> {
     let address = boot.exchange.get(key).map_err(refused)?;
     let missing = || format!("rank {leader} did not publish `{key}`: did it fail at start?");
     let address = address.ok_or_else(|| refused(missing()))?;
-    Board::attach(&address).map_err(refused)
+    Board::attach(&address).map_err(unopened)
+}
+
+/// What the system said at start, and what to raise.
+pub(crate) fn unopened(why: io::Error) -> Error {
+    refused(format!("{why}{}", remedy(&why)))
 }
 
 fn refused(why: impl Display) -> Error {

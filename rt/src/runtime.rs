@@ -227,7 +227,7 @@ impl Builder {
             None => fabrics::meet(&mut boot)?,
         };
         let (mut backend, why) =
-            reactor::open(choice(settings.reactor)).map_err(|error| setup(error.to_string()))?;
+            reactor::open(choice(settings.reactor)).map_err(fabrics::unopened)?;
         let counters = Arc::new(Counters::default());
         let opening = Opening {
             boot: &mut boot,

@@ -1,0 +1,179 @@
+//! What containers and administrators forbid, forbidden for real: the same messages arrive, and what is used instead is said.
+
+#![expect(
+    unsafe_code,
+    reason = "a filter of system calls is installed in a child, before its program starts"
+)]
+#![expect(
+    clippy::print_stdout,
+    reason = "what was chosen is for the test that started this one"
+)]
+
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    process::{Command, Output},
+};
+
+use ripstop::{Comm, Result};
+
+/// In words of 8 bytes.
+const SIZES: [u64; 5] = [0, 1, 1000, 12_500, 1 << 17];
+
+/// What the others run, under what they forbid.
+#[ripstop::test(ranks = 2, process)]
+async fn messages_of_all_lengths_cross(world: Comm) -> Result<()> {
+    let choices = world.choices();
+    println!("reactor {}: {}", choices.reactor, choices.reactor_why);
+    println!("single copy: {:?}", choices.single_copy);
+    let (me, other) = (u64::from(world.rank() == 1), 1 - world.rank());
+    for len in SIZES {
+        let content = |rank| (0..len).map(|at| 3 * at + rank).collect::<Vec<u64>>();
+        let sent = world.send(other, 1, content(me));
+        let (got, _) = world.recv::<u64>(other, 1).await?;
+        assert!(got == content(1 - me), "{len} words");
+        sent.await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn without_process_vm_calls_bodies_are_copied_twice_and_the_reason_is_said() {
+    let said =
+        passes(crossing().forbid(&[libc::SYS_process_vm_readv, libc::SYS_process_vm_writev]));
+    assert!(
+        said.contains("single copy: Err(\"process_vm_readv fails"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_io_uring_ranks_sleep_on_epoll_and_the_reason_is_said() {
+    let said = passes(crossing().forbid(&[libc::SYS_io_uring_setup]));
+    assert!(
+        said.contains("reactor epoll: epoll, because io_uring is forbidden here"),
+        "{said}"
+    );
+}
+
+#[test]
+fn without_membarrier_and_pidfds_messages_cross() {
+    passes(crossing().forbid(&[libc::SYS_membarrier, libc::SYS_pidfd_open]));
+}
+
+#[test]
+fn no_locked_memory_is_enough() {
+    passes(crossing().limit(libc::RLIMIT_MEMLOCK, 0));
+}
+
+#[test]
+fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
+    let output = crossing().limit(libc::RLIMIT_NOFILE, 8).output().unwrap();
+    let said = text(&output);
+    assert!(
+        !output.status.success() && said.contains("ulimit -n"),
+        "{said}"
+    );
+}
+
+/// This program again, with only the test above.
+fn crossing() -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["messages_of_all_lengths_cross", "--exact", "--nocapture"]);
+    command
+        .env_remove("RIPSTOP_REACTOR")
+        .env_remove("RIPSTOP_FABRIC");
+    command
+}
+
+#[track_caller]
+fn passes(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    said
+}
+
+fn text(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}
+
+trait Confine {
+    /// These system calls are answered with `EPERM`, as Docker's default profile does.
+    fn forbid(&mut self, calls: &[libc::c_long]) -> &mut Self;
+    fn limit(&mut self, resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> &mut Self;
+}
+
+impl Confine for Command {
+    fn forbid(&mut self, calls: &[libc::c_long]) -> &mut Self {
+        let program = filter(calls);
+        // SAFETY: between fork and exec it only makes two system calls, on memory that was filled before.
+        unsafe { self.pre_exec(move || install(&program)) }
+    }
+
+    fn limit(&mut self, resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> &mut Self {
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: between fork and exec it only makes one system call, on memory that it owns.
+        unsafe { self.pre_exec(move || answer(libc::setrlimit(resource, &raw const limit))) }
+    }
+}
+
+/// Load the call's number; jump to the end when it is one of them; allow; refuse.
+fn filter(calls: &[libc::c_long]) -> Vec<libc::sock_filter> {
+    let step = |code: u32, jt: usize, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: u8::try_from(jt).unwrap(),
+        jf: 0,
+        k,
+    };
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    program.extend(calls.iter().enumerate().map(|(at, &call)| {
+        let number = u32::try_from(call).expect("a call's number");
+        step(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            calls.len() - at,
+            number,
+        )
+    }));
+    program.push(step(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let refuse = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).expect("an errno");
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, refuse));
+    program
+}
+
+fn install(filter: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(io::Error::other)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    // SAFETY: no pointers.
+    answer(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })?;
+    // SAFETY: the kernel reads the program, which outlives the call.
+    answer(unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const program,
+        )
+    })
+}
+
+fn answer(status: libc::c_int) -> io::Result<()> {
+    if status == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
