@@ -129,8 +129,8 @@ impl Confine for Command {
 /// Load the call's number; jump to the end when it is one of them; allow; refuse.
 fn filter(calls: &[libc::c_long]) -> Vec<libc::sock_filter> {
     let step = |code: u32, jt: usize, k: u32| libc::sock_filter {
-        code: u16::try_from(code).unwrap(),
-        jt: u8::try_from(jt).unwrap(),
+        code: u16::try_from(code).expect("16 bits"),
+        jt: u8::try_from(jt).expect("a short filter"),
         jf: 0,
         k,
     };
