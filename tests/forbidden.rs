@@ -16,6 +16,7 @@ use std::{
 };
 
 use ripstop::{Comm, Result};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// In words of 8 bytes.
 const SIZES: [u64; 5] = [0, 1, 1000, 12_500, 1 << 17];
@@ -63,12 +64,12 @@ fn without_membarrier_and_pidfds_messages_cross() {
 
 #[test]
 fn no_locked_memory_is_enough() {
-    passes(crossing().limit(libc::RLIMIT_MEMLOCK, 0));
+    passes(crossing().limit(Resource::Memlock, 0));
 }
 
 #[test]
 fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
-    let output = crossing().limit(libc::RLIMIT_NOFILE, 8).output().unwrap();
+    let output = crossing().limit(Resource::Nofile, 8).output().unwrap();
     let said = text(&output);
     assert!(
         !output.status.success() && said.contains("ulimit -n"),
@@ -78,7 +79,7 @@ fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
 
 /// This program again, with only the test above.
 fn crossing() -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = Command::new(std::env::current_exe().expect("its path"));
     command.args(["messages_of_all_lengths_cross", "--exact", "--nocapture"]);
     command
         .env_remove("RIPSTOP_REACTOR")
@@ -88,7 +89,7 @@ fn crossing() -> Command {
 
 #[track_caller]
 fn passes(command: &mut Command) -> String {
-    let output = command.output().unwrap();
+    let output = command.output().expect("it starts");
     let said = text(&output);
     assert!(output.status.success(), "{}: {said}", output.status);
     said
@@ -106,7 +107,7 @@ fn text(output: &Output) -> String {
 trait Confine {
     /// These system calls are answered with `EPERM`, as Docker's default profile does.
     fn forbid(&mut self, calls: &[libc::c_long]) -> &mut Self;
-    fn limit(&mut self, resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> &mut Self;
+    fn limit(&mut self, resource: Resource, most: u64) -> &mut Self;
 }
 
 impl Confine for Command {
@@ -116,13 +117,13 @@ impl Confine for Command {
         unsafe { self.pre_exec(move || install(&program)) }
     }
 
-    fn limit(&mut self, resource: libc::__rlimit_resource_t, most: libc::rlim_t) -> &mut Self {
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
+    fn limit(&mut self, resource: Resource, most: u64) -> &mut Self {
+        let limit = Rlimit {
+            current: Some(most),
+            maximum: Some(most),
         };
         // SAFETY: between fork and exec it only makes one system call, on memory that it owns.
-        unsafe { self.pre_exec(move || answer(libc::setrlimit(resource, &raw const limit))) }
+        unsafe { self.pre_exec(move || Ok(setrlimit(resource, limit)?)) }
     }
 }
 
