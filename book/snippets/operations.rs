@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Comm, ErrorKind, Result};
+use ripstop::{Comm, ErrorKind, Result, Runtime};
 
 #[ripstop::test(ranks = 2)]
 async fn the_buffer_comes_home_with_an_error(world: Comm) -> Result<()> {
@@ -60,5 +60,24 @@ async fn a_receive_can_be_cancelled(world: Comm) -> Result<()> {
         ),
     }
     // ANCHOR_END: cancel
+    Ok(())
+}
+
+#[test]
+fn a_scope_lends_buffers() -> Result<()> {
+    let runtime = Runtime::init()?;
+    let world = runtime.world();
+    let (left, right) = (0, 0);
+    // ANCHOR: scope
+    let field = vec![1.0_f64; 1000];
+    let mut ghosts = vec![0.0_f64; 10];
+    runtime.scope(|s| {
+        let inbox = s.recv(&world, left, 3, &mut ghosts);
+        let outbox = s.send(&world, right, 3, &field[990..]);
+        outbox.wait()?;
+        inbox.wait()
+    })?;
+    // ANCHOR_END: scope
+    assert_eq!(ghosts, [1.0; 10]);
     Ok(())
 }

@@ -19,6 +19,7 @@ mod ops;
 mod proto;
 mod reactor;
 mod runtime;
+mod scope;
 mod settings;
 mod shared;
 pub mod sim;
@@ -56,6 +57,7 @@ pub use self::{
     error::{Error, ErrorKind, OpError, Result},
     executor::JoinHandle,
     runtime::{Builder, Runtime},
+    scope::{Pending, Scope},
     settings::{
         FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings,
         Source as SettingSource,

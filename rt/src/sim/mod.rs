@@ -30,11 +30,14 @@ use crate::{comm::Comm, settings::Settings};
 
 /// A cluster to be simulated: how many ranks, on which fabric, with which faults, from which seed.
 ///
-/// ```ignore
+/// ```no_run
+/// # use ripstop_rt::sim::{SimError, Simulation};
+/// # fn simulate() -> Result<(), SimError> {
 /// let report = Simulation::new(64).seed(7).fabric("bxi").faults("drop=0.3").run(|world| async move {
-///     world.barrier().await
+///     world.dup().await.map(drop)
 /// })?;
 /// println!("{:?} of virtual time, digest {:016x}", report.time, report.digest);
+/// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing is simulated before `run`"]
