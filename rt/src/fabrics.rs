@@ -58,43 +58,6 @@ impl Opening<'_> {
     }
 }
 
-/// The node's board: its first rank makes it, and tells the others where it is.
-pub(crate) fn meet(boot: &mut Boot) -> Result<Board> {
-    let node = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
-    if node == 1 && boot.size == 1 {
-        return Board::create(1).map_err(transport);
-    }
-    let leader = boot.node.leader();
-    let key = format!("ripstop-board-{leader}");
-    let made = if boot.rank == leader {
-        let board = Board::create(node).map_err(transport)?;
-        let address = board.address();
-        boot.exchange.put(&key, &address).map_err(refused)?;
-        Some(board)
-    } else {
-        None
-    };
-    pass(boot)?;
-    let board = match made {
-        Some(board) => board,
-        None => attach(boot, leader, &key)?,
-    };
-    // The board is found through its maker's open descriptor: nobody leaves before everybody is on it.
-    pass(boot)?;
-    Ok(board)
-}
-
-fn pass(boot: &mut Boot) -> Result<()> {
-    boot.exchange.fence().map_err(refused)
-}
-
-fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board> {
-    let address = boot.exchange.get(key).map_err(refused)?;
-    let missing = || format!("rank {leader} did not publish `{key}`: did it fail at start?");
-    let address = address.ok_or_else(|| refused(missing()))?;
-    Board::attach(&address).map_err(unopened)
-}
-
 /// What the system said at start, and what to raise.
 pub(crate) fn unopened(why: io::Error) -> Error {
     refused(format!("{why}{}", remedy(&why)))
@@ -102,8 +65,4 @@ pub(crate) fn unopened(why: io::Error) -> Error {
 
 fn refused(why: impl Display) -> Error {
     Error::new("init", ErrorKind::Setup(why.to_string()))
-}
-
-fn transport(error: io::Error) -> Error {
-    Error::new("init", ErrorKind::Transport(error))
 }

@@ -224,7 +224,7 @@ impl Builder {
         };
         let board = match self.board {
             Some(board) => board,
-            None => fabrics::meet(&mut boot)?,
+            None => boot::meet(&mut boot, settings.boot_timeout).map_err(boot_error)?,
         };
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(fabrics::unopened)?;

@@ -31,6 +31,8 @@ use crate::{driver::FutexWord, memory::Region};
 pub struct Board {
     region: Region,
     size: u32,
+    /// How many ranks of the job there is room for notes of.
+    job: u32,
     cookie: u64,
 }
 
@@ -57,19 +59,29 @@ impl Board {
     /// # Errors
     /// `InvalidInput` for no ranks or more than 30 000; else what the system said when there was no memory for it.
     pub fn create(size: u32) -> io::Result<Self> {
+        Self::create_in_job(size, 0)
+    }
+
+    /// As [`create`](Self::create), with room for a note about each of the `job` ranks of all nodes, of 56 bytes each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_in_job(size: u32, job: u32) -> io::Result<Self> {
         if size == 0 || size > SIZE_MAX {
             let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let region = Region::create("ripstop-board", board_len(size), true)?;
+        let region = Region::create("ripstop-board", board_len(size, job), true)?;
         let cookie = RandomState::new().hash_one(std::process::id());
         region.atomic_u32(VERSION_AT).store(VERSION, Relaxed);
         region.atomic_u32(SIZE_AT).store(size, Relaxed);
+        region.atomic_u32(JOB_AT).store(job, Relaxed);
         region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
         region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
         Ok(Self {
             region,
             size,
+            job,
             cookie,
         })
     }
@@ -107,19 +119,38 @@ impl Board {
             .map_err(|why| refusal(why.kind(), address, &format!("{CANNOT_OPEN} ({why})")))?;
         let region = Region::open(fd, len, true)
             .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
+        let job = region.atomic_u32(JOB_AT).load(Relaxed);
         let found = Self {
             region,
             size,
+            job,
             cookie,
         };
         match found.check() {
-            Ok(()) => Ok(found),
+            Ok(()) => {
+                found.region.atomic_u32(ATTACHED_AT).fetch_add(1, AcqRel);
+                found.tell();
+                Ok(found)
+            }
             Err(what) => Err(refusal(
                 io::ErrorKind::InvalidData,
                 address,
                 &format!("{OTHER_JOB} ({what})"),
             )),
         }
+    }
+
+    /// Waits until all other ranks have attached. A board is found through its maker's open descriptor, so its maker waits
+    /// for them before it may end.
+    ///
+    /// # Errors
+    /// How many had attached when nothing new had come for `limit`.
+    pub fn wait_for_all(&self, limit: Duration) -> Result<(), u32> {
+        let attached = self.region.atomic_u32(ATTACHED_AT);
+        self.wait(limit, || match attached.load(Acquire) {
+            all if all >= self.size - 1 => Ok(()),
+            some => Err(some),
+        })
     }
 
     /// How many ranks the node has.
@@ -169,34 +200,8 @@ impl Board {
     /// # Panics
     /// When there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
     pub fn leave_note(&self, rank: u32, note: &[u8]) {
-        let fits = (1..=Self::NOTE_MAX).contains(&note.len());
-        assert!(fits, "a note of {} bytes", note.len());
-        let mut padded = [0; Self::NOTE_MAX];
-        padded[..note.len()].copy_from_slice(note);
-        for (word, bytes) in padded.as_chunks().0.iter().enumerate() {
-            self.long(rank, NOTE + 8 * word)
-                .store(u64::from_le_bytes(*bytes), Relaxed);
-        }
-        let len = u32::try_from(note.len()).unwrap_or(0);
-        self.word(rank, NOTE_LEN).store(len, Release);
-        self.changes().fetch_add(1, Release);
-        // Nobody sleeps is no failure.
-        let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
-    }
-
-    /// The note that `rank` has left.
-    ///
-    /// # Panics
-    /// When there is no such rank.
-    #[must_use]
-    pub fn note_of(&self, rank: u32) -> Option<Vec<u8>> {
-        let len = index(self.word(rank, NOTE_LEN).load(Acquire)).min(Self::NOTE_MAX);
-        let words = (0..Self::NOTE_MAX / 8).map(|word| self.long(rank, NOTE + 8 * word));
-        let mut note: Vec<u8> = words
-            .flat_map(|word| word.load(Relaxed).to_le_bytes())
-            .collect();
-        note.truncate(len);
-        (len > 0).then_some(note)
+        self.write_note(self.at(rank, NOTE), note);
+        self.tell();
     }
 
     /// The notes of all ranks, once they are there.
@@ -204,11 +209,77 @@ impl Board {
     /// # Errors
     /// The first rank that had left none when nothing new had come for `limit`.
     pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
+        self.read_notes(limit, self.size, |rank| self.at(rank, NOTE))
+    }
+
+    /// Leaves a note about each rank of the job for the ranks of this node. Whoever created the board does it, once.
+    ///
+    /// # Panics
+    /// When there is not one for each rank of the job, or as [`leave_note`](Self::leave_note).
+    pub fn leave_notes_of_job(&self, notes: &[Vec<u8>]) {
+        assert_eq!(notes.len(), index(self.job), "notes for the ranks of a job");
+        for (rank, note) in (0..).zip(notes) {
+            self.write_note(self.job_at(rank), note);
+        }
+        self.tell();
+    }
+
+    /// The notes about all ranks of the job, once they are there.
+    ///
+    /// # Errors
+    /// The first rank that there was none of when nothing new had come for `limit`.
+    pub fn notes_of_job(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
+        self.read_notes(limit, self.job, |rank| self.job_at(rank))
+    }
+
+    fn write_note(&self, at: usize, note: &[u8]) {
+        let fits = (1..=Self::NOTE_MAX).contains(&note.len());
+        assert!(fits, "a note of {} bytes", note.len());
+        let mut padded = [0; Self::NOTE_MAX];
+        padded[..note.len()].copy_from_slice(note);
+        for (word, bytes) in padded.as_chunks().0.iter().enumerate() {
+            let word = self.region.atomic_u64(at + 8 + 8 * word);
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+        let len = u32::try_from(note.len()).unwrap_or(0);
+        self.region.atomic_u32(at).store(len, Release);
+    }
+
+    fn read_note(&self, at: usize) -> Option<Vec<u8>> {
+        let len = index(self.region.atomic_u32(at).load(Acquire)).min(Self::NOTE_MAX);
+        let words = (0..Self::NOTE_MAX / 8).map(|word| self.region.atomic_u64(at + 8 + 8 * word));
+        let mut note: Vec<u8> = words
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        note.truncate(len);
+        (len > 0).then_some(note)
+    }
+
+    fn read_notes(
+        &self,
+        limit: Duration,
+        ranks: u32,
+        at: impl Fn(u32) -> usize,
+    ) -> Result<Vec<Vec<u8>>, u32> {
+        let mut notes = Vec::new();
+        self.wait(limit, || {
+            loop {
+                let next = u32::try_from(notes.len()).unwrap_or(u32::MAX);
+                if next >= ranks {
+                    return Ok(());
+                }
+                notes.push(self.read_note(at(next)).ok_or(next)?);
+            }
+        })?;
+        Ok(notes)
+    }
+
+    /// Waits until `there` says so, or as long as something new comes within each `limit`.
+    fn wait(&self, limit: Duration, mut there: impl FnMut() -> Result<(), u32>) -> Result<(), u32> {
         loop {
             let seen = self.changes().load(Acquire);
-            let missing = match self.notes_so_far() {
-                Ok(notes) => return Ok(notes),
-                Err(missing) => missing,
+            let Err(missing) = there() else {
+                return Ok(());
             };
             let limit = Timespec::try_from(limit).map_err(|_| missing)?;
             match futex::wait(self.changes(), Flags::empty(), seen, Some(&limit)) {
@@ -218,10 +289,11 @@ impl Board {
         }
     }
 
-    fn notes_so_far(&self) -> Result<Vec<Vec<u8>>, u32> {
-        (0..self.size)
-            .map(|rank| self.note_of(rank).ok_or(rank))
-            .collect()
+    /// Wakes who waits.
+    fn tell(&self) {
+        self.changes().fetch_add(1, Release);
+        // Nobody sleeps is no failure.
+        let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
     }
 
     pub(super) const fn cookie(&self) -> u64 {
@@ -303,9 +375,17 @@ impl Board {
         RANKS_AT + index(rank) * RANK_LEN + field
     }
 
+    fn job_at(&self, rank: u32) -> usize {
+        assert!(rank < self.job, "rank {rank} of a job of {}", self.job);
+        RANKS_AT + index(self.size) * RANK_LEN + index(rank) * NOTE_LEN
+    }
+
     fn check(&self) -> Result<(), &'static str> {
         let same = [
-            (self.region.len() >= board_len(self.size), "its length"),
+            (
+                self.region.len() >= board_len(self.size, self.job),
+                "its length",
+            ),
             (
                 self.region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC,
                 "its first bytes",
@@ -371,8 +451,8 @@ pub(super) const fn index(n: u32) -> usize {
     n as usize
 }
 
-const fn board_len(size: u32) -> usize {
-    RANKS_AT + index(size) * RANK_LEN
+const fn board_len(size: u32, job: u32) -> usize {
+    RANKS_AT + index(size) * RANK_LEN + index(job) * NOTE_LEN
 }
 
 fn refusal(kind: io::ErrorKind, address: &str, why: &str) -> io::Error {
@@ -396,6 +476,8 @@ const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 8;
 const SIZE_AT: usize = 12;
 const COOKIE_AT: usize = 16;
+const JOB_AT: usize = 24;
+const ATTACHED_AT: usize = 28;
 const CHANGES_AT: usize = 64;
 const RANKS_AT: usize = 128;
 
@@ -410,8 +492,9 @@ const SEGMENT_LEN: usize = 24;
 const FENCE: usize = 32;
 const BELL: usize = 64;
 const CPU: usize = 68;
-const NOTE_LEN: usize = 72;
-const NOTE: usize = 80;
+const NOTE: usize = 72;
+/// Its length, in 8 bytes, and the note.
+const NOTE_LEN: usize = 8 + Board::NOTE_MAX;
 
 const ABSENT: u32 = 0;
 const READY: u32 = 1;
@@ -442,6 +525,11 @@ mod tests {
     fn notes_are_read_when_all_have_left_theirs() {
         let board = Board::create(3).unwrap();
         let attached = Board::attach(&board.address()).unwrap();
+        assert_eq!(
+            board.wait_for_all(Duration::ZERO),
+            Err(1),
+            "one of two others"
+        );
         board.leave_note(0, b"zero");
         board.leave_note(2, &[7; Board::NOTE_MAX]);
         assert_eq!(attached.notes(Duration::ZERO), Err(1));
@@ -451,6 +539,18 @@ mod tests {
             let notes = reader.join().unwrap().unwrap();
             assert_eq!(notes, [b"zero".to_vec(), vec![0, 1], vec![7; 48]]);
         });
+    }
+
+    #[test]
+    fn notes_of_a_job_lie_behind_those_of_the_node() {
+        let board = Board::create_in_job(2, 3).unwrap();
+        let attached = Board::attach(&board.address()).unwrap();
+        attached.leave_note(1, b"mine");
+        assert_eq!(attached.notes_of_job(Duration::ZERO), Err(0));
+        let notes = [vec![1], vec![2; 48], vec![3]];
+        board.leave_notes_of_job(&notes);
+        assert_eq!(attached.notes_of_job(Duration::ZERO).unwrap(), notes);
+        assert_eq!(attached.notes(Duration::ZERO), Err(0));
     }
 
     #[test]

@@ -6,29 +6,90 @@ use ripstop_fabric::shm::Board;
 
 use super::{Boot, BootError};
 
-/// Tells the others where this rank's end is, and hears where theirs are. In the order of ranks.
+/// The board of this rank's node: the node's lowest rank makes it, and tells the others where it is. It costs one fence.
 ///
-/// Between nodes it costs one put, one fence, and one get for each node.
-pub(crate) fn exchange(
+/// # Errors
+/// A launcher that fails, no memory, a board that cannot be reached, with what to do, or ranks that stay away for `limit`.
+pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
+    let io = |source| BootError::io("making the board of this node", source);
+    let ranks = u32::try_from(boot.node.ranks.len()).unwrap_or(u32::MAX);
+    if boot.size == 1 {
+        return Board::create(1).map_err(io);
+    }
+    let others = if ranks == boot.size { 0 } else { boot.size };
+    let leader = boot.node.leader();
+    let key = format!("ripstop-board-{leader}");
+    let made = if boot.rank == leader {
+        let board = Board::create_in_job(ranks, others).map_err(io)?;
+        boot.exchange.put(&key, &board.address())?;
+        Some(board)
+    } else {
+        None
+    };
+    boot.exchange.fence()?;
+    let Some(board) = made else {
+        return attach(boot, leader, &key);
+    };
+    let seconds = limit.as_secs();
+    board
+        .wait_for_all(limit)
+        .map_err(|attached| BootError::Absent {
+            attached,
+            ranks,
+            seconds,
+        })?;
+    Ok(board)
+}
+
+fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
+    let address = boot.exchange.get(key)?.ok_or(BootError::Record {
+        leader,
+        found: String::new(),
+    })?;
+    Board::attach(&address)
+        .map_err(|source| BootError::io("joining the board of this node", source))
+}
+
+/// Tells the other ranks this rank's address, of at most [`Board::NOTE_MAX`] bytes, and hears theirs, in the order of ranks.
+///
+/// On a node it goes by the board; between nodes it costs each node one put, one fence, and one get for each node.
+///
+/// # Errors
+/// A launcher that fails, a record that was not written by this function, or a rank of this node that says nothing for
+/// `limit`.
+///
+/// # Panics
+/// When the address is empty or too long, or this rank has left a note on the board before.
+pub fn exchange(
     boot: &mut Boot,
     board: &Board,
     mine: &[u8],
     limit: Duration,
 ) -> Result<Vec<Vec<u8>>, BootError> {
     board.leave_note(boot.on_node(), mine);
-    let notes = board.notes(limit).map_err(|missing| BootError::Unheard {
-        rank: boot.node.ranks[missing as usize],
-        seconds: limit.as_secs(),
-    })?;
-    if boot.node.ranks.len() == boot.size as usize {
-        return Ok(notes);
-    }
-    if boot.rank == boot.node.leader() {
+    let (leads, seconds) = (boot.rank == boot.node.leader(), limit.as_secs());
+    let alone = boot.node.ranks.len() == boot.size as usize;
+    if leads || alone {
+        let notes = board.notes(limit).map_err(|missing| BootError::Unheard {
+            rank: boot.node.ranks[missing as usize],
+            seconds,
+        })?;
+        if alone {
+            return Ok(notes);
+        }
         let record = write(&boot.node.ranks, &notes);
         boot.exchange.put(&key(boot.rank), &record)?;
     }
     boot.exchange.fence()?;
-    gather(boot)
+    if leads {
+        let addresses = gather(boot)?;
+        board.leave_notes_of_job(&addresses);
+        return Ok(addresses);
+    }
+    let rank = boot.node.leader();
+    board
+        .notes_of_job(limit)
+        .map_err(|_| BootError::Unheard { rank, seconds })
 }
 
 /// A rank that no earlier node's record has named leads a node: so nobody needs a list of nodes.
@@ -45,6 +106,9 @@ fn gather(boot: &mut Boot) -> Result<Vec<Vec<u8>>, BootError> {
         };
         let read = read(&record, boot.size).ok_or_else(garbled)?;
         for (rank, address) in read {
+            if address.len() > Board::NOTE_MAX {
+                return Err(garbled());
+            }
             addresses[rank as usize] = address;
         }
         if addresses[leader as usize].is_empty() {
@@ -98,7 +162,7 @@ mod tests {
     #[test]
     fn ranks_of_two_nodes_hear_of_each_other() {
         let nodes = [vec![0, 2], vec![1, 3, 4]];
-        let boards = [Board::create(2).unwrap(), Board::create(3).unwrap()];
+        let boards = [2, 3].map(|ranks| Board::create_in_job(ranks, 5).unwrap());
         thread::scope(|scope| {
             for mut boot in threads(5) {
                 let at = usize::from(nodes[1].contains(&boot.rank));

@@ -67,6 +67,15 @@ pub enum BootError {
         /// The rank.
         rank: u32,
     },
+    /// Ranks of this node have not come to its board.
+    Absent {
+        /// How many have, without this one.
+        attached: u32,
+        /// How many there are, with this one.
+        ranks: u32,
+        /// How long nobody came, in seconds.
+        seconds: u64,
+    },
     /// A rank of this node has not said where it is.
     Unheard {
         /// The rank.
@@ -168,11 +177,7 @@ impl fmt::Display for BootError {
             Self::RankGone { rank } => {
                 write!(f, "rank {rank} left the job, so the fence cannot be passed")
             }
-            Self::Unheard { rank, seconds } => write!(
-                f,
-                "rank {rank} has not said where it is, and nothing was heard for {seconds} s: did it fail at start? \
-                 RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
-            ),
+            Self::Absent { .. } | Self::Unheard { .. } => self.fmt_late(f),
             Self::Record { leader, found } => write!(
                 f,
                 "rank {leader}, the lowest of its node, published \"{found}\" where the addresses of its node should be: run \
@@ -184,6 +189,38 @@ impl fmt::Display for BootError {
             Self::Over => f.write_str("this exchange is over: it was finalized, or failed before"),
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
         }
+    }
+}
+
+impl BootError {
+    /// Of ranks of this node.
+    fn fmt_late(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = match self {
+            Self::Absent {
+                attached,
+                ranks,
+                seconds,
+            } => {
+                let others = ranks - 1;
+                write!(
+                    f,
+                    "{attached} of the {others} other ranks of this node have come to its board, and none more"
+                )?;
+                seconds
+            }
+            Self::Unheard { rank, seconds } => {
+                write!(
+                    f,
+                    "rank {rank} has not said where it is, and nothing was heard"
+                )?;
+                seconds
+            }
+            _ => return Ok(()),
+        };
+        write!(
+            f,
+            " for {seconds} s: did some rank fail at start? RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
+        )
     }
 }
 

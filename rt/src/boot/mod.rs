@@ -16,7 +16,7 @@ pub mod wire;
 
 use std::fmt::Debug;
 
-pub(crate) use addresses::exchange;
+pub use addresses::{exchange, meet};
 pub use environment::Environment;
 pub use error::BootError;
 pub use threads::threads;

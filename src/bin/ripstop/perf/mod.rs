@@ -15,6 +15,7 @@ pub(crate) mod options;
 mod overlap;
 pub(crate) mod report;
 mod samples;
+mod startup;
 mod stream;
 mod tally;
 mod windows;
@@ -66,6 +67,7 @@ enum Program {
     Collective(collective::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
+    Startup(startup::Args),
 }
 
 /// This rank and the one it talks to.
@@ -94,6 +96,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn measure(program: &Program) -> Result<ExitCode, Trouble> {
     if let Program::Put(args) | Program::Get(args) = program {
         return onesided::run(program.name(), args);
+    }
+    if let Program::Startup(args) = program {
+        return startup::run(args);
     }
     let runtime = Runtime::init()?;
     let world = runtime.world();
@@ -142,7 +147,9 @@ impl Pair<'_> {
             Program::Collective(args) => collective::run(self, args, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
-            Program::Put(_) | Program::Get(_) => unreachable!("measured without a runtime"),
+            Program::Put(_) | Program::Get(_) | Program::Startup(_) => {
+                unreachable!("measured without a runtime")
+            }
         }
     }
 
@@ -176,6 +183,7 @@ impl Program {
             Self::Collective(_) => "collective",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
+            Self::Startup(_) => "startup",
         }
     }
 
@@ -210,13 +218,16 @@ impl Program {
             Self::Collective(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
+            Self::Startup(args) => (args.is_json(), args.lines()),
         }
     }
 
     /// Why it cannot be measured with this many ranks, and how it can.
     fn refuses(&self, ranks: usize) -> Option<String> {
         let (fits, needs) = match self {
-            Self::Idle(_) | Self::Collective(_) => (ranks >= 2, "at least 2 ranks"),
+            Self::Idle(_) | Self::Collective(_) | Self::Startup(_) => {
+                (ranks >= 2, "at least 2 ranks")
+            }
             _ => (ranks == 2, "2 ranks"),
         };
         let name = self.name();
@@ -259,6 +270,7 @@ Examples:
   ripstop run -n 2 --bind core -- ripstop perf rate --json
   ripstop run -n 4 -- ripstop perf collective barrier all_reduce --size 8,64K
   ripstop run -n 2 -- ripstop perf idle --seconds 5
+  mpiexec.hydra -n 64 ripstop perf startup
   RIPSTOP_PROGRESS=inline ripstop run -n 2 --bind core -- ripstop perf latency
 
 Figures count both ranks: copies, system calls, wakes and allocations per message are in the JSON lines.";
