@@ -30,6 +30,8 @@ pub enum Error {
     Ignored,
     /// What was waited for was freed meanwhile.
     Interrupted,
+    /// All waiting was ended, now and later.
+    Aborted,
     /// The library is not initialised, or no longer.
     NoInit,
     /// The machine: a system call failed.
@@ -51,6 +53,7 @@ impl fmt::Display for Error {
             Self::CtNoneReached => "no counter has reached its threshold",
             Self::Ignored => "the map is set already, or the interface has none",
             Self::Interrupted => "what was waited for was freed",
+            Self::Aborted => "waiting was aborted",
             Self::NoInit => "the library is not initialised",
             Self::Fail => "a system call failed",
         };

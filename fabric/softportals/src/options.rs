@@ -69,6 +69,8 @@ options! {
     MAY_ALIGN = 17,
     /// With [`Self::MANAGE_LOCAL`]: unexpected messages that it matches advance its offset by their whole length.
     LOCAL_INC_UH_RLENGTH = 18,
+    /// With [`Self::MANAGE_LOCAL`]: unexpected messages that it matches advance its offset by what is there of them.
+    LOCAL_INC_UH_MLENGTH = 19,
 }
 
 options! {

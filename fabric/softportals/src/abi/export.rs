@@ -3,7 +3,7 @@
 /// Makes the package in which it stands a `libportals.so.4` of one family: `portals_library!(Sandia42)`.
 #[macro_export]
 macro_rules! portals_library {
-    ($profile:ident $(, $extra:ident)*) => {
+    ($profile:ident) => {
         use std::ffi::{c_int, c_uint, c_void};
         use $crate::abi::{
             CtEvent, Limits, Md, Me, PollFd, Process, Profile,
@@ -139,14 +139,35 @@ macro_rules! portals_library {
         pub extern "C" fn PtlFini() {
             calls::fini();
         }
+    };
+}
 
-        $(
-            /// See the specification, 4.3.
-            #[unsafe(no_mangle)]
-            pub extern "C" fn $extra() {
-                calls::abort();
-            }
-        )*
+/// Adds to a [`portals_library!`](crate::portals_library) what Bull's header has besides: 4.3's end of all waiting, and text.
+#[macro_export]
+macro_rules! portals_bull_extension {
+    () => {
+        /// See the specification, 4.3.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn PtlAbort() {
+            calls::abort();
+        }
+
+        /// The name of a return code (`what` is 0), of an event (1) or of how it failed (2).
+        #[unsafe(no_mangle)]
+        pub extern "C" fn PtlToStr(number: c_int, what: c_uint) -> *const std::ffi::c_char {
+            calls::text::<P>(number, what).as_ptr()
+        }
+
+        /// How many ways to fail have a name.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn PtlFailTypeSize() -> c_int {
+            calls::fail_names()
+        }
+
+        $crate::portals_functions! {
+            PtlEvToStr(ni_options: c_uint, event: *const Event, text: *mut std::ffi::c_char)
+                = calls::describe(ni_options, event, text);
+        }
     };
 }
 

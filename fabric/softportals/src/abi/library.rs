@@ -92,7 +92,7 @@ pub(super) fn abort() {
     let interfaces = guard
         .iter()
         .flat_map(|library| library.interfaces.iter().flatten());
-    interfaces.for_each(|open| open.nic.interrupt());
+    interfaces.for_each(|open| open.nic.abort());
 }
 
 pub(super) fn is_initialised() -> bool {

@@ -40,6 +40,8 @@ pub trait Profile: Sized + 'static {
     const NAME: &CStr;
     /// All its constants.
     const NUMBERS: Numbers;
+    /// Whether programs leave out the place for the index when they poll: those of this family do.
+    const WHICH_IS_OPTIONAL: bool;
 
     /// The handle for an object's 32 bits.
     fn handle(bits: u32) -> Self::Handle;

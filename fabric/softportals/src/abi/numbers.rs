@@ -69,6 +69,8 @@ pub struct Codes {
     pub pt_eq_needed: i32,
     pub pt_in_use: i32,
     pub interrupted: i32,
+    /// What ends a wait when all are aborted; of a family without that, as if what is waited for were gone.
+    pub aborted: i32,
 }
 
 impl Numbers {
@@ -87,6 +89,7 @@ impl Numbers {
             Error::CtNoneReached => codes.ct_none_reached,
             Error::Ignored => codes.map_again,
             Error::Interrupted => codes.interrupted,
+            Error::Aborted => codes.aborted,
             Error::NoInit => codes.no_init,
             Error::Fail => codes.fail,
         }

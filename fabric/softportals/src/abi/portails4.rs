@@ -53,6 +53,7 @@ impl Profile for Portails4 {
 
     const NAME: &CStr = c"portails4";
     const NUMBERS: Numbers = NUMBERS;
+    const WHICH_IS_OPTIONAL: bool = true;
 
     fn handle(bits: u32) -> u64 {
         SET | u64::from(bits)
@@ -95,6 +96,13 @@ impl Profile for Portails4 {
     }
 }
 
+impl CEvent {
+    /// Kind, failure and bytes.
+    pub(super) const fn outline(&self) -> (u32, u32, u64) {
+        (self.kind, self.fail, self.mlength)
+    }
+}
+
 const SET: u64 = 1 << 32;
 
 const NUMBERS: Numbers = Numbers {
@@ -115,6 +123,7 @@ const NUMBERS: Numbers = Numbers {
         pt_full: 0x2a,
         pt_eq_needed: 0x2b,
         pt_in_use: 0x2c,
+        aborted: 0x2f,
     },
     iface_default: 0,
     pid_any: 0,
@@ -143,6 +152,7 @@ const NUMBERS: Numbers = Numbers {
         (0x2_0000, EntryOptions::EVENT_FLOWCTRL_DISABLE),
         (0x4_0000, EntryOptions::IS_ACCESSIBLE),
         (0x10_0000, EntryOptions::LOCAL_INC_UH_RLENGTH),
+        (0x20_0000, EntryOptions::LOCAL_INC_UH_MLENGTH),
     ],
     md: &[
         (0x1, MdOptions::EVENT_SUCCESS_DISABLE),

@@ -67,6 +67,7 @@ impl Profile for Sandia42 {
 
     const NAME: &CStr = c"sandia42";
     const NUMBERS: Numbers = NUMBERS;
+    const WHICH_IS_OPTIONAL: bool = false;
 
     fn handle(bits: u32) -> u32 {
         bits
@@ -141,6 +142,7 @@ const NUMBERS: Numbers = Numbers {
         map_again: 6,
         in_use: 7,
         interrupted: 8,
+        aborted: 8,
         list_too_long: 9,
         no_init: 0xa,
         no_space: 0xb,

@@ -112,15 +112,17 @@ impl<M: Memory> Interface<M> {
             let Some(arrival) = self.next_match(pt_index, linked, None) else {
                 return true;
             };
-            let rlength = self
-                .header(pt_index, arrival)
-                .map_or(0, |header| header.arrival.rlength);
+            let options = linked.entry.options;
+            let header = self.header(pt_index, arrival);
+            let step = header.map_or(0, |header| match header.arrival {
+                of if options.has(EntryOptions::LOCAL_INC_UH_RLENGTH) => of.rlength,
+                of if options.has(EntryOptions::LOCAL_INC_UH_MLENGTH) => of.mlength,
+                _ => 0,
+            });
             let Some(linked) = self.entries.get_mut(id.0) else {
                 return false;
             };
-            if linked.entry.options.has(EntryOptions::LOCAL_INC_UH_RLENGTH) {
-                linked.advance_to(linked.local.saturating_add(rlength));
-            }
+            linked.advance_to(linked.local.saturating_add(step));
             let last = linked.is_used_up();
             let claim = Claim::of(linked, last.then_some(id));
             self.claim(pt_index, arrival, claim);

@@ -82,8 +82,8 @@ pub(super) struct State<M> {
     pub(super) interface: Interface<M>,
     pub(super) port: Port,
     pub(super) waiters: u32,
-    /// Everything that waits has to end.
-    pub(super) closed: bool,
+    /// Everything that waits has to end, with this.
+    pub(super) closed: Option<Error>,
     pub(super) agent: Agent,
     pub(super) watch: Watch,
 }
@@ -129,7 +129,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 interface: Interface::new(config, memory),
                 port,
                 waiters: 0,
-                closed: false,
+                closed: None,
                 agent: Agent {
                     timed: true,
                     watched: 0,
@@ -233,10 +233,19 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.wait(None, look).unwrap_or(Err(Error::Interrupted))
     }
 
-    /// Ends every wait, now and later.
+    /// Ends every wait, now and later: what is waited for is gone.
     pub fn interrupt(&self) {
+        self.end_waits(Error::Interrupted);
+    }
+
+    /// Ends every wait, now and later: the application gives up.
+    pub fn abort(&self) {
+        self.end_waits(Error::Aborted);
+    }
+
+    fn end_waits(&self, why: Error) {
         let mut state = self.shared.lock();
-        state.closed = true;
+        state.closed.get_or_insert(why);
         state.watch.tell();
         drop(state);
         self.shared.changed.notify_all();
@@ -246,7 +255,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// for the news since [`Self::look`]; what came before it was armed counts, so none is missed.
     pub fn arm(&self) -> Arc<OwnedFd> {
         let mut state = self.shared.lock();
-        let due = state.watch.news || state.closed || state.interface.has_events();
+        let due = state.watch.news || state.closed.is_some() || state.interface.has_events();
         state.watch.armed = !due;
         if due {
             ring(&state.watch.fd);
@@ -260,7 +269,9 @@ impl<M: Memory + Send + 'static> Nic<M> {
         // Nothing to read is what an early look finds.
         let _drained = rustix::io::read(&state.watch.fd, &mut [0; 8]);
         state.watch.armed = false;
-        std::mem::take(&mut state.watch.news) || state.closed || state.interface.has_events()
+        std::mem::take(&mut state.watch.news)
+            || state.closed.is_some()
+            || state.interface.has_events()
     }
 
     /// Threads that wait for something.
@@ -294,10 +305,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         }
         state.waiters += 1;
         let waits = |state: &mut State<M>| {
-            found = if state.closed {
-                Some(Err(Error::Interrupted))
-            } else {
-                look(&mut state.interface).map(|found| found.map_err(|_| Error::Interrupted))
+            found = match state.closed {
+                Some(why) => Some(Err(why)),
+                None => {
+                    look(&mut state.interface).map(|found| found.map_err(|_| Error::Interrupted))
+                }
             };
             found.is_none()
         };

@@ -312,6 +312,36 @@ static void descriptors(void)
     CHECK(event.type == PTL_EVENT_SEND);
 }
 
+#ifdef HAS_BULL_EXTENSION
+/* Text, and the end of all waiting. */
+static void bull_extension(void)
+{
+    ptl_event_t event;
+    unsigned int which;
+    char line[50];
+    CHECK(strcmp(PtlToStr(PTL_NO_SPACE, 0), "PTL_NO_SPACE") == 0);
+    CHECK(strcmp(PtlToStr(PTL_EVENT_PUT, 1), "PTL_EVENT_PUT") == 0);
+    CHECK(strcmp(PtlToStr(PTL_NI_SEGV, 2), "PTL_NI_SEGV") == 0);
+    CHECK(PtlFailTypeSize() == 8);
+    OK(PtlPut(md, 0, 0, PTL_NO_ACK_REQ, self, pt, KEY, 0, 0, 0));
+    OK(PtlEQPoll(&eq, 1, 10000, &event, 0));
+    OK(PtlEvToStr(0, &event, line));
+    CHECK(strcmp(line, "SEND OK 0") == 0);
+    SAYS(PTL_ARG_INVALID, PtlEvToStr(0, &event, 0));
+    PtlAbort();
+    SAYS(PTL_ABORTED, PtlEQWait(eq, &event));
+    SAYS(PTL_ABORTED, PtlEQPoll(&eq, 1, PTL_TIME_FOREVER, &event, &which));
+    ptl_ct_event_t count;
+    SAYS(PTL_ABORTED, PtlCTWait(ct, 1000, &count));
+}
+#else
+static void bull_extension(void)
+{
+    ptl_event_t event;
+    SAYS(PTL_ARG_INVALID, PtlEQPoll(&eq, 1, 0, &event, 0));
+}
+#endif
+
 /* All memory as one entry: what a peer aims beside it is an error, not a crash. */
 static void everything(void)
 {
@@ -345,6 +375,7 @@ int main(void)
         segments();
         everything();
         descriptors();
+        bull_extension();
         OK(PtlStartBundle(ni));
         OK(PtlEndBundle(ni));
         OK(PtlMDRelease(md));

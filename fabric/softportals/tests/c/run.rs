@@ -152,5 +152,39 @@ fn the_library_has_the_name_that_programs_ask_for() {
     assert!(bytes.windows(name.len()).any(|window| window == name));
 }
 
+#[test]
+fn every_function_of_the_family_is_exported_and_none_of_another() {
+    let bytes = fs::read(library()).expect("the library");
+    let exported = |name: &str| {
+        let name = format!("\0{name}\0");
+        bytes
+            .windows(name.len())
+            .any(|window| window == name.as_bytes())
+    };
+    let common = FUNCTIONS.split_whitespace().chain(EXTENSIONS);
+    let missing: Vec<&str> = common.filter(|name| !exported(name)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    for name in ["PtlAbort", "PtlToStr", "PtlEvToStr", "PtlFailTypeSize"] {
+        assert_eq!(exported(name), super::FAMILY == "portails4", "{name}");
+    }
+}
+
+/// What both families have.
+const FUNCTIONS: &str = "
+    PtlInit PtlFini PtlAtomicSync PtlNIInit PtlNIFini PtlNIStatus PtlNIHandle PtlSetMap PtlGetMap PtlPTAlloc PtlPTFree
+    PtlPTDisable PtlPTEnable PtlGetUid PtlGetId PtlGetPhysId PtlMDBind PtlMDRelease PtlLEAppend PtlMEAppend PtlLEUnlink
+    PtlMEUnlink PtlLESearch PtlMESearch PtlEQAlloc PtlEQFree PtlEQGet PtlEQWait PtlEQPoll PtlCTAlloc PtlCTFree
+    PtlCTCancelTriggered PtlCTGet PtlCTWait PtlCTPoll PtlCTSet PtlCTInc PtlPut PtlGet PtlAtomic PtlFetchAtomic PtlSwap
+    PtlTriggeredPut PtlTriggeredGet PtlTriggeredAtomic PtlTriggeredFetchAtomic PtlTriggeredSwap PtlTriggeredCTInc
+    PtlTriggeredCTSet PtlStartBundle PtlEndBundle PtlHandleIsEqual";
+
+/// What BXI and we have besides.
+const EXTENSIONS: [&str; 4] = [
+    "PtlNFDs",
+    "PtlPollFDs",
+    "PtlPollEvents",
+    "RipstopPortalsAbi",
+];
+
 /// Of `RIPSTOP_PORTALS_MODE`.
 const MODES: [&str; 2] = ["offload", "generic"];

@@ -70,7 +70,7 @@ pub unsafe fn eq_poll<P: Profile>(
 ) -> i32 {
     let taken = || {
         wanted(event, "event")?;
-        wanted(which, "which")?;
+        index_place::<P>(which)?;
         // SAFETY: as many as said.
         let (nic, ids) = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
         let ids: Vec<EqId> = ids.into_iter().map(EqId).collect();
@@ -96,6 +96,13 @@ unsafe fn give_event<P: Profile>(
             if taken.dropped { codes.eq_dropped } else { 0 }
         }
     }
+}
+
+fn index_place<P: Profile>(which: *mut u32) -> Result<(), Error> {
+    if which.is_null() && !P::WHICH_IS_OPTIONAL {
+        return Err(Error::ArgInvalid("which"));
+    }
+    Ok(())
 }
 
 /// Objects of one interface.
@@ -198,7 +205,8 @@ pub unsafe fn ct_poll<P: Profile>(
     which: *mut u32,
 ) -> i32 {
     let polled = || {
-        let (event, which) = (wanted(event, "event")?, wanted(which, "which")?);
+        let event = wanted(event, "event")?;
+        index_place::<P>(which)?;
         // SAFETY: as many as said.
         let (nic, ids) = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
         if thresholds.is_null() {
@@ -214,7 +222,7 @@ pub unsafe fn ct_poll<P: Profile>(
         let (reached, index) = nic.wait_count(&awaited, time::<P>(timeout))?;
         // SAFETY: not null, as checked.
         unsafe { give(event, event_of(reached)) };
-        // SAFETY: not null, as checked.
+        // SAFETY: null, or a place for an index.
         unsafe { give(which, u32::try_from(index).unwrap_or(u32::MAX)) };
         Ok(())
     };

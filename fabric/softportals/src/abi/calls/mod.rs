@@ -11,6 +11,7 @@ mod events;
 mod interface;
 mod operations;
 mod table;
+mod text;
 
 use std::sync::Arc;
 
@@ -28,6 +29,7 @@ pub use self::{
         le_append, le_search, md_bind, md_release, me_append, me_search, pt_alloc, pt_disable,
         pt_enable, pt_free, unlink,
     },
+    text::{describe, fail_names, text},
 };
 use super::{
     CtEvent, Profile,

@@ -145,6 +145,12 @@ int PtlAtomicSync(void);
 int PtlStartBundle(ptl_handle_ni_t);
 int PtlEndBundle(ptl_handle_ni_t);
 int PtlHandleIsEqual(ptl_handle_any_t, ptl_handle_any_t);
+#define HAS_BULL_EXTENSION
+enum { PTL_ABORTED = 0x2f };
+void PtlAbort(void);
+const char *PtlToStr(int, unsigned int);
+int PtlEvToStr(unsigned int, const ptl_event_t *, char *);
+int PtlFailTypeSize(void);
 struct pollfd;
 int PtlNFDs(ptl_handle_ni_t);
 int PtlPollFDs(ptl_handle_ni_t, struct pollfd *, int);
