@@ -16,6 +16,23 @@ pub trait Memory {
     /// When some of it cannot be written; what was before that may have been.
     fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault>;
 
+    /// Has `change` replace the word at `at`, in one step for all other threads where the word's length and place allow it: 1, 2,
+    /// 4 or 8 bytes, aligned. `before` is as long as the word, and takes what was there; `change` may be called more than once.
+    ///
+    /// # Errors
+    /// When the word cannot be read or written.
+    fn update(
+        &mut self,
+        at: u64,
+        before: &mut [u8],
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Fault> {
+        self.read(at, before)?;
+        let mut after = before.to_vec();
+        change(&mut after);
+        self.write(at, &after)
+    }
+
     /// [`Self::read`] of what may not be there: a peer chose the address.
     ///
     /// # Errors
@@ -42,6 +59,8 @@ pub struct Fault;
 pub struct Region {
     parts: Parts,
     len: u64,
+    /// No peer chooses an address in it.
+    trusted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -67,6 +86,7 @@ impl Region {
         Self {
             parts: Parts::One(start),
             len,
+            trusted: false,
         }
     }
 
@@ -80,7 +100,11 @@ impl Region {
             len = len.checked_add(segment.len)?;
         }
         let parts = Parts::Many(parts.into());
-        Some(Self { parts, len })
+        Some(Self {
+            parts,
+            len,
+            trusted: false,
+        })
     }
 
     /// Bytes.
@@ -163,9 +187,53 @@ impl Region {
         })
     }
 
+    /// Replaces elements of `size` bytes, each in one step where it lies in one piece that is there: `change` gets the place of
+    /// each and what is there, which `before` takes.
+    pub(crate) fn update<M: Memory>(
+        &self,
+        memory: &mut M,
+        offset: u64,
+        size: usize,
+        before: &mut [u8],
+        mut change: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), Fault> {
+        if !self.holds(offset, before.len() as u64) {
+            return Err(Fault);
+        }
+        for (index, element) in before.chunks_mut(size).enumerate() {
+            let at = index * size;
+            let offset = offset + at as u64;
+            let mut change = |word: &mut [u8]| change(at, word);
+            if let Some(address) = self.piece(offset, element.len() as u64) {
+                memory.update(address, element, &mut change)?;
+            } else {
+                self.read(memory, offset, element)?;
+                let mut after = element.to_vec();
+                change(&mut after);
+                self.write(memory, offset, &after)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where `len` bytes from `offset` on are, if they are there for sure and in one piece.
+    fn piece(&self, offset: u64, len: u64) -> Option<u64> {
+        let first = self.address(offset);
+        let last = self.address(offset + len - 1);
+        (!self.is_unsure() && last.wrapping_sub(first) == len - 1).then_some(first)
+    }
+
+    /// The same memory for its owner, whose addresses are right.
+    pub(crate) fn trusted(self) -> Self {
+        Self {
+            trusted: true,
+            ..self
+        }
+    }
+
     /// Longer than any mapping can be: it was given to stand for all memory, not for memory that is there.
     const fn is_unsure(&self) -> bool {
-        self.len > 1 << 46
+        !self.trusted && self.len > 1 << 46
     }
 
     /// Calls `touch` for each piece of the range, in order.

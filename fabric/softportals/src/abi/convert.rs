@@ -205,7 +205,7 @@ pub(super) fn from_limits(limits: &Limits) -> limits::Limits {
     }
 }
 
-pub(super) fn to_limits(limits: &limits::Limits) -> Limits {
+pub(super) fn to_limits(limits: &limits::Limits, features: u32) -> Limits {
     let count = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     Limits {
         max_entries: count(limits.max_entries),
@@ -223,10 +223,8 @@ pub(super) fn to_limits(limits: &limits::Limits) -> Limits {
         max_waw_ordered_size: limits.max_waw_ordered_size,
         max_war_ordered_size: limits.max_war_ordered_size,
         max_volatile_size: limits.max_volatile_size,
-        features: BIND_INACCESSIBLE | TOTAL_DATA_ORDERING,
+        features,
     }
 }
 
 const UID_ANY: u32 = u32::MAX;
-const BIND_INACCESSIBLE: u32 = 1;
-const TOTAL_DATA_ORDERING: u32 = 2;

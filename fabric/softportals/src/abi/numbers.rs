@@ -26,6 +26,8 @@ pub struct Numbers {
     pub rank_any: u32,
     /// `PTL_NI_MATCHING`, `PTL_NI_NO_MATCHING`, `PTL_NI_LOGICAL`, `PTL_NI_PHYSICAL`.
     pub ni: [u32; 4],
+    /// `PTL_TARGET_BIND_INACCESSIBLE`, `PTL_TOTAL_DATA_ORDERING` and, of families that name it, `PTL_COHERENT_ATOMICS`.
+    pub features: u32,
     /// `PTL_IOVEC`.
     pub iovec: u32,
     /// Entry options by bit.

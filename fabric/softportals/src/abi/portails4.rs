@@ -131,6 +131,7 @@ const NUMBERS: Numbers = Numbers {
     nid_any: 0,
     rank_any: 0x7f_ffff,
     ni: [2, 8, 4, 1],
+    features: 1 | 2,
     iovec: 0x80,
     entry: &[
         (0x1, EntryOptions::EVENT_COMM_DISABLE),

@@ -157,6 +157,7 @@ const NUMBERS: Numbers = Numbers {
     nid_any: 0xffff,
     rank_any: 0xffff_ffff,
     ni: [1, 2, 4, 8],
+    features: 1 | 2 | 4,
     iovec: 1,
     entry: &[
         (0x2, EntryOptions::OP_PUT),

@@ -80,8 +80,20 @@ pub struct Interface<M> {
     moved: VecDeque<Id>,
     unexpected: u32,
     status: Status,
-    news: bool,
+    news: News,
     packet: Vec<u8>,
+}
+
+/// What those who wait have to know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "what there is to wait for")]
+pub struct News {
+    /// An event was queued.
+    pub event: bool,
+    /// A counter moved.
+    pub count: bool,
+    /// A message is done, or something was freed: an end that neither an event nor a count need tell of.
+    pub end: bool,
 }
 
 /// The status registers.
@@ -164,7 +176,7 @@ impl<M: Memory> Interface<M> {
             moved: VecDeque::new(),
             unexpected: 0,
             status: Status::default(),
-            news: false,
+            news: News::default(),
             packet: Vec::new(),
         }
     }
@@ -184,9 +196,9 @@ impl<M: Memory> Interface<M> {
         self.status
     }
 
-    /// Whether an event was queued or a counter moved since the last call: whoever waits has to look again.
-    pub const fn take_news(&mut self) -> bool {
-        std::mem::replace(&mut self.news, false)
+    /// What happened since the last call.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
     }
 
     /// Says who has which rank. Without it a logical interface reaches nobody.
@@ -242,7 +254,7 @@ impl<M: Memory> Interface<M> {
     /// # Errors
     /// `ArgInvalid` when it is not there.
     pub fn eq_free(&mut self, eq: EqId) -> Result<(), Error> {
-        self.news = true;
+        self.news.end = true;
         let freed = self.queues.remove(eq.0);
         freed.map(drop).ok_or(Error::ArgInvalid("eq"))
     }
@@ -277,7 +289,7 @@ impl<M: Memory> Interface<M> {
     /// # Errors
     /// `ArgInvalid` when it is not there.
     pub fn ct_free(&mut self, ct: CtId) -> Result<(), Error> {
-        self.news = true;
+        self.news.end = true;
         let freed = self.counters.remove(ct.0);
         freed.map(drop).ok_or(Error::ArgInvalid("ct"))
     }
@@ -337,6 +349,10 @@ impl<M: Memory> Interface<M> {
         if self.descriptors.len() >= self.config.limits.max_mds as usize {
             return Err(Error::NoSpace);
         }
+        let md = Md {
+            region: md.region.trusted(),
+            ..md
+        };
         Ok(MdId(self.descriptors.insert(Descriptor { md, users: 0 })))
     }
 
@@ -366,7 +382,7 @@ impl<M: Memory> Interface<M> {
     }
 
     fn changed(&mut self, ct: CtId) {
-        self.news = true;
+        self.news.count = true;
         let waits = self.counters.get(ct.0).is_some_and(|ct| ct.waiting() > 0);
         if waits && !self.moved.contains(&ct.0) {
             self.moved.push_back(ct.0);
@@ -387,7 +403,7 @@ impl<M: Memory> Interface<M> {
             return;
         };
         queue.push(event);
-        self.news = true;
+        self.news.event = true;
     }
 }
 

@@ -219,16 +219,14 @@ impl<M: Memory> Interface<M> {
         let mut before = vec![0; len];
         let mut fail = if whole { Fail::Ok } else { Fail::Undeliverable };
         if fail == Fail::Ok && len > 0 {
-            let (region, offset) = (&delivery.region, delivery.offset);
-            let read = region.read(&mut self.memory, offset, &mut before);
-            let mut after = before.clone();
-            atomic::apply(operator, datatype, &operand, &mut after, payload);
-            let written = read.and_then(|()| region.write(&mut self.memory, offset, &after));
-            fail = if written.is_ok() {
-                Fail::Ok
-            } else {
-                Fail::Segv
+            let size = datatype.size();
+            let combine = |at: usize, element: &mut [u8]| {
+                let source = &payload[at..][..element.len()];
+                atomic::apply(operator, datatype, &operand, element, source);
             };
+            let (region, offset) = (&delivery.region, delivery.offset);
+            let done = region.update(&mut self.memory, offset, size, &mut before, combine);
+            fail = if done.is_ok() { Fail::Ok } else { Fail::Segv };
         }
         if matches!(kind, Kind::Fetch(..)) {
             let body = Body::Answer(delivery.answer(fail, false));
@@ -248,7 +246,7 @@ impl<M: Memory> Interface<M> {
         if let Ok(portal) = self.portal_mut(pt_index) {
             portal.pending -= 1;
         }
-        self.news = true;
+        self.news.end = true;
         self.tell_of(&delivery, fail);
         let answered_already = matches!(
             delivery.arrival.kind,

@@ -11,7 +11,10 @@ use super::{
     host::Host,
     nic::{Agent, Shared, State, ring},
 };
-use crate::{interface::Interface, memory::Memory};
+use crate::{
+    interface::{Interface, News},
+    memory::Memory,
+};
 
 impl<M: Memory + Send> Shared<M> {
     /// The agent: sleeps, takes what came, sends what it can.
@@ -102,10 +105,11 @@ impl<M: Memory + Send> Shared<M> {
             }
         }
         let (news, waits) = (state.interface.take_news(), state.waiters > 0);
-        if news {
+        state.watch.counted |= news.count;
+        if news.event || news.count {
             state.watch.tell();
         }
-        if news && waits {
+        if news != News::default() && waits {
             self.changed.notify_all();
         }
         let full = state.port.full().count();

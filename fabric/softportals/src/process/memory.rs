@@ -4,7 +4,10 @@
     reason = "reads and writes the addresses that the application gave to the interface"
 )]
 
-use std::ptr;
+use std::{
+    ptr,
+    sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst},
+};
 
 use crate::memory::{Fault, Memory};
 
@@ -51,6 +54,40 @@ impl Memory for ProcessMemory {
         // SAFETY: mapped, by the promise of the type; an application's buffer does not overlap ours.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), into, from.len()) };
         Ok(())
+    }
+
+    fn update(
+        &mut self,
+        at: u64,
+        before: &mut [u8],
+        change: &mut dyn FnMut(&mut [u8]),
+    ) -> Result<(), Fault> {
+        let place = pointer(at, before.len())?;
+        macro_rules! in_one_step {
+            ($($len:literal: $atomic:ident of $word:ident),+) => {
+                match before.len() {
+                    $($len if at.is_multiple_of($len) => {
+                        // SAFETY: mapped, by the promise of the type, aligned, and changed by others in one step as well.
+                        let word = unsafe { $atomic::from_ptr(place.cast()) };
+                        let changed = word.fetch_update(SeqCst, SeqCst, |old| {
+                            let mut bytes = old.to_ne_bytes();
+                            change(&mut bytes);
+                            Some($word::from_ne_bytes(bytes))
+                        });
+                        let (Ok(old) | Err(old)) = changed;
+                        before.copy_from_slice(&old.to_ne_bytes());
+                        Ok(())
+                    })+
+                    _ => {
+                        self.read(at, before)?;
+                        let mut after = before.to_vec();
+                        change(&mut after);
+                        self.write(at, &after)
+                    }
+                }
+            };
+        }
+        in_one_step!(1: AtomicU8 of u8, 2: AtomicU16 of u16, 4: AtomicU32 of u32, 8: AtomicU64 of u64)
     }
 
     fn read_unsure(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
@@ -109,7 +146,42 @@ const ADDRESS_MAX: u64 = 1 << 63;
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, Memory, ProcessMemory};
+    use super::{AtomicU64, Fault, Memory, ProcessMemory, SeqCst};
+
+    #[test]
+    fn words_are_updated_in_one_step_and_misaligned_ones_at_all() {
+        // SAFETY: all addresses below are of local words.
+        let mut memory = unsafe { ProcessMemory::new() };
+        let word = AtomicU64::new(0);
+        let at = word.as_ptr().expose_provenance() as u64;
+        let add_one = |bytes: &mut [u8]| {
+            let old = u64::from_ne_bytes(bytes.try_into().expect("a word"));
+            bytes.copy_from_slice(&(old + 1).to_ne_bytes());
+        };
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                for _ in 0..20_000 {
+                    word.fetch_add(1, SeqCst);
+                }
+            });
+            for _ in 0..20_000 {
+                let mut before = [0; 8];
+                memory
+                    .update(at, &mut before, &mut { add_one })
+                    .expect("there");
+            }
+            other.join().expect("no panic");
+        });
+        assert_eq!(word.load(SeqCst), 40_000);
+        let pair = [AtomicU64::new(0), AtomicU64::new(0)];
+        let odd = pair.as_ptr().expose_provenance() as u64 + 1;
+        let mut before = [9; 8];
+        memory
+            .update(odd, &mut before, &mut { add_one })
+            .expect("there");
+        assert_eq!(before, [0; 8]);
+        assert_eq!(pair[0].load(SeqCst), 256);
+    }
 
     #[test]
     fn what_is_not_there_is_refused_where_it_is_only_claimed() {

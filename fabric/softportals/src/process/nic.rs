@@ -94,8 +94,8 @@ pub(super) struct Watch {
     /// Readable when there was news after it was armed.
     pub(super) fd: Arc<OwnedFd>,
     pub(super) armed: bool,
-    /// There was some since it was last looked at.
-    pub(super) news: bool,
+    /// A counter moved since it was last looked at: nobody can tell whether that was seen.
+    pub(super) counted: bool,
 }
 
 /// What the agent sleeps on, as far as callers have to know it.
@@ -137,7 +137,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 watch: Watch {
                     fd: Arc::new(rustix::event::eventfd(0, flags)?),
                     armed: false,
-                    news: false,
+                    counted: false,
                 },
             }),
             changed: Condvar::new(),
@@ -251,14 +251,16 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.changed.notify_all();
     }
 
-    /// A descriptor that is readable as soon as there is news: an event, a counter that moved, an end of waiting. It is armed
-    /// for the news since [`Self::look`]; what came before it was armed counts, so none is missed.
+    /// A descriptor that is readable as soon as there is news: an event that waits, a counter that moved since [`Self::look`], an
+    /// end of waiting. What came before it was armed counts, so none is missed; events that were taken count no more.
     pub fn arm(&self) -> Arc<OwnedFd> {
         let mut state = self.shared.lock();
-        let due = state.watch.news || state.closed.is_some() || state.interface.has_events();
+        let due = state.is_due();
         state.watch.armed = !due;
         if due {
             ring(&state.watch.fd);
+        } else {
+            unring(&state.watch.fd);
         }
         Arc::clone(&state.watch.fd)
     }
@@ -266,12 +268,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// After the descriptor was readable, or before it is armed: whether there was news.
     pub fn look(&self) -> bool {
         let mut state = self.shared.lock();
-        // Nothing to read is what an early look finds.
-        let _drained = rustix::io::read(&state.watch.fd, &mut [0; 8]);
+        unring(&state.watch.fd);
         state.watch.armed = false;
-        std::mem::take(&mut state.watch.news)
-            || state.closed.is_some()
-            || state.interface.has_events()
+        let due = state.is_due();
+        state.watch.counted = false;
+        due
     }
 
     /// Threads that wait for something.
@@ -347,9 +348,14 @@ impl<M: Memory + Send + 'static> Drop for Nic<M> {
     }
 }
 
+impl<M: Memory> State<M> {
+    fn is_due(&self) -> bool {
+        self.watch.counted || self.closed.is_some() || self.interface.has_events()
+    }
+}
+
 impl Watch {
     pub(super) fn tell(&mut self) {
-        self.news = true;
         if std::mem::replace(&mut self.armed, false) {
             ring(&self.fd);
         }
@@ -359,6 +365,11 @@ impl Watch {
 pub(super) fn ring(bell: &OwnedFd) {
     // A bell that has rung too often to count rings already.
     let _rung = rustix::io::write(bell, &1_u64.to_ne_bytes());
+}
+
+fn unring(bell: &OwnedFd) {
+    // Nothing to read is what one finds that has not rung.
+    let _drained = rustix::io::read(bell, &mut [0; 8]);
 }
 
 /// In generic mode. At least what applications send as a flag or a short header; a header packet stays below three cache lines.

@@ -1,6 +1,6 @@
 //! Full events: what they say, and what a full queue does.
 
-use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, List, Peer};
+use ripstop_softportals::{Ack, EntryOptions, EventKind, Fail, List, News, Peer};
 
 use crate::world::{INITIATOR_AT, Initiator, Target, World, entry, events, with};
 
@@ -149,8 +149,18 @@ fn news_is_told_once() {
     let quiet = with(entry(0, 8), EntryOptions::EVENT_COMM_DISABLE);
     target.append(&mut world.nodes[1], quiet, List::Priority, 5);
     world.nodes[1].take_news();
-    assert!(!world.nodes[1].take_news());
+    assert_eq!(world.nodes[1].take_news(), News::default());
     world.put(b"x", Ack::Full);
-    assert!(world.nodes[0].take_news() && !world.nodes[0].take_news());
+    let quiet_end = News {
+        end: true,
+        ..News::default()
+    };
+    assert_eq!(
+        world.nodes[1].take_news(),
+        quiet_end,
+        "what is hidden wakes nobody who sleeps"
+    );
+    assert!(world.nodes[0].take_news().event);
+    assert_eq!(world.nodes[0].take_news(), News::default());
     assert!(world.nodes[0].memory().0[usize::try_from(INITIATOR_AT).unwrap()] == b'x');
 }

@@ -80,7 +80,7 @@ pub unsafe fn ni_init<P: Profile>(
             generation: 0,
         };
         // SAFETY: null, or a place for limits.
-        unsafe { give(actual, convert::to_limits(&limits)) };
+        unsafe { give(actual, convert::to_limits(&limits, numbers.features)) };
         // SAFETY: not null, as checked.
         unsafe { give(ni, handle::<P>(Kind::Ni, number, id)) };
     }))
