@@ -17,6 +17,7 @@ use crate::{
 pub(crate) struct Figures {
     median_us: f64,
     mean_us: f64,
+    velocity_us: f64,
     comm_us: f64,
     wait_us: f64,
     /// The largest velocity in the end.
@@ -42,14 +43,17 @@ impl Figures {
         let mine = [
             median,
             mean(|lap| lap.whole_us),
+            mean(|lap| lap.velocity_us),
             mean(|lap| lap.comm_us),
             mean(|lap| lap.wait_us),
             peak,
         ];
-        let [median_us, mean_us, comm_us, wait_us, peak] = world.all_reduce(mine, Max).await?;
+        let [median_us, mean_us, velocity_us, comm_us, wait_us, peak] =
+            world.all_reduce(mine, Max).await?;
         Ok(Self {
             median_us,
             mean_us,
+            velocity_us,
             comm_us,
             wait_us,
             peak,
@@ -105,6 +109,7 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
     let Figures {
         median_us,
         mean_us,
+        velocity_us,
         comm_us,
         wait_us,
         peak,
@@ -135,7 +140,8 @@ pub(crate) fn print(options: &Options, ranks: usize, mode: Mode, figures: &Figur
     println!(
         "{{\"program\":\"awp\",\"peer\":\"ripstop\",\"mode\":\"{mode}\",\"needed_only\":{needed},\
          \"precision\":\"{precision}\",\"ranks\":{ranks},\"grid\":{grid:?},\"global\":{global:?},\"steps\":{steps},\
-         \"median_us\":{median_us:.2},\"mean_us\":{mean_us:.2},\"comm_us\":{comm_us:.2},\"wait_us\":{wait_us:.2},\
+         \"median_us\":{median_us:.2},\"mean_us\":{mean_us:.2},\"velocity_us\":{velocity_us:.2},\
+         \"comm_us\":{comm_us:.2},\"wait_us\":{wait_us:.2},\
          \"exposed\":{exposed:.4},\"mcells_per_s\":{mcells_per_s:.2},\"peak\":{peak:.3e},\"checked\":{check}}}"
     );
 }

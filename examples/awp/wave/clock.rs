@@ -7,6 +7,8 @@ use std::time::Instant;
 pub(crate) struct Lap {
     /// All of it.
     pub(crate) whole_us: f64,
+    /// Computing velocities, which comes first.
+    pub(crate) velocity_us: f64,
     /// Packing, starting, waiting and unpacking.
     pub(crate) comm_us: f64,
     /// Waiting: what is left exposed.
@@ -41,6 +43,11 @@ impl Stopwatch {
         if let Some(since) = self.since.take() {
             self.lap.comm_us += us(since, now());
         }
+    }
+
+    /// The velocities are there: what is computed from here on are stresses.
+    pub(super) fn half(&mut self) {
+        self.lap.velocity_us = us(self.start, now()) - self.lap.comm_us;
     }
 
     /// Times what is awaited, as waiting.

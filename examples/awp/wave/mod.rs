@@ -146,6 +146,7 @@ impl<T: Real> Solver<T> {
             let mut watch = Stopwatch::start();
             self.advance_velocity(to_velocity, schedule, &mut watch)
                 .await?;
+            watch.half();
             // The neighbours are behind by half a step at most: who opens at once never makes them wait.
             let next_velocity = (left > 0).then(|| velocity.open()).transpose()?;
             self.advance_stress(to_stress, schedule, &mut watch).await?;
