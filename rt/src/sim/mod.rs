@@ -116,6 +116,13 @@ impl Simulation {
         self
     }
 
+    /// Puts and gets move nothing, and take as long as if they did, long messages among them: for schedules of more bytes than
+    /// one machine can move, whose contents nobody looks at.
+    pub fn lengths_only(mut self) -> Self {
+        self.config.lengths_only = true;
+        self
+    }
+
     /// Sets one setting of all ranks, by the name it has in the environment. Those of the environment do not hold here.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.settings.set(name, value) {
