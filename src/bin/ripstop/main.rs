@@ -22,7 +22,7 @@ struct Cli {
 enum Command {
     Run(run::Args),
     Perf(perf::Args),
-    Sim(sim::Args),
+    Sim(Box<sim::Args>),
     Info(info::Args),
 }
 

@@ -9,7 +9,7 @@ use ripstop::{Collectives, Comm, Max, Result, Tuned, Tuning, collectives::plan::
 
 use super::{
     collective::{blocks, check_blocks},
-    scenario::{Figures, TAG, Work, found},
+    scenario::{Figures, TAG, Work, all_found},
 };
 
 /// How ranks come to be connected, where every pair exchanges something.
@@ -166,14 +166,6 @@ impl Times {
         ];
         Ok(all_found(world, figures))
     }
-}
-
-fn all_found<const N: usize>(
-    world: &Comm,
-    figures: [(&'static str, &'static str, f64); N],
-) -> Figures {
-    let found = |(name, unit, value)| found(world.rank(), name, unit, value);
-    figures.into_iter().flat_map(found).collect()
 }
 
 fn micros(time: Duration) -> f64 {

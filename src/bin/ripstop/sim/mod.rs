@@ -3,10 +3,14 @@
 //! The ranks run the same engine and protocols as real ones; only the driver, the clock and the executor differ. All figures are
 //! virtual time, and may be compared with each other; only a calibrated model predicts a machine.
 
+mod awp;
+mod bars;
 mod collective;
 mod contact;
+mod load;
 mod options;
 mod overlapped;
+mod p3dfft;
 mod plot;
 mod scenario;
 mod startup;
@@ -14,11 +18,16 @@ mod startup;
 mod tests;
 mod traffic;
 
-use std::{error::Error, fs, io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    collections::BTreeMap, error::Error, fs, io::Write, path::PathBuf, process::ExitCode,
+    time::Duration,
+};
 
 use ripstop::sim::{Faults, Model, Report, Simulation, Transport};
 
 use self::{
+    bars::Bars,
+    load::Load,
     options::{Assignment, Sweep, assignment, sweep},
     plot::Plot,
     scenario::{Figures, Scenario, Work},
@@ -70,6 +79,31 @@ pub(crate) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
     hash_from: Option<usize>,
 
+    /// Ranks of a node, instead of the fabric's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    per_node: Option<u32>,
+
+    /// Cells of a rank (awp) or points of the box (p3dfft) in each dimension
+    #[arg(long, value_name = "N", value_parser = options::edge)]
+    edge: Option<usize>,
+
+    /// What is computed, measured on a machine, in ns: a velocity cell, a stress cell, a ghost value
+    /// (awp); a point of the box transformed along x, y, z (p3dfft)
+    #[arg(long, value_name = "A,B,C", value_parser = load::costs)]
+    costs: Option<load::Costs>,
+
+    /// Variables that are transformed at a time (p3dfft)
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    vars: u64,
+
+    /// Chunks that each variable is transformed in (p3dfft)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    chunks: u64,
+
+    /// How many times as slow the simulated processors are as the one that was measured
+    #[arg(long, value_name = "F", value_parser = load::factor, default_value = "1")]
+    slower: f64,
+
     /// Of a scenario that runs in several ways, this one only
     #[arg(long, value_name = "NAME")]
     way: Option<String>,
@@ -109,23 +143,27 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
     let simulation = args.simulation()?;
     let cases = args.cases()?;
     let mut table = Table::new(0, args.json, cases.len());
-    let mut plot = Plot::new(args.title(), "ranks");
+    let mut drawing = Drawing::new(args.title());
     for case in cases {
         let Case { ranks, seed, .. } = case;
         table.announce(format!("{ranks} ranks, seed {seed}"));
         if let Some(queue) = overlapped::queue_of(case.way) {
-            table.print(overlapped::offloaded(args, case, queue, &mut plot)?)?;
+            table.print(overlapped::offloaded(args, case, queue, &mut drawing.plot)?)?;
             continue;
         }
         let job = simulation.clone().ranks(ranks).seed(seed);
         let outcome = args.once(job, case);
-        let (report, figures) =
+        let (report, mut figures) =
             outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?;
-        draw(&mut plot, case, &report, &figures);
+        if let Some((whole, parts)) = args.scenario.compared() {
+            drawing.compare(case, whole, parts, &mut figures);
+        } else {
+            drawing.draw(case, &report, &figures);
+        }
         table.print(args.row(case, &report, &figures))?;
     }
     if let Some(path) = &args.svg {
-        fs::write(path, plot.svg()).map_err(|why| format!("--svg {}: {why}", path.display()))?;
+        fs::write(path, drawing.svg()).map_err(|why| format!("--svg {}: {why}", path.display()))?;
     }
     Ok(())
 }
@@ -138,16 +176,58 @@ struct Case {
     seed: u64,
 }
 
-/// Its first figures; and what all scenarios have, unless there are several lines of the former.
-fn draw<T>(plot: &mut Plot, case: Case, report: &Report<T>, figures: &Figures) {
-    let at = f64::from(case.ranks);
-    for &(_, unit, value) in figures.iter().take(DRAWN) {
-        plot.point(format!("{} {unit}", case.way).trim_start(), at, value);
+/// What becomes of all runs together.
+struct Drawing {
+    plot: Plot,
+    bars: Bars,
+    /// What the first way took, by ranks and seed.
+    first: BTreeMap<(u32, u64), f64>,
+}
+
+impl Drawing {
+    fn new(title: String) -> Self {
+        Self {
+            plot: Plot::new(title.clone(), "ranks"),
+            bars: Bars::new(title),
+            first: BTreeMap::new(),
+        }
     }
-    if case.way.is_empty() {
-        let kib = report.memory.bytes as f64 / 1024.0;
-        plot.point("messages per rank", at, report.stats.messages as f64 / at);
-        plot.point("KiB of state per rank", at, kib / at);
+
+    /// The first figures; and what all scenarios have, unless there are several lines of the former.
+    fn draw<T>(&mut self, case: Case, report: &Report<T>, figures: &Figures) {
+        let at = f64::from(case.ranks);
+        for &(_, unit, value) in figures.iter().take(DRAWN) {
+            let line = format!("{} {unit}", case.way);
+            self.plot.point(line.trim_start(), at, value);
+        }
+        if case.way.is_empty() {
+            let kib = report.memory.bytes as f64 / 1024.0;
+            let messages = report.stats.messages as f64;
+            self.plot.point("messages per rank", at, messages / at);
+            self.plot.point("KiB of state per rank", at, kib / at);
+        }
+    }
+
+    /// A bar of these parts; and a figure more, how much of the first way's time is saved.
+    fn compare(&mut self, case: Case, whole: &str, parts: &[&'static str], figures: &mut Figures) {
+        let figure = |name: &str| figures.iter().find(|found| found.0 == name);
+        let parts: Vec<_> = parts.iter().filter_map(|part| figure(part)).collect();
+        let parts: Vec<_> = parts.iter().map(|part| (part.1, part.2)).collect();
+        let name = format!("{} {}", case.way, case.ranks);
+        self.bars.bar(name, &parts);
+        if let Some(&(_, _, time)) = figure(whole) {
+            let first = self.first.entry((case.ranks, case.seed)).or_insert(time);
+            let saved = 100.0 * (1.0 - time / *first);
+            figures.push(("saved", "saved %", saved));
+        }
+    }
+
+    fn svg(&self) -> String {
+        if self.bars.is_empty() {
+            self.plot.svg()
+        } else {
+            self.bars.svg()
+        }
     }
 }
 
@@ -169,6 +249,9 @@ impl Args {
         if let Some(bytes) = self.hash_from {
             simulation = simulation.hash_from(bytes as u64);
         }
+        if self.scenario.moves_nothing() {
+            simulation = simulation.lengths_only();
+        }
         if self.datagrams {
             simulation = simulation.transport(Transport::Datagram);
         }
@@ -179,10 +262,23 @@ impl Args {
     }
 
     fn fabric_model(&self) -> Result<Model, Trouble> {
-        Ok(match &self.model {
+        let mut model = match &self.model {
             Some(path) => Model::from_toml(&read("--model", path)?)?,
             None => Model::preset(&self.preset)?,
-        })
+        };
+        if let Some(ranks) = self.per_node {
+            model.node.ranks = ranks;
+        }
+        Ok(model)
+    }
+
+    fn load(&self) -> Load {
+        Load {
+            edge: self.edge,
+            costs: self.costs,
+            slower: self.slower,
+            pieces: [self.vars, self.chunks].map(|n| usize::try_from(n).unwrap_or(1)),
+        }
     }
 
     /// All runs, in their order.
@@ -223,8 +319,14 @@ impl Args {
             iters: self.iters,
             seed: case.seed,
             way: case.way,
+            load: self.load(),
         };
-        let (scenario, manager) = (self.scenario, Manager::new(&self.fabric_model()?));
+        let mut model = self.fabric_model()?;
+        if self.scenario.has_agent(case.way) {
+            (model.host.agent, model.host.steals) = (true, true);
+        }
+        let (scenario, manager) = (self.scenario, Manager::new(&model));
+        let simulation = simulation.model(model);
         let mut report =
             simulation.run(move |world| scenario.start(world, work, manager.clone()))?;
         let mut figures = Figures::new();
@@ -261,6 +363,8 @@ impl Args {
             )
             .field("state_bytes_per_peer", report.memory.bytes_per_peer())
             .field("preset", self.fabric())
+            .field("per_node", self.per_node)
+            .field("slower", self.slower)
             .field("messages", stats.messages)
             .field("queue_pairs", stats.queue_pairs)
             .field("drops", stats.drops)
@@ -288,6 +392,8 @@ impl Args {
             Some(path) => words.push(format!("--model '{}'", path.display())),
             None => words.push(format!("--preset {}", self.preset)),
         }
+        words.extend(self.per_node.map(|ranks| format!("--per-node {ranks}")));
+        words.extend(self.load().words());
         words.extend(
             self.faults
                 .iter()
@@ -324,6 +430,8 @@ Examples:
   ripstop sim pingpong --ranks 2 --preset bxi-4 --size 4GiB --hash-from 1MiB --iters 1
   ripstop sim stencil --ranks 512 --faults kill=3@2ms --json
   ripstop sim ialltoall --ranks 512 --size 262144 --preset bxi --svg overlap.svg
+  ripstop sim awp --ranks 8192 --per-node 16 --preset sdr --slower 20 --iters 3 --svg awp.svg
+  ripstop sim p3dfft --ranks 128 --per-node 8 --preset qdr --slower 12 --vars 8 --iters 1 --svg p3dfft.svg
   ripstop sim deadlock --ranks 4
 
 The same seed gives the same digest, on any machine. A run that fails prints the command that repeats it.";

@@ -52,6 +52,13 @@ pub(super) fn bytes(text: &str) -> Result<usize, String> {
     bytes_up_to(1 << 40, text)
 }
 
+/// An edge of a box in cells. A difference needs four, and times stay numbers.
+pub(super) fn edge(text: &str) -> Result<usize, String> {
+    let edge: Option<usize> = text.parse().ok();
+    edge.filter(|edge| (4..=4096).contains(edge))
+        .ok_or_else(|| "expected a number from 4 to 4096".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Sweep, sweep};

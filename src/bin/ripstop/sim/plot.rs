@@ -42,18 +42,8 @@ impl Plot {
         let points = || self.lines.values().flatten();
         let x = Axis::new(2.0, points().map(|point| point.0), LEFT, WIDTH - RIGHT);
         let y = Axis::new(10.0, points().map(|point| point.1), HEIGHT - BOTTOM, TOP);
-        let mut svg = String::new();
+        let mut svg = open(WIDTH, HEIGHT, &self.title);
         let out = &mut svg;
-        write(
-            out,
-            format_args!(
-                r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13">
-<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>
-<text x="{LEFT}" y="24" font-size="16">{}</text>
-"##,
-                escaped(&self.title)
-            ),
-        );
         self.grid(out, &x, &y);
         for (number, (name, points)) in self.lines.iter().enumerate() {
             draw(out, number, name, points, (&x, &y));
@@ -65,43 +55,28 @@ impl Plot {
     fn grid(&self, out: &mut String, x: &Axis, y: &Axis) {
         for tick in y.ticks() {
             let at = y.place(tick);
-            write(
-                out,
-                format_args!(
-                    r##"<line x1="{LEFT}" x2="{}" y1="{at:.1}" y2="{at:.1}" stroke="#ddd"/>
-<text x="{}" y="{:.1}" text-anchor="end">{}</text>
-"##,
-                    WIDTH - RIGHT,
-                    LEFT - 8.0,
-                    at + 4.0,
-                    label(tick)
-                ),
-            );
+            line(out, [LEFT, WIDTH - RIGHT], [at, at]);
+            let place = TextAt {
+                x: LEFT - 8.0,
+                y: at + 4.0,
+                anchor: "end",
+                color: "black",
+            };
+            text(out, place, &label(tick));
         }
+        let under = |x: f64, y: f64| TextAt {
+            x,
+            y,
+            anchor: "middle",
+            color: "black",
+        };
         for tick in x.ticks() {
             let at = x.place(tick);
-            write(
-                out,
-                format_args!(
-                    r##"<line x1="{at:.1}" x2="{at:.1}" y1="{TOP}" y2="{}" stroke="#ddd"/>
-<text x="{at:.1}" y="{}" text-anchor="middle">{}</text>
-"##,
-                    HEIGHT - BOTTOM,
-                    HEIGHT - BOTTOM + 20.0,
-                    label(tick)
-                ),
-            );
+            line(out, [at, at], [TOP, HEIGHT - BOTTOM]);
+            text(out, under(at, HEIGHT - BOTTOM + 20.0), &label(tick));
         }
-        write(
-            out,
-            format_args!(
-                r##"<text x="{}" y="{}" text-anchor="middle">{}</text>
-"##,
-                f64::midpoint(LEFT, WIDTH - RIGHT),
-                HEIGHT - 12.0,
-                escaped(self.x_name)
-            ),
-        );
+        let middle = f64::midpoint(LEFT, WIDTH - RIGHT);
+        text(out, under(middle, HEIGHT - 12.0), &escaped(self.x_name));
     }
 }
 
@@ -137,16 +112,13 @@ fn draw(
             ),
         );
     }
-    write(
-        out,
-        format_args!(
-            r##"<text x="{}" y="{}" fill="{color}">{}</text>
-"##,
-            LEFT + 12.0,
-            TOP + 18.0 * (number as f64 + 1.0),
-            escaped(name)
-        ),
-    );
+    let place = TextAt {
+        x: LEFT + 12.0,
+        y: TOP + 18.0 * (number as f64 + 1.0),
+        anchor: "start",
+        color,
+    };
+    text(out, place, &escaped(name));
 }
 
 impl Axis {
@@ -191,11 +163,58 @@ fn label(value: f64) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Where a word is put.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TextAt {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) anchor: &'static str,
+    pub(super) color: &'static str,
+}
+
+/// White paper with a title.
+pub(super) fn open(width: f64, height: f64, title: &str) -> String {
+    let title = escaped(title);
+    format!(
+        r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">
+<rect width="{width}" height="{height}" fill="white"/>
+<text x="{LEFT}" y="24" font-size="16">{title}</text>
+"##
+    )
+}
+
+/// A line of the grid, from one end to the other.
+pub(super) fn line(out: &mut String, x: [f64; 2], y: [f64; 2]) {
+    let ([x1, x2], [y1, y2]) = (x, y);
+    write(
+        out,
+        format_args!(
+            "<line x1=\"{x1:.1}\" x2=\"{x2:.1}\" y1=\"{y1:.1}\" y2=\"{y2:.1}\" stroke=\"#ddd\"/>\n"
+        ),
+    );
+}
+
+/// Words, which are [`escaped`] already.
+pub(super) fn text(out: &mut String, at: TextAt, words: &str) {
+    let TextAt {
+        x,
+        y,
+        anchor,
+        color,
+    } = at;
+    write(
+        out,
+        format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" fill=\"{color}\">{words}</text>\n"
+        ),
+    );
+}
+
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
+pub(super) fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a string takes everything");
 }
 
@@ -207,7 +226,7 @@ const TOP: f64 = 44.0;
 const BOTTOM: f64 = 56.0;
 
 /// Told apart by people who see red and green alike (Okabe, Ito 2008).
-const COLORS: [&str; 6] = [
+pub(super) const COLORS: [&str; 6] = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 ];
 

@@ -6,7 +6,9 @@ use clap::ValueEnum;
 use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
 
 use super::{
-    collective, contact, overlapped,
+    awp, collective, contact,
+    load::Load,
+    overlapped, p3dfft,
     startup::{self, Manager},
     traffic,
 };
@@ -36,6 +38,10 @@ pub(super) enum Scenario {
     Random,
     /// A 3-D stencil: faces to six neighbours, computing meanwhile
     Stencil,
+    /// Time steps of the seismic wave code `examples/awp`: its schedule, with computations as times
+    Awp,
+    /// The Fourier transform `examples/p3dfft`: its schedule, with computations as times
+    P3dfft,
     /// Every rank sends one message to every other at the same instant
     Connect,
     /// The first all-to-all of ranks that never spoke, and later ones; each way of connecting them
@@ -61,6 +67,7 @@ pub(super) struct Work {
     pub(super) seed: u64,
     /// One of the scenario's [`ways`](Scenario::ways).
     pub(super) way: &'static str,
+    pub(super) load: Load,
 }
 
 /// What a rank found: name, unit, value.
@@ -82,6 +89,8 @@ impl Scenario {
             Self::Flood => "flood",
             Self::Random => "random",
             Self::Stencil => "stencil",
+            Self::Awp => "awp",
+            Self::P3dfft => "p3dfft",
             Self::Connect => "connect",
             Self::FirstAlltoall => "first-alltoall",
             Self::FirstAllreduce => "first-allreduce",
@@ -97,10 +106,30 @@ impl Scenario {
         match self {
             Self::Alltoall => collective::ALL_TO_ALL,
             Self::Ialltoall => overlapped::WAYS,
+            Self::Awp => awp::WAYS,
+            Self::P3dfft => p3dfft::WAYS,
             Self::FirstAlltoall | Self::Ft => contact::WAYS,
             Self::FirstAllreduce | Self::FirstBcast => contact::WAYS_OF_FEW,
             Self::Startup => startup::WAYS,
             _ => &[""],
+        }
+    }
+
+    /// Whether a way has a progress agent, which takes its time from the computation.
+    pub(super) fn has_agent(self, way: &str) -> bool {
+        self == Self::P3dfft && way == "offload"
+    }
+
+    /// Whether only the lengths of what is put and got count: more bytes than one machine could move.
+    pub(super) fn moves_nothing(self) -> bool {
+        matches!(self, Self::Awp | Self::P3dfft)
+    }
+
+    /// The figure in which ways are compared with the first of them, and those that it is made of.
+    pub(super) fn compared(self) -> Option<(&'static str, &'static [&'static str])> {
+        match self {
+            Self::Awp | Self::P3dfft => Some(("step_us", &["busy_us", "exposed_us"])),
+            _ => None,
         }
     }
 
@@ -118,6 +147,8 @@ impl Scenario {
             Self::Flood => Box::pin(traffic::flood(world, work)),
             Self::Random => Box::pin(traffic::random(world, work)),
             Self::Stencil => Box::pin(stencil(world, work)),
+            Self::Awp => Box::pin(awp::steps(world, work)),
+            Self::P3dfft => Box::pin(p3dfft::transforms(world, work)),
             Self::Connect => Box::pin(traffic::connect(world, work)),
             Self::FirstAlltoall => Box::pin(contact::all_to_all(world, work)),
             Self::FirstAllreduce => Box::pin(contact::all_reduce(world, work)),
@@ -249,6 +280,15 @@ pub(super) fn found(rank: usize, name: &'static str, unit: &'static str, value: 
     } else {
         Figures::new()
     }
+}
+
+/// Figures that are the same on all ranks, once.
+pub(super) fn all_found<const N: usize>(
+    world: &Comm,
+    figures: [(&'static str, &'static str, f64); N],
+) -> Figures {
+    let found = |(name, unit, value)| found(world.rank(), name, unit, value);
+    figures.into_iter().flat_map(found).collect()
 }
 
 pub(super) const TAG: u32 = 1;

@@ -3,6 +3,7 @@
 use ripstop::sim::{Model, Report, Simulation};
 
 use super::{
+    load::Load,
     scenario::{Figures, Scenario, Work},
     startup::Manager,
 };
@@ -18,6 +19,7 @@ fn run(
         iters: 3,
         seed: 0,
         way,
+        load: Load::default(),
     };
     let model = Model::preset(fabric).unwrap();
     let manager = Manager::new(&model);
@@ -144,4 +146,63 @@ fn a_start_takes_the_managers_time_for_each_of_its_requests() {
         // A rank that waits for an answer leaves the manager idle at times.
         assert!((0.99..1.05).contains(&ratio), "{way}: {ratio:.3}");
     }
+}
+
+/// 64 ranks, 8 on a node, of an application on `fabric`.
+fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) -> Figures {
+    let mut model = Model::preset(fabric).unwrap();
+    model.node.ranks = 8;
+    let has_agent = scenario.has_agent(way);
+    (model.host.agent, model.host.steals) = (has_agent, has_agent);
+    let work = Work {
+        size: 0,
+        iters: 2,
+        seed: 0,
+        way,
+        load,
+    };
+    let manager = Manager::new(&model);
+    let mut report = Simulation::new(64)
+        .model(model)
+        .lengths_only()
+        .run(|world| scenario.start(world, work, manager.clone()))
+        .unwrap();
+    report.results.swap_remove(0).unwrap().unwrap()
+}
+
+#[test]
+fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_are_not() {
+    let load = Load {
+        edge: Some(32),
+        slower: 20.0,
+        ..Load::default()
+    };
+    let figures = |way, name| figure(&application(Scenario::Awp, way, "sdr", load), name);
+    let exposed = ["two-sided", "pscw-split", "pscw-needed"].map(|way| figures(way, "exposed"));
+    println!("{exposed:.2?} % of a step exposed");
+    assert!(exposed[0] > 4.0, "{exposed:?}");
+    assert!(exposed[1] < 1.0 && exposed[2] < 1.0, "{exposed:?}");
+    let packed = |way| figures(way, "pack_us");
+    let ratio = packed("pscw-needed") / packed("pscw-split");
+    assert!((0.49..0.51).contains(&ratio), "{ratio} of all layers");
+}
+
+#[test]
+fn a_transform_that_goes_on_by_itself_saves_what_a_blocking_one_waits() {
+    let load = Load {
+        edge: Some(256),
+        slower: 14.0,
+        ..Load::default()
+    };
+    let found = |way| application(Scenario::P3dfft, way, "qdr", load);
+    let [blocking, rounds, offload] = ["blocking", "rounds-0", "offload"].map(found);
+    let time = |of| figure(of, "step_us");
+    let saved = 100.0 * (1.0 - time(&offload) / time(&blocking));
+    let bound = figure(&blocking, "bound");
+    println!("{saved:.1} % saved, {bound:.1} % is the bound");
+    assert!(
+        saved > bound - 2.0 && saved < bound + 0.5,
+        "{saved} of {bound}"
+    );
+    assert!(time(&rounds) > 1.05 * time(&offload));
 }

@@ -1,0 +1,182 @@
+//! The two ways in which ghosts come: messages, and puts into windows.
+
+use ripstop::{Access, Comm, RecvOp, RemoteOp, Result, SendOp, Window, buffer::RegBuf};
+
+use super::lanes::{Lane, Lanes};
+use crate::sim::load::Spent;
+
+/// The exchange of the velocities or the stresses.
+pub(super) struct Halo {
+    lanes: Lanes,
+    /// Each neighbour once.
+    neighbours: Vec<usize>,
+    outbox: Vec<Part>,
+    way: Way,
+}
+
+/// What goes into one operation, away while that is under way.
+type Part = Option<RegBuf<f32>>;
+
+enum Way {
+    Messages {
+        tag: u32,
+        inbox: Vec<Part>,
+        receives: Vec<RecvOp<RegBuf<f32>>>,
+    },
+    Window(Window<f32>),
+}
+
+impl Halo {
+    /// Collective.
+    pub(super) async fn new(world: &Comm, lanes: Lanes, puts: bool, tag: u32) -> Result<Self> {
+        let mut neighbours: Vec<usize> = lanes.incoming.iter().map(|lane| lane.peer).collect();
+        neighbours.sort_unstable();
+        neighbours.dedup();
+        let way = if puts {
+            Way::Window(Window::allocate(world, lanes.len()).await?)
+        } else {
+            Way::Messages {
+                tag,
+                inbox: buffers(world, &lanes.incoming)?,
+                receives: Vec::new(),
+            }
+        };
+        Ok(Self {
+            outbox: buffers(world, &lanes.outgoing)?,
+            neighbours,
+            lanes,
+            way,
+        })
+    }
+
+    /// From here on the neighbours may send.
+    pub(super) fn open(&mut self, world: &Comm) -> Result<()> {
+        match &mut self.way {
+            Way::Messages {
+                tag,
+                inbox,
+                receives,
+            } => {
+                let parts = self.lanes.incoming.iter().zip(inbox);
+                let receive = |(lane, part): (&Lane, &mut Part)| {
+                    let part = part.take().expect("a buffer that came home");
+                    world.recv_into(lane.peer, *tag + lane.number, part)
+                };
+                receives.extend(parts.map(receive));
+            }
+            Way::Window(window) => drop(window.post(&self.neighbours)?),
+        }
+        Ok(())
+    }
+
+    /// Returns when this rank may send.
+    pub(super) async fn start<'a>(
+        &'a mut self,
+        world: &'a Comm,
+        spent: &mut Spent,
+    ) -> Result<Outgoing<'a>> {
+        let how = match &self.way {
+            Way::Messages { tag, .. } => How::Messages {
+                world,
+                tag: *tag,
+                sends: Vec::new(),
+            },
+            Way::Window(window) => {
+                let start = window.start(&self.neighbours);
+                How::Puts {
+                    access: spent.waiting(world, start).await?,
+                    puts: Vec::new(),
+                }
+            }
+        };
+        Ok(Outgoing {
+            lanes: &self.lanes.outgoing,
+            outbox: &mut self.outbox,
+            how,
+        })
+    }
+
+    /// Waits for what the neighbours send.
+    pub(super) async fn finish(&mut self, world: &Comm, spent: &mut Spent) -> Result<()> {
+        match &mut self.way {
+            Way::Messages {
+                inbox, receives, ..
+            } => {
+                for (part, receive) in inbox.iter_mut().zip(receives.drain(..)) {
+                    let (buffer, _) = spent.waiting(world, receive).await?;
+                    *part = Some(buffer);
+                }
+            }
+            Way::Window(window) => {
+                let exposure = window.resume().expect("opened before");
+                spent.waiting(world, exposure.wait()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What goes to the neighbours.
+pub(super) struct Outgoing<'a> {
+    lanes: &'a [Lane],
+    outbox: &'a mut [Part],
+    how: How<'a>,
+}
+
+enum How<'a> {
+    /// With the lane that each is of.
+    Messages {
+        world: &'a Comm,
+        tag: u32,
+        sends: Vec<(usize, SendOp<RegBuf<f32>>)>,
+    },
+    Puts {
+        access: Access<'a, f32>,
+        puts: Vec<(usize, RemoteOp<RegBuf<f32>>)>,
+    },
+}
+
+impl Outgoing<'_> {
+    pub(super) fn send(&mut self, quantity: usize) {
+        let lanes = self.lanes.iter().enumerate();
+        for (index, lane) in lanes.filter(|(_, lane)| lane.quantity == quantity) {
+            let part = self.outbox[index].take().expect("a buffer that came home");
+            match &mut self.how {
+                How::Messages { world, tag, sends } => {
+                    sends.push((index, world.send(lane.peer, *tag + lane.number, part)));
+                }
+                How::Puts { access, puts } => {
+                    puts.push((index, access.put(lane.peer, lane.at, part)));
+                }
+            }
+        }
+    }
+
+    /// Says that all quantities were sent, and waits until the buffers are free.
+    pub(super) async fn complete(self, world: &Comm, spent: &mut Spent) -> Result<()> {
+        match self.how {
+            How::Messages { sends, .. } => {
+                for (index, send) in sends {
+                    self.outbox[index] = Some(spent.waiting(world, send).await?);
+                }
+            }
+            How::Puts { access, puts } => {
+                for (index, put) in puts {
+                    self.outbox[index] = Some(spent.waiting(world, put).await?);
+                }
+                spent.waiting(world, access.complete()).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A buffer for each lane, all in one piece of memory.
+fn buffers(world: &Comm, lanes: &[Lane]) -> Result<Vec<Part>> {
+    let lens: Vec<usize> = lanes.iter().map(|lane| lane.len).collect();
+    if lens.is_empty() {
+        return Ok(Vec::new());
+    }
+    let memory = world.alloc::<f32>(lens.iter().sum())?;
+    Ok(memory.split_into(&lens).into_iter().map(Some).collect())
+}

@@ -1,0 +1,178 @@
+//! Which ghosts come from whom, in a box that is cut into one cube for each rank.
+
+/// Ranks in three dimensions, the last of which varies fastest. The box does not wrap around.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grid(pub(super) [usize; 3]);
+
+/// Layers of ghosts of a quantity: by dimension, at the low and the high side.
+pub(super) type Ghosts = [[usize; 2]; 3];
+
+/// The ghosts of one quantity at one side of a rank, which a neighbour sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lane {
+    pub(super) quantity: usize,
+    /// The same at both ends.
+    pub(super) number: u32,
+    /// The other end.
+    pub(super) peer: usize,
+    /// Where the receiver has them among all its ghosts, in values.
+    pub(super) at: usize,
+    pub(super) len: usize,
+}
+
+/// What a rank receives and what it sends in one exchange.
+#[derive(Clone, Debug)]
+pub(super) struct Lanes {
+    pub(super) incoming: Vec<Lane>,
+    pub(super) outgoing: Vec<Lane>,
+}
+
+impl Grid {
+    /// The rank beside `rank` in `dim`, on the low or the high side.
+    pub(super) fn neighbour(self, rank: usize, dim: usize, high: bool) -> Option<usize> {
+        let stride: usize = self.0[dim + 1..].iter().product();
+        let at = rank / stride % self.0[dim];
+        if high {
+            (at + 1 < self.0[dim]).then_some(rank + stride)
+        } else {
+            (at > 0).then(|| rank - stride)
+        }
+    }
+
+    /// The lanes of a rank whose cube has faces of `face` cells.
+    pub(super) fn lanes(self, rank: usize, ghosts: &[Ghosts], face: usize) -> Lanes {
+        let sides = all(ghosts).filter_map(|side| {
+            let peer = self.neighbour(rank, side.dim, !side.high)?;
+            let theirs = self.incoming(peer, ghosts, face);
+            let lane = theirs.into_iter().find(|lane| lane.number == side.number)?;
+            Some(Lane { peer, ..lane })
+        });
+        Lanes {
+            outgoing: sides.collect(),
+            incoming: self.incoming(rank, ghosts, face),
+        }
+    }
+
+    fn incoming(self, rank: usize, ghosts: &[Ghosts], face: usize) -> Vec<Lane> {
+        let mut end = 0;
+        let sides = all(ghosts).filter_map(|side| {
+            let peer = self.neighbour(rank, side.dim, side.high)?;
+            let (at, len) = (end, side.layers * face);
+            end += len;
+            Some(Lane {
+                quantity: side.quantity,
+                number: side.number,
+                peer,
+                at,
+                len,
+            })
+        });
+        sides.collect()
+    }
+
+    /// Cells of a cube with `edge` cells in each dimension that a neighbour needs, and the others.
+    pub(super) fn split(self, rank: usize, edge: usize) -> [usize; 2] {
+        let inner = (0..3).map(|dim| {
+            let beside = [false, true].map(|high| self.neighbour(rank, dim, high).is_some());
+            edge - beside.into_iter().filter(|&is| is).count() * REACH
+        });
+        let inner: usize = inner.product();
+        [edge.pow(3) - inner, inner]
+    }
+}
+
+impl Lanes {
+    /// Values that come in.
+    pub(super) fn len(&self) -> usize {
+        self.incoming.iter().map(|lane| lane.len).sum()
+    }
+}
+
+struct Side {
+    quantity: usize,
+    dim: usize,
+    high: bool,
+    layers: usize,
+    number: u32,
+}
+
+/// All sides with ghosts.
+fn all(ghosts: &[Ghosts]) -> impl Iterator<Item = Side> {
+    let sides = (0..ghosts.len()).flat_map(|quantity| {
+        (0..3).flat_map(move |dim| [false, true].map(|high| (quantity, dim, high)))
+    });
+    let sides = (0..)
+        .zip(sides)
+        .map(|(number, (quantity, dim, high))| Side {
+            quantity,
+            dim,
+            high,
+            layers: ghosts[quantity][dim][usize::from(high)],
+            number,
+        });
+    sides.filter(|side| side.layers > 0)
+}
+
+/// Layers that a difference reaches over.
+pub(super) const REACH: usize = 2;
+
+/// Two layers of everything: of u, v, w and of xx, yy, zz, xy, xz, yz.
+pub(super) const FULL: [&[Ghosts]; 2] = [&[[[REACH; 2]; 3]; 3], &[[[REACH; 2]; 3]; 6]];
+
+/// Those that a difference reads, as the example computes them from its differences.
+pub(super) const NEEDED: [&[Ghosts]; 2] = [
+    &[
+        [[1, 2], [1, 2], [1, 2]],
+        [[2, 1], [2, 1], [1, 2]],
+        [[2, 1], [1, 2], [2, 1]],
+    ],
+    &[
+        [[2, 1], [0, 0], [0, 0]],
+        [[0, 0], [1, 2], [0, 0]],
+        [[0, 0], [0, 0], [1, 2]],
+        [[1, 2], [2, 1], [0, 0]],
+        [[1, 2], [0, 0], [2, 1]],
+        [[0, 0], [2, 1], [2, 1]],
+    ],
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{FULL, Grid, NEEDED};
+
+    #[test]
+    fn what_one_rank_sends_another_receives_at_that_place() {
+        let grid = Grid([3, 2, 4]);
+        for ghosts in FULL.into_iter().chain(NEEDED) {
+            let all: Vec<_> = (0..24).map(|rank| grid.lanes(rank, ghosts, 10)).collect();
+            let mut sent = 0;
+            for (rank, lanes) in all.iter().enumerate() {
+                for lane in &lanes.outgoing {
+                    let theirs = &all[lane.peer].incoming;
+                    let same = theirs.iter().find(|other| other.number == lane.number);
+                    let same = same.expect("a lane with two ends");
+                    assert_eq!((same.peer, same.at, same.len), (rank, lane.at, lane.len));
+                    sent += 1;
+                }
+            }
+            assert_eq!(
+                sent,
+                all.iter().map(|lanes| lanes.incoming.len()).sum::<usize>()
+            );
+        }
+    }
+
+    #[test]
+    fn a_rank_in_the_middle_needs_half_of_all_layers() {
+        let grid = Grid([3, 3, 3]);
+        let values = |layers: [&[_]; 2]| -> usize {
+            layers
+                .iter()
+                .map(|ghosts| grid.lanes(13, ghosts, 1).len())
+                .sum()
+        };
+        assert_eq!((values(FULL), values(NEEDED)), (108, 54));
+        assert_eq!(grid.split(13, 8), [512 - 64, 64]);
+        assert_eq!(grid.split(0, 8), [512 - 216, 216]);
+    }
+}

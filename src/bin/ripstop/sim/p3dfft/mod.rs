@@ -1,0 +1,331 @@
+//! A parallel 3-D Fourier transform of real numbers: the schedule of `examples/p3dfft`, in which a stage is the time that it
+//! takes and a transpose the bytes that it moves.
+
+mod slot;
+
+use std::{mem, ops::Range, time::Duration};
+
+use ripstop::{
+    Cart, Collectives, Comm, Max, Result, Tuned, Tuning, collectives::plan::AllToAll, sim,
+};
+
+use self::slot::{Direction, Slot};
+use super::{
+    load::Spent,
+    scenario::{Figures, Work, all_found},
+};
+
+/// How transposes are done: by a collective that is waited for where it is started; by one that moves on when the rank that
+/// computes looks after it, so often in every stage, with one message at a time or with all; and by one that moves on by itself.
+pub(super) const WAYS: &[&str] = &[
+    "blocking",
+    "rounds-0",
+    "rounds-8",
+    "rounds-64",
+    "host-0",
+    "host-8",
+    "host-64",
+    "offload",
+];
+
+/// `work.iters` times there and back; before that once without overlap, to see what there is to gain.
+pub(super) async fn transforms(world: Comm, work: Work) -> Result<Figures> {
+    let mut transform = Transform::new(&world, work).await?;
+    let lag = mem::replace(&mut transform.lag, 0);
+    transform.there_and_back(&world).await?; // ranks meet for the first time
+    let (whole, spent) = transform.timed(&world, 1).await?;
+    let times = [whole, spent.compute, transform.columns].map(|time| time.as_secs_f64());
+    let [whole, busy, columns] = world.all_reduce(times, Max).await?;
+    transform.lag = lag;
+    let (time, spent) = transform.timed(&world, work.iters).await?;
+    let mut figures = spent.figures(&world, time, work.iters).await?;
+    let pieces = transform.pieces() as f64;
+    figures.extend(all_found(
+        &world,
+        [
+            // Of all, and if only columns overlap, of which the last of a direction does not.
+            ("bound", "bound %", 100.0 * (1.0 - busy / whole)),
+            (
+                "bound_of_columns",
+                "of columns %",
+                100.0 * columns / whole * (1.0 - 1.0 / pieces),
+            ),
+        ],
+    ));
+    Ok(figures)
+}
+
+/// A rank's part.
+struct Transform {
+    /// What X, Y and Z of a piece take; Z of all pieces of a variable.
+    times: [Duration; 3],
+    /// By [`Axis`].
+    axes: [Transpose; 2],
+    vars: usize,
+    chunks: usize,
+    /// A piece goes on so many steps after it was started.
+    lag: usize,
+    /// Looks in a stage.
+    looks: u32,
+    spent: Spent,
+    /// Of the waiting, that for columns.
+    columns: Duration,
+}
+
+/// Whose transpose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Axis {
+    Row,
+    Column,
+}
+
+struct Transpose {
+    comm: Tuned,
+    slots: Vec<Slot>,
+}
+
+impl Transform {
+    async fn new(world: &Comm, work: Work) -> Result<Self> {
+        let layout = Layout::new(world, work);
+        let (how, looks) = work.way.split_once('-').unwrap_or((work.way, "0"));
+        let [vars, chunks] = work.load.pieces;
+        let lag = usize::from(work.way != "blocking");
+        let sets = (1 + lag).min(vars) * chunks;
+        let [i, j] = layout.at;
+        let transpose = async |color: usize, key: usize, counts: [Vec<usize>; 2]| -> Result<_> {
+            let (color, key) = (u32::try_from(color), i32::try_from(key));
+            let small = "as many ranks as can be numbered";
+            let comm = world.split(Some(color.expect(small)), key.expect(small));
+            let tuning = match how {
+                "rounds" => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
+                _ => Tuning::AUTO,
+            };
+            let comm = comm.await?.expect("a color was given").tuned(tuning);
+            let slots = (0..sets).map(|_| Slot::new(&comm, &counts));
+            let slots = slots.collect::<Result<_>>()?;
+            Ok(Transpose { comm, slots })
+        };
+        Ok(Self {
+            times: layout.times(work),
+            axes: [
+                transpose(j, i, layout.row_counts()).await?,
+                transpose(i, j, layout.column_counts()).await?,
+            ],
+            vars,
+            chunks,
+            lag,
+            looks: looks.parse().unwrap_or(0),
+            spent: Spent::default(),
+            columns: Duration::ZERO,
+        })
+    }
+
+    fn pieces(&self) -> usize {
+        self.vars * self.chunks
+    }
+
+    /// How long it took here, and where that time went.
+    async fn timed(&mut self, world: &Comm, iters: u64) -> Result<(Duration, Spent)> {
+        world.barrier().await?;
+        (self.spent, self.columns) = (Spent::default(), Duration::ZERO);
+        let start = sim::now(world);
+        for _ in 0..iters {
+            self.there_and_back(world).await?;
+        }
+        Ok((sim::now(world) - start, self.spent))
+    }
+
+    async fn there_and_back(&mut self, world: &Comm) -> Result<()> {
+        self.one_way(world, Direction::There).await?;
+        self.one_way(world, Direction::Back).await
+    }
+
+    /// X, Y, Z of all pieces, or Z, Y, X.
+    async fn one_way(&mut self, world: &Comm, direction: Direction) -> Result<()> {
+        for step in 0..self.pieces() + 2 * self.lag {
+            for stage in 0..3 {
+                let piece = step.checked_sub(stage * self.lag);
+                if let Some(piece) = piece.filter(|&piece| piece < self.pieces()) {
+                    self.stage(world, direction, (stage, piece)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the transpose before a stage, computes, and starts the one behind it.
+    async fn stage(
+        &mut self,
+        world: &Comm,
+        direction: Direction,
+        (stage, piece): (usize, usize),
+    ) -> Result<()> {
+        if let Some(before) = stage.checked_sub(1) {
+            let axis = Axis::behind(direction, before);
+            let before = self.spent.wait;
+            let slot = self.axes[axis as usize].slot(piece);
+            self.spent.waiting(world, slot.finish()).await?;
+            if axis == Axis::Column {
+                self.columns += self.spent.wait - before;
+            }
+        }
+        // Z needs all chunks of a variable.
+        let chunk = piece % self.chunks;
+        let (dim, is_due) = match direction {
+            Direction::There => (stage, stage < 2 || chunk + 1 == self.chunks),
+            Direction::Back => (2 - stage, stage > 0 || chunk == 0),
+        };
+        for _ in (0..=self.looks).filter(|_| is_due) {
+            let time = self.times[dim] / (self.looks + 1);
+            self.spent.computing(world, time).await;
+        }
+        if stage < 2 {
+            let Transpose { comm, slots } = &mut self.axes[Axis::behind(direction, stage) as usize];
+            let index = piece % slots.len();
+            slots[index].start(comm, direction);
+        }
+        Ok(())
+    }
+}
+
+impl Axis {
+    /// The transpose behind a stage.
+    fn behind(direction: Direction, stage: usize) -> Self {
+        match (direction, stage) {
+            (Direction::There, 0) | (Direction::Back, 1) => Self::Row,
+            _ => Self::Column,
+        }
+    }
+}
+
+impl Transpose {
+    fn slot(&mut self, piece: usize) -> &mut Slot {
+        let index = piece % self.slots.len();
+        &mut self.slots[index]
+    }
+}
+
+/// Who has what: ranks of a row exchange parts of x and y, those of a column parts of y and z.
+struct Layout {
+    edge: usize,
+    chunks: usize,
+    /// Ranks in a row, and in a column.
+    ranks: [usize; 2],
+    /// This rank's place in its row, and in its column.
+    at: [usize; 2],
+}
+
+impl Layout {
+    fn new(world: &Comm, work: Work) -> Self {
+        let dims = Cart::dims_for(world.size(), 2);
+        let ranks = [dims[1], dims[0]];
+        Self {
+            edge: work.load.edge.unwrap_or(EDGE),
+            chunks: work.load.pieces[1],
+            ranks,
+            at: [world.rank() % ranks[0], world.rank() / ranks[0]],
+        }
+    }
+
+    fn x(&self, i: usize) -> usize {
+        part(self.edge / 2 + 1, self.ranks[0], i).len()
+    }
+
+    /// Parts of y in a row and in a column.
+    fn y(&self, axis: usize, at: usize) -> usize {
+        part(self.edge, self.ranks[axis], at).len()
+    }
+
+    /// The longest of the chunks of z: all chunks have buffers for that.
+    fn z(&self, j: usize) -> usize {
+        part(self.edge, self.ranks[1], j)
+            .len()
+            .div_ceil(self.chunks)
+    }
+
+    /// Numbers to each rank of the row, and from each.
+    fn row_counts(&self) -> [Vec<usize>; 2] {
+        let [i, j] = self.at;
+        let near = |to| self.z(j) * self.x(to) * self.y(0, i);
+        let far = |from| self.z(j) * self.x(i) * self.y(0, from);
+        self.counts(0, near, far)
+    }
+
+    fn column_counts(&self) -> [Vec<usize>; 2] {
+        let [i, j] = self.at;
+        let near = |to| self.z(j) * self.x(i) * self.y(1, to);
+        let far = |from| self.z(from) * self.x(i) * self.y(1, j);
+        self.counts(1, near, far)
+    }
+
+    fn counts(
+        &self,
+        axis: usize,
+        near: impl Fn(usize) -> usize,
+        far: impl Fn(usize) -> usize,
+    ) -> [Vec<usize>; 2] {
+        let ranks = 0..self.ranks[axis];
+        let complex = |count: usize| 2 * count;
+        [
+            ranks.clone().map(near).map(complex).collect(),
+            ranks.map(far).map(complex).collect(),
+        ]
+    }
+
+    fn times(&self, work: Work) -> [Duration; 3] {
+        let costs = work.load.costs.unwrap_or(COSTS);
+        let [i, j] = self.at;
+        let (planes, lines) = (self.z(j), self.edge);
+        let complex = 2.0 * self.x(i) as f64; // a complex number for two of the field
+        let points = [
+            (planes * lines * self.y(0, i)) as f64,
+            (planes * lines) as f64 * complex,
+            (lines * self.y(1, j)) as f64 * complex,
+        ];
+        [0, 1, 2].map(|dim| work.load.time(points[dim] * costs[dim]))
+    }
+}
+
+/// The part of `at` when `count` are dealt out to `ranks`; the last ones get one more.
+fn part(count: usize, ranks: usize, at: usize) -> Range<usize> {
+    let (each, more) = (count / ranks, count % ranks);
+    let extra = |at: usize| at.saturating_sub(ranks - more);
+    let start = |at: usize| at * each + extra(at);
+    start(at)..start(at + 1)
+}
+
+/// X, Y and Z of a point of the field, one way, in ns: `examples/p3dfft` on one core of the machine that this was written on
+/// (book, A simulated cluster).
+const COSTS: [f64; 3] = [1.5, 1.3, 1.8];
+/// Points in each dimension.
+const EDGE: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::{Layout, part};
+
+    #[test]
+    fn what_a_rank_sends_in_a_transpose_its_partner_receives() {
+        let (ranks, chunks) = ([3, 4], 2);
+        let layout = |i, j| Layout {
+            edge: 22,
+            chunks,
+            ranks,
+            at: [i, j],
+        };
+        for j in 0..ranks[1] {
+            for i in 0..ranks[0] {
+                let [near, _] = layout(i, j).row_counts();
+                for (to, &count) in near.iter().enumerate() {
+                    assert_eq!(layout(to, j).row_counts()[1][i], count);
+                }
+                let [near, _] = layout(i, j).column_counts();
+                for (to, &count) in near.iter().enumerate() {
+                    assert_eq!(layout(i, to).column_counts()[1][j], count);
+                }
+            }
+        }
+        let parts: Vec<_> = (0..4).map(|at| part(22, 4, at)).collect();
+        assert_eq!(parts, [0..5, 5..10, 10..16, 16..22]);
+    }
+}

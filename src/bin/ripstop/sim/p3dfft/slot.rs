@@ -1,0 +1,58 @@
+//! The buffers of a transpose, and what is under way from one to the other.
+
+use ripstop::{Collectives, Result, Tuned, buffer::RegBuf, collectives::op::ExchangeOp};
+
+/// Buffers near the field, and far from it: a transpose goes from one to the other.
+pub(super) struct Slot {
+    counts: [Vec<usize>; 2],
+    /// Away while something is under way.
+    ends: [Option<Buffer>; 2],
+    flight: Option<(ExchangeOp<Buffer, Buffer>, Direction)>,
+}
+
+type Buffer = RegBuf<f64>;
+
+/// Of a transform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    There,
+    Back,
+}
+
+impl Slot {
+    /// With blocks of `counts` numbers at both ends.
+    pub(super) fn new(comm: &Tuned, counts: &[Vec<usize>; 2]) -> Result<Self> {
+        let buffer = |counts: &[usize]| comm.communicator().alloc(counts.iter().sum());
+        Ok(Self {
+            counts: counts.clone(),
+            ends: [Some(buffer(&counts[0])?), Some(buffer(&counts[1])?)],
+            flight: None,
+        })
+    }
+
+    pub(super) fn start(&mut self, comm: &Tuned, direction: Direction) {
+        let [near_counts, far_counts] = &self.counts;
+        let [near, far] = self.ends.each_mut().map(Option::take);
+        let (Some(near), Some(far)) = (near, far) else {
+            unreachable!("a slot that was waited for");
+        };
+        let exchange = match direction {
+            Direction::There => comm.all_to_all_v_into(near, near_counts, far, far_counts),
+            Direction::Back => comm.all_to_all_v_into(far, far_counts, near, near_counts),
+        };
+        self.flight = Some((exchange, direction));
+    }
+
+    /// Waits until the buffers are back.
+    pub(super) async fn finish(&mut self) -> Result<()> {
+        if let Some((exchange, direction)) = self.flight.take() {
+            let (sent, received) = exchange.await?;
+            self.ends = match direction {
+                Direction::There => [sent, received],
+                Direction::Back => [received, sent],
+            }
+            .map(Some);
+        }
+        Ok(())
+    }
+}
