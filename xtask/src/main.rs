@@ -18,6 +18,7 @@ mod loom;
 mod step;
 mod test;
 mod tidy;
+mod vm;
 
 const HELP: &str = "\
 The gate and the chores of the workspace.
@@ -29,13 +30,14 @@ cargo xtask book            build the book (installs mdbook under target/tools a
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
 cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
+cargo xtask vm -- COMMAND   run a command on a virtual machine with soft-RoCE devices; `vm --help` says how
 cargo xtask bench calibrate fit the simulator to this machine, and show what it predicts";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match dispatch(&words, &args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(why) => {
             eprintln!("{why}");
             ExitCode::FAILURE
@@ -43,7 +45,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn dispatch(words: &[&str], args: &[String]) -> Result<(), String> {
+fn dispatch(words: &[&str], args: &[String]) -> Result<ExitCode, String> {
+    if let ["vm", ..] = words {
+        return vm::run(&step::root(), &args[1..]);
+    }
+    chore(words, args).map(|()| ExitCode::SUCCESS)
+}
+
+fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
     match words {
         [] | ["help" | "--help" | "-h"] => {
             println!("{HELP}");

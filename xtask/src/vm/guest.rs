@@ -1,0 +1,301 @@
+//! A guest at work: its output as it comes, its time limit, its end.
+//!
+//! Everything comes through sockets that have no files, and QEMU ends with this process however that ends: nothing is left.
+
+use std::{
+    env,
+    io::{self, BufRead as _, BufReader, Read, Write},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr, UnixListener, UnixStream},
+    },
+    process::{self, Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use super::{command, image::Image, options::Options, qemu};
+
+/// A virtual machine that runs a command.
+#[derive(Debug)]
+pub(super) struct Guest {
+    child: Child,
+    ports: Vec<Port>,
+    errors: JoinHandle<Vec<u8>>,
+    news: Receiver<News>,
+    timeout: Duration,
+    log: bool,
+}
+
+/// What a guest tells.
+#[derive(Debug, PartialEq, Eq)]
+enum News {
+    /// The command begins.
+    Began,
+    /// The command ended like this.
+    Ended(u8),
+    /// Nobody reads the command's output any more.
+    Unread,
+    /// The machine is off.
+    Off,
+}
+
+impl Guest {
+    pub(super) fn start(image: &Image, options: &Options) -> Result<Self, String> {
+        let folder = env::current_dir().map_err(|why| format!("the current folder: {why}"))?;
+        let settings = command::settings(options);
+        let initramfs = image.initramfs(&settings, &command::script(options, &folder))?;
+        let (sender, news) = channel();
+        let ports = PORTS
+            .iter()
+            .map(|name| Port::open(name, options.log, &sender))
+            .collect::<Result<Vec<_>, _>>()?;
+        let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
+            .args(qemu::arguments(&image.kernel(), options, &names))
+            .stdin(initramfs)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|why| format!("`setpriv` does not start: {why}"))?;
+        let errors = child.stderr.take().ok_or("no errors to read")?;
+        Ok(Self {
+            child,
+            ports,
+            errors: thread::spawn(move || collect(errors)),
+            news,
+            timeout: options.timeout,
+            log: options.log,
+        })
+    }
+
+    /// Follows the guest to its end and says how the command ended.
+    pub(super) fn status(mut self) -> Result<u8, String> {
+        let status = self.follow();
+        if status.is_err() {
+            // It may be off already.
+            drop(self.child.kill());
+        }
+        let ended = self.child.wait().map_err(|why| format!("QEMU: {why}"))?;
+        self.ports.iter().for_each(Port::release);
+        let mut console = Vec::new();
+        for port in self.ports {
+            let said = port.reader.join().unwrap_or_default();
+            if port.name.ends_with(CONSOLE) {
+                console = said;
+            }
+        }
+        let errors = self.errors.join().unwrap_or_default();
+        let console = String::from_utf8_lossy(&console);
+        match status? {
+            Some(status) => {
+                if !self.log {
+                    complain(&console);
+                }
+                if status == TIME_IS_UP {
+                    eprintln!(
+                        "vm: the command took longer than {} s",
+                        self.timeout.as_secs()
+                    );
+                }
+                Ok(status)
+            }
+            None => Err(format!(
+                "the guest died before the command ended (QEMU: {ended}):\n{}{}",
+                String::from_utf8_lossy(&errors),
+                last_lines(&console)
+            )),
+        }
+    }
+
+    /// The command's status; `None` when the machine went off without one.
+    fn follow(&self) -> Result<Option<u8>, String> {
+        let mut status = None;
+        let mut patience = BOOT;
+        loop {
+            match self.news.recv_timeout(patience) {
+                Ok(News::Began) => patience = self.timeout + GRACE,
+                Ok(News::Ended(with)) => {
+                    status = Some(with);
+                    patience = GRACE;
+                }
+                Ok(News::Unread) => return Err("nobody reads the output".to_owned()),
+                Ok(News::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!(
+                        "the guest said nothing for {} s and was ended; `--log` shows what its kernel says",
+                        patience.as_secs()
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// A socket that QEMU connects to, and the thread that reads it.
+#[derive(Debug)]
+struct Port {
+    name: String,
+    reader: JoinHandle<Vec<u8>>,
+}
+
+impl Port {
+    fn open(short: &'static str, log: bool, news: &Sender<News>) -> Result<Self, String> {
+        let name = format!("ripstop-vm-{}-{short}", process::id());
+        let listener = address(&name)
+            .and_then(|address| UnixListener::bind_addr(&address))
+            .map_err(|why| format!("a socket for the guest: {why}"))?;
+        let news = news.clone();
+        let reader = thread::spawn(move || match listener.accept() {
+            Ok((stream, _)) => read(short, stream, log, &news),
+            Err(_) => Vec::new(),
+        });
+        Ok(Self { name, reader })
+    }
+
+    /// Lets the reader go when QEMU never connected.
+    fn release(&self) {
+        // Refused when the reader has what it waited for.
+        drop(address(&self.name).and_then(|address| UnixStream::connect_addr(&address)));
+    }
+}
+
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
+}
+
+/// Reads a port to its end; what the console says is the answer.
+fn read(short: &str, stream: UnixStream, log: bool, news: &Sender<News>) -> Vec<u8> {
+    // Who receives the news may have left.
+    let tell = |what| drop(news.send(what));
+    match short {
+        "out" => {
+            if pass_on(stream, io::stdout()).is_err() {
+                tell(News::Unread);
+            }
+        }
+        "err" => drop(pass_on(stream, io::stderr())),
+        CONSOLE if log => {
+            let (said, _) = copy(stream, io::stderr());
+            return said;
+        }
+        CONSOLE => return collect(stream),
+        _ => {
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            lines.filter_map(|line| news_of(&line)).for_each(tell);
+            tell(News::Off);
+        }
+    }
+    Vec::new()
+}
+
+fn news_of(line: &str) -> Option<News> {
+    match line.split_once(' ') {
+        None if line == "began" => Some(News::Began),
+        Some(("ended", status)) => Some(News::Ended(status.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// Copies at once what comes.
+fn pass_on(stream: impl Read, to: impl Write) -> io::Result<()> {
+    copy_parts(stream, to, |_| ())
+}
+
+fn copy(stream: impl Read, to: impl Write) -> (Vec<u8>, io::Result<()>) {
+    let mut all = Vec::new();
+    let outcome = copy_parts(stream, to, |part| all.extend_from_slice(part));
+    (all, outcome)
+}
+
+fn copy_parts(
+    mut stream: impl Read,
+    mut to: impl Write,
+    mut see: impl FnMut(&[u8]),
+) -> io::Result<()> {
+    let mut part = vec![0; 64 << 10];
+    loop {
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(()),
+            Ok(len) => {
+                see(&part[..len]);
+                to.write_all(&part[..len])?;
+                to.flush()?;
+            }
+            // QEMU that was ended resets its sockets: that is an end as any other.
+            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return Ok(()),
+        }
+    }
+}
+
+fn collect(mut stream: impl Read) -> Vec<u8> {
+    let mut all = Vec::new();
+    // What came before an error is what there is.
+    drop(stream.read_to_end(&mut all));
+    all
+}
+
+/// Repeats what the guest's kernel found wrong, which a program may have survived.
+fn complain(console: &str) {
+    let wrong = |line: &&str| COMPLAINTS.iter().any(|mark| line.contains(mark));
+    let lines: Vec<&str> = console.lines().filter(wrong).collect();
+    if !lines.is_empty() {
+        eprintln!("vm: the guest's kernel says:\n{}", lines.join("\n"));
+    }
+}
+
+fn last_lines(console: &str) -> String {
+    let lines: Vec<&str> = console.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
+}
+
+const CONSOLE: &str = "console";
+const PORTS: [&str; 4] = [CONSOLE, "status", "out", "err"];
+
+/// What `timeout` ends with.
+const TIME_IS_UP: u8 = 124;
+
+/// A start takes four seconds on an idle host, and was seen to take two minutes on a busy one.
+const BOOT: Duration = Duration::from_secs(300);
+
+/// What the guest may take longer than the command's limit: `timeout` first asks, then kills.
+const GRACE: Duration = Duration::from_secs(60);
+
+const LAST_LINES: usize = 40;
+
+const COMPLAINTS: [&str; 6] = [
+    "WARNING:",
+    "BUG:",
+    "Oops",
+    "general protection",
+    "refcount_t",
+    "ripstop:",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{News, last_lines, news_of};
+
+    #[test]
+    fn a_guest_tells_when_the_command_began_and_how_it_ended() {
+        assert_eq!(news_of("began"), Some(News::Began));
+        assert_eq!(news_of("ended 139"), Some(News::Ended(139)));
+        for line in ["", "ended", "ended 256", "ended -1", "began now"] {
+            assert_eq!(news_of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn of_a_long_console_the_last_lines_are_shown() {
+        let console: Vec<String> = (0..100).map(|line| line.to_string()).collect();
+        let shown = last_lines(&console.join("\n"));
+        assert!(
+            shown.starts_with("60\n") && shown.ends_with("\n99"),
+            "{shown}"
+        );
+        assert_eq!(last_lines("one"), "one");
+    }
+}

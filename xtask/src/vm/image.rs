@@ -1,0 +1,167 @@
+//! What the guest starts from: a kernel, modules and a shell, taken from Debian's packages once and kept.
+
+use std::{
+    fs::{self, File},
+    io::{Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+    process,
+};
+
+use crate::step;
+
+use super::{cpio::Archive, fetch, kernel, modules};
+
+/// A kernel with what it needs to get to the files of this machine.
+#[derive(Debug)]
+pub(super) struct Image {
+    folder: PathBuf,
+}
+
+impl Image {
+    /// The one under the target folder; it is made there when there is none.
+    pub(super) fn at(root: &Path) -> Result<Self, String> {
+        let all = step::target_dir(root).join("vm");
+        fs::create_dir_all(&all).map_err(|why| format!("{}: {why}", all.display()))?;
+        sweep(&all);
+        if let Some(folder) = newest(&all) {
+            return Ok(Self { folder });
+        }
+        let package = fetch::kernel_package()?;
+        eprintln!("vm: fetching {package} and busybox-static, once");
+        let draft = all.join(format!("{DRAFT}{}", process::id()));
+        make(&package, &draft).inspect_err(|_| drop(fs::remove_dir_all(&draft)))?;
+        let folder = all.join(format!("{package}{LAYOUT}"));
+        // Who else made one meanwhile made the same.
+        if fs::rename(&draft, &folder).is_err() {
+            drop(fs::remove_dir_all(&draft));
+        }
+        Ok(Self { folder })
+    }
+
+    /// The kernel as an ELF file.
+    pub(super) fn kernel(&self) -> PathBuf {
+        self.folder.join(KERNEL)
+    }
+
+    /// The first file system, with these scripts in it: a file that has no name any more.
+    pub(super) fn initramfs(&self, settings: &str, command: &str) -> Result<File, String> {
+        let named = |why: std::io::Error| format!("{}: {why}", self.folder.display());
+        let mut archive = Archive::default();
+        FOLDERS.iter().for_each(|folder| archive.folder(folder));
+        let shell = fs::read(self.folder.join(SHELL)).map_err(named)?;
+        archive.program("bin/busybox", &shell);
+        for (name, bytes) in self.modules()? {
+            archive.program(&format!("modules/{name}"), &bytes);
+        }
+        let scripts = [
+            ("init", include_str!("guest/init.sh")),
+            ("setup", include_str!("guest/setup.sh")),
+            ("cable", include_str!("guest/cable.sh")),
+            ("settings", settings),
+            ("command", command),
+        ];
+        scripts
+            .iter()
+            .for_each(|(name, text)| archive.program(name, text.as_bytes()));
+        nameless(&self.folder, &archive.finish()).map_err(named)
+    }
+
+    fn modules(&self) -> Result<Vec<(String, Vec<u8>)>, String> {
+        let folder = self.folder.join(MODULES);
+        let named = |why: std::io::Error| format!("{}: {why}", folder.display());
+        let mut modules = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(named)? {
+            let entry = entry.map_err(named)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            modules.push((name, fs::read(entry.path()).map_err(named)?));
+        }
+        modules.sort();
+        Ok(modules)
+    }
+}
+
+fn make(package: &str, draft: &Path) -> Result<(), String> {
+    let tree = draft.join("tree");
+    fetch::unpack(package, &FROM_KERNEL, &tree)?;
+    fetch::unpack("busybox-static", &["./bin/busybox"], &tree)?;
+    let version = package.trim_start_matches("linux-image-");
+    let image = tree.join("boot").join(format!("vmlinuz-{version}"));
+    kernel::unpack(&image, &draft.join(KERNEL))?;
+    modules::collect(&tree, &draft.join(MODULES))?;
+    let named = |why: std::io::Error| format!("{}: {why}", draft.display());
+    fs::rename(tree.join("bin/busybox"), draft.join(SHELL)).map_err(named)?;
+    fs::remove_dir_all(&tree).map_err(named)
+}
+
+/// Removes what a run left that was killed while it made an image.
+fn sweep(all: &Path) {
+    for (name, path) in entries(all) {
+        let maker = name.strip_prefix(DRAFT);
+        if maker.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            drop(fs::remove_dir_all(path));
+        }
+    }
+}
+
+fn newest(all: &Path) -> Option<PathBuf> {
+    let whole = |(name, _): &(String, PathBuf)| !name.starts_with(DRAFT) && name.ends_with(LAYOUT);
+    entries(all)
+        .into_iter()
+        .filter(whole)
+        .max()
+        .map(|(_, path)| path)
+}
+
+fn entries(folder: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| {
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                entry.path(),
+            )
+        })
+        .collect()
+}
+
+/// A file that is gone when the last who has it open is.
+fn nameless(folder: &Path, bytes: &[u8]) -> std::io::Result<File> {
+    let path = folder.join(format!("initramfs-{}", process::id()));
+    let mut options = File::options();
+    let mut file = options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
+    fs::remove_file(&path)?;
+    file.write_all(bytes)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
+
+const DRAFT: &str = "draft-";
+const KERNEL: &str = "vmlinux";
+const MODULES: &str = "modules";
+const SHELL: &str = "busybox";
+
+/// Ends the name of an image; one more when other modules are collected.
+const LAYOUT: &str = ".1";
+
+const FOLDERS: [&str; 8] = [
+    "bin", "dev", "proc", "sys", "lower", "upper", "merged", "modules",
+];
+
+/// Every folder that one of the modules may come from.
+const FROM_KERNEL: [&str; 10] = [
+    "./boot/vmlinuz-*",
+    "*/modules.builtin",
+    "*/kernel/crypto/*",
+    "*/kernel/drivers/char/virtio_console.ko*",
+    "*/kernel/drivers/infiniband/*",
+    "*/kernel/drivers/net/veth.ko*",
+    "*/kernel/drivers/virtio/*",
+    "*/kernel/fs/*",
+    "*/kernel/lib/*",
+    "*/kernel/net/*",
+];

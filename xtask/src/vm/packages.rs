@@ -1,0 +1,122 @@
+//! What must be installed on this machine, and installing it where that is allowed.
+
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+/// Installs what is missing, or says how to.
+pub(super) fn require() -> Result<(), String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !is_root() {
+        return Err(format!(
+            "the virtual machine needs packages that are not installed:\n\n    sudo apt-get install --no-install-recommends {}\n",
+            missing.join(" ")
+        ));
+    }
+    eprintln!("vm: installing {}", missing.join(" "));
+    install(&missing).or_else(|_| {
+        // The lists of packages may be missing, or too old to find anything.
+        update()?;
+        install(&missing)
+    })
+}
+
+/// Fetches the lists of packages anew, if we may.
+pub(super) fn update() -> Result<(), String> {
+    if is_root() {
+        apt(&["update", "-q"])
+    } else {
+        Err("apt's lists of packages are missing or old: `sudo apt-get update`".to_owned())
+    }
+}
+
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+fn missing() -> Vec<&'static str> {
+    let mut missing: Vec<&str> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| find(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if !PROVIDERS
+        .iter()
+        .any(|folder| has_provider(Path::new(folder)))
+    {
+        missing.push("ibverbs-providers");
+    }
+    missing.dedup();
+    missing
+}
+
+fn has_provider(folder: &Path) -> bool {
+    fs::read_dir(folder).is_ok_and(|entries| {
+        entries
+            .flatten()
+            .any(|entry| entry.file_name().to_string_lossy().starts_with("librxe-"))
+    })
+}
+
+fn install(packages: &[&str]) -> Result<(), String> {
+    // Never at the price of what somebody else needs: a newer qemu-utils, for example, conflicts with an older QEMU.
+    let options = [
+        "install",
+        "-y",
+        "-q",
+        "--no-install-recommends",
+        "--no-remove",
+    ];
+    apt(&[&options, packages].concat())
+}
+
+fn apt(words: &[&str]) -> Result<(), String> {
+    let output = Command::new("apt-get")
+        .args(words)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|why| format!("`apt-get` does not start: {why}; the packages are Debian's"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "`apt-get {}` fails:\n{}",
+        words.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    ))
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// A program and the package of Debian that has it; those of one package side by side.
+const PROGRAMS: [(&str, &str); 10] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("ip", "iproute2"),
+    ("tc", "iproute2"),
+    ("rdma", "iproute2"),
+    ("setpriv", "util-linux"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+    ("tar", "tar"),
+    ("ibv_devinfo", "ibverbs-utils"),
+    ("ib_write_bw", "perftest"),
+];
+
+/// Where libibverbs keeps what knows the devices.
+const PROVIDERS: [&str; 2] = [
+    "/usr/lib/x86_64-linux-gnu/libibverbs",
+    "/usr/lib64/libibverbs",
+];
