@@ -3,7 +3,7 @@
 use crate::{
     book, examples, loom,
     step::{Gate, Task},
-    test, tidy,
+    test, tidy, vm,
 };
 
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
@@ -23,6 +23,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     )?;
     gate.run("documentation", &documentation())?;
     test::all(gate)?;
+    vm::test(gate)?;
     book::run(gate)?;
     examples::run(gate)?;
     loom::run(gate)

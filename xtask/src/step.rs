@@ -72,6 +72,18 @@ impl Gate {
         self.close(name, took, repeat, outcome)
     }
 
+    /// Like `check`, for code that runs tests and counts them.
+    pub(crate) fn counted(
+        &mut self,
+        name: &str,
+        repeat: &str,
+        check: impl FnOnce(&Path, &mut Tally) -> Result<(), String>,
+    ) -> Result<(), String> {
+        println!("\n==> {name}");
+        let (outcome, took) = timed(|| check(&self.root, &mut self.tally));
+        self.close(name, took, repeat, outcome)
+    }
+
     fn close(
         &mut self,
         name: &str,
@@ -180,8 +192,14 @@ impl fmt::Display for Task {
 }
 
 impl Tally {
+    pub(crate) fn join(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
     /// Adds a line like `test result: ok. 3 passed; 0 failed; 1 ignored; ..`; any other line adds nothing.
-    fn add(&mut self, line: &str) {
+    pub(crate) fn add(&mut self, line: &str) {
         let Some((_, counts)) = line.split_once("test result: ") else {
             return;
         };

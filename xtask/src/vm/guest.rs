@@ -42,15 +42,27 @@ enum News {
 }
 
 impl Guest {
-    pub(super) fn start(image: &Image, options: &Options) -> Result<Self, String> {
+    /// Starts the machine; what the command prints goes to `output`.
+    pub(super) fn start(
+        image: &Image,
+        options: &Options,
+        output: impl Write + Send + 'static,
+    ) -> Result<Self, String> {
         let folder = env::current_dir().map_err(|why| format!("the current folder: {why}"))?;
         let settings = command::settings(options);
         let initramfs = image.initramfs(&settings, &command::script(options, &folder))?;
         let (sender, news) = channel();
-        let ports = PORTS
-            .iter()
-            .map(|name| Port::open(name, options.log, &sender))
-            .collect::<Result<Vec<_>, _>>()?;
+        let console: Box<dyn Write + Send> = if options.log {
+            Box::new(io::stderr())
+        } else {
+            Box::new(io::sink())
+        };
+        let ports = vec![
+            Port::open(CONSOLE, move |stream| copy(stream, console).0)?,
+            Port::open("status", told(sender.clone()))?,
+            Port::open("out", passed_on(output, sender))?,
+            Port::open("err", |stream| copy(stream, io::stderr()).0)?,
+        ];
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -142,14 +154,16 @@ struct Port {
 }
 
 impl Port {
-    fn open(short: &'static str, log: bool, news: &Sender<News>) -> Result<Self, String> {
+    fn open(
+        short: &str,
+        read: impl FnOnce(UnixStream) -> Vec<u8> + Send + 'static,
+    ) -> Result<Self, String> {
         let name = format!("ripstop-vm-{}-{short}", process::id());
         let listener = address(&name)
             .and_then(|address| UnixListener::bind_addr(&address))
             .map_err(|why| format!("a socket for the guest: {why}"))?;
-        let news = news.clone();
         let reader = thread::spawn(move || match listener.accept() {
-            Ok((stream, _)) => read(short, stream, log, &news),
+            Ok((stream, _)) => read(stream),
             Err(_) => Vec::new(),
         });
         Ok(Self { name, reader })
@@ -166,29 +180,25 @@ fn address(name: &str) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
-/// Reads a port to its end; what the console says is the answer.
-fn read(short: &str, stream: UnixStream, log: bool, news: &Sender<News>) -> Vec<u8> {
-    // Who receives the news may have left.
-    let tell = |what| drop(news.send(what));
-    match short {
-        "out" => {
-            if pass_on(stream, io::stdout()).is_err() {
-                tell(News::Unread);
-            }
-        }
-        "err" => drop(pass_on(stream, io::stderr())),
-        CONSOLE if log => {
-            let (said, _) = copy(stream, io::stderr());
-            return said;
-        }
-        CONSOLE => return collect(stream),
-        _ => {
-            let lines = BufReader::new(stream).lines().map_while(Result::ok);
-            lines.filter_map(|line| news_of(&line)).for_each(tell);
-            tell(News::Off);
-        }
+/// Tells what the guest says of the command. Who receives it may have left.
+fn told(news: Sender<News>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+    move |stream| {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        lines
+            .filter_map(|line| news_of(&line))
+            .for_each(|what| drop(news.send(what)));
+        drop(news.send(News::Off));
+        Vec::new()
     }
-    Vec::new()
+}
+
+fn passed_on(output: impl Write, news: Sender<News>) -> impl FnOnce(UnixStream) -> Vec<u8> {
+    move |stream| {
+        if copy(stream, output).1.is_err() {
+            drop(news.send(News::Unread));
+        }
+        Vec::new()
+    }
 }
 
 fn news_of(line: &str) -> Option<News> {
@@ -199,36 +209,20 @@ fn news_of(line: &str) -> Option<News> {
     }
 }
 
-/// Copies at once what comes.
-fn pass_on(stream: impl Read, to: impl Write) -> io::Result<()> {
-    copy_parts(stream, to, |_| ())
-}
-
-fn copy(stream: impl Read, to: impl Write) -> (Vec<u8>, io::Result<()>) {
-    let mut all = Vec::new();
-    let outcome = copy_parts(stream, to, |part| all.extend_from_slice(part));
-    (all, outcome)
-}
-
-fn copy_parts(
-    mut stream: impl Read,
-    mut to: impl Write,
-    mut see: impl FnMut(&[u8]),
-) -> io::Result<()> {
+/// Copies at once what comes, to its end, and gives the last of it.
+fn copy(mut stream: impl Read, mut to: impl Write) -> (Vec<u8>, io::Result<()>) {
+    let mut kept = Vec::new();
     let mut part = vec![0; 64 << 10];
-    loop {
-        match stream.read(&mut part) {
-            Ok(0) => return Ok(()),
-            Ok(len) => {
-                see(&part[..len]);
-                to.write_all(&part[..len])?;
-                to.flush()?;
-            }
-            // QEMU that was ended resets its sockets: that is an end as any other.
-            Err(why) if why.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Ok(()),
+    // QEMU that was ended resets its sockets: that is an end as any other.
+    while let Ok(len @ 1..) = stream.read(&mut part) {
+        let written = to.write_all(&part[..len]).and_then(|()| to.flush());
+        if written.is_err() {
+            return (kept, written);
         }
+        kept.extend_from_slice(&part[..len]);
+        kept.drain(..kept.len().saturating_sub(KEPT_MAX));
     }
+    (kept, Ok(()))
 }
 
 fn collect(mut stream: impl Read) -> Vec<u8> {
@@ -253,7 +247,9 @@ fn last_lines(console: &str) -> String {
 }
 
 const CONSOLE: &str = "console";
-const PORTS: [&str; 4] = [CONSOLE, "status", "out", "err"];
+
+/// What is kept of a port to be shown when the guest dies.
+const KEPT_MAX: usize = 1 << 20;
 
 /// What `timeout` ends with.
 const TIME_IS_UP: u8 = 124;

@@ -3,8 +3,9 @@
 //! The machine is Debian's kernel in QEMU, with soft-RoCE (`rdma_rxe`) devices on a virtual wire. It sees the files of this
 //! machine where they are, so what was built here runs there; what it writes is lost, except below shared folders.
 
-use std::{env, path::Path, process::ExitCode};
+use std::{io, path::Path, process::ExitCode};
 
+pub(crate) use self::suite::run as test;
 use self::{guest::Guest, image::Image, options::Options};
 
 mod clock;
@@ -18,6 +19,7 @@ mod modules;
 mod options;
 mod packages;
 mod qemu;
+mod suite;
 
 /// Runs a command in the guest with the arguments that follow `vm`, and ends as it ended.
 ///
@@ -28,19 +30,8 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode, String> {
         println!("{}", options::HELP);
         return Ok(ExitCode::SUCCESS);
     };
-    let status = status_of(root, &options)?;
-    Ok(ExitCode::from(status))
-}
-
-/// The exit status of the command.
-pub(crate) fn status_of(root: &Path, options: &Options) -> Result<u8, String> {
-    if env::consts::ARCH != "x86_64" {
-        return Err(format!(
-            "the guest is an x86_64 machine, this one is {}; run it on an x86_64 machine",
-            env::consts::ARCH
-        ));
-    }
-    packages::require()?;
+    packages::require(&[])?;
     let image = Image::at(root)?;
-    Guest::start(&image, options)?.status()
+    let status = Guest::start(&image, &options, io::stdout())?.status()?;
+    Ok(ExitCode::from(status))
 }

@@ -7,9 +7,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Installs what is missing, or says how to.
-pub(super) fn require() -> Result<(), String> {
-    let missing = missing();
+/// Installs what is missing, or says how to: what the guest is made of, and `more`, which are files with their packages.
+pub(super) fn require(more: &[(&str, &'static str)]) -> Result<(), String> {
+    if env::consts::ARCH != "x86_64" {
+        return Err(format!(
+            "the virtual machine is an x86_64, this one is {}; run it on an x86_64 machine",
+            env::consts::ARCH
+        ));
+    }
+    let missing = missing(more);
     if missing.is_empty() {
         return Ok(());
     }
@@ -44,7 +50,13 @@ pub(super) fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn missing() -> Vec<&'static str> {
+/// Files and packages that tests in the guest need besides: they compare a binding with the C header.
+pub(super) const FOR_TESTS: [(&str, &str); 2] = [
+    ("/usr/include/infiniband/verbs.h", "libibverbs-dev"),
+    ("/usr/bin/cc", "gcc"),
+];
+
+fn missing(more: &[(&str, &'static str)]) -> Vec<&'static str> {
     let mut missing: Vec<&str> = PROGRAMS
         .iter()
         .filter(|(program, _)| find(program).is_none())
@@ -56,6 +68,8 @@ fn missing() -> Vec<&'static str> {
     {
         missing.push("ibverbs-providers");
     }
+    let absent = |(file, _): &&(&str, _)| !Path::new(file).exists();
+    missing.extend(more.iter().filter(absent).map(|(_, package)| *package));
     missing.dedup();
     missing
 }
