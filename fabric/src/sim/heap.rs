@@ -1,6 +1,8 @@
 //! What will happen, by time and then by the order in which it was planned.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::collections::VecDeque;
+
+use super::slab::index;
 
 /// Time, in picoseconds.
 pub(super) type Time = u64;
@@ -46,76 +48,130 @@ pub(super) struct OpKey {
     pub(super) serial: u32,
 }
 
-#[derive(Debug, Default)]
+/// Events by time, those of one time in the order of planning.
+///
+/// Nothing is planned for the past, so events need not be sorted before their time comes near: a bucket for each digit of a time
+/// holds those that differ from the present in that digit first. When the nearest bucket's turn comes, its events are dealt out
+/// to nearer ones. Each event is moved a few times, in rows of memory, and compared with nothing.
+#[derive(Debug)]
 pub(super) struct Heap {
-    events: BinaryHeap<Reverse<Event>>,
-    planned: u64,
+    /// Those of the time `now`.
+    due: VecDeque<What>,
+    now: Time,
+    /// By level and digit.
+    buckets: Vec<Vec<Event>>,
+    /// Which buckets of a level have events, by digit; and which levels have such buckets.
+    full: [u16; LEVELS],
+    levels: u16,
+    len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Event {
     at: Time,
-    number: u64,
     what: What,
 }
 
-const _: () = assert!(size_of::<Event>() == 32, "two events fill a cache line");
+const _: () = assert!(
+    size_of::<Event>() == 24,
+    "eight events fill three cache lines"
+);
+
+/// Bits of a digit.
+const BITS: usize = 4;
+const DIGITS: usize = 1 << BITS;
+const DIGIT: Time = (1 << BITS) - 1;
+const LEVELS: usize = 64 / BITS;
+
+impl Default for Heap {
+    fn default() -> Self {
+        Self {
+            due: VecDeque::new(),
+            now: 0,
+            buckets: vec![Vec::new(); LEVELS * DIGITS],
+            full: [0; LEVELS],
+            levels: 0,
+            len: 0,
+        }
+    }
+}
 
 impl Heap {
+    /// What is planned for the past is planned for now.
     pub(super) fn push(&mut self, at: Time, what: What) {
-        let number = self.planned;
-        self.planned += 1;
-        self.events.push(Reverse(Event { at, number, what }));
+        self.len += 1;
+        self.put(Event { at, what });
     }
 
     pub(super) fn pop(&mut self) -> Option<(Time, What)> {
-        let Reverse(event) = self.events.pop()?;
-        // What a moment needed in which all ranks did something is not kept for ever.
-        let (len, room) = (self.events.len(), self.events.capacity());
-        if room > KEPT && len < room / SPARE_PARTS {
-            self.events.shrink_to((2 * len).max(KEPT));
+        if self.due.is_empty() {
+            self.deal_out();
         }
-        Some((event.at, event.what))
+        let what = self.due.pop_front()?;
+        self.len -= 1;
+        Some((self.now, what))
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.events.is_empty()
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Bytes that it takes.
     pub(super) fn footprint(&self) -> usize {
-        self.events.capacity() * size_of::<Event>()
+        let events: usize = self.buckets.iter().map(Vec::capacity).sum();
+        let buckets = self.buckets.capacity() * size_of::<Vec<Event>>();
+        events * size_of::<Event>() + self.due.capacity() * size_of::<What>() + buckets
+    }
+
+    fn put(&mut self, event: Event) {
+        if event.at <= self.now {
+            return self.due.push_back(event.what);
+        }
+        let differs = event.at ^ self.now;
+        let level = index(differs.ilog2()) / BITS;
+        let digit = event.at >> (level * BITS) & DIGIT;
+        let digit = usize::try_from(digit).unwrap_or(0);
+        self.buckets[level * DIGITS + digit].push(event);
+        self.full[level] |= 1 << digit;
+        self.levels |= 1 << level;
+    }
+
+    /// Goes to the next time for which something is planned.
+    fn deal_out(&mut self) {
+        if self.levels == 0 {
+            return;
+        }
+        let level = index(self.levels.trailing_zeros());
+        let digit = index(self.full[level].trailing_zeros());
+        self.full[level] &= self.full[level] - 1;
+        if self.full[level] == 0 {
+            self.levels &= self.levels - 1;
+        }
+        let bucket = level * DIGITS + digit;
+        let mut events = std::mem::take(&mut self.buckets[bucket]);
+        self.now = events.iter().map(|event| event.at).min().unwrap_or(NEVER);
+        for event in events.drain(..) {
+            self.put(event);
+        }
+        // What a moment needed in which all ranks did something is not kept for ever.
+        if events.capacity() <= KEPT {
+            self.buckets[bucket] = events;
+        }
+        if self.due.capacity() > KEPT && self.due.len() < self.due.capacity() / SPARE_PARTS {
+            self.due.shrink_to(KEPT);
+        }
     }
 }
 
 /// Room is given back when no more than this part of it is used.
 const SPARE_PARTS: usize = 8;
-/// Events that there is always room for: 32 KiB.
-const KEPT: usize = 1024;
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.number).cmp(&(other.at, other.number))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        (self.at, self.number) == (other.at, other.number)
-    }
-}
-
-impl Eq for Event {}
+/// Events that a bucket always has room for, once it had so many: 6 KiB.
+const KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::{Heap, What};
+    use crate::random::Random;
 
     #[test]
     fn what_is_planned_for_the_same_time_happens_in_the_order_of_planning() {
@@ -130,5 +186,31 @@ mod tests {
                 .into_iter()
                 .eq(expected.map(|(at, rank)| (at, What::Resume(rank))))
         );
+    }
+
+    #[test]
+    fn events_come_in_the_order_of_their_times_whatever_is_planned_meanwhile() {
+        let mut random = Random::new(5);
+        let mut heap = Heap::default();
+        let mut planned = Vec::new();
+        let (mut now, mut number) = (0, 0);
+        for _ in 0..2000 {
+            for _ in 0..random.within(0..20) {
+                let far = random.within(0..40);
+                let at = now + random.within(0..1 << far) / 2;
+                heap.push(at, What::Resume(number));
+                planned.push((at, number));
+                number += 1;
+            }
+            for _ in 0..random.within(0..20) {
+                let first = planned.iter().min().copied();
+                let popped = heap.pop();
+                assert_eq!(popped, first.map(|(at, rank)| (at, What::Resume(rank))));
+                let Some(first) = first else { break };
+                planned.retain(|other| *other != first);
+                now = first.0;
+            }
+            assert_eq!(heap.is_empty(), planned.is_empty());
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! A simulated cluster: virtual time, thousands of ranks in one process, and chance from a seed.
 //!
-//! A [`Cluster`] holds everything that happens in the network and when: a heap of events, ordered by their time and then by the
-//! order in which they were made (`heap`), hosts (`host`), adapters and links (`network`), and what is under way between them
+//! A [`Cluster`] holds everything that happens in the network and when: events, ordered by their time and then by the order in
+//! which they were made (`heap`), hosts (`host`), adapters and links (`network`), and what is under way between them
 //! (`world`). [`Sim`] is a rank's driver (`driver`). What everything costs is a [`Model`], and what goes wrong are [`Faults`].
 //!
 //! Time inside is in whole picoseconds. Nothing reads a clock and nothing is a floating-point number that decides when something
