@@ -59,7 +59,7 @@ pub use self::{
     runtime::{Builder, Runtime},
     scope::{Pending, Scope},
     settings::{
-        FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings,
+        Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings,
         Source as SettingSource,
     },
     shared::Choices,

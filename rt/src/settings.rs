@@ -44,6 +44,19 @@ pub enum ProgressMode {
     Tokio,
 }
 
+/// Who carries collectives on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Executor {
+    /// Adapters, where they run task lists by themselves; elsewhere as by messages.
+    #[default]
+    Offload,
+    /// Whoever makes turns: an application that waits, or the agent while it computes.
+    Messages,
+    /// Nobody but the polls of their futures: the baseline to compare with.
+    Host,
+}
+
 /// How the bytes of an offered message travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,8 +100,8 @@ pub struct Settings {
     pub boot: String,
     /// `RIPSTOP_BOOT_TIMEOUT`.
     pub boot_timeout: Duration,
-    /// `RIPSTOP_COLLECTIVES`: they go on while the application computes, not only when they are polled.
-    pub offload: bool,
+    /// `RIPSTOP_COLLECTIVES`.
+    pub collectives: Executor,
     /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the algorithms that are named, by their collective.
     algorithms: BTreeMap<&'static str, String>,
     sources: BTreeMap<&'static str, Source>,
@@ -210,17 +223,19 @@ const TABLE: &[Spec] = &[
     },
     Spec {
         name: "RIPSTOP_COLLECTIVES",
-        range: "offload | host",
-        meaning: "who begins the next step of a collective: whoever makes turns, or only a poll of its future, for comparison",
+        range: "offload | messages | host",
+        meaning: "who begins the next step of a collective: adapters by task lists where they can, else whoever makes turns; \
+                  whoever makes turns; or only a poll of its future, for comparison. The same on all ranks",
         set: |settings, value| {
-            settings.offload = match value {
-                "offload" => true,
-                "host" => false,
+            settings.collectives = match value {
+                "offload" => Executor::Offload,
+                "messages" => Executor::Messages,
+                "host" => Executor::Host,
                 _ => return None,
             };
             Some(())
         },
-        get: |settings| if settings.offload { "offload" } else { "host" }.to_owned(),
+        get: |settings| format!("{:?}", settings.collectives).to_lowercase(),
     },
     Spec {
         name: "RIPSTOP_EAGER_MAX",
@@ -407,7 +422,7 @@ impl Settings {
             detect: Duration::from_millis(500),
             boot: "auto".to_owned(),
             boot_timeout: Duration::from_secs(60),
-            offload: true,
+            collectives: Executor::Offload,
             algorithms: BTreeMap::new(),
             sources: BTreeMap::new(),
         }

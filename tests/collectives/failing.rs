@@ -112,29 +112,33 @@ const STRAYS: &[(&str, Stray)] = &[
     ),
 ];
 
+/// Every stray call, each on a communicator of its own.
+pub(crate) async fn disagree(world: &Comm, odd: usize) {
+    let size = world.size();
+    for (what, stray) in STRAYS {
+        let twin = world.dup().await.unwrap();
+        let me = twin.rank();
+        let first = stray(&twin, size, me == odd).await;
+        // Who is through with its part hears of it in the next one.
+        let second = twin.barrier().await;
+        match first {
+            Err(error) => named(what, &error),
+            Ok(()) => assert!(second.is_err(), "{what} of {size}: rank {me}"),
+        }
+        let second = second.unwrap_err().kind;
+        let ended = matches!(second, ErrorKind::Revoked | ErrorKind::Mismatch { .. });
+        assert!(ended, "{what} of {size}: rank {me}: {second}");
+    }
+}
+
 #[test]
 fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     for size in [2, 3, 5] {
         for odd in [0, size - 1] {
             ranks::run(size, &[], move |runtime: Runtime| {
                 let world = runtime.world();
-                runtime.block_on(async {
-                    for (what, stray) in STRAYS {
-                        let twin = world.dup().await.unwrap();
-                        let me = twin.rank();
-                        let first = stray(&twin, twin.size(), me == odd as usize).await;
-                        // Who is through with its part hears of it in the next one.
-                        let second = twin.barrier().await;
-                        match first {
-                            Err(error) => named(what, &error),
-                            Ok(()) => assert!(second.is_err(), "{what} of {size}: rank {me}"),
-                        }
-                        let second = second.unwrap_err().kind;
-                        let ended =
-                            matches!(second, ErrorKind::Revoked | ErrorKind::Mismatch { .. });
-                        assert!(ended, "{what} of {size}: rank {me}: {second}");
-                    }
-                });
+                runtime.block_on(disagree(&world, odd as usize));
+                drop(world);
                 runtime.close().unwrap();
             });
         }

@@ -7,3 +7,4 @@ mod going_on;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;
+mod simulated;

@@ -164,6 +164,7 @@ pub enum Command<'a> {
     },
     /// Keep tasks, and begin each when its counters have come far enough, those that begin at the same time in this order. Posted
     /// whole or not at all, `Full` when more than [`Caps::triggered_max`] would wait; a longer list is a mistake of the caller's.
+    /// Tasks whose counters have come far enough already do not wait.
     ///
     /// What the tasks touch is the caller's to keep alive until it knows by counters that they are done, or until
     /// [`Sink::failed`].
@@ -300,6 +301,8 @@ pub enum Failure {
     /// The range is not inside what the key grants, the lengths differ, the word is not aligned, or the key is not one of
     /// this peer's.
     BadRange,
+    /// The peer has given a put of a task a place for something else: their words differ.
+    Unmatched,
     /// It was taken back.
     Cancelled,
     /// The fabric refused, with the system's reason.

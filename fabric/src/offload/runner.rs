@@ -104,7 +104,8 @@ impl Runner {
             "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
             tasks.len()
         );
-        if self.waiting.len() + tasks.len() > room {
+        let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
+        if self.waiting.len() + waiting.count() > room {
             self.full = true;
             return Post::Full(Command::List { tasks, token });
         }
@@ -129,6 +130,7 @@ impl Runner {
                 watches,
             });
         }
+        self.begin();
         Post::Posted
     }
 
@@ -175,7 +177,9 @@ impl Runner {
             Action::Put {
                 to, from, target, ..
             } => {
-                let (into, count) = target.read();
+                let Some((into, count)) = target.read() else {
+                    return self.ended(&begun, Err(Failure::Unmatched));
+                };
                 let (to, from) = (*to, *from);
                 Command::Put {
                     to,

@@ -93,29 +93,47 @@ pub enum Target {
         region: Region,
         /// Where in it the landing begins, in bytes.
         offset: usize,
+        /// What the landing is to say that it is for; another one ends the put in
+        /// [`Failure::Unmatched`](crate::driver::Failure::Unmatched).
+        word: u64,
     },
 }
 
 /// Where a peer wants a put, and what is to be counted then, in the words in which it says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
-#[expect(clippy::exhaustive_structs, reason = "two keys that travel")]
+#[expect(clippy::exhaustive_structs, reason = "two keys and a word that travel")]
 pub struct Landing {
     /// Of the same length as what is put.
     pub into: RemoteRegion,
     /// A counter of the same peer.
     pub count: RemoteCounter,
+    /// What it is for: both ends must have the same.
+    pub word: u64,
+}
+
+impl Landing {
+    /// What a peer has put there.
+    #[must_use]
+    pub fn read(region: &Region, offset: usize) -> Self {
+        let mut landing = Self::zeroed();
+        region.read(offset, bytemuck::bytes_of_mut(&mut landing));
+        landing
+    }
 }
 
 impl Target {
-    /// Where, now.
-    pub(crate) fn read(&self) -> (RemoteRegion, Option<RemoteCounter>) {
+    /// Where, now. `None`: what the peer has put there is for something else.
+    pub(crate) fn read(&self) -> Option<(RemoteRegion, Option<RemoteCounter>)> {
         match self {
-            Self::Known { into, count } => (*into, *count),
-            Self::Given { region, offset } => {
-                let mut landing = Landing::zeroed();
-                region.read(*offset, bytemuck::bytes_of_mut(&mut landing));
-                (landing.into, Some(landing.count))
+            Self::Known { into, count } => Some((*into, *count)),
+            Self::Given {
+                region,
+                offset,
+                word,
+            } => {
+                let landing = Landing::read(region, *offset);
+                (landing.word == *word).then_some((landing.into, Some(landing.count)))
             }
         }
     }

@@ -40,6 +40,7 @@ impl Sink for Ear {
         let why = match why {
             Failure::PeerDown => "peer down",
             Failure::BadRange => "bad range",
+            Failure::Unmatched => "unmatched",
             Failure::Cancelled => "cancelled",
             Failure::Transport(_) => "transport",
         };

@@ -21,7 +21,7 @@ pub struct Config {
     /// Puts and gets of so many bytes or more carry a hash instead of bytes, if both ends are registered memory: the digest
     /// depends on what is sent, and what was at the other end stays there. So a message may be longer than there is memory.
     pub hash_from: u64,
-    /// Puts and gets move nothing, and take as long as if they did: for schedules of more bytes than one machine can move.
+    /// Those are not even hashed, and take as long as if they were: for schedules of more bytes than one machine can look at.
     pub lengths_only: bool,
     /// Nobody calls [`Cluster::advance`](super::Cluster::advance): a turn of progress that finds nothing runs an event. For
     /// programs that know drivers only.

@@ -269,6 +269,7 @@ impl From<Why> for Failure {
         match why {
             Why::PeerDown => Self::PeerDown,
             Why::BadRange => Self::BadRange,
+            Why::Unmatched => Self::Unmatched,
             Why::Cancelled => Self::Cancelled,
         }
     }

@@ -270,10 +270,10 @@ impl World {
         token: Token,
         place: &Place,
     ) -> Result<Notice, Why> {
-        if self.lengths_only && deed.local().is_some() {
+        let hashed = deed.bulk() >= self.hash_from;
+        if self.lengths_only && hashed && deed.local().is_some() {
             return Ok(Notice::Complete(token));
         }
-        let hashed = deed.bulk() >= self.hash_from;
         if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
             && self.hosts[index(origin)].has_allocated(origin, local)
         {
@@ -363,6 +363,17 @@ impl World {
             let failed = Notice::Failed(self.ops[key.slot].token, Why::PeerDown);
             self.finish(key, failed);
         }
+    }
+
+    /// Forgets what the tasks of a token have under way. How many operations those were.
+    pub(super) fn forget_tasks(&mut self, origin: u32, token: Token) -> usize {
+        let is_one =
+            |op: &Op| op.origin == origin && op.task.as_ref().is_some_and(|task| task.is_of(token));
+        let keys = self.ops_of(origin, origin, is_one);
+        for key in &keys {
+            self.ops.remove(key.slot);
+        }
+        keys.len()
     }
 
     /// Forgets the operations of a rank that is not there any more.

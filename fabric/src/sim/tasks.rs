@@ -95,7 +95,8 @@ impl World {
             return true; // a killed rank's lists are lost
         }
         let lists = host.lists.get_or_insert_default();
-        if lists.count + tasks.len() > room {
+        let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
+        if lists.count + waiting.count() > room {
             lists.refused = true;
             return false;
         }
@@ -185,10 +186,13 @@ impl World {
                 target,
                 done,
             } => {
-                let (into, count) = target.read();
+                let task = Begun { token, done };
+                let Some((into, count)) = target.read() else {
+                    return self.task_over(rank, task, Err(Why::Unmatched));
+                };
                 let deed = Deed::Put(from, count);
                 let put = Put { deed, into };
-                self.put_by_itself(leaves, (rank, to.0), put, Begun { token, done });
+                self.put_by_itself(leaves, (rank, to.0), put, task);
             }
             Action::Offer {
                 to,
@@ -232,10 +236,13 @@ impl World {
 
     /// No further task of a token begins; when none is under way any more, the host is told why.
     fn break_off(&mut self, rank: u32, token: Token, why: Why) {
+        // What has left waits at peers, perhaps for a name that is never given: nobody is to wait for that.
+        let ended = self.forget_tasks(rank, token);
         let lists = self.hosts[index(rank)].lists.get_or_insert_default();
         lists.forget(token);
         let run = lists.runs.entry(token.0).or_default();
         run.lists = 0;
+        run.flying -= ended;
         run.broken.get_or_insert(why);
         self.settle_run(rank, token);
     }
@@ -252,6 +259,12 @@ impl World {
         {
             self.put_notice(rank, rank, Notice::Broken(token, why));
         }
+    }
+}
+
+impl Begun {
+    pub(super) fn is_of(&self, token: Token) -> bool {
+        self.token == token
     }
 }
 

@@ -105,6 +105,7 @@ pub(super) enum Notice {
 pub(super) enum Why {
     PeerDown,
     BadRange,
+    Unmatched,
     Cancelled,
 }
 

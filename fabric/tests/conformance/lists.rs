@@ -61,6 +61,7 @@ impl Bench {
         Landing {
             into,
             count: self.counters[rank].remote().at(nth).unwrap(),
+            word: WORD,
         }
     }
 
@@ -110,7 +111,7 @@ impl Bench {
 pub(crate) fn a_task_begins_when_its_counters_have_come_far_enough(make: Make) {
     let mut bench = Bench::new(make, 2);
     bench.regions[0].write(0, &noise(1, 4096));
-    let Landing { into, count } = bench.landing(1, (100, 4096), 3);
+    let Landing { into, count, .. } = bench.landing(1, (100, 4096), 3);
     let task = Task {
         when: bench.when(0, 0, 3),
         and: Some(bench.when(0, 1, 1)),
@@ -177,6 +178,7 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
             target: Target::Given {
                 region: bench.regions[0].clone(),
                 offset: 0,
+                word: WORD,
             },
             done: Some(bench.own(0, 1)),
         },
@@ -185,7 +187,7 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     // The peer puts where it wants it, and counts that in the same put: all by a list of its own.
     let landing = bench.landing(1, (3000, 500), 5);
     bench.regions[1].write(0, bytemuck::bytes_of(&landing));
-    let Landing { into, count } = bench.landing(0, (0, size_of::<Landing>()), 0);
+    let Landing { into, count, .. } = bench.landing(0, (0, size_of::<Landing>()), 0);
     let say = Task {
         when: bench.when(1, 1, 0),
         and: None,
@@ -203,6 +205,32 @@ pub(crate) fn a_put_goes_where_its_peer_says_when_it_begins(make: Make) {
     bench.until(1, 5, 1);
     bench.until(0, 1, 1);
     assert!(contents(&bench.regions[1])[3000..3500] == noise(2, 500));
+}
+
+pub(crate) fn a_put_does_not_go_to_a_place_for_something_else(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    let mut landing = bench.landing(1, (3000, 64), 5);
+    landing.word = WORD + 1;
+    bench.regions[0].write(0, bytemuck::bytes_of(&landing));
+    let task = Task {
+        when: bench.when(0, 0, 1),
+        and: None,
+        then: Action::Put {
+            to: peer(1),
+            from: bench.part(0, 8000, 64),
+            target: Target::Given {
+                region: bench.regions[0].clone(),
+                offset: 0,
+                word: WORD,
+            },
+            done: Some(bench.own(0, 1)),
+        },
+    };
+    bench.post(0, &[task], 1);
+    bench.count(0, 0, 0, 1);
+    let ended = bench.world.ended(0, Token(1));
+    assert!(matches!(ended, Err(Failure::Unmatched)), "{ended:?}");
+    assert_eq!(bench.own(1, 5).value(), 0);
 }
 
 pub(crate) fn tasks_count_each_other_on_from_rank_to_rank(make: Make) {
@@ -508,3 +536,5 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
 }
 
 const LEN: usize = 64 << 10;
+/// What landings are for.
+const WORD: u64 = 0x77;

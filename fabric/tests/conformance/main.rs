@@ -111,6 +111,7 @@ macro_rules! lists {
                 lists::a_task_begins_when_its_counters_have_come_far_enough
                 lists::a_list_is_told_once_when_all_of_it_has_begun
                 lists::a_put_goes_where_its_peer_says_when_it_begins
+                lists::a_put_does_not_go_to_a_place_for_something_else
                 lists::tasks_count_each_other_on_from_rank_to_rank
                 lists::who_sleeps_is_woken_for_its_tasks
                 lists::a_copy_within_the_rank_is_done_before_it_is_counted

@@ -14,6 +14,7 @@ use crate::{
     engine::{Core, RunCall, RunTicket, Taken},
     error::OpError,
     offload::{Builder, Collective, Lens, Signature},
+    settings::Executor,
 };
 
 /// A collective under way. It was started when it was made, and proceeds whether or not it is polled.
@@ -111,6 +112,7 @@ impl Comm {
         refused: Option<String>,
         (input, output): (I, O),
     ) -> ProgramOp<I, O> {
+        let executor = self.shared().settings.collectives;
         let call = RunCall {
             ctx: self.id() + 1,
             tag,
@@ -120,8 +122,8 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
+            offload: executor == Executor::Offload,
         };
-        let hosted = !self.shared().settings.offload;
         let ticket = self.shared().with(|engine| engine.run(call, input, output));
         let op = ProgramOp {
             name: collective.name,
@@ -131,7 +133,11 @@ impl Comm {
                 hosted: false,
             }),
         };
-        if hosted { op.hosted() } else { op }
+        if executor == Executor::Host {
+            op.hosted()
+        } else {
+            op
+        }
     }
 }
 

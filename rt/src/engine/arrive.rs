@@ -6,6 +6,7 @@ use ripstop_fabric::driver::{Down, Failure, Payload, Peer as Rank, Sink, Token};
 use super::{
     Core, Wanted,
     message::{Message, Offered, Parcel},
+    program,
     send::down_kind,
 };
 use crate::{
@@ -67,6 +68,9 @@ impl Sink for Core {
     }
 
     fn failed(&mut self, token: Token, why: Failure) {
+        if program::is_token(token) {
+            return self.programs.hear(token, program::Heard::Failed(why));
+        }
         self.moving -= 1;
         let op = OpId::unpack(token.0);
         let Some(slot) = self.ops.get(op) else { return };
@@ -99,11 +103,15 @@ impl Sink for Core {
     }
 
     fn reached(&mut self, token: Token) {
-        self.window_reached(token);
+        if program::is_token(token) {
+            self.programs.hear(token, program::Heard::Reached);
+        } else {
+            self.window_reached(token);
+        }
     }
 
-    fn triggered(&mut self, _: Token) {
-        // Nobody posts a list yet.
+    fn triggered(&mut self, token: Token) {
+        self.programs.hear(token, program::Heard::Triggered);
     }
 
     fn peer_down(&mut self, peer: Rank, why: Down) {

@@ -54,6 +54,7 @@ impl Engine {
     /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
     pub(crate) fn shut(&mut self) {
         self.core.closing = true;
+        self.turn_invitations_down();
         self.core.ended = true;
         let gone = Gone(self.driver.caps().clone());
         drop(std::mem::replace(&mut self.driver, Box::new(gone)));

@@ -133,6 +133,7 @@ impl Core {
         if self.groups.leave(ctx) {
             self.untold.retain(|&(of, _)| of != ctx);
             self.programs.forget(ctx);
+            self.forget_slots(ctx);
         }
     }
 

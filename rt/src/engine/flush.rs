@@ -295,6 +295,12 @@ impl Engine {
                 return true;
             }
             Wanted::Count { rank, counter, by } => return self.count(rank, counter, by),
+            Wanted::Withdraw { key } => {
+                return matches!(self.driver.post(Command::Withdraw { key }), Post::Posted);
+            }
+            Wanted::Unname { name } => {
+                return matches!(self.driver.post(Command::Unname { name }), Post::Posted);
+            }
             Wanted::Claim {
                 op,
                 claim,

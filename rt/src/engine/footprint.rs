@@ -86,7 +86,8 @@ impl Engine {
             bytes: size_of::<Self>()
                 + peer_bytes
                 + self.core.ops.bytes()
-                + self.core.messages.bytes(),
+                + self.core.messages.bytes()
+                + self.core.programs.lane_bytes(),
             peers,
             peer_bytes,
             operations: self

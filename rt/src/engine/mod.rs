@@ -144,6 +144,10 @@ enum Wanted {
     Answer { op: OpId, first: bool },
     /// Not a command: a window's first word to a neighbour.
     Greet { id: WindowId, rank: u32 },
+    /// A key opens nothing any more.
+    Withdraw { key: RemoteRegion },
+    /// A name is given to no region any more.
+    Unname { name: u64 },
     /// No operation waits for it.
     Count {
         rank: u32,
@@ -196,7 +200,7 @@ impl Engine {
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
             waits: false,
             untold: BTreeSet::new(),
-            programs: program::Programs::new(setup.rank),
+            programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
             windows: window::Windows::new(setup.rank),
             leaving: false,
             closing: false,

@@ -1,6 +1,6 @@
 //! Lowered programs at a driver that runs task lists: counters get their places, and lists are posted.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::io;
 
 use ripstop_fabric::{
     driver::{Command, Driver, LocalRange, Peer, Post, Token},
@@ -9,21 +9,23 @@ use ripstop_fabric::{
 };
 
 use super::{
-    Buffer, Program, Span,
-    lower::{Counter, Deed, Item, LANES, Lane, Lanes, Least, Lowering},
+    Action as Step, Buffer, Span,
+    lower::{Counter, Deed, Item, Lane, Lanes, Least, Lowering},
 };
+use crate::group::Group;
 
 /// What the programs of one slot of a communicator share: the lanes between its ranks, by names that all of them know.
 #[derive(Debug)]
 pub(crate) struct Slot {
+    group: Group,
+    /// This rank of the world, and of the group.
+    world: u32,
     me: usize,
     name: u64,
-    lanes: Lanes,
+    pub(crate) lanes: Lanes,
     counters: Counters,
     /// A landing for each lane to us.
     places: Region,
-    /// To no bytes.
-    nothing: RemoteRegion,
 }
 
 /// A program under way.
@@ -32,12 +34,18 @@ pub(crate) struct Posted {
     lowering: Lowering,
     own: Counters,
     memory: Memory,
-    /// Of its lists, and of the watch for its end.
-    token: Token,
-    items: Vec<Item>,
-    tasks: Vec<Task>,
-    /// The counters that steps of the host add to at their end.
-    for_host: BTreeMap<usize, u32>,
+    /// What its landings are for.
+    word: u64,
+    /// Of its lists and watches, without their [`Code`]s.
+    token: u64,
+    /// Whether each of two lists has tasks that have not begun.
+    open: [bool; 2],
+    /// A list that found no room: its tasks are posted one by one, when they may begin.
+    held: Vec<Task>,
+    /// Tasks that may begin with the program and found no room.
+    early: Vec<Task>,
+    /// Codes of the watches that nothing was heard of.
+    watched: Vec<u32>,
 }
 
 /// A program's memory. Whoever made it keeps it in place until the program is over.
@@ -45,154 +53,367 @@ pub(crate) struct Posted {
 pub(crate) struct Memory {
     pub(crate) input: LocalRange,
     pub(crate) output: LocalRange,
-    pub(crate) scratch: Option<LocalRange>,
-    pub(crate) output_key: RemoteRegion,
+    pub(crate) scratch: LocalRange,
+    /// Where there is any.
+    pub(crate) output_key: Option<RemoteRegion>,
     pub(crate) scratch_key: Option<RemoteRegion>,
 }
 
-impl Slot {
-    /// For a communicator of all ranks; `name` is even, and the same on all of them. 96 bytes for each rank and lane, of which
-    /// only those exist that are used.
-    ///
-    /// # Errors
-    /// What the driver said when there was no memory, or that it has no names.
-    pub(crate) fn new(
-        driver: &mut dyn Driver,
-        me: usize,
-        size: usize,
-        name: u64,
-    ) -> io::Result<Self> {
-        let lanes = size * usize::try_from(LANES).unwrap_or(usize::MAX);
-        let counters = Counters::new(driver, lanes)?;
-        let places = driver.allocate(lanes * size_of::<Landing>())?;
-        let regions = [(name, counters.region()), (name | 1, &places)];
-        for (name, region) in regions {
-            let posted = driver.post(Command::Name { name, region });
-            debug_assert!(matches!(posted, Post::Posted), "a name needs no room");
-        }
-        let owner = u32::try_from(me).unwrap_or(u32::MAX);
-        Ok(Self {
-            me,
-            name,
-            lanes: Lanes::default(),
-            counters,
-            places,
-            nothing: RemoteRegion::named(owner, name | 1, 0, 0),
-        })
-    }
+/// What a token is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// One of the two lists.
+    List(usize),
+    /// Tasks that could begin with the program.
+    Early,
+    /// Tasks of a list that found no room, posted one by one.
+    Single,
+    /// A task that is held may begin.
+    Held,
+    /// The program is over.
+    End,
+    /// This step is the host's, and may begin.
+    Step(usize),
+    /// This step is over, and the host passes that on.
+    Spread(usize),
+}
+
+/// What a host has to do for a program.
+#[derive(Debug, Default)]
+pub(crate) struct Duties {
+    /// To do these steps.
+    pub(crate) steps: Vec<usize>,
+    /// To add 1 to each of these counters of its own.
+    pub(crate) counts: Vec<RemoteCounter>,
+}
+
+/// Lanes from each rank of a group to each other one. With one of them a message is allowed when the one before has landed,
+/// which only long rows of messages to one peer wait for; large groups have better use for the memory.
+const fn lanes_of(size: usize) -> u64 {
+    if size <= 512 { 4 } else { 1 }
 }
 
 impl Slot {
-    /// This rank.
-    pub(crate) const fn rank(&self) -> usize {
-        self.me
+    /// For a communicator of this group; `name` is even, and the same on all its ranks. 104 bytes for each rank and lane, of
+    /// which only those exist that are used.
+    ///
+    /// # Errors
+    /// What the driver said when there was no memory.
+    pub(crate) fn new(
+        driver: &mut dyn Driver,
+        (group, world): (Group, u32),
+        name: u64,
+    ) -> io::Result<Self> {
+        let lanes = Lanes::new(lanes_of(group.len()));
+        let all = group.len() * usize::try_from(lanes.count()).unwrap_or(usize::MAX);
+        let counters = Counters::new(driver, all)?;
+        let places = driver.allocate(all * LANDING_LEN)?;
+        for (name, region) in [(name, counters.region()), (name | 1, &places)] {
+            take(driver, Command::Name { name, region });
+        }
+        Ok(Self {
+            me: group.local_of(world).unwrap_or_default(),
+            group,
+            world,
+            name,
+            lanes,
+            counters,
+            places,
+        })
+    }
+
+    /// The names that it has given.
+    pub(crate) const fn names(&self) -> [u64; 2] {
+        [self.name, self.name | 1]
+    }
+
+    /// Bytes that are used of it.
+    pub(crate) fn bytes(&self) -> usize {
+        let lanes = usize::try_from(self.lanes.count()).unwrap_or_default();
+        let cell = self.counters.region().len() / self.counters.len().max(1);
+        self.lanes.targets() * lanes * (LANDING_LEN + cell)
+    }
+
+    /// Ranks of the world that have allowed a message which no program of this rank sends. O(ranks).
+    pub(crate) fn waiting(&self) -> Vec<u32> {
+        let lanes = |peer| (0..self.lanes.count()).map(move |nth| Lane { peer, nth });
+        let waits = |lane: Lane| self.allowed(lane) > self.lanes.used(lane);
+        let peers = (0..self.group.len()).filter(|&peer| lanes(peer).any(waits));
+        peers.map(|peer| self.world_of(peer)).collect()
+    }
+
+    /// Messages that a peer has allowed in a lane so far.
+    fn allowed(&self, lane: Lane) -> u64 {
+        self.counters.at(self.theirs(lane)).value()
+    }
+
+    fn world_of(&self, rank: usize) -> u32 {
+        self.group.world_of(rank).unwrap_or_default()
+    }
+
+    /// A lane to a peer, among the peer's.
+    fn mine(&self, lane: Lane) -> u64 {
+        self.me as u64 * self.lanes.count() + lane.nth
+    }
+
+    /// A lane from a peer, among ours.
+    fn theirs(&self, lane: Lane) -> usize {
+        usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
+    }
+
+    /// To no bytes.
+    const fn nothing(&self) -> RemoteRegion {
+        RemoteRegion::named(self.world, self.name | 1, 0, 0)
     }
 }
 
 impl Posted {
-    /// Begins a program: its first two lists are posted, and `token` comes back in `Sink::reached` when it is over. `None` when
-    /// its steps need longer lists than half of `tasks_max` tasks.
+    /// Begins a program: what may begin does so, and its first two lists are posted. `token` is above all [`Code`]s.
     ///
     /// # Errors
     /// What the driver said when there was no memory for its counters.
     pub(crate) fn begin(
         driver: &mut dyn Driver,
-        slot: &mut Slot,
-        (program, memory): (Arc<Program>, Memory),
-        (tasks_max, token): (usize, Token),
-    ) -> io::Result<Option<Self>> {
-        let Some(lowering) = Lowering::new(program, tasks_max / 2, &mut slot.lanes) else {
-            return Ok(None);
-        };
-        let own = Counters::new(driver, lowering.counters())?;
-        let (counter, threshold) = (own.at(0), lowering.ends());
-        let watch = Command::Watch {
-            counter: &counter,
-            threshold,
-            token,
-        };
-        let posted = driver.post(watch);
-        debug_assert!(matches!(posted, Post::Posted), "a watch needs no room");
+        slot: &Slot,
+        (lowering, memory): (Lowering, Memory),
+        (word, token): (u64, u64),
+    ) -> io::Result<(Self, Duties)> {
         let mut begun = Self {
+            own: Counters::new(driver, lowering.counters())?,
             lowering,
-            own,
             memory,
+            word,
             token,
-            items: Vec::new(),
-            tasks: Vec::new(),
-            for_host: BTreeMap::new(),
+            open: [false; 2],
+            held: Vec::new(),
+            early: Vec::new(),
+            watched: Vec::new(),
         };
-        begun.post_next(driver, slot);
-        begun.post_next(driver, slot);
-        Ok(Some(begun))
+        let mut duties = Duties::default();
+        let ends = begun.lowering.ends();
+        begun.watch(driver, &begun.when_own(0, ends), Code::End);
+        begun.post_early(driver, slot);
+        begun.post_lists(driver, slot, &mut duties);
+        Ok((begun, duties))
     }
 
-    /// All tasks of one of its lists have begun: posts the next list, if there is one.
-    pub(crate) fn post_next(&mut self, driver: &mut dyn Driver, slot: &Slot) {
-        let mut items = std::mem::take(&mut self.items);
-        while self.tasks.is_empty() {
+    /// All tasks of a list have begun.
+    pub(crate) fn begun(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: &Slot,
+        list: usize,
+        duties: &mut Duties,
+    ) {
+        self.open[list] = false;
+        self.post_lists(driver, slot, duties);
+    }
+
+    /// Tasks that may begin with the program, as many at a time as there is room for.
+    pub(crate) fn post_early(&mut self, driver: &mut dyn Driver, slot: &Slot) {
+        let room = driver.caps().triggered_max;
+        let mut items = Vec::new();
+        loop {
+            if self.early.is_empty() {
+                items.clear();
+                self.lowering.next_early(room, &mut items);
+                self.early = items.iter().map(|item| self.task(item, slot)).collect();
+            }
+            let token = self.token_of(Code::Early);
+            if self.early.is_empty() || !post(driver, &self.early, token) {
+                return;
+            }
+            self.early.clear();
+        }
+    }
+
+    /// Posts lists until two have tasks that wait, or there are none left.
+    fn post_lists(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
+        let (mut items, mut tasks) = (Vec::new(), Vec::new());
+        while self.held.is_empty()
+            && let Some(list) = self.open.iter().position(|open| !open)
+        {
             items.clear();
+            tasks.clear();
             self.lowering.next_list(&mut items);
             if items.is_empty() {
-                break;
+                return;
             }
             for item in &items {
-                self.add(item, slot);
+                match Code::of(item.deed) {
+                    Some(code) => self.leave_to_host(driver, slot, (item, code), duties),
+                    None => tasks.push(self.task(item, slot)),
+                }
+            }
+            if tasks.is_empty() {
+                continue;
+            }
+            if post(driver, &tasks, self.token_of(Code::List(list))) {
+                self.open[list] = true;
+            } else {
+                self.hold(driver, &mut tasks);
             }
         }
-        self.items = items;
-        let list = Command::List {
-            tasks: &self.tasks,
-            token: self.token,
-        };
-        if !self.tasks.is_empty() && matches!(driver.post(list), Post::Posted) {
-            self.tasks.clear();
+    }
+
+    /// The adapter is full of other programs' tasks, which may wait for what these do: so whatever may begin is posted by
+    /// itself, which takes no room for long.
+    fn hold(&mut self, driver: &mut dyn Driver, tasks: &mut Vec<Task>) {
+        for task in &*tasks {
+            for when in [Some(&task.when), task.and.as_ref()].into_iter().flatten() {
+                self.watch(driver, when, Code::Held);
+            }
         }
+        self.held.append(tasks);
     }
 
-    /// Whether all is done. Then the driver touches none of its memory any more.
-    pub(crate) fn is_over(&self) -> bool {
-        self.own.at(0).value() >= self.lowering.ends()
-    }
-
-    fn add(&mut self, item: &Item, slot: &Slot) {
-        if let Deed::Host { step, end } = item.deed {
-            self.for_host.insert(step, end);
+    /// A task that is held may begin, or there is room again.
+    pub(crate) fn post_held(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
+        if self.held.is_empty() {
             return;
         }
-        self.tasks.push(Task {
-            when: self.when(item.when, slot),
-            and: item.and.map(|least| self.when(least, slot)),
-            then: self.action(item.deed, slot),
+        let token = self.token_of(Code::Single);
+        self.held.retain(|task| {
+            let is_due = !is_met(&task.when) || task.and.as_ref().is_some_and(|and| !is_met(and));
+            is_due || !post(driver, std::slice::from_ref(task), token)
         });
+        if self.held.is_empty() {
+            self.post_lists(driver, slot, duties);
+        }
     }
 
-    fn action(&self, deed: Deed, slot: &Slot) -> Action {
+    /// The host is to hear when something of its own may begin, or does it at once.
+    fn leave_to_host(
+        &mut self,
+        driver: &mut dyn Driver,
+        slot: &Slot,
+        (item, code): (&Item, Code),
+        duties: &mut Duties,
+    ) {
+        let when = self.when(item.when, slot);
+        if is_met(&when) {
+            self.heard(code, duties);
+        } else {
+            self.watch(driver, &when, code);
+        }
+    }
+
+    /// Something that was watched for has come to pass.
+    pub(crate) fn heard(&mut self, code: Code, duties: &mut Duties) {
+        let word = code.pack();
+        if let Some(at) = self.watched.iter().position(|watched| *watched == word) {
+            self.watched.swap_remove(at);
+        }
+        match code {
+            Code::Step(step) => duties.steps.push(step),
+            Code::Spread(step) => {
+                let waiting = self.lowering.waiting(step);
+                duties.counts.extend(waiting.map(|to| self.counter_key(to)));
+            }
+            _ => {}
+        }
+    }
+
+    /// What the end of a step of the host's adds to.
+    pub(crate) fn end_of(&self, step: usize) -> RemoteCounter {
+        self.counter_key(self.lowering.end_of(step))
+    }
+
+    pub(crate) fn action(&self, step: usize) -> Step {
+        self.lowering.action(step)
+    }
+
+    /// Takes back all that has not begun. Each of the [`FAMILIES`] is told of.
+    pub(crate) fn cancel(&mut self, driver: &mut dyn Driver) {
+        for family in FAMILIES {
+            let token = self.token_of(family);
+            take(driver, Command::Cancel { token });
+        }
+        for code in self.watched.drain(..) {
+            let token = Token(self.token | u64::from(code));
+            take(driver, Command::Unwatch { token });
+        }
+        self.held.clear();
+        self.early.clear();
+    }
+
+    /// Keys that are open as long as the program is under way.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> {
+        let Memory {
+            output_key,
+            scratch_key,
+            ..
+        } = self.memory;
+        [output_key, scratch_key].into_iter().flatten()
+    }
+
+    /// Peers, as ranks of the group, that have not allowed one of its sends.
+    pub(crate) fn uninvited(&self, slot: &Slot) -> impl Iterator<Item = usize> {
+        let waits = |&(_, _, lane, value): &(usize, Span, Lane, u64)| slot.allowed(lane) < value;
+        self.lowering.sends().filter(waits).map(|(to, ..)| to)
+    }
+
+    /// A peer, as a rank of the group, that has allowed something else than this program sends.
+    pub(crate) fn stranger(&self, slot: &Slot) -> Option<usize> {
+        let is_strange = |&(_, from, lane, value): &(usize, Span, Lane, u64)| {
+            let landing = Landing::read(&slot.places, slot.theirs(lane) * LANDING_LEN);
+            let fits = landing.word == self.word && landing.into.len == from.len as u64;
+            slot.allowed(lane) == value && !fits
+        };
+        let mut sends = self.lowering.sends();
+        sends.find(is_strange).map(|(to, ..)| to)
+    }
+
+    fn watch(&mut self, driver: &mut dyn Driver, when: &When, code: Code) {
+        self.watched.push(code.pack());
+        let watch = Command::Watch {
+            counter: &when.counter,
+            threshold: when.threshold,
+            token: self.token_of(code),
+        };
+        take(driver, watch);
+    }
+
+    fn token_of(&self, code: Code) -> Token {
+        Token(self.token | u64::from(code.pack()))
+    }
+
+    fn task(&self, item: &Item, slot: &Slot) -> Task {
+        Task {
+            when: self.when(item.when, slot),
+            and: item.and.map(|least| self.when(least, slot)),
+            then: self.deed(item.deed, slot),
+        }
+    }
+
+    fn deed(&self, deed: Deed, slot: &Slot) -> Action {
         match deed {
             Deed::Invite { lane, into, end } => {
-                let (owner, nth) = (world(lane.peer), mine(lane, slot.me));
-                let len = size_of::<Landing>() as u64;
+                let (owner, nth) = (slot.world_of(lane.peer), slot.mine(lane));
+                let len = LANDING_LEN as u64;
                 Action::Offer {
                     to: Peer(owner),
                     landing: Landing {
                         into: self.key_to(&into, slot),
                         count: self.counter_key(end),
+                        word: self.word,
                     },
                     place: RemoteRegion::named(owner, slot.name | 1, nth * len, len),
                     count: RemoteCounter::named(owner, slot.name, nth),
                 }
             }
             Deed::Put { lane, from, end } => Action::Put {
-                to: Peer(world(lane.peer)),
+                to: Peer(slot.world_of(lane.peer)),
                 from: self.range_of(&from),
                 target: Target::Given {
                     region: slot.places.clone(),
-                    offset: theirs(lane) * size_of::<Landing>(),
+                    offset: slot.theirs(lane) * LANDING_LEN,
+                    word: self.word,
                 },
                 done: Some(self.own.at(end as usize)),
             },
             Deed::Pass { to } => Action::Count {
-                to: Peer(world(slot.me)),
+                to: Peer(slot.world),
                 counter: self.counter_key(to),
                 by: 1,
             },
@@ -201,18 +422,24 @@ impl Posted {
                 into: self.range_of(&into),
                 done: Some(self.own.at(end as usize)),
             },
-            Deed::Host { .. } => unreachable!("no task of the driver's"),
+            Deed::Host { .. } | Deed::Spread { .. } => unreachable!("no task of the driver's"),
         }
     }
 
     fn when(&self, least: Least, slot: &Slot) -> When {
-        let counter = match least.counter {
-            Counter::Own(nth) => self.own.at(nth as usize),
-            Counter::Lane(lane) => slot.counters.at(theirs(lane)),
-        };
+        match least.counter {
+            Counter::Own(nth) => self.when_own(nth as usize, least.value),
+            Counter::Lane(lane) => When {
+                counter: slot.counters.at(slot.theirs(lane)),
+                threshold: least.value,
+            },
+        }
+    }
+
+    fn when_own(&self, nth: usize, threshold: u64) -> When {
         When {
-            counter,
-            threshold: least.value,
+            counter: self.own.at(nth),
+            threshold,
         }
     }
 
@@ -225,32 +452,83 @@ impl Posted {
         let whole = match span.buffer {
             Buffer::Input => self.memory.input,
             Buffer::Output => self.memory.output,
-            Buffer::Scratch => self.memory.scratch.unwrap_or(self.memory.output),
+            Buffer::Scratch => self.memory.scratch,
         };
         whole.slice(span.start, span.len)
     }
 
     fn key_to(&self, span: &Span, slot: &Slot) -> RemoteRegion {
         let whole = match span.buffer {
-            _ if span.len == 0 => return slot.nothing,
+            _ if span.len == 0 => return slot.nothing(),
             Buffer::Scratch => self.memory.scratch_key,
-            Buffer::Output | Buffer::Input => Some(self.memory.output_key),
+            Buffer::Output | Buffer::Input => self.memory.output_key,
         };
         let key = whole.and_then(|key| key.slice(span.start as u64, span.len as u64));
         key.expect("a program's spans are inside its memory")
     }
 }
 
-fn world(rank: usize) -> u32 {
-    u32::try_from(rank).expect("a communicator has less than 2^32 ranks")
+impl Code {
+    /// What is the host's.
+    const fn of(deed: Deed) -> Option<Self> {
+        match deed {
+            Deed::Host { step, .. } => Some(Self::Step(step)),
+            Deed::Spread { step } => Some(Self::Spread(step)),
+            _ => None,
+        }
+    }
+
+    /// The lower half of a token.
+    fn pack(self) -> u32 {
+        let word = match self {
+            Self::List(list) => list,
+            Self::Early => 2,
+            Self::Single => 3,
+            Self::Held => 4,
+            Self::End => 5,
+            Self::Step(step) => FIRST_STEP + 2 * step,
+            Self::Spread(step) => FIRST_STEP + 2 * step + 1,
+        };
+        u32::try_from(word).expect("a program has less than 2^30 steps")
+    }
+
+    pub(crate) const fn unpack(word: u32) -> Self {
+        match word as usize {
+            list @ 0..2 => Self::List(list),
+            2 => Self::Early,
+            3 => Self::Single,
+            4 => Self::Held,
+            5 => Self::End,
+            word if word.is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
+            word => Self::Spread((word - FIRST_STEP) / 2),
+        }
+    }
+
+    /// Its place among the [`FAMILIES`].
+    pub(crate) fn family(self) -> Option<usize> {
+        FAMILIES.iter().position(|family| *family == self)
+    }
 }
 
-/// A lane to a peer, among the peer's.
-fn mine(lane: Lane, me: usize) -> u64 {
-    me as u64 * LANES + lane.nth
+/// Codes of lists.
+pub(crate) const FAMILIES: [Code; 4] = [Code::List(0), Code::List(1), Code::Early, Code::Single];
+const FIRST_STEP: usize = 6;
+const LANDING_LEN: usize = size_of::<Landing>();
+
+fn is_met(when: &When) -> bool {
+    when.counter.value() >= when.threshold
 }
 
-/// A lane from a peer, among ours.
-fn theirs(lane: Lane) -> usize {
-    usize::try_from(lane.peer as u64 * LANES + lane.nth).unwrap_or(usize::MAX)
+/// Whether there was room.
+fn post(driver: &mut dyn Driver, tasks: &[Task], token: Token) -> bool {
+    matches!(driver.post(Command::List { tasks, token }), Post::Posted)
+}
+
+/// A command that a driver always takes.
+fn take(driver: &mut dyn Driver, command: Command<'_>) {
+    let posted = driver.post(command);
+    debug_assert!(
+        matches!(posted, Post::Posted),
+        "names, watches and their ends need no room"
+    );
 }

@@ -14,7 +14,7 @@
 
 mod builder;
 pub(crate) mod lists;
-mod lower;
+pub(crate) mod lower;
 mod signature;
 mod span;
 #[cfg(test)]

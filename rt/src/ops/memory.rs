@@ -18,7 +18,7 @@ use std::{
     slice,
 };
 
-use ripstop_fabric::driver::Payload;
+use ripstop_fabric::driver::{LocalRange, Payload};
 
 use super::Area;
 use crate::{
@@ -143,6 +143,18 @@ impl Memory {
             unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
         body.copy_to(into);
         true
+    }
+
+    /// Input, output and scratch, for the driver. They must stay until its tasks are over.
+    pub(crate) fn ranges(&self) -> [LocalRange; 3] {
+        let View {
+            input,
+            output,
+            scratch,
+        } = self.view;
+        // SAFETY: the engine keeps the buffers and the scratch in place until the program is over, and programs are made of
+        // plans in which no step writes what another one touches at the same time.
+        [input, output, scratch].map(|area| unsafe { LocalRange::new(area.start, area.len) })
     }
 
     /// Copies at once.

@@ -14,10 +14,7 @@ mod memory;
 
 use std::{io, marker::PhantomData, mem::MaybeUninit, panic::Location, task::Waker};
 
-use ripstop_fabric::{
-    driver::{LocalRange, Payload},
-    memory::Region,
-};
+use ripstop_fabric::driver::{LocalRange, Payload};
 
 pub use self::memory::Reducer;
 pub(crate) use self::{
@@ -695,10 +692,4 @@ enum Room {
     Enough,
     Short,
     NoMemory,
-}
-
-/// All of a region, for the driver. The caller keeps the region as long as a command may use the range.
-pub(crate) fn range_of(region: &Region) -> LocalRange {
-    // SAFETY: a region is shared memory that drivers may touch at any time, and it stays mapped, as the caller sees to.
-    unsafe { LocalRange::new(region.start(), region.len()) }
 }

@@ -87,6 +87,12 @@ pub(crate) struct OpId {
     pub(crate) generation: u32,
 }
 
+/// What is in the lower half of a word.
+pub(crate) const fn low_half(word: u64) -> u32 {
+    let [a, b, c, d, ..] = word.to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
 impl OpId {
     /// As a driver's token.
     pub(crate) fn pack(self) -> u64 {

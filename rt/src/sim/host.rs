@@ -47,6 +47,11 @@ impl Host {
         *self.lock() = Some(waker);
     }
 
+    /// Turns so far.
+    pub(super) fn turns(&self) -> u64 {
+        self.cluster.rank_stats(self.rank).turns
+    }
+
     /// Whether the application computes.
     pub(super) fn computes(&self) -> bool {
         self.lock().is_some()

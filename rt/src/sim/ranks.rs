@@ -114,7 +114,7 @@ impl<T: 'static> Ranks<T> {
                 Step::Turn { rank, computing } => self.turn(rank, computing)?,
                 Step::Quiet => {
                     self.bury_killed();
-                    if self.left > 0 {
+                    if self.left > 0 && !self.ask_in_vain() {
                         return Err(SimError::Deadlock(self.stuck()));
                     }
                 }
@@ -185,6 +185,18 @@ impl<T: 'static> Ranks<T> {
             }
         }
         Ok(())
+    }
+
+    /// Has ranks ask those whom their collectives wait for whether that is in vain. Whether there were any that had not asked.
+    fn ask_in_vain(&self) -> bool {
+        let ask = |asked, rank: &Rank<T>| {
+            rank.shared.with(|engine| {
+                let asks = engine.core.ask_in_vain();
+                engine.flush();
+                asks
+            }) || asked
+        };
+        self.ranks.iter().flatten().fold(false, ask)
     }
 
     /// The rank is through.

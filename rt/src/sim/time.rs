@@ -7,12 +7,19 @@ use std::{
     time::Duration,
 };
 
+use super::Host;
 use crate::{clock::Time, comm::Comm, shared::Shared};
 
 /// What time it is on this rank's clock: virtual where ranks are simulated, else since the runtime was made.
 #[must_use]
 pub fn now(comm: &Comm) -> Duration {
     comm.shared().clock.now().since(Time::default())
+}
+
+/// How often this rank's host was at work, or its agent while it computed; 0 where ranks are real.
+#[must_use]
+pub fn turns(comm: &Comm) -> u64 {
+    comm.shared().host.as_ref().map_or(0, Host::turns)
 }
 
 /// Computes for `time`: a rank that is simulated does nothing else meanwhile, in virtual time; a real one spins for as long.

@@ -1,6 +1,6 @@
 //! What is known of collectives by their numbers: which are under way, which were, and from which on they are revoked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::{
     error::ErrorKind,
@@ -14,16 +14,22 @@ const OVER_MAX: usize = 256;
 /// Revoked communicators that this rank is not in, or not yet.
 const UNKNOWN_MAX: usize = 1 << 10;
 
+/// Questions that are kept. A rank asks its neighbours and a few others.
+const ASKED_MAX: usize = 64;
+
 /// Context and tag.
 type Key = (u32, u32);
 
 pub(super) struct Calls {
     /// Those under way, by key: few, and new ones come last.
     running: Vec<(Key, Running)>,
-    /// Those that are over, each in the place that its key gives it until another one comes there; empty until the first.
-    over: Vec<Option<Key>>,
+    /// Those that are over, with their signatures, each in the place that its key gives it until another one comes there; empty
+    /// until the first.
+    over: Vec<Option<(Key, u64)>>,
     /// Messages that came before they were asked for, by key.
     early: Vec<(Key, Early)>,
+    /// Ranks that have asked for collectives which this one has not begun, by key, and their signatures.
+    asked: VecDeque<(Key, u32, u64)>,
     /// By context: the first collective that failed, and why.
     revoked: BTreeMap<u32, (u32, Why)>,
 }
@@ -59,6 +65,7 @@ impl Calls {
             running: Vec::new(),
             over: Vec::new(),
             early: Vec::new(),
+            asked: VecDeque::new(),
             revoked: BTreeMap::new(),
         }
     }
@@ -68,14 +75,14 @@ impl Calls {
         self.running.insert(at, (key, Running { sig, run }));
     }
 
-    pub(super) fn end(&mut self, key: Key) {
+    pub(super) fn end(&mut self, key: Key, sig: u64) {
         if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
             self.running.remove(at);
         }
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
-        self.over[place(key)] = Some(key);
+        self.over[place(key)] = Some((key, sig));
     }
 
     pub(super) fn running(&self, key: Key) -> Option<Running> {
@@ -85,9 +92,39 @@ impl Calls {
 
     /// Whether it is over, as far as that is still known.
     pub(super) fn is_over(&self, key: Key) -> bool {
-        self.over
-            .get(place(key))
-            .is_some_and(|over| *over == Some(key))
+        self.sig_of_over(key).is_some()
+    }
+
+    /// The signature of one that is over, as far as that is still known.
+    pub(super) fn sig_of_over(&self, key: Key) -> Option<u64> {
+        let (over, sig) = (*self.over.get(place(key))?)?;
+        (over == key).then_some(sig)
+    }
+
+    /// A number that no collective of this context has had yet, as far as is still known.
+    pub(super) fn next(&self, ctx: u32) -> u32 {
+        let over = self.over.iter().flatten();
+        let tags = over
+            .filter(|((of, _), _)| *of == ctx)
+            .map(|((_, tag), _)| *tag);
+        let last = tags.reduce(|last, tag| if is_before(last, tag) { tag } else { last });
+        last.map_or(0, |last| last.wrapping_add(1))
+    }
+
+    /// A rank has asked for a collective that this one has not begun.
+    pub(super) fn was_asked(&mut self, key: Key, rank: u32, sig: u64) {
+        if self.asked.len() == ASKED_MAX {
+            self.asked.pop_front();
+        }
+        self.asked.push_back((key, rank, sig));
+    }
+
+    /// A rank that has asked for this collective and has called another one in its place. Those that have asked are forgotten.
+    pub(super) fn take_stranger(&mut self, key: Key, sig: u64) -> Option<u32> {
+        let is_strange = |&&(of, _, its): &&(Key, u32, u64)| of == key && its != sig;
+        let stranger = self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank);
+        self.asked.retain(|(of, ..)| *of != key);
+        stranger
     }
 
     /// A message is stored.
@@ -269,7 +306,7 @@ mod tests {
         for tag in 0..1_000 {
             calls.begin((1, tag), 5, 0);
             assert!(calls.running((1, tag)).is_some() && !calls.is_over((1, tag)));
-            calls.end((1, tag));
+            calls.end((1, tag), 5);
             assert!(calls.running((1, tag)).is_none() && calls.is_over((1, tag)));
         }
         assert!(calls.is_over((1, 900)) && !calls.is_over((1, 100)) && !calls.is_over((3, 900)));

@@ -19,6 +19,10 @@ impl Engine {
             let run = match told {
                 Told::Part(op) => self.core.part_over(op),
                 Told::Run(run) => run,
+                Told::List(token, heard) => {
+                    self.listen(token, heard);
+                    continue;
+                }
             };
             if !self.core.leave_to_host(run) {
                 self.go_on(run);
@@ -31,10 +35,13 @@ impl Engine {
         let Some(mut run) = place.and_then(Option::take) else {
             return; // it ended when it was told something else
         };
-        let refused = if run.failed.is_none() {
-            self.begin_steps(index, &mut run)
-        } else {
-            None
+        let refused = match (&run.failed, &run.listed) {
+            (None, None) => self.begin_steps(index, &mut run),
+            (None, Some(_)) => self.go_on_listed(index, &mut run),
+            (Some(_), _) => {
+                self.take_back(&mut run);
+                None
+            }
         };
         let over = run.is_over();
         self.core.programs.runs[index as usize] = Some(run);
@@ -78,7 +85,7 @@ impl Engine {
         Ok(())
     }
 
-    fn begin_job(&mut self, index: u32, run: &mut Run, at: usize) {
+    pub(super) fn begin_job(&mut self, index: u32, run: &mut Run, at: usize) {
         let action = run.program.step(at).action;
         let reducer = match action {
             Action::Reduce { .. } => run.reducer.take(),
@@ -121,9 +128,17 @@ impl Engine {
         run.landed(job.step);
         run.reducer = job.work.reducer.take().or_else(|| run.reducer.take());
         run.panic = run.panic.take().or_else(|| job.panic.take());
-        if run.panic.is_none() {
+        let panicked = run.panic.is_some();
+        let listed = self.core.listed_job_over(job.run, job.step);
+        if let Some(run) = self
+            .core
+            .programs
+            .get(job.run)
+            .filter(|_| !panicked && !listed)
+        {
             run.over(job.step);
-        } else {
+        }
+        if panicked {
             let me = self.core.programs.me as usize;
             self.core.fail(job.run, ErrorKind::Aborted { rank: me });
         }

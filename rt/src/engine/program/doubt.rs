@@ -5,7 +5,8 @@
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
 //! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
 //!
-//! Only where drivers keep messages in order and say who has died. A simulation sees for itself that nothing can happen.
+//! Only where drivers keep messages in order and say who has died. A simulation sees for itself that nothing can happen, and has
+//! its ranks ask then.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -44,11 +45,25 @@ impl Core {
     #[cold]
     pub(in crate::engine) fn ask_for_programs(&mut self) {
         self.programs.doubt = None;
+        self.ask_all(false);
+    }
+
+    /// Asks for programs that were not asked for before. Whether there were any: nothing else can happen in this simulation.
+    pub(crate) fn ask_in_vain(&mut self) -> bool {
+        self.programs.any() && self.ask_all(true)
+    }
+
+    fn ask_all(&mut self, once: bool) -> bool {
+        let mut asked = false;
         for index in self.programs.indices() {
             let peers = self.awaited_by(index);
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
+            if std::mem::replace(&mut run.asked, true) && once {
+                continue;
+            }
+            asked |= !peers.is_empty();
             let header = Ask::new(Kind::Ask, run.key(), run.sig());
             for rank in peers {
                 if self.peers.down(rank).is_none() {
@@ -56,10 +71,15 @@ impl Core {
                 }
             }
         }
+        asked
     }
 
     /// From whom nothing has come of what the program waits for.
     fn awaited_by(&mut self, index: u32) -> BTreeSet<u32> {
+        let run = self.programs.runs[index as usize].as_deref();
+        if let Some(run) = run.filter(|run| run.listed.is_some()) {
+            return self.doubted_by(run).into_iter().collect();
+        }
         let flights = self.programs.get(index).map(|run| run.flights());
         let awaited = |by| match by {
             By::Wait(peer) => Some(peer),
@@ -77,25 +97,38 @@ impl Core {
     /// A peer waits for what this rank does in a collective.
     pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
-        match self.programs.calls.running(key) {
-            Some(running) if running.sig == header.sig => {} // so does this rank for somebody else
-            Some(running) if self.is_member(running.run, rank) => {
+        let calls = &self.programs.calls;
+        if let Some((first, why)) = calls.revoked_from(header.ctx)
+            && calls.revoked_kind(key).is_some()
+        {
+            return self.peers.control(rank, &why.header((header.ctx, first)));
+        }
+        match (calls.running(key), calls.sig_of_over(key)) {
+            (Some(running), _) if running.sig == header.sig => {} // so does this rank for somebody else
+            (Some(running), _) if self.is_member(running.run, rank) => {
                 self.fail_mismatched(running.run, rank);
             }
-            None if self.programs.calls.is_over(key) => {
-                self.peers
-                    .control(rank, &Ask::new(Kind::Over, key, header.sig));
+            (Some(_), _) => {}
+            (None, Some(sig)) => {
+                self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
             }
-            Some(_) | None => {}
+            (None, None) => self.programs.calls.was_asked(key, rank, header.sig),
         }
     }
 
-    /// A peer is through with a collective.
+    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends.
     pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
         let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
             return;
         };
-        if self.awaited_by(running.run).contains(&rank) {
+        let by_lists = self
+            .programs
+            .get(running.run)
+            .is_some_and(|run| run.listed.is_some());
+        let differs = running.sig != header.sig;
+        if differs && self.is_member(running.run, rank)
+            || !by_lists && self.awaited_by(running.run).contains(&rank)
+        {
             self.fail_mismatched(running.run, rank);
         }
     }

@@ -27,8 +27,12 @@ impl Core {
         };
         let (buffers, bytes) = (run.buffers, run.program.lens().output);
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
+        let (listed, sig) = (run.listed.take(), run.sig());
         self.programs.remove(index);
-        self.programs.calls.end(key);
+        if let Some(listed) = listed {
+            self.leave_slot(index, &listed);
+        }
+        self.programs.calls.end(key, sig);
         if self.programs.doubt.is_some() && !self.programs.any() {
             self.end_doubt();
         }
@@ -96,7 +100,9 @@ impl Core {
                 continue;
             };
             let (ops, buffers) = (run.ops(), run.buffers);
-            if ops.iter().any(|&op| !self.ops.live(op).life.is_done()) {
+            let listed = run.listed.as_ref();
+            let is_touched = listed.is_some_and(|listed| listed.is_under_way());
+            if is_touched || ops.iter().any(|&op| !self.ops.live(op).life.is_done()) {
                 std::mem::forget(self.programs.runs[index as usize].take());
                 self.ops.live(buffers).leak();
                 continue;

@@ -45,7 +45,7 @@ impl super::Programs {
 
 impl Core {
     /// Why a collective cannot even begin.
-    pub(super) fn doomed(&self, call: &RunCall) -> Option<ErrorKind> {
+    pub(super) fn doomed(&mut self, call: &RunCall) -> Option<ErrorKind> {
         if self.closing || self.leaving {
             return Some(ErrorKind::Closed);
         }
@@ -57,6 +57,12 @@ impl Core {
             if let Some(member) = call.group.members().find(failed) {
                 return Some(Why::Failed(member).kind());
             }
+        }
+        let key = (call.ctx, call.tag);
+        if let Some(stranger) = self.programs.calls.take_stranger(key, call.sig)
+            && call.group.contains(stranger)
+        {
+            return Some(self.mismatch_with(stranger));
         }
         if !self
             .programs
@@ -104,7 +110,7 @@ impl Core {
         self.fail(index, kind);
     }
 
-    fn mismatch_with(&self, peer: u32) -> ErrorKind {
+    pub(super) fn mismatch_with(&self, peer: u32) -> ErrorKind {
         let me = self.programs.me;
         Why::Mismatch(peer.min(me), peer.max(me)).kind()
     }
@@ -122,7 +128,8 @@ impl Core {
     /// A member has failed: so do all collectives that it is in.
     pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
         if why != Down::Failed {
-            return; // those that wait for it fail with their messages; the others have what they need from it
+            self.lose_listed(rank);
+            return; // those that wait for its messages fail with them; the others have what they need from it
         }
         for index in self.programs.indices() {
             let run = self.programs.get(index);

@@ -17,9 +17,11 @@ mod end;
 mod fail;
 mod host;
 mod landed;
+mod listed;
 mod run;
 
 use std::{
+    collections::BTreeMap,
     mem,
     ops::{Deref, DerefMut},
     panic::Location,
@@ -28,13 +30,17 @@ use std::{
 
 pub(super) use self::doubt::KEY as DOUBT;
 pub(crate) use self::end::Taken;
+pub(super) use self::listed::{Heard, is_token, list_max};
 use self::{
     calls::Calls,
+    listed::Lot,
     run::{Room, Run},
 };
+use ripstop_fabric::driver::Token;
+
 use super::{Core, Engine};
 use crate::{
-    buffer::{RecvBuf, SendBuf},
+    buffer::{RecvBuf, SendBuf, TypeSig},
     error::ErrorKind,
     group::Group,
     offload::{Lens, Program},
@@ -46,10 +52,15 @@ use crate::{
 /// Programs that are over whose room is kept for the next ones: as many as are usually under way at a time.
 const SPARE_MAX: usize = 8;
 
+/// Part of the signature of programs that go by lists.
+const BY_LISTS: u64 = 0x11_575;
+
 /// The programs of one runtime, and what it knows of the collectives of its communicators.
 pub(super) struct Programs {
     /// This rank.
     me: u32,
+    /// The driver runs task lists.
+    lists: bool,
     /// Nothing until the first program: a rank of a large simulation that does nothing should take little.
     state: Option<Box<State>>,
 }
@@ -68,6 +79,10 @@ pub(super) struct State {
     panics: Vec<(OpId, Panic)>,
     /// When to [ask](doubt).
     doubt: Option<TimerId>,
+    /// What programs that go by lists share, by context and number.
+    slots: BTreeMap<(u32, u32), Lot>,
+    /// Of the last program that went by lists.
+    serial: u32,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -82,6 +97,8 @@ enum Told {
     Part(OpId),
     /// Something about this program has changed.
     Run(u32),
+    /// The driver says this of a program's lists.
+    List(Token, Heard),
 }
 
 /// A collective as it is called.
@@ -96,6 +113,8 @@ pub(crate) struct RunCall {
     pub(crate) reducer: Option<Reducer>,
     /// What the caller got wrong, if that is known before anything begins.
     pub(crate) refused: Option<String>,
+    /// By task lists, where the driver runs them.
+    pub(crate) offload: bool,
 }
 
 /// The claim to a program under way, and to its two buffers.
@@ -121,8 +140,12 @@ impl Job {
 }
 
 impl Programs {
-    pub(super) fn new(me: u32) -> Self {
-        Self { me, state: None }
+    pub(super) fn new(me: u32, lists: bool) -> Self {
+        Self {
+            me,
+            lists,
+            state: None,
+        }
     }
 }
 
@@ -160,6 +183,8 @@ impl State {
             calls: Calls::new(),
             panics: Vec::new(),
             doubt: None,
+            slots: BTreeMap::new(),
+            serial: 0,
         }
     }
 
@@ -176,6 +201,11 @@ impl State {
     /// A program's message is complete.
     pub(super) fn tell(&mut self, op: OpId) {
         self.told.push(Told::Part(op));
+    }
+
+    /// The driver says something of a program's lists.
+    pub(super) fn hear(&mut self, token: Token, heard: Heard) {
+        self.told.push(Told::List(token, heard));
     }
 
     fn stir(&mut self, run: u32) {
@@ -250,6 +280,11 @@ impl Engine {
 impl Core {
     fn begin(&mut self, mut call: RunCall, buffers: OpId, areas: [Area; 2]) -> u32 {
         let wrong = call.wrong(areas);
+        let offload = call.offload && self.programs.lists;
+        if offload {
+            // Ranks that go by messages are others.
+            call.sig = TypeSig(call.sig).and(BY_LISTS).0;
+        }
         let lens = if wrong.is_none() {
             call.program.lens()
         } else {
@@ -266,6 +301,16 @@ impl Core {
             (run.reducer, run.waits_directly) = (reducer, directly);
             run
         });
+        if offload && wrong.is_none() {
+            let State { runs, .. } = &*self.programs;
+            let size = runs[index as usize]
+                .as_ref()
+                .map_or(1, |run| run.group().len());
+            let listed = self.programs.list(key, size);
+            if let Some(run) = self.programs.get(index) {
+                run.listed = Some(listed);
+            }
+        }
         self.programs.calls.begin(key, sig, index);
         if let Some(kind) = wrong {
             self.fail(index, kind);

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, mem, sync::Arc};
 
 use ripstop_fabric::driver::Payload;
 
-use super::RunCall;
+use super::{RunCall, listed::Listed};
 use crate::{
     error::ErrorKind,
     group::Group,
@@ -26,12 +26,16 @@ pub(super) struct Run {
     pub(super) panic: Option<Panic>,
     /// It goes on only when its future is polled.
     pub(super) hosted: bool,
+    /// Its peers were asked whether it waits in vain.
+    pub(super) asked: bool,
     /// It could go on since.
     pub(super) stirred: bool,
     /// Its receives wait [directly](super::direct).
     pub(super) waits_directly: bool,
-    about: About,
-    group: Group,
+    /// How far it is, if it goes by lists.
+    pub(super) listed: Option<Box<Listed>>,
+    pub(super) about: About,
+    pub(super) group: Group,
     /// By step: for how many ends and beginnings it waits, or how far it is.
     waits: Vec<u32>,
     /// The first step that is not over.
@@ -83,7 +87,9 @@ impl Run {
             panic: None,
             hosted: false,
             stirred: false,
+            asked: false,
             waits_directly: false,
+            listed: None,
             about,
             group,
             first: 0,
@@ -277,7 +283,12 @@ impl Run {
 
     /// Whether nothing of it is under way, and nothing will be.
     pub(super) fn is_over(&self) -> bool {
-        self.flying.is_empty() && (self.failed.is_some() || self.first == self.program.len())
+        let failed = self.failed.is_some();
+        let over = match &self.listed {
+            Some(listed) => listed.is_over(failed),
+            None => failed || self.first == self.program.len(),
+        };
+        over && self.flying.is_empty()
     }
 
     /// Who carries out what is under way.

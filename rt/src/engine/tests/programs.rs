@@ -62,6 +62,7 @@ fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
         program: Arc::new(ring(rank, size, block)),
         reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
         refused: None,
+        offload: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
     world.engines[rank].run(call, input, output)
@@ -165,6 +166,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         program: Arc::new(ring(2, 3, 1)),
         reducer: None,
         refused: None,
+        offload: false,
     };
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
     world.run_for(100 * TICK);

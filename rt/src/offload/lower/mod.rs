@@ -7,15 +7,17 @@
 //!
 //! A message is a put into the receiver's memory, which the receiver allows first: when the step of its receive may begin, it
 //! puts where the data is to go into a *lane*, a place at the sender, and counts there, and the sender's put waits for that. A
-//! pair of ranks has [`LANES`] lanes in each direction, used in turn by all programs of a communicator that share a *slot*, one
+//! pair of ranks has some lanes in each direction, used in turn by all programs of a communicator that share a *slot*, one
 //! after the other; so thresholds of lanes are cumulative, and go on from program to program ([`Lanes`]). A lane is used again
 //! when the message before has landed. Because everybody may be told before it has begun the program, nothing is ever reset.
 //!
-//! The tasks are cut into lists of a length that a driver can hold twice ([`Lowering::next_list`]). When all tasks of a list have
-//! begun, the one after the next is to be posted, so that the driver never idles. With two lists that hold [`LOOKAHEAD_MIN`]
-//! steps each, a program comes to its end; one with a step of too many tasks for that has no lowering.
+//! What waits for nothing and sends nothing begins when the program does ([`Lowering::next_early`]): it takes no place in the
+//! driver's queue. The other tasks are cut into lists of a length that the driver can hold twice ([`Lowering::next_list`]). When
+//! all tasks of a list have begun, the one after the next is to be posted, so that the driver never idles. Two lists that hold
+//! [`LOOKAHEAD_MIN`] steps between them bring a program to its end.
 //!
-//! Reductions, and copies that are not of one row, are the host's: it watches for their counter, and counts when it is done.
+//! Reductions, and copies that are not of one row, are the host's: it watches for their counter, and counts when it is done. So
+//! are the ends of steps that more others wait for than fit into a list.
 //!
 //! All here is pure: counters are numbers, and who runs it gives them a place.
 
@@ -28,12 +30,14 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-/// Messages from one rank to another that may be allowed and not landed, in one slot.
-pub(crate) const LANES: u64 = 4;
+/// The shortest list that a program can be cut into.
+pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
 
 /// How many messages the lanes of a slot have carried, by peer. It goes from one program of the slot to the next.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lanes {
+    /// From one rank to another: messages that may be allowed and not landed.
+    count: u64,
     to: BTreeMap<usize, u64>,
     from: BTreeMap<usize, u64>,
 }
@@ -45,8 +49,12 @@ pub(crate) struct Lowering {
     steps: Vec<Lowered>,
     /// Tasks of a list at the most.
     list_max: usize,
+    /// From one rank to another.
+    lanes: u64,
     counters: u32,
     ends: u64,
+    /// The first step that was not looked at for early tasks.
+    early: usize,
     /// The first step that is in no list yet.
     next: usize,
 }
@@ -110,29 +118,59 @@ pub(crate) enum Deed {
     Copy { from: Span, into: Span, end: u32 },
     /// The host does this step, and then adds to `end`.
     Host { step: usize, end: u32 },
+    /// The host adds 1 to the counters of [all that wait](Lowering::waiting) for this step.
+    Spread { step: usize },
+}
+
+impl Lanes {
+    /// As many from each rank to each other one.
+    pub(crate) const fn new(count: u64) -> Self {
+        Self {
+            count,
+            to: BTreeMap::new(),
+            from: BTreeMap::new(),
+        }
+    }
+
+    /// From one rank to another.
+    pub(crate) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Peers that were sent to.
+    pub(crate) fn targets(&self) -> usize {
+        self.to.len()
+    }
+
+    /// How often a lane to a peer was used.
+    pub(crate) fn used(&self, lane: Lane) -> u64 {
+        let sent = self.to.get(&lane.peer).copied().unwrap_or(0);
+        (sent + self.count - 1 - lane.nth) / self.count
+    }
+
+    fn lane_of(&self, peer: usize, message: u64) -> Lane {
+        lane_of(self.count, peer, message)
+    }
 }
 
 impl Lowering {
-    /// The lowering of a program to lists of at most `list_max` tasks, if there is one. The lanes are those of the slot that it
-    /// is to run in, and are counted on. O(steps and edges).
-    pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Option<Self> {
+    /// The lowering of a program to lists of at most `list_max` tasks. The lanes are those of the slot that it is to run in, and
+    /// are counted on. O(steps and edges).
+    pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Self {
+        assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
         let mut steps = vec![Lowered::default(); program.len()];
-        let mut counted = lanes.clone();
-        number_messages(&program, &mut steps, &mut counted);
+        number_messages(&program, &mut steps, lanes);
         let (counters, ends) = connect(&program, &mut steps);
-        let lowering = Self {
+        Self {
             program,
             steps,
             list_max,
+            lanes: lanes.count,
             counters,
             ends,
+            early: 0,
             next: 0,
-        };
-        if !lowering.lists_are_long_enough() {
-            return None;
         }
-        *lanes = counted;
-        Some(lowering)
     }
 
     /// How many counters of its own it needs.
@@ -143,6 +181,17 @@ impl Lowering {
     /// What the counter 0 comes to when all is over.
     pub(crate) fn ends(&self) -> u64 {
         self.ends
+    }
+
+    /// Adds at most `max` tasks that may begin with the program, or nothing when there are none left.
+    pub(crate) fn next_early(&mut self, max: usize, items: &mut Vec<Item>) {
+        let room = items.len() + max;
+        while self.early < self.steps.len() && items.len() < room {
+            if self.is_early(self.early) {
+                items.push(self.act(self.early));
+            }
+            self.early += 1;
+        }
     }
 
     /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
@@ -158,29 +207,105 @@ impl Lowering {
         }
     }
 
+    /// The counters of those who wait for this step.
+    pub(crate) fn waiting(&self, step: usize) -> impl Iterator<Item = u32> + '_ {
+        let counter = |later: usize| self.steps[later].go.map_or(0, |(counter, _)| counter);
+        self.waits_for(step).map(counter)
+    }
+
+    /// Its sends: to whom, what, in which lane, and what that has to come to.
+    pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, Span, Lane, u64)> + '_ {
+        let send = |(step, action): (&Lowered, &Action)| match *action {
+            Action::Send { to, from } => {
+                let lane = lane_of(self.lanes, to, step.message);
+                Some((to, from, lane, step.message / self.lanes + 1))
+            }
+            _ => None,
+        };
+        self.steps
+            .iter()
+            .zip(self.program.actions())
+            .filter_map(send)
+    }
+
+    pub(crate) fn action(&self, step: usize) -> Action {
+        self.program.step(step).action
+    }
+
+    /// What the end of a step adds to.
+    pub(crate) fn end_of(&self, step: usize) -> u32 {
+        self.steps[step].end
+    }
+
     fn tasks_of(&self, at: usize) -> Option<usize> {
         let step = self.steps.get(at)?;
-        let acts = match self.program.step(at).action {
-            Action::Join => usize::from(step.fans == 0),
+        let fans = if self.is_wide(at) {
+            0
+        } else {
+            step.fans as usize
+        };
+        Some(if self.is_early(at) { 0 } else { self.acts(at) } + fans)
+    }
+
+    /// Tasks of the step itself.
+    fn acts(&self, at: usize) -> usize {
+        match self.program.step(at).action {
+            Action::Join => usize::from(self.steps[at].fans == 0),
             action if is_for_host(&action) => 0,
             _ => 1,
-        };
-        Some(acts + step.fans as usize)
+        }
+    }
+
+    /// Whether too many steps wait for it: any [`LOOKAHEAD_MIN`] steps in a row are to fit into a list and one more task.
+    fn is_wide(&self, at: usize) -> bool {
+        let tasks_max = (self.list_max + 1) / LOOKAHEAD_MIN;
+        self.acts(at) + self.steps[at].fans as usize > tasks_max
+    }
+
+    fn is_early(&self, at: usize) -> bool {
+        let action = self.program.step(at).action;
+        let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
+        self.steps[at].go.is_none() && is_quiet && !is_for_host(&action)
     }
 
     fn emit(&self, at: usize, items: &mut Vec<Item>) {
         let (step, action) = (self.steps[at], self.program.step(at).action);
+        let joins = matches!(action, Action::Join);
+        if !(self.is_early(at) || joins && step.fans > 0) {
+            items.push(self.act(at));
+        }
+        if step.fans == 0 {
+            return;
+        }
+        let counter = Counter::Own(step.end);
+        let over = Least { counter, value: 1 };
+        let when = if joins { step.may_begin() } else { over };
+        if self.is_wide(at) {
+            let deed = Deed::Spread { step: at };
+            items.push(Item {
+                when,
+                and: None,
+                deed,
+            });
+        } else {
+            self.pass_on(at, when, items);
+        }
+    }
+
+    /// The step itself.
+    fn act(&self, at: usize) -> Item {
+        let (step, action) = (self.steps[at], self.program.step(at).action);
         let (end, when) = (step.end, step.may_begin());
         let (and, deed) = match action {
             Action::Send { to, from } => {
-                let lane = lane_of(to, step.message);
-                let value = step.message / LANES + 1;
+                let lane = lane_of(self.lanes, to, step.message);
+                let value = step.message / self.lanes + 1;
                 let counter = Counter::Lane(lane);
                 let allowed = Least { counter, value };
                 (Some(allowed), Deed::Put { lane, from, end })
             }
             Action::Recv { from, into } => {
-                let lane = lane_of(from, step.message);
+                let lane = lane_of(self.lanes, from, step.message);
                 (None, Deed::Invite { lane, into, end })
             }
             action if is_for_host(&action) => (None, Deed::Host { step: at, end }),
@@ -188,51 +313,21 @@ impl Lowering {
             Action::Reduce { .. } => unreachable!("the host's"),
             Action::Join => (None, Deed::Pass { to: end }),
         };
-        let joins = matches!(action, Action::Join);
-        if !(joins && step.fans > 0) {
-            items.push(Item { when, and, deed });
-        }
-        if step.fans > 0 {
-            let counter = Counter::Own(end);
-            let over = Least { counter, value: 1 };
-            let when = if joins { when } else { over };
-            self.pass_on(at, when, items);
-        }
+        Item { when, and, deed }
     }
 
     fn pass_on(&self, at: usize, when: Least, items: &mut Vec<Item>) {
-        for later in self.waits_for(at) {
-            let to = self.steps[later].go.map_or(0, |(counter, _)| counter);
-            let deed = Deed::Pass { to };
-            items.push(Item {
-                when,
-                and: None,
-                deed,
-            });
-        }
+        items.extend(self.waiting(at).map(|to| Item {
+            when,
+            and: None,
+            deed: Deed::Pass { to },
+        }));
     }
 
     /// The steps that wait for the end of this one.
     fn waits_for(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
         let lane = self.steps[at].lane_next.map(|later| later as usize);
         self.program.successors(at).chain(lane)
-    }
-
-    /// Whether any [`LOOKAHEAD_MIN`] steps in a row fit into a list.
-    fn lists_are_long_enough(&self) -> bool {
-        let number = |at: usize| self.program.step(at).number as usize;
-        let (mut first, mut tasks) = (0, 0);
-        for at in 0..self.steps.len() {
-            tasks += self.tasks_of(at).unwrap_or(0);
-            while number(at) - number(first) >= LOOKAHEAD_MIN {
-                tasks -= self.tasks_of(first).unwrap_or(0);
-                first += 1;
-            }
-            if tasks > self.list_max {
-                return false;
-            }
-        }
-        true
     }
 }
 
@@ -256,8 +351,8 @@ fn is_for_host(action: &Action) -> bool {
     }
 }
 
-fn lane_of(peer: usize, message: u64) -> Lane {
-    let nth = message % LANES;
+fn lane_of(lanes: u64, peer: usize, message: u64) -> Lane {
+    let nth = message % lanes;
     Lane { peer, nth }
 }
 
@@ -274,7 +369,7 @@ fn number_messages(program: &Program, steps: &mut [Lowered], lanes: &mut Lanes) 
         steps[at].message = *count;
         *count += 1;
         if let Action::Recv { from, .. } = program.step(at).action {
-            let lane = lane_of(from, steps[at].message);
+            let lane = lanes.lane_of(from, steps[at].message);
             if let Some(before) = in_lane.insert(lane, at) {
                 steps[before].lane_next = u32::try_from(at).ok();
             }

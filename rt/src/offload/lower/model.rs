@@ -8,7 +8,7 @@ use std::{
 
 use ripstop_fabric::random::Random;
 
-use super::{Counter, Deed, Item, LANES, Lane, Lanes, Least, Lowering};
+use super::{Counter, Deed, Item, Lane, Lanes, Least, Lowering};
 use crate::offload::{Action, Buffer, Program, Span};
 
 /// What all ranks run, one program after the other.
@@ -19,6 +19,8 @@ pub(super) struct Job {
     pub(super) inputs: Vec<Vec<Vec<u8>>>,
     /// Tasks of a list.
     pub(super) list_max: usize,
+    /// Lanes from each rank to each other one.
+    pub(super) lanes: u64,
     /// Programs that a rank may have under way.
     pub(super) slots: usize,
 }
@@ -70,12 +72,21 @@ struct Rank {
     slots: Vec<Slot>,
 }
 
-#[derive(Default)]
 struct Slot {
     lanes: Lanes,
     counts: BTreeMap<Lane, u64>,
     /// Where a peer wants its message, and what it counts then.
     places: BTreeMap<Lane, (usize, Span, u32)>,
+}
+
+impl Slot {
+    const fn new(lanes: u64) -> Self {
+        Self {
+            lanes: Lanes::new(lanes),
+            counts: BTreeMap::new(),
+            places: BTreeMap::new(),
+        }
+    }
 }
 
 struct Run {
@@ -175,7 +186,7 @@ impl<'a> Model<'a> {
         let ranks = job.programs[0].len();
         let rank = || Rank {
             runs: Vec::new(),
-            slots: (0..job.slots).map(|_| Slot::default()).collect(),
+            slots: (0..job.slots).map(|_| Slot::new(job.lanes)).collect(),
         };
         Self {
             job,
@@ -311,10 +322,9 @@ impl<'a> Model<'a> {
         let lens = program.lens();
         let slot = &mut self.ranks[rank].slots[number % self.job.slots];
         if self.mutant == Mutant::ResetLanes {
-            (slot.lanes, slot.counts) = (Lanes::default(), BTreeMap::new());
+            (slot.lanes, slot.counts) = (Lanes::new(self.job.lanes), BTreeMap::new());
         }
         let lowering = Lowering::new(program, self.job.list_max, &mut slot.lanes);
-        let lowering = lowering.expect("the test's lists are long enough");
         self.ranks[rank].runs.push(Run {
             own: vec![0; lowering.counters()],
             lowering,
@@ -327,6 +337,13 @@ impl<'a> Model<'a> {
             lists: Vec::new(),
             over: false,
         });
+        let run = &mut self.ranks[rank].runs[number];
+        let mut early = Vec::new();
+        run.lowering.next_early(usize::MAX, &mut early);
+        for item in early {
+            assert!(self.is_met(rank, number, item.when) && item.and.is_none());
+            self.begin(rank, number, item.deed);
+        }
         self.post(rank, number);
         self.post(rank, number);
         self.look_whether_over(rank, number);
@@ -337,7 +354,7 @@ impl<'a> Model<'a> {
         let run = &mut self.ranks[rank].runs[number];
         let mut items = Vec::new();
         run.lowering.next_list(&mut items);
-        let is_task = |item: &&Item| !matches!(item.deed, Deed::Host { .. });
+        let is_task = |item: &&Item| !is_for_host(&item.deed);
         let tasks = items.iter().filter(is_task).count();
         assert!(tasks <= self.job.list_max, "a list of {tasks} tasks");
         let list = run.lists.len();
@@ -373,7 +390,7 @@ impl<'a> Model<'a> {
                 }
                 self.ranks[rank].runs[number].waiting.remove(at);
                 self.begin(rank, number, item.deed);
-                if !matches!(item.deed, Deed::Host { .. }) {
+                if !is_for_host(&item.deed) {
                     self.begun(rank, number, list);
                 }
             }
@@ -416,6 +433,20 @@ impl<'a> Model<'a> {
                     from: Key::new(number, from, end),
                     end,
                 }
+            }
+            Deed::Spread { step } => {
+                let waiting: Vec<u32> = self.ranks[rank].runs[number]
+                    .lowering
+                    .waiting(step)
+                    .collect();
+                for counter in waiting {
+                    self.plan(Event::Counted {
+                        rank,
+                        number,
+                        counter,
+                    });
+                }
+                return;
             }
             Deed::Pass { to } => Event::Counted {
                 rank,
@@ -491,6 +522,11 @@ impl Run {
     }
 }
 
+/// Whether it is no task of the driver's.
+pub(super) const fn is_for_host(deed: &Deed) -> bool {
+    matches!(deed, Deed::Host { .. } | Deed::Spread { .. })
+}
+
 pub(super) fn place_of(buffer: Buffer) -> usize {
     match buffer {
         Buffer::Input => 0,
@@ -498,5 +534,3 @@ pub(super) fn place_of(buffer: Buffer) -> usize {
         Buffer::Scratch => 2,
     }
 }
-
-const _: () = assert!(LANES > 1, "a lane is allowed while another one is in use");

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use ripstop_fabric::random::Random;
 
 use super::{
-    Lanes, Lowering,
-    model::{Job, Model, Mutant, Outcome, place_of},
+    Deed, Item, Lanes, Lowering,
+    model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
 use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
 
@@ -70,6 +70,7 @@ fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job 
             .map(|round| (0..size).map(|rank| input(round, rank)).collect())
             .collect(),
         list_max,
+        lanes: 4,
         slots,
     }
 }
@@ -94,7 +95,7 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
         let mut below = |range: std::ops::Range<u64>| random.within(range) as usize;
-        let (size, slots, list_max) = (below(1..14), below(1..4), below(4..24));
+        let (size, slots, list_max) = (below(1..14), below(1..4), below(3..24));
         let job = all_to_all(size, 5, list_max, slots);
         let mut model = Model::new(&job, seed, seed % 2 == 0, Mutant::None);
         assert_eq!(
@@ -106,8 +107,7 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
             model.tally.waiting_max <= 2 * slots * list_max,
             "seed {seed}: the queue is too short"
         );
-        let tasks = 2 * size - 1;
-        let lists = tasks.div_ceil(list_max - 1) * size * 5;
+        let lists = (size - 1).div_ceil(list_max) * size * 5;
         assert!(
             model.tally.wakes <= lists,
             "seed {seed}: {} wakes",
@@ -119,7 +119,7 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
 /// How many of many seeds end this way.
 fn count(outcome: &Outcome, mutant: Mutant) -> usize {
     let ends = |seed: &u64| {
-        let job = all_to_all(7, 6, 5, 2);
+        let job = all_to_all(11, 4, 3, 2);
         Model::new(&job, *seed, true, mutant).run() == *outcome
     };
     (0..60).filter(ends).count()
@@ -306,30 +306,65 @@ fn any_program_gives_what_its_steps_give_one_after_the_other() {
             outputs.push(output);
         }
         let slots = 1 + random.within(0..3) as usize;
+        let (list_max, lanes) = (random.within(3..64) as usize, random.within(1..5));
         let job = Job {
             programs,
             inputs,
-            list_max: 64,
+            list_max,
+            lanes,
             slots,
         };
         let outcome = Model::new(&job, seed, seed % 2 == 0, Mutant::None).run();
         assert!(
             outcome == Outcome::Done(outputs),
-            "seed {seed}: {size} ranks, {slots} slots: {outcome:?}"
+            "seed {seed}: {size} ranks, {slots} slots, {lanes} lanes, lists of {list_max}: {outcome:?}"
         );
     }
 }
 
 #[test]
-fn a_program_that_needs_longer_lists_has_no_lowering_and_counts_no_messages() {
+fn receives_that_wait_for_nothing_take_no_place_in_lists() {
     let program = Arc::new(pairwise(0, 5, 1, 4));
-    let mut lanes = Lanes::default();
-    assert!(Lowering::new(Arc::clone(&program), 3, &mut lanes).is_none());
-    assert!(lanes.to.is_empty() && lanes.from.is_empty());
-    let lowering = Lowering::new(program, 4, &mut lanes).expect("four tasks are enough");
+    let mut lanes = Lanes::new(4);
+    let mut lowering = Lowering::new(program, 3, &mut lanes);
     // Sends and receives count at the end, and nothing waits for them as long as the window is not full.
-    assert_eq!(
-        (lowering.counters(), lowering.ends(), lanes.to.len()),
-        (1, 9, 4)
-    );
+    assert_eq!((lowering.counters(), lowering.ends()), (1, 9));
+    assert_eq!((lanes.targets(), lanes.from.len()), (4, 4));
+    let mut items = Vec::new();
+    lowering.next_early(100, &mut items);
+    let is_early = |item: &Item| matches!(item.deed, Deed::Invite { .. } | Deed::Copy { .. });
+    assert!(items.len() == 5 && items.iter().all(is_early), "{items:?}");
+    for len in [3, 1, 0] {
+        items.clear();
+        lowering.next_list(&mut items);
+        assert_eq!(items.len(), len);
+    }
+}
+
+#[test]
+fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
+    let lens = Lens {
+        output: 9,
+        ..Lens::default()
+    };
+    let mut builder = Builder::new::<u8>(10, lens);
+    let span = |at: usize| Buffer::Output.span(at, 1);
+    let first = Action::Recv {
+        from: 1,
+        into: span(0),
+    };
+    let first = builder.push(first, &[]).expect("it fits");
+    for to in 2..10 {
+        let send = Action::Send { to, from: span(0) };
+        builder.push(send, &[first]).expect("it fits");
+    }
+    let program = Arc::new(builder.finish());
+    for (list_max, wide) in [(3, true), (31, true), (40, false)] {
+        let mut lowering = Lowering::new(Arc::clone(&program), list_max, &mut Lanes::new(1));
+        let mut items = Vec::new();
+        lowering.next_list(&mut items);
+        let spreads = items.iter().filter(|item| is_for_host(&item.deed));
+        assert_eq!(spreads.count(), usize::from(wide), "{items:?}");
+        assert!(lowering.waiting(0).eq(1..9));
+    }
 }

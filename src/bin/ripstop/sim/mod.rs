@@ -151,7 +151,10 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
             table.print(overlapped::offloaded(args, case, queue, &mut drawing.plot)?)?;
             continue;
         }
-        let job = simulation.clone().ranks(ranks).seed(seed);
+        let mut job = simulation.clone().ranks(ranks).seed(seed);
+        if overlapped::is_by_host(case.way) {
+            job = job.set("RIPSTOP_COLLECTIVES", "messages");
+        }
         let outcome = args.once(job, case);
         let (report, mut figures) =
             outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?;

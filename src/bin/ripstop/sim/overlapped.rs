@@ -1,17 +1,15 @@
 //! An all-to-all while every rank computes for as long as it takes: carried out by adapters, or by hosts that look now and then.
 //!
-//! `offload-L` is the lowering to task lists on adapters whose queues hold L tasks, with an agent that has no processor of its
-//! own: its turns, and being woken for them, lengthen the computation. `host-T` is the runtime over messages without an agent,
-//! and T looks while it computes.
+//! `offload-L` is the runtime on adapters whose queues hold L tasks, with an agent that has no processor of its own: its turns,
+//! and being woken for them, lengthen the computation. `host-T` is the runtime over messages without an agent, and T looks while
+//! it computes.
 
 use std::time::Duration;
 
 use ripstop::{
-    Collectives, Comm, Result, Sum,
-    sim::{
-        self, Model,
-        overlap::{AllToAll, Overlap},
-    },
+    Collectives, Comm, Result, Sum, Tuning,
+    collectives::plan::AllToAll::Pairwise,
+    sim::{self, Model},
 };
 
 use super::{
@@ -39,6 +37,11 @@ pub(super) fn queue_of(way: &str) -> Option<u32> {
     way.strip_prefix("offload-")?.parse().ok()
 }
 
+/// Whether it is a way of hosts.
+pub(super) fn is_by_host(way: &str) -> bool {
+    way.starts_with("host-")
+}
+
 /// Runs one way of the adapters.
 pub(super) fn offloaded(
     args: &Args,
@@ -47,44 +50,120 @@ pub(super) fn offloaded(
     plot: &mut Plot,
 ) -> std::result::Result<Row, Trouble> {
     let mut model: Model = args.fabric_model()?;
-    model.host.steals = true;
+    (model.host.steals, model.host.agent) = (true, true);
     model.nic.triggered = queue;
-    let ranks = u64::from(case.ranks);
-    let job = AllToAll {
-        ranks: case.ranks,
-        model,
-        block: args.size,
-        window: WINDOW,
-        checked: ranks * ranks * args.size as u64 <= CHECKED_MAX,
-        seed: case.seed,
-    };
-    let found = job.run()?;
+    let (ranks, block) = (case.ranks, args.size);
+    let checked = u64::from(ranks).pow(2) * block as u64 <= CHECKED_MAX;
+    let mut simulation = args.simulation()?.model(model).ranks(ranks).seed(case.seed);
+    if !checked {
+        // What is agreed on is shorter, and what is exchanged is as long as this.
+        simulation = simulation.lengths_from(LENGTHS_FROM.min(block as u64));
+    }
+    let report = simulation.run(move |world| by_adapter(world, block, checked))?;
+    let all = report.results.into_iter().flatten();
+    let found = Overlap::of(all.collect::<Result<Vec<_>>>()?, queue);
     plot.point(
         &format!("{} overlap %", case.way),
-        f64::from(case.ranks),
+        f64::from(ranks),
         found.osu(),
     );
-    Ok(figures_of(
-        Row::new("ialltoall")
-            .label("ranks", case.ranks)
-            .label("way", case.way),
-        &found,
-    )
-    .figure("wakes", "wakes", found.wakes as f64)
-    .figure("wakes_bound", "bound", found.wakes_bound(case.ranks) as f64)
-    .field("list_steps", found.list_steps)
-    .field("block", args.size)
-    .field("checked", job.checked)
-    .field("events", found.events)
-    .label("digest", format!("{:016x}", found.digest)))
-}
-
-fn figures_of(row: Row, found: &Overlap) -> Row {
-    row.figure("pure_us", "pure µs", micros(found.pure))
-        .figure("compute_us", "compute µs", micros(found.compute))
+    Ok(Row::new("ialltoall")
+        .label("ranks", ranks)
+        .label("way", case.way)
+        .figure("pure_us", "pure µs", micros(found.pure))
         .figure("overall_us", "overall µs", micros(found.overall))
         .figure("overlap_osu", "OSU %", found.osu())
         .figure("overlap_imb", "IMB %", found.imb())
+        .figure("wakes", "wakes", found.wakes as f64)
+        .figure("wakes_bound", "bound", found.wakes_bound(ranks) as f64)
+        .field("block", block)
+        .field("checked", checked)
+        .field("events", report.stats.events)
+        .label("digest", format!("{:016x}", report.digest)))
+}
+
+/// What one rank finds: how long it took alone, how long with a computation of that length, and how often its host was woken
+/// meanwhile.
+async fn by_adapter(world: Comm, block: usize, checked: bool) -> Result<(Duration, Duration, u64)> {
+    let (me, size) = (world.rank(), world.size());
+    let tuning = Tuning::AUTO.all_to_all(Pairwise { window: WINDOW });
+    let comm = world.tuned(tuning);
+    let (mut send, recv) = (
+        world.alloc::<u8>(size * block)?,
+        world.alloc::<u8>(size * block)?,
+    );
+    if checked {
+        (0..size).for_each(|to| send[to * block..][..block].fill(content(me, to)));
+    }
+    let (send, recv) = comm.all_to_all_into(send, recv).await?;
+    world.barrier().await?;
+    let start = sim::now(&world);
+    let (send, recv) = comm.all_to_all_into(send, recv).await?;
+    let pure = sim::now(&world) - start;
+    world.barrier().await?;
+    let start = sim::now(&world);
+    let exchange = comm.all_to_all_into(send, recv);
+    let before = sim::turns(&world);
+    sim::compute(&world, pure).await;
+    let (_, recv) = exchange.await?;
+    // One of them was the program's own, at the end of its computation.
+    let wakes = sim::turns(&world) - before - 1;
+    let overall = sim::now(&world) - start;
+    if checked {
+        let wrong =
+            (0..size).find(|&from| recv[from * block..][..block] != vec![content(from, me); block]);
+        assert!(wrong.is_none(), "rank {me}: a wrong block from {wrong:?}");
+    }
+    Ok((pure, overall, wakes))
+}
+
+fn content(from: usize, to: usize) -> u8 {
+    (from * 31 + to * 7 + 1).to_le_bytes()[0]
+}
+
+/// What all ranks found.
+struct Overlap {
+    /// Alone, on average; and so long each computed.
+    pure: Duration,
+    /// With the computation, on average.
+    overall: Duration,
+    /// Of the rank that was woken most.
+    wakes: u64,
+    /// Messages of a list.
+    list: u64,
+}
+
+impl Overlap {
+    fn of(found: Vec<(Duration, Duration, u64)>, queue: u32) -> Self {
+        let ranks = u32::try_from(found.len()).unwrap_or(u32::MAX).max(1);
+        Self {
+            pure: found.iter().map(|(pure, ..)| *pure).sum::<Duration>() / ranks,
+            overall: found
+                .iter()
+                .map(|(_, overall, _)| *overall)
+                .sum::<Duration>()
+                / ranks,
+            wakes: found.iter().map(|(.., wakes)| *wakes).max().unwrap_or(0),
+            list: u64::from(queue / 2),
+        }
+    }
+
+    /// As the OSU benchmarks have it, in percent: `max(0, 100 - (overall - compute) / pure * 100)`.
+    fn osu(&self) -> f64 {
+        let exposed = self.overall.as_secs_f64() - self.pure.as_secs_f64();
+        (100.0 - exposed / self.pure.as_secs_f64() * 100.0).max(0.0)
+    }
+
+    /// As the Intel MPI Benchmarks have it, in percent: `100 max(0, min(1, (pure + compute - overall) / min(pure, compute)))`.
+    fn imb(&self) -> f64 {
+        let [pure, overall] = [self.pure, self.overall].map(|time| time.as_secs_f64());
+        100.0 * ((2.0 * pure - overall) / pure).clamp(0.0, 1.0)
+    }
+
+    /// The most wake-ups that an operation of so many ranks should need: one for each list, and one at its end.
+    fn wakes_bound(&self, ranks: u32) -> u64 {
+        u64::from(ranks.saturating_sub(1)).div_ceil(self.list) + 1
+    }
 }
 
 /// One rank of a way of the hosts. Rank 0 tells.
@@ -141,3 +220,5 @@ fn micros(time: Duration) -> f64 {
 const WINDOW: usize = 32;
 /// Bytes of all blocks up to which they have contents.
 const CHECKED_MAX: u64 = 256 << 20;
+/// Bytes from which on messages have lengths only.
+const LENGTHS_FROM: u64 = 1 << 10;

@@ -1,0 +1,441 @@
+//! Programs that the driver's adapter carries out by itself, by task lists.
+//!
+//! A communicator has a few *slots*; programs that share one run one after the other, in the order in which all ranks begin them,
+//! because they share its lanes. A program whose slot is free is lowered, and its first two lists are posted; when one of them
+//! has begun, the next is. The host is woken for that, for the steps that are its own, and for the end.
+//!
+//! What fails is taken back. Peers may still have leave to put: their keys are withdrawn before the buffers come home.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use ripstop_fabric::driver::{Caps, Down, Driver, Failure, LocalRange, Token};
+
+use super::{Run, State, calls::Why};
+use crate::{
+    engine::{Core, Engine, Wanted, send::down_kind},
+    error::ErrorKind,
+    group::Group,
+    offload::{
+        Action, Lens,
+        lists::{Code, Duties, FAMILIES, Memory, Posted, Slot},
+        lower::Lowering,
+    },
+    proto::wire,
+};
+
+/// Context, and which of its slots.
+type Key = (u32, u32);
+
+/// What programs of a slot take turns at.
+pub(super) struct Lot {
+    slot: Slot,
+    running: Option<u32>,
+    /// Those after it, in their order.
+    waiting: VecDeque<u32>,
+    /// Nobody has the communicator any more.
+    left: bool,
+}
+
+/// How far a program is with its lists.
+pub(super) struct Listed {
+    serial: u32,
+    key: Key,
+    /// Nothing while it waits for its slot.
+    posted: Option<Posted>,
+    /// Steps of the host's that may begin.
+    due: VecDeque<usize>,
+    over: bool,
+    /// What is taken back, and which of its families are not under way any more.
+    ending: Option<[bool; FAMILIES.len()]>,
+}
+
+/// What the driver says of a program.
+pub(in crate::engine) enum Heard {
+    Reached,
+    Triggered,
+    Failed(Failure),
+}
+
+/// Tasks of a list on this driver, or 0 where programs go by messages. Half of what it holds, so that it has two.
+pub(in crate::engine) fn list_max(caps: &Caps) -> usize {
+    let reaches_all = caps.counters && caps.names && caps.any_memory.is_ok();
+    if reaches_all && caps.triggered_max >= TRIGGERED_MIN {
+        caps.triggered_max / 2
+    } else {
+        0
+    }
+}
+
+/// Two lists that hold any four steps in a row.
+const TRIGGERED_MIN: usize = 8;
+
+/// Programs of a communicator that may be under way at a time. Memory is what large ones are short of.
+const fn slots_of(size: usize) -> u32 {
+    if size <= 512 { 4 } else { 2 }
+}
+
+/// Tokens with this bit are those of programs; windows and operations never come so far.
+const TOKENS: u64 = 1 << 62;
+
+pub(in crate::engine) const fn is_token(token: Token) -> bool {
+    token.0 & TOKENS != 0
+}
+
+impl Listed {
+    pub(super) fn is_over(&self, failed: bool) -> bool {
+        let ended = self
+            .ending
+            .is_some_and(|ended| ended.iter().all(|over| *over));
+        self.over || failed && (self.posted.is_none() || ended)
+    }
+
+    /// Whether the driver may still touch its memory.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.posted.is_some() && !self.is_over(true)
+    }
+}
+
+impl State {
+    /// A program that is to go by lists.
+    pub(super) fn list(&mut self, (ctx, tag): (u32, u32), size: usize) -> Box<Listed> {
+        self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
+        Box::new(Listed {
+            serial: self.serial,
+            key: (ctx, tag % slots_of(size)),
+            posted: None,
+            due: VecDeque::new(),
+            over: false,
+            ending: None,
+        })
+    }
+
+    fn of_token(&self, token: Token) -> Option<u32> {
+        let is_it = |run: &Run| {
+            let listed = run.listed.as_ref();
+            listed.is_some_and(|listed| u64::from(listed.serial) == (token.0 & !TOKENS) >> 32)
+        };
+        let mut runs = (0..).zip(&self.runs);
+        let found = runs.find(|(_, run)| run.as_deref().is_some_and(is_it));
+        found.map(|(index, _)| index)
+    }
+
+    /// Bytes of lanes in use.
+    pub(in crate::engine) fn lane_bytes(&self) -> usize {
+        self.slots.values().map(|lot| lot.slot.bytes()).sum()
+    }
+}
+
+impl Engine {
+    /// Has a program that has not failed go on. Returns why it cannot.
+    pub(super) fn go_on_listed(&mut self, index: u32, run: &mut Run) -> Option<ErrorKind> {
+        let listed = run.listed.as_mut()?;
+        if listed.posted.is_none() && !listed.over {
+            match self.take_slot(index, run) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(ErrorKind::Transport(error)),
+            }
+        }
+        self.do_due(index, run);
+        None
+    }
+
+    /// Whether it was the program's turn.
+    fn take_slot(&mut self, index: u32, run: &mut Run) -> std::io::Result<bool> {
+        let me = self.core.programs.me;
+        let Some(listed) = run.listed.as_mut() else {
+            return Ok(false);
+        };
+        let slots = &mut self.core.programs.slots;
+        if !slots.contains_key(&listed.key) {
+            let (ctx, nth) = listed.key;
+            let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
+            let who = (run.group.clone(), me);
+            slots.insert(listed.key, Lot::new(&mut *self.driver, who, name)?);
+        }
+        let Some(lot) = slots.get_mut(&listed.key) else {
+            return Ok(false);
+        };
+        if *lot.running.get_or_insert(index) != index {
+            if !lot.waiting.contains(&index) {
+                lot.waiting.push_back(index);
+            }
+            return Ok(false);
+        }
+        let program = Arc::clone(&run.program);
+        let lists = list_max(self.driver.caps());
+        let lowering = Lowering::new(program, lists, &mut lot.slot.lanes);
+        let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
+        let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
+        let begun = Posted::begin(&mut *self.driver, &lot.slot, (lowering, memory), names);
+        let (posted, duties) = begun?;
+        listed.posted = Some(posted);
+        self.core.take_duties(listed, duties);
+        Ok(true)
+    }
+
+    /// Does the steps of the host's that may begin.
+    fn do_due(&mut self, index: u32, run: &mut Run) {
+        while let Some(listed) = run.listed.as_mut()
+            && let Some(&step) = listed.due.front()
+            && let Some(posted) = &listed.posted
+        {
+            let (action, end) = (posted.action(step), posted.end_of(step));
+            if matches!(action, Action::Reduce { .. }) && run.reducer.is_none() {
+                return; // another one is under way
+            }
+            listed.due.pop_front();
+            if run.work_now(&action) {
+                self.core.count_own(end);
+            } else {
+                self.begin_job(index, run, step);
+            }
+        }
+    }
+
+    /// A program that has failed: what has not begun never does.
+    pub(super) fn take_back(&mut self, run: &mut Run) {
+        if let Some(listed) = run.listed.as_mut()
+            && let Some(posted) = listed.posted.as_mut()
+            && listed.ending.is_none()
+        {
+            posted.cancel(&mut *self.driver);
+            listed.ending = Some([false; FAMILIES.len()]);
+        }
+    }
+
+    /// The driver says something of a program.
+    pub(super) fn listen(&mut self, token: Token, heard: Heard) {
+        let Some(index) = self.core.programs.of_token(token) else {
+            return; // it is over
+        };
+        let Some(mut run) = self.core.programs.runs[index as usize].take() else {
+            return;
+        };
+        let code = Code::unpack(wire::low_half(token.0));
+        let refused = match heard {
+            Heard::Failed(why) => self.hear_failure(&mut run, code, why),
+            Heard::Reached | Heard::Triggered => {
+                self.hear(&mut run, code);
+                None
+            }
+        };
+        self.core.programs.runs[index as usize] = Some(run);
+        if let Some(kind) = refused {
+            self.core.fail(index, kind);
+        }
+        self.go_on(index);
+    }
+
+    fn hear(&mut self, run: &mut Run, code: Code) {
+        let Some(listed) = run.listed.as_mut().filter(|listed| listed.ending.is_none()) else {
+            return;
+        };
+        let lot = self.core.programs.slots.get(&listed.key);
+        let (Some(lot), Some(posted)) = (lot, listed.posted.as_mut()) else {
+            return;
+        };
+        let (driver, slot) = (&mut *self.driver, &lot.slot);
+        let mut duties = Duties::default();
+        match code {
+            Code::List(list) => posted.begun(driver, slot, list, &mut duties),
+            Code::Early => posted.post_early(driver, slot),
+            Code::Held | Code::Single => posted.post_held(driver, slot, &mut duties),
+            Code::End => listed.over = true,
+            Code::Step(_) | Code::Spread(_) => posted.heard(code, &mut duties),
+        }
+        self.core.take_duties(listed, duties);
+    }
+
+    /// Lists are taken back, by us or because a task has failed. Why the program does, if that is known now.
+    fn hear_failure(&mut self, run: &mut Run, code: Code, why: Failure) -> Option<ErrorKind> {
+        let first = run
+            .listed
+            .as_ref()
+            .is_some_and(|listed| listed.ending.is_none());
+        self.take_back(run);
+        let listed = run.listed.as_mut()?;
+        if let (Some(ended), Some(family)) = (&mut listed.ending, code.family()) {
+            ended[family] = true;
+        }
+        let lot = self.core.programs.slots.get(&listed.key)?;
+        let posted = listed.posted.as_ref().filter(|_| first)?;
+        match why {
+            // When there is none, a peer has closed its memory, and will say why.
+            Failure::Unmatched | Failure::BadRange => {
+                let stranger = run.group.world_of(posted.stranger(&lot.slot)?)?;
+                Some(self.core.mismatch_with(stranger))
+            }
+            // Who is down is said after this, if it was not before.
+            Failure::PeerDown => self.core.first_down(&run.group),
+            Failure::Transport(error) => Some(ErrorKind::Transport(error)),
+            _ => None,
+        }
+    }
+
+    /// Before the driver goes: ranks that have let us send what we do not send are told that we have finished.
+    pub(in crate::engine) fn turn_invitations_down(&mut self) {
+        let core = &mut self.core;
+        if core.programs.slots.is_empty() {
+            return;
+        }
+        let finished = Why::Finished(core.programs.me);
+        let slots = std::mem::take(&mut core.programs.slots);
+        for (&(ctx, _), lot) in &slots {
+            let next = core.programs.calls.next(ctx);
+            for rank in lot.slot.waiting() {
+                if core.peers.down(rank).is_none() {
+                    core.peers.control(rank, &finished.header((ctx, next)));
+                }
+            }
+        }
+        self.flush();
+    }
+}
+
+impl Core {
+    fn take_duties(&mut self, listed: &mut Listed, duties: Duties) {
+        let Duties { steps, counts } = duties;
+        listed.due.extend(steps);
+        counts
+            .into_iter()
+            .for_each(|counter| self.count_own(counter));
+    }
+
+    fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {
+        let rank = self.programs.me;
+        self.wanted.push(Wanted::Count {
+            rank,
+            counter,
+            by: 1,
+        });
+    }
+
+    /// A job of a program is done. `true`: it goes by lists.
+    pub(super) fn listed_job_over(&mut self, index: u32, step: usize) -> bool {
+        let Some(run) = self.programs.get(index) else {
+            return false;
+        };
+        let Some(listed) = &run.listed else {
+            return false;
+        };
+        let end = listed.posted.as_ref().map(|posted| posted.end_of(step));
+        if let Some(end) = end.filter(|_| run.failed.is_none()) {
+            self.count_own(end);
+        }
+        true
+    }
+
+    fn first_down(&self, group: &Group) -> Option<ErrorKind> {
+        let down = |rank: u32| Some(down_kind(rank, self.peers.down(rank)?));
+        group.members().find_map(down)
+    }
+
+    /// The program is over: its slot is the next one's, and its memory is closed.
+    pub(super) fn leave_slot(&mut self, index: u32, listed: &Listed) {
+        let keys = listed.posted.iter().flat_map(Posted::keys);
+        let withdrawn = keys.map(|key| Wanted::Withdraw { key });
+        self.wanted.extend(withdrawn);
+        let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
+            return;
+        };
+        lot.waiting.retain(|waiting| *waiting != index);
+        if lot.running == Some(index) {
+            lot.running = lot.waiting.pop_front();
+        }
+        match lot.running {
+            Some(next) => self.programs.stir(next),
+            None if lot.left => self.forget_slots(listed.key.0),
+            None => {}
+        }
+    }
+
+    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there.
+    pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
+        if self.programs.slots.is_empty() {
+            return;
+        }
+        let slots = &mut self.programs.slots;
+        let mut names = Vec::new();
+        for lot in slots.range_mut((ctx, 0)..=(ctx, u32::MAX)) {
+            lot.1.left = true;
+        }
+        slots.retain(|&(of, _), lot| {
+            let stays = of != ctx || lot.running.is_some();
+            if !stays {
+                names.extend(lot.slot.names());
+            }
+            stays
+        });
+        let unname = |name| Wanted::Unname { name };
+        self.wanted.extend(names.into_iter().map(unname));
+    }
+
+    /// A rank has finished: programs that need it still never end.
+    pub(super) fn lose_listed(&mut self, rank: u32) {
+        for index in self.programs.indices() {
+            if self.needs(index, rank) {
+                self.fail(index, down_kind(rank, Down::Finished));
+            }
+        }
+    }
+
+    fn needs(&self, index: u32, rank: u32) -> bool {
+        let run = self.programs.runs[index as usize].as_deref();
+        let Some((run, listed)) = run.and_then(|run| Some((run, run.listed.as_ref()?))) else {
+            return false;
+        };
+        let Some(local) = run.group.local_of(rank).filter(|_| !listed.over) else {
+            return false;
+        };
+        let lot = self.programs.slots.get(&listed.key);
+        let (Some(lot), Some(posted)) = (lot, &listed.posted) else {
+            return false; // it hears of it when it begins
+        };
+        listed.ending.is_some() || posted.uninvited(&lot.slot).any(|peer| peer == local)
+    }
+
+    /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, and some
+    /// that have not allowed a message.
+    pub(super) fn doubted_by(&self, run: &Run) -> Vec<u32> {
+        let (group, me) = (run.group(), self.programs.me);
+        let size = group.len();
+        let rank = group.local_of(me).unwrap_or_default();
+        let mut peers = vec![(rank + 1) % size, (rank + size - 1) % size];
+        if let Some(listed) = &run.listed
+            && let Some(lot) = self.programs.slots.get(&listed.key)
+            && let Some(posted) = &listed.posted
+        {
+            peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));
+        }
+        let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
+        peers.filter(|peer| *peer != me).collect()
+    }
+}
+
+impl Lot {
+    fn new(driver: &mut dyn Driver, who: (Group, u32), name: u64) -> std::io::Result<Self> {
+        Ok(Self {
+            slot: Slot::new(driver, who, name)?,
+            running: None,
+            waiting: VecDeque::new(),
+            left: false,
+        })
+    }
+}
+
+/// Where a program's steps are done, with keys for peers.
+fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
+    let [input, output, scratch] = ranges;
+    let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();
+    Memory {
+        output_key: key(lens.output, output),
+        scratch_key: key(lens.scratch, scratch),
+        input,
+        output,
+        scratch,
+    }
+}
+
+/// Of those that have not allowed a message.
+const ASKED_MAX: usize = 8;

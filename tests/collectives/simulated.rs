@@ -1,0 +1,180 @@
+//! The same on simulated adapters: by their task lists, by messages, and by polls of futures.
+
+use std::time::Duration;
+
+use ripstop::{
+    ErrorKind,
+    prelude::*,
+    sim::{self, Model, Simulation},
+};
+
+use crate::{failing, results};
+
+/// Ranks whose adapters hold so many tasks; each rank's result, by who carries collectives on.
+fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
+where
+    T: 'static,
+    F: Fn(Comm) -> Fut + Copy,
+    Fut: Future<Output = T> + 'static,
+{
+    let mut model = Model::preset("bxi").unwrap();
+    model.nic.triggered = tasks;
+    let run = |executor| {
+        let simulation = Simulation::new(ranks)
+            .model(model.clone())
+            .set("RIPSTOP_COLLECTIVES", executor);
+        let report = simulation.run(rank);
+        let report = report.unwrap_or_else(|error| panic!("{executor}, {ranks} ranks: {error}"));
+        assert_eq!(report.leaked, 0, "{executor}");
+        (executor, report.results)
+    };
+    ["offload", "messages", "host"].map(run).into()
+}
+
+#[test]
+fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() {
+    for ranks in [1, 2, 3, 4, 5, 8, 13] {
+        for tasks in [8, 32, 1024] {
+            each((ranks, tasks), async |world| {
+                for len in [0, 1, 5, 700] {
+                    results::all(&world, len).await;
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
+    for ranks in [2, 3, 5] {
+        each((ranks, 32), async |world| {
+            failing::disagree(&world, 0).await;
+            failing::disagree(&world, world.size() - 1).await;
+        });
+    }
+}
+
+#[test]
+fn results_are_the_same_bits_whoever_carries_it_on() {
+    let found = each((11, 32), async |world| {
+        let mine: Vec<f64> = (0..999)
+            .map(|at| (at as f64 + 0.3).sin() * 1e3_f64.powi(world.rank() as i32 % 5))
+            .collect();
+        let sum = world.all_reduce(mine.clone(), Sum).await.unwrap();
+        let scan = world.scan(mine, Sum).await.unwrap();
+        let bits =
+            |numbers: Vec<f64>| -> Vec<u64> { numbers.into_iter().map(f64::to_bits).collect() };
+        (bits(sum), bits(scan))
+    });
+    assert!(found.iter().all(|(_, bits)| *bits == found[0].1));
+}
+
+#[test]
+fn many_collectives_in_flight_on_overlapping_communicators_do_not_wait_for_each_other() {
+    // Halves begin theirs in different orders, and all of them wait in the queue of an adapter that holds few tasks.
+    each((8, 8), async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let twin = world.dup().await.unwrap();
+        let half = world
+            .split(Some(u32::from(me < size / 2)), 0)
+            .await
+            .unwrap()
+            .unwrap();
+        let comms = [&world, &twin];
+        let mut flights = Vec::new();
+        for round in 0..6_u64 {
+            for nth in 0..2 {
+                // One half begins on the world first, the other half on its twin.
+                let comm = comms[nth ^ usize::from(me < size / 2)];
+                let send: Vec<u64> = (0..size as u64 * 3).map(|at| at + round).collect();
+                flights.push((round, comm.all_to_all(send)));
+            }
+            let sum = half.all_reduce(vec![round; 50], Sum).await.unwrap();
+            assert_eq!(sum, vec![round * size as u64 / 2; 50]);
+        }
+        for (round, flight) in flights {
+            let (_, got) = flight.await.map(|got| ((), got)).unwrap();
+            let mine = 3 * me as u64 + round;
+            let expected: Vec<u64> = (0..size).flat_map(|_| mine..mine + 3).collect();
+            assert_eq!(got, expected);
+        }
+    });
+}
+
+#[test]
+fn a_collective_whose_future_is_dropped_is_carried_to_its_end() {
+    each((6, 32), async |world| {
+        let me = world.rank();
+        let sum = world.all_reduce(vec![me as u64; 3_000], Sum);
+        if me % 2 == 1 {
+            drop(sum);
+        } else {
+            assert_eq!(sum.await.unwrap(), [15; 3_000]);
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
+    for executor in ["offload", "messages", "host"] {
+        let simulation = || {
+            Simulation::new(16)
+                .seed(4)
+                .fabric("bxi")
+                .set("RIPSTOP_COLLECTIVES", executor)
+        };
+        let killed = simulation().faults("kill=5@200us").run(async |world| {
+            loop {
+                if let Err(failed) = world.all_reduce(vec![1.0_f64; 2_000], Sum).await {
+                    let later = world.barrier().await.unwrap_err();
+                    return (failed.error.kind, later.kind);
+                }
+            }
+        });
+        for (rank, result) in killed.unwrap().results.into_iter().enumerate() {
+            let Some((first, later)) = result else {
+                assert_eq!(rank, 5);
+                continue;
+            };
+            let failed = matches!(
+                first,
+                ErrorKind::PeerFailed { rank: 5 } | ErrorKind::Revoked
+            );
+            assert!(failed, "{executor}: rank {rank}: {first}");
+            assert!(matches!(later, ErrorKind::Revoked), "{executor}: {later}");
+        }
+        // Rank 5 has called one collective less.
+        let left = simulation().run(async |world| {
+            let mine = vec![world.rank(); 16];
+            world.all_to_all(mine.clone()).await.unwrap();
+            if world.rank() == 5 {
+                return None;
+            }
+            Some(world.all_to_all(mine).await.unwrap_err().error.kind)
+        });
+        for result in left.unwrap().results.into_iter().flatten().flatten() {
+            let said = matches!(result, ErrorKind::PeerFinished { rank: 5 });
+            assert!(said, "{executor}: {result}");
+        }
+    }
+}
+
+#[test]
+fn adapters_go_on_while_ranks_compute() {
+    let mut model = Model::preset("bxi").unwrap();
+    model.host.agent = true;
+    let report = Simulation::new(24).model(model).run(async |world| {
+        let start = sim::now(&world);
+        let exchange = world.all_to_all(vec![1_u64; 24 * 512]);
+        sim::compute(&world, Duration::from_millis(5)).await;
+        let computed = sim::now(&world);
+        exchange.await.unwrap();
+        (computed - start, sim::now(&world) - computed)
+    });
+    for result in report.unwrap().results {
+        let (computed, after) = result.unwrap();
+        assert!(computed < Duration::from_micros(5_100), "{computed:?}");
+        assert!(after < Duration::from_micros(5), "{after:?}");
+    }
+}
