@@ -179,11 +179,14 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
         return Ok(());
     }
     let ended = slot.take();
-    library.release(ni / KINDS);
     // Its agent ends after the lock is free, and after the last of those who wait has left.
     drop(guard);
     if let Some(open) = ended {
         open.nic.interrupt();
+    }
+    // Not before the port is closed: who gets the process id next opens one of the same name.
+    if let Some(library) = self::library().as_mut() {
+        library.release(ni / KINDS);
     }
     Ok(())
 }
