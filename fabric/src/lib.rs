@@ -3,7 +3,8 @@
 //! A driver is anything that implements [`driver::Driver`]: seven methods that answer in values. It knows no futures, no
 //! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
 //! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
-//! messages between the processes of one node; [`sim`] simulates a cluster in one process.
+//! messages between the processes of one node; [`portals`] is for BXI and other adapters with a Portals 4 library; [`sim`]
+//! simulates a cluster in one process.
 
 pub mod connect;
 pub mod counters;
@@ -12,6 +13,7 @@ pub mod hook;
 pub mod loopback;
 pub mod memory;
 pub mod offload;
+pub mod portals;
 pub mod random;
 pub mod shm;
 pub mod sim;

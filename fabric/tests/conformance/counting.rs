@@ -154,6 +154,7 @@ pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
     assert_eq!(world[1].driver.arm(), Armed::Ready);
     for nth in [0, 0, 1, 1, 1, 1] {
         world.count(0, 1, counters.remote(), nth, 1);
+        world.carry(0);
     }
     if sound {
         let rest = sleep(&waits, Duration::from_millis(20));
@@ -164,11 +165,13 @@ pub(crate) fn the_owner_sleeps_until_what_it_watches_is_reached(make: Make) {
         );
     }
     world.count(0, 1, counters.remote(), 0, 1);
+    world.carry(0);
     assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
     world.reaches(1, Token(9));
     world.settle();
     assert_eq!(world[1].driver.arm(), Armed::Ready);
     world.count(0, 1, counters.remote(), 0, 1);
+    world.carry(0);
     if sound {
         let rest = sleep(&waits, Duration::from_millis(20));
         assert_eq!(rest, Rest::TimedOut, "woken for a watch that is over");

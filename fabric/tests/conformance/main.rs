@@ -14,6 +14,7 @@ mod hostile;
 mod lists;
 mod messages;
 mod onesided;
+mod portals;
 mod processes;
 mod sleeper;
 mod waking;
@@ -176,6 +177,15 @@ conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
 conformance!(on_shm_that_copies_twice, crate::two_copy_world);
 conformance!(on_shm_with_little_room, crate::small_world);
 
+conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
+conformance!(on_portals_as_portails4, crate::portals::portails4_world);
+conformance!(on_portals_with_little_room, crate::portals::small_world);
+conformance!(
+    on_portals_with_a_waiting_thread,
+    crate::portals::helped_world
+);
+lists!(lists_by_a_runner_on_portals, crate::portals::run_world);
+
 fn loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     loopback::world(ranks)
         .into_iter()
@@ -205,7 +215,7 @@ fn run_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 }
 
 /// With a runner on each.
-fn run(drivers: Vec<Box<dyn Driver>>) -> Vec<Box<dyn Driver>> {
+pub(crate) fn run(drivers: Vec<Box<dyn Driver>>) -> Vec<Box<dyn Driver>> {
     let run = |driver| Box::new(Runner::new(driver)) as Box<dyn Driver>;
     drivers.into_iter().map(run).collect()
 }

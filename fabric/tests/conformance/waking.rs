@@ -24,6 +24,11 @@ pub(crate) fn arm_is_busy_when_something_came_since_the_last_progress(make: Make
             assert_eq!(world[1].progress(), 0);
         }
         world.send(0, 1, &round.to_le_bytes(), b"");
+        if world.is_carried() {
+            let waits = world[1].driver.wait_on();
+            let rest = crate::sleeper::rest(world[1].driver.as_mut(), &waits, Guard::new().left());
+            assert_ne!(rest, Rest::TimedOut, "a message came, round {round}");
+        }
         assert_eq!(
             world[1].driver.arm(),
             Armed::Busy,

@@ -56,7 +56,7 @@ fn module_of(file: &str) -> Vec<&str> {
     ["crate"].into_iter().chain(named).collect()
 }
 
-const RULES: [Rule; 15] = [
+const RULES: [Rule; 16] = [
     Rule {
         folder: "fabric/src/",
         forbidden: &[
@@ -127,6 +127,18 @@ const RULES: [Rule; 15] = [
             "crate::tcp",
             "crate::verbs",
             "crate::portals",
+            "crate::sim",
+        ],
+        because: "drivers do not know each other",
+    },
+    Rule {
+        folder: "fabric/src/portals/",
+        forbidden: &[
+            "crate::shm",
+            "crate::loopback",
+            "crate::hook",
+            "crate::tcp",
+            "crate::verbs",
             "crate::sim",
         ],
         because: "drivers do not know each other",

@@ -40,6 +40,8 @@ const ALLOWED: &[&str] = &[
     "fabric/softportals/src/process/memory.rs",
     "fabric/src/driver/payload.rs",
     "fabric/src/memory/region.rs",
+    "fabric/src/portals/calls.rs",
+    "fabric/src/portals/library.rs",
     "fabric/src/shm/bell.rs",
     "fabric/src/shm/cma.rs",
     "fabric/src/shm/loom_models.rs",

@@ -1,0 +1,108 @@
+//! How the driver is opened, and what it can then do.
+
+use std::{io, path::PathBuf, sync::Arc};
+
+use super::{
+    pool::{BODY_MAX, HEADER_MAX},
+    stats::PortalsCounters,
+};
+use crate::driver::{Caps, Cost};
+
+/// How to open a [`Portals`](super::Portals).
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by who opens one")]
+pub struct PortalsConfig {
+    /// The library. `None`: what `RIPSTOP_PORTALS_LIBRARY` names, else `libportals.so.4` or `libportals.so` where the loader
+    /// finds them.
+    pub library: Option<PathBuf>,
+    /// Its family: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. `None`: what `RIPSTOP_PORTALS_ABI` names, else what the
+    /// library says or its symbols tell.
+    pub family: Option<String>,
+    /// The network interface. `None`: the library's default.
+    pub interface: Option<u32>,
+    /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked
+    /// at.
+    pub events: u32,
+    /// Slabs that messages of all peers come into, at least 2.
+    pub slabs: usize,
+    /// Bytes of a slab, at least twice the longest message (131 328).
+    pub slab_len: usize,
+    /// Whether a thread waits for events even where the library has descriptors to sleep on.
+    pub helper: bool,
+    /// Where the driver counts.
+    pub counters: Arc<PortalsCounters>,
+}
+
+impl Default for PortalsConfig {
+    /// 4 096 events, 4 slabs of 1 MiB.
+    fn default() -> Self {
+        Self {
+            library: None,
+            family: None,
+            interface: None,
+            events: 4096,
+            slabs: 4,
+            slab_len: 1 << 20,
+            helper: false,
+            counters: Arc::default(),
+        }
+    }
+}
+
+impl PortalsConfig {
+    /// # Errors
+    /// `InvalidInput`, with the field and its range.
+    pub(super) fn check(&self) -> io::Result<()> {
+        let checks = [
+            ("events", u64::from(self.events), u64::from(EVENTS_MIN)),
+            ("slabs", self.slabs as u64, 2),
+            ("slab_len", self.slab_len as u64, 2 * MESSAGE_MAX as u64),
+        ];
+        for (field, value, least) in checks {
+            if value < least {
+                let why = format!("PortalsConfig::{field} is {value}: use {least} or more");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What every rank can do.
+pub(super) fn caps() -> Caps {
+    Caps {
+        name: "portals",
+        inline_max: INLINE_MAX,
+        header_max: HEADER_MAX,
+        body_max: BODY_MAX,
+        ordered: true,
+        reliable: true,
+        detects_death: false,
+        one_sided: true,
+        atomics: true,
+        counters: true,
+        names: false,
+        any_memory: Ok(()),
+        tag_matching: false,
+        triggered_max: 0,
+        lanes: 1,
+        cost: Cost {
+            send_ns: 500.0,
+            recv_ns: 500.0,
+            latency_ns: 1_500.0,
+            copy_ns_per_kib: 100.0,
+            message_ns_per_kib: 300.0,
+            get_ns: 3_500.0,
+            get_ns_per_kib: 90.0,
+            put_ns: 3_500.0,
+            put_ns_per_kib: 90.0,
+            expose_ns: 50.0,
+        },
+    }
+}
+
+/// The longest header and the longest body.
+pub(super) const MESSAGE_MAX: usize = HEADER_MAX + BODY_MAX;
+const INLINE_MAX: usize = 64;
+/// Some for pauses, some for data.
+const EVENTS_MIN: u32 = 8;

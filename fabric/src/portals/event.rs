@@ -1,0 +1,131 @@
+//! What the library tells.
+
+use super::{
+    layout::Bytes,
+    profile::{Fails, Layout, Profile},
+};
+
+/// A node and a process on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Process {
+    pub(super) nid: u32,
+    pub(super) pid: u32,
+}
+
+/// An event out of its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Got {
+    pub(super) event: Event,
+    /// Others were lost before it.
+    pub(super) dropped: bool,
+}
+
+/// A full event, as far as this driver looks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) kind: Kind,
+    pub(super) end: End,
+    pub(super) start: u64,
+    pub(super) user: u64,
+    pub(super) header: u64,
+    pub(super) match_bits: u64,
+    pub(super) mlength: u64,
+    pub(super) initiator: Process,
+    pub(super) pt: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Put,
+    Reply,
+    Ack,
+    PtDisabled,
+    Other(u32),
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Well,
+    /// Nobody is there.
+    Undeliverable,
+    /// Nothing there takes it now.
+    Dropped,
+    /// Nothing there takes anything now.
+    PtDisabled,
+    /// What is there does not allow it.
+    Forbidden,
+    Other(u32),
+}
+
+impl Event {
+    pub(super) fn read(bytes: &Bytes, profile: &Profile) -> Self {
+        let layout = &profile.layout.event;
+        let small = |at| u32::try_from(bytes.get(at, layout.enum_len)).unwrap_or(u32::MAX);
+        Self {
+            kind: Kind::of(small(layout.kind)),
+            end: profile.fails.meaning(small(layout.fail)),
+            start: bytes.get(0, 8),
+            user: bytes.get(8, 8),
+            header: bytes.get(16, 8),
+            match_bits: bytes.get(layout.match_bits, 8),
+            mlength: bytes.get(layout.mlength, 8),
+            initiator: Process::read(bytes, layout.initiator, &profile.layout),
+            pt: u32::try_from(bytes.get(layout.pt_index, 4)).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Kind {
+    /// The first twelve numbers are the same in all families.
+    const fn of(number: u32) -> Self {
+        match number {
+            2 => Self::Put,
+            8 => Self::Reply,
+            0xa => Self::Ack,
+            0xb => Self::PtDisabled,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl Fails {
+    const fn meaning(&self, number: u32) -> End {
+        if number == 0 {
+            End::Well
+        } else if number == self.undeliverable {
+            End::Undeliverable
+        } else if number == self.dropped || number == self.no_match {
+            End::Dropped
+        } else if number == self.pt_disabled {
+            End::PtDisabled
+        } else if number == self.perm_violation
+            || number == self.op_violation
+            || number == self.segv
+        {
+            End::Forbidden
+        } else {
+            End::Other(number)
+        }
+    }
+}
+
+impl Process {
+    pub(super) fn read(bytes: &Bytes, at: usize, layout: &Layout) -> Self {
+        let number = |at, len| u32::try_from(bytes.get(at, len)).unwrap_or(u32::MAX);
+        Self {
+            nid: number(at, 4),
+            pid: number(at + 4, layout.pid_len),
+        }
+    }
+
+    pub(super) fn write(self, bytes: &mut Bytes, at: usize, layout: &Layout) {
+        bytes.put(at, 4, self.nid.into());
+        bytes.put(at + 4, layout.pid_len, self.pid.into());
+    }
+
+    /// As it is passed to a function.
+    pub(super) const fn bits(self) -> u64 {
+        (self.nid as u64) | (self.pid as u64) << 32
+    }
+}

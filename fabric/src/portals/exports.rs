@@ -1,0 +1,241 @@
+//! Memory that peers may reach, and the keys to it.
+//!
+//! Each region is a list entry with match bits of its own, which no other region ever has, so a key outlives its region
+//! harmlessly: nothing matches it any more. Bounds are the entry's. Plain memory is one entry over all of it, as programs of the
+//! same user may read each other anyway.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use super::{
+    calls::{Entry, EntryKind, Me, Ni, Refused},
+    stats::PortalsCounters,
+};
+use crate::{
+    driver::LocalRange,
+    memory::{Region, RemoteRegion},
+};
+
+/// The memory of this rank that others may reach.
+#[derive(Debug)]
+pub(super) struct Exports {
+    ni: Arc<Ni>,
+    pt: u32,
+    /// By where they start.
+    regions: Mutex<Regions>,
+    counters: Arc<PortalsCounters>,
+}
+
+#[derive(Debug, Default)]
+struct Regions {
+    by_start: BTreeMap<usize, Exposed>,
+    serial: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Exposed {
+    len: usize,
+    serial: u32,
+    entry: Me,
+}
+
+/// Whose keys these are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) rank: u32,
+    /// Of this life of the rank's process.
+    pub(super) nonce: u32,
+}
+
+impl Exports {
+    /// # Errors
+    /// When the library does not take an entry for all memory.
+    pub(super) fn new(
+        ni: &Arc<Ni>,
+        pt: u32,
+        counters: &Arc<PortalsCounters>,
+    ) -> io::Result<Arc<Self>> {
+        let everything = Entry {
+            memory: None,
+            kind: EntryKind::Exposed,
+            match_bits: PLAIN_BITS,
+            ignore_bits: 0,
+        };
+        ni.append(pt, &everything, 0)?;
+        counters.entries.add(1);
+        Ok(Arc::new(Self {
+            ni: Arc::clone(ni),
+            pt,
+            regions: Mutex::default(),
+            counters: Arc::clone(counters),
+        }))
+    }
+
+    /// New memory, which peers reach until its last holder is gone.
+    ///
+    /// # Errors
+    /// When there is none, or no entry for it.
+    pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Region> {
+        if len as u64 >= LEN_MAX {
+            let why = format!("a region of {len} bytes: ask for less than {LEN_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let region = Region::anonymous(len)?;
+        let start = region.start().addr().get();
+        let exports: Weak<Self> = Arc::downgrade(self);
+        let region = region.with_farewell(move || {
+            if let Some(exports) = exports.upgrade() {
+                exports.withdraw(start);
+            }
+        });
+        let mut regions = self.lock();
+        let serial = regions.serial.checked_add(1).ok_or_else(|| {
+            io::Error::other("2³² regions were allocated: start the process anew")
+        })?;
+        let entry = Entry {
+            memory: Some(region.range()),
+            kind: EntryKind::Exposed,
+            match_bits: region_bits(serial, region.len() as u64),
+            ignore_bits: 0,
+        };
+        let appended = self.ni.append(self.pt, &entry, 0);
+        if let Ok(entry) = appended {
+            regions.serial = serial;
+            let len = region.len();
+            regions
+                .by_start
+                .insert(start, Exposed { len, serial, entry });
+            self.counters.entries.add(1);
+        }
+        drop(regions); // a region that is refused says farewell
+        appended?;
+        Ok(region)
+    }
+
+    /// The key to a range of a region, or of plain memory.
+    pub(super) fn expose(&self, owner: Owner, range: LocalRange) -> RemoteRegion {
+        let start = range.start().addr().get();
+        let key = RemoteRegion {
+            kind: PLAIN,
+            owner: owner.rank,
+            id: 0,
+            generation: owner.nonce,
+            whole: 0,
+            base: start as u64,
+            len: range.len() as u64,
+        };
+        let regions = self.lock();
+        let Some((first, region)) = regions.by_start.range(..=start).next_back() else {
+            return key;
+        };
+        let offset = start - first;
+        if offset > region.len || range.len() > region.len - offset {
+            return key;
+        }
+        RemoteRegion {
+            kind: REGION,
+            id: region.serial,
+            whole: region.len as u64,
+            base: offset as u64,
+            ..key
+        }
+    }
+
+    /// Takes the entry of a region away, before its memory goes.
+    fn withdraw(&self, start: usize) {
+        let Some(region) = self.lock().by_start.remove(&start) else {
+            return;
+        };
+        // An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
+        while let Err(Refused::InUse) = self.ni.unlink(region.entry) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Regions> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a key names at its owner: match bits, and where they count from. `None` when it is none of this owner's keys, or not to
+/// `len` bytes.
+pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
+    let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
+    let end = key.base.checked_add(key.len)?;
+    match key.kind {
+        REGION if ours && end <= key.whole && key.whole < LEN_MAX => {
+            (key.whole % PAGE == 0).then(|| (region_bits(key.id, key.whole), key.base))
+        }
+        PLAIN if ours && key.whole == 0 && key.id == 0 => Some((PLAIN_BITS, key.base)),
+        _ => None,
+    }
+}
+
+/// The length is in them, so that a key with another length opens nothing.
+const fn region_bits(serial: u32, len: u64) -> u64 {
+    8 << 60 | (len / PAGE) << 32 | serial as u64
+}
+
+/// [`RemoteRegion::kind`] of our keys.
+const REGION: u32 = 0x9047_a151;
+const PLAIN: u32 = 0x3fb8_5eae;
+
+const PLAIN_BITS: u64 = 3 << 60;
+/// Lengths of regions are counted in these: pages are never smaller.
+const PAGE: u64 = 4096;
+/// Twenty-eight bits of pages: a tebibyte.
+const LEN_MAX: u64 = PAGE << 28;
+
+#[cfg(test)]
+mod tests {
+    use super::{LEN_MAX, Owner, PAGE, PLAIN, REGION, RemoteRegion, target};
+
+    #[test]
+    fn keys_of_others_and_of_other_lengths_name_nothing() {
+        let owner = Owner { rank: 3, nonce: 77 };
+        let key = RemoteRegion {
+            kind: REGION,
+            owner: 3,
+            id: 5,
+            generation: 77,
+            whole: 2 * PAGE,
+            base: 8000,
+            len: 192,
+        };
+        let (bits, offset) = target(key, owner, 192).expect("right");
+        assert_eq!((bits >> 60, bits & 0xffff, offset), (8, 5, 8000));
+        let longer = RemoteRegion {
+            whole: 3 * PAGE,
+            ..key
+        };
+        assert_ne!(target(longer, owner, 192), Some((bits, offset)));
+        for wrong in [
+            RemoteRegion { owner: 2, ..key },
+            RemoteRegion {
+                generation: 78,
+                ..key
+            },
+            RemoteRegion { base: 8001, ..key },
+            RemoteRegion {
+                base: u64::MAX,
+                ..key
+            },
+            RemoteRegion {
+                whole: 2 * PAGE + 1,
+                ..key
+            },
+            RemoteRegion {
+                whole: LEN_MAX,
+                ..key
+            },
+            RemoteRegion { kind: PLAIN, ..key },
+            RemoteRegion { kind: 0, ..key },
+        ] {
+            assert_eq!(target(wrong, owner, 192), None, "{wrong:?}");
+        }
+        assert_eq!(target(key, owner, 191), None);
+    }
+}

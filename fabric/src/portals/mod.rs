@@ -1,0 +1,225 @@
+//! Ranks that reach each other through Portals 4: BXI's adapters, or a library that does in software what they do.
+//!
+//! ```text
+//!   Portals     the driver: commands in, events to the sink            this file, state, onesided
+//!   Outbox ..   pure: order, resending, memory of messages             outbox, pool, slabs, peer, exports
+//!   Ni          an interface: calls with the structures of a family    calls, event, queues
+//!   Library     dlopen, symbols; which of five families it is          library, profile
+//! ```
+//!
+//! **Messages** of all peers come into a few large slabs; nothing is appended per message. The adapter acknowledges each when it
+//! is in a slab, so a message is sent once, unless the receiver has no room: then the adapter refuses all of them
+//! (`PTL_PT_DISABLED`) until the receiver has looked at what came. Who was refused waits until it is told and sends again from
+//! there on ([`outbox`]); nobody else notices.
+//!
+//! **Memory** is reached by match bits of its region ([`exports`]). Commands are puts, gets and atomics of the adapter; the
+//! target's processor takes no part, not even in counting ([`onesided`]).
+//!
+//! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
+//! than were started, and hints about the board may be lost ([`queues`]).
+
+mod calls;
+mod config;
+mod event;
+mod exports;
+mod layout;
+mod library;
+mod onesided;
+mod outbox;
+mod peer;
+mod pool;
+mod prepare;
+mod profile;
+mod queues;
+mod slabs;
+mod state;
+mod stats;
+
+use std::io;
+
+use self::{
+    config::MESSAGE_MAX,
+    onesided::Deed,
+    pool::{BODY_MAX, HEADER_MAX},
+    queues::Which,
+};
+pub use self::{config::PortalsConfig, prepare::Prepared, state::Portals, stats::PortalsCounters};
+use crate::{
+    driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    memory::{Region, RemoteRegion},
+    offload::{NO_LISTS, NO_NAMES},
+};
+
+impl Portals {
+    /// Opens the library and an interface that peers can reach.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no library, `Unsupported` when it is not what it should be or has too little room, `InvalidInput`
+    /// for a wrong field of `config`; else what the library said.
+    pub fn prepare(config: &PortalsConfig) -> io::Result<Prepared> {
+        Prepared::open(config)
+    }
+}
+
+impl Driver for Portals {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let room = match command {
+            Command::Message { to, header, body } => {
+                check_length("header", header.len(), HEADER_MAX);
+                check_length("body", body.len(), BODY_MAX);
+                self.send(to.0, header, body)
+            }
+            Command::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } => {
+                let cell = count.map(|count| count.cell());
+                let deed = match cell {
+                    Some(None) => None,
+                    cell => Some(Deed::Put(from, into, cell.flatten())),
+                };
+                self.command(to.0, deed, token)
+            }
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => self.command(to.0, Some(Deed::Get(into, from)), token),
+            Command::Atomic { to, at, op, token } => {
+                self.command(to.0, Some(Deed::Atomic(op, at)), token)
+            }
+            Command::Count { to, counter, by } => self.count(to.0, counter, by),
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                self.watches.add(counter, threshold, token);
+                true
+            }
+            Command::Unwatch { token } => {
+                self.watches.remove(token);
+                true
+            }
+            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
+            Command::Withdraw { .. } => true,
+        };
+        if room {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        self.ground.queues.disarm();
+        let mut turn = Turn { budget, events: 0 };
+        self.take_ends(&mut turn, sink);
+        self.take_hints(&mut turn);
+        self.take_arrivals(&mut turn, sink);
+        self.tell(&mut turn, sink);
+        self.transmit();
+        Progress {
+            events: turn.events,
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        if !self.has_news() && self.ground.queues.arm() && !self.watches.is_reached() {
+            Armed::Ready
+        } else {
+            Armed::Busy
+        }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.ground.queues.wait_on()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.ground.exports.allocate(len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        let owner = self.peer(self.me).owner(self.me);
+        Some(self.ground.exports.expose(owner, range))
+    }
+}
+
+/// One turn of progress.
+struct Turn {
+    budget: u32,
+    events: u32,
+}
+
+impl Turn {
+    const fn goes_on(&self) -> bool {
+        self.events < self.budget
+    }
+}
+
+impl Portals {
+    fn take_ends(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+        self.tell(turn, sink);
+        while turn.goes_on()
+            && let Some(got) = self.next(Which::Ends)
+        {
+            self.handle_end(got);
+            let before = turn.events;
+            self.tell(turn, sink);
+            turn.events = turn.events.max(before + 1);
+        }
+    }
+
+    fn take_hints(&mut self, turn: &mut Turn) {
+        while turn.goes_on()
+            && let Some(got) = self.next(Which::Board)
+        {
+            self.handle_hint(got);
+            turn.events += 1;
+        }
+    }
+
+    fn take_arrivals(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+        while turn.goes_on() {
+            let Some(got) = self.next(Which::Arrivals) else {
+                self.let_in();
+                self.confirm_suspects();
+                return;
+            };
+            self.handle_arrival(got, sink);
+            turn.events += 1;
+        }
+    }
+
+    fn tell(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+        while let Some(token) = self.watches.pop_reached() {
+            sink.reached(token);
+            turn.events += 1;
+        }
+        while turn.goes_on()
+            && let Some(told) = self.told.pop_front()
+        {
+            told.hand_to(sink);
+            turn.events += 1;
+        }
+    }
+}
+
+fn check_length(what: &str, len: usize, max: usize) {
+    assert!(
+        len <= max,
+        "a message {what} of {len} bytes; the longest is {max}: ask `Caps`"
+    );
+}
+
+const _: () = assert!(MESSAGE_MAX == HEADER_MAX + BODY_MAX);

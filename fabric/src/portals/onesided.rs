@@ -1,0 +1,418 @@
+//! Puts, gets, atomics and counts: each a short row of operations of the adapter, one at a time.
+//!
+//! A count adds by an atomic of the owner's adapter, and then reads from which value on the owner waits to be woken, as
+//! [`offload`](crate::offload) asks. A put that counts looks first whether the counter is there, so that one with a wrong counter
+//! writes nothing.
+
+use super::{
+    calls::{Far, Near, Refused},
+    event::End,
+    exports::{self},
+    peer::{Life, Ticket},
+    prepare::Ground,
+    state::{Portals, Told},
+};
+use crate::{
+    driver::{AtomicOp, Failure, LocalRange, Token},
+    memory::{Region, RemoteRegion},
+    offload::{CELL_LEN, RemoteCounter},
+};
+
+/// Operations under way, and the words that they need.
+#[derive(Debug)]
+pub(super) struct Operations {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// For each slot: an operand, what was there before, and a counter's two words.
+    words: Region,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    work: Option<Work>,
+}
+
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    to: u32,
+    /// Who is to be told; nobody after that.
+    token: Option<Token>,
+    deed: Deed,
+    step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deed {
+    Put(LocalRange, RemoteRegion, Option<RemoteRegion>),
+    Get(LocalRange, RemoteRegion),
+    Atomic(AtomicOp, RemoteRegion),
+    Count(u64, RemoteRegion),
+}
+
+/// What the adapter does now.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Look whether a counter is there.
+    Probe,
+    /// Move the bytes from this one on.
+    Move(usize),
+    /// The command's atomic.
+    Combine,
+    /// Add to a counter.
+    Add,
+    /// Look whether its owner waits for that.
+    Look,
+}
+
+impl Operations {
+    pub(super) fn new(count: u32) -> std::io::Result<Self> {
+        let len = count.max(1) as usize * WORDS_LEN;
+        Ok(Self {
+            slots: (0..count).map(|_| Slot::default()).collect(),
+            free: (0..count).rev().collect(),
+            words: Region::anonymous(len)?,
+        })
+    }
+
+    pub(super) fn range(&self) -> LocalRange {
+        self.words.range()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
+
+    fn insert(&mut self, work: Work) -> Option<u32> {
+        let slot = self.free.pop()?;
+        self.slots[slot as usize].work = Some(work);
+        Some(slot)
+    }
+
+    fn remove(&mut self, slot: u32) {
+        let entry = &mut self.slots[slot as usize];
+        entry.work = None;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(slot);
+    }
+
+    fn work(&self, slot: u32, generation: u32) -> Option<Work> {
+        let entry = self.slots.get(slot as usize)?;
+        entry.work.filter(|_| entry.generation == generation)
+    }
+
+    fn word(&self, slot: u32, word: Word) -> u64 {
+        self.words
+            .atomic_u64(place(slot, word))
+            .load(std::sync::atomic::Ordering::SeqCst)
+    }
+}
+
+/// The words of a slot.
+#[derive(Clone, Copy, Debug)]
+enum Word {
+    Operand = 0,
+    Before = 1,
+    Cell = 2,
+}
+
+const fn place(slot: u32, word: Word) -> usize {
+    slot as usize * WORDS_LEN + 8 * word as usize
+}
+
+impl Deed {
+    /// The first step, if all keys are right as far as can be seen from here.
+    fn first(self, owner: exports::Owner) -> Result<Step, Failure> {
+        let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
+        match self {
+            Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
+            Self::Put(from, into, Some(cell)) => {
+                known(into, from.len())?;
+                known(cell, CELL_LEN).map(|_| Step::Probe)
+            }
+            Self::Get(into, from) => known(from, into.len()).map(|_| Step::Move(0)),
+            Self::Atomic(_, at) => {
+                let (_, offset) = known(at, 8)?;
+                let aligned = offset.is_multiple_of(8);
+                aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
+            }
+            Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
+        }
+    }
+
+    /// The counter.
+    const fn cell(self) -> Option<RemoteRegion> {
+        match self {
+            Self::Put(_, _, cell) => cell,
+            Self::Count(_, cell) => Some(cell),
+            Self::Get(..) | Self::Atomic(..) => None,
+        }
+    }
+
+    const fn by(self) -> u64 {
+        match self {
+            Self::Count(by, _) => by,
+            _ => 1,
+        }
+    }
+}
+
+impl Portals {
+    /// Starts a command that has a token. Whether there was room.
+    pub(super) fn command(&mut self, to: u32, deed: Option<Deed>, token: Token) -> bool {
+        let owner = self.peer(to).owner(to);
+        let down = self.peer(to).life != Life::Up;
+        let first = match deed {
+            _ if down => Err(Failure::PeerDown),
+            None => Err(Failure::BadRange),
+            Some(deed) => deed.first(owner).map(|step| (deed, step)),
+        };
+        match first {
+            Ok((deed, step)) => self.begin(to, Some(token), deed, step),
+            Err(why) => {
+                self.told.push_back(Told::Failed(token, why));
+                true
+            }
+        }
+    }
+
+    /// Starts a count, unless nobody can be there to see it. Whether there was room.
+    pub(super) fn count(&mut self, to: u32, counter: RemoteCounter, by: u64) -> bool {
+        let owner = self.peer(to).owner(to);
+        let Some(cell) = counter.cell() else {
+            return true;
+        };
+        let deed = Deed::Count(by, cell);
+        match deed.first(owner) {
+            Ok(step) if self.peer(to).life == Life::Up => self.begin(to, None, deed, step),
+            _ => true,
+        }
+    }
+
+    fn begin(&mut self, to: u32, token: Option<Token>, deed: Deed, step: Step) -> bool {
+        if self.credits <= RESERVED {
+            return false;
+        }
+        let work = Work {
+            to,
+            token,
+            deed,
+            step,
+        };
+        let Some(slot) = self.operations.insert(work) else {
+            return false;
+        };
+        self.peer_mut(to).met = true;
+        self.take_step(slot, work);
+        true
+    }
+
+    /// Has the adapter do the step of a slot.
+    fn take_step(&mut self, slot: u32, work: Work) {
+        match self.issue(slot, work) {
+            Ok(()) => self.credits -= 1,
+            Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
+        }
+    }
+
+    fn issue(&self, slot: u32, work: Work) -> Result<(), Refused> {
+        let generation = self.operations.slots[slot as usize].generation;
+        let user = Ticket::Operation(slot, generation).bits();
+        let words = |word, len| Near {
+            md: self.words_md,
+            offset: place(slot, word) as u64,
+            len,
+            user,
+        };
+        let operand = |value: u64| {
+            let at = place(slot, Word::Operand);
+            let word = self.operations.words.atomic_u64(at);
+            word.store(value, std::sync::atomic::Ordering::SeqCst);
+            at as u64
+        };
+        let far = |key, at, len| self.far(work.to, key, at, len);
+        let ni = &self.ground.ni;
+        match (work.step, work.deed) {
+            (Step::Move(from), Deed::Put(local, key, _)) => {
+                let (near, at) = self.piece(local, from, user);
+                ni.put(near, far(key, at, local.len())?, 0, true)
+            }
+            (Step::Move(from), Deed::Get(local, key)) => {
+                let (near, at) = self.piece(local, from, user);
+                ni.get(near, far(key, at, local.len())?)
+            }
+            (Step::Combine, Deed::Atomic(op, key)) => {
+                let operand = operand(operand_of(op));
+                ni.atomic(words(Word::Before, 8), operand, far(key, 0, 8)?, op)
+            }
+            (step, deed) => {
+                let cell = deed.cell().ok_or_else(no_step)?;
+                match step {
+                    Step::Probe => ni.get(words(Word::Cell, 16), far(cell, 0, CELL_LEN)?),
+                    Step::Look => ni.get(words(Word::Cell, 8), far(cell, 8, CELL_LEN)?),
+                    _ => {
+                        let by = AtomicOp::Add(deed.by());
+                        let operand = operand(deed.by());
+                        let near = words(Word::Before, 8);
+                        ni.atomic(near, operand, far(cell, 0, CELL_LEN)?, by)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next part of a range that one operation can move, and where it starts.
+    fn piece(&self, local: LocalRange, from: usize, user: u64) -> (Near, u64) {
+        let most = usize::try_from(self.ground.ni.limits.max_msg_size).unwrap_or(usize::MAX);
+        let piece = local.slice(from, (local.len() - from).min(most));
+        (self.ground.near(piece, user), from as u64)
+    }
+
+    fn far(&self, to: u32, key: RemoteRegion, at: u64, len: usize) -> Result<Far, Refused> {
+        let peer = self.peer(to);
+        let named = exports::target(key, peer.owner(to), len);
+        let (match_bits, offset) = named.ok_or_else(no_step)?;
+        Ok(Far {
+            process: peer.address.process,
+            pt: peer.address.tables.rdma,
+            match_bits,
+            offset: offset + at,
+        })
+    }
+
+    /// A step has ended.
+    pub(super) fn handle_step(&mut self, slot: u32, generation: u32, end: End, moved: u64) {
+        let Some(mut work) = self.operations.work(slot, generation) else {
+            return;
+        };
+        if end != End::Well {
+            if end == End::Undeliverable {
+                self.suspect(work.to);
+            }
+            return self.finish(slot, work, Err(failure(end)));
+        }
+        if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
+            self.told.push_back(Told::Complete(token));
+        }
+        match self.next_step(slot, &work, moved) {
+            Some(step) => {
+                work.step = step;
+                self.operations.slots[slot as usize].work = Some(work);
+                self.take_step(slot, work);
+            }
+            None => self.finish(slot, work, Ok(())),
+        }
+    }
+
+    fn next_step(&self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
+        match (work.step, work.deed) {
+            (Step::Probe, _) => Some(Step::Move(0)),
+            (Step::Move(from), Deed::Put(local, ..) | Deed::Get(local, _)) => {
+                let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
+                let most = usize::try_from(self.ground.ni.limits.max_msg_size);
+                let all = local.len() - from <= most.unwrap_or(usize::MAX) || moved == 0;
+                match work.deed.cell() {
+                    _ if !all && done < local.len() => Some(Step::Move(done)),
+                    Some(_) => Some(Step::Add),
+                    None => None,
+                }
+            }
+            (Step::Add, _) => Some(Step::Look),
+            (Step::Look, deed) => {
+                let after = self
+                    .operations
+                    .word(slot, Word::Before)
+                    .wrapping_add(deed.by());
+                if after >= !self.operations.word(slot, Word::Cell) {
+                    self.wake(work.to);
+                }
+                None
+            }
+            (Step::Move(_) | Step::Combine, _) => None,
+        }
+    }
+
+    /// Ends the sleep of a rank. Nothing comes back.
+    fn wake(&self, to: u32) {
+        let peer = self.peer(to);
+        let near = Near {
+            md: self.words_md,
+            offset: 0,
+            len: 0,
+            user: 0,
+        };
+        let far = Far {
+            process: peer.address.process,
+            pt: peer.address.tables.board,
+            match_bits: peer.address.control_bits(self.me),
+            offset: 0,
+        };
+        // Refused only when the interface is closed, or nobody is there.
+        let _sent = self.ground.ni.put(near, far, 0, false);
+    }
+
+    fn finish(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
+        let before = self.operations.word(slot, Word::Before);
+        self.operations.remove(slot);
+        let Some(token) = work.token else {
+            return;
+        };
+        self.told.push_back(match (how, work.deed) {
+            (Err(why), _) => Told::Failed(token, why),
+            (Ok(()), Deed::Atomic(..)) => Told::Fetched(token, before),
+            (Ok(()), _) => Told::Complete(token),
+        });
+    }
+}
+
+impl Ground {
+    /// Local memory, as an operation names it.
+    fn near(&self, range: LocalRange, user: u64) -> Near {
+        Near {
+            md: self.all_md,
+            offset: range.start().as_ptr().expose_provenance() as u64,
+            len: range.len() as u64,
+            user,
+        }
+    }
+}
+
+const fn is_add(step: Step) -> bool {
+    matches!(step, Step::Add)
+}
+
+const fn operand_of(op: AtomicOp) -> u64 {
+    match op {
+        AtomicOp::Add(n)
+        | AtomicOp::And(n)
+        | AtomicOp::Or(n)
+        | AtomicOp::Xor(n)
+        | AtomicOp::Max(n)
+        | AtomicOp::Min(n)
+        | AtomicOp::Swap(n)
+        | AtomicOp::CompareSwap { new: n, .. } => n,
+        AtomicOp::Fetch => 0,
+    }
+}
+
+fn failure(end: End) -> Failure {
+    match end {
+        End::Undeliverable => Failure::PeerDown,
+        End::Dropped | End::Forbidden => Failure::BadRange,
+        End::Well | End::PtDisabled | End::Other(_) => {
+            let why = format!("the Portals adapter ended an operation with {end:?}");
+            Failure::Transport(std::io::Error::other(why))
+        }
+    }
+}
+
+/// Keys were looked at before the first step, and deeds only take steps of theirs.
+fn no_step() -> Refused {
+    Refused::Code("a step that its command does not have".to_owned())
+}
+
+/// Bytes of a slot's words.
+const WORDS_LEN: usize = 32;
+/// Events that are kept for words on boards.
+pub(super) const RESERVED: u32 = 2;

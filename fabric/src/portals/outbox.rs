@@ -1,0 +1,293 @@
+//! Messages to one peer, from when they are posted until the peer's adapter has them. Pure: whoever owns it makes the puts.
+//!
+//! A message leaves in order, and its memory is kept until it and all before it are taken. When one is refused, because the peer
+//! has run out of memory or of room for events, those behind it may have been taken and are forgotten there, as they are out of
+//! their order. So nothing more leaves until all that were on their way have ended; then the peer is told, and when it says that
+//! there is room again, everything leaves once more from the refused one on, first one alone, then more at a time.
+
+use std::collections::VecDeque;
+
+use super::pool::Slot;
+
+/// Messages to one peer.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    letters: VecDeque<Letter>,
+    /// The number of the first letter.
+    first: u32,
+    /// Of `letters`, how many have been put since the last rewind.
+    begun: usize,
+    /// Puts that have not ended.
+    flying: u32,
+    window: u32,
+    most: u32,
+    state: State,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Letter {
+    /// Where its bytes are; those of an empty one are nowhere.
+    pub(super) slot: Option<Slot>,
+    pub(super) len: u32,
+    /// What it is, for the peer.
+    pub(super) label: u32,
+    taken: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The letter of this number was refused, and others are on their way.
+    Refused(u32),
+    /// The peer has been told.
+    Paused,
+    /// Nobody is there.
+    Dead,
+}
+
+/// What an end of a put leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(super) enum Then {
+    Nothing,
+    /// More may leave.
+    Send,
+    /// The peer is to be told that it refused.
+    Pause,
+}
+
+impl Letter {
+    pub(super) const fn new(slot: Option<Slot>, len: u32, label: u32) -> Self {
+        Self {
+            slot,
+            len,
+            label,
+            taken: false,
+        }
+    }
+}
+
+impl Outbox {
+    /// With at most so many puts on their way.
+    pub(super) const fn new(most: u32) -> Self {
+        Self {
+            letters: VecDeque::new(),
+            first: 0,
+            begun: 0,
+            flying: 0,
+            window: most,
+            most,
+            state: State::Open,
+        }
+    }
+
+    /// Whether another letter would leave at once.
+    pub(super) fn has_room(&self) -> bool {
+        self.state == State::Open
+            && self.begun == self.letters.len()
+            && self.letters.len() < self.window as usize
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.letters.is_empty()
+    }
+
+    /// Letters of a class of slots.
+    pub(super) fn count(&self, class: u8) -> usize {
+        let of_class = |letter: &&Letter| letter.slot.is_some_and(|slot| slot.class == class);
+        self.letters.iter().filter(of_class).count()
+    }
+
+    pub(super) fn push(&mut self, letter: Letter) {
+        self.letters.push_back(letter);
+    }
+
+    /// The next letter that may leave, and its number.
+    pub(super) fn next(&self) -> Option<(u32, Letter)> {
+        let may = self.state == State::Open && self.flying < self.window;
+        let letter = self.letters.get(self.begun).filter(|_| may)?;
+        Some((self.number(self.begun), *letter))
+    }
+
+    /// What `next` gave has been put.
+    pub(super) const fn started(&mut self) {
+        self.begun += 1;
+        self.flying += 1;
+    }
+
+    /// A put has ended. `free` gets the slots that are free by that.
+    pub(super) fn ended(&mut self, number: u32, taken: bool, free: impl FnMut(Slot)) -> Then {
+        let at = number.wrapping_sub(self.first) as usize;
+        if at >= self.begun || self.flying == 0 {
+            return Then::Nothing;
+        }
+        self.flying -= 1;
+        match (self.state, taken) {
+            (State::Dead, _) => {}
+            (_, true) => self.letters[at].taken = true,
+            (State::Refused(other), false) if self.is_before(other, number) => {}
+            (_, false) => self.state = State::Refused(number),
+        }
+        self.settle(free)
+    }
+
+    /// The peer has room again.
+    pub(super) fn resume(&mut self) {
+        if self.state == State::Paused {
+            self.state = State::Open;
+            self.window = 1;
+        }
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.state == State::Paused
+    }
+
+    /// Nobody is there: what is on its way ends by itself, and nothing else leaves.
+    pub(super) fn abandon(&mut self, free: impl FnMut(Slot)) {
+        self.state = State::Dead;
+        let _nothing = self.settle(free);
+    }
+
+    fn settle(&mut self, mut free: impl FnMut(Slot)) -> Then {
+        match self.state {
+            State::Open => {
+                let before = self.letters.len();
+                self.release(usize::MAX, free);
+                if self.letters.len() == before {
+                    return Then::Nothing;
+                }
+                self.window = (2 * self.window).min(self.most);
+                Then::Send
+            }
+            State::Refused(number) if self.flying == 0 => {
+                let good = number.wrapping_sub(self.first) as usize;
+                self.release(good, free);
+                self.begun = 0;
+                self.letters
+                    .iter_mut()
+                    .for_each(|letter| letter.taken = false);
+                self.state = State::Paused;
+                Then::Pause
+            }
+            State::Dead if self.flying == 0 => {
+                let slots = self.letters.drain(..).filter_map(|letter| letter.slot);
+                slots.for_each(&mut free);
+                self.begun = 0;
+                Then::Nothing
+            }
+            State::Refused(_) | State::Paused | State::Dead => Then::Nothing,
+        }
+    }
+
+    /// Forgets what is taken, in order, at most so many.
+    fn release(&mut self, most: usize, mut free: impl FnMut(Slot)) {
+        for _ in 0..most {
+            let Some(letter) = self.letters.pop_front_if(|letter| letter.taken) else {
+                return;
+            };
+            if let Some(slot) = letter.slot {
+                free(slot);
+            }
+            self.first = self.first.wrapping_add(1);
+            self.begun -= 1;
+        }
+    }
+
+    fn is_before(&self, one: u32, other: u32) -> bool {
+        one.wrapping_sub(self.first) <= other.wrapping_sub(self.first)
+    }
+
+    fn number(&self, at: usize) -> u32 {
+        let at = u32::try_from(at).unwrap_or(u32::MAX);
+        self.first.wrapping_add(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Letter, Outbox, Then};
+
+    fn filled(letters: u32) -> Outbox {
+        let mut outbox = Outbox::new(64);
+        (0..letters).for_each(|label| outbox.push(Letter::new(None, 0, label)));
+        outbox
+    }
+
+    fn leave(outbox: &mut Outbox) -> Vec<u32> {
+        std::iter::from_fn(|| {
+            let (number, letter) = outbox.next()?;
+            assert_eq!(number, letter.label, "out of order");
+            outbox.started();
+            Some(number)
+        })
+        .collect()
+    }
+
+    fn end(outbox: &mut Outbox, number: u32, taken: bool) -> Then {
+        outbox.ended(number, taken, |_| {})
+    }
+
+    #[test]
+    fn what_is_taken_is_forgotten_in_order() {
+        let mut outbox = filled(3);
+        assert_eq!(leave(&mut outbox), [0, 1, 2]);
+        assert_eq!(end(&mut outbox, 1, true), Then::Nothing);
+        assert_eq!(outbox.letters.len(), 3, "the first is still on its way");
+        assert_eq!(end(&mut outbox, 0, true), Then::Send);
+        assert_eq!(outbox.letters.len(), 1);
+        assert_eq!(end(&mut outbox, 2, true), Then::Send);
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn everything_leaves_again_from_the_refused_one_on() {
+        let mut outbox = filled(5);
+        leave(&mut outbox);
+        for (number, taken) in [(0, true), (2, false), (1, false), (3, true)] {
+            assert_ne!(end(&mut outbox, number, taken), Then::Pause);
+            assert!(outbox.next().is_none() || number == 0);
+        }
+        assert_eq!(end(&mut outbox, 4, true), Then::Pause);
+        assert_eq!(
+            outbox.letters.len(),
+            4,
+            "3 and 4 were taken out of their order"
+        );
+        assert!(outbox.next().is_none(), "the peer has no room");
+        outbox.resume();
+        assert_eq!(leave(&mut outbox), [1], "one alone at first");
+        assert_eq!(end(&mut outbox, 1, true), Then::Send);
+        assert_eq!(leave(&mut outbox), [2, 3]);
+        for number in [2, 3] {
+            assert_eq!(end(&mut outbox, number, true), Then::Send);
+        }
+        assert_eq!(leave(&mut outbox), [4]);
+    }
+
+    #[test]
+    fn numbers_may_wrap_and_wrong_ones_are_ignored() {
+        let mut outbox = filled(0);
+        outbox.first = u32::MAX;
+        (0..2).for_each(|_| outbox.push(Letter::new(None, 0, 0)));
+        while outbox.next().is_some() {
+            outbox.started();
+        }
+        assert_eq!(end(&mut outbox, 7, true), Then::Nothing);
+        assert_eq!(end(&mut outbox, 0, true), Then::Nothing);
+        assert_eq!(end(&mut outbox, u32::MAX, true), Then::Send);
+        assert!(outbox.is_empty());
+        assert_eq!(end(&mut outbox, 0, true), Then::Nothing);
+    }
+
+    #[test]
+    fn letters_to_the_dead_stay_while_they_are_on_their_way() {
+        let mut outbox = filled(3);
+        leave(&mut outbox);
+        outbox.abandon(|_| {});
+        assert_eq!(outbox.letters.len(), 3);
+        (0..3).for_each(|number| assert_eq!(end(&mut outbox, number, false), Then::Nothing));
+        assert!(outbox.is_empty() && outbox.next().is_none());
+    }
+}

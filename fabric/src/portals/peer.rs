@@ -1,0 +1,181 @@
+//! The other ranks, and the words on their boards that end a pause.
+//!
+//! A rank that was refused writes, on the board of who refused it, how often it was; who has room again writes that number back.
+//! Both words only grow, so it does not matter how often, or when, anybody looks at them.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use super::{exports::Owner, outbox::Outbox, prepare::Address};
+use crate::{driver::Down, memory::Region};
+
+/// Another rank, or this one.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) address: Address,
+    pub(super) outbox: Outbox,
+    /// The number of the next message from there.
+    pub(super) expected: u32,
+    pub(super) life: Life,
+    /// Anything was ever sent to it, or came from there: then it is told of the end.
+    pub(super) met: bool,
+    /// It waits in the list of those with something to send.
+    pub(super) queued: bool,
+    /// Words for it wait to be written.
+    pub(super) due: bool,
+    /// How often it refused us.
+    pub(super) pauses: u64,
+    /// How often we refused it and have heard of it.
+    pub(super) pauses_heard: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    Up,
+    /// An operation found nobody there; what came from it before is still to be looked at.
+    Suspect,
+    Down,
+}
+
+impl Peer {
+    /// With at most so many messages on their way to it.
+    pub(super) const fn new(address: Address, most: u32) -> Self {
+        Self {
+            address,
+            outbox: Outbox::new(most),
+            expected: 0,
+            life: Life::Up,
+            met: false,
+            queued: false,
+            due: false,
+            pauses: 0,
+            pauses_heard: 0,
+        }
+    }
+
+    pub(super) const fn owner(&self, rank: u32) -> Owner {
+        Owner {
+            rank,
+            nonce: self.address.nonce,
+        }
+    }
+}
+
+/// The two words of one rank on another's board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Words {
+    /// How often the writer was refused.
+    pub(super) pauses: u64,
+    /// How often the reader was, as far as the writer has let it in again.
+    pub(super) resumed: u64,
+}
+
+impl Words {
+    /// Bytes of them.
+    pub(super) const LEN: usize = 16;
+
+    pub(super) fn read(board: &Region, rank: u32) -> Self {
+        let at = Self::at(rank);
+        Self {
+            pauses: board.atomic_u64(at).load(SeqCst),
+            resumed: board.atomic_u64(at + 8).load(SeqCst),
+        }
+    }
+
+    pub(super) fn write(self, board: &Region, rank: u32) {
+        let at = Self::at(rank);
+        board.atomic_u64(at).store(self.pauses, SeqCst);
+        board.atomic_u64(at + 8).store(self.resumed, SeqCst);
+    }
+
+    pub(super) const fn at(rank: u32) -> usize {
+        rank as usize * Self::LEN
+    }
+}
+
+/// What a message is, in its header data: a kind, the length of its header, and its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Label {
+    /// The application's, with so many bytes of header.
+    Message(u8),
+    /// Nothing comes after this.
+    Bye(Down),
+}
+
+impl Label {
+    pub(super) const fn bits(self) -> u32 {
+        match self {
+            Self::Message(header) => 1 | (header as u32) << 8,
+            Self::Bye(Down::Finished) => 2,
+            Self::Bye(Down::Failed) => 3,
+        }
+    }
+
+    pub(super) const fn of(bits: u32) -> Option<Self> {
+        let [kind, header, high, higher] = bits.to_le_bytes();
+        match (kind, high | higher) {
+            (1, 0) => Some(Self::Message(header)),
+            (2, 0) => Some(Self::Bye(Down::Finished)),
+            (3, 0) => Some(Self::Bye(Down::Failed)),
+            _ => None,
+        }
+    }
+}
+
+/// What comes back with the end of an own operation: which it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ticket {
+    /// A message of this number to this rank.
+    Message(u32, u32),
+    /// The one-sided operation in this slot, of this generation.
+    Operation(u32, u32),
+    /// Words for this rank.
+    Words(u32),
+}
+
+impl Ticket {
+    pub(super) const fn bits(self) -> u64 {
+        let (class, low, high) = match self {
+            Self::Message(rank, number) => (0, rank, number),
+            Self::Operation(slot, generation) => (1, slot, generation),
+            Self::Words(rank) => (2, rank, 0),
+        };
+        (high as u64) << 32 | (class as u64) << 30 | low as u64
+    }
+
+    pub(super) fn of(bits: u64) -> Option<Self> {
+        let high = u32::try_from(bits >> 32).ok()?;
+        let low = u32::try_from(bits & 0x3fff_ffff).ok()?;
+        match bits >> 30 & 3 {
+            0 => Some(Self::Message(low, high)),
+            1 => Some(Self::Operation(low, high)),
+            2 => Some(Self::Words(low)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Down, Label, Ticket};
+
+    #[test]
+    fn tickets_and_labels_come_back_as_they_were() {
+        for ticket in [
+            Ticket::Message(0x3fff_ffff, u32::MAX),
+            Ticket::Operation(7, 0),
+            Ticket::Words(1),
+        ] {
+            assert_eq!(Ticket::of(ticket.bits()), Some(ticket));
+        }
+        assert_eq!(Ticket::of(3 << 30), None);
+        for label in [
+            Label::Message(128),
+            Label::Bye(Down::Finished),
+            Label::Bye(Down::Failed),
+        ] {
+            assert_eq!(Label::of(label.bits()), Some(label));
+        }
+        assert_eq!(Label::of(0), None);
+        assert_eq!(Label::of(1 << 16 | 1), None);
+    }
+}

@@ -1,0 +1,343 @@
+//! From the library to an interface that peers can reach: everything that comes before the peers are known.
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    io,
+    sync::Arc,
+};
+
+use super::{
+    calls::{Entry, EntryKind, Eq, Far, Limits, Md, Near, Ni},
+    config::{MESSAGE_MAX, PortalsConfig},
+    event::{End, Event, Kind, Process},
+    exports::Exports,
+    library::Library,
+    pool::Pool,
+    queues::Queues,
+    slabs::Slabs,
+    stats::PortalsCounters,
+};
+use crate::memory::Region;
+
+/// An open interface, with memory for messages, but without peers.
+///
+/// It can be reached from now on: what comes waits until it is connected.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(super) ground: Ground,
+    pub(super) address: Address,
+}
+
+/// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
+#[derive(Debug)]
+pub(super) struct Ground {
+    pub(super) ni: Arc<Ni>,
+    pub(super) queues: Queues,
+    /// For ends of operations.
+    pub(super) ends: Eq,
+    pub(super) pool: Pool,
+    pub(super) pool_md: Md,
+    /// For operations on any memory.
+    pub(super) all_md: Md,
+    pub(super) slabs: Slabs,
+    pub(super) board: Region,
+    pub(super) exports: Arc<Exports>,
+    /// Events that the queue of ends holds.
+    pub(super) credits: u32,
+    pub(super) counters: Arc<PortalsCounters>,
+}
+
+/// How peers reach a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) process: Process,
+    /// Of this life of the process.
+    pub(super) nonce: u32,
+    pub(super) tables: Tables,
+}
+
+/// Indices of portal table entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tables {
+    /// Words on the board.
+    pub(super) board: u32,
+    /// Messages.
+    pub(super) eager: u32,
+    /// Exposed memory.
+    pub(super) rdma: u32,
+}
+
+impl Prepared {
+    pub(super) fn open(config: &PortalsConfig) -> io::Result<Self> {
+        config.check()?;
+        let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
+        let ni = Arc::new(Ni::open(library, config.interface)?);
+        let counters = Arc::clone(&config.counters);
+        check_limits(&ni.limits, config)?;
+        let [arrivals, ends, hints] = [(); 3].map(|()| ni.eq_alloc(u64::from(config.events)));
+        let [arrivals, ends, hints] = [arrivals?, ends?, hints?];
+        let tables = Tables {
+            board: ni.pt_alloc(Some(hints), false)?,
+            eager: ni.pt_alloc(Some(arrivals), true)?,
+            rdma: ni.pt_alloc(None, false)?,
+        };
+        let pool = Pool::new()?;
+        let ground = Ground {
+            queues: Queues::new(&ni, [arrivals, ends, hints], config.helper)?,
+            ends,
+            pool_md: ni.md_bind(Some(pool.range()), ends)?,
+            pool,
+            all_md: ni.md_bind(None, ends)?,
+            slabs: Slabs::new(config.slabs, config.slab_len, MESSAGE_MAX)?,
+            board: Region::vacant(BOARD_LEN)?,
+            exports: Exports::new(&ni, tables.rdma, &counters)?,
+            // One place less than asked for, for libraries that need it to tell full from empty.
+            credits: config.events - 1,
+            counters,
+            ni,
+        };
+        let address = Address {
+            process: ground.ni.id()?,
+            nonce: nonce(),
+            tables,
+        };
+        let prepared = Self { ground, address };
+        prepared.lay_out()?;
+        prepared.check_family(hints)?;
+        Ok(prepared)
+    }
+
+    /// How peers reach this rank: 28 bytes, for [`connect`](Self::connect) at all ranks.
+    #[must_use]
+    pub fn address(&self) -> Vec<u8> {
+        self.address.to_bytes()
+    }
+
+    /// Appends the board and the slabs.
+    fn lay_out(&self) -> io::Result<()> {
+        let Ground { ni, board, .. } = &self.ground;
+        let entry = Entry {
+            memory: Some(board.range()),
+            kind: EntryKind::Board,
+            match_bits: self.address.control_bits(0),
+            ignore_bits: SENDER,
+        };
+        ni.append(self.address.tables.board, &entry, 0)?;
+        self.ground.counters.entries.add(1);
+        (0..self.ground.slabs.count())
+            .try_for_each(|slab| self.ground.give_slab(self.address.tables.eager, slab))
+    }
+
+    /// Puts a word to itself, and looks at every field of what is told: a wrong family shows here.
+    fn check_family(&self, hints: Eq) -> io::Result<()> {
+        let (ni, process) = (Arc::clone(&self.ground.ni), self.address.process);
+        let probe = BOARD_LEN - 16;
+        self.ground.board.atomic_u64(probe).store(WORD, RELAXED);
+        let near = Near {
+            md: self.ground.all_md,
+            offset: (self.ground.board.start().addr().get() + probe) as u64,
+            len: 8,
+            user: USER,
+        };
+        let far = Far {
+            process,
+            pt: self.address.tables.board,
+            match_bits: self.address.control_bits(0x0123_4567),
+            offset: probe as u64 + 8,
+        };
+        ni.put(near, far, HEADER, true)?;
+        let wait = |eq| {
+            let polled = (0..PROBE_TURNS).find_map(|_| ni.eq_poll(&[eq], PROBE_MILLIS));
+            polled.map(|(got, _)| got.event)
+        };
+        let (Some(ended), Some(told)) = (wait(self.ground.ends), wait(hints)) else {
+            return Err(unlike(&ni, "there are no events"));
+        };
+        let board = self.ground.board.start().addr().get() as u64;
+        let wrong = wrong_field(&told, &ended, (process, far, board + far.offset));
+        let word = self.ground.board.atomic_u64(probe + 8).swap(0, RELAXED);
+        let wrong = wrong.or((word != WORD).then_some("the data"));
+        wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
+    }
+}
+
+/// What a put to oneself should have told and did not.
+fn wrong_field(
+    told: &Event,
+    ended: &Event,
+    (process, far, start): (Process, Far, u64),
+) -> Option<&'static str> {
+    let fields = [
+        ("the kind of PUT", told.kind == Kind::Put),
+        ("how the PUT ended", told.end == End::Well),
+        ("the header data", told.header == HEADER),
+        ("the match bits", told.match_bits == far.match_bits),
+        ("the length", told.mlength == 8),
+        ("the start", told.start == start),
+        ("the initiator", told.initiator == process),
+        ("the portal table index", told.pt == far.pt),
+        ("the kind of ACK", ended.kind == Kind::Ack),
+        ("how the ACK ended", ended.end == End::Well),
+        ("the user's pointer", ended.user == USER),
+    ];
+    let wrong = fields.into_iter().find(|(_, right)| !right);
+    wrong.map(|(name, _)| name)
+}
+
+fn unlike(ni: &Ni, what: &str) -> io::Error {
+    let why = format!(
+        "the Portals library does not behave as the family {} does: {what} of a put to itself; name the right family with \
+         RIPSTOP_PORTALS_ABI",
+        ni.profile().name
+    );
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+impl Ground {
+    /// Gives the adapter a slab to fill.
+    pub(super) fn give_slab(&self, pt: u32, slab: usize) -> io::Result<()> {
+        let entry = Entry {
+            memory: Some(self.slabs.range(slab)),
+            kind: EntryKind::Slab {
+                min_free: self.slabs.min_free() as u64,
+            },
+            match_bits: MESSAGE_BITS,
+            ignore_bits: !KIND,
+        };
+        self.ni.append(pt, &entry, slab as u64)?;
+        self.counters.entries.add(1);
+        Ok(())
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.queues.stop_helper();
+        self.ni.close();
+    }
+}
+
+impl Address {
+    /// Match bits of a word on this rank's board.
+    pub(super) const fn control_bits(self, from: u32) -> u64 {
+        CONTROL_BITS | self.stamp() | from as u64
+    }
+
+    /// Match bits of a message to this rank.
+    pub(super) const fn message_bits(self, from: u32) -> u64 {
+        MESSAGE_BITS | self.stamp() | from as u64
+    }
+
+    /// Tells what is for this life of the rank from what is for whoever had its address before.
+    const fn stamp(self) -> u64 {
+        (self.nonce as u64 & 0x0fff_ffff) << 32
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let Self {
+            process,
+            nonce,
+            tables,
+        } = self;
+        let words = [
+            MAGIC,
+            process.nid,
+            process.pid,
+            nonce,
+            tables.board,
+            tables.eager,
+            tables.rdma,
+        ];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; 28] = bytes.try_into().ok()?;
+        let (words, _) = bytes.as_chunks();
+        let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
+        (word(0)? == MAGIC).then_some(Self {
+            process: Process {
+                nid: word(1)?,
+                pid: word(2)?,
+            },
+            nonce: word(3)?,
+            tables: Tables {
+                board: word(4)?,
+                eager: word(5)?,
+                rdma: word(6)?,
+            },
+        })
+    }
+}
+
+/// Whether the interface has room for what the driver cannot do without.
+fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
+    let least = [
+        ("max_eqs", u64::from(limits.max_eqs), 3),
+        ("max_mds", u64::from(limits.max_mds), 2),
+        ("max_pt_index", u64::from(limits.max_pt_index), 2),
+        // The board, all memory, the slabs, and some regions.
+        (
+            "max_entries",
+            u64::from(limits.max_entries),
+            config.slabs as u64 + 4,
+        ),
+        ("max_msg_size", limits.max_msg_size, MESSAGE_MAX as u64),
+        ("max_fetch_atomic_size", limits.max_fetch_atomic_size, 8),
+    ];
+    let small = least.into_iter().find(|(_, has, needs)| has < needs);
+    small.map_or(Ok(()), |(name, has, needs)| {
+        let why = format!(
+            "the Portals interface has {name} = {has}, and {needs} are needed: raise that limit"
+        );
+        Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    })
+}
+
+/// A number that no other life of a rank has: the standard library's hashes differ from process to process and from one to the
+/// next. Nothing but the refusal of strays depends on it.
+fn nonce() -> u32 {
+    let hash = RandomState::new().build_hasher().finish();
+    u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
+/// Match bits of words on the board and of messages: a kind, a stamp, and which rank sends.
+const CONTROL_BITS: u64 = 7 << 60;
+const MESSAGE_BITS: u64 = 2 << 60;
+const KIND: u64 = 0xf << 60;
+const SENDER: u64 = 0xffff_ffff;
+/// Words for a million ranks, and some for the probe; pages are made as they are written.
+pub(super) const BOARD_LEN: usize = (1 << 24) + 4096;
+/// The last byte is the version of what travels.
+const MAGIC: u32 = 0x5250_5401;
+
+const WORD: u64 = 0x7465_6172_7374_6f70;
+const USER: u64 = 0x1122_3344_5566_7788;
+const HEADER: u64 = 0x99aa_bbcc_ddee_ff01;
+/// A put to oneself takes microseconds; five seconds are for a machine that is busy with other things.
+const PROBE_TURNS: u32 = 100;
+const PROBE_MILLIS: u32 = 50;
+const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Process, Tables};
+
+    #[test]
+    fn an_address_is_read_as_it_was_written_and_others_are_not() {
+        let address = Address {
+            process: Process { nid: 1, pid: 2 },
+            nonce: 3,
+            tables: Tables {
+                board: 4,
+                eager: 5,
+                rdma: 6,
+            },
+        };
+        let bytes = address.to_bytes();
+        assert!(bytes.len() <= 48);
+        assert_eq!(Address::from_bytes(&bytes), Some(address));
+        assert_eq!(Address::from_bytes(&bytes[1..]), None);
+        assert_eq!(Address::from_bytes(&[0; 28]), None);
+    }
+}

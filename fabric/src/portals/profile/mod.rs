@@ -1,0 +1,189 @@
+//! What differs between the libraries in the field: where fields are, and what numbers mean.
+//!
+//! There is one interface and five binary interfaces of it, two of them under the same name, so nothing here can be had from one
+//! header. A profile is data; [`calls`](super::calls) is the only reader.
+
+mod bull;
+mod sandia;
+
+/// One family of libraries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Profile {
+    /// What `RIPSTOP_PORTALS_ABI` calls it.
+    pub(super) name: &'static str,
+    /// Bytes of a handle: 4 or 8.
+    pub(super) handle_len: usize,
+    pub(super) eq_none: u64,
+    pub(super) ct_none: u64,
+    pub(super) layout: Layout,
+    pub(super) codes: Codes,
+    pub(super) fails: Fails,
+    pub(super) any: Any,
+    pub(super) options: Options,
+    pub(super) operators: Operators,
+}
+
+/// Offsets in structures, where they differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) md_eq: usize,
+    pub(super) md_ct: usize,
+    pub(super) me_uid: usize,
+    pub(super) me_options: usize,
+    pub(super) me_match_id: usize,
+    pub(super) event: EventLayout,
+    /// Bytes of a process id inside a process.
+    pub(super) pid_len: usize,
+}
+
+/// Offsets in a full event.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventLayout {
+    pub(super) match_bits: usize,
+    pub(super) mlength: usize,
+    pub(super) initiator: usize,
+    pub(super) pt_index: usize,
+    pub(super) kind: usize,
+    pub(super) fail: usize,
+    /// Bytes of an enumeration.
+    pub(super) enum_len: usize,
+}
+
+/// Return codes; 0 is well everywhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Codes {
+    pub(super) eq_dropped: i32,
+    pub(super) in_use: i32,
+    /// All that are known, to be told by name.
+    pub(super) names: &'static [(i32, &'static str)],
+}
+
+/// How an operation ended; 0 is well everywhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fails {
+    pub(super) undeliverable: u32,
+    pub(super) dropped: u32,
+    pub(super) pt_disabled: u32,
+    pub(super) perm_violation: u32,
+    pub(super) op_violation: u32,
+    pub(super) no_match: u32,
+    pub(super) segv: u32,
+}
+
+/// What stands for any or for all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Any {
+    pub(super) iface: u32,
+    pub(super) nid: u32,
+    pub(super) pid: u32,
+    pub(super) pt: u32,
+    /// The longest range of memory.
+    pub(super) size: u64,
+}
+
+/// Bits of options.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    pub(super) ni_matching: u32,
+    pub(super) ni_physical: u32,
+    pub(super) pt_flowctrl: u32,
+    pub(super) md_event_send_disable: u32,
+    pub(super) me_op_put: u32,
+    pub(super) me_op_get: u32,
+    pub(super) me_manage_local: u32,
+    pub(super) me_no_truncate: u32,
+    pub(super) me_event_link_disable: u32,
+    pub(super) me_event_comm_disable: u32,
+    pub(super) me_event_unlink_disable: u32,
+    pub(super) ack_req: u32,
+}
+
+/// Of atomics on 64-bit words without sign.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operators {
+    pub(super) min: u32,
+    pub(super) max: u32,
+    pub(super) sum: u32,
+    pub(super) bor: u32,
+    pub(super) band: u32,
+    pub(super) bxor: u32,
+    pub(super) swap: u32,
+    pub(super) cswap: u32,
+    pub(super) uint64: u32,
+}
+
+/// All families.
+pub(super) static ALL: [&Profile; 5] = [
+    &sandia::SANDIA42,
+    &sandia::SANDIA43,
+    &bull::PORTAILS4,
+    &bull::BXI2,
+    &bull::BXI3,
+];
+
+/// The family of this name.
+pub(super) fn by_name(name: &str) -> Option<&'static Profile> {
+    ALL.into_iter().find(|profile| profile.name == name)
+}
+
+/// The family of a library by the symbols that it has; only for libraries that do not say it themselves.
+pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
+    if has("PtlMsgPut") {
+        &bull::BXI3
+    } else if has("PtlNFDs") {
+        &bull::BXI2
+    } else if has("PtlEvToStr") {
+        &bull::PORTAILS4
+    } else if has("PtlAbort") && !has("PtlToStr") {
+        &sandia::SANDIA43
+    } else {
+        &sandia::SANDIA42
+    }
+}
+
+impl Codes {
+    /// A code's name, and the number for those without one.
+    pub(super) fn say(&self, code: i32) -> String {
+        let found = self.names.iter().find(|(number, _)| *number == code);
+        found.map_or_else(|| format!("code {code}"), |(_, name)| (*name).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, by_name, by_symbols};
+
+    #[test]
+    fn families_are_known_by_their_symbols() {
+        let cases: [(&[&str], &str); 5] = [
+            (&[], "sandia42"),
+            (&["PtlAbort"], "sandia43"),
+            (&["PtlAbort", "PtlToStr", "PtlEvToStr"], "portails4"),
+            (&["PtlNFDs", "PtlToStr", "PtlEvToStr"], "bxi2"),
+            (&["PtlMsgPut", "PtlNFDs"], "bxi3"),
+        ];
+        for (symbols, name) in cases {
+            assert_eq!(by_symbols(|symbol| symbols.contains(&symbol)).name, name);
+            assert!(by_name(name).is_some());
+        }
+        assert!(by_name("sandia").is_none());
+    }
+
+    #[test]
+    fn option_bits_of_a_family_are_distinct() {
+        for profile in ALL {
+            let options = &profile.options;
+            let entry = [
+                options.me_op_put,
+                options.me_op_get,
+                options.me_manage_local,
+                options.me_no_truncate,
+                options.me_event_link_disable,
+                options.me_event_comm_disable,
+                options.me_event_unlink_disable,
+            ];
+            let all = entry.iter().fold(0, |all, bit| all | bit);
+            assert_eq!(all.count_ones(), 7, "{}", profile.name);
+        }
+    }
+}

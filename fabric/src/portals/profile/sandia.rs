@@ -1,0 +1,125 @@
+//! The reference implementation: two versions with the same name and other numbers.
+
+use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile};
+
+/// Version 4.2.
+pub(super) const SANDIA42: Profile = Profile {
+    name: "sandia42",
+    codes: Codes {
+        eq_dropped: 3,
+        in_use: 7,
+        names: &[
+            (1, "PTL_ARG_INVALID"),
+            (2, "PTL_CT_NONE_REACHED"),
+            (3, "PTL_EQ_DROPPED"),
+            (4, "PTL_EQ_EMPTY"),
+            (5, "PTL_FAIL"),
+            (6, "PTL_IGNORED"),
+            (7, "PTL_IN_USE"),
+            (8, "PTL_INTERRUPTED"),
+            (9, "PTL_LIST_TOO_LONG"),
+            (0xa, "PTL_NO_INIT"),
+            (0xb, "PTL_NO_SPACE"),
+            (0xc, "PTL_PID_IN_USE"),
+            (0xd, "PTL_PT_FULL"),
+            (0xe, "PTL_PT_EQ_NEEDED"),
+            (0xf, "PTL_PT_IN_USE"),
+        ],
+    },
+    options: Options {
+        me_event_link_disable: 0x80,
+        me_event_comm_disable: 0x100,
+        me_event_unlink_disable: 0x1000,
+        me_manage_local: 0x1_0000,
+        me_no_truncate: 0x2_0000,
+        ..SANDIA43.options
+    },
+    ..SANDIA43
+};
+
+/// Version 4.3, as far as it has come.
+pub(super) const SANDIA43: Profile = Profile {
+    name: "sandia43",
+    handle_len: 4,
+    eq_none: 0x3fff_ffff,
+    ct_none: 0x5fff_ffff,
+    layout: Layout {
+        md_eq: 20,
+        md_ct: 24,
+        me_uid: 20,
+        me_options: 24,
+        me_match_id: 28,
+        event: EventLayout {
+            match_bits: 24,
+            mlength: 40,
+            initiator: 56,
+            pt_index: 68,
+            kind: 72,
+            fail: 74,
+            enum_len: 1,
+        },
+        pid_len: 4,
+    },
+    codes: Codes {
+        eq_dropped: 3,
+        in_use: 7,
+        names: &[
+            (1, "PTL_ARG_INVALID"),
+            (2, "PTL_CT_NONE_REACHED"),
+            (3, "PTL_EQ_DROPPED"),
+            (4, "PTL_EQ_EMPTY"),
+            (5, "PTL_FAIL"),
+            (6, "PTL_IGNORED"),
+            (7, "PTL_IN_USE"),
+            (8, "PTL_LIST_TOO_LONG"),
+            (9, "PTL_NO_INIT"),
+            (0xa, "PTL_NO_SPACE"),
+            (0xb, "PTL_PID_IN_USE"),
+            (0xc, "PTL_PT_FULL"),
+            (0xd, "PTL_PT_EQ_NEEDED"),
+            (0xe, "PTL_PT_IN_USE"),
+            (0xf, "PTL_ABORTED"),
+        ],
+    },
+    fails: Fails {
+        undeliverable: 1,
+        dropped: 2,
+        pt_disabled: 3,
+        perm_violation: 4,
+        op_violation: 5,
+        no_match: 6,
+        segv: 7,
+    },
+    any: Any {
+        iface: 0xffff_ffff,
+        nid: 0xffff,
+        pid: 0xffff,
+        pt: 0xffff_ffff,
+        size: u64::MAX,
+    },
+    options: Options {
+        ni_matching: 1,
+        ni_physical: 8,
+        pt_flowctrl: 2,
+        md_event_send_disable: 0x80,
+        me_op_put: 2,
+        me_op_get: 4,
+        me_event_link_disable: 0x40,
+        me_event_comm_disable: 0x80,
+        me_event_unlink_disable: 0x800,
+        me_manage_local: 0x8000,
+        me_no_truncate: 0x1_0000,
+        ack_req: 1,
+    },
+    operators: Operators {
+        min: 0,
+        max: 1,
+        sum: 2,
+        bor: 6,
+        band: 7,
+        bxor: 9,
+        swap: 0xa,
+        cswap: 0xb,
+        uint64: 8,
+    },
+};

@@ -1,0 +1,29 @@
+//! What this driver did with its adapter, counted.
+
+use std::sync::Arc;
+
+use crate::counters::{Count, Counters};
+
+/// Counts that tests assert on and `ripstop info` prints.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct PortalsCounters {
+    /// What all drivers count.
+    pub all: Arc<Counters>,
+    /// List entries appended: slabs given to the adapter, and regions.
+    pub entries: Count,
+    /// Events taken from queues.
+    pub events: Count,
+    /// Of them, ends of own operations.
+    pub ends: Count,
+    /// Messages that a peer had no room for, each time.
+    pub refused: Count,
+    /// Times that this rank had no room, and let messages in again.
+    pub enabled: Count,
+    /// Arrivals that were out of their order, and were forgotten because they come again.
+    pub repeated: Count,
+    /// Arrivals that no peer of ours can have sent.
+    pub nonsense: Count,
+    /// Times that a queue had lost events.
+    pub lost: Count,
+}
