@@ -12,7 +12,7 @@ use ripstop_softportals::{
     Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, Error, EventKind, Fail, Fault,
     Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
     process::{Mode, Nic, Setup},
-    transport::Place,
+    transport::{Place, Wires},
 };
 
 /// Memory that the test can look at.
@@ -60,6 +60,10 @@ fn start(network: &str, pid: u32) -> Process {
 }
 
 fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
+    start_over(network, pid, mode, Wires::default())
+}
+
+fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> Process {
     let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
     let setup = Setup {
         config: Config {
@@ -68,7 +72,7 @@ fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
             address: address(pid),
             uid: 0,
             limits: Limits::MOST,
-            packet_max: 32 << 10,
+            packet_max: wires.packet_max(),
             inline_max: mode.inline_max(),
         },
         place: Place {
@@ -77,6 +81,7 @@ fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
             kind: 0,
         },
         mode,
+        wires,
     };
     let nic = Nic::open(setup, ram.clone()).expect("a free address");
     let (eq, ct, md) = nic.call(|interface| {

@@ -38,6 +38,7 @@ const ALLOWED: &[&str] = &[
     "fabric/softportals/src/abi/convert.rs",
     "fabric/softportals/src/abi/export.rs",
     "fabric/softportals/src/process/memory.rs",
+    "fabric/softportals/src/transport/shared.rs",
     "fabric/src/driver/payload.rs",
     "fabric/src/memory/region.rs",
     "fabric/src/portals/calls.rs",

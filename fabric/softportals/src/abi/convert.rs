@@ -27,27 +27,27 @@ pub(super) enum Kind {
     Entry = 4,
 }
 
-/// An object of an interface, in 32 bits: kind 3, interface 4, generation 9, slot 16.
+/// An object of an interface, in 32 bits: kind 3, interface 6, generation 8, slot 15.
 pub(super) const fn pack(kind: Kind, ni: u32, id: Id) -> u32 {
     (kind as u32) << 29
-        | ni << 25
-        | (id.generation & interface::GENERATIONS) << 16
-        | id.slot & 0xffff
+        | ni << 23
+        | (id.generation & interface::GENERATIONS) << 15
+        | id.slot & SLOTS
 }
 
 /// The interface and the object, if it is of this kind.
 pub(super) fn unpack(kind: Kind, bits: u32) -> Option<(u32, Id)> {
     let id = Id {
-        slot: bits & 0xffff,
-        generation: bits >> 16 & interface::GENERATIONS,
+        slot: bits & SLOTS,
+        generation: bits >> 15 & interface::GENERATIONS,
     };
-    (bits >> 29 == kind as u32).then_some((bits >> 25 & 0xf, id))
+    (bits >> 29 == kind as u32).then_some((bits >> 23 & INTERFACES, id))
 }
 
 /// The interface of any object.
 pub(super) const fn interface_of(bits: u32) -> Option<u32> {
     if bits >> 29 <= Kind::Entry as u32 {
-        Some(bits >> 25 & 0xf)
+        Some(bits >> 23 & INTERFACES)
     } else {
         None
     }
@@ -228,3 +228,6 @@ pub(super) fn to_limits(limits: &limits::Limits, features: u32) -> Limits {
 }
 
 const UID_ANY: u32 = u32::MAX;
+const INTERFACES: u32 = 0x3f;
+/// As many as the greatest of all limits.
+const SLOTS: u32 = 0x7fff;

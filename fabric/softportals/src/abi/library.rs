@@ -1,18 +1,16 @@
 //! The interfaces of this process, behind the handles that C programs hold.
 
-use std::{
-    env,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
+use super::settings::Settings;
 use crate::{
     error::Error,
     event::Address,
     interface::Config,
     limits::Limits,
-    process::{Mode, Nic, ProcessMemory, Setup},
+    process::{Nic, ProcessMemory, Setup},
     transport::{Place, Reservation},
 };
 
@@ -20,22 +18,22 @@ use crate::{
 #[derive(Debug)]
 struct Library {
     inits: u32,
-    /// By rail and kind.
-    interfaces: [Option<Open>; RAILS as usize * KINDS as usize],
-    pids: [Option<Pid>; RAILS as usize],
+    interfaces: Vec<Option<Open>>,
 }
 
 #[derive(Debug)]
 struct Open {
     nic: Arc<Nic<ProcessMemory>>,
     users: u32,
+    rail: u32,
+    kind: u32,
+    pid: Arc<Pid>,
 }
 
-/// A process id that the interfaces of one rail share.
+/// A process id, which interfaces share.
 #[derive(Debug)]
 struct Pid {
     pid: u32,
-    users: u32,
     _reservation: Reservation,
 }
 
@@ -61,8 +59,7 @@ pub(super) fn init() {
     let mut library = library();
     let library = library.get_or_insert_with(|| Library {
         inits: 0,
-        interfaces: [const { None }; _],
-        pids: [const { None }; _],
+        interfaces: Vec::new(),
     });
     library.inits += 1;
 }
@@ -118,52 +115,44 @@ pub(super) fn open(
     }
     let mut guard = library();
     let library = guard.as_mut().ok_or(Error::NoInit)?;
-    let kind = u32::from(wanted.matching) << 1 | u32::from(wanted.logical);
-    let ni = wanted.rail * KINDS + kind;
-    if let Some(open) = &mut library.interfaces[ni as usize] {
-        open.users += 1;
-        return Ok((ni, open.nic.call(|interface| interface.config().limits)));
+    let settings = Settings::read(wanted.rail)?;
+    if let (Some(ni), true) = (library.find(&wanted), settings.reuse) {
+        return library.open_again(ni);
     }
-    let most = ceiling()?;
-    let limits = wanted.limits.unwrap_or(most).within(&most);
     let place = Place {
-        network: network(),
+        network: settings.network.clone(),
         rail: wanted.rail,
-        kind,
+        kind: wanted.kind(),
     };
-    let mode = mode()?;
-    let pid = library.reserve(&place, &wanted)?;
-    let config = Config {
-        matching: wanted.matching,
-        logical: wanted.logical,
-        address: Address { nid: nid()?, pid },
-        uid: rustix::process::geteuid().as_raw(),
-        limits,
-        packet_max: PACKET_MAX,
-        inline_max: mode.inline_max(),
-    };
-    match Nic::open(
-        Setup {
-            config,
-            place,
-            mode,
+    let pid = library.pid(&place, &wanted, &settings)?;
+    let limits = wanted.limits.unwrap_or(settings.ceiling);
+    let limits = limits.within(&settings.ceiling);
+    let setup = Setup {
+        config: Config {
+            matching: wanted.matching,
+            logical: wanted.logical,
+            address: Address {
+                nid: settings.nid,
+                pid: pid.pid,
+            },
+            uid: rustix::process::geteuid().as_raw(),
+            limits,
+            packet_max: settings.wires.packet_max(),
+            inline_max: settings.mode.inline_max(),
         },
-        memory(),
-    ) {
-        Ok(nic) => {
-            let nic = Arc::new(nic);
-            library.interfaces[ni as usize] = Some(Open { nic, users: 1 });
-            Ok((ni, limits))
-        }
-        Err(why) => {
-            library.release(wanted.rail);
-            Err(if why == Errno::ADDRINUSE {
-                Error::PidInUse
-            } else {
-                Error::Fail
-            })
-        }
-    }
+        place,
+        mode: settings.mode,
+        wires: settings.wires,
+    };
+    let nic = Nic::open(setup, memory()).map_err(refused)?;
+    let open = Open {
+        nic: Arc::new(nic),
+        users: 1,
+        rail: wanted.rail,
+        kind: wanted.kind(),
+        pid,
+    };
+    Ok((library.insert(open)?, limits))
 }
 
 /// The last user closes an interface, and wakes who waits for it.
@@ -192,35 +181,69 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
 }
 
 impl Library {
-    fn reserve(&mut self, place: &Place, wanted: &Wanted) -> Result<u32, Error> {
-        let slot = &mut self.pids[place.rail as usize];
-        if let Some(held) = slot {
-            if wanted.pid.is_some_and(|pid| pid != held.pid) {
-                return Err(Error::PidInUse);
-            }
-            held.users += 1;
-            return Ok(held.pid);
-        }
-        let (pid, reservation) = match wanted.pid {
-            Some(pid) => (pid, Reservation::take(place, pid).map_err(refused)?),
-            None => any_pid(place, wanted.pid_max)?,
-        };
-        *slot = Some(Pid {
-            pid,
-            users: 1,
-            _reservation: reservation,
-        });
-        Ok(pid)
+    fn find(&self, wanted: &Wanted) -> Option<usize> {
+        let same = |open: &Open| open.rail == wanted.rail && open.kind == wanted.kind();
+        self.interfaces
+            .iter()
+            .position(|open| open.as_ref().is_some_and(same))
     }
 
-    fn release(&mut self, rail: u32) {
-        let slot = &mut self.pids[rail as usize];
-        if let Some(held) = slot {
-            held.users -= 1;
-            if held.users == 0 {
-                *slot = None;
+    fn open_again(&mut self, ni: usize) -> Result<(u32, Limits), Error> {
+        let open = self.interfaces[ni].as_mut().ok_or(Error::Fail)?;
+        open.users += 1;
+        let limits = open.nic.call(|interface| interface.config().limits);
+        Ok((u32::try_from(ni).map_err(|_| Error::Fail)?, limits))
+    }
+
+    fn insert(&mut self, open: Open) -> Result<u32, Error> {
+        let free = self.interfaces.iter().position(Option::is_none);
+        let ni = match free {
+            Some(ni) => ni,
+            None if self.interfaces.len() < INTERFACES_MAX => {
+                self.interfaces.push(None);
+                self.interfaces.len() - 1
             }
+            None => return Err(Error::NoSpace),
+        };
+        self.interfaces[ni] = Some(open);
+        u32::try_from(ni).map_err(|_| Error::NoSpace)
+    }
+
+    /// The process id of an interface: the one that others of its rail have, unless each is to have its own.
+    fn pid(&self, place: &Place, wanted: &Wanted, settings: &Settings) -> Result<Arc<Pid>, Error> {
+        let mut of_rail = self
+            .interfaces
+            .iter()
+            .flatten()
+            .filter(|open| open.rail == place.rail)
+            .map(|open| &open.pid);
+        let held = match wanted.pid {
+            None if settings.reuse => of_rail.next(),
+            None => None,
+            Some(pid) => match of_rail.find(|held| settings.reuse || held.pid == pid) {
+                Some(held) if held.pid != pid => return Err(Error::PidInUse),
+                held => held,
+            },
+        };
+        if let Some(held) = held {
+            return Ok(Arc::clone(held));
         }
+        let most = wanted.pid_max.min(settings.pid_max);
+        let (pid, reservation) = match wanted.pid {
+            Some(pid) if pid > settings.pid_max => return Err(Error::ArgInvalid("pid")),
+            Some(pid) => (pid, Reservation::take(place, pid).map_err(refused)?),
+            None => any_pid(place, most)?,
+        };
+        Ok(Arc::new(Pid {
+            pid,
+            _reservation: reservation,
+        }))
+    }
+}
+
+impl Wanted {
+    fn kind(&self) -> u32 {
+        u32::from(self.matching) << 1 | u32::from(self.logical)
     }
 }
 
@@ -246,43 +269,6 @@ fn refused(why: Errno) -> Error {
     }
 }
 
-/// `RIPSTOP_PORTALS_NETWORK`: jobs with different ones do not see each other.
-fn network() -> String {
-    env::var("RIPSTOP_PORTALS_NETWORK").unwrap_or_else(|_| "default".to_owned())
-}
-
-/// `RIPSTOP_PORTALS_MODE`: `offload` or `generic`.
-fn mode() -> Result<Mode, Error> {
-    match env::var("RIPSTOP_PORTALS_MODE").as_deref() {
-        Ok("generic") => Ok(Mode::Generic),
-        Ok("offload") | Err(_) => Ok(Mode::Offload),
-        Ok(_) => Err(Error::ArgInvalid(
-            "RIPSTOP_PORTALS_MODE: offload or generic",
-        )),
-    }
-}
-
-/// `RIPSTOP_PORTALS_NID`: what this machine is called.
-fn nid() -> Result<u32, Error> {
-    match env::var("RIPSTOP_PORTALS_NID") {
-        Ok(nid) => nid
-            .parse()
-            .map_err(|_| Error::ArgInvalid("RIPSTOP_PORTALS_NID")),
-        Err(_) => Ok(1),
-    }
-}
-
-/// `RIPSTOP_PORTALS_LIMITS`: what an interface has at most, as `name=number,name=number`.
-fn ceiling() -> Result<Limits, Error> {
-    match env::var("RIPSTOP_PORTALS_LIMITS") {
-        Ok(text) => Limits::MOST
-            .lowered(&text)
-            .ok_or(Error::ArgInvalid("RIPSTOP_PORTALS_LIMITS")),
-        Err(_) => Ok(Limits::MOST),
-    }
-}
-
 const RAILS: u32 = 4;
-const KINDS: u32 = 4;
-/// Payload of a datagram: longer ones gave no bandwidth, and the kernel has to find memory for one at once.
-const PACKET_MAX: usize = 32 << 10;
+/// What the handles have numbers for, but the last one: all ones are no handle.
+const INTERFACES_MAX: usize = 63;

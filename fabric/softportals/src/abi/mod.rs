@@ -12,6 +12,7 @@ mod library;
 mod numbers;
 mod portails4;
 mod sandia42;
+mod settings;
 
 pub use self::{
     layout::{CtEvent, Limits, Md, Me, PollFd, Process},

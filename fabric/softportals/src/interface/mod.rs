@@ -407,5 +407,5 @@ impl<M: Memory> Interface<M> {
     }
 }
 
-/// Of what the application names: its handles may have 32 bits in all, and 9 of them are left for this.
-pub(crate) const GENERATIONS: u32 = 0x1ff;
+/// Of what the application names: its handles may have 32 bits in all, and 8 of them are left for this.
+pub(crate) const GENERATIONS: u32 = 0xff;

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     event::{Address, Fail},
     memory::{Fault, Memory, Region},
-    packet::{Answer, BODY_LEN, Body, Kind, Rest},
+    packet::{Answer, Body, Kind, Rest},
     slab::Id,
 };
 
@@ -122,11 +122,6 @@ impl<M: Memory> Interface<M> {
     pub fn is_data_alone(packet: &[u8]) -> bool {
         let body = packet.first_chunk().and_then(Body::decode);
         matches!(body, Some(Body::Rest(rest)) if !rest.last && !rest.broken)
-    }
-
-    /// Bytes of a packet's header.
-    pub const fn head_len() -> usize {
-        BODY_LEN
     }
 
     pub(super) fn enqueue(&mut self, peer: Address, message: Outgoing) {

@@ -1,4 +1,7 @@
 //! The threads of an interface: the agent, and in generic mode the host's.
+//!
+//! The agent takes what comes while nobody else does. A caller who polls takes packets itself, and as long as one does, the
+//! agent only looks now and then whether he still does; whoever stops to sleep hands over.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,18 +19,26 @@ use crate::{
     memory::Memory,
 };
 
+/// What the agent sleeps on.
+struct Bed {
+    socket: Arc<OwnedFd>,
+    full: Vec<Arc<OwnedFd>>,
+    timeout: Option<Timespec>,
+}
+
 impl<M: Memory + Send> Shared<M> {
     /// The agent: sleeps, takes what came, sends what it can.
     pub(super) fn run(&self) {
-        let mut quiet = false;
         while !self.stop.load(Relaxed) {
-            quiet = self.sleep(quiet);
+            let rung = self.sleep();
             self.wakes.fetch_add(1, Relaxed);
             let mut state = self.lock();
-            if quiet {
-                state.probe();
+            state.port.tick();
+            if rung {
+                state.port.attend();
             }
             self.take_packets(&mut state);
+            state.probe_if_silent();
             self.flush(&mut state);
             drop(state);
             if let Some(host) = &self.host {
@@ -36,49 +47,71 @@ impl<M: Memory + Send> Shared<M> {
         }
     }
 
-    /// True when nothing happened for as long as a peer may be silent. If it was `quiet` before as well, and nobody owes an
-    /// answer, it sleeps until something happens.
-    fn sleep(&self, quiet: bool) -> bool {
-        let (socket, full, timed) = {
-            let mut state = self.lock();
-            let full: Vec<Arc<OwnedFd>> = state.port.full().collect();
-            let timed = !quiet || state.interface.awaits_answers();
-            state.agent = Agent {
-                timed,
-                watched: full.len(),
-            };
-            (state.port.socket(), full, timed)
+    /// Whether the socket was readable.
+    fn sleep(&self) -> bool {
+        let Some(bed) = self.lock().lie_down() else {
+            return false;
         };
         let mut fds = vec![
-            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(bed.socket.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
         ];
-        fds.extend(
-            full.iter()
-                .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::OUT)),
-        );
-        let ready = rustix::event::poll(&mut fds, timed.then_some(&SILENCE));
+        let rooms = bed.full.iter().map(AsFd::as_fd);
+        fds.extend(rooms.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT)));
+        // An interrupted sleep is a short one.
+        let _ready = rustix::event::poll(&mut fds, bed.timeout.as_ref());
         if fds[1].revents().contains(PollFlags::IN) {
             let _drained = rustix::io::read(&self.bell, &mut [0; 8]);
         }
-        ready == Ok(0)
+        fds[0].revents().contains(PollFlags::IN)
     }
 
-    fn take_packets(&self, state: &mut State<M>) {
+    /// True when there was a packet.
+    fn take_packets(&self, state: &mut State<M>) -> bool {
+        let mut packet = std::mem::take(&mut state.inbox);
+        let mut any = false;
         for _ in 0..PACKETS_MAX {
             if self.host.as_ref().is_some_and(Host::is_full) {
-                return;
+                break;
             }
-            // An error of the own socket comes again with the next packet, or it was none of ours.
-            let Ok(Some((from, packet))) = state.port.receive() else {
-                return;
+            let Some(from) = state.port.receive(&mut packet) else {
+                break;
             };
+            any = true;
             match &self.host {
-                Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(packet) => {
-                    host.raise(from, packet);
+                Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(&packet) => {
+                    host.raise(from, &packet);
                 }
-                _ => state.interface.handle(from, packet),
+                _ => state.interface.handle(from, &packet),
             }
+        }
+        state.inbox = packet;
+        if any {
+            state.agent.heard = state.port.now();
+            state.agent.quiet = false;
+        }
+        any
+    }
+
+    /// A caller found nothing, and looks for packets itself: no thread has to wake for them. Only where the agent matches: a
+    /// host is interrupted.
+    pub(super) fn take_for_caller(&self, state: &mut State<M>) -> bool {
+        if self.host.is_some() {
+            return false;
+        }
+        state.polled = true;
+        let any = self.take_packets(state);
+        if any {
+            self.flush(state);
+        }
+        any
+    }
+
+    /// A caller goes to sleep: from now on the agent is told of packets.
+    pub(super) fn hand_over(&self, state: &mut State<M>) {
+        state.polled = false;
+        if std::mem::take(&mut state.agent.naps) {
+            self.ring();
         }
     }
 
@@ -93,8 +126,9 @@ impl<M: Memory + Send> Shared<M> {
 
     pub(super) fn flush(&self, state: &mut State<M>) {
         loop {
-            state.port.flush();
+            state.port.tick();
             state.interface.transmit(&mut state.port);
+            state.port.flush();
             let mut any = false;
             while let Some(peer) = state.port.next_lost() {
                 state.interface.handle_lost(peer);
@@ -112,11 +146,7 @@ impl<M: Memory + Send> Shared<M> {
         if news != News::default() && waits {
             self.changed.notify_all();
         }
-        let full = state.port.full().count();
-        let agent = &mut state.agent;
-        if full > agent.watched || !agent.timed && state.interface.awaits_answers() {
-            agent.timed = true;
-            agent.watched = full;
+        if state.has_more_for_agent() {
             self.ring();
         }
     }
@@ -131,18 +161,77 @@ impl<M: Memory + Send> Shared<M> {
 }
 
 impl<M: Memory> State<M> {
-    /// Asks those who owe an answer whether they are there.
-    fn probe(&mut self) {
+    /// What the agent sleeps on, and for how long. `None` when there is something to do.
+    fn lie_down(&mut self) -> Option<Bed> {
+        let naps = std::mem::take(&mut self.polled);
+        if naps {
+            self.port.disarm();
+        } else if self.port.arm() {
+            return None;
+        }
+        self.port.tick();
+        let now = self.port.now();
+        let full = self.port.full();
+        let timed = !self.agent.quiet || self.interface.awaits_answers();
+        let ends = [
+            timed.then_some(self.agent.heard + SILENCE_NS),
+            naps.then_some(now + NAP_NS),
+            self.port.deadline(),
+        ];
+        let until = ends.into_iter().flatten().min();
+        self.agent = Agent {
+            timed,
+            until: until.unwrap_or(u64::MAX),
+            watched: full.len(),
+            naps,
+            ..self.agent
+        };
+        Some(Bed {
+            socket: self.port.socket(),
+            full,
+            timeout: until.map(|until| span(until.saturating_sub(now))),
+        })
+    }
+
+    /// Whether there is something that the agent would not wake for in time.
+    fn has_more_for_agent(&mut self) -> bool {
+        let full = self.port.full().len();
+        let untimed = !self.agent.timed && self.interface.awaits_answers();
+        let due = self.port.deadline().unwrap_or(u64::MAX);
+        let more = full > self.agent.watched || untimed || due < self.agent.until;
+        if more {
+            self.agent.watched = full;
+            self.agent.timed |= untimed;
+            self.agent.until = self.agent.until.min(due);
+        }
+        more
+    }
+
+    /// Asks those who owe an answer whether they are there, if nobody was heard of for long.
+    fn probe_if_silent(&mut self) {
+        let now = self.port.now();
+        if now < self.agent.heard + SILENCE_NS {
+            return;
+        }
+        self.agent.heard = now;
+        self.agent.quiet = true;
         for peer in self.interface.awaited() {
             self.port.probe(peer);
         }
     }
 }
 
+fn span(nanos: u64) -> Timespec {
+    let billion = 1_000_000_000;
+    Timespec {
+        tv_sec: i64::try_from(nanos / billion).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos % billion).unwrap_or(0),
+    }
+}
+
 /// Packets taken under one lock: callers get their turn in between.
 const PACKETS_MAX: u32 = 64;
 /// After this long without a packet, those who owe an answer are probed. A peer that died is found within twice that.
-const SILENCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 500_000_000,
-};
+const SILENCE_NS: u64 = 500_000_000;
+/// While callers poll, the agent looks this often whether they still do: what comes after their last look waits as long.
+const NAP_NS: u64 = 1_000_000;

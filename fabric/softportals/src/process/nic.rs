@@ -22,7 +22,7 @@ use crate::{
     event::Taken,
     interface::{Config, CtId, EqId, Interface},
     memory::Memory,
-    transport::{Place, Port},
+    transport::{Place, Port, Wires},
 };
 
 /// What a [`Nic`] is made of.
@@ -35,6 +35,8 @@ pub struct Setup {
     pub place: Place,
     /// Who matches.
     pub mode: Mode,
+    /// What packets travel over; [`Wires::packet_max`] says how long they are.
+    pub wires: Wires,
 }
 
 /// Who matches what comes.
@@ -84,6 +86,10 @@ pub(super) struct State<M> {
     pub(super) waiters: u32,
     /// Everything that waits has to end, with this.
     pub(super) closed: Option<Error>,
+    /// Where a packet is taken to.
+    pub(super) inbox: Vec<u8>,
+    /// A caller looked for packets itself since the agent went to sleep.
+    pub(super) polled: bool,
     pub(super) agent: Agent,
     pub(super) watch: Watch,
 }
@@ -99,12 +105,20 @@ pub(super) struct Watch {
 }
 
 /// What the agent sleeps on, as far as callers have to know it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Agent {
     /// It wakes by itself before long, and looks for peers that owe an answer.
     pub(super) timed: bool,
+    /// When it wakes whatever happens.
+    pub(super) until: u64,
     /// Peers whose room it waits for.
     pub(super) watched: usize,
+    /// It leaves packets to callers who look for them, and is not told of any.
+    pub(super) naps: bool,
+    /// When a packet came last, or peers were probed.
+    pub(super) heard: u64,
+    /// None came for as long as a peer may be silent.
+    pub(super) quiet: bool,
 }
 
 impl<M: Memory + Send + 'static> Nic<M> {
@@ -117,12 +131,9 @@ impl<M: Memory + Send + 'static> Nic<M> {
             config,
             place,
             mode,
+            wires,
         } = setup;
-        let port = Port::open(
-            place,
-            config.address,
-            Interface::<M>::head_len() + config.packet_max,
-        )?;
+        let port = Port::open(place, config.address, &wires)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
@@ -130,10 +141,9 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 port,
                 waiters: 0,
                 closed: None,
-                agent: Agent {
-                    timed: true,
-                    watched: 0,
-                },
+                inbox: Vec::new(),
+                polled: false,
+                agent: Agent::default(),
                 watch: Watch {
                     fd: Arc::new(rustix::event::eventfd(0, flags)?),
                     armed: false,
@@ -257,6 +267,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let mut state = self.shared.lock();
         let due = state.is_due();
         state.watch.armed = !due;
+        self.shared.hand_over(&mut state);
         if due {
             ring(&state.watch.fd);
         } else {
@@ -301,9 +312,13 @@ impl<M: Memory + Send + 'static> Nic<M> {
     ) -> Option<Result<R, Error>> {
         let mut state = self.shared.lock();
         let mut found = look(&mut state.interface);
+        if found.is_none() && self.shared.take_for_caller(&mut state) {
+            found = look(&mut state.interface);
+        }
         if found.is_some() || timeout == Some(Duration::ZERO) {
             return found;
         }
+        self.shared.hand_over(&mut state);
         state.waiters += 1;
         let waits = |state: &mut State<M>| {
             found = match state.closed {

@@ -1,14 +1,14 @@
-//! Packets between the processes of one machine, as datagrams of the kernel.
+//! Packets between the processes of one machine, through memory that both map.
 //!
 //! Every interface has a socket under an abstract name, which ends with the process: nothing is left behind, and a peer that is
-//! gone refuses. Each sender has a socket per peer, so that a peer that does not read stops nobody else. The kernel says whose
-//! process a datagram is from; those of other users are not read.
+//! gone refuses. Who sends to a peer for the first time makes a ring, and gives it to the peer through that socket; the kernel
+//! says whose process it is from, and those of other users are not taken. From then on the socket is a bell for who sleeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::OwnedFd,
+    os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
 
@@ -16,26 +16,16 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
     },
 };
 
-use crate::{
-    event::Address,
-    interface::{Link, Packet},
+use super::{
+    Place, Wire,
+    ring::{Broken, Consumer, PACKET_LEN_MAX, Producer, RING_WORDS},
+    shared::Shared,
 };
-
-/// Where an interface is, apart from its address.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
-pub struct Place {
-    /// Networks with different names do not see each other.
-    pub network: String,
-    /// The rail.
-    pub rail: u32,
-    /// Which of the interfaces that share a process id.
-    pub kind: u32,
-}
+use crate::{event::Address, interface::Packet};
 
 /// The right to a process id on a rail of this machine, as long as it lives.
 #[derive(Debug)]
@@ -43,26 +33,40 @@ pub struct Reservation {
     _socket: OwnedFd,
 }
 
-/// An interface's way to all others.
+/// An end of shared memory.
 #[derive(Debug)]
-pub struct Port {
+pub(super) struct Local {
     place: Place,
     address: Address,
     uid: u32,
     socket: Arc<OwnedFd>,
     peers: BTreeMap<Address, Way>,
-    /// Those of whose packets the kernel did not take one.
+    /// Those who have not got our ring yet, because the kernel did not take it.
     full: BTreeSet<Address>,
+    incoming: Vec<Incoming>,
+    /// Whose ring is next.
+    turn: usize,
     lost: Vec<Address>,
-    packet: Vec<u8>,
 }
 
 /// The way to one peer.
 #[derive(Debug)]
 struct Way {
     socket: Arc<OwnedFd>,
-    /// What the kernel did not take.
-    waiting: Option<Vec<u8>>,
+    outgoing: Option<Outgoing>,
+}
+
+#[derive(Debug)]
+struct Outgoing {
+    ring: Producer,
+    /// What the peer has not got yet.
+    file: Option<OwnedFd>,
+}
+
+#[derive(Debug)]
+struct Incoming {
+    from: Address,
+    ring: Consumer,
 }
 
 impl Reservation {
@@ -78,12 +82,8 @@ impl Reservation {
     }
 }
 
-impl Port {
-    /// Takes an address, and listens there. Packets are at most `packet_max` bytes long.
-    ///
-    /// # Errors
-    /// `EADDRINUSE` when the address is taken, or what else the system said.
-    pub fn open(place: Place, address: Address, packet_max: usize) -> Result<Self, Errno> {
+impl Local {
+    pub(super) fn open(place: Place, address: Address) -> Result<Self, Errno> {
         let socket = datagrams()?;
         sockopt::set_socket_passcred(&socket, true)?;
         rustix::net::bind(&socket, &abstract_name(&place.name(address))?)?;
@@ -94,77 +94,10 @@ impl Port {
             socket: Arc::new(socket),
             peers: BTreeMap::new(),
             full: BTreeSet::new(),
+            incoming: Vec::new(),
+            turn: 0,
             lost: Vec::new(),
-            packet: vec![0; PREFIX_LEN + packet_max],
         })
-    }
-
-    /// What is readable when a packet is there.
-    #[must_use]
-    pub fn socket(&self) -> Arc<OwnedFd> {
-        Arc::clone(&self.socket)
-    }
-
-    /// What will be writable when a peer that was full has room.
-    pub fn full(&self) -> impl Iterator<Item = Arc<OwnedFd>> {
-        let ways = self.full.iter().filter_map(|peer| self.peers.get(peer));
-        ways.map(|way| Arc::clone(&way.socket))
-    }
-
-    /// Sends what the kernel did not take before, where it takes it now.
-    pub fn flush(&mut self) {
-        let full: Vec<Address> = self.full.iter().copied().collect();
-        for peer in full {
-            self.has_room(peer);
-        }
-    }
-
-    /// The next packet and its sender, if one is there.
-    ///
-    /// # Errors
-    /// What the system said.
-    pub fn receive(&mut self) -> Result<Option<(Address, &[u8])>, Errno> {
-        loop {
-            let Some(len) = self.receive_any()? else {
-                return Ok(None);
-            };
-            // Somebody else's, or nonsense: as if it had not come.
-            let sender = len.and_then(|len| sender(self.packet.get(..len)?));
-            if let (Some(sender), Some(len)) = (sender, len) {
-                return Ok(Some((sender, &self.packet[PREFIX_LEN..len])));
-            }
-        }
-    }
-
-    /// Says nothing to `peer`, to learn whether it is there.
-    pub fn probe(&mut self, peer: Address) {
-        if self.has_room(peer) {
-            self.post(peer, &[IoSlice::new(&[])]);
-        }
-    }
-
-    /// A peer that was found to be gone.
-    pub fn next_lost(&mut self) -> Option<Address> {
-        self.lost.pop()
-    }
-
-    /// The outer `None` when nothing is there, the inner one when what was there is not for us.
-    fn receive_any(&mut self) -> Result<Option<Option<usize>>, Errno> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut parts = [IoSliceMut::new(&mut self.packet)];
-        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
-        let received = match rustix::net::recvmsg(&*self.socket, &mut parts, &mut control, flags) {
-            Ok(received) => received.bytes,
-            Err(Errno::AGAIN | Errno::INTR) => return Ok(None),
-            Err(why) => return Err(why),
-        };
-        let mut messages = control.drain();
-        let is_ours = messages.any(|message| match message {
-            RecvAncillaryMessage::ScmCredentials(who) => who.uid.as_raw() == self.uid,
-            _ => false,
-        });
-        Ok(Some(is_ours.then_some(received)))
     }
 
     fn way(&mut self, peer: Address) -> Result<&mut Way, Errno> {
@@ -173,24 +106,47 @@ impl Port {
             rustix::net::connect(&socket, &abstract_name(&self.place.name(peer))?)?;
             let way = Way {
                 socket: Arc::new(socket),
-                waiting: None,
+                outgoing: None,
             };
             self.peers.insert(peer, way);
         }
         self.peers.get_mut(&peer).ok_or(Errno::NOTCONN)
     }
 
-    /// Sends a datagram, or keeps it until the kernel takes it.
-    fn post(&mut self, peer: Address, parts: &[IoSlice<'_>]) {
-        let Some(way) = self.peers.get_mut(&peer) else {
-            return;
+    /// Whether the peer has our ring, which is made and given to it if need be.
+    fn is_open(&mut self, peer: Address) -> Result<bool, Errno> {
+        let hello = prefix(self.address);
+        let Way { socket, outgoing } = self.way(peer)?;
+        let out = match outgoing {
+            Some(out) => out,
+            None => {
+                let (words, file) = Shared::create(RING_WORDS)?;
+                let ring = Producer::new(words);
+                let file = Some(file);
+                outgoing.insert(Outgoing { ring, file })
+            }
         };
-        let sent = way.send(parts);
-        if sent == Err(Errno::AGAIN) {
-            let packet = parts.iter().flat_map(|part| part.iter());
-            way.waiting = Some(packet.copied().collect());
-            self.full.insert(peer);
-        } else if sent.is_err() {
+        let Some(file) = &out.file else {
+            return Ok(true);
+        };
+        match give(socket, &hello, Some(file)) {
+            Ok(()) => {
+                out.file = None;
+                self.full.remove(&peer);
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => {
+                self.full.insert(peer);
+                Ok(false)
+            }
+            Err(gone) => Err(gone),
+        }
+    }
+
+    /// Wakes a peer. One whose socket is full wakes without it.
+    fn ring_bell(&mut self, peer: Address) {
+        let rung = self.way(peer).and_then(|way| give(&way.socket, &[], None));
+        if rung.is_err_and(|why| why != Errno::AGAIN) {
             self.lose(peer);
         }
     }
@@ -200,44 +156,156 @@ impl Port {
         self.full.remove(&peer);
         self.lost.push(peer);
     }
-}
 
-impl Link for Port {
-    fn has_room(&mut self, peer: Address) -> bool {
-        // Nobody is there, or too many descriptors are open: either way this peer cannot be reached.
-        let Ok(way) = self.way(peer) else {
-            self.lose(peer);
-            return false;
+    /// Takes one message of the socket. False when none is there.
+    fn take_hello(&mut self) -> Result<bool, Errno> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [0; PREFIX_LEN];
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = match rustix::net::recvmsg(&*self.socket, &mut parts, &mut control, flags) {
+            Ok(received) => received.bytes,
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(Errno::INTR) => return Ok(true),
+            Err(why) => return Err(why),
         };
-        let Some(waiting) = way.waiting.take() else {
-            return true;
-        };
-        self.full.remove(&peer);
-        self.post(peer, &[IoSlice::new(&waiting)]);
-        self.peers
-            .get(&peer)
-            .is_some_and(|way| way.waiting.is_none())
-    }
-
-    fn send(&mut self, peer: Address, packet: Packet<'_>) {
-        let prefix = prefix(self.address);
-        let parts = [&prefix[..], packet.head, packet.payload].map(IoSlice::new);
-        self.post(peer, &parts);
-    }
-}
-
-impl Way {
-    fn send(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        loop {
-            let mut nothing = SendAncillaryBuffer::default();
-            match rustix::net::sendmsg(&*self.socket, parts, &mut nothing, flags) {
-                Err(Errno::INTR) => {}
-                // Memory for datagrams comes back as readers read.
-                Err(Errno::NOBUFS) => return Err(Errno::AGAIN),
-                other => return other,
+        let (mut file, mut is_ours) = (None, false);
+        for message in control.drain() {
+            match message {
+                RecvAncillaryMessage::ScmRights(mut files) => file = files.next(),
+                RecvAncillaryMessage::ScmCredentials(who) => is_ours = who.uid.as_raw() == self.uid,
+                _ => {}
             }
         }
+        // Somebody else's, or nonsense: as if it had not come.
+        let sender = sender(&bytes).filter(|_| is_ours && received == PREFIX_LEN);
+        if let (Some(from), Some(file)) = (sender, file)
+            && let Ok(words) = Shared::open(file.as_fd(), RING_WORDS)
+        {
+            self.welcome(from, Consumer::new(words));
+        }
+        Ok(true)
+    }
+
+    /// A peer with a new ring is a new process, or a new interface of the old one: what we had to its predecessor is lost.
+    fn welcome(&mut self, from: Address, ring: Consumer) {
+        let known = self.incoming.iter().position(|one| one.from == from);
+        let incoming = Incoming { from, ring };
+        match known {
+            None => self.incoming.push(incoming),
+            Some(at) => {
+                self.incoming[at] = incoming;
+                if self.peers.contains_key(&from) {
+                    self.ring_bell(from);
+                }
+            }
+        }
+    }
+}
+
+impl Wire for Local {
+    fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.socket)
+    }
+
+    fn full(&self) -> Vec<Arc<OwnedFd>> {
+        let ways = self.full.iter().filter_map(|peer| self.peers.get(peer));
+        ways.map(|way| Arc::clone(&way.socket)).collect()
+    }
+
+    fn flush(&mut self, _now: u64) {
+        if self.full.is_empty() {
+            return;
+        }
+        for peer in std::mem::take(&mut self.full) {
+            if self.is_open(peer).is_err() {
+                self.lose(peer);
+            }
+        }
+    }
+
+    fn attend(&mut self) {
+        // An error of the own socket comes again with the next message, or it was none of ours.
+        while self.take_hello() == Ok(true) {}
+    }
+
+    fn receive(&mut self, _now: u64, into: &mut Vec<u8>) -> Option<Address> {
+        for _ in 0..self.incoming.len() {
+            self.turn = (self.turn + 1) % self.incoming.len().max(1);
+            let Incoming { from, ring } = self.incoming.get_mut(self.turn)?;
+            let from = *from;
+            let taken = ring.pop(into, PACKET_LEN_MAX);
+            if ring.owes_room() {
+                self.ring_bell(from);
+            }
+            match taken {
+                Ok(true) => return Some(from),
+                Ok(false) => {}
+                Err(Broken) => {
+                    self.incoming.remove(self.turn);
+                    self.lose(from);
+                }
+            }
+        }
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        self.incoming.iter().for_each(|one| one.ring.arm());
+        self.incoming.iter().any(|one| !one.ring.is_empty())
+    }
+
+    fn disarm(&mut self) {
+        self.incoming.iter().for_each(|one| one.ring.disarm());
+    }
+
+    fn probe(&mut self, _now: u64, peer: Address) {
+        self.ring_bell(peer);
+    }
+
+    fn next_lost(&mut self) -> Option<Address> {
+        self.lost.pop()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn has_room(&mut self, peer: Address) -> bool {
+        match self.is_open(peer) {
+            Ok(true) => {
+                let out = self
+                    .peers
+                    .get_mut(&peer)
+                    .and_then(|way| way.outgoing.as_mut());
+                out.is_some_and(|out| out.ring.has_room(PACKET_LEN_MAX))
+            }
+            Ok(false) => false,
+            // Nobody is there, or too many descriptors are open: either way this peer cannot be reached.
+            Err(_) => {
+                self.lose(peer);
+                false
+            }
+        }
+    }
+
+    fn send(&mut self, _now: u64, peer: Address, packet: Packet<'_>) {
+        let way = self.peers.get_mut(&peer);
+        let Some(out) = way.and_then(|way| way.outgoing.as_mut()) else {
+            return;
+        };
+        if out.ring.push([packet.head, packet.payload]) {
+            self.ring_bell(peer);
+        }
+    }
+}
+
+impl Drop for Local {
+    /// Whoever writes to us from now on rings, and so learns that nobody is there.
+    fn drop(&mut self) {
+        self.arm();
     }
 }
 
@@ -249,6 +317,26 @@ impl Place {
     fn name(&self, address: Address) -> String {
         let Address { nid, pid } = address;
         format!("{}/{}/{nid}/{pid}", self.rail_name(), self.kind)
+    }
+}
+
+/// Sends bytes, and a file if there is one.
+fn give(socket: &OwnedFd, bytes: &[u8], file: Option<&OwnedFd>) -> Result<(), Errno> {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let files = file.map(|file| [file.as_fd()]);
+    loop {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(files) = &files {
+            control.push(SendAncillaryMessage::ScmRights(files));
+        }
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            // Memory for datagrams comes back as readers read, and so do the files of all that are under way.
+            Err(Errno::NOBUFS | Errno::TOOMANYREFS) => return Err(Errno::AGAIN),
+            Err(why) => return Err(why),
+        }
     }
 }
 
@@ -269,8 +357,7 @@ fn prefix(address: Address) -> [u8; PREFIX_LEN] {
     prefix
 }
 
-fn sender(packet: &[u8]) -> Option<Address> {
-    let (prefix, _) = packet.split_first_chunk::<PREFIX_LEN>()?;
+fn sender(prefix: &[u8; PREFIX_LEN]) -> Option<Address> {
     let word = |at: usize| prefix[at..].first_chunk().copied().map(u32::from_le_bytes);
     let address = Address {
         nid: word(8)?,
@@ -279,13 +366,13 @@ fn sender(packet: &[u8]) -> Option<Address> {
     prefix.starts_with(&MAGIC).then_some(address)
 }
 
-/// The last byte is the version of what follows.
-const MAGIC: [u8; 8] = *b"RIPSTPL\x01";
+/// The last byte is the version of what follows, and of the rings.
+const MAGIC: [u8; 8] = *b"RIPSTPL\x02";
 const PREFIX_LEN: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Errno, Link, Packet, Place, Port, Reservation};
+    use super::{Address, Errno, Local, Packet, Place, Reservation, Wire};
 
     fn place(test: &str) -> Place {
         Place {
@@ -295,15 +382,21 @@ mod tests {
         }
     }
 
-    fn port(place: &Place, pid: u32) -> Port {
-        Port::open(place.clone(), Address { nid: 1, pid }, 64).expect("a free address")
+    fn port(place: &Place, pid: u32) -> Local {
+        Local::open(place.clone(), Address { nid: 1, pid }).expect("a free address")
     }
 
     fn packet(payload: &[u8]) -> Packet<'_> {
         Packet {
-            head: b"head",
+            head: b"headhead",
             payload,
         }
+    }
+
+    fn receive(port: &mut Local) -> Option<(Address, Vec<u8>)> {
+        let mut into = Vec::new();
+        port.attend();
+        port.receive(0, &mut into).map(|from| (from, into))
     }
 
     #[test]
@@ -312,16 +405,14 @@ mod tests {
         let (mut a, mut b) = (port(&place, 1), port(&place, 2));
         for byte in 0..5 {
             assert!(a.has_room(b.address));
-            a.send(b.address, packet(&[byte]));
+            a.send(0, b.address, packet(&[byte]));
         }
         for byte in 0..5 {
-            let (from, bytes) = b.receive().expect("works").expect("a packet");
-            assert_eq!(
-                (from, bytes),
-                (a.address, &[b'h', b'e', b'a', b'd', byte][..])
-            );
+            let (from, bytes) = receive(&mut b).expect("a packet");
+            assert_eq!(from, a.address);
+            assert_eq!(bytes, [b"headhead", &[byte][..]].concat());
         }
-        assert_eq!(b.receive(), Ok(None));
+        assert_eq!(receive(&mut b), None);
     }
 
     #[test]
@@ -330,23 +421,38 @@ mod tests {
         let (mut a, mut b) = (port(&place, 1), port(&place, 2));
         let mut sent = 0_u32;
         while a.has_room(b.address) {
-            a.send(b.address, packet(&sent.to_le_bytes()));
+            a.send(0, b.address, packet(&sent.to_le_bytes()));
             sent += 1;
         }
-        assert_eq!(a.full().count(), 1);
         for number in 0..sent {
-            let (_, bytes) = b.receive().expect("works").expect("a packet");
-            assert_eq!(bytes[4..], number.to_le_bytes());
-            assert!(a.has_room(b.address));
+            let (_, bytes) = receive(&mut b).expect("a packet");
+            assert_eq!(bytes[8..], number.to_le_bytes());
         }
+        assert!(a.has_room(b.address));
         assert_eq!(a.next_lost(), None);
+    }
+
+    #[test]
+    fn an_armed_port_is_rung_and_others_are_not() {
+        let place = place("bell");
+        let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+        assert!(a.has_room(b.address));
+        a.send(0, b.address, packet(b"first"));
+        assert!(receive(&mut b).is_some());
+        a.send(0, b.address, packet(b"x"));
+        assert_eq!(b.take_hello(), Ok(false), "nobody had asked");
+        assert!(b.arm(), "something is there already");
+        assert!(receive(&mut b).is_some() && !b.arm());
+        a.send(0, b.address, packet(b"y"));
+        a.send(0, b.address, packet(b"z"));
+        assert_eq!((b.take_hello(), b.take_hello()), (Ok(true), Ok(false)));
     }
 
     #[test]
     fn an_address_is_taken_once_and_free_after_its_end() {
         let place = place("taken");
         let first = (port(&place, 1), Reservation::take(&place, 1).expect("free"));
-        let again = Port::open(place.clone(), first.0.address, 64);
+        let again = Local::open(place.clone(), first.0.address);
         assert_eq!(again.err(), Some(Errno::ADDRINUSE));
         assert_eq!(Reservation::take(&place, 1).err(), Some(Errno::ADDRINUSE));
         drop(first);
@@ -358,13 +464,37 @@ mod tests {
     fn who_is_not_there_or_no_longer_is_lost() {
         let place = place("lost");
         let mut a = port(&place, 1);
-        let b = port(&place, 2);
+        let mut b = port(&place, 2);
         let (gone, never) = (b.address, Address { nid: 1, pid: 3 });
         assert!(a.has_room(gone));
+        a.send(0, gone, packet(b"taken"));
+        assert!(receive(&mut b).is_some());
         drop(b);
-        a.probe(gone);
-        assert_eq!(a.next_lost(), Some(gone));
+        a.send(0, gone, packet(b"for nobody"));
+        assert_eq!(a.next_lost(), Some(gone), "its end has armed the ring");
         assert!(!a.has_room(never));
         assert_eq!(a.next_lost(), Some(never));
+    }
+
+    #[test]
+    fn a_successor_is_another_peer() {
+        let place = place("again");
+        let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+        let there = b.address;
+        assert!(a.has_room(there) && b.has_room(a.address));
+        b.send(0, a.address, packet(b"old"));
+        assert!(receive(&mut a).is_some());
+        drop(b);
+        let mut b = port(&place, 2);
+        assert!(b.has_room(a.address));
+        b.send(0, a.address, packet(b"new"));
+        assert!(receive(&mut a).is_some());
+        assert_eq!(
+            a.next_lost(),
+            Some(there),
+            "what was under way to the first is lost"
+        );
+        assert!(a.has_room(there));
+        assert_eq!(a.next_lost(), None);
     }
 }

@@ -1,0 +1,218 @@
+//! What the environment says about interfaces that are opened from C. One table of names, in the book.
+
+use std::{env, io::Write, net::Ipv4Addr, str::FromStr};
+
+use crate::{
+    error::Error,
+    limits::Limits,
+    process::Mode,
+    transport::{Faults, Medium, PID_MAX, Wires},
+};
+
+/// What was said, for one rail.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// `RIPSTOP_PORTALS_NETWORK`: jobs with different ones do not see each other.
+    pub(super) network: String,
+    /// `RIPSTOP_PORTALS_MODE`: `offload` or `generic`.
+    pub(super) mode: Mode,
+    /// `RIPSTOP_PORTALS_NID`, or the address on a UDP network.
+    pub(super) nid: u32,
+    /// `RIPSTOP_PORTALS_LIMITS`: what an interface has at most, as `name=number,name=number`.
+    pub(super) ceiling: Limits,
+    /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS` and `.._RATE`.
+    pub(super) wires: Wires,
+    /// The greatest process id of that transport.
+    pub(super) pid_max: u32,
+    /// `RIPSTOP_PORTALS_REUSE`: whether an interface that is opened again is the same one.
+    pub(super) reuse: bool,
+}
+
+impl Settings {
+    /// # Errors
+    /// `ArgInvalid` for a value that has no meaning; standard error says which and why, because a code cannot.
+    pub(super) fn read(rail: u32) -> Result<Self, Error> {
+        Self::from(rail, |name| env::var(name).ok()).map_err(|(name, value, wanted)| {
+            // Nobody is left to tell if that fails.
+            let _told = writeln!(
+                std::io::stderr(),
+                "libportals: {name}={value}: expected {wanted}"
+            );
+            Error::ArgInvalid(name)
+        })
+    }
+
+    fn from(rail: u32, value: impl Fn(&'static str) -> Option<String>) -> Result<Self, Wrong> {
+        let look = |name| (name, value(name));
+        let medium = medium(rail, look("RIPSTOP_PORTALS_TRANSPORT"), &value)?;
+        let (nid, pid_max) = match &medium {
+            Medium::Udp { host, .. } => (u32::from(*host), PID_MAX),
+            Medium::Shared => {
+                let nid = parse(look("RIPSTOP_PORTALS_NID"), "a node's number")?;
+                (nid.unwrap_or(1), u32::MAX)
+            }
+        };
+        Ok(Self {
+            network: value("RIPSTOP_PORTALS_NETWORK").unwrap_or_else(|| "default".to_owned()),
+            mode: choice(
+                look("RIPSTOP_PORTALS_MODE"),
+                "offload or generic",
+                &[("offload", Mode::Offload), ("generic", Mode::Generic)],
+            )?,
+            nid,
+            ceiling: read(
+                look("RIPSTOP_PORTALS_LIMITS"),
+                "name=number,name=number with names of ptl_ni_limits_t, or max_eq_size",
+                |text| Limits::MOST.lowered(text),
+            )?
+            .unwrap_or(Limits::MOST),
+            wires: Wires {
+                medium,
+                rate: of_rail(rail, look("RIPSTOP_PORTALS_RATE"), "bytes per second")?,
+            },
+            pid_max,
+            reuse: choice(
+                look("RIPSTOP_PORTALS_REUSE"),
+                "1 or 0",
+                &[("1", true), ("0", false)],
+            )?,
+        })
+    }
+}
+
+/// A variable, its value and what it should have been.
+type Wrong = (&'static str, String, &'static str);
+type Variable = (&'static str, Option<String>);
+
+fn medium(
+    rail: u32,
+    transport: Variable,
+    value: &impl Fn(&'static str) -> Option<String>,
+) -> Result<Medium, Wrong> {
+    let faults = read(
+        ("RIPSTOP_PORTALS_FAULTS", value("RIPSTOP_PORTALS_FAULTS")),
+        "drop=, duplicate=, reorder=, exhaust= with chances below 1, delay_us= and seed=, with commas between",
+        Faults::parse,
+    )?;
+    // Nothing goes wrong in shared memory, so faults are for datagrams.
+    let usual = if faults.is_some() { "udp" } else { "shared" };
+    let named = (transport.0, transport.1.or_else(|| Some(usual.to_owned())));
+    if !choice(named, "shared or udp", &[("shared", false), ("udp", true)])? {
+        return Ok(Medium::Shared);
+    }
+    let host = ("RIPSTOP_PORTALS_HOST", value("RIPSTOP_PORTALS_HOST"));
+    let host = of_rail(
+        rail,
+        host,
+        "an IPv4 address of this machine, or one for each rail",
+    )?;
+    Ok(Medium::Udp {
+        host: host.unwrap_or(Ipv4Addr::LOCALHOST),
+        faults: faults.unwrap_or_default(),
+    })
+}
+
+fn read<T>(
+    (name, value): Variable,
+    wanted: &'static str,
+    meaning: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, Wrong> {
+    let Some(value) = value else { return Ok(None) };
+    match meaning(&value) {
+        Some(meaning) => Ok(Some(meaning)),
+        None => Err((name, value, wanted)),
+    }
+}
+
+fn parse<T: FromStr>(variable: Variable, wanted: &'static str) -> Result<Option<T>, Wrong> {
+    read(variable, wanted, |text| text.trim().parse().ok())
+}
+
+/// One value for all rails, or one for each with commas between; the last one is for those behind.
+fn of_rail<T: FromStr>(
+    rail: u32,
+    variable: Variable,
+    wanted: &'static str,
+) -> Result<Option<T>, Wrong> {
+    read(variable, wanted, |text| {
+        let own = text.split(',').take(rail as usize + 1).last();
+        own?.trim().parse().ok()
+    })
+}
+
+/// One of these words; the first one when nothing was said.
+fn choice<T: Copy>(
+    variable: Variable,
+    wanted: &'static str,
+    words: &[(&str, T)],
+) -> Result<T, Wrong> {
+    let chosen = read(variable, wanted, |text| {
+        let found = words.iter().find(|(word, _)| *word == text.trim());
+        found.map(|(_, meaning)| *meaning)
+    })?;
+    Ok(chosen.unwrap_or(words[0].1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ipv4Addr, Medium, Mode, Settings, Wrong};
+
+    fn from(rail: u32, said: &[(&str, &str)]) -> Result<Settings, Wrong> {
+        Settings::from(rail, |name| {
+            let found = said.iter().find(|(one, _)| *one == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn nothing_said_is_shared_memory_and_offload() {
+        let settings = from(0, &[]).expect("right");
+        assert!(matches!(settings.wires.medium, Medium::Shared));
+        assert_eq!(
+            (settings.mode, settings.nid, settings.reuse),
+            (Mode::Offload, 1, true)
+        );
+    }
+
+    #[test]
+    fn rails_have_their_own_addresses_and_rates() {
+        let said = [
+            ("RIPSTOP_PORTALS_TRANSPORT", "udp"),
+            ("RIPSTOP_PORTALS_HOST", "10.0.0.1, 10.0.1.1"),
+            ("RIPSTOP_PORTALS_RATE", "1000"),
+        ];
+        for (rail, host) in [(0, [10, 0, 0, 1]), (1, [10, 0, 1, 1]), (3, [10, 0, 1, 1])] {
+            let settings = from(rail, &said).expect("right");
+            assert_eq!(settings.nid, u32::from(Ipv4Addr::from(host)));
+            assert_eq!(settings.wires.rate, Some(1000));
+        }
+    }
+
+    #[test]
+    fn faults_go_over_datagrams() {
+        let settings = from(0, &[("RIPSTOP_PORTALS_FAULTS", "drop=0.1,seed=4")]).expect("right");
+        match settings.wires.medium {
+            Medium::Udp { host, faults } => {
+                assert_eq!((host, faults.seed), (Ipv4Addr::LOCALHOST, 4));
+            }
+            Medium::Shared => panic!("nothing is lost there"),
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_named() {
+        for (name, value) in [
+            ("RIPSTOP_PORTALS_MODE", "fast"),
+            ("RIPSTOP_PORTALS_NID", "one"),
+            ("RIPSTOP_PORTALS_LIMITS", "max_things=3"),
+            ("RIPSTOP_PORTALS_TRANSPORT", "tcp"),
+            ("RIPSTOP_PORTALS_FAULTS", "drop=2"),
+            ("RIPSTOP_PORTALS_RATE", "fast"),
+            ("RIPSTOP_PORTALS_REUSE", "yes"),
+        ] {
+            let (named, said, wanted) = from(0, &[(name, value)]).expect_err("wrong");
+            assert_eq!((named, &said[..]), (name, value));
+            assert!(!wanted.is_empty());
+        }
+    }
+}

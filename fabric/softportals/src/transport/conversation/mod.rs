@@ -1,0 +1,473 @@
+//! Order out of datagrams that are lost, doubled and overtaken: go-back-n.
+//!
+//! Each pair of interfaces has a conversation, with numbers of its own for both ends: a peer that was started again, or has
+//! given us up, talks under a greater one. Data frames count from zero. A receiver takes the frame that it expects and no other,
+//! and keeps nothing, so it can go on without memory: when a frame is missing, or there is no room, it says once per hold time
+//! from where to repeat, and the sender goes back to there. What is never answered is repeated at growing intervals, and given up
+//! after [`PATIENCE_NS`] without a sign of life.
+//!
+//! Times are in nanoseconds.
+#![forbid(unsafe_code)]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::event::Address;
+
+/// The conversations of one interface.
+#[derive(Debug)]
+pub(super) struct Conversations {
+    peers: BTreeMap<Address, Conversation>,
+    /// Those that have something to send.
+    ready: VecDeque<Address>,
+    /// Frames to which we answer that we know nothing of all that: who sent them, and under which number.
+    strays: BTreeMap<Address, u64>,
+    lost: Vec<Address>,
+    /// The number of the next conversation.
+    next_own: u64,
+    /// Nothing is due before.
+    due: u64,
+}
+
+#[derive(Debug)]
+struct Conversation {
+    own: u64,
+    theirs: Option<u64>,
+    queued: bool,
+    /// Frames that are not acknowledged, of which the first has the number `first`.
+    unacknowledged: VecDeque<Vec<u8>>,
+    first: u64,
+    /// How many of those have left since we went back last.
+    sent: usize,
+    window: usize,
+    /// When to go back unless something is acknowledged.
+    repeat_at: Option<u64>,
+    repeats: u32,
+    hold_until: u64,
+    refusals: u32,
+    went_back_at: Option<u64>,
+    /// The number of the next frame that we take.
+    expected: u64,
+    owes_ack: bool,
+    owes_ping: bool,
+    refusal: Option<Refusal>,
+    /// Which frame was refused last, and when.
+    refused: Option<(u64, u64)>,
+    /// Since when a sign of life is missing.
+    silent_since: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Gap,
+    Full,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Ack,
+    Ping,
+    Gap,
+    Full,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: Kind,
+    /// The sender's conversation.
+    own: u64,
+    /// The receiver's, or 0.
+    theirs: u64,
+    number: u64,
+    expected: u64,
+}
+
+impl Conversations {
+    /// Conversations under numbers from `epoch` on, which no earlier ones of this address had.
+    pub(super) const fn new(epoch: u64, now: u64) -> Self {
+        Self {
+            peers: BTreeMap::new(),
+            ready: VecDeque::new(),
+            strays: BTreeMap::new(),
+            lost: Vec::new(),
+            next_own: epoch,
+            due: now,
+        }
+    }
+
+    pub(super) fn has_room(&self, peer: Address) -> bool {
+        let conversation = self.peers.get(&peer);
+        conversation.is_none_or(|one| one.unacknowledged.len() < one.window.max(2))
+    }
+
+    pub(super) fn send(&mut self, now: u64, peer: Address, packet: Vec<u8>) {
+        let conversation = self.with(peer);
+        conversation.unacknowledged.push_back(packet);
+        conversation.silent_since.get_or_insert(now);
+        self.activate(peer);
+    }
+
+    /// Asks for a sign of life.
+    pub(super) fn probe(&mut self, now: u64, peer: Address) {
+        let conversation = self.with(peer);
+        conversation.owes_ping = true;
+        conversation.silent_since.get_or_insert(now);
+        self.activate(peer);
+    }
+
+    /// A frame came. Gives back the packet in it, if it is the next one. Without room it is refused.
+    pub(super) fn handle<'a>(
+        &mut self,
+        now: u64,
+        from: Address,
+        frame: &'a [u8],
+        has_room: bool,
+    ) -> Option<&'a [u8]> {
+        let (header, packet) = frame.split_first_chunk()?;
+        let header = Header::decode(header)?;
+        let takes = self.meet(from, &header)?;
+        let packet = takes.handle(now, &header, has_room).then_some(packet);
+        self.activate(from);
+        packet
+    }
+
+    /// Finds the conversation that a frame belongs to, or begins it.
+    fn meet(&mut self, from: Address, header: &Header) -> Option<&mut Conversation> {
+        if header.kind == Kind::Unknown && header.theirs == 0 {
+            return None;
+        }
+        let known = self.peers.get(&from);
+        let for_another = header.theirs != 0 && known.map(|one| one.own) != Some(header.theirs);
+        if for_another {
+            if header.kind != Kind::Unknown && self.strays.len() < STRAYS_MAX {
+                self.strays.insert(from, header.own);
+            }
+            return None;
+        }
+        let theirs = known.and_then(|one| one.theirs);
+        if theirs.is_some_and(|theirs| header.own < theirs) {
+            return None;
+        }
+        let successor = theirs.is_some_and(|theirs| header.own > theirs);
+        if header.kind == Kind::Unknown || successor {
+            self.lose(from);
+        }
+        let begins = begins_something(header.kind) && self.peers.len() < PEERS_MAX;
+        if !self.peers.contains_key(&from) && !begins {
+            return None;
+        }
+        let conversation = self.with(from);
+        conversation.theirs = Some(header.own);
+        Some(conversation)
+    }
+
+    fn with(&mut self, peer: Address) -> &mut Conversation {
+        let next_own = &mut self.next_own;
+        self.peers.entry(peer).or_insert_with(|| {
+            *next_own += 1;
+            Conversation::new(*next_own)
+        })
+    }
+
+    fn lose(&mut self, peer: Address) {
+        if self.peers.remove(&peer).is_some() {
+            self.lost.push(peer);
+        }
+    }
+
+    fn activate(&mut self, peer: Address) {
+        if let Some(conversation) = self.peers.get_mut(&peer) {
+            self.due = self.due.min(conversation.deadline());
+            if !std::mem::replace(&mut conversation.queued, true) {
+                self.ready.push_back(peer);
+            }
+        }
+    }
+
+    /// Repeats and gives up what is due. O(conversations) when something is, else O(1).
+    pub(super) fn handle_time(&mut self, now: u64) {
+        if now < self.due {
+            return;
+        }
+        let silent = self.peers.iter().filter(|(_, one)| one.is_given_up(now));
+        let silent: Vec<Address> = silent.map(|(peer, _)| *peer).collect();
+        silent.into_iter().for_each(|peer| self.lose(peer));
+        let due = self
+            .peers
+            .iter_mut()
+            .filter(|(_, one)| one.deadline() <= now);
+        let due: Vec<Address> = due
+            .map(|(peer, one)| {
+                one.handle_time(now);
+                *peer
+            })
+            .collect();
+        due.into_iter().for_each(|peer| self.activate(peer));
+        let deadlines = self.peers.values().map(Conversation::deadline);
+        self.due = deadlines.min().unwrap_or(u64::MAX);
+    }
+
+    /// Gives `send` the frames that may leave, in up to three parts, one per peer in turn.
+    pub(super) fn transmit(&mut self, now: u64, mut send: impl FnMut(Address, [&[u8]; 3])) {
+        while let Some((peer, theirs)) = self.strays.pop_first() {
+            self.next_own += 1;
+            let unknown = Header {
+                kind: Kind::Unknown,
+                own: self.next_own,
+                theirs,
+                number: 0,
+                expected: 0,
+            };
+            send(peer, [&unknown.encode(), &[], &[]]);
+        }
+        while let Some(peer) = self.ready.pop_front() {
+            let Some(conversation) = self.peers.get_mut(&peer) else {
+                continue;
+            };
+            conversation.queued = false;
+            if let Some((header, packet)) = conversation.next_frame(now) {
+                send(peer, [&header.encode(), packet, &[]]);
+                self.activate(peer);
+            } else {
+                self.due = self.due.min(conversation.deadline());
+            }
+        }
+    }
+
+    pub(super) fn next_lost(&mut self) -> Option<Address> {
+        self.lost.pop()
+    }
+
+    /// When [`Self::handle_time`] has something to do.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        (self.due != u64::MAX).then_some(self.due)
+    }
+}
+
+/// Answers begin nothing.
+const fn begins_something(kind: Kind) -> bool {
+    matches!(kind, Kind::Data | Kind::Ping)
+}
+
+impl Conversation {
+    const fn new(own: u64) -> Self {
+        Self {
+            own,
+            theirs: None,
+            queued: false,
+            unacknowledged: VecDeque::new(),
+            first: 0,
+            sent: 0,
+            window: WINDOW_START,
+            repeat_at: None,
+            repeats: 0,
+            hold_until: 0,
+            refusals: 0,
+            went_back_at: None,
+            expected: 0,
+            owes_ack: false,
+            owes_ping: false,
+            refusal: None,
+            refused: None,
+            silent_since: None,
+        }
+    }
+
+    /// True when the frame's packet is taken.
+    fn handle(&mut self, now: u64, header: &Header, has_room: bool) -> bool {
+        self.silent_since = None;
+        self.handle_expected(now, header.expected);
+        if !self.unacknowledged.is_empty() {
+            self.silent_since = Some(now);
+        }
+        match header.kind {
+            Kind::Data => return self.handle_data(now, header.number, has_room),
+            Kind::Ping => self.owes_ack = true,
+            Kind::Gap => self.go_back(now),
+            Kind::Full => {
+                self.refusals += 1;
+                self.hold_until = now + (HOLD_NS << self.refusals.min(HOLD_DOUBLINGS_MAX));
+                self.sent = 0;
+            }
+            Kind::Ack | Kind::Unknown => {}
+        }
+        false
+    }
+
+    /// The peer has all frames before this one.
+    fn handle_expected(&mut self, now: u64, expected: u64) {
+        let news = expected.saturating_sub(self.first);
+        let news = usize::try_from(news).unwrap_or(usize::MAX);
+        if news == 0 || news > self.unacknowledged.len() {
+            return;
+        }
+        self.unacknowledged.drain(..news);
+        self.first = expected;
+        self.sent = self.sent.saturating_sub(news);
+        self.window = (self.window + 1).min(WINDOW_MAX);
+        self.repeats = 0;
+        self.refusals = 0;
+        self.repeat_at = (self.sent > 0).then_some(now + REPEAT_NS);
+    }
+
+    fn handle_data(&mut self, now: u64, number: u64, has_room: bool) -> bool {
+        if number < self.expected {
+            self.owes_ack = true;
+            return false;
+        }
+        if number == self.expected && has_room {
+            self.expected += 1;
+            self.owes_ack = true;
+            return true;
+        }
+        let refused_just_now = self
+            .refused
+            .is_some_and(|(frame, at)| frame == self.expected && now < at + HOLD_NS);
+        if !refused_just_now {
+            self.refused = Some((self.expected, now));
+            self.refusal = Some(if number == self.expected {
+                Refusal::Full
+            } else {
+                Refusal::Gap
+            });
+        }
+        false
+    }
+
+    /// Repeats from the first frame that was not acknowledged, unless what we repeated cannot have arrived yet.
+    fn go_back(&mut self, now: u64) {
+        if self.went_back_at.is_some_and(|at| now < at + HOLD_NS) {
+            return;
+        }
+        self.went_back_at = Some(now);
+        self.sent = 0;
+        self.window = (self.window / 2).max(1);
+    }
+
+    fn handle_time(&mut self, now: u64) {
+        if self.repeat_at.is_some_and(|at| at <= now) {
+            self.repeats = (self.repeats + 1).min(REPEAT_DOUBLINGS_MAX);
+            self.repeat_at = None;
+            self.sent = 0;
+            self.window = (self.window / 2).max(1);
+        }
+    }
+
+    fn next_frame(&mut self, now: u64) -> Option<(Header, &[u8])> {
+        let header = |kind, number, one: &Self| Header {
+            kind,
+            own: one.own,
+            theirs: one.theirs.unwrap_or(0),
+            number,
+            expected: one.expected,
+        };
+        if let Some(refusal) = self.refusal.take() {
+            let kind = match refusal {
+                Refusal::Gap => Kind::Gap,
+                Refusal::Full => Kind::Full,
+            };
+            return Some((header(kind, 0, self), &[]));
+        }
+        let may_send = self.sent < self.unacknowledged.len().min(self.window);
+        if may_send && now >= self.hold_until {
+            let number = self.first + self.sent as u64;
+            self.repeat_at
+                .get_or_insert(now + (REPEAT_NS << self.repeats));
+            self.sent += 1;
+            self.owes_ack = false;
+            let header = header(Kind::Data, number, self);
+            return self
+                .unacknowledged
+                .get(self.sent - 1)
+                .map(|packet| (header, &packet[..]));
+        }
+        if std::mem::take(&mut self.owes_ping) {
+            self.owes_ack = false;
+            return Some((header(Kind::Ping, 0, self), &[]));
+        }
+        std::mem::take(&mut self.owes_ack).then(|| (header(Kind::Ack, 0, self), &[][..]))
+    }
+
+    fn is_given_up(&self, now: u64) -> bool {
+        self.silent_since
+            .is_some_and(|since| now >= since + PATIENCE_NS)
+    }
+
+    fn deadline(&self) -> u64 {
+        let waits = self.sent < self.unacknowledged.len().min(self.window);
+        let ends = [
+            self.repeat_at,
+            (waits && self.hold_until > 0).then_some(self.hold_until),
+            self.silent_since.map(|since| since + PATIENCE_NS),
+        ];
+        ends.into_iter().flatten().min().unwrap_or(u64::MAX)
+    }
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = match self.kind {
+            Kind::Data => 0,
+            Kind::Ack => 1,
+            Kind::Ping => 2,
+            Kind::Gap => 3,
+            Kind::Full => 4,
+            Kind::Unknown => 5,
+        };
+        let words = [self.own, self.theirs, self.number, self.expected];
+        for (place, word) in bytes[8..].chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8; HEADER_LEN]) -> Option<Self> {
+        let word = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_le_bytes);
+        let kind = match bytes[4] {
+            0 => Kind::Data,
+            1 => Kind::Ack,
+            2 => Kind::Ping,
+            3 => Kind::Gap,
+            4 => Kind::Full,
+            5 => Kind::Unknown,
+            _ => return None,
+        };
+        let header = Self {
+            kind,
+            own: word(8)?,
+            theirs: word(16)?,
+            number: word(24)?,
+            expected: word(32)?,
+        };
+        bytes.starts_with(&MAGIC).then_some(header)
+    }
+}
+
+/// Bytes before a packet.
+pub(super) const HEADER_LEN: usize = 40;
+
+/// The last byte is the version.
+const MAGIC: [u8; 4] = *b"RSP\x01";
+/// Frames under way to a peer: as many packets as fit into the smallest receive buffer that systems give.
+const WINDOW_MAX: usize = 16;
+const WINDOW_START: usize = 8;
+/// The least time between two refusals of the same frame, and what a sender waits for room at first.
+const HOLD_NS: u64 = 500_000;
+/// Well above the time that a busy machine takes for an answer.
+const REPEAT_NS: u64 = 20_000_000;
+/// To 160 milliseconds: two dozen times before a peer is given up, which half of all frames may be lost for.
+const REPEAT_DOUBLINGS_MAX: u32 = 3;
+/// To 32 milliseconds.
+const HOLD_DOUBLINGS_MAX: u32 = 6;
+/// A peer that says nothing for this long is gone.
+pub(super) const PATIENCE_NS: u64 = 4_000_000_000;
+/// Addresses that may talk to us: those that can exist in one network of this kind, several times over.
+const PEERS_MAX: usize = 1 << 16;
+/// Answers to frames of nobody's conversation that wait to leave.
+const STRAYS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+//! What networks do to datagrams, on purpose and from a seed.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+
+use crate::event::Address;
+
+/// What goes wrong, and how often. Chances are between 0 and 1, and per datagram.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[expect(clippy::exhaustive_structs, reason = "built by the caller")]
+pub struct Faults {
+    /// Where chance starts from: the same seed does the same to the same datagrams.
+    pub seed: u64,
+    /// It is lost.
+    pub drop: f64,
+    /// It comes twice.
+    pub duplicate: f64,
+    /// It comes after others that were sent later.
+    pub reorder: f64,
+    /// The receiver has no room for it, and says so.
+    pub exhaust: f64,
+    /// Microseconds that each is under way.
+    pub delay_us: u64,
+}
+
+impl Faults {
+    /// `drop=0.1,delay_us=200,seed=7`; what is not named does not happen. `None` when a name or a number is wrong.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut faults = Self::default();
+        for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+            let (name, number) = pair.split_once('=')?;
+            let number = number.trim();
+            let chance = || {
+                let chance: f64 = number.parse().ok()?;
+                (0.0..1.0).contains(&chance).then_some(chance)
+            };
+            match name.trim() {
+                "seed" => faults.seed = number.parse().ok()?,
+                "drop" => faults.drop = chance()?,
+                "duplicate" => faults.duplicate = chance()?,
+                "reorder" => faults.reorder = chance()?,
+                "exhaust" => faults.exhaust = chance()?,
+                "delay_us" => faults.delay_us = number.parse().ok()?,
+                _ => return None,
+            }
+        }
+        Some(faults)
+    }
+}
+
+/// Datagrams on their way through all that.
+#[derive(Debug)]
+pub(super) struct Weather {
+    faults: Faults,
+    state: u64,
+    /// By when they arrive, then in order.
+    held: BTreeMap<(u64, u64), (Address, Vec<u8>)>,
+    sent: u64,
+}
+
+impl Weather {
+    pub(super) const fn new(faults: Faults) -> Self {
+        Self {
+            state: faults.seed,
+            faults,
+            held: BTreeMap::new(),
+            sent: 0,
+        }
+    }
+
+    /// Whether nothing ever goes wrong.
+    pub(super) fn is_fair(&self) -> bool {
+        let Faults { seed, .. } = self.faults;
+        let calm = Faults {
+            seed,
+            ..Faults::default()
+        };
+        self.faults == calm
+    }
+
+    /// A datagram leaves.
+    pub(super) fn push(&mut self, now: u64, to: Address, datagram: Vec<u8>) {
+        if self.chance(self.faults.drop) {
+            return;
+        }
+        if self.chance(self.faults.duplicate) {
+            self.hold(now, to, datagram.clone());
+        }
+        self.hold(now, to, datagram);
+    }
+
+    fn hold(&mut self, now: u64, to: Address, datagram: Vec<u8>) {
+        let late = match self.chance(self.faults.reorder) {
+            true => self.next() % LATE_NS_MAX,
+            false => 0,
+        };
+        let at = now + self.faults.delay_us.saturating_mul(1000) + late;
+        self.sent += 1;
+        self.held.insert((at, self.sent), (to, datagram));
+    }
+
+    /// The next one that arrives by now.
+    pub(super) fn pop(&mut self, now: u64) -> Option<(Address, Vec<u8>)> {
+        let first = self.held.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+
+    /// When the next one arrives.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.held.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Whether a receiver is out of room this time.
+    pub(super) fn exhausts(&mut self) -> bool {
+        self.chance(self.faults.exhaust)
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "the high 53 bits are what a float holds"
+    )]
+    fn chance(&mut self, probability: f64) -> bool {
+        probability > 0.0 && ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+
+    /// splitmix64 (Steele, Lea and Flood, OOPSLA 2014).
+    const fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.state ^ self.state >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+}
+
+/// A datagram that is overtaken comes this much later at most: enough for a window of others.
+const LATE_NS_MAX: u64 = 2_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Faults, Weather};
+
+    #[test]
+    fn faults_are_read_by_name() {
+        let faults = Faults::parse("drop=0.25, delay_us=10,seed=3").expect("right");
+        assert_eq!((faults.drop, faults.delay_us, faults.seed), (0.25, 10, 3));
+        for wrong in ["drop", "drop=1", "drop=-0.1", "loss=0.1", "seed=x"] {
+            assert_eq!(Faults::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn as_much_goes_wrong_as_was_asked_for_and_the_same_each_time() {
+        let run = || {
+            let text = "drop=0.2,duplicate=0.1,reorder=0.3,seed=9";
+            let mut weather = Weather::new(Faults::parse(text).expect("right"));
+            let to = Address { nid: 1, pid: 1 };
+            let mut seen = Vec::new();
+            for number in 0..1000_u32 {
+                weather.push(0, to, number.to_le_bytes().to_vec());
+            }
+            while let Some((_, datagram)) = weather.pop(u64::MAX) {
+                seen.push(datagram);
+            }
+            seen
+        };
+        let seen = run();
+        assert!((820..940).contains(&seen.len()), "{}", seen.len());
+        assert!(!seen.is_sorted());
+        assert_eq!(seen, run());
+    }
+
+    #[test]
+    fn a_delay_keeps_the_order() {
+        let mut weather = Weather::new(Faults::parse("delay_us=5").expect("right"));
+        assert!(!weather.is_fair() && Weather::new(Faults::default()).is_fair());
+        let to = Address { nid: 1, pid: 1 };
+        weather.push(100, to, vec![1]);
+        weather.push(100, to, vec![2]);
+        assert_eq!((weather.pop(5099), weather.deadline()), (None, Some(5100)));
+        assert_eq!(weather.pop(5100), Some((to, vec![1])));
+        assert_eq!(weather.pop(5100), Some((to, vec![2])));
+    }
+}

@@ -1,0 +1,274 @@
+//! A ring of packets between two processes: one writes, the other reads, and neither believes the other.
+//!
+//! A packet is a word with its length, then its bytes. Each side publishes its own position, and reads the other's. A consumer
+//! that is about to sleep says so, and a producer that waits for room does; who changes that for the other rings its bell.
+#![forbid(unsafe_code)]
+
+use std::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+
+use super::shared::Shared;
+
+/// The writing end.
+#[derive(Debug)]
+pub(super) struct Producer {
+    words: Shared,
+    tail: u64,
+    /// Where the consumer was when it was last looked at.
+    head: u64,
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(super) struct Consumer {
+    words: Shared,
+    head: u64,
+    /// Bytes taken since the producer was last asked whether it waits for room.
+    taken: usize,
+}
+
+/// The other side wrote what no producer writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken;
+
+impl Producer {
+    pub(super) const fn new(words: Shared) -> Self {
+        Self {
+            words,
+            tail: 0,
+            head: 0,
+        }
+    }
+
+    /// Whether there is room for a packet of `len` bytes. If not, the consumer rings when there may be.
+    pub(super) fn has_room(&mut self, len: usize) -> bool {
+        let needed = words_of(len);
+        if self.free() >= needed {
+            return true;
+        }
+        self.words[WANTS].store(1, Relaxed);
+        fence(SeqCst);
+        self.head = self.words[HEAD].load(Acquire);
+        self.free() >= needed
+    }
+
+    /// Writes a packet that has room. True when the consumer sleeps: it has to be rung.
+    #[must_use]
+    pub(super) fn push(&mut self, parts: [&[u8]; 2]) -> bool {
+        let [head, body] = parts;
+        debug_assert!(head.len().is_multiple_of(WORD));
+        let len = head.len() + body.len();
+        slot(&self.words, self.tail).store(len as u64, Relaxed);
+        store(&self.words, self.tail.wrapping_add(1), head);
+        let body_at = self.tail.wrapping_add(1 + (head.len() / WORD) as u64);
+        store(&self.words, body_at, body);
+        self.tail = self.tail.wrapping_add(words_of(len));
+        self.words[TAIL].store(self.tail, Release);
+        fence(SeqCst);
+        take_flag(&self.words[ASLEEP])
+    }
+
+    fn free(&self) -> u64 {
+        CAPACITY.saturating_sub(self.tail.wrapping_sub(self.head))
+    }
+}
+
+impl Consumer {
+    pub(super) const fn new(words: Shared) -> Self {
+        Self {
+            words,
+            head: 0,
+            taken: 0,
+        }
+    }
+
+    /// Takes the next packet, of at most `len_max` bytes, if one is there.
+    pub(super) fn pop(&mut self, into: &mut Vec<u8>, len_max: usize) -> Result<bool, Broken> {
+        let ready = self.words[TAIL].load(Acquire).wrapping_sub(self.head);
+        if ready == 0 {
+            return Ok(false);
+        }
+        let len = slot(&self.words, self.head).load(Relaxed);
+        let len = usize::try_from(len).ok().filter(|len| *len <= len_max);
+        let len = len.ok_or(Broken)?;
+        if ready > CAPACITY || words_of(len) > ready {
+            return Err(Broken);
+        }
+        into.resize(len, 0);
+        load(&self.words, self.head.wrapping_add(1), into);
+        self.head = self.head.wrapping_add(words_of(len));
+        self.words[HEAD].store(self.head, Release);
+        self.taken += len;
+        Ok(true)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.words[TAIL].load(Acquire) == self.head
+    }
+
+    /// Asks to be rung for the next packet. What was there before has to be looked for afterwards.
+    pub(super) fn arm(&self) {
+        self.words[ASLEEP].store(1, Relaxed);
+        fence(SeqCst);
+    }
+
+    pub(super) fn disarm(&self) {
+        self.words[ASLEEP].store(0, Relaxed);
+    }
+
+    /// Whether the producer waits for room that is there now, and has to be rung. Looks no more often than is worth its price:
+    /// after a good part of the ring, and when nothing is left.
+    pub(super) fn owes_room(&mut self) -> bool {
+        let worth_it = self.taken >= ROOM_WORTH || self.taken > 0 && self.is_empty();
+        if !worth_it {
+            return false;
+        }
+        self.taken = 0;
+        fence(SeqCst);
+        take_flag(&self.words[WANTS])
+    }
+}
+
+fn take_flag(flag: &AtomicU64) -> bool {
+    flag.load(Relaxed) != 0 && flag.swap(0, Relaxed) != 0
+}
+
+const fn words_of(len: usize) -> u64 {
+    1 + len.div_ceil(WORD) as u64
+}
+
+const fn index(at: u64) -> usize {
+    (at & (CAPACITY - 1)) as usize
+}
+
+fn slot(words: &[AtomicU64], at: u64) -> &AtomicU64 {
+    &words[DATA..][index(at)]
+}
+
+/// The slots from `at` on: up to the end, and from the start.
+fn slots(words: &[AtomicU64], at: u64) -> impl Iterator<Item = &AtomicU64> {
+    let (before, after) = words[DATA..].split_at(index(at));
+    after.iter().chain(before)
+}
+
+fn store(words: &[AtomicU64], at: u64, bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<WORD>();
+    let (before, after) = words[DATA..].split_at(index(at));
+    let (first, second) = whole.split_at(whole.len().min(after.len()));
+    for (slot, word) in after.iter().zip(first).chain(before.iter().zip(second)) {
+        slot.store(u64::from_ne_bytes(*word), Relaxed);
+    }
+    if let (Some(slot), false) = (slots(words, at).nth(whole.len()), rest.is_empty()) {
+        let mut last = [0; WORD];
+        last[..rest.len()].copy_from_slice(rest);
+        slot.store(u64::from_ne_bytes(last), Relaxed);
+    }
+}
+
+fn load(words: &[AtomicU64], at: u64, bytes: &mut [u8]) {
+    let (before, after) = words[DATA..].split_at(index(at));
+    let count = bytes.len() / WORD;
+    let (whole, rest) = bytes.as_chunks_mut::<WORD>();
+    let (first, second) = whole.split_at_mut(count.min(after.len()));
+    for (slot, word) in after.iter().zip(first).chain(before.iter().zip(second)) {
+        *word = slot.load(Relaxed).to_ne_bytes();
+    }
+    if let (Some(slot), false) = (slots(words, at).nth(count), rest.is_empty()) {
+        let last = slot.load(Relaxed).to_ne_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// Words of a ring's memory.
+pub(super) const RING_WORDS: usize = DATA + SLOTS;
+/// Bytes of the longest packet: a quarter of the ring, so that one is written while another is read.
+pub(super) const PACKET_LEN_MAX: usize = SLOTS * WORD / 4 - WORD;
+
+const WORD: usize = size_of::<u64>();
+/// Words for packets: 64 KiB. A pair of processes that talk both ways has two.
+const SLOTS: usize = 8 << 10;
+const CAPACITY: u64 = SLOTS as u64;
+/// Each in a cache line of its own.
+const TAIL: usize = 0;
+const HEAD: usize = 8;
+const ASLEEP: usize = 16;
+const WANTS: usize = 24;
+const DATA: usize = 32;
+const ROOM_WORTH: usize = SLOTS * WORD / 4;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use ripstop_fabric::random::Random;
+
+    use super::{
+        Broken, CAPACITY, Consumer, PACKET_LEN_MAX, Producer, RING_WORDS, Relaxed, Shared, TAIL,
+        slot,
+    };
+
+    fn pair() -> (Producer, Consumer) {
+        let (ours, file) = Shared::create(RING_WORDS).expect("memory");
+        let theirs = Shared::open(file.as_fd(), RING_WORDS).expect("sealed");
+        (Producer::new(ours), Consumer::new(theirs))
+    }
+
+    #[test]
+    fn packets_of_all_lengths_come_out_as_they_went_in() {
+        let (mut producer, mut consumer) = pair();
+        let mut random = Random::new(5);
+        let mut seen = Vec::new();
+        for _ in 0..2000 {
+            let len = usize::try_from(random.within(0..PACKET_LEN_MAX as u64)).expect("short");
+            let mut packet = vec![0; len];
+            random.fill(&mut packet);
+            assert!(producer.has_room(len));
+            let cut = (len / 2).next_multiple_of(8).min(len / 8 * 8);
+            let (head, body) = packet.split_at(cut);
+            let rings = producer.push([head, body]);
+            assert!(!rings, "nobody sleeps");
+            assert_eq!(consumer.pop(&mut seen, PACKET_LEN_MAX), Ok(true));
+            assert!(seen == packet, "{len} bytes");
+        }
+        assert_eq!(consumer.pop(&mut seen, PACKET_LEN_MAX), Ok(false));
+    }
+
+    #[test]
+    fn who_sleeps_is_rung_once_and_who_waits_for_room_is_when_there_is_some() {
+        let (mut producer, mut consumer) = pair();
+        consumer.arm();
+        assert!(producer.push([&[], b"x"]) && !producer.push([&[], b"x"]));
+        let mut seen = Vec::new();
+        while producer.has_room(PACKET_LEN_MAX) {
+            let rings = producer.push([&[], &[1; PACKET_LEN_MAX]]);
+            assert!(!rings);
+        }
+        assert!(!consumer.owes_room(), "nothing was taken");
+        while consumer.pop(&mut seen, PACKET_LEN_MAX) == Ok(true) {}
+        assert!(consumer.owes_room() && !consumer.owes_room());
+        assert!(producer.has_room(PACKET_LEN_MAX));
+    }
+
+    #[test]
+    fn lies_of_the_other_side_are_found_out() {
+        let mut seen = Vec::new();
+        let (producer, mut consumer) = pair();
+        producer.words[TAIL].store(CAPACITY + 1, Relaxed);
+        assert_eq!(consumer.pop(&mut seen, 64), Err(Broken));
+        for lie in [65, u64::MAX, 64] {
+            let (producer, mut consumer) = pair();
+            slot(&producer.words, 0).store(lie, Relaxed);
+            producer.words[TAIL].store(3, Relaxed);
+            assert_eq!(consumer.pop(&mut seen, 64), Err(Broken), "{lie}");
+        }
+        let (mut producer, consumer) = pair();
+        consumer.words[super::HEAD].store(u64::MAX / 2, Relaxed);
+        while producer.has_room(PACKET_LEN_MAX) {
+            let _rings = producer.push([&[], &[1; PACKET_LEN_MAX]]);
+        }
+        assert!(!producer.has_room(PACKET_LEN_MAX), "it never overruns");
+    }
+}
