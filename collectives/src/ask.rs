@@ -1,7 +1,5 @@
 //! What a call asks for: checked, and made into a program.
 
-use std::fmt::Display;
-
 use ripstop_rt::{
     buffer::Wire,
     offload::{Program, Signature},
@@ -209,64 +207,67 @@ impl<'a> Ask<'a> {
         guide: &Guide<'_>,
     ) -> Result<Made, String> {
         let (input, output) = self.lens(place, size_of::<T>())?;
-        let (algorithm, plan) = self.plan(place, guide, size_of::<T>())?;
-        let plan = plan.map_err(|unfit| unfit.to_string())?;
-        let program = lower::<T>(&plan, input, output).map_err(|misfit| misfit.to_string())?;
+        let chosen = self.plan(place, guide, size_of::<T>());
+        let plan = chosen.plan.map_err(|unfit| unfit.to_string())?;
+        let program = lower::<T>(&plan, (input, output), self.is_short(chosen.cost_ns));
         Ok(Made {
-            program,
-            signature: self.signature::<T>(&algorithm),
+            program: program.map_err(|misfit| misfit.to_string())?,
+            signature: self.signature::<T>(&chosen.algorithm),
         })
     }
 
-    fn plan(
-        &self,
-        place: &Place<'_>,
-        guide: &Guide<'_>,
-        elem: usize,
-    ) -> Result<(String, Result<Plan, Unfit>), String> {
-        let size = place.size();
+    /// Whether it is over before a host has been woken a few times, or needs the host all the time. The same on all ranks.
+    fn is_short(&self, cost_ns: f64) -> bool {
+        let reduces = matches!(
+            self.verb,
+            Verb::Reduce | Verb::AllReduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan
+        );
+        // How long the blocks of an all-to-all with counts are is not known everywhere.
+        let is_known = self.verb != Verb::AllToAll || self.counts.is_none();
+        reduces || is_known && cost_ns < SHORT_NS
+    }
+
+    fn plan(&self, place: &Place<'_>, guide: &Guide<'_>, elem: usize) -> Chosen {
         if self.is_empty() {
             // Also who has nothing to say says it: somebody may think otherwise.
-            return Ok(("none".to_owned(), Barrier::Dissemination.plan(place)));
+            return Chosen::only("none", Barrier::Dissemination.plan(place));
         }
         let (root, len, order) = (self.root, self.len, self.order);
         let blocks = self
             .counts
             .map_or_else(|| Blocks::each(len), Blocks::counts);
-        let shape = self.shape(size, elem);
+        let shape = self.shape(place, elem);
         let tuning = guide.tuning;
-        Ok(match self.verb {
-            Verb::Barrier => named(guide.choose(tuning.barrier, &shape), |it| it.plan(place)),
-            Verb::Bcast => named(guide.choose(tuning.bcast, &shape), |it| {
-                it.plan(place, root, len)
-            }),
-            Verb::Gather => named(guide.choose(tuning.gather, &shape), |it| {
+        match self.verb {
+            Verb::Barrier => Chosen::of(guide, tuning.barrier, &shape, |it| it.plan(place)),
+            Verb::Bcast => Chosen::of(guide, tuning.bcast, &shape, |it| it.plan(place, root, len)),
+            Verb::Gather => Chosen::of(guide, tuning.gather, &shape, |it| {
                 it.plan(place, root, &blocks)
             }),
-            Verb::Scatter => named(guide.choose(tuning.scatter, &shape), |it| {
+            Verb::Scatter => Chosen::of(guide, tuning.scatter, &shape, |it| {
                 it.plan(place, root, &blocks)
             }),
-            Verb::AllGather => named(guide.choose(tuning.all_gather, &shape), |it| {
+            Verb::AllGather => Chosen::of(guide, tuning.all_gather, &shape, |it| {
                 it.plan(place, &blocks)
             }),
             Verb::AllToAll => {
                 let incoming = self.counts.map(|_| Blocks::counts(self.incoming));
-                named(guide.choose(tuning.all_to_all, &shape), |it| {
+                Chosen::of(guide, tuning.all_to_all, &shape, |it| {
                     it.plan(place, &blocks, incoming.as_ref().unwrap_or(&blocks))
                 })
             }
-            Verb::Reduce => named(guide.choose(tuning.reduce, &shape), |it| {
+            Verb::Reduce => Chosen::of(guide, tuning.reduce, &shape, |it| {
                 it.plan(place, root, len, order)
             }),
-            Verb::AllReduce => named(guide.choose(tuning.all_reduce, &shape), |it| {
+            Verb::AllReduce => Chosen::of(guide, tuning.all_reduce, &shape, |it| {
                 it.plan(place, len, order)
             }),
-            Verb::ReduceScatter => named(guide.choose(tuning.reduce_scatter, &shape), |it| {
+            Verb::ReduceScatter => Chosen::of(guide, tuning.reduce_scatter, &shape, |it| {
                 it.plan(place, &blocks, order)
             }),
-            Verb::Scan => ("doubling".to_owned(), Ok(scan(place, len))),
-            Verb::Exscan => ("doubling".to_owned(), Ok(exscan(place, len))),
-        })
+            Verb::Scan => Chosen::only("doubling", Ok(scan(place, len))),
+            Verb::Exscan => Chosen::only("doubling", Ok(exscan(place, len))),
+        }
     }
 
     /// Whether all ranks know that nothing moves.
@@ -279,7 +280,8 @@ impl<'a> Ask<'a> {
     }
 
     /// As the chooser sees it: the same on all ranks.
-    fn shape(&self, size: usize, elem: usize) -> Shape {
+    fn shape(&self, place: &Place<'_>, elem: usize) -> Shape {
+        let size = place.size();
         let all = self.counts.map(|counts| counts.iter().sum::<usize>());
         let len = match (self.verb, all) {
             // Its counts are different on all ranks; each block is a message, whatever the algorithm.
@@ -292,7 +294,7 @@ impl<'a> Ask<'a> {
             bytes: len.saturating_mul(elem),
             order: self.order,
             ragged: self.counts.is_some(),
-            mapped: false,
+            mapped: place.is_mapped(),
             ..Shape::of(size)
         }
     }
@@ -308,12 +310,42 @@ impl<'a> Ask<'a> {
     }
 }
 
-fn named<A: Algorithm + Display>(
-    algorithm: A,
-    plan: impl Fn(A) -> Result<Plan, Unfit>,
-) -> (String, Result<Plan, Unfit>) {
-    (algorithm.to_string(), plan(algorithm))
+/// An algorithm, what it costs, and its plan.
+struct Chosen {
+    algorithm: String,
+    cost_ns: f64,
+    plan: Result<Plan, Unfit>,
 }
+
+impl Chosen {
+    /// The one that the call names, or the best.
+    fn of<A: Algorithm>(
+        guide: &Guide<'_>,
+        named: Option<A>,
+        shape: &Shape,
+        plan: impl Fn(A) -> Result<Plan, Unfit>,
+    ) -> Self {
+        let algorithm = guide.choose(named, shape);
+        Self {
+            algorithm: algorithm.to_string(),
+            cost_ns: algorithm.cost_ns(shape, &guide.machine),
+            plan: plan(algorithm),
+        }
+    }
+
+    /// There is no other one.
+    fn only(name: &str, plan: Result<Plan, Unfit>) -> Self {
+        Self {
+            algorithm: name.to_owned(),
+            cost_ns: 0.0,
+            plan,
+        }
+    }
+}
+
+/// What takes longer is worth being handed to an adapter: a host that is woken for each of its steps instead is woken several
+/// times meanwhile, and in what is shorter the leave to send, which adapters wait for, is most of it.
+const SHORT_NS: f64 = 20_000.0;
 
 /// What a buffer can have.
 const BYTES_MAX: usize = isize::MAX as usize;

@@ -14,7 +14,7 @@ use crate::{
     cache::{Cache, Caller, Ready},
     op::Home,
     plan::Place,
-    tuning::{Guide, machine_of},
+    tuning::{Guide, machine_of, nodes_of},
 };
 
 /// A call that has its place in the order, and begins now or later.
@@ -136,11 +136,16 @@ pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Res
         tuning,
     };
     comm.attached::<Cache>().get(&caller, ask, || {
+        let nodes = nodes_of(comm);
+        let per_node = nodes
+            .as_ref()
+            .map_or(comm.size(), |(_, per_node)| *per_node);
         let guide = Guide {
             tuning,
             settings: comm.settings(),
-            machine: machine_of(comm.choices(), comm.size()),
+            machine: machine_of(comm.choices(), per_node),
         };
+        let place = nodes.as_ref().map_or(place, |(nodes, _)| place.on(nodes));
         ask.make::<T>(&place, &guide)
     })
 }

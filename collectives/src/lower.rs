@@ -9,19 +9,25 @@ use crate::plan::{Action, Buffer, Plan, Side, Span};
 
 /// The program of a plan for elements of type `T`, with buffers of `input` and `output` elements. O(steps and edges).
 ///
+/// It says that it is [`short`](Builder::short) if that is so on all ranks.
+///
 /// # Errors
 /// A plan that reaches beyond its buffers, or needs more memory than there can be.
 ///
 /// # Panics
 /// When the plan has more bytes than a `usize` can count.
-pub fn lower<T: Wire>(plan: &Plan, input: usize, output: usize) -> Result<Program, Misfit> {
+pub fn lower<T: Wire>(
+    plan: &Plan,
+    (input, output): (usize, usize),
+    short: bool,
+) -> Result<Program, Misfit> {
     let bytes = Bytes(size_of::<T>());
     let lens = Lens {
         input: bytes.of(input),
         output: bytes.of(output),
         scratch: bytes.of(plan.scratch()),
     };
-    let mut builder = Builder::new::<T>(plan.size(), lens);
+    let mut builder = Builder::new::<T>(plan.size(), lens).short(short);
     let mut ids: Vec<offload::StepId> = Vec::with_capacity(plan.len());
     let mut after = Vec::new();
     for (step, action) in plan.steps() {
@@ -96,7 +102,7 @@ mod tests {
         let blocks = Blocks::each(3);
         let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
         let plan = plan.unwrap();
-        let program = lower::<u64>(&plan, 12, 12).unwrap();
+        let program = lower::<u64>(&plan, (12, 12), false).unwrap();
         assert_eq!((program.ranks(), program.lens().input), (4, 96));
         let first = *program.actions().next().unwrap();
         let from = offload::Buffer::Input.span(24, 72);
@@ -109,6 +115,6 @@ mod tests {
     fn a_plan_that_is_longer_than_its_buffers_is_refused() {
         let blocks = Blocks::each(3);
         let plan = AllToAll::Bruck.plan(&Place::new(1, 4), &blocks, &blocks);
-        assert!(lower::<u64>(&plan.unwrap(), 11, 12).is_err());
+        assert!(lower::<u64>(&plan.unwrap(), (11, 12), false).is_err());
     }
 }

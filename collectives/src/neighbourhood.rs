@@ -175,7 +175,8 @@ impl<'a> Cut<'a> {
         let (from, output) = self.ends::<T>("recv_counts", &edges.sources, self.recvs, block)?;
         let input = if self.one { self.given } else { input };
         let plan = neighbours(place, &to, &from, edges.pairing);
-        let program = lower::<T>(&plan, input, output).map_err(|misfit| misfit.to_string())?;
+        let program =
+            lower::<T>(&plan, (input, output), false).map_err(|misfit| misfit.to_string())?;
         // Counted blocks are compared by their messages.
         let counted = self.recvs.is_some();
         let agreed = if counted { 0 } else { block as u64 };

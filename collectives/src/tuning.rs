@@ -1,12 +1,13 @@
 //! How algorithms are chosen: by cost, or as the user says.
 
-use ripstop_rt::{Choices, Settings};
+use ripstop_rt::{Choices, Comm, Cost, Settings};
 
 use crate::{
     choose::{Algorithm, Shape, cheapest},
     cost::{LogGP, Machine},
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Reduce, ReduceScatter,
+        Scatter,
     },
 };
 
@@ -84,23 +85,38 @@ impl Guide<'_> {
     }
 }
 
-/// A runtime's fabric as the chooser sees it: all ranks at the same distance.
+/// A runtime's fabric as the chooser sees it: all ranks at the same distance, or `per_node` of them on each node.
 #[must_use]
-pub fn machine_of(choices: &Choices, ranks: usize) -> Machine {
-    let cost = &choices.cost;
-    let link = LogGP {
+pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
+    Machine {
+        inside: link_of(choices.cost_inside.as_ref().unwrap_or(&choices.cost)),
+        across: link_of(&choices.cost),
+        per_node: per_node.max(1),
+        copy_ns_per_kib: choices.cost.copy_ns_per_kib,
+        reduce_ns_per_kib: 2.0 * choices.cost.copy_ns_per_kib,
+    }
+}
+
+fn link_of(cost: &Cost) -> LogGP {
+    LogGP {
         latency_ns: cost.latency_ns,
         overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),
         gap_ns: cost.send_ns,
         ns_per_kib: cost.get_ns_per_kib.min(cost.message_ns_per_kib),
-    };
-    Machine {
-        inside: link,
-        across: link,
-        per_node: ranks.max(1),
-        copy_ns_per_kib: cost.copy_ns_per_kib,
-        reduce_ns_per_kib: 2.0 * cost.copy_ns_per_kib,
     }
+}
+
+/// Which ranks of a communicator share a node, if that is known, and all have as many one after the other. O(ranks).
+pub(crate) fn nodes_of(comm: &Comm) -> Option<(Nodes, usize)> {
+    let size = comm.size();
+    let node_of: Vec<usize> = (0..size).map_while(|rank| comm.node_of(rank)).collect();
+    let first = *node_of.first()?;
+    let per_node = node_of.iter().take_while(|node| **node == first).count();
+    if node_of.len() < size || !(2..size).contains(&per_node) {
+        return None;
+    }
+    let nodes = Nodes::new(&node_of);
+    (nodes == Nodes::regular(size, per_node)).then_some((nodes, per_node))
 }
 
 #[cfg(test)]

@@ -64,3 +64,4 @@ pub use self::{
     },
     shared::Choices,
 };
+pub use ripstop_fabric::driver::Cost;

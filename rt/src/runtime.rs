@@ -284,6 +284,7 @@ fn assemble(
         paths: paths.to_string(),
         single_copy: driver.caps().any_memory.clone(),
         cost: driver.caps().cost,
+        cost_inside: None,
     };
     let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {
@@ -302,6 +303,7 @@ fn assemble(
         node: boot.node.leader(),
         board: Some((board, boot.on_node())),
         crowded,
+        per_node: None,
     };
     Parts {
         engine: Engine::new(driver, setup),

@@ -48,9 +48,11 @@ pub enum ProgressMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Executor {
-    /// Adapters, where they run task lists by themselves; elsewhere as by messages.
+    /// Adapters, where they run task lists by themselves and a collective is long enough; else as by messages.
     #[default]
     Offload,
+    /// Adapters, also of the shortest ones; elsewhere as by messages.
+    Lists,
     /// Whoever makes turns: an application that waits, or the agent while it computes.
     Messages,
     /// Nobody but the polls of their futures: the baseline to compare with.
@@ -223,12 +225,13 @@ const TABLE: &[Spec] = &[
     },
     Spec {
         name: "RIPSTOP_COLLECTIVES",
-        range: "offload | messages | host",
-        meaning: "who begins the next step of a collective: adapters by task lists where they can, else whoever makes turns; \
-                  whoever makes turns; or only a poll of its future, for comparison. The same on all ranks",
+        range: "offload | lists | messages | host",
+        meaning: "who begins the next step of a collective: adapters by task lists, where they can, of those that are long \
+                  enough or of all; whoever makes turns; or only a poll of its future, for comparison. The same on all ranks",
         set: |settings, value| {
             settings.collectives = match value {
                 "offload" => Executor::Offload,
+                "lists" => Executor::Lists,
                 "messages" => Executor::Messages,
                 "host" => Executor::Host,
                 _ => return None,

@@ -77,6 +77,8 @@ pub(crate) struct Place {
     pub(crate) board: Option<(Board, u32)>,
     /// More ranks on the node than processors that they may use.
     pub(crate) crowded: bool,
+    /// So many ranks of the world on each node, in order, where that is known; the last node may have fewer.
+    pub(crate) per_node: Option<u32>,
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.
@@ -95,11 +97,13 @@ pub struct Choices {
     pub single_copy: Result<(), String>,
     /// What the fabric's actions cost, which protocols and collectives are chosen by.
     pub cost: Cost,
+    /// What they cost between ranks of one node, where that is another matter.
+    pub cost_inside: Option<Cost>,
 }
 
 impl Choices {
     /// There was no choice.
-    pub(crate) fn simulated(paths: String, caps: &Caps) -> Self {
+    pub(crate) fn simulated(paths: String, caps: &Caps, inside: Option<Cost>) -> Self {
         Self {
             boot: "simulation",
             reactor: "sim",
@@ -107,6 +111,7 @@ impl Choices {
             paths,
             single_copy: caps.any_memory.clone(),
             cost: caps.cost,
+            cost_inside: inside,
         }
     }
 }

@@ -28,7 +28,7 @@ where
         assert_eq!(report.leaked, 0, "{executor}");
         (executor, report.results)
     };
-    ["offload", "messages", "host"].map(run).into()
+    ["lists", "offload", "messages", "host"].map(run).into()
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_collective_whose_future_is_dropped_is_carried_to_its_end() {
 
 #[test]
 fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
-    for executor in ["offload", "messages", "host"] {
+    for executor in ["lists", "offload", "messages", "host"] {
         let simulation = || {
             Simulation::new(16)
                 .seed(4)

@@ -60,6 +60,11 @@ impl<'a> Place<'a> {
         self.size
     }
 
+    /// Whether it has a map on which the ranks of each node follow each other.
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.nodes.is_some_and(Nodes::in_rank_order)
+    }
+
     /// # Panics
     /// When the group has no rank `root`.
     pub(crate) fn assert_rank(&self, root: usize) {

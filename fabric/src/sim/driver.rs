@@ -176,6 +176,12 @@ impl Drop for Sim {
 }
 
 impl World {
+    pub(super) fn cost_inside(&self) -> Option<Cost> {
+        let ranks = u32::try_from(self.hosts.len()).unwrap_or(u32::MAX);
+        let local = self.model.node.ranks;
+        (1 < local && local < ranks).then(|| cost(&self.model, true))
+    }
+
     fn arm(&mut self, rank: u32) -> Armed {
         let busy = self.free_running && !self.heap.is_empty();
         let host = &mut self.hosts[index(rank)];

@@ -51,6 +51,7 @@ pub use self::{
     },
     stats::{RankStats, Stats},
 };
+use crate::driver::Cost;
 
 /// A simulated cluster; clones are handles to the same one.
 #[derive(Clone)]
@@ -167,6 +168,12 @@ impl Cluster {
     #[must_use]
     pub fn rank_stats(&self, rank: u32) -> RankStats {
         self.lock().rank_stats(rank)
+    }
+
+    /// What the fabric's actions cost within a node, where there are several nodes of several ranks.
+    #[must_use]
+    pub fn cost_inside(&self) -> Option<Cost> {
+        self.lock().cost_inside()
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {

@@ -113,6 +113,11 @@ impl Comm {
         (input, output): (I, O),
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
+        let offload = match executor {
+            Executor::Offload => !collective.program.is_short(),
+            Executor::Lists => true,
+            Executor::Messages | Executor::Host => false,
+        };
         let call = RunCall {
             ctx: self.id() + 1,
             tag,
@@ -122,7 +127,7 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
-            offload: executor == Executor::Offload,
+            offload,
         };
         let ticket = self.shared().with(|engine| engine.run(call, input, output));
         let op = ProgramOp {

@@ -51,6 +51,7 @@ impl Builder {
                 elem,
                 lookahead: LOOKAHEAD,
                 reduces: false,
+                short: false,
                 recv_max: 0,
             },
             edges: Vec::new(),
@@ -63,6 +64,13 @@ impl Builder {
     /// many.
     pub fn lookahead(mut self, steps: usize) -> Self {
         self.program.lookahead = steps.max(LOOKAHEAD_MIN);
+        self
+    }
+
+    /// To hand it to an adapter takes longer than the collective does, or does not spare the host: messages do as well. All ranks
+    /// say so, or none.
+    pub fn short(mut self, short: bool) -> Self {
+        self.program.short = short;
         self
     }
 

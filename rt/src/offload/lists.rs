@@ -42,8 +42,6 @@ pub(crate) struct Posted {
     open: [bool; 2],
     /// A list that found no room: its tasks are posted one by one, when they may begin.
     held: Vec<Task>,
-    /// Tasks that may begin with the program and found no room.
-    early: Vec<Task>,
     /// Codes of the watches that nothing was heard of.
     watched: Vec<u32>,
 }
@@ -64,8 +62,6 @@ pub(crate) struct Memory {
 pub(crate) enum Code {
     /// One of the two lists.
     List(usize),
-    /// Tasks that could begin with the program.
-    Early,
     /// Tasks of a list that found no room, posted one by one.
     Single,
     /// A task that is held may begin.
@@ -168,7 +164,7 @@ impl Slot {
 }
 
 impl Posted {
-    /// Begins a program: what may begin does so, and its first two lists are posted. `token` is above all [`Code`]s.
+    /// Begins a program: its first two lists are posted. `token` is above all [`Code`]s.
     ///
     /// # Errors
     /// What the driver said when there was no memory for its counters.
@@ -186,13 +182,11 @@ impl Posted {
             token,
             open: [false; 2],
             held: Vec::new(),
-            early: Vec::new(),
             watched: Vec::new(),
         };
         let mut duties = Duties::default();
         let ends = begun.lowering.ends();
         begun.watch(driver, &begun.when_own(0, ends), Code::End);
-        begun.post_early(driver, slot);
         begun.post_lists(driver, slot, &mut duties);
         Ok((begun, duties))
     }
@@ -207,24 +201,6 @@ impl Posted {
     ) {
         self.open[list] = false;
         self.post_lists(driver, slot, duties);
-    }
-
-    /// Tasks that may begin with the program, as many at a time as there is room for.
-    pub(crate) fn post_early(&mut self, driver: &mut dyn Driver, slot: &Slot) {
-        let room = driver.caps().triggered_max;
-        let mut items = Vec::new();
-        loop {
-            if self.early.is_empty() {
-                items.clear();
-                self.lowering.next_early(room, &mut items);
-                self.early = items.iter().map(|item| self.task(item, slot)).collect();
-            }
-            let token = self.token_of(Code::Early);
-            if self.early.is_empty() || !post(driver, &self.early, token) {
-                return;
-            }
-            self.early.clear();
-        }
     }
 
     /// Posts lists until two have tasks that wait, or there are none left.
@@ -252,6 +228,7 @@ impl Posted {
                 self.open[list] = true;
             } else {
                 self.hold(driver, &mut tasks);
+                self.post_single(driver);
             }
         }
     }
@@ -260,7 +237,7 @@ impl Posted {
     /// itself, which takes no room for long.
     fn hold(&mut self, driver: &mut dyn Driver, tasks: &mut Vec<Task>) {
         for task in &*tasks {
-            for when in [Some(&task.when), task.and.as_ref()].into_iter().flatten() {
+            for when in unmet(task) {
                 self.watch(driver, when, Code::Held);
             }
         }
@@ -272,14 +249,15 @@ impl Posted {
         if self.held.is_empty() {
             return;
         }
+        self.post_single(driver);
+        self.post_lists(driver, slot, duties);
+    }
+
+    fn post_single(&mut self, driver: &mut dyn Driver) {
         let token = self.token_of(Code::Single);
-        self.held.retain(|task| {
-            let is_due = !is_met(&task.when) || task.and.as_ref().is_some_and(|and| !is_met(and));
-            is_due || !post(driver, std::slice::from_ref(task), token)
-        });
-        if self.held.is_empty() {
-            self.post_lists(driver, slot, duties);
-        }
+        let begins = |task: &Task| unmet(task).next().is_none();
+        let mut post = |task: &Task| post(driver, std::slice::from_ref(task), token);
+        self.held.retain(|task| !(begins(task) && post(task)));
     }
 
     /// The host is to hear when something of its own may begin, or does it at once.
@@ -334,7 +312,6 @@ impl Posted {
             take(driver, Command::Unwatch { token });
         }
         self.held.clear();
-        self.early.clear();
     }
 
     /// Keys that are open as long as the program is under way.
@@ -482,10 +459,9 @@ impl Code {
     fn pack(self) -> u32 {
         let word = match self {
             Self::List(list) => list,
-            Self::Early => 2,
-            Self::Single => 3,
-            Self::Held => 4,
-            Self::End => 5,
+            Self::Single => 2,
+            Self::Held => 3,
+            Self::End => 4,
             Self::Step(step) => FIRST_STEP + 2 * step,
             Self::Spread(step) => FIRST_STEP + 2 * step + 1,
         };
@@ -495,11 +471,10 @@ impl Code {
     pub(crate) const fn unpack(word: u32) -> Self {
         match word as usize {
             list @ 0..2 => Self::List(list),
-            2 => Self::Early,
-            3 => Self::Single,
-            4 => Self::Held,
-            5 => Self::End,
-            word if word.is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
+            2 => Self::Single,
+            3 => Self::Held,
+            4 => Self::End,
+            word if (word - FIRST_STEP).is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
             word => Self::Spread((word - FIRST_STEP) / 2),
         }
     }
@@ -511,12 +486,18 @@ impl Code {
 }
 
 /// Codes of lists.
-pub(crate) const FAMILIES: [Code; 4] = [Code::List(0), Code::List(1), Code::Early, Code::Single];
-const FIRST_STEP: usize = 6;
+pub(crate) const FAMILIES: [Code; 3] = [Code::List(0), Code::List(1), Code::Single];
+const FIRST_STEP: usize = 5;
 const LANDING_LEN: usize = size_of::<Landing>();
 
 fn is_met(when: &When) -> bool {
     when.counter.value() >= when.threshold
+}
+
+/// What a task waits for still.
+fn unmet(task: &Task) -> impl Iterator<Item = &When> {
+    let both = [Some(&task.when), task.and.as_ref()];
+    both.into_iter().flatten().filter(|when| !is_met(when))
 }
 
 /// Whether there was room.

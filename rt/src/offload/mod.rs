@@ -58,6 +58,8 @@ pub struct Program {
     elem: Elem,
     lookahead: usize,
     reduces: bool,
+    /// To hand it to an adapter takes longer than it does.
+    short: bool,
     /// Bytes of its longest receive.
     recv_max: usize,
 }
@@ -199,6 +201,12 @@ impl Program {
     #[must_use]
     pub const fn reduces(&self) -> bool {
         self.reduces
+    }
+
+    /// Whether it is [too short](Builder::short) for task lists.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        self.short
     }
 
     /// What the steps do, in the order of the list.

@@ -236,7 +236,8 @@ impl<T: 'static> Ranks<T> {
             ring,
         } = common.get_or_insert_with(|| {
             let paths = Paths::new(driver.caps(), &self.settings);
-            let choices = Choices::simulated(paths.to_string(), driver.caps());
+            let inside = self.cluster.cost_inside();
+            let choices = Choices::simulated(paths.to_string(), driver.caps(), inside);
             let cluster = self.cluster.clone();
             Common {
                 paths,
@@ -266,6 +267,7 @@ impl<T: 'static> Ranks<T> {
                 node: rank - rank % self.ranks_per_node,
                 board: None,
                 crowded: false,
+                per_node: Some(self.ranks_per_node),
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),

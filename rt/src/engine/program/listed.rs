@@ -239,7 +239,6 @@ impl Engine {
         let mut duties = Duties::default();
         match code {
             Code::List(list) => posted.begun(driver, slot, list, &mut duties),
-            Code::Early => posted.post_early(driver, slot),
             Code::Held | Code::Single => posted.post_held(driver, slot, &mut duties),
             Code::End => listed.over = true,
             Code::Step(_) | Code::Spread(_) => posted.heard(code, &mut duties),

@@ -11,10 +11,10 @@
 //! after the other; so thresholds of lanes are cumulative, and go on from program to program ([`Lanes`]). A lane is used again
 //! when the message before has landed. Because everybody may be told before it has begun the program, nothing is ever reset.
 //!
-//! What waits for nothing and sends nothing begins when the program does ([`Lowering::next_early`]): it takes no place in the
-//! driver's queue. The other tasks are cut into lists of a length that the driver can hold twice ([`Lowering::next_list`]). When
-//! all tasks of a list have begun, the one after the next is to be posted, so that the driver never idles. Two lists that hold
-//! [`LOOKAHEAD_MIN`] steps between them bring a program to its end.
+//! The tasks are cut into lists, of which the driver can hold two ([`Lowering::next_list`]). When all tasks of a list have begun,
+//! the one after the next is to be posted, so that the driver never idles. What waits for nothing and sends nothing begins when
+//! it is posted and takes no place there, so a list may have as many of those again. Two lists that hold [`LOOKAHEAD_MIN`] steps
+//! between them bring a program to its end.
 //!
 //! Reductions, and copies that are not of one row, are the host's: it watches for their counter, and counts when it is done. So
 //! are the ends of steps that more others wait for than fit into a list.
@@ -47,14 +47,12 @@ pub(crate) struct Lanes {
 pub(crate) struct Lowering {
     program: Arc<Program>,
     steps: Vec<Lowered>,
-    /// Tasks of a list at the most.
+    /// Tasks of a list that wait, at the most.
     list_max: usize,
     /// From one rank to another.
     lanes: u64,
     counters: u32,
     ends: u64,
-    /// The first step that was not looked at for early tasks.
-    early: usize,
     /// The first step that is in no list yet.
     next: usize,
 }
@@ -154,7 +152,7 @@ impl Lanes {
 }
 
 impl Lowering {
-    /// The lowering of a program to lists of at most `list_max` tasks. The lanes are those of the slot that it is to run in, and
+    /// The lowering of a program to lists of at most `list_max` tasks that wait. The lanes are those of the slot that it is to run in, and
     /// are counted on. O(steps and edges).
     pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Self {
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
@@ -168,7 +166,6 @@ impl Lowering {
             lanes: lanes.count,
             counters,
             ends,
-            early: 0,
             next: 0,
         }
     }
@@ -183,25 +180,17 @@ impl Lowering {
         self.ends
     }
 
-    /// Adds at most `max` tasks that may begin with the program, or nothing when there are none left.
-    pub(crate) fn next_early(&mut self, max: usize, items: &mut Vec<Item>) {
-        let room = items.len() + max;
-        while self.early < self.steps.len() && items.len() < room {
-            if self.is_early(self.early) {
-                items.push(self.act(self.early));
-            }
-            self.early += 1;
-        }
-    }
-
     /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
     /// as a task.
     pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {
-        let mut room = self.list_max;
-        while let Some(tasks) = self.tasks_of(self.next)
-            && tasks <= room
-        {
+        let (mut room, mut early) = (self.list_max, self.list_max);
+        while let Some(tasks) = self.tasks_of(self.next) {
+            let begins = usize::from(self.is_early(self.next));
+            if tasks > room || begins > early {
+                return;
+            }
             room -= tasks;
+            early -= begins;
             self.emit(self.next, items);
             self.next += 1;
         }
@@ -237,6 +226,7 @@ impl Lowering {
         self.steps[step].end
     }
 
+    /// Its tasks that wait.
     fn tasks_of(&self, at: usize) -> Option<usize> {
         let step = self.steps.get(at)?;
         let fans = if self.is_wide(at) {
@@ -262,6 +252,7 @@ impl Lowering {
         self.acts(at) + self.steps[at].fans as usize > tasks_max
     }
 
+    /// Whether it begins when it is posted.
     fn is_early(&self, at: usize) -> bool {
         let action = self.program.step(at).action;
         let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
@@ -271,7 +262,7 @@ impl Lowering {
     fn emit(&self, at: usize, items: &mut Vec<Item>) {
         let (step, action) = (self.steps[at], self.program.step(at).action);
         let joins = matches!(action, Action::Join);
-        if !(self.is_early(at) || joins && step.fans > 0) {
+        if !(joins && step.fans > 0) {
             items.push(self.act(at));
         }
         if step.fans == 0 {

@@ -337,13 +337,6 @@ impl<'a> Model<'a> {
             lists: Vec::new(),
             over: false,
         });
-        let run = &mut self.ranks[rank].runs[number];
-        let mut early = Vec::new();
-        run.lowering.next_early(usize::MAX, &mut early);
-        for item in early {
-            assert!(self.is_met(rank, number, item.when) && item.and.is_none());
-            self.begin(rank, number, item.deed);
-        }
         self.post(rank, number);
         self.post(rank, number);
         self.look_whether_over(rank, number);
@@ -356,22 +349,22 @@ impl<'a> Model<'a> {
         run.lowering.next_list(&mut items);
         let is_task = |item: &&Item| !is_for_host(&item.deed);
         let tasks = items.iter().filter(is_task).count();
-        assert!(tasks <= self.job.list_max, "a list of {tasks} tasks");
+        assert!(tasks <= 2 * self.job.list_max, "a list of {tasks} tasks");
         let list = run.lists.len();
         run.lists.push(tasks);
         let none = items.is_empty();
         run.waiting
             .extend(items.into_iter().map(|item| (item, list)));
+        if tasks == 0 && !none {
+            self.plan(Event::Post { rank, number }); // reductions only: there is room for another
+        }
+        self.begin_all(rank);
         let waiting: usize = self.ranks[rank]
             .runs
             .iter()
             .flat_map(|run| &run.lists)
             .sum();
         self.tally.waiting_max = self.tally.waiting_max.max(waiting);
-        if tasks == 0 && !none {
-            self.plan(Event::Post { rank, number }); // reductions only: there is room for another
-        }
-        self.begin_all(rank);
     }
 
     /// Begins what may begin.
