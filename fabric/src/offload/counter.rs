@@ -6,14 +6,18 @@
 
 use std::{
     fmt, io,
-    sync::atomic::{AtomicU64, Ordering::SeqCst},
+    sync::atomic::{
+        AtomicU64,
+        Ordering::{Relaxed, Release, SeqCst},
+        compiler_fence, fence,
+    },
 };
 
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
     driver::Driver,
-    memory::{Region, RemoteRegion},
+    memory::{Region, RemoteRegion, prefetch_line},
 };
 
 /// Counters of this rank, in memory of their own, all 0 at first. They are gone with the last clone of this and of its
@@ -29,6 +33,8 @@ pub struct Counters {
 pub struct Counter {
     region: Region,
     offset: usize,
+    /// The owner makes a fence in every process before it sleeps.
+    fenced: bool,
 }
 
 /// The key to another rank's [`Counters`], as 40 bytes that travel in messages. As with a [`RemoteRegion`], holding one proves
@@ -121,7 +127,17 @@ impl Counter {
             region.atomic_u64(offset),
             region.atomic_u64(offset + WAKE_AT),
         );
-        Self { region, offset }
+        Self {
+            region,
+            offset,
+            fenced: false,
+        }
+    }
+
+    /// The same, of an owner that makes a fence in every process between its threshold and its look at the count, before it
+    /// sleeps or while it does.
+    pub(crate) fn fenced_by_owner(self, fenced: bool) -> Self {
+        Self { fenced, ..self }
     }
 
     /// Adds, where the counter is a peer's that this process maps ([`Driver::reach_counter`]). Whether the owner is to be woken:
@@ -130,6 +146,27 @@ impl Counter {
     #[must_use]
     pub fn add(&self, by: u64) -> bool {
         add(self.count(), self.wake_at(), by)
+    }
+
+    /// As [`add`](Self::add) of 1, by the only one who ever adds to this counter, and one step at a time: it need not wait until
+    /// the word is in its cache.
+    #[inline]
+    #[must_use]
+    pub fn step(&self) -> bool {
+        let after = self.count().load(Relaxed).wrapping_add(1);
+        self.count().store(after, Release);
+        if self.fenced {
+            compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+        after >= !Word::load(self.wake_at())
+    }
+
+    /// Asks for the counter's cache line, ahead of an addition to it.
+    #[inline]
+    pub fn expect(&self) {
+        prefetch_line(self.region.at(self.offset, CELL_LEN).as_ptr());
     }
 
     /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.

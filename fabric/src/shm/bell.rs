@@ -87,6 +87,15 @@ impl Bell {
         }
     }
 
+    /// After something was asked of the peers: whoever publishes from now on sees that, and what was published before is visible
+    /// after this. Before the sleep `arm` does it; while another thread sleeps this must.
+    pub(super) fn order(&self, counters: &Counters) {
+        if self.barrier && self.armed {
+            counters.checks.add(1);
+            membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+        }
+    }
+
     /// Takes `arm` back before the sleep.
     pub(super) fn wake(&mut self) {
         self.armed = false;
@@ -142,6 +151,11 @@ impl PeerBell {
         if is_armed(self.word.get()) {
             self.wake(board, counters);
         }
+    }
+
+    /// Whether `order` costs a fence.
+    pub(super) const fn fences(&self) -> bool {
+        self.fence
     }
 
     /// Orders what we published before what we look at next, against the peer's `arm`.

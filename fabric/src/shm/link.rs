@@ -136,6 +136,11 @@ impl Link {
         self.bell.ring(board, counters);
     }
 
+    /// Whether who publishes something to this peer has to fence, before it looks whether the peer sleeps.
+    pub(super) const fn fences(&self) -> bool {
+        self.bell.fences()
+    }
+
     /// Whether the peer could not map our chunks, and never will.
     pub(super) fn is_refused(&self) -> bool {
         self.out

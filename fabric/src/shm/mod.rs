@@ -221,6 +221,7 @@ impl Driver for Shm {
                 token,
             } => {
                 self.watches.add(counter, threshold, token);
+                self.bell.order(&self.counters);
                 true
             }
             Command::Unwatch { token } => {
@@ -294,7 +295,9 @@ impl Driver for Shm {
     }
 
     fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
-        self.counter(of.0, key).ok()
+        let counter = self.counter(of.0, key).ok()?;
+        let link = self.links[index(of.0)].as_deref();
+        Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
     }
 }
 
