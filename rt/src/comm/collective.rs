@@ -18,28 +18,34 @@ impl Comm {
 
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
         let (rank, size) = (self.rank(), self.size());
-        let (mut distance, mut said, mut apart) = (1, word, None);
+        let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
+        let (mut distance, mut said, mut failed) = (1, word, None);
         while distance < size {
             let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
             let sent = self.send_for(call, to, [said]);
-            let (heard, _) = self
-                .recv_for(call, from, [0_u8; 1])
-                .await
-                .map_err(|error| as_op("barrier", error))?;
-            if heard != [word] {
-                // No word that anybody comes with: all who hear of this rank fail too.
-                (said, apart) = (u8::MAX, apart.or(Some(from)));
+            let heard = self.recv_for(call, from, [0_u8; 1]).await;
+            let error = |why| self.error("barrier", why, None, None);
+            let why = match heard {
+                Ok(([heard], _)) if heard == word => None,
+                Ok(([GAVE_UP], _)) => Some(error(ErrorKind::Aborted { rank: world(from) })),
+                Ok(_) => {
+                    let (rank, other) = (world(rank), world(from));
+                    Some(error(ErrorKind::Mismatch { rank, other }))
+                }
+                Err(error) => Some(as_op("barrier", error)),
+            };
+            let lost = sent.await.err().map(|error| as_op("barrier", error));
+            // All who hear of this rank fail too.
+            if let Some(why) = why.or(lost) {
+                said = match why.kind {
+                    ErrorKind::Mismatch { .. } => APART,
+                    _ => GAVE_UP,
+                };
+                failed = failed.or(Some(why));
             }
-            sent.await.map_err(|error| as_op("barrier", error))?;
             distance *= 2;
         }
-        match apart {
-            None => Ok(()),
-            Some(other) => {
-                let why = ErrorKind::Mismatch { rank, other };
-                Err(self.error("barrier", why, None, None))
-            }
-        }
+        failed.map_or(Ok(()), Err)
     }
 
     /// Sends `root`'s elements to everybody, along a binomial tree.
@@ -179,6 +185,10 @@ fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
         buf: error.buf,
     }
 }
+
+/// Words of [`Comm::meet`] that nobody comes with: two ranks came with different words, or somebody will not come.
+const APART: u8 = u8::MAX;
+const GAVE_UP: u8 = u8::MAX - 1;
 
 fn as_op<B>(op: &'static str, error: OpError<B>) -> Error {
     renamed(op, error).error
