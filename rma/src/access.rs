@@ -12,7 +12,7 @@ use std::{
 use ripstop_rt::{
     Error, Result,
     buffer::Wire,
-    onesided::{Port, Starting, Target},
+    onesided::{Port, Starting, Target, Visit},
 };
 
 use crate::operations::operations;
@@ -72,12 +72,8 @@ impl<'w, T: Wire> Future for Start<'w, T> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { state, limit, at } = &mut *self;
         let started = match state {
-            State::Waiting(port, starting) => match (starting.poll(cx), limit) {
-                (Poll::Ready(targets), _) => targets.map(|targets| Access {
-                    port,
-                    targets,
-                    open: true,
-                }),
+            State::Waiting(_, starting) => match (starting.poll(cx), limit) {
+                (Poll::Ready(visit), _) => visit.map(|visit| Access { visit }),
                 (Poll::Pending, Some(limit)) => {
                     ready!(limit.sleep.as_mut().poll(cx));
                     Err(starting.gave_up(limit.after, at))
@@ -117,41 +113,28 @@ impl<T: Wire> fmt::Debug for Start<'_, T> {
 #[derive(Debug)]
 #[must_use = "the targets wait for `complete`"]
 pub struct Access<'w, T: Wire> {
-    port: &'w Port<T>,
-    targets: Vec<Target>,
-    open: bool,
+    visit: Visit<'w, T>,
 }
 
-impl<T: Wire> Access<'_, T> {
+impl<'w, T: Wire> Access<'w, T> {
     /// Ends the epoch: waits until no operation of it is under way, and tells the targets.
     ///
     /// # Errors
     /// A target failed or finished; the others were told all the same.
-    pub async fn complete(mut self) -> Result<()> {
-        self.end();
-        poll_fn(|cx| self.port.poll_completed(&self.targets, cx)).await
+    pub async fn complete(self) -> Result<()> {
+        let mut visit = self.visit;
+        visit.end();
+        poll_fn(|cx| visit.poll_ended(cx)).await
     }
 
-    fn end(&mut self) {
-        if std::mem::take(&mut self.open) {
-            self.port.complete(&self.targets);
-        }
+    #[inline]
+    fn port(&self) -> &'w Port<T> {
+        self.visit.port()
     }
 
     #[inline]
     fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
-        let found = self.targets.iter().find(|target| target.rank == rank);
-        found.ok_or_else(|| {
-            let ranks: Vec<usize> = self.targets.iter().map(|target| target.rank).collect();
-            let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
-            self.port.refusal(op, sentence)
-        })
-    }
-}
-
-impl<T: Wire> Drop for Access<'_, T> {
-    fn drop(&mut self) {
-        self.end();
+        self.visit.target(op, rank)
     }
 }
 

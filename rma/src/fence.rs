@@ -28,7 +28,7 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// Ends this epoch and begins the next: everything put before it is there, on all ranks. Collective.
     ///
     /// # Errors
-    /// A member failed.
+    /// A member failed, or finished without coming here.
     pub async fn fence(self) -> Result<Self> {
         self.port.fence(false).await?;
         Ok(self)
@@ -37,7 +37,7 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
     ///
     /// # Errors
-    /// A member failed, or called [`fence`](Self::fence) instead, and would go on to write to this memory: `Mismatch`, on all
+    /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to this memory: `Mismatch`, on all
     /// ranks, on one that is late in its fence before. There are no more fences of this window then; free it.
     pub async fn end(self) -> Result<&'w mut [T]> {
         self.port.fence(true).await?;
@@ -45,7 +45,13 @@ impl<'w, T: Wire> Fence<'w, T> {
         self.port.local_mut()
     }
 
-    fn target(&self, op: &'static str, rank: usize) -> Result<Target> {
+    #[inline]
+    fn port(&self) -> &Port<T> {
+        self.port
+    }
+
+    #[inline]
+    fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         self.port.target(op, rank)
     }
 }

@@ -21,8 +21,9 @@
 //!
 //! # What is kept
 //!
-//! Between two neighbours there are two numbers in each direction, 16 bytes: how often the one has posted to the other, and
-//! how many accesses of the other are complete. They only grow; no flag is ever reset, so nothing can overtake anything. For
+//! Between two neighbours there are two numbers in each direction: how often the one has posted to the other, and how many
+//! accesses of the other are complete. Each has a cache line of its own, because who waits for the one must not take the other
+//! from who is about to write it. They only grow; no flag is ever reset, so nothing can overtake anything. For
 //! ranks that are no neighbours nothing is kept, and neighbours need not be named before they are used.
 //!
 //! # Order and atomicity (after MPI-4, chapter 12)
@@ -39,7 +40,8 @@
 //! # Failure
 //!
 //! An epoch ends also when a neighbour dies in it, with [`PeerFailed`](ripstop_rt::ErrorKind::PeerFailed), and only after all
-//! the others have completed: then the memory is the owner's again, with whatever the dead one had written. Freeing a window
+//! the others have completed: then the memory is the owner's again, with whatever the dead one had written. A fence fails on all
+//! ranks when one fails, finishes without coming to it, or comes to a fence of the other kind. Freeing a window
 //! that others still use gives them [`NoWindow`](ripstop_rt::ErrorKind::NoWindow).
 //!
 //! # What does not compile

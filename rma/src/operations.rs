@@ -14,7 +14,7 @@ pub(crate) fn blocks(layout: &Layout) -> Vec<Range<usize>> {
     (0..layout.count).map(|nth| block(start(nth))).collect()
 }
 
-/// The operations, as methods of an epoch that has a `port` and finds a `target`.
+/// The operations, as methods of an epoch that has a `port` and lends a `target`.
 macro_rules! operations {
     ($epoch:ident) => {
         /// Puts and gets. Each starts when it is called; the buffer comes back with its future.
@@ -32,7 +32,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
-                    Ok(target) => self.port.put(std::borrow::Borrow::borrow(&target), at, buf),
+                    Ok(target) => self.port().put(target, at, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -49,7 +49,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
-                    Ok(target) => self.port.get(std::borrow::Borrow::borrow(&target), at, buf),
+                    Ok(target) => self.port().get(target, at, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -92,10 +92,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("put", rank) {
-                    Ok(target) => {
-                        self.port
-                            .put_blocks(std::borrow::Borrow::borrow(&target), blocks, buf)
-                    }
+                    Ok(target) => self.port().put_blocks(target, blocks, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -111,10 +108,7 @@ macro_rules! operations {
                 buf: B,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get", rank) {
-                    Ok(target) => {
-                        self.port
-                            .get_blocks(std::borrow::Borrow::borrow(&target), blocks, buf)
-                    }
+                    Ok(target) => self.port().get_blocks(target, blocks, buf),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -134,10 +128,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::RemoteOp<B> {
                 match self.target("accumulate", rank) {
-                    Ok(target) => {
-                        let target = std::borrow::Borrow::borrow(&target);
-                        self.port.accumulate(target, at, buf, combine)
-                    }
+                    Ok(target) => self.port().accumulate(target, at, buf, combine),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -154,10 +145,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::RemoteOp<B> {
                 match self.target("get_accumulate", rank) {
-                    Ok(target) => {
-                        let target = std::borrow::Borrow::borrow(&target);
-                        self.port.get_accumulate(target, at, buf, combine)
-                    }
+                    Ok(target) => self.port().get_accumulate(target, at, buf, combine),
                     Err(error) => $crate::RemoteOp::failed(ripstop_rt::OpError { error, buf }),
                 }
             }
@@ -184,10 +172,7 @@ macro_rules! operations {
                 combine: $crate::Combine,
             ) -> $crate::Fetching<T> {
                 match self.target("fetch_op", rank) {
-                    Ok(target) => {
-                        let target = std::borrow::Borrow::borrow(&target);
-                        self.port.fetch_op(target, at, value, combine)
-                    }
+                    Ok(target) => self.port().fetch_op(target, at, value, combine),
                     Err(error) => $crate::Fetching::done(Err(error)),
                 }
             }
@@ -205,10 +190,7 @@ macro_rules! operations {
                 new: T,
             ) -> $crate::Fetching<T> {
                 match self.target("compare_swap", rank) {
-                    Ok(target) => {
-                        let target = std::borrow::Borrow::borrow(&target);
-                        self.port.compare_swap(target, at, expected, new)
-                    }
+                    Ok(target) => self.port().compare_swap(target, at, expected, new),
                     Err(error) => $crate::Fetching::done(Err(error)),
                 }
             }

@@ -45,18 +45,20 @@ impl<T: Wire> PassiveWindow<T> {
     /// they were asked for.
     ///
     /// # Errors
-    /// A rank that is out of range, that failed, finished or freed its window, or at which this rank has a lock.
+    /// A rank that is out of range, that failed, finished or freed its window, whose window has elements of another type, or at
+    /// which this rank has a lock.
     pub async fn lock(&self, rank: usize, exclusive: bool) -> Result<Locked<'_, T>> {
-        Locked::wait(&self.port, vec![rank], exclusive).await
+        Locked::wait(self.port.lock(rank, exclusive)?).await
     }
 
-    /// Waits for a shared lock of every rank. O(size) messages.
+    /// A shared lock of every rank. Asks nobody, whatever their number: the first operation on a rank's memory asks for its lock,
+    /// and is carried out when that is there, which a [`flush`](Locked::flush) waits for.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// This rank has a lock. Later, of operations: as [`lock`](Self::lock).
     pub async fn lock_all(&self) -> Result<Locked<'_, T>> {
-        let all = (0..self.comm().size()).collect();
-        Locked::wait(&self.port, all, false).await
+        let locking = self.port.lock_all()?;
+        Ok(Locked { locking })
     }
 
     /// Waits until nobody else has a lock of this rank's memory, and gives it as a slice while the lock is held.
@@ -65,8 +67,7 @@ impl<T: Wire> PassiveWindow<T> {
     /// As [`lock`](Self::lock).
     pub async fn lock_self(&mut self) -> Result<SelfLock<'_, T>> {
         let me = self.comm().rank();
-        let locked = Locked::wait(&self.port, vec![me], true).await?;
-        locked.keep();
+        Locked::wait(self.port.lock(me, true)?).await?.keep();
         Ok(SelfLock {
             port: &mut self.port,
         })
@@ -93,29 +94,22 @@ impl<T: Wire> fmt::Debug for PassiveWindow<T> {
     }
 }
 
-/// The locks of some ranks' memory.
+/// The lock of a rank's memory, or of every rank's.
 ///
-/// Holding one proves that no other rank has an exclusive lock there, and if it is exclusive, that no other has any.
+/// Holding one proves that no other rank has an exclusive lock there, and if it is exclusive, that no other has any. That of
+/// every rank proves it for the ranks with which an operation was started and is over.
 ///
 /// Dropping it gives the locks back, as soon as no operation of this rank is under way there.
 #[derive(Debug)]
 #[must_use = "the locks are given back when this is dropped"]
 pub struct Locked<'w, T: Wire> {
-    port: &'w Port<T>,
-    targets: Vec<Target>,
     locking: Locking<'w, T>,
 }
 
 impl<'w, T: Wire> Locked<'w, T> {
-    async fn wait(port: &'w Port<T>, ranks: Vec<usize>, exclusive: bool) -> Result<Self> {
-        let mut locking = port.lock(ranks, exclusive)?;
+    async fn wait(mut locking: Locking<'w, T>) -> Result<Self> {
         poll_fn(|cx| locking.poll(cx)).await?;
-        let targets = locking.targets()?;
-        Ok(Self {
-            port,
-            targets,
-            locking,
-        })
+        Ok(Self { locking })
     }
 
     /// Waits until all that was started towards this rank is complete there. Nothing to wait for, and no message, where the
@@ -125,16 +119,16 @@ impl<'w, T: Wire> Locked<'w, T> {
     /// A rank that is not locked.
     #[inline]
     pub async fn flush(&self, rank: usize) -> Result<()> {
-        let target = self.target("flush", rank)?;
-        if !self.port.flushes_at_once(target) {
-            poll_fn(|cx| self.port.poll_quiet(Some(target), cx)).await;
+        let target = self.locking.touched("flush", rank)?;
+        if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
+            poll_fn(|cx| self.port().poll_quiet(Some(target), cx)).await;
         }
         Ok(())
     }
 
     /// As [`flush`](Self::flush), towards all.
     pub async fn flush_all(&self) {
-        poll_fn(|cx| self.port.poll_quiet(None, cx)).await;
+        poll_fn(|cx| self.port().poll_quiet(None, cx)).await;
     }
 
     /// Waits until the buffers of all that was started towards this rank are free, also those of futures that were dropped.
@@ -150,18 +144,19 @@ impl<'w, T: Wire> Locked<'w, T> {
         self.flush_all().await;
     }
 
-    /// Keeps the locks.
+    /// Keeps the lock.
     fn keep(self) {
         self.locking.keep();
     }
 
     #[inline]
+    fn port(&self) -> &'w Port<T> {
+        self.locking.port()
+    }
+
+    #[inline]
     fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
-        let found = self.targets.iter().find(|target| target.rank == rank);
-        found.ok_or_else(|| {
-            let sentence = format!("`rank` is {rank}, of which no lock is held here");
-            self.port.refusal(op, sentence)
-        })
+        self.locking.target(op, rank)
     }
 }
 

@@ -273,6 +273,17 @@ impl Shared {
         polled
     }
 
+    /// Whether something comes in about the time that a word from another processor takes. Looks, and makes no turns: the thread
+    /// that drives this runtime may, because it makes turns when this was in vain.
+    #[inline]
+    pub(crate) fn comes_soon(&self, has_come: impl Fn() -> bool) -> bool {
+        if has_come() {
+            return true;
+        }
+        let may_look = executor::drives(self) && !self.is_crowded();
+        may_look && (0..LOOKS).any(|_| has_come())
+    }
+
     /// Turns that a poll makes.
     fn impatience(&self) -> u32 {
         if self.is_crowded() { 1 } else { IMPATIENCE }
@@ -567,6 +578,9 @@ pub(crate) enum Prepared {
 
 /// Turns that a poll makes before it lets go of the engine; about a microsecond when nothing comes.
 const IMPATIENCE: u32 = 100;
+
+/// Looks at a word that another processor is about to write; half a microsecond when it does not.
+const LOOKS: u32 = 300;
 
 /// Whether a thread got the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -99,3 +99,66 @@ fn an_end_that_was_given_up_is_gone_on_with_before_the_next_epoch() {
     }
     everywhere(3, gives_up);
 }
+
+#[test]
+fn a_rank_that_finishes_without_coming_to_a_fence_is_an_error_on_all_others() {
+    fn leaves(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            // Once all have come, so that the first fence is not the first that anybody hears of it.
+            window.fence().await.unwrap().end().await.unwrap();
+            if world.rank() == 2 {
+                return;
+            }
+            let error = window.fence().await.unwrap_err();
+            assert!(
+                matches!(
+                    error.kind,
+                    ErrorKind::PeerFinished { rank: 2 } | ErrorKind::Aborted { .. }
+                ),
+                "{error}"
+            );
+            // Nobody is there to hear of it for the first time.
+            assert!(window.fence().await.is_err());
+        })
+    }
+    for size in [3, 4, 7] {
+        everywhere(size, leaves);
+    }
+}
+
+#[test]
+fn types_of_the_ends_are_compared_by_every_kind_of_epoch() {
+    fn is_refused(error: &ripstop::Error) {
+        let refused = matches!(error.kind, ErrorKind::TypeMismatch { .. });
+        assert!(refused, "{error}");
+    }
+    fn differ(world: Comm) -> Rank {
+        Box::pin(async move {
+            if world.rank() == 0 {
+                let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
+                let epoch = window.fence().await.unwrap();
+                for _ in 0..2 {
+                    let error = epoch.put(1, 0, [7]).await.unwrap_err();
+                    is_refused(&error.error);
+                    assert_eq!(error.buf, [7]);
+                    is_refused(&epoch.fetch_add(1, 0, 7).await.unwrap_err());
+                }
+                epoch.end().await.unwrap();
+                let window = window.into_passive().await.unwrap();
+                is_refused(&window.lock(1, false).await.unwrap_err());
+                let all = window.lock_all().await.unwrap();
+                is_refused(&all.put(1, 0, [7]).await.unwrap_err().error);
+                drop(all);
+                window.free().await.unwrap();
+            } else {
+                let mut window = Window::<f64>::allocate(&world, 1).await.unwrap();
+                let mine = window.fence().await.unwrap().end().await.unwrap();
+                assert_eq!(mine, [0.0]);
+                let window = window.into_passive().await.unwrap();
+                window.free().await.unwrap();
+            }
+        })
+    }
+    everywhere(2, differ);
+}

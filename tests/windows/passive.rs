@@ -71,7 +71,10 @@ fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
             let other = lock.put(1, 0, [1]).await.unwrap_err().to_string();
             assert!(other.contains("no lock"), "{other}");
             assert!(window.lock(9, true).await.is_err());
+            let all = window.lock_all().await.unwrap_err();
+            assert!(matches!(all.kind, ErrorKind::Epoch(_)), "{all}");
             lock.unlock().await;
+            drop(window.lock_all().await.unwrap());
             window.lock(0, true).await.unwrap().unlock().await;
             world.barrier().await.unwrap();
         })

@@ -49,7 +49,10 @@ pub(crate) use self::{
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
-    window::{Deed, Far, Gates, Memory as WindowMemory, Number, Ranges, Want, WindowId},
+    window::{
+        Deed, Far, Gates, Heard, Ledger, Memory as WindowMemory, Number, Ranges, Said, Want,
+        WindowId, begin_all,
+    },
 };
 use crate::{
     buffer::{RecvBuf, SendBuf},

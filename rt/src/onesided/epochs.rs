@@ -1,16 +1,15 @@
 //! Epochs: letting others in, and going to others.
 
 use std::{
-    future::poll_fn,
     panic::Location,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
-use super::{Port, Target};
+use super::{Port, Target, few::Few};
 use crate::{
     buffer::Wire,
-    engine::{Engine, Gates},
+    engine::{Engine, Heard, Said, begin_all},
     error::{Error, ErrorKind, Result},
 };
 
@@ -22,14 +21,19 @@ impl<T: Wire> Port<T> {
     /// A rank that is out of range or named twice; an exposure that is open.
     pub fn post(&mut self, origins: &[usize]) -> Result<()> {
         self.check_closed("post")?;
-        let world = self.worlds("post", "origins", origins)?;
-        self.comm.shared().with(|engine| {
-            for &origin in &world {
-                engine.post_window(self.id, origin);
+        self.check_ranks("post", "origins", origins)?;
+        for &origin in origins {
+            let target = self.meet("post", "origins", origin)?;
+            match target.ledger.post() {
+                Said::Heard => {}
+                Said::Wake => self.wake(target, Heard::Posted),
+                Said::Unsaid => self.comm.shared().with(|engine| {
+                    engine.post_window(self.id, target.world);
+                    engine.flush();
+                }),
             }
-            engine.flush();
-        });
-        self.open_to = world;
+        }
+        self.open_to.extend_from_slice(origins);
         Ok(())
     }
 
@@ -38,10 +42,18 @@ impl<T: Wire> Port<T> {
     /// # Errors
     /// An origin that failed, finished or freed the window before it had completed.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
-        let (id, origins) = (self.id, &self.open_to);
+        if !self.comm.shared().comes_soon(|| self.have_completed()) {
+            ready!(self.poll_closed_slowly(cx))?;
+        }
+        self.open_to.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_closed_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        let (id, origins) = (self.id, self.origins());
         let check = |engine: &mut Engine| {
             let mut failed = None;
-            for &origin in origins {
+            for &origin in &origins {
                 if let Err(why) = engine.core.has_completed(id, origin)? {
                     failed.get_or_insert((origin, why));
                 }
@@ -51,7 +63,7 @@ impl<T: Wire> Port<T> {
             }
             Some(failed)
         };
-        let watch = |engine: &mut Engine| engine.watch_completed(id, origins);
+        let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
         let over = ready!(self.comm.shared().poll_window(id, cx.waker(), check, watch));
         self.open_to.clear();
         Poll::Ready(match over {
@@ -64,151 +76,54 @@ impl<T: Wire> Port<T> {
     #[must_use]
     pub fn is_over(&self) -> bool {
         let over = |engine: &mut Engine| {
-            let mut origins = self.open_to.iter();
+            let origins = self.origins();
+            let mut origins = origins.iter();
             origins.all(|&origin| engine.core.has_completed(self.id, origin).is_some())
         };
-        self.comm.shared().with(over)
+        self.have_completed() || self.comm.shared().with(over)
     }
-}
 
-/// Fences.
-impl<T: Wire> Port<T> {
-    /// Opens this end to everybody.
-    ///
-    /// # Errors
-    /// An exposure that is open.
-    pub fn open_to_all(&mut self) -> Result<()> {
-        if self.is_exposed() {
-            return self.check_closed("fence");
-        }
-        self.is_open = true;
+    /// Whether all origins have, for all that their counters say.
+    #[inline]
+    fn have_completed(&self) -> bool {
+        let completed = |target: &Target| target.ledger.is_completed();
+        let mut origins = self.open_to.iter();
+        origins.all(|&origin| self.targets.find(origin).is_some_and(completed))
+    }
+
+    /// World ranks of those that this end is open to.
+    fn origins(&self) -> Vec<u32> {
+        let targets = self
+            .open_to
+            .iter()
+            .filter_map(|&origin| self.targets.find(origin));
+        targets.map(|target| target.world).collect()
+    }
+
+    /// A neighbour whose counter we have added to may sleep.
+    #[cold]
+    fn wake(&self, target: &Target, heard: Heard) {
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.open_to_all(self.id, true));
-        Ok(())
-    }
-
-    /// Closes it again: after a fence.
-    pub fn close_to_all(&mut self) {
-        self.is_open = false;
-        let shared = self.comm.shared();
-        shared.with(|engine| engine.core.open_to_all(self.id, false));
-    }
-
-    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind: one that is
-    /// `ending` ends their epochs. One that was given up is gone on with first.
-    ///
-    /// # Errors
-    /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
-    pub async fn fence(&self, ending: bool) -> Result<()> {
-        let (id, shared) = (self.id, self.comm.shared());
-        loop {
-            let gates = shared.with(|engine| engine.begin_fence(id, ending));
-            let check = |engine: &mut Engine| {
-                if !engine.core.is_all_quiet(id) {
-                    return None;
-                }
-                match gates {
-                    Gates::Counted | Gates::Earlier => engine.pass_fence(id),
-                    Gates::None => Some(Ok(())),
-                }
-            };
-            let passed = poll_fn(|cx| {
-                shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
-            });
-            passed
-                .await
-                .map_err(|(rank, why)| self.error("fence", why, rank))?;
-            match gates {
-                Gates::Counted => return Ok(()),
-                Gates::Earlier => {}
-                Gates::None => return self.agree(ending).await,
-            }
-        }
-    }
-
-    async fn agree(&self, ending: bool) -> Result<()> {
-        let agreed = self.comm.meet(ending.into()).await;
-        agreed.map_err(|error| error.renamed("fence"))
-    }
-
-    /// A member's memory, also if it has not introduced itself yet.
-    ///
-    /// # Errors
-    /// A rank that is out of range.
-    pub fn target(&self, op: &'static str, rank: usize) -> Result<Target> {
-        let world = self.comm.peer(op, "rank", rank)?;
-        let far = self.comm.shared().with(|engine| engine.far(self.id, world));
-        let unknown = Target {
-            rank,
-            world,
-            len: None,
-            mapped: None,
-        };
-        Ok(far.map_or(unknown, |far| Target::new(rank, world, far)))
-    }
-
-    /// An error of an argument.
-    #[must_use]
-    pub fn refusal(&self, op: &'static str, sentence: String) -> Error {
-        self.comm
-            .error(op, ErrorKind::InvalidArgument(sentence), None, None)
+        shared.with(|engine| engine.wake_neighbour(self.id, target.world, heard));
     }
 }
 
 /// Going to others.
 impl<T: Wire> Port<T> {
-    /// World ranks of these targets.
+    /// Begins to wait for these targets.
     ///
     /// # Errors
     /// A rank that is out of range or named twice.
     pub fn begin_start(&self, targets: &[usize]) -> Result<Starting<'_, T>> {
-        let world = self.worlds("start", "targets", targets)?;
-        self.comm.shared().with(|engine| {
-            for &target in &world {
-                engine.greet(self.id, target);
-                engine.core.want_target(self.id, target);
-            }
-            engine.flush();
-        });
+        self.check_ranks("start", "targets", targets)?;
+        let mut met = Few::new();
+        for &target in targets {
+            met.push(self.meet("start", "targets", target)?);
+        }
         Ok(Starting {
             port: self,
-            ranks: targets.to_vec(),
-            world,
-        })
-    }
-
-    /// Ends the access to these targets as soon as no operation on them is under way, without waiting for that.
-    pub fn complete(&self, targets: &[Target]) {
-        self.comm.shared().with(|engine| {
-            for target in targets {
-                engine.complete_window(self.id, target.world);
-            }
-        });
-    }
-
-    /// Whether the access to these targets has ended.
-    ///
-    /// # Errors
-    /// A target that failed or finished.
-    pub fn poll_completed(&self, targets: &[Target], cx: &Context<'_>) -> Poll<Result<()>> {
-        let id = self.id;
-        let check = |engine: &mut Engine| {
-            let mut failed = None;
-            for target in targets {
-                if let Err(why) = engine.core.has_ended(id, target.world)? {
-                    failed.get_or_insert((target.world, why));
-                }
-            }
-            Some(failed)
-        };
-        let ended = ready!(
-            self.comm
-                .shared()
-                .poll_window(id, cx.waker(), check, |_| ())
-        );
-        Poll::Ready(match ended {
-            None => Ok(()),
-            Some((target, why)) => Err(self.error("complete", why, target)),
+            targets: met,
+            waiting: Vec::new(),
         })
     }
 }
@@ -217,43 +132,84 @@ impl<T: Wire> Port<T> {
 #[derive(Debug)]
 pub struct Starting<'p, T: Wire> {
     port: &'p Port<T>,
-    ranks: Vec<usize>,
-    world: Vec<u32>,
+    targets: Few<&'p Target>,
+    /// World ranks of the targets, from when the engine was told that they are waited for.
+    waiting: Vec<u32>,
 }
 
 impl<'p, T: Wire> Starting<'p, T> {
-    /// The targets, when all have posted.
+    /// Ready when all have posted.
     ///
     /// # Errors
-    /// A target that failed, finished or freed the window, or that is being accessed already. Nothing has been started then.
-    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Vec<Target>>> {
-        let id = self.port.id;
+    /// A target that failed, finished or freed the window, that is being accessed already, or has elements of another type.
+    /// Nothing has been started then.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<Visit<'p, T>>> {
+        if !self.begins_soon() {
+            ready!(self.poll_slowly(cx))?;
+        }
+        Poll::Ready(Ok(Visit {
+            port: self.port,
+            targets: self.targets.clone(),
+            open: true,
+        }))
+    }
+
+    /// Begins with targets that this process maps, when all have posted or are about to.
+    #[inline]
+    fn begins_soon(&self) -> bool {
         let shared = self.port.comm.shared();
-        let check = |engine: &mut Engine| engine.start_window(id, &self.world);
-        let watch = |engine: &mut Engine| engine.watch_posted(id, &self.world);
+        let all = |is: fn(&Target) -> bool| self.targets.iter().all(is);
+        let ledgers = self.targets.iter().map(|target| &*target.ledger);
+        all(|target| target.mapped().is_some())
+            && shared.comes_soon(|| all(|target| target.ledger.is_posted()))
+            && begin_all(ledgers)
+    }
+
+    fn poll_slowly(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
+        self.announce();
+        let (port, id) = (self.port, self.port.id);
+        let check = |engine: &mut Engine| engine.start_window(id, &self.waiting);
+        let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
+        let shared = port.comm.shared();
         let started = ready!(shared.poll_window(id, cx.waker(), check, watch));
-        let fars = match started {
-            Ok(fars) => fars,
-            Err((target, why)) => return Poll::Ready(Err(self.port.error("start", why, target))),
-        };
-        let targets = self.ranks.iter().zip(&self.world).zip(fars);
-        Poll::Ready(Ok(targets
-            .map(|((&rank, &world), far)| Target::new(rank, world, far))
-            .collect()))
+        if let Err((target, why)) = started {
+            return Poll::Ready(Err(port.error("start", why, target)));
+        }
+        Poll::Ready(
+            self.targets
+                .iter()
+                .try_for_each(|target| port.look("start", target)),
+        )
+    }
+
+    /// Says hello to those who never heard of us, and whom we wait for.
+    fn announce(&mut self) {
+        if !self.waiting.is_empty() {
+            return;
+        }
+        self.waiting = self.targets.iter().map(|target| target.world).collect();
+        let id = self.port.id;
+        self.port.comm.shared().with(|engine| {
+            for &target in &self.waiting {
+                engine.greet(id, target);
+                engine.core.want_target(id, target);
+            }
+            engine.flush();
+        });
     }
 
     /// The error of who waited for so long.
     #[must_use]
     pub fn gave_up(&self, after: Duration, at: &'static Location<'static>) -> Error {
-        let port = self.port;
-        let posted = |world: u32| {
-            let shared = port.comm.shared();
-            shared.with(|engine| engine.core.has_posted(port.id, world))
-        };
-        let window = port.id.tag;
-        match self.world.iter().find(|&&world| !posted(world)) {
-            Some(&world) => {
-                port.error("start", ErrorKind::NeverPosted { window, after, at }, world)
+        let (port, window) = (self.port, self.port.id.tag);
+        match self
+            .targets
+            .iter()
+            .find(|target| !target.ledger.is_posted())
+        {
+            Some(target) => {
+                let why = ErrorKind::NeverPosted { window, after, at };
+                port.error("start", why, target.world)
             }
             None => port.comm.error("start", ErrorKind::TimedOut, None, None), // they have posted just now
         }
@@ -262,10 +218,98 @@ impl<'p, T: Wire> Starting<'p, T> {
 
 impl<T: Wire> Drop for Starting<'_, T> {
     fn drop(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
         self.port.comm.shared().with(|engine| {
-            for &target in &self.world {
+            for &target in &self.waiting {
                 engine.core.unwant_target(self.port.id, target);
             }
         });
+    }
+}
+
+/// An access to targets that have posted. Dropping it ends it, without waiting.
+#[derive(Debug)]
+pub struct Visit<'p, T: Wire> {
+    port: &'p Port<T>,
+    targets: Few<&'p Target>,
+    open: bool,
+}
+
+impl<'p, T: Wire> Visit<'p, T> {
+    /// This rank's end.
+    #[inline]
+    #[must_use]
+    pub fn port(&self) -> &'p Port<T> {
+        self.port
+    }
+
+    /// A target, until the access is ended.
+    ///
+    /// # Errors
+    /// A rank that was not named.
+    #[inline]
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+        let mut targets = self.targets.iter().filter(|_| self.open);
+        let found = targets.find(|target| target.rank == rank);
+        found.ok_or_else(|| self.stranger(op, rank))
+    }
+
+    #[cold]
+    fn stranger(&self, op: &'static str, rank: usize) -> Error {
+        let ranks: Vec<usize> = self.targets.iter().map(|target| target.rank).collect();
+        let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
+        self.port.refusal(op, sentence)
+    }
+
+    /// Ends the access as soon as no operation on the targets is under way, without waiting for that.
+    pub fn end(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let (port, id) = (self.port, self.port.id);
+        for target in self.targets.iter() {
+            match target.ledger.complete() {
+                Said::Heard => {}
+                Said::Wake => port.wake(target, Heard::Completed),
+                Said::Unsaid => port
+                    .comm
+                    .shared()
+                    .with(|engine| engine.complete_window(id, target.world)),
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    ///
+    /// # Errors
+    /// A target that failed or finished.
+    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<Result<()>> {
+        let (port, id) = (self.port, self.port.id);
+        if self.targets.iter().all(|target| target.ledger.has_ended()) {
+            return Poll::Ready(Ok(()));
+        }
+        let check = |engine: &mut Engine| {
+            let mut failed = None;
+            for target in self.targets.iter() {
+                if let Err(why) = engine.core.has_ended(id, target.world)? {
+                    failed.get_or_insert((target.world, why));
+                }
+            }
+            Some(failed)
+        };
+        let shared = port.comm.shared();
+        let ended = ready!(shared.poll_window(id, cx.waker(), check, |_| ()));
+        Poll::Ready(match ended {
+            None => Ok(()),
+            Some((target, why)) => Err(port.error("complete", why, target)),
+        })
+    }
+}
+
+impl<T: Wire> Drop for Visit<'_, T> {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -1,15 +1,21 @@
 //! Passive targets: locks.
 
 use std::{
-    sync::atomic::{Ordering, fence},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            Ordering::{AcqRel, Relaxed, Release},
+            fence,
+        },
+    },
     task::{Context, Poll, ready},
 };
 
-use super::{Element, Port, Target};
+use super::{Element, LOCKS_ALL, Port, Target};
 use crate::{
     buffer::Wire,
     engine::{Combine, Engine, Want},
-    error::{ErrorKind, Result},
+    error::{Error, ErrorKind, Result},
 };
 
 /// Locks that were asked for, and then are held. Dropping it gives them back, each as soon as none of this rank's operations
@@ -17,39 +23,65 @@ use crate::{
 #[derive(Debug)]
 pub struct Locking<'p, T: Wire> {
     port: &'p Port<T>,
-    ranks: Vec<usize>,
-    /// Those that were asked for.
-    world: Vec<u32>,
-    want: Want,
+    whose: Whose<'p>,
+}
+
+#[derive(Debug)]
+enum Whose<'p> {
+    One(&'p Target, Want),
+    /// Everybody's: those of the ranks that were accessed.
+    All(Mutex<Vec<&'p Target>>),
 }
 
 impl<T: Wire> Port<T> {
-    /// Asks for the locks of these ranks.
+    /// Asks for the lock of a rank.
     ///
     /// # Errors
-    /// A rank that is out of range or named twice, or at which this rank has a lock.
-    pub fn lock(&self, ranks: Vec<usize>, exclusive: bool) -> Result<Locking<'_, T>> {
-        let worlds = self.worlds("lock", "rank", &ranks)?;
+    /// A rank that is out of range, at which this rank has a lock, or while it has those of all ranks.
+    pub fn lock(&self, rank: usize, exclusive: bool) -> Result<Locking<'_, T>> {
+        let target = self.meet("lock", "rank", rank)?;
         let want = if exclusive {
             Want::Exclusive
         } else {
             Want::Shared
         };
-        let mut locking = Locking {
+        let count = |locks: usize| locks.checked_add(1).filter(|&locks| locks != LOCKS_ALL);
+        let counted = self.locks.fetch_update(AcqRel, Relaxed, count);
+        counted.map_err(|_| self.too_many_locks("lock"))?;
+        self.ask("lock", target, want).inspect_err(|_| {
+            self.locks.fetch_sub(1, Release);
+        })?;
+        Ok(Locking {
             port: self,
-            ranks,
-            world: Vec::new(),
-            want,
-        };
-        for rank in worlds {
-            let asked = self
-                .comm
-                .shared()
-                .with(|engine| engine.ask_lock(self.id, rank, want));
-            asked.map_err(|why| self.error("lock", why, rank))?;
-            locking.world.push(rank);
-        }
-        Ok(locking)
+            whose: Whose::One(target, want),
+        })
+    }
+
+    /// Shared locks of all ranks. Each is asked for by the first operation on that rank's memory.
+    ///
+    /// # Errors
+    /// This rank has a lock.
+    pub fn lock_all(&self) -> Result<Locking<'_, T>> {
+        let free = self.locks.compare_exchange(0, LOCKS_ALL, AcqRel, Relaxed);
+        free.map_err(|_| self.too_many_locks("lock_all"))?;
+        Ok(Locking {
+            port: self,
+            whose: Whose::All(Mutex::default()),
+        })
+    }
+
+    fn ask(&self, op: &'static str, target: &Target, want: Want) -> Result<()> {
+        let shared = self.comm.shared();
+        let asked = shared.with(|engine| engine.ask_lock(self.id, target.world, want));
+        asked.map_err(|why| self.error(op, why, target.world))
+    }
+
+    fn too_many_locks(&self, op: &'static str) -> Error {
+        let sentence = format!(
+            "window {}: this rank has locks, and those of all ranks go with no others: unlock them first",
+            self.id.tag
+        );
+        self.comm.error(op, ErrorKind::Epoch(sentence), None, None)
     }
 
     /// Elements of this rank, while it has its own lock, alone.
@@ -75,13 +107,14 @@ impl<T: Wire> Port<T> {
     pub fn unlock_self(&mut self) {
         let shared = self.comm.shared();
         shared.with(|engine| engine.give_lock_back(self.id, shared.place.rank));
+        self.locks.fetch_sub(1, Release);
     }
 
     /// Whether what was done to a target is complete as soon as it was called: stores into mapped memory, and nothing else.
     #[must_use]
     pub fn flushes_at_once(&self, target: &Target) -> bool {
-        fence(Ordering::Release);
-        target.mapped.is_some()
+        fence(Release);
+        target.mapped().is_some() && target.ledger.is_quiet()
     }
 
     /// From here on locks let others in.
@@ -129,55 +162,107 @@ impl<T: Element> Port<T> {
     }
 }
 
-impl<T: Wire> Locking<'_, T> {
-    /// Ready when all are held.
+impl<'p, T: Wire> Locking<'p, T> {
+    /// This rank's end.
+    #[inline]
+    #[must_use]
+    pub fn port(&self) -> &'p Port<T> {
+        self.port
+    }
+
+    /// Ready when the lock is held. Those of all ranks are waited for by operations.
     ///
     /// # Errors
-    /// A rank that failed, finished or freed its window.
+    /// A rank that failed, finished or freed its window, or whose elements are of another type.
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
-        let (port, id, want) = (self.port, self.port.id, self.want);
-        let check = |engine: &mut Engine| {
-            let mut all = true;
-            for &rank in &self.world {
-                match engine.core.has_lock(id, rank, want) {
-                    Some(Err(why)) => return Some(Err((rank, why))),
-                    held => all &= held.is_some(),
-                }
-            }
-            all.then_some(Ok(()))
+        let &Whose::One(target, want) = &self.whose else {
+            return Poll::Ready(Ok(()));
         };
-        let held = ready!(
-            port.comm
-                .shared()
-                .poll_window(id, cx.waker(), check, |_| ())
-        );
-        Poll::Ready(held.map_err(|(rank, why)| port.error("lock", why, rank)))
+        let (port, id) = (self.port, self.port.id);
+        let check = |engine: &mut Engine| engine.core.has_lock(id, target.world, want);
+        let shared = port.comm.shared();
+        let held = ready!(shared.poll_window(id, cx.waker(), check, |_| ()));
+        let held = held.map_err(|why| port.error("lock", why, target.world));
+        Poll::Ready(held.and_then(|()| port.look("lock", target)))
     }
 
-    /// The locked ranks, as targets.
+    /// A target, while it is locked.
     ///
     /// # Errors
-    /// None.
-    pub fn targets(&self) -> Result<Vec<Target>> {
-        self.ranks
-            .iter()
-            .map(|&rank| self.port.target("lock", rank))
-            .collect()
+    /// A rank that is not.
+    #[inline]
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+        let asked = match &self.whose {
+            &Whose::One(target, _) => (target.rank == rank).then_some(target),
+            Whose::All(_) => self.port.targets.find(rank),
+        };
+        match asked {
+            Some(target) if target.ledger.is_inside() && target.mapped().is_some() => Ok(target),
+            _ => self.target_later(op, rank),
+        }
     }
-}
 
-impl<T: Wire> Locking<'_, T> {
-    /// Does not give them back: somebody else does.
-    pub fn keep(mut self) {
-        self.world.clear();
+    /// A target where it is not as simple.
+    #[cold]
+    fn target_later(&self, op: &'static str, rank: usize) -> Result<&Target> {
+        let port = self.port;
+        let target = port.meet(op, "rank", rank)?;
+        let asked = match &self.whose {
+            Whose::One(locked, _) if locked.rank != rank => {
+                let sentence = format!("`rank` is {rank}, of which no lock is held here");
+                return Err(port.refusal(op, sentence));
+            }
+            Whose::One(..) => None,
+            Whose::All(asked) => Some(asked.lock().unwrap_or_else(PoisonError::into_inner)),
+        };
+        if let Some(mut asked) = asked
+            && !asked.iter().any(|asked| asked.rank == rank)
+        {
+            port.ask(op, target, Want::Shared)?;
+            asked.push(target);
+        }
+        port.look(op, target)?;
+        Ok(if target.ledger.is_inside() {
+            target
+        } else {
+            target.behind_the_door()
+        })
+    }
+
+    /// A target of which the lock is held, or was asked for; of all ranks, those that were not are `None`.
+    ///
+    /// # Errors
+    /// A rank that is not locked.
+    #[inline]
+    pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&Target>> {
+        match &self.whose {
+            Whose::One(..) => self.target(op, rank).map(Some),
+            Whose::All(_) => Ok(self.port.targets.find(rank)),
+        }
+    }
+
+    /// Does not give the lock back: [`Port::unlock_self`] does.
+    pub fn keep(self) {
+        std::mem::forget(self);
     }
 }
 
 impl<T: Wire> Drop for Locking<'_, T> {
     fn drop(&mut self) {
-        let shared = self.port.comm.shared();
-        for &rank in &self.world {
-            shared.with(|engine| engine.give_lock_back(self.port.id, rank));
+        let (port, shared) = (self.port, self.port.comm.shared());
+        let give_back = |target: &Target| {
+            shared.with(|engine| engine.give_lock_back(port.id, target.world));
+        };
+        match &mut self.whose {
+            Whose::One(target, _) => {
+                give_back(target);
+                port.locks.fetch_sub(1, Release);
+            }
+            Whose::All(asked) => {
+                let asked = asked.get_mut().unwrap_or_else(PoisonError::into_inner);
+                asked.iter().copied().for_each(give_back);
+                port.locks.store(0, Release);
+            }
         }
     }
 }

@@ -3,21 +3,32 @@
 //! of an epoch of its target is up to those types.
 
 mod epochs;
+mod fence;
+mod few;
 mod locks;
 mod number;
 mod op;
 mod remote;
+mod target;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt, sync::atomic::AtomicUsize};
 
 use ripstop_fabric::memory::Region;
 
-pub use self::{epochs::Starting, locks::Locking, number::Element, op::RemoteOp, remote::Fetching};
+use self::target::Targets;
+pub use self::{
+    epochs::{Starting, Visit},
+    locks::Locking,
+    number::Element,
+    op::RemoteOp,
+    remote::Fetching,
+    target::Target,
+};
 pub use crate::engine::Combine;
 use crate::{
-    buffer::{RegBuf, Wire},
+    buffer::{RegBuf, TypeSig, Wire},
     comm::Comm,
-    engine::{Far, WindowId, WindowMemory},
+    engine::{WindowId, WindowMemory},
     error::{Error, ErrorKind, Result},
 };
 
@@ -31,21 +42,16 @@ pub struct Port<T: Wire> {
     memory: RegBuf<T>,
     /// What the memory is in.
     region: Region,
-    /// World ranks that it was opened to, until they have all completed.
-    open_to: Vec<u32>,
+    /// The other ends that were met.
+    targets: Targets,
+    /// Ranks that it was opened to, until they have all completed.
+    open_to: Vec<usize>,
     /// Opened for good, or to everybody.
     is_open: bool,
-}
-
-/// A rank's end, as another rank reaches it.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// In the communicator.
-    pub rank: usize,
-    world: u32,
-    /// Bytes; not known before it has introduced itself.
-    len: Option<u64>,
-    mapped: Option<(Region, usize)>,
+    /// A fence epoch is open, on all ranks.
+    is_gathered: bool,
+    /// Locks of this rank, or [`LOCKS_ALL`].
+    locks: AtomicUsize,
 }
 
 impl<T: Wire> Port<T> {
@@ -90,8 +96,11 @@ impl<T: Wire> Port<T> {
             id,
             memory,
             region,
+            targets: Targets::default(),
             open_to: Vec::new(),
             is_open: false,
+            is_gathered: false,
+            locks: AtomicUsize::new(0),
         })
     }
 
@@ -182,17 +191,55 @@ impl<T: Wire> Port<T> {
 }
 
 impl<T: Wire> Port<T> {
-    fn worlds(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<Vec<u32>> {
-        let mut worlds = Vec::with_capacity(ranks.len());
-        for &rank in ranks {
-            let world = self.comm.peer(op, name, rank)?;
-            if worlds.contains(&world) {
-                let sentence = format!("`{name}` names rank {rank} twice");
-                return Err(self.error(op, ErrorKind::InvalidArgument(sentence), world));
-            }
-            worlds.push(world);
+    /// The end of a rank.
+    #[inline]
+    fn meet(&self, op: &'static str, name: &str, rank: usize) -> Result<&Target> {
+        match self.targets.find(rank) {
+            Some(target) => Ok(target),
+            None => self.meet_first(op, name, rank),
         }
-        Ok(worlds)
+    }
+
+    #[cold]
+    fn meet_first(&self, op: &'static str, name: &str, rank: usize) -> Result<&Target> {
+        let world = self.comm.peer(op, name, rank)?;
+        let shared = self.comm.shared();
+        let ledger = shared.with(|engine| engine.ledger(self.id, world));
+        Ok(self.targets.meet(Target::new(rank, world, ledger)))
+    }
+
+    /// Looks whether a target has introduced itself meanwhile, and where it is.
+    #[cold]
+    fn look(&self, op: &'static str, target: &Target) -> Result<()> {
+        let shared = self.comm.shared();
+        let far = shared.with(|engine| engine.far(self.id, target.world));
+        let Some(far) = far else { return Ok(()) };
+        if far.sig != T::SIG.0 {
+            let (sent, expected) = (TypeSig(far.sig), T::SIG);
+            return Err(self.error(op, ErrorKind::TypeMismatch { sent, expected }, target.world));
+        }
+        target.learn(far);
+        Ok(())
+    }
+
+    /// Whether all of them are in the communicator, each named once. Those that are were met after this.
+    fn check_ranks(&self, op: &'static str, name: &str, ranks: &[usize]) -> Result<()> {
+        for &rank in ranks {
+            self.meet(op, name, rank)?;
+        }
+        let Some(rank) = twice(ranks) else {
+            return Ok(());
+        };
+        let sentence = format!("`{name}` names rank {rank} twice");
+        let why = ErrorKind::InvalidArgument(sentence);
+        Err(self.comm.error(op, why, Some(rank), None))
+    }
+
+    /// An error of an argument.
+    #[must_use]
+    pub fn refusal(&self, op: &'static str, sentence: String) -> Error {
+        self.comm
+            .error(op, ErrorKind::InvalidArgument(sentence), None, None)
     }
 
     fn error(&self, op: &'static str, kind: ErrorKind, world: u32) -> Error {
@@ -201,16 +248,21 @@ impl<T: Wire> Port<T> {
     }
 }
 
-impl Target {
-    fn new(rank: usize, world: u32, far: Far) -> Self {
-        Self {
-            rank,
-            world,
-            len: Some(far.len),
-            mapped: far.mapped,
-        }
+/// A rank that is there twice.
+fn twice(ranks: &[usize]) -> Option<usize> {
+    if ranks.len() <= COMPARED_MAX {
+        let mut later = (1..).zip(ranks);
+        let is_again = |&(next, rank): &(usize, &usize)| ranks[next..].contains(rank);
+        return later.find(is_again).map(|(_, &rank)| rank);
     }
+    let mut seen = BTreeSet::new();
+    ranks.iter().find(|&&rank| !seen.insert(rank)).copied()
 }
+
+/// So many are compared with each other, which takes no memory.
+const COMPARED_MAX: usize = 32;
+/// Instead of a number of locks: those of all ranks, as they are needed.
+const LOCKS_ALL: usize = usize::MAX;
 
 impl<T: Wire> Drop for Port<T> {
     fn drop(&mut self) {

@@ -25,7 +25,7 @@ impl<T: Wire> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             region.write(start + range.start, bytemuck::cast_slice(elems));
             return RemoteOp::done(buf);
         }
@@ -45,7 +45,7 @@ impl<T: Wire> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
             return RemoteOp::done(buf);
         }
@@ -70,7 +70,7 @@ impl<T: Wire> Port<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        let Some((region, start)) = &target.mapped else {
+        let Some((region, start)) = target.mapped() else {
             return self.write("put", target, Deed::Put, in_words(&ranges), buf);
         };
         let mut bytes: &[u8] = bytemuck::cast_slice(elems);
@@ -93,7 +93,7 @@ impl<T: Wire> Port<T> {
             Ok(ranges) => ranges,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        let Some((region, start)) = &target.mapped else {
+        let Some((region, start)) = target.mapped() else {
             return self.fetch("get", target, Deed::Get, in_words(&ranges), buf);
         };
         let mut bytes = Vec::with_capacity(ranges.iter().map(Range::len).sum());
@@ -220,7 +220,7 @@ impl<T: Element> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             for (offset, &elem) in (start + range.start..).step_by(size_of::<T>()).zip(elems) {
                 T::update(region, offset, combine, elem);
             }
@@ -252,7 +252,7 @@ impl<T: Element> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             let offsets = (start + range.start..).step_by(size_of::<T>());
             let old: Vec<T> = offsets
                 .zip(buf.elems())
@@ -278,7 +278,7 @@ impl<T: Element> Port<T> {
     /// Combines one element, and says what it was.
     #[inline]
     pub fn fetch_op(&self, target: &Target, at: usize, value: T, combine: Combine) -> Fetching<T> {
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             return Fetching::done(
                 self.updates("fetch_op", target, at, 1, combine)
                     .map(|range| T::update(region, start + range.start, combine, value)),
@@ -294,7 +294,7 @@ impl<T: Element> Port<T> {
             Ok(range) => range,
             Err(error) => return Fetching::done(Err(error)),
         };
-        if let Some((region, start)) = &target.mapped {
+        if let Some((region, start)) = target.mapped() {
             return Fetching::done(Ok(T::compare_swap(
                 region,
                 start + range.start,
@@ -331,17 +331,6 @@ fn in_words(ranges: &[Range<usize>]) -> Ranges {
         .iter()
         .map(|range| (range.start as u64, range.len() as u64));
     Ranges::Blocks(words.collect())
-}
-
-impl Target {
-    /// Elements of so many bytes; unknown ones are looked for where they are.
-    #[inline]
-    fn elements(&self, size: usize) -> usize {
-        let len = self
-            .len
-            .map_or(usize::MAX, |len| usize::try_from(len).unwrap_or(usize::MAX));
-        len / size
-    }
 }
 
 /// A number on its way here. It was started when it was made; dropping it lets it go on by itself.

@@ -1,11 +1,12 @@
 //! Fences: a dissemination barrier over counters (after Hensgen, Finkel and Manber 1988).
 //!
-//! In round k a rank counts one at the rank 2ᵏ further, and waits for the rank 2ᵏ before. After ⌈log₂ size⌉ rounds all have come.
-//! The counters are never reset: fence number n is passed in a round when the upper half of the round's counter is at n.
+//! In round k a rank counts at the rank 2ᵏ further, and waits for the rank 2ᵏ before. After ⌈log₂ size⌉ rounds all have come.
+//! The counters are never reset: fence number n is passed in a round when the upper part of the round's counter is at n.
 //!
-//! A fence either ends the epochs of all ranks, or of none: who has ended takes its memory for its own again. So the lower half
-//! counts the endings, and whoever sees another number than its own says so to all that come after, and fails. A rank gets
-//! through only over paths from all others on which all agree.
+//! A fence either ends the epochs of all ranks, or of none: who has ended takes its memory for its own again. So the lower part
+//! counts the endings, and whoever sees another number than its own says so to all that come after, and fails. So does who waits
+//! for a rank that is gone: not all are told of that. A rank gets through only over paths from all others on which all agree.
+//! Failing is for good.
 
 use ripstop_fabric::{driver::Down, offload::Counter};
 
@@ -22,29 +23,44 @@ use crate::{
 
 /// The fences of one end.
 pub(super) struct Fences {
-    /// By round.
-    counters: Vec<Counter>,
+    rounds: Vec<Round>,
     /// Fences that this rank has come to.
     come: u64,
-    /// The round that the last of them is in, and whether its word was said.
+    /// How many of them ended its epoch.
+    endings: u64,
+    /// The round that the last of them is in.
     round: usize,
-    said: bool,
     /// The last of them is not over.
     under_way: bool,
     /// Whom it waits for.
     awaited: Option<u32>,
-    /// The last of them ends the epoch.
+    /// It ends the epoch.
     ending: bool,
-    /// Those that did.
-    endings: u64,
-    /// A rank that did not agree: no fence will be passed any more.
-    apart: Option<u32>,
+    /// No fence will be passed any more.
+    failed: Option<Failed>,
 }
 
-/// A word that says that a rank has come; in the lower half, whether to an ending.
-const COME: u64 = 1 << 32;
-/// What a rank adds instead that has seen two that do not agree: no number of endings comes so far.
-const APART: u64 = 3;
+struct Round {
+    /// Where the rank before us counts.
+    counter: Counter,
+    /// What the counter of the rank after us has come to by our additions.
+    said: Word,
+}
+
+/// What a rank has said in a round, as its counter is then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Word(u64);
+
+/// Why fences fail, and whom that was seen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failed {
+    /// It came to a fence of the other kind, or says that somebody did.
+    Apart(u32),
+    /// It is gone.
+    Gone(u32, Down),
+    /// It says that somebody is gone.
+    GaveUp(u32),
+}
 
 /// Whether a window's fences can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +72,33 @@ pub(crate) enum Gates {
     None,
 }
 
+impl Word {
+    fn new(come: u64, endings: u64, failed: Option<Failed>) -> Self {
+        let code = match failed {
+            None => 0,
+            Some(Failed::Apart(_)) => APART,
+            Some(Failed::Gone(..) | Failed::GaveUp(_)) => GAVE_UP,
+        };
+        Self(come * COME + code * CODE + endings % CODE)
+    }
+
+    fn come(self) -> u64 {
+        self.0 / COME
+    }
+
+    fn code(self) -> u64 {
+        self.0 % COME / CODE
+    }
+
+    /// Whether whoever said this lets us pass a fence that it has come to.
+    fn agrees(self, come: u64, endings: u64) -> bool {
+        // It may be further, but only if it agreed with all others so far. Failing is no fence.
+        let passed = self.come() - u64::from(self.code() > 0);
+        let more = (self.0 % CODE).wrapping_sub(endings) % CODE;
+        passed >= come && more <= passed - come
+    }
+}
+
 impl Fences {
     /// A rank whose silence would leave us waiting for ever.
     pub(super) fn awaited(&self) -> Option<u32> {
@@ -63,36 +106,56 @@ impl Fences {
     }
 
     pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
-        self.counters.get(round)
+        self.rounds.get(round).map(|round| &round.counter)
     }
 
-    fn word(&self) -> u64 {
-        match self.apart {
-            None => COME + u64::from(self.ending),
-            Some(_) => COME + APART,
+    /// What the rank before us has said in this round.
+    fn heard(&self) -> Option<Word> {
+        let counter = self.counter(self.round)?;
+        Some(Word(counter.value()))
+    }
+
+    /// Whether this rank has come to the last fence in this round.
+    fn has_said(&self) -> bool {
+        let round = self.rounds.get(self.round);
+        round.is_none_or(|round| round.said.come() >= self.come)
+    }
+
+    /// Why the rank before us, which has come, keeps us from passing.
+    fn objection(&self, before: u32) -> Option<Failed> {
+        let word = self.heard()?;
+        if word.agrees(self.come, self.endings) {
+            return None;
         }
-    }
-
-    /// Whether the rank before us in this round, which has come, has ended as many epochs. It may be further than we are, but
-    /// only if it agreed with all others so far.
-    fn agrees(&self) -> bool {
-        self.counter(self.round).is_none_or(|counter| {
-            let (come, endings) = (counter.value() / COME, counter.value() % COME);
-            endings.wrapping_sub(self.endings) <= come - self.come
+        Some(match word.code() {
+            GAVE_UP => Failed::GaveUp(before),
+            _ => Failed::Apart(before),
         })
     }
 }
 
-/// Two ranks came to fences of two kinds; in ranks of the window's communicator.
-fn mismatch(group: &Group, me: u32, other: u32) -> (u32, ErrorKind) {
-    let rank_of = |rank| group.local_of(rank).unwrap_or_default();
-    let [rank, other_rank] = [me, other].map(rank_of);
-    let why = ErrorKind::Mismatch {
-        rank,
-        other: other_rank,
-    };
-    (other, why)
+impl Failed {
+    /// The error, in ranks of the world.
+    fn error(self, me: u32) -> (u32, ErrorKind) {
+        match self {
+            Self::Apart(rank) => {
+                let (me, other) = (me as usize, rank as usize);
+                (rank, ErrorKind::Mismatch { rank: me, other })
+            }
+            Self::Gone(rank, down) => (rank, down_kind(rank, down)),
+            Self::GaveUp(rank) => {
+                let other = rank as usize;
+                (rank, ErrorKind::Aborted { rank: other })
+            }
+        }
+    }
 }
+
+// A word: from the top, fences come to (10¹² of them), what is wrong, and endings, of which only differences count.
+const COME: u64 = 1 << 24;
+const CODE: u64 = 1 << 22;
+const APART: u64 = 1;
+const GAVE_UP: u64 = 2;
 
 impl Engine {
     /// This rank comes to the next fence, or goes on to wait in one that was given up. That may be one of the other kind: then
@@ -105,12 +168,12 @@ impl Engine {
         let Some(fences) = self.core.fences(id) else {
             return Gates::Counted;
         };
-        if !std::mem::replace(&mut fences.under_way, true) {
+        if fences.failed.is_none() && !std::mem::replace(&mut fences.under_way, true) {
             fences.come += 1;
             fences.endings += u64::from(ending);
-            (fences.round, fences.said, fences.ending) = (0, false, ending);
+            (fences.round, fences.ending) = (0, ending);
         }
-        if fences.ending == ending {
+        if fences.ending == ending || fences.failed.is_some() {
             Gates::Counted
         } else {
             Gates::Earlier
@@ -128,25 +191,25 @@ impl Engine {
         let Some(end) = end else {
             return;
         };
-        let mut counters = Vec::new();
+        let mut rounds = Vec::new();
         let mut keys = Vec::new();
-        while let Some((_, before)) = partners(&group, me, counters.len()) {
+        while let Some((_, before)) = partners(&group, me, rounds.len()) {
             let Some((counter, key)) = pool.take(&mut *self.driver) else {
                 break;
             };
-            counters.push(counter);
+            let said = Word::default();
+            rounds.push(Round { counter, said });
             keys.push((before, key));
         }
         end.fences = Some(Fences {
-            counters,
+            rounds,
             come: 0,
+            endings: 0,
             round: 0,
-            said: false,
             under_way: false,
             awaited: None,
             ending: false,
-            endings: 0,
-            apart: None,
+            failed: None,
         });
         for (before, key) in keys {
             if self.core.peers.down(before).is_none() {
@@ -163,12 +226,14 @@ impl Engine {
         };
         let me = self.core.windows.me;
         loop {
-            let round = self.core.fences(id)?.round;
-            let Some((after, before)) = partners(&group, me, round) else {
-                let fences = self.core.fences(id)?;
+            let fences = self.core.fences(id)?;
+            if let Some(failed) = fences.failed {
                 fences.under_way = false;
-                let apart = fences.apart;
-                return Some(apart.map_or(Ok(()), |other| Err(mismatch(&group, me, other))));
+                return Some(Err(failed.error(me)));
+            }
+            let Some((after, before)) = partners(&group, me, fences.round) else {
+                fences.under_way = false;
+                return Some(Ok(()));
             };
             let awaited = if !self.say_gate(id, after) {
                 Some(after)
@@ -177,41 +242,30 @@ impl Engine {
             } else {
                 None
             };
-            self.core.fences(id)?.awaited = awaited;
-            if let Some(awaited) = awaited {
-                let lost = self.core.lost_in(&group, awaited)?;
-                self.core.fences(id)?.under_way = false;
-                return Some(Err(lost));
-            }
             let fences = self.core.fences(id)?;
-            if !fences.agrees() {
-                fences.apart = fences.apart.or(Some(before));
+            fences.awaited = awaited;
+            let failed = match awaited {
+                None => fences.objection(before),
+                Some(awaited) if self.core.ended => return Some(Err((awaited, ErrorKind::Closed))),
+                Some(awaited) => Some(self.core.lost_in(&group, awaited)?),
+            };
+            match failed {
+                None => self.core.fences(id)?.round += 1,
+                Some(failed) => self.core.fail_fences(id, failed),
             }
-            (fences.round, fences.said) = (round + 1, false);
         }
     }
 
-    /// Counts at the rank after us in this round, once; whether that could be done.
+    /// Counts at the rank after us in this round, once for each fence; whether that could be done.
     fn say_gate(&mut self, id: WindowId, after: u32) -> bool {
-        let fences = self.core.fences(id).filter(|fences| !fences.said);
-        let Some(word) = fences.map(|fences| fences.word()) else {
+        if self.core.fences(id).is_none_or(|fences| fences.has_said()) {
             return true;
-        };
-        self.reach_counters(id, after);
-        let Some(gate) = self
-            .core
-            .windows
-            .near(id, after)
-            .and_then(|near| near.gate.as_ref())
-        else {
-            return false; // it has not come to its first fence
-        };
-        gate.add(word, after, &mut self.core.wanted);
-        if let Some(fences) = self.core.fences(id) {
-            fences.said = true;
         }
+        self.reach_counters(id, after);
+        let round = self.core.fences(id).map_or(0, |fences| fences.round);
+        let said = self.core.say_in(id, round, after);
         self.flush();
-        true
+        said
     }
 
     /// Has the driver wake who waits in a fence.
@@ -221,7 +275,7 @@ impl Engine {
         }
         // Also if it has come since the last look: that must lead to another one, because the next round is not watched.
         if let Some(fences) = self.core.fences(id)
-            && fences.said
+            && fences.has_said()
         {
             let (round, come) = (fences.round, fences.come);
             self.watch(id, What::Gate(round), come * COME);
@@ -236,24 +290,65 @@ impl Core {
 
     /// Whether the rank before us in this round has come.
     fn has_come(&mut self, id: WindowId) -> bool {
-        self.fences(id).is_none_or(|fences| {
-            let counter = fences.counter(fences.round);
-            counter.is_none_or(|counter| counter.value() / COME >= fences.come)
-        })
+        let has_come =
+            |fences: &mut Fences| fences.heard().is_none_or(|word| word.come() >= fences.come);
+        self.fences(id).is_none_or(has_come)
+    }
+
+    /// Says in a round what there is to say; whether the rank after us has told where.
+    fn say_in(&mut self, id: WindowId, round: usize, after: u32) -> bool {
+        let Self {
+            windows, wanted, ..
+        } = self;
+        let Some(end) = windows.ends.get_mut(&id) else {
+            return false;
+        };
+        let gate = end.near.get(&after).and_then(|near| near.gate.as_ref());
+        let Some((gate, fences)) = gate.zip(end.fences.as_mut()) else {
+            return false; // it has not come to its first fence
+        };
+        let Some(place) = fences.rounds.get_mut(round) else {
+            return false;
+        };
+        let said = place.said;
+        let word = match fences.failed {
+            None => Word::new(fences.come, fences.endings, None),
+            Some(_) if said.code() > 0 => return true,
+            failed => Word::new(said.come() + 1, said.0, failed),
+        };
+        gate.add(word.0 - place.said.0, after, wanted);
+        place.said = word;
+        true
+    }
+
+    /// No fence of this window is passed any more: says so in all rounds, also to those whose round is over.
+    fn fail_fences(&mut self, id: WindowId, failed: Failed) {
+        if let Some(fences) = self.fences(id) {
+            fences.failed = fences.failed.or(Some(failed));
+        }
+        self.tell_failure(id);
+    }
+
+    fn tell_failure(&mut self, id: WindowId) {
+        let Some(group) = self.members(id.ctx).cloned() else {
+            return;
+        };
+        let me = self.windows.me;
+        let afters = (0..).map_while(|round| partners(&group, me, round));
+        for (round, (after, _)) in afters.enumerate() {
+            self.say_in(id, round, after);
+        }
     }
 
     /// A member whose end keeps a fence, in which this rank waits for `awaited`, from ever being passed.
-    fn lost_in(&self, group: &Group, awaited: u32) -> Option<(u32, ErrorKind)> {
-        if self.ended {
-            return Some((awaited, ErrorKind::Closed));
-        }
+    fn lost_in(&self, group: &Group, awaited: u32) -> Option<Failed> {
         if self.peers.downs() == 0 {
             return None;
         }
         let failed = |rank: &u32| self.peers.down(*rank) == Some(Down::Failed);
         let down = self.peers.down(awaited).map(|down| (awaited, down));
         let down = down.or_else(|| Some((group.members().find(failed)?, Down::Failed)));
-        down.map(|(rank, down)| (rank, down_kind(rank, down)))
+        down.map(|(rank, down)| Failed::Gone(rank, down))
     }
 
     pub(in crate::engine) fn handle_gate(&mut self, rank: u32, header: &Tally) {
@@ -263,6 +358,12 @@ impl Core {
         };
         if let Some(near) = self.near_of(id, rank) {
             near.gate.get_or_insert_with(|| Remote::new(header.first));
+            if self
+                .fences(id)
+                .is_some_and(|fences| fences.failed.is_some())
+            {
+                self.tell_failure(id);
+            }
             self.stir_window(id);
         }
     }
@@ -277,4 +378,31 @@ fn partners(group: &Group, me: u32, round: usize) -> Option<(u32, u32)> {
     }
     let after = group.world_of((rank + distance) % size)?;
     Some((after, group.world_of((rank + size - distance) % size)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Failed, Word};
+
+    #[test]
+    fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
+        let word = |come, endings, failed| Word::new(come, endings, failed);
+        assert!(word(7, 3, None).agrees(7, 3));
+        assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
+        assert!(!word(8, 4, Some(Failed::Apart(1))).agrees(7, 3));
+        assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
+        for failed in [Failed::Apart(1), Failed::GaveUp(1)] {
+            assert!(!word(7, 3, Some(failed)).agrees(7, 3));
+            assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
+        }
+    }
+
+    #[test]
+    fn words_only_grow_also_when_endings_start_anew() {
+        let last = Word::new(1 << 22, (1 << 22) - 1, None);
+        let next = Word::new((1 << 22) + 1, 1 << 22, None);
+        assert!(next.0 > last.0);
+        assert!(next.agrees((1 << 22) + 1, 1 << 22));
+        assert!(next.agrees(1 << 22, (1 << 22) - 1));
+    }
 }

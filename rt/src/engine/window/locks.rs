@@ -145,6 +145,7 @@ impl Engine {
         let near = self.core.windows.near(id, rank);
         if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
             near.lock = Standing::Leaving;
+            near.ledger.set_inside(false);
         }
         self.core.release_lock(id, rank);
         self.flush();
@@ -175,7 +176,8 @@ impl Core {
     pub(super) fn release_lock(&mut self, id: WindowId, rank: u32) {
         let down = self.peers.down(rank).is_some();
         let near = self.windows.near(id, rank);
-        let Some(near) = near.filter(|near| near.under_way == 0 && near.lock == Standing::Leaving)
+        let Some(near) =
+            near.filter(|near| near.ledger.is_quiet() && near.lock == Standing::Leaving)
         else {
             return;
         };
@@ -226,6 +228,8 @@ impl Core {
             .filter(|near| near.lock == Standing::Waiting && near.asked == number);
         if let Some(near) = near {
             near.lock = Standing::Inside(want);
+            near.ledger.set_inside(true);
+            self.unstash(id, rank);
             self.stir_window(id);
         }
     }

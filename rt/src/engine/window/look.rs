@@ -11,8 +11,8 @@ impl Engine {
     pub(crate) fn watch_completed(&mut self, id: WindowId, origins: &[u32]) {
         for &origin in origins {
             let near = self.core.windows.near(id, origin);
-            if let Some(near) = near.filter(|near| near.completed() < near.posts) {
-                let left = near.posts - near.noted_completed;
+            if let Some(near) = near.filter(|near| !near.ledger.is_completed()) {
+                let left = near.ledger.posts() - near.ledger.noted_completed();
                 self.watch(id, What::Completed(origin), left);
             }
         }
@@ -22,8 +22,8 @@ impl Engine {
     pub(crate) fn watch_posted(&mut self, id: WindowId, targets: &[u32]) {
         for &target in targets {
             let near = self.core.windows.near(id, target);
-            if let Some(near) = near.filter(|near| near.posted() <= near.starts) {
-                let next = near.starts + 1 - near.noted_posted;
+            if let Some(near) = near.filter(|near| !near.ledger.is_posted()) {
+                let next = near.ledger.starts() + 1 - near.ledger.noted_posted();
                 self.watch(id, What::Posted(target), next);
             }
         }
@@ -36,7 +36,7 @@ impl Core {
     pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
         let down = self.peers.down(target);
         let near = self.windows.near(id, target)?;
-        if near.accessing {
+        if near.ledger.is_accessing() {
             return None;
         }
         Some(down.map_or(Ok(()), |down| Err(down_kind(target, down))))
@@ -50,7 +50,7 @@ impl Core {
     ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(origin), self.ended);
         let near = self.windows.near(id, origin)?;
-        if near.completed() >= near.posts {
+        if near.ledger.is_completed() {
             return Some(Ok(()));
         }
         let why = match down {
@@ -62,28 +62,22 @@ impl Core {
         Some(Err(why))
     }
 
-    /// Whether a target has opened its end to us, and we have not accessed it since.
-    pub(crate) fn has_posted(&mut self, id: WindowId, target: u32) -> bool {
-        let near = self.windows.near(id, target);
-        near.is_some_and(|near| near.posted() > near.starts)
-    }
-
     /// Whether nothing of ours is under way on this rank's memory.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
         let near = self.windows.near(id, rank);
-        near.is_none_or(|near| near.under_way == 0)
+        near.is_none_or(|near| near.ledger.is_quiet())
     }
 
     /// Whether nothing of ours is under way on anybody's memory.
     pub(crate) fn is_all_quiet(&self, id: WindowId) -> bool {
         let end = self.windows.ends.get(&id);
-        end.is_none_or(|end| end.near.values().all(|near| near.under_way == 0))
+        end.is_none_or(|end| end.near.values().all(|near| near.ledger.is_quiet()))
     }
 
     /// This origin will not come any more, and must not hold up the next epoch.
     pub(crate) fn give_up_origin(&mut self, id: WindowId, origin: u32) {
         if let Some(near) = self.windows.near(id, origin) {
-            near.noted_completed += near.posts.saturating_sub(near.completed());
+            near.ledger.give_up();
         }
     }
 
@@ -118,13 +112,13 @@ impl Core {
         };
         let sig = end.memory.sig;
         let near = end.near.entry(target).or_default();
-        if near.accessing {
+        if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of window {} is under way: complete it first",
                 id.tag
             )));
         }
-        let known = near.far.as_ref().filter(|_| near.posted() > near.starts);
+        let known = near.far.as_ref().filter(|_| near.ledger.is_posted());
         match (known, down) {
             (Some(far), _) if far.sig != sig.0 => Err(ErrorKind::TypeMismatch {
                 sent: TypeSig(far.sig),

@@ -16,6 +16,7 @@
 //! Nothing is kept for ranks that are no neighbours.
 
 mod fence;
+mod ledger;
 mod lines;
 mod locks;
 mod look;
@@ -27,6 +28,7 @@ mod tally;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::{Deref, DerefMut},
+    sync::Arc,
     task::Waker,
 };
 
@@ -47,9 +49,11 @@ use self::{
 };
 pub(crate) use self::{
     fence::Gates,
+    ledger::{Ledger, Said},
     locks::Want,
     number::Number,
     ops::{Deed, Ranges},
+    tally::Heard,
 };
 use super::{Core, Engine, Wanted};
 use crate::{
@@ -114,29 +118,17 @@ struct Near {
     far: Option<Far>,
     /// It has freed its end.
     gone: bool,
-    /// Where it counts.
-    ours: Option<Ours>,
+    /// What was counted, also by threads that do not ask the engine.
+    ledger: Arc<Ledger>,
     /// Where we count.
     theirs: Option<Theirs>,
     /// Where we count the fences that we have come to.
     gate: Option<Remote>,
-    /// Exposures that we opened to it.
-    posts: u64,
-    /// How many of them it has completed, as far as notes say.
-    noted_completed: u64,
-    /// Exposures that it opened to us, as far as notes say.
-    noted_posted: u64,
-    /// How many of them we have accessed.
-    starts: u64,
-    /// The last of them is under way.
-    accessing: bool,
-    /// The last of them ends when nothing is under way.
+    /// Our last access ends when nothing is under way.
     ending: bool,
     /// Somebody waits to access it.
     wanted: u32,
-    /// Our operations under way on its memory.
-    under_way: u32,
-    /// Those that wait for its greeting.
+    /// Operations that wait for its greeting, or for the lock.
     stash: Vec<Stashed>,
     /// Our lock of its memory.
     lock: Standing,
@@ -149,7 +141,7 @@ struct Near {
 /// A neighbour's memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Far {
-    sig: u64,
+    pub(crate) sig: u64,
     /// Bytes.
     pub(crate) len: u64,
     key: RemoteRegion,
@@ -177,7 +169,7 @@ impl Windows {
         let near = ends.flat_map(|end| &end.near);
         let waited = near
             .filter(|(_, near)| {
-                near.posts > near.completed()
+                !near.ledger.is_completed()
                     || near.wanted > 0
                     || !near.stash.is_empty()
                     || near.lock == Standing::Waiting
@@ -241,7 +233,7 @@ impl Engine {
         };
         end.closed = true;
         for near in end.near.values_mut() {
-            near.ending |= near.accessing;
+            near.ending |= near.ledger.is_accessing();
         }
         let near: Vec<u32> = end.near.keys().copied().collect();
         for rank in near {
@@ -257,7 +249,7 @@ impl Engine {
         self.greet(id, origin);
         self.reach_counters(id, origin);
         if let Some(near) = self.core.windows.near(id, origin) {
-            near.posts += 1;
+            near.ledger.add_post();
             self.core.tell_posted(id, origin);
         }
     }
@@ -267,25 +259,31 @@ impl Engine {
         &mut self,
         id: WindowId,
         targets: &[u32],
-    ) -> Option<Result<Vec<Far>, (u32, ErrorKind)>> {
-        for &target in targets {
-            match self.core.may_start(id, target) {
-                Ok(true) => {}
-                Ok(false) => return None,
-                Err(why) => return Some(Err((target, why))),
+    ) -> Option<Result<(), (u32, ErrorKind)>> {
+        loop {
+            for &target in targets {
+                match self.core.may_start(id, target) {
+                    Ok(true) => {}
+                    Ok(false) => return None,
+                    Err(why) => return Some(Err((target, why))),
+                }
             }
+            let ledgers: Vec<_> = targets
+                .iter()
+                .map(|&target| self.ledger(id, target))
+                .collect();
+            if begin_all(ledgers.iter().map(AsRef::as_ref)) {
+                return Some(Ok(()));
+            }
+            // Another thread was faster: look again what that means.
         }
-        for &target in targets {
-            let Some(near) = self.core.windows.near(id, target) else {
-                continue;
-            };
-            near.starts += 1;
-            near.accessing = true;
-        }
-        Some(Ok(targets
-            .iter()
-            .filter_map(|&target| self.far(id, target))
-            .collect()))
+    }
+
+    /// What was counted with a neighbour.
+    pub(crate) fn ledger(&mut self, id: WindowId, rank: u32) -> Arc<Ledger> {
+        let near = self.core.windows.near(id, rank);
+        near.map(|near| Arc::clone(&near.ledger))
+            .unwrap_or_default()
     }
 
     /// Introduces this end to a neighbour, once.
@@ -309,13 +307,14 @@ impl Engine {
         };
         core.peers.control(rank, &hello);
         if let Some((ours, keys)) = Ours::new(pool, &mut **driver) {
-            near.ours = Some(ours);
+            near.ledger.set_ours(ours);
             core.peers.control(rank, &id.tally(Kind::Tally, keys));
         }
     }
 
-    /// A neighbour's memory, if it has introduced itself. What can be mapped is mapped at the first use.
+    /// A neighbour's memory, if it has introduced itself, and what to count in. What can be mapped is mapped at the first use.
     pub(crate) fn far(&mut self, id: WindowId, rank: u32) -> Option<Far> {
+        self.reach_counters(id, rank);
         let far = self.core.windows.near(id, rank)?.far.as_mut()?;
         if far.mapped.is_none() && far.key.len > 0 && far.key.len >= far.len {
             far.mapped = self.driver.reach(Rank(rank), far.key);
@@ -329,7 +328,7 @@ impl Engine {
             .core
             .windows
             .near(id, target)
-            .filter(|near| near.accessing)
+            .filter(|near| near.ledger.is_accessing())
         {
             near.ending = true;
         }
@@ -340,17 +339,20 @@ impl Engine {
 }
 
 impl Near {
-    /// How many of our exposures it has completed.
-    fn completed(&self) -> u64 {
-        let counted = self.ours.as_ref().map_or(0, |ours| ours.completed.value());
-        self.noted_completed.saturating_add(counted)
+    /// Whether operations on its memory need not wait for a word of its.
+    fn may_launch(&self) -> bool {
+        self.far.is_some() && self.lock != Standing::Waiting
     }
+}
 
-    /// Exposures that it opened to us.
-    fn posted(&self) -> u64 {
-        let counted = self.ours.as_ref().map_or(0, |ours| ours.posted.value());
-        self.noted_posted.saturating_add(counted)
+/// Begins accesses to all of these, or to none.
+pub(crate) fn begin_all<'a>(ledgers: impl Iterator<Item = &'a Ledger> + Clone) -> bool {
+    let begun = ledgers.clone().take_while(|ledger| ledger.begin()).count();
+    let all = ledgers.clone().nth(begun).is_none();
+    if !all {
+        ledgers.take(begun).for_each(Ledger::unbegin);
     }
+    all
 }
 
 impl WindowId {

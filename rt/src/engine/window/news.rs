@@ -1,5 +1,7 @@
 //! What ends of windows hear from other ranks, and of them.
 
+use std::sync::Arc;
+
 use ripstop_fabric::driver::Down;
 
 use super::{Core, End, Far, Near, Wanted, WindowId};
@@ -27,13 +29,10 @@ impl Core {
                 mapped: None,
             });
         }
-        let stash = std::mem::take(&mut near.stash);
         if !near.greeted {
             self.wanted.push(Wanted::Greet { id, rank });
         }
-        for stashed in stash {
-            self.launch(id, rank, stashed);
-        }
+        self.unstash(id, rank);
         self.stir_window(id);
     }
 
@@ -46,8 +45,8 @@ impl Core {
             return; // it was told that this end is no more
         };
         match header.what {
-            COUNT_POSTED => near.noted_posted = near.noted_posted.max(header.count),
-            COUNT_COMPLETED => near.noted_completed = near.noted_completed.max(header.count),
+            COUNT_POSTED => near.ledger.note_posted(header.count),
+            COUNT_COMPLETED => near.ledger.note_completed(header.count),
             _ => self.refused += 1,
         }
         self.stir_window(id);
@@ -77,6 +76,7 @@ impl Core {
         for id in ids {
             let end = self.windows.ends.get_mut(&id);
             if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
+                near.ledger.set_down();
                 for stashed in std::mem::take(&mut near.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
@@ -101,7 +101,7 @@ impl Core {
             return false;
         };
         let near = end.near.get(&rank);
-        let posted = near.is_some_and(|near| near.posts > near.completed());
+        let posted = near.is_some_and(|near| !near.ledger.is_completed());
         !end.door.keeps_out(rank) && (end.open || posted || end.door.is_inside(rank))
     }
 
@@ -126,13 +126,15 @@ impl Core {
         let Some(near) = self.windows.near(id, target) else {
             return;
         };
-        if !near.ending || near.under_way > 0 {
+        if !near.ending || !near.ledger.is_quiet() {
             return;
         }
-        (near.ending, near.accessing) = (false, false);
+        near.ending = false;
+        let ledger = Arc::clone(&near.ledger);
         if !down {
             self.tell_completed(id, target);
         }
+        ledger.end_access();
         self.stir_window(id);
     }
 
@@ -149,7 +151,7 @@ impl Core {
 
     /// Forgets an end that nobody holds, as soon as nothing of its own is under way.
     pub(super) fn bury_window(&mut self, id: WindowId) {
-        let idle = |near: &Near| near.under_way == 0 && !near.ending;
+        let idle = |near: &Near| near.ledger.is_quiet() && !near.ending;
         let over = |end: &End| end.closed && end.near.values().all(idle);
         let Some(end) = self.windows.ends.remove(&id) else {
             return;

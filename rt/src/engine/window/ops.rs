@@ -12,7 +12,7 @@ use super::{
     number::{Combine, Number},
 };
 use crate::{
-    buffer::{RecvBuf, SendBuf},
+    buffer::{RecvBuf, SendBuf, TypeSig},
     engine::{Wanted, send::down_kind},
     error::ErrorKind,
     ops::{About, Landed, Life, Ticket},
@@ -119,11 +119,14 @@ impl Core {
         let Some(near) = self.windows.near(id, rank) else {
             return self.land(stashed.op, Err(ErrorKind::Closed));
         };
-        near.under_way += 1;
+        near.ledger.operation_begins();
         if let Some(why) = why {
             return self.remote_over(stashed.op, Err(why));
         }
-        if near.far.is_some() {
+        if near.gone {
+            return self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
+        }
+        if near.may_launch() {
             return self.launch(id, rank, stashed);
         }
         near.stash.push(stashed);
@@ -132,8 +135,17 @@ impl Core {
         }
     }
 
+    /// Goes on with what waited for a greeting, or for a lock.
+    pub(super) fn unstash(&mut self, id: WindowId, rank: u32) {
+        let near = self.windows.near(id, rank).filter(|near| near.may_launch());
+        let stash = near.map(|near| std::mem::take(&mut near.stash));
+        for stashed in stash.into_iter().flatten() {
+            self.launch(id, rank, stashed);
+        }
+    }
+
     /// Hands an operation to the driver, or to the target's engine.
-    pub(super) fn launch(&mut self, id: WindowId, rank: u32, stashed: Stashed) {
+    fn launch(&mut self, id: WindowId, rank: u32, stashed: Stashed) {
         let Stashed { op, deed, ranges } = stashed;
         let len = self.ops.live(op).area.len as u64;
         let reach = if matches!(deed, Deed::CompareSwap { .. }) {
@@ -142,10 +154,17 @@ impl Core {
             len
         };
         let blocks = ranges.blocks(reach);
-        let near = self.windows.near(id, rank);
+        let Some(end) = self.windows.ends.get_mut(&id) else {
+            return;
+        };
+        let near = end.near.get(&rank);
         let Some(far) = near.and_then(|near| near.far.as_ref()) else {
             return;
         };
+        if far.sig != end.memory.sig.0 {
+            let (sent, expected) = (TypeSig(far.sig), end.memory.sig);
+            return self.remote_over(op, Err(ErrorKind::TypeMismatch { sent, expected }));
+        }
         let (has, key) = (far.len, far.key);
         let outside = |&&(at, len): &&(u64, u64)| at.checked_add(len).is_none_or(|end| end > has);
         if let Some(&(at, len)) = blocks.iter().find(outside) {
@@ -227,13 +246,11 @@ impl Core {
             ..Landed::sent(bytes)
         };
         self.land(op, outcome.map(|()| landed));
-        if let Some(near) = self.windows.near(id, rank) {
-            near.under_way -= 1;
-            if near.under_way == 0 {
-                self.end_access(id, rank);
-                self.release_lock(id, rank);
-                self.stir_window(id);
-            }
+        let near = self.windows.near(id, rank);
+        if near.is_some_and(|near| near.ledger.operation_ends()) {
+            self.end_access(id, rank);
+            self.release_lock(id, rank);
+            self.stir_window(id);
         }
     }
 

@@ -1,14 +1,14 @@
 //! Where neighbours count for each other: a post or a completion is one addition to a word of the other's, with no message and
 //! nothing for its processor to do. Where a driver has no counters, and until a neighbour has said where its are, notes say it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use ripstop_fabric::{
     driver::{Command, Driver, Peer as Rank, Post, Token},
     offload::{Counter, Counters, RemoteCounter},
 };
 
-use super::{All, Core, Engine, Wanted, WindowId};
+use super::{All, Core, Engine, Wanted, WindowId, ledger::Mapped};
 use crate::proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Kind, Tally};
 
 /// What a neighbour counts at our end.
@@ -19,8 +19,15 @@ pub(super) struct Ours {
 
 /// What we count at a neighbour's end.
 pub(super) struct Theirs {
-    posted: Remote,
-    completed: Remote,
+    posted: RemoteCounter,
+    completed: RemoteCounter,
+}
+
+/// What a neighbour is to be woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    Posted,
+    Completed,
 }
 
 /// A counter of a neighbour.
@@ -83,7 +90,7 @@ impl Pool {
         if self
             .block
             .as_ref()
-            .is_none_or(|block| block.len() == self.used)
+            .is_none_or(|block| block.len() <= self.used)
         {
             if !driver.caps().counters {
                 return None;
@@ -94,7 +101,7 @@ impl Pool {
         }
         let block = self.block.as_ref()?;
         let nth = self.used;
-        self.used += 1;
+        self.used += STRIDE;
         Some((block.at(nth), block.remote().at(nth)?))
     }
 }
@@ -111,13 +118,37 @@ impl Engine {
         let Some(near) = self.core.windows.near(id, rank) else {
             return;
         };
-        let theirs = near.theirs.iter_mut();
-        let pairs = theirs.flat_map(|theirs| [&mut theirs.posted, &mut theirs.completed]);
-        for remote in pairs.chain(&mut near.gate) {
-            if remote.mapped.is_none() {
-                remote.mapped = self.driver.reach_counter(Rank(rank), remote.key);
-            }
+        if let Some(gate) = near.gate.as_mut().filter(|gate| gate.mapped.is_none()) {
+            gate.mapped = self.driver.reach_counter(Rank(rank), gate.key);
         }
+        let Some(theirs) = &near.theirs else { return };
+        let (posted, completed) = (theirs.posted, theirs.completed);
+        let ledger = Arc::clone(&near.ledger);
+        if ledger.theirs().is_some() || self.core.has_to_count(rank) {
+            return;
+        }
+        let mut reach = |key| self.driver.reach_counter(Rank(rank), key);
+        if let (Some(posted), Some(completed)) = (reach(posted), reach(completed)) {
+            ledger.map(Mapped { posted, completed });
+        }
+    }
+
+    /// Wakes a neighbour that may sleep: it was counted there.
+    pub(crate) fn wake_neighbour(&mut self, id: WindowId, rank: u32, heard: Heard) {
+        let near = self.core.windows.near(id, rank);
+        let Some(theirs) = near.and_then(|near| near.theirs.as_ref()) else {
+            return;
+        };
+        let counter = match heard {
+            Heard::Posted => theirs.posted,
+            Heard::Completed => theirs.completed,
+        };
+        self.core.wanted.push(Wanted::Count {
+            rank,
+            counter,
+            by: 0,
+        });
+        self.flush();
     }
 
     /// Whether it is posted.
@@ -139,7 +170,7 @@ impl Engine {
         let counter = match what {
             What::Gate(round) => end.fences.as_ref().and_then(|fences| fences.counter(round)),
             What::Posted(rank) | What::Completed(rank) => {
-                let ours = end.near.get(&rank).and_then(|near| near.ours.as_ref());
+                let ours = end.near.get(&rank).and_then(|near| near.ledger.ours());
                 ours.map(|ours| match what {
                     What::Posted(_) => &ours.posted,
                     _ => &ours.completed,
@@ -211,10 +242,12 @@ impl Core {
         let Some(near) = self.windows.near(id, origin) else {
             return;
         };
-        match &near.theirs {
-            Some(theirs) => theirs.posted.add(1, origin, &mut self.wanted),
+        let counter = near.theirs.as_ref().map(|theirs| theirs.posted);
+        let mapped = near.ledger.theirs().map(|theirs| &theirs.posted);
+        match counter {
+            Some(counter) => add_one(counter, mapped, origin, &mut self.wanted),
             None => {
-                let note = id.note(Kind::Note, COUNT_POSTED, near.posts);
+                let note = id.note(Kind::Note, COUNT_POSTED, near.ledger.posts());
                 self.peers.control(origin, &note);
             }
         }
@@ -225,10 +258,12 @@ impl Core {
         let Some(near) = self.windows.near(id, target) else {
             return;
         };
-        match &near.theirs {
-            Some(theirs) => theirs.completed.add(1, target, &mut self.wanted),
+        let counter = near.theirs.as_ref().map(|theirs| theirs.completed);
+        let mapped = near.ledger.theirs().map(|theirs| &theirs.completed);
+        match counter {
+            Some(counter) => add_one(counter, mapped, target, &mut self.wanted),
             None => {
-                let note = id.note(Kind::Note, COUNT_COMPLETED, near.starts);
+                let note = id.note(Kind::Note, COUNT_COMPLETED, near.ledger.starts());
                 self.peers.control(target, &note);
             }
         }
@@ -240,11 +275,29 @@ impl Core {
             tag: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
-            near.theirs.get_or_insert_with(|| Theirs {
-                posted: Remote::new(header.first),
-                completed: Remote::new(header.second),
+            near.theirs.get_or_insert(Theirs {
+                posted: header.first,
+                completed: header.second,
             });
         }
+    }
+}
+
+/// One more at a neighbour's counter that only this rank adds to.
+fn add_one(counter: RemoteCounter, mapped: Option<&Counter>, rank: u32, wanted: &mut Vec<Wanted>) {
+    let by = match mapped.map(Counter::step) {
+        Some(false) => return,
+        Some(true) => 0, // it is added; the owner is to be woken
+        None => 1,
+    };
+    wanted.push(Wanted::Count { rank, counter, by });
+}
+
+impl Core {
+    /// Whether additions to counters of this rank wait for the driver: they must not meet those of another thread.
+    fn has_to_count(&self, rank: u32) -> bool {
+        let counts = |wanted: &Wanted| matches!(wanted, Wanted::Count { rank: to, by, .. } if *to == rank && *by > 0);
+        self.wanted.iter().any(counts)
     }
 }
 
@@ -266,3 +319,8 @@ impl Remote {
 
 /// Counters that are made at a time: a page of them.
 const BLOCK: usize = 256;
+
+/// Each has a cache line for itself: a neighbour that looks at one would take the next, which somebody is about to add to.
+const STRIDE: usize = 64 / CELL_LEN;
+/// Bytes of a counter.
+const CELL_LEN: usize = 16;

@@ -1,0 +1,95 @@
+//! Fences: everybody opens, everybody accesses, everybody closes.
+
+use std::future::poll_fn;
+
+use super::{Port, Target};
+use crate::{
+    buffer::Wire,
+    engine::{Engine, Gates},
+    error::{ErrorKind, Result},
+};
+
+impl<T: Wire> Port<T> {
+    /// Opens this end to everybody.
+    ///
+    /// # Errors
+    /// An exposure that is open.
+    pub fn open_to_all(&mut self) -> Result<()> {
+        if self.is_exposed() {
+            return self.check_closed("fence");
+        }
+        self.is_open = true;
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.open_to_all(self.id, true));
+        Ok(())
+    }
+
+    /// Closes it again: after a fence.
+    pub fn close_to_all(&mut self) {
+        self.is_open = false;
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.open_to_all(self.id, false));
+    }
+
+    /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind: one that is
+    /// `ending` ends their epochs. One that was given up is gone on with first.
+    ///
+    /// # Errors
+    /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
+    pub async fn fence(&mut self, ending: bool) -> Result<()> {
+        self.is_gathered = false;
+        self.pass(ending).await?;
+        self.is_gathered = !ending;
+        Ok(())
+    }
+
+    async fn pass(&self, ending: bool) -> Result<()> {
+        let (id, shared) = (self.id, self.comm.shared());
+        loop {
+            let gates = shared.with(|engine| engine.begin_fence(id, ending));
+            let check = |engine: &mut Engine| {
+                if !engine.core.is_all_quiet(id) {
+                    return None;
+                }
+                match gates {
+                    Gates::Counted | Gates::Earlier => engine.pass_fence(id),
+                    Gates::None => Some(Ok(())),
+                }
+            };
+            let passed = poll_fn(|cx| {
+                shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
+            });
+            passed
+                .await
+                .map_err(|(rank, why)| self.error("fence", why, rank))?;
+            match gates {
+                Gates::Counted => return Ok(()),
+                Gates::Earlier => {}
+                Gates::None => return self.agree(ending).await,
+            }
+        }
+    }
+
+    async fn agree(&self, ending: bool) -> Result<()> {
+        let agreed = self.comm.meet(ending.into()).await;
+        agreed.map_err(|error| error.renamed("fence"))
+    }
+
+    /// A member's end, until the next fence, also if it has not introduced itself yet.
+    ///
+    /// # Errors
+    /// A rank that is out of range, a window whose elements are of another type there; `Epoch` when the last fence ended the
+    /// epoch, or failed.
+    #[inline]
+    pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
+        if !self.is_gathered {
+            let sentence = format!("window {}: no fence epoch is open", self.id.tag);
+            return Err(self.comm.error(op, ErrorKind::Epoch(sentence), None, None));
+        }
+        let target = self.meet(op, "rank", rank)?;
+        if target.mapped().is_none() {
+            self.look(op, target)?;
+        }
+        Ok(target)
+    }
+}
