@@ -183,7 +183,7 @@ pub(super) fn build_peers(paths: &Paths) -> Result<(), String> {
     std::fs::create_dir_all(&paths.built)
         .map_err(|error| format!("cannot create {}: {error}", paths.built.display()))?;
     for who in [Who::Mpich, Who::OpenMpi] {
-        for program in ["p2p", "collective", "ring", "halo", "startup"] {
+        for program in ["p2p", "collective", "ring", "halo", "rma", "startup"] {
             compile(&format!("mpicc.{}", who.name()), program, who, paths, &[])?;
         }
     }

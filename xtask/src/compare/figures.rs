@@ -192,7 +192,7 @@ pub(super) fn catalogue(only: &[String]) -> Result<Vec<Job>, String> {
 const PEERS: [Who; 2] = [Who::Mpich, Who::OpenMpi];
 
 fn all() -> Vec<Job> {
-    vec![
+    let mut jobs = vec![
         latency(),
         bandwidth("bandwidth"),
         bandwidth("bibandwidth"),
@@ -214,7 +214,10 @@ fn all() -> Vec<Job> {
         idle(8),
         overlap(),
         hidden(),
-    ]
+    ];
+    jobs.extend(rma_times());
+    jobs.extend(rma_streams());
+    jobs
 }
 
 fn latency() -> Job {
@@ -432,6 +435,49 @@ fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
             vec![row("blocking"), row("offload")],
         )
         .on(ranks)
+    }
+}
+
+/// Epochs of both ranks, and operations of one: the time of each in the median.
+fn rma_times() -> [Job; 7] {
+    let programs = [
+        ("pscw", "8,4096,65536", 0.5),
+        ("fence", "8,4096,65536", 0.7),
+        ("lock-flush", "8,4096,65536", 1.0),
+        ("get-flush", "8,4096,65536", 1.0),
+        ("accumulate", "8,4096", 1.0),
+        ("fetch-add", "8", 1.0),
+        ("cas", "8", 1.0),
+    ];
+    programs.map(|(program, sizes, limit)| rma(program, sizes, "median_us", limit))
+}
+
+/// Many operations at a time: bytes in a second.
+fn rma_streams() -> [Job; 2] {
+    ["put-stream", "get-stream"].map(|program| {
+        rma(
+            program,
+            "8,512,4096,16384,65536,262144,1048576",
+            "mb_per_s",
+            1.0,
+        )
+    })
+}
+
+fn rma(program: &'static str, sizes: &str, field: &'static str, limit: f64) -> Job {
+    let better = match field {
+        "mb_per_s" => Better::Higher,
+        _ => Better::Lower,
+    };
+    let row = |size: &str| {
+        let size: u64 = size.parse().unwrap_or_default();
+        let pick = Pick::new(program, field, better).with("size", size);
+        Row::against_peers(format!("{program} {size} B"), &pick, limit)
+    };
+    let args = format!("{program} --size {sizes}");
+    Job {
+        peer_program: Some("rma"),
+        ..Job::perf("rma", &args, sizes.split(',').map(row).collect())
     }
 }
 

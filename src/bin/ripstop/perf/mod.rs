@@ -64,6 +64,10 @@ enum Program {
     FetchAdd(windows::Args),
     /// A compare-and-swap of one number under a lock
     Cas(windows::Args),
+    /// 64 puts under a lock, and a flush
+    PutStream(windows::Args),
+    /// 64 gets under a lock
+    GetStream(windows::Args),
     Collective(collective::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
@@ -143,7 +147,9 @@ impl Pair<'_> {
             | Program::GetFlush(args)
             | Program::Accumulate(args)
             | Program::FetchAdd(args)
-            | Program::Cas(args) => windows::run(self, args, program.way(), report).await,
+            | Program::Cas(args)
+            | Program::PutStream(args)
+            | Program::GetStream(args) => windows::run(self, args, program.way(), report).await,
             Program::Collective(args) => collective::run(self, args, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
@@ -179,7 +185,9 @@ impl Program {
             | Self::GetFlush(_)
             | Self::Accumulate(_)
             | Self::FetchAdd(_)
-            | Self::Cas(_) => self.way().name(),
+            | Self::Cas(_)
+            | Self::PutStream(_)
+            | Self::GetStream(_) => self.way().name(),
             Self::Collective(_) => "collective",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
@@ -191,11 +199,13 @@ impl Program {
     const fn way(&self) -> Way {
         match self {
             Self::Fence(_) => Way::Fence,
-            Self::LockFlush(_) => Way::One(Deed::PutFlush),
-            Self::GetFlush(_) => Way::One(Deed::GetFlush),
+            Self::LockFlush(_) => Way::One(Deed::Put),
+            Self::GetFlush(_) => Way::One(Deed::Get),
             Self::Accumulate(_) => Way::One(Deed::Accumulate),
             Self::FetchAdd(_) => Way::One(Deed::FetchAdd),
             Self::Cas(_) => Way::One(Deed::CompareSwap),
+            Self::PutStream(_) => Way::Stream(Deed::Put),
+            Self::GetStream(_) => Way::Stream(Deed::Get),
             _ => Way::Pscw,
         }
     }
@@ -214,7 +224,9 @@ impl Program {
             | Self::GetFlush(args)
             | Self::Accumulate(args)
             | Self::FetchAdd(args)
-            | Self::Cas(args) => (args.common.json, args.lines()),
+            | Self::Cas(args)
+            | Self::PutStream(args)
+            | Self::GetStream(args) => (args.common.json, args.lines()),
             Self::Collective(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),

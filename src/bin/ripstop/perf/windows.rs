@@ -37,13 +37,15 @@ pub(super) enum Way {
     Fence,
     /// Of one rank, while the other does nothing.
     One(Deed),
+    /// As many at a time as [`STREAM`], each with a buffer and a place of its own.
+    Stream(Deed),
 }
 
 /// What one rank does to the other's memory under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
-    PutFlush,
-    GetFlush,
+    Put,
+    Get,
     Accumulate,
     FetchAdd,
     CompareSwap,
@@ -58,9 +60,15 @@ pub(super) async fn run(
     for &size in &args.size {
         report.announce(format!("{} {}", way.name(), human(size)));
         let iters = args.common.iters(size);
-        if let Way::One(deed) = way {
-            let samples = alone(pair, deed, size, &args.common).await?;
-            report.print(pair.signed(Row::new(way.name()).size(size).times(&samples)))?;
+        if let Way::One(deed) | Way::Stream(deed) = way {
+            let count = if matches!(way, Way::One(_)) {
+                1
+            } else {
+                STREAM
+            };
+            let samples = alone(pair, deed, size, count, &args.common).await?;
+            let row = Row::new(way.name()).size(size).times(&samples);
+            report.print(pair.signed(with_rate(row, count * size, &samples)))?;
             continue;
         }
         let mut window = Window::<u8>::allocate(pair.world, size).await?;
@@ -119,26 +127,42 @@ async fn epochs(
             }
             epoch.end().await?;
         }
-        Way::One(_) => {}
+        Way::One(_) | Way::Stream(_) => {}
     }
     *block = Some(bytes);
     Ok(samples)
 }
 
-/// The times of operations of rank 0; the other rank waits for a message meanwhile.
-async fn alone(pair: &Pair<'_>, deed: Deed, size: usize, common: &Common) -> Result<Samples> {
+/// The times of `count` operations of rank 0 and a flush; the other rank waits for a message meanwhile.
+async fn alone(
+    pair: &Pair<'_>,
+    deed: Deed,
+    size: usize,
+    count: usize,
+    common: &Common,
+) -> Result<Samples> {
     let words = size.div_ceil(size_of::<u64>());
-    let window = Window::<u64>::allocate(pair.world, words).await?;
+    let window = Window::<u64>::allocate(pair.world, words * count).await?;
     let window = window.into_passive().await?;
     let mut samples = Samples::new(1.0);
     if pair.me == 0 {
         let lock = window.lock(pair.other, false).await?;
-        let mut block = vec![1_u64; words];
-        let iters = common.iters(size);
+        let mut blocks = vec![vec![1_u64; words]; count];
+        let iters = if count == 1 {
+            common.iters(size)
+        } else {
+            common.windows(size)
+        };
         let warmup = common.warmup(iters, 10);
         for nth in 0..warmup + iters {
             let start = clock::now();
-            block = deed.once(&lock, pair.other, block).await?;
+            for (place, block) in blocks.iter_mut().enumerate() {
+                let at = (place * words, std::mem::take(block));
+                *block = deed.once(&lock, pair.other, at).await?;
+            }
+            if !deed.comes_back() {
+                lock.flush(pair.other).await?;
+            }
             if nth >= warmup {
                 samples.record(clock::now() - start);
             }
@@ -150,23 +174,38 @@ async fn alone(pair: &Pair<'_>, deed: Deed, size: usize, common: &Common) -> Res
     Ok(samples)
 }
 
+/// Rank 1 has no samples, and prints nothing.
+fn with_rate(row: Row, bytes: usize, samples: &Samples) -> Row {
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    let bytes = bytes as f64;
+    row.figure("mb_per_s", "MB/s", bytes / samples.micros_at(0.5))
+}
+
 impl Deed {
-    async fn once(self, lock: &Locked<'_, u64>, to: usize, block: Vec<u64>) -> Result<Vec<u64>> {
-        let block = match self {
-            Self::PutFlush => lock.put(to, 0, block).await?,
-            Self::GetFlush => lock.get(to, 0, block).await?,
-            Self::Accumulate => lock.accumulate(to, 0, block, Combine::Sum).await?,
+    /// Whether its future says that it is complete at the target.
+    fn comes_back(self) -> bool {
+        matches!(self, Self::FetchAdd | Self::CompareSwap)
+    }
+
+    async fn once(
+        self,
+        lock: &Locked<'_, u64>,
+        to: usize,
+        (at, block): (usize, Vec<u64>),
+    ) -> Result<Vec<u64>> {
+        Ok(match self {
+            Self::Put => lock.put(to, at, block).await?,
+            Self::Get => lock.get(to, at, block).await?,
+            Self::Accumulate => lock.accumulate(to, at, block, Combine::Sum).await?,
             Self::FetchAdd => {
-                lock.fetch_add(to, 0, 1).await?;
-                return Ok(block);
+                lock.fetch_add(to, at, 1).await?;
+                block
             }
             Self::CompareSwap => {
-                lock.compare_swap(to, 0, 0, 1).await?;
-                return Ok(block);
+                lock.compare_swap(to, at, 0, 1).await?;
+                block
             }
-        };
-        lock.flush(to).await?;
-        Ok(block)
+        })
     }
 }
 
@@ -175,11 +214,16 @@ impl Way {
         match self {
             Self::Pscw => "pscw",
             Self::Fence => "fence",
-            Self::One(Deed::PutFlush) => "lock-flush",
-            Self::One(Deed::GetFlush) => "get-flush",
+            Self::One(Deed::Put) => "lock-flush",
+            Self::One(Deed::Get) => "get-flush",
             Self::One(Deed::Accumulate) => "accumulate",
             Self::One(Deed::FetchAdd) => "fetch-add",
             Self::One(Deed::CompareSwap) => "cas",
+            Self::Stream(Deed::Get) => "get-stream",
+            Self::Stream(_) => "put-stream",
         }
     }
 }
+
+/// Operations at a time in a stream; as many as the peers' programs have.
+const STREAM: usize = 64;
