@@ -139,7 +139,7 @@ pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Res
         let nodes = nodes_of(comm);
         let per_node = nodes
             .as_ref()
-            .map_or(comm.size(), |(_, per_node)| *per_node);
+            .map_or_else(|| comm.size(), |(_, per_node)| *per_node);
         let guide = Guide {
             tuning,
             settings: comm.settings(),

@@ -37,8 +37,9 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// Ends this epoch, and gives the memory back. Collective: all ranks end the same epoch.
     ///
     /// # Errors
-    /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to this memory: `Mismatch`, on all
-    /// ranks, on one that is late in its fence before. There are no more fences of this window then; free it.
+    /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to
+    /// this memory: `Mismatch`, on all ranks, on one that is late in its fence before. There are no more fences of this window
+    /// then; free it.
     pub async fn end(self) -> Result<&'w mut [T]> {
         self.port.fence(true).await?;
         self.port.close_to_all();

@@ -167,7 +167,7 @@ pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64
     let end = key.base.checked_add(key.len)?;
     match key.kind {
         REGION if ours && end <= key.whole && key.whole < LEN_MAX => {
-            (key.whole % PAGE == 0).then(|| (region_bits(key.id, key.whole), key.base))
+            (key.whole.is_multiple_of(PAGE)).then(|| (region_bits(key.id, key.whole), key.base))
         }
         PLAIN if ours && key.whole == 0 && key.id == 0 => Some((PLAIN_BITS, key.base)),
         _ => None,

@@ -134,12 +134,12 @@ pub(super) enum Ticket {
 
 impl Ticket {
     pub(super) const fn bits(self) -> u64 {
-        let (class, low, high) = match self {
+        let (class, low, high): (u64, u32, u32) = match self {
             Self::Message(rank, number) => (0, rank, number),
             Self::Operation(slot, generation) => (1, slot, generation),
             Self::Words(rank) => (2, rank, 0),
         };
-        (high as u64) << 32 | (class as u64) << 30 | low as u64
+        (high as u64) << 32 | class << 30 | low as u64
     }
 
     pub(super) fn of(bits: u64) -> Option<Self> {

@@ -156,7 +156,7 @@ impl Prepared {
         let board = self.ground.board.start().addr().get() as u64;
         let wrong = wrong_field(&told, &ended, (process, far, board + far.offset));
         let word = self.ground.board.atomic_u64(probe + 8).swap(0, RELAXED);
-        let wrong = wrong.or((word != WORD).then_some("the data"));
+        let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
     }
 }

@@ -449,8 +449,8 @@ impl Portals {
         sink.message(from, &header[..header_len], body);
     }
 
-    /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing for
-    /// some seconds is left.
+    /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
+    /// for some seconds is left.
     fn say_goodbye(&mut self) {
         let how = if std::thread::panicking() {
             Down::Failed

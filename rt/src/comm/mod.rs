@@ -196,7 +196,8 @@ impl Comm {
         executor::sleep(self.shared(), duration)
     }
 
-    /// The node of a rank, as a number that is the same on all ranks; nothing where nodes are not known, or there is no such rank.
+    /// The node of a rank, as a number that is the same on all ranks; nothing where nodes are not known, or there is no such
+    /// rank.
     #[must_use]
     pub fn node_of(&self, rank: usize) -> Option<usize> {
         let per_node = self.shared().place.per_node?;

@@ -173,10 +173,6 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
     if let Some(open) = ended {
         open.nic.interrupt();
     }
-    // Not before the port is closed: who gets the process id next opens one of the same name.
-    if let Some(library) = self::library().as_mut() {
-        library.release(ni / KINDS);
-    }
     Ok(())
 }
 

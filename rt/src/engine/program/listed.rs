@@ -6,7 +6,10 @@
 //!
 //! What fails is taken back. Peers may still have leave to put: their keys are withdrawn before the buffers come home.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{VecDeque, btree_map::Entry},
+    sync::Arc,
+};
 
 use ripstop_fabric::driver::{Caps, Down, Driver, Failure, LocalRange, Token};
 
@@ -147,14 +150,14 @@ impl Engine {
             return Ok(false);
         };
         let slots = &mut self.core.programs.slots;
-        if !slots.contains_key(&listed.key) {
-            let (ctx, nth) = listed.key;
-            let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
-            let who = (run.group.clone(), me);
-            slots.insert(listed.key, Lot::new(&mut *self.driver, who, name)?);
-        }
-        let Some(lot) = slots.get_mut(&listed.key) else {
-            return Ok(false);
+        let lot = match slots.entry(listed.key) {
+            Entry::Occupied(lot) => lot.into_mut(),
+            Entry::Vacant(place) => {
+                let (ctx, nth) = listed.key;
+                let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
+                let who = (run.group.clone(), me);
+                place.insert(Lot::new(&mut *self.driver, who, name)?)
+            }
         };
         if *lot.running.get_or_insert(index) != index {
             if !lot.waiting.contains(&index) {

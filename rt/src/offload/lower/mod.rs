@@ -152,8 +152,8 @@ impl Lanes {
 }
 
 impl Lowering {
-    /// The lowering of a program to lists of at most `list_max` tasks that wait. The lanes are those of the slot that it is to run in, and
-    /// are counted on. O(steps and edges).
+    /// The lowering of a program to lists of at most `list_max` tasks that wait. The lanes are those of the slot that it is to
+    /// run in, and are counted on. O(steps and edges).
     pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Self {
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
         let mut steps = vec![Lowered::default(); program.len()];
