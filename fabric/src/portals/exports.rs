@@ -166,9 +166,10 @@ pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64
     let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
     let end = key.base.checked_add(key.len)?;
     match key.kind {
-        REGION if ours && end <= key.whole && key.whole < LEN_MAX => {
-            (key.whole.is_multiple_of(PAGE)).then(|| (region_bits(key.id, key.whole), key.base))
-        }
+        REGION if ours && end <= key.whole && key.whole < LEN_MAX => key
+            .whole
+            .is_multiple_of(PAGE)
+            .then(|| (region_bits(key.id, key.whole), key.base)),
         PLAIN if ours && key.whole == 0 && key.id == 0 => Some((PLAIN_BITS, key.base)),
         _ => None,
     }

@@ -10,13 +10,13 @@
 //! **Messages** of all peers come into a few large slabs; nothing is appended per message. The adapter acknowledges each when it
 //! is in a slab, so a message is sent once, unless the receiver has no room: then the adapter refuses all of them
 //! (`PTL_PT_DISABLED`) until the receiver has looked at what came. Who was refused waits until it is told and sends again from
-//! there on ([`outbox`]); nobody else notices.
+//! there on (`outbox`); nobody else notices.
 //!
-//! **Memory** is reached by match bits of its region ([`exports`]). Commands are puts, gets and atomics of the adapter; the
-//! target's processor takes no part, not even in counting ([`onesided`]).
+//! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
+//! target's processor takes no part, not even in counting (`onesided`).
 //!
 //! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
-//! than were started, and hints about the board may be lost ([`queues`]).
+//! than were started, and hints about the board may be lost (`queues`).
 
 mod calls;
 mod config;
@@ -56,8 +56,8 @@ impl Portals {
     /// # Errors
     /// `NotFound` when there is no library, `Unsupported` when it is not what it should be or has too little room, `InvalidInput`
     /// for a wrong field of `config`; else what the library said.
-    pub fn prepare(config: &PortalsConfig) -> io::Result<Prepared> {
-        Prepared::open(config)
+    pub fn prepare(config: PortalsConfig) -> io::Result<Prepared> {
+        Prepared::open(&config)
     }
 }
 

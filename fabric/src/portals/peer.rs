@@ -134,8 +134,8 @@ pub(super) enum Ticket {
 
 impl Ticket {
     pub(super) const fn bits(self) -> u64 {
-        let (class, low, high): (u64, u32, u32) = match self {
-            Self::Message(rank, number) => (0, rank, number),
+        let (class, low, high) = match self {
+            Self::Message(rank, number) => (0_u64, rank, number),
             Self::Operation(slot, generation) => (1, slot, generation),
             Self::Words(rank) => (2, rank, 0),
         };

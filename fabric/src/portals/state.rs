@@ -450,7 +450,7 @@ impl Portals {
     }
 
     /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
-    /// for some seconds is left.
+    /// for a second is left.
     fn say_goodbye(&mut self) {
         let how = if std::thread::panicking() {
             Down::Failed

@@ -62,7 +62,7 @@ fn world(
                 library: Some(copy.path()),
                 ..PortalsConfig::default()
             };
-            let prepared = Portals::prepare(&change(config)).unwrap();
+            let prepared = Portals::prepare(change(config)).unwrap();
             (copy, prepared)
         })
         .collect();
