@@ -38,6 +38,16 @@ pub enum Error {
     Fail,
 }
 
+impl Error {
+    /// What is wrong with what was right before a wait was taken away meanwhile.
+    pub(crate) const fn while_waiting(self) -> Self {
+        match self {
+            Self::ArgInvalid(_) => Self::Interrupted,
+            other => other,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {

@@ -134,6 +134,12 @@ macro_rules! portals_library {
             <P as Profile>::NAME.as_ptr()
         }
 
+        /// How often the host was interrupted for messages: never, unless the mode is generic. For benchmarks.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn RipstopPortalsInterrupts(ni: H) -> u64 {
+            calls::interrupts::<P>(ni)
+        }
+
         /// See the specification.
         #[unsafe(no_mangle)]
         pub extern "C" fn PtlFini() {

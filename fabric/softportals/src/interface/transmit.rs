@@ -124,6 +124,19 @@ impl<M: Memory> Interface<M> {
         matches!(body, Some(Body::Rest(rest)) if !rest.last && !rest.broken)
     }
 
+    /// Whether a packet is the beginning of a message whose data comes in others.
+    pub fn has_data_behind(packet: &[u8]) -> bool {
+        let Some((body, payload)) = packet.split_first_chunk() else {
+            return false;
+        };
+        let here = payload.len() as u64;
+        match Body::decode(body) {
+            Some(Body::Request(request)) => request.kind == Kind::Put && request.length > here,
+            Some(Body::Answer(answer)) => answer.mlength > here && here == 0,
+            _ => false,
+        }
+    }
+
     pub(super) fn enqueue(&mut self, peer: Address, message: Outgoing) {
         let lane = self.lanes.entry(peer).or_default();
         match &message.body {

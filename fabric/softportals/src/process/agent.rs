@@ -43,6 +43,9 @@ impl<M: Memory + Send> Shared<M> {
             drop(state);
             if let Some(host) = &self.host {
                 host.wait_for_room();
+                if self.host_comes_first.swap(false, Relaxed) {
+                    host.wait_for_rest();
+                }
             }
         }
     }
@@ -81,6 +84,10 @@ impl<M: Memory + Send> Shared<M> {
             match &self.host {
                 Some(host) if host.is_busy() || !Interface::<M>::is_data_alone(&packet) => {
                     host.raise(from, &packet);
+                    if Interface::<M>::has_data_behind(&packet) {
+                        self.host_comes_first.store(true, Relaxed);
+                        break;
+                    }
                 }
                 _ => state.interface.handle(from, &packet),
             }
@@ -143,8 +150,11 @@ impl<M: Memory + Send> Shared<M> {
         if news.event || news.count {
             state.watch.tell();
         }
-        if news != News::default() && waits {
-            self.changed.notify_all();
+        if news != News::default() {
+            state.listeners.iter().for_each(|listener| listener.tell());
+            if waits {
+                self.changed.notify_all();
+            }
         }
         if state.has_more_for_agent() {
             self.ring();

@@ -1,7 +1,7 @@
 //! The host's part in generic mode, as on the SeaStar: the adapter looks at nothing but who a packet is for.
 //!
-//! Headers, and the ends of messages, interrupt the host, which matches and tells; data in between is put where the host has
-//! said, without it.
+//! Headers, and the ends of messages, interrupt the host, which matches and tells; data in between waits until the host has said
+//! where it goes, and is put there without it.
 
 use std::{
     collections::VecDeque,
@@ -49,6 +49,12 @@ impl Host {
         drop(self.room.wait_while(self.lock(), behind));
     }
 
+    /// Waits until the host has nothing left to do.
+    pub(super) fn wait_for_rest(&self) {
+        let works = |inbox: &mut Inbox| inbox.busy && !inbox.stop;
+        drop(self.room.wait_while(self.lock(), works));
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.lock().packets.len() >= BACKLOG_MAX
     }
@@ -57,6 +63,9 @@ impl Host {
     pub(super) fn next(&self) -> Option<(Address, Vec<u8>)> {
         let mut inbox = self.lock();
         inbox.busy = !inbox.packets.is_empty();
+        if !inbox.busy {
+            self.room.notify_one();
+        }
         let waits = |inbox: &mut Inbox| inbox.packets.is_empty() && !inbox.stop;
         let waited = self.interrupt.wait_while(inbox, waits);
         let mut inbox = waited.unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,13 @@
 //! Interfaces of a process: threads that wait for events, and a thread that makes progress while nobody calls.
 
 mod agent;
+mod among;
 mod host;
 mod memory;
 mod nic;
 
 pub use self::{
+    among::{wait_count_among, wait_event_among},
     memory::ProcessMemory,
     nic::{Mode, Nic, Setup},
 };

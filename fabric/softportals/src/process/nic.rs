@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{event::EventfdFlags, io::Errno};
 
-use super::host::Host;
+use super::{among::Signal, host::Host};
 use crate::{
     counter::Count,
     error::Error,
@@ -77,6 +77,8 @@ pub(super) struct Shared<M> {
     pub(super) wakes: AtomicU64,
     /// In generic mode.
     pub(super) host: Option<Host>,
+    /// The agent has to know from the host where data goes before it takes any.
+    pub(super) host_comes_first: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -92,6 +94,8 @@ pub(super) struct State<M> {
     pub(super) polled: bool,
     pub(super) agent: Agent,
     pub(super) watch: Watch,
+    /// Of those who wait for several interfaces.
+    pub(super) listeners: Vec<Arc<Signal>>,
 }
 
 /// For those who wait in `poll` instead of here.
@@ -144,6 +148,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 inbox: Vec::new(),
                 polled: false,
                 agent: Agent::default(),
+                listeners: Vec::new(),
                 watch: Watch {
                     fd: Arc::new(rustix::event::eventfd(0, flags)?),
                     armed: false,
@@ -154,6 +159,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
             bell: rustix::event::eventfd(0, flags)?,
             stop: AtomicBool::new(false),
             wakes: AtomicU64::new(0),
+            host_comes_first: AtomicBool::new(false),
             host: (mode == Mode::Generic).then(Host::default),
         });
         let mut nic = Self {
@@ -257,6 +263,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let mut state = self.shared.lock();
         state.closed.get_or_insert(why);
         state.watch.tell();
+        state.listeners.iter().for_each(|listener| listener.tell());
         drop(state);
         self.shared.changed.notify_all();
     }
@@ -284,6 +291,39 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let due = state.is_due();
         state.watch.counted = false;
         due
+    }
+
+    /// What `look` finds here now, or that all waiting has ended.
+    pub(super) fn look_now<R>(
+        &self,
+        mut look: impl FnMut(&mut Interface<M>) -> Option<Result<R, Error>>,
+    ) -> Option<Result<R, Error>> {
+        let mut state = self.shared.lock();
+        let mut found = look(&mut state.interface);
+        if found.is_none() && self.shared.take_for_caller(&mut state) {
+            found = look(&mut state.interface);
+        }
+        found.or_else(|| state.closed.map(Err))
+    }
+
+    pub(super) fn listen(&self, signal: &Arc<Signal>) {
+        self.shared.lock().listeners.push(Arc::clone(signal));
+    }
+
+    pub(super) fn unlisten(&self, signal: &Arc<Signal>) {
+        let mut state = self.shared.lock();
+        state.listeners.retain(|one| !Arc::ptr_eq(one, signal));
+    }
+
+    /// A caller who looked stops looking.
+    pub(super) fn sleep_soon(&self) {
+        self.shared.hand_over(&mut self.shared.lock());
+    }
+
+    /// In generic mode: whether the host is at work on what it was interrupted for.
+    #[must_use]
+    pub fn host_is_busy(&self) -> bool {
+        self.shared.host.as_ref().is_some_and(Host::is_busy)
     }
 
     /// Threads that wait for something.
@@ -323,9 +363,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let waits = |state: &mut State<M>| {
             found = match state.closed {
                 Some(why) => Some(Err(why)),
-                None => {
-                    look(&mut state.interface).map(|found| found.map_err(|_| Error::Interrupted))
-                }
+                None => look(&mut state.interface).map(|found| found.map_err(Error::while_waiting)),
             };
             found.is_none()
         };

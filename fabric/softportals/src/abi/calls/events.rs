@@ -8,14 +8,10 @@
     reason = "the promise of all of them is at the head of the parent module"
 )]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
-    super::{
-        CtEvent, Numbers, Profile,
-        convert::{Kind, unpack},
-        library,
-    },
+    super::{CtEvent, Numbers, Profile, convert::Kind, library},
     Face, Port, answer, count_of, give, handle, interface, object, wanted,
 };
 use crate::{
@@ -23,6 +19,7 @@ use crate::{
     error::Error,
     event::Taken,
     interface::{CtId, EqId, Interface},
+    process::{wait_count_among, wait_event_among},
     slab::Id,
 };
 
@@ -72,9 +69,17 @@ pub unsafe fn eq_poll<P: Profile>(
         wanted(event, "event")?;
         index_place::<P>(which)?;
         // SAFETY: as many as said.
-        let (nic, ids) = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
-        let ids: Vec<EqId> = ids.into_iter().map(EqId).collect();
-        nic.wait_event(&ids, time::<P>(timeout))
+        let queues = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
+        let timeout = time::<P>(timeout);
+        if let Some(nic) = common(&queues) {
+            let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
+            return nic.wait_event(&ids, timeout);
+        }
+        let queues: Vec<_> = queues
+            .into_iter()
+            .map(|(nic, id)| (nic, EqId(id)))
+            .collect();
+        wait_event_among(&queues, timeout)
     };
     // SAFETY: not null, as checked.
     unsafe { give_event::<P>(taken(), event, which) }
@@ -105,13 +110,13 @@ fn index_place<P: Profile>(which: *mut u32) -> Result<(), Error> {
     Ok(())
 }
 
-/// Objects of one interface.
+/// Objects of one interface or of several.
 unsafe fn objects<P: Profile>(
     kind: Kind,
     handles: *const P::Handle,
     count: u32,
     name: &'static str,
-) -> Result<(Port, Vec<Id>), Error> {
+) -> Result<Vec<(Port, Id)>, Error> {
     if !library::is_initialised() {
         return Err(Error::NoInit);
     }
@@ -120,14 +125,17 @@ unsafe fn objects<P: Profile>(
     }
     // SAFETY: as many as said, and not null.
     let handles = unsafe { std::slice::from_raw_parts(handles, count as usize) };
-    let (first, nic, _) = object::<P>(kind, handles[0], name)?;
-    let ids = handles
+    let objects = handles
         .iter()
-        .map(|handle| match unpack(kind, P::bits(*handle)) {
-            Some((ni, id)) if ni == first => Ok(id),
-            _ => Err(Error::ArgInvalid(name)),
-        });
-    Ok((nic, ids.collect::<Result<_, _>>()?))
+        .map(|handle| object::<P>(kind, *handle, name).map(|(_, nic, id)| (nic, id)));
+    objects.collect()
+}
+
+/// The interface that all of them belong to, if they do.
+fn common<T>(objects: &[(Port, T)]) -> Option<&Port> {
+    let (first, _) = objects.first()?;
+    let all = objects.iter().all(|(nic, _)| Arc::ptr_eq(nic, first));
+    all.then_some(first)
 }
 
 /// All ones, in however many bits, is for ever.
@@ -208,18 +216,21 @@ pub unsafe fn ct_poll<P: Profile>(
         let event = wanted(event, "event")?;
         index_place::<P>(which)?;
         // SAFETY: as many as said.
-        let (nic, ids) = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
+        let counters = unsafe { objects::<P>(Kind::Ct, counters, count, "ct_handles") }?;
         if thresholds.is_null() {
             return Err(Error::ArgInvalid("tests"));
         }
         // SAFETY: as many as said, and not null.
         let thresholds = unsafe { std::slice::from_raw_parts(thresholds, count as usize) };
-        let awaited: Vec<_> = ids
-            .into_iter()
-            .map(CtId)
-            .zip(thresholds.iter().copied())
-            .collect();
-        let (reached, index) = nic.wait_count(&awaited, time::<P>(timeout))?;
+        let timeout = time::<P>(timeout);
+        let awaited = counters.iter().zip(thresholds.iter().copied());
+        let (reached, index) = if let Some(nic) = common(&counters) {
+            let awaited: Vec<_> = awaited.map(|((_, id), test)| (CtId(*id), test)).collect();
+            nic.wait_count(&awaited, timeout)
+        } else {
+            let awaited = awaited.map(|((nic, id), test)| (Arc::clone(nic), CtId(*id), test));
+            wait_count_among(&awaited.collect::<Vec<_>>(), timeout)
+        }?;
         // SAFETY: not null, as checked.
         unsafe { give(event, event_of(reached)) };
         // SAFETY: null, or a place for an index.

@@ -249,6 +249,11 @@ pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32
     }
 }
 
+/// Interrupts of the host, or 0 when there is no such interface.
+pub fn interrupts<P: Profile>(ni: P::Handle) -> u64 {
+    interface::<P>(ni).map_or(0, |(_, nic)| nic.interrupts())
+}
+
 /// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.
 pub fn bundle<P: Profile>(ni: P::Handle) -> i32 {
     answer::<P>(interface::<P>(ni).map(drop))

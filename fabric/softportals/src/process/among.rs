@@ -1,0 +1,118 @@
+//! Waiting for several interfaces at once.
+
+use std::{
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Duration,
+};
+
+use super::nic::Nic;
+use crate::{
+    counter::Count,
+    error::Error,
+    event::Taken,
+    interface::{CtId, EqId},
+    memory::Memory,
+    transport,
+};
+
+/// Told by each interface that has news.
+#[derive(Debug, Default)]
+pub(super) struct Signal {
+    told: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    pub(super) fn tell(&self) {
+        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until it was told, and forgets that. False when the time is over.
+    fn wait(&self, timeout: Option<Duration>) -> bool {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |told: &mut bool| !*told;
+        let mut told = match timeout {
+            None => self
+                .changed
+                .wait_while(told, waits)
+                .unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => {
+                let waited = self.changed.wait_timeout_while(told, timeout, waits);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        std::mem::take(&mut *told)
+    }
+}
+
+/// [`Nic::wait_event`] for queues of several interfaces.
+///
+/// # Errors
+/// The same.
+pub fn wait_event_among<M: Memory + Send + 'static>(
+    queues: &[(Arc<Nic<M>>, EqId)],
+    timeout: Option<Duration>,
+) -> Result<(Taken, usize), Error> {
+    let look = || {
+        let mut queues = queues.iter().enumerate();
+        queues.find_map(|(which, (nic, eq))| {
+            nic.look_now(|interface| match interface.eq_get(*eq) {
+                Err(Error::EqEmpty) => None,
+                taken => Some(taken.map(|taken| (taken, which))),
+            })
+        })
+    };
+    let nics = queues.iter().map(|(nic, _)| nic);
+    wait(nics, timeout, look).unwrap_or(Err(Error::EqEmpty))
+}
+
+/// [`Nic::wait_count`] for counters of several interfaces.
+///
+/// # Errors
+/// The same.
+pub fn wait_count_among<M: Memory + Send + 'static>(
+    counters: &[(Arc<Nic<M>>, CtId, u64)],
+    timeout: Option<Duration>,
+) -> Result<(Count, usize), Error> {
+    let look = || {
+        let mut counters = counters.iter().enumerate();
+        counters.find_map(|(which, (nic, ct, threshold))| {
+            nic.look_now(|interface| match interface.ct_get(*ct) {
+                Ok(count) if count.sum() < *threshold => None,
+                reached => Some(reached.map(|count| (count, which))),
+            })
+        })
+    };
+    let nics = counters.iter().map(|(nic, ..)| nic);
+    wait(nics, timeout, look).unwrap_or(Err(Error::CtNoneReached))
+}
+
+fn wait<'a, M: Memory + Send + 'static, R>(
+    nics: impl Iterator<Item = &'a Arc<Nic<M>>> + Clone,
+    timeout: Option<Duration>,
+    look: impl Fn() -> Option<Result<R, Error>>,
+) -> Option<Result<R, Error>> {
+    let found = look();
+    if found.is_some() || timeout == Some(Duration::ZERO) {
+        return found;
+    }
+    let signal = Arc::new(Signal::default());
+    nics.clone().for_each(|nic| nic.listen(&signal));
+    let start = transport::now();
+    let found = loop {
+        // What came before we listened is found here; what comes after, tells.
+        if let Some(found) = look() {
+            break Some(found.map_err(Error::while_waiting));
+        }
+        nics.clone().for_each(|nic| nic.sleep_soon());
+        let passed = Duration::from_nanos(transport::now() - start);
+        let left = timeout.map(|timeout| timeout.saturating_sub(passed));
+        if left == Some(Duration::ZERO) {
+            break None;
+        }
+        signal.wait(left);
+    };
+    nics.for_each(|nic| nic.unlisten(&signal));
+    found
+}

@@ -1,0 +1,111 @@
+//! The same over datagrams that are lost, doubled, overtaken and refused.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use ripstop_fabric::random::Random;
+use ripstop_softportals::{
+    Ack, Command, EventKind, Fail,
+    process::Mode,
+    transport::{Faults, Medium, Wires},
+};
+
+use crate::process::{HALF, Process, start_over};
+
+/// Interfaces of this test process alone: all of 127/8 is this machine.
+fn wires(faults: &str) -> Wires {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    Wires {
+        medium: Medium::Udp {
+            host: Ipv4Addr::new(127, a | 1, b, c | 1),
+            faults: Faults::parse(faults).expect("right"),
+        },
+        rate: None,
+    }
+}
+
+fn start(pid: u32, faults: &str) -> Process {
+    start_over("udp", pid, Mode::Offload, wires(faults))
+}
+
+#[test]
+fn data_is_right_at_every_size_in_bad_weather() {
+    let faults = "drop=0.02,duplicate=0.05,reorder=0.05,exhaust=0.02";
+    for (mode, pid) in [(Mode::Offload, 10), (Mode::Generic, 20)] {
+        let seeds = [1, 2].map(|seed| wires(&format!("{faults},seed={seed}")));
+        let [a, b] = seeds.map(|wires| wires);
+        let a = start_over("udp", pid, mode, a);
+        let b = start_over("udp", pid + 1, mode, b);
+        let mut random = Random::new(4);
+        for size in [0, 1, 8, 4096, 8192, 8193, 100_000, 1 << 20] {
+            random.fill(&mut a.ram.0.lock().expect("whole")[HALF..]);
+            a.put(pid + 1, size as u64, Ack::Full);
+            assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "{size} bytes");
+            let sent = a.ram.0.lock().expect("whole")[HALF..HALF + size].to_vec();
+            assert!(
+                b.ram.0.lock().expect("whole")[..size] == sent,
+                "{size} bytes"
+            );
+            a.ram.0.lock().expect("whole")[HALF..].fill(0);
+            a.start(Command::Get, pid + 1, size as u64);
+            assert_eq!(a.event(), (EventKind::Reply, Fail::Ok), "{size} bytes");
+            assert!(
+                a.ram.0.lock().expect("whole")[HALF..HALF + size] == sent,
+                "{size} bytes"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_flood_from_many_is_counted_to_the_last() {
+    let target = start(30, "");
+    let senders: Vec<Process> = (31..35)
+        .map(|pid| start(pid, &format!("drop=0.01,seed={pid}")))
+        .collect();
+    std::thread::scope(|scope| {
+        for sender in &senders {
+            scope.spawn(|| (0..500).for_each(|size| sender.put(30, size, Ack::No)));
+        }
+    });
+    let all = [(target.ct, 2000)];
+    let waited = target.nic.wait_count(&all, Some(Duration::from_secs(60)));
+    assert_eq!(waited.map(|(count, _)| count.success), Ok(2000));
+}
+
+#[test]
+fn who_is_not_there_or_dies_is_undeliverable() {
+    let (a, b) = (start(40, ""), start(41, ""));
+    a.put(42, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+    a.put(41, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    drop(b);
+    a.put(41, 8, Ack::Full);
+    assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+    let _again = start(41, "");
+    a.put(41, 8, Ack::Full);
+    assert_eq!(
+        a.event(),
+        (EventKind::Ack, Fail::Ok),
+        "its successor is there"
+    );
+}
+
+#[test]
+fn a_rail_carries_no_more_than_it_can() {
+    for wires in [Wires::default(), wires("")] {
+        let wires = Wires {
+            rate: Some(20_000_000),
+            ..wires
+        };
+        let a = start_over("rate", 50, Mode::Offload, wires.clone());
+        let _b = start_over("rate", 51, Mode::Offload, wires);
+        a.put(51, 8, Ack::Full);
+        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+        a.put(51, HALF as u64, Ack::Full);
+        // 4 MiB at 20 MB/s are 210 ms.
+        let early = a.nic.wait_event(&[a.eq], Some(Duration::from_millis(180)));
+        assert!(early.is_err());
+        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+    }
+}

@@ -1,0 +1,166 @@
+//! A process with one interface, for tests.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ripstop_softportals::{
+    Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, EventKind, Fail, Fault, Limits,
+    List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
+    process::{Mode, Nic, Setup},
+    transport::{Medium, Place, Wires},
+};
+
+/// Memory that the test can look at.
+#[derive(Clone, Debug)]
+pub(crate) struct Ram(pub(crate) Arc<Mutex<Vec<u8>>>);
+
+impl Memory for Ram {
+    fn read(&mut self, at: u64, into: &mut [u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let ram = self.0.lock().map_err(|_| Fault)?;
+        let from = ram.get(at..).and_then(|rest| rest.get(..into.len()));
+        into.copy_from_slice(from.ok_or(Fault)?);
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, from: &[u8]) -> Result<(), Fault> {
+        let at = usize::try_from(at).map_err(|_| Fault)?;
+        let mut ram = self.0.lock().map_err(|_| Fault)?;
+        let into = ram
+            .get_mut(at..)
+            .and_then(|rest| rest.get_mut(..from.len()));
+        into.ok_or(Fault)?.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+/// A process with one interface: the lower half of its memory is a target, the upper half an initiator.
+#[derive(Debug)]
+pub(crate) struct Process {
+    nid: u32,
+    pub(crate) nic: Arc<Nic<Ram>>,
+    pub(crate) ram: Ram,
+    md: MdId,
+    pub(crate) eq: EqId,
+    pub(crate) ct: CtId,
+}
+
+pub(crate) const HALF: usize = 1 << 22;
+
+/// A process of the same network.
+fn at(nid: u32, pid: u32) -> Address {
+    Address { nid, pid }
+}
+
+pub(crate) fn start(network: &str, pid: u32) -> Process {
+    start_in(network, pid, Mode::Offload)
+}
+
+pub(crate) fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
+    start_over(network, pid, mode, Wires::default())
+}
+
+pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> Process {
+    let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
+    let nid = match &wires.medium {
+        Medium::Udp { host, .. } => u32::from(*host),
+        _ => 1,
+    };
+    let setup = Setup {
+        config: Config {
+            matching: true,
+            logical: false,
+            address: at(nid, pid),
+            uid: 0,
+            limits: Limits::MOST,
+            packet_max: wires.packet_max(),
+            inline_max: mode.inline_max(),
+        },
+        place: Place {
+            network: format!("test-{network}-{}", std::process::id()),
+            rail: 0,
+            kind: 0,
+        },
+        mode,
+        wires,
+    };
+    let nic = Nic::open(setup, ram.clone()).expect("a free address");
+    let (eq, ct, md) = nic.call(|interface| {
+        let eq = interface.eq_alloc(4096).expect("within the limits");
+        let ct = interface.ct_alloc().expect("within the limits");
+        let pt = interface
+            .pt_alloc(TableOptions::NONE, Some(eq), Some(0))
+            .expect("free");
+        let entry = Entry {
+            region: Region::flat(0, HALF as u64),
+            ct: Some(ct),
+            uid: None,
+            options: EntryOptions::OP_PUT
+                | EntryOptions::OP_GET
+                | EntryOptions::EVENT_LINK_DISABLE
+                | EntryOptions::EVENT_CT_COMM,
+            source: Source::Any,
+            match_bits: 0,
+            ignore_bits: 0,
+            min_free: 0,
+        };
+        interface
+            .append(pt, entry, List::Priority, 0)
+            .expect("within the limits");
+        let md = Md {
+            region: Region::flat(HALF as u64, HALF as u64),
+            options: MdOptions::EVENT_SEND_DISABLE,
+            eq: Some(eq),
+            ct: None,
+        };
+        (eq, ct, interface.md_bind(md).expect("within the limits"))
+    });
+    Process {
+        nid,
+        nic: Arc::new(nic),
+        ram,
+        md,
+        eq,
+        ct,
+    }
+}
+
+impl Process {
+    pub(crate) fn put(&self, to: u32, length: u64, ack: Ack) {
+        self.start(|local, remote| Command::Put(local, remote, ack), to, length);
+    }
+
+    pub(crate) fn start(
+        &self,
+        command: impl FnOnce(Local, Remote) -> Command,
+        to: u32,
+        length: u64,
+    ) {
+        let local = Local {
+            md: self.md,
+            offset: 0,
+        };
+        let remote = Remote {
+            peer: Peer::At(at(self.nid, to)),
+            pt_index: 0,
+            match_bits: 0,
+            offset: 0,
+            length,
+            user_ptr: 0,
+            hdr_data: 0,
+        };
+        self.nic
+            .call(|interface| interface.start(command(local, remote)))
+            .expect("valid");
+    }
+
+    pub(crate) fn event(&self) -> (EventKind, Fail) {
+        let waited = self
+            .nic
+            .wait_event(&[self.eq], Some(Duration::from_secs(20)));
+        let event = waited.expect("an event in time").0.event;
+        (event.kind, event.fail)
+    }
+}
