@@ -53,15 +53,15 @@ impl Bench {
         );
     }
 
-    fn start(&self, program: &str, arguments: &[&str], mode: &str) -> Program {
+    fn start(&self, program: &str, arguments: &[&str], settings: &[(&str, &str)]) -> Program {
         let child = Command::new(self.folder.join(program))
             .args(arguments)
             .env("LD_LIBRARY_PATH", &self.folder)
             .env(
                 "RIPSTOP_PORTALS_NETWORK",
-                format!("test-{}-{}", program, std::process::id()),
+                self.folder.file_name().unwrap_or_default(),
             )
-            .env("RIPSTOP_PORTALS_MODE", mode)
+            .envs(settings.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
@@ -73,6 +73,14 @@ impl Bench {
 struct Program(Option<Child>);
 
 impl Program {
+    /// What it complains of.
+    fn fails(mut self) -> String {
+        let child = self.0.take().expect("it is ended once");
+        let output = child.wait_with_output().expect("the program ends");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
     fn ends_well(mut self) {
         let child = self.0.take().expect("it is ended once");
         let Output {
@@ -128,7 +136,7 @@ fn one_process_uses_every_function() {
     };
     bench.compile("alone");
     for mode in MODES {
-        bench.start("alone", &[], mode).ends_well();
+        bench.start("alone", &[], &[mode]).ends_well();
     }
 }
 
@@ -139,10 +147,64 @@ fn two_processes_exchange_messages_of_many_sizes() {
     };
     bench.compile("pair");
     for mode in MODES {
-        let [first, second] = ["0", "1"].map(|rank| bench.start("pair", &[rank], mode));
-        first.ends_well();
-        second.ends_well();
+        let programs = ["0", "1"].map(|rank| bench.start("pair", &[rank], &[mode]));
+        programs.into_iter().for_each(Program::ends_well);
     }
+}
+
+#[test]
+fn two_processes_exchange_them_over_a_network_that_loses_some() {
+    let Some(bench) = Bench::new("weather") else {
+        return;
+    };
+    bench.compile("pair");
+    let faults = "drop=0.002,duplicate=0.01,reorder=0.005,exhaust=0.002,seed=5";
+    let host = host();
+    let settings = [
+        ("RIPSTOP_PORTALS_FAULTS", faults),
+        ("RIPSTOP_PORTALS_HOST", &host[..]),
+    ];
+    let programs = ["0", "1"].map(|rank| bench.start("pair", &[rank], &settings));
+    programs.into_iter().for_each(Program::ends_well);
+}
+
+#[test]
+fn a_token_travels_by_itself_through_many_processes() {
+    let Some(bench) = Bench::new("ring") else {
+        return;
+    };
+    bench.compile("ring");
+    let host = host();
+    let udp = [
+        ("RIPSTOP_PORTALS_TRANSPORT", "udp"),
+        ("RIPSTOP_PORTALS_HOST", &host[..]),
+    ];
+    for settings in [&[MODES[0]][..], &[MODES[1]][..], &udp[..]] {
+        // The last one starts first: the order does not matter.
+        let ranks = ["4", "3", "2", "1", "0"];
+        let programs = ranks.map(|rank| bench.start("ring", &[rank, "5"], settings));
+        programs.into_iter().for_each(Program::ends_well);
+    }
+}
+
+#[test]
+fn a_wrong_setting_is_named() {
+    let Some(bench) = Bench::new("wrong") else {
+        return;
+    };
+    bench.compile("pair");
+    let program = bench.start("pair", &["0"], &[("RIPSTOP_PORTALS_RATE", "fast")]);
+    let said = program.fails();
+    assert!(
+        said.contains("RIPSTOP_PORTALS_RATE=fast: expected bytes per second"),
+        "{said}"
+    );
+}
+
+/// An address of this machine that other runs of these tests do not use: all of 127/8 is.
+fn host() -> String {
+    let [_, a, b, c] = std::process::id().to_be_bytes();
+    format!("127.{}.{b}.{}", a | 1, c | 1)
 }
 
 #[test]
@@ -179,12 +241,15 @@ const FUNCTIONS: &str = "
     PtlTriggeredCTSet PtlStartBundle PtlEndBundle PtlHandleIsEqual";
 
 /// What BXI and we have besides.
-const EXTENSIONS: [&str; 4] = [
+const EXTENSIONS: [&str; 5] = [
     "PtlNFDs",
     "PtlPollFDs",
     "PtlPollEvents",
     "RipstopPortalsAbi",
+    "RipstopPortalsInterrupts",
 ];
 
-/// Of `RIPSTOP_PORTALS_MODE`.
-const MODES: [&str; 2] = ["offload", "generic"];
+const MODES: [(&str, &str); 2] = [
+    ("RIPSTOP_PORTALS_MODE", "offload"),
+    ("RIPSTOP_PORTALS_MODE", "generic"),
+];
