@@ -149,14 +149,13 @@ impl Engine {
         let Some(listed) = run.listed.as_mut() else {
             return Ok(false);
         };
-        let slots = &mut self.core.programs.slots;
-        let lot = match slots.entry(listed.key) {
-            Entry::Occupied(lot) => lot.into_mut(),
-            Entry::Vacant(place) => {
+        let lot = match self.core.programs.slots.entry(listed.key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
                 let (ctx, nth) = listed.key;
                 let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
                 let who = (run.group.clone(), me);
-                place.insert(Lot::new(&mut *self.driver, who, name)?)
+                new.insert(Lot::new(&mut *self.driver, who, name)?)
             }
         };
         if *lot.running.get_or_insert(index) != index {
