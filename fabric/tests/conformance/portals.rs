@@ -7,15 +7,17 @@ use std::{
     env, fs, io,
     os::fd::IntoRawFd,
     path::PathBuf,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use ripstop_fabric::{
     driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    portals::{Portals, PortalsConfig, Prepared},
+    portals::{Portals, PortalsConfig, PortalsCounters, Prepared},
 };
 use rustix::fs::MemfdFlags;
+
+use crate::{messages::message, world::World};
 
 pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| config)
@@ -53,7 +55,7 @@ pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
 fn world(
     ranks: u32,
     family: &'static str,
-    change: fn(PortalsConfig) -> PortalsConfig,
+    change: impl Fn(PortalsConfig) -> PortalsConfig,
 ) -> Vec<Box<dyn Driver>> {
     let prepared: Vec<(Copy, Prepared)> = (0..ranks)
         .map(|_| {
@@ -75,6 +77,38 @@ fn world(
         }) as Box<dyn Driver>
     };
     prepared.into_iter().map(connect).collect()
+}
+
+#[test]
+fn a_flood_into_little_room_arrives_whole_and_appends_next_to_nothing() {
+    const SENDERS: usize = 16;
+    const COUNT: u64 = 200;
+    let counters = Arc::<PortalsCounters>::default();
+    let first = Mutex::new(Some(Arc::clone(&counters)));
+    let drivers = world(SENDERS as u32 + 1, "sandia42", |config| {
+        let counters = first.lock().unwrap().take().unwrap_or_default();
+        PortalsConfig {
+            counters,
+            ..little_room(config)
+        }
+    });
+    let mut world = World::from_drivers(drivers);
+    let before = counters.entries.get();
+    for number in 0..COUNT {
+        for from in 1..=SENDERS {
+            let sent = message(from, number, 8, 40);
+            world.send(from, 0, &sent.header, &sent.body);
+        }
+    }
+    let all = usize::try_from(COUNT).unwrap() * SENDERS;
+    world.hears(0, all);
+    for from in 1..=SENDERS {
+        let sent = (0..COUNT).map(|number| message(from, number, 8, 40));
+        assert!(world[0].heard.from(from).cloned().eq(sent), "rank {from}");
+    }
+    assert!(counters.enabled.get() > 0, "there was room enough for all");
+    let appended = counters.entries.get() - before;
+    assert!(100 * appended <= all as u64, "{appended} entries");
 }
 
 /// The file of a library. Cargo puts it beside the tests of the packages that ask for it.
