@@ -3,8 +3,8 @@
 //! A driver is anything that implements [`driver::Driver`]: seven methods that answer in values. It knows no futures, no
 //! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
 //! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
-//! messages between the processes of one node; [`portals`] is for BXI and other adapters with a Portals 4 library; [`sim`]
-//! simulates a cluster in one process.
+//! messages between the processes of one node; [`verbs`] is for InfiniBand and RoCE adapters, [`portals`] for BXI and others
+//! with a Portals 4 library; [`sim`] simulates a cluster in one process.
 
 pub mod connect;
 pub mod counters;
@@ -17,3 +17,4 @@ pub mod portals;
 pub mod random;
 pub mod shm;
 pub mod sim;
+pub mod verbs;

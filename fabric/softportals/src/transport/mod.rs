@@ -1,7 +1,7 @@
 //! How packets get from one process to another: in order, each once, or the peer is lost.
 //!
-//! [`local`] is memory shared by two processes of a machine. [`udp`] is datagrams between machines, over which [`conversation`]
-//! makes order out of what [`faults`] and networks do. A [`Port`] is an interface's way to all others over one of them, no faster
+//! `local` is memory shared by two processes of a machine. `udp` is datagrams between machines, over which `conversation`
+//! makes order out of what `faults` and networks do. A [`Port`] is an interface's way to all others over one of them, no faster
 //! than its rail is said to be.
 
 mod conversation;

@@ -32,7 +32,7 @@ pub fn fail_names() -> i32 {
     i32::try_from(FAIL_NAMES.len()).unwrap_or(i32::MAX)
 }
 
-/// `PtlEvToStr`: one line of at most [`LINE_MAX`] bytes and a zero: event, how it ended, bytes. Programs in the field have room
+/// `PtlEvToStr`: one line of at most `LINE_MAX` bytes and a zero: event, how it ended, bytes. Programs in the field have room
 /// for 50 bytes.
 pub unsafe fn describe(
     _ni_options: u32,

@@ -1,0 +1,359 @@
+//! What libibverbs looks like in memory: the structures and constants that this driver uses of `infiniband/verbs.h`.
+//!
+//! `layout.rs` compares all of it with the header of the machine that builds the tests. What the header has as inline
+//! functions goes through the table in [`Context`]: so does polling, by the plain `poll_cq`, because the newer
+//! `ibv_start_poll` family hands out completions that never were on software devices before rdma-core 55.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Context {
+    pub(super) device: *mut Device,
+    pub(super) ops: Ops,
+    pub(super) cmd_fd: c_int,
+    pub(super) async_fd: c_int,
+    pub(super) num_comp_vectors: c_int,
+}
+
+/// Only those that have no function of their own are named.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Ops {
+    before: [*mut c_void; 11],
+    pub(super) poll_cq: Option<unsafe extern "C" fn(*mut Cq, c_int, *mut Completion) -> c_int>,
+    pub(super) req_notify_cq: Option<unsafe extern "C" fn(*mut Cq, c_int) -> c_int>,
+    between: [*mut c_void; 7],
+    pub(super) post_srq_recv: Option<PostReceive<Srq>>,
+    about_queue_pairs: [*mut c_void; 4],
+    pub(super) post_send:
+        Option<unsafe extern "C" fn(*mut Qp, *mut SendRequest, *mut *mut SendRequest) -> c_int>,
+    pub(super) post_recv: Option<PostReceive<Qp>>,
+    after: [*mut c_void; 5],
+}
+
+pub(super) type PostReceive<T> =
+    unsafe extern "C" fn(*mut T, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
+
+/// Things that are only pointed to.
+#[derive(Debug)]
+pub(super) enum Device {}
+#[derive(Debug)]
+pub(super) enum Pd {}
+#[derive(Debug)]
+pub(super) enum Ah {}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Channel {
+    pub(super) context: *mut Context,
+    pub(super) fd: c_int,
+    pub(super) refcnt: c_int,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Cq {
+    pub(super) context: *mut Context,
+    pub(super) channel: *mut Channel,
+    pub(super) cq_context: *mut c_void,
+    pub(super) handle: u32,
+    pub(super) cqe: c_int,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Srq {
+    pub(super) context: *mut Context,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Qp {
+    pub(super) context: *mut Context,
+    pub(super) qp_context: *mut c_void,
+    pub(super) pd: *mut Pd,
+    pub(super) send_cq: *mut Cq,
+    pub(super) recv_cq: *mut Cq,
+    pub(super) srq: *mut Srq,
+    pub(super) handle: u32,
+    pub(super) qp_num: u32,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Mr {
+    pub(super) context: *mut Context,
+    pub(super) pd: *mut Pd,
+    pub(super) addr: *mut c_void,
+    pub(super) length: usize,
+    pub(super) handle: u32,
+    pub(super) lkey: u32,
+    pub(super) rkey: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceAttributes {
+    pub(super) fw_ver: [u8; 64],
+    pub(super) node_guid: u64,
+    pub(super) sys_image_guid: u64,
+    pub(super) max_mr_size: u64,
+    pub(super) page_size_cap: u64,
+    pub(super) vendor_id: u32,
+    pub(super) vendor_part_id: u32,
+    pub(super) hw_ver: u32,
+    pub(super) max_qp: c_int,
+    pub(super) max_qp_wr: c_int,
+    pub(super) device_cap_flags: c_uint,
+    pub(super) max_sge: c_int,
+    pub(super) max_sge_rd: c_int,
+    pub(super) max_cq: c_int,
+    pub(super) max_cqe: c_int,
+    pub(super) max_mr: c_int,
+    pub(super) max_pd: c_int,
+    pub(super) max_qp_rd_atom: c_int,
+    pub(super) max_ee_rd_atom: c_int,
+    pub(super) max_res_rd_atom: c_int,
+    pub(super) max_qp_init_rd_atom: c_int,
+    pub(super) max_ee_init_rd_atom: c_int,
+    pub(super) atomic_cap: c_int,
+    pub(super) others: [c_int; 11],
+    pub(super) max_srq: c_int,
+    pub(super) max_srq_wr: c_int,
+    pub(super) max_srq_sge: c_int,
+    pub(super) max_pkeys: u16,
+    pub(super) local_ca_ack_delay: u8,
+    pub(super) phys_port_cnt: u8,
+}
+
+/// Only its first part is filled in by the function that the library exports.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortAttributes {
+    pub(super) state: c_int,
+    pub(super) max_mtu: c_int,
+    pub(super) active_mtu: c_int,
+    pub(super) gid_tbl_len: c_int,
+    pub(super) port_cap_flags: u32,
+    pub(super) max_msg_sz: u32,
+    pub(super) bad_pkey_cntr: u32,
+    pub(super) qkey_viol_cntr: u32,
+    pub(super) pkey_tbl_len: u16,
+    pub(super) lid: u16,
+    pub(super) sm_lid: u16,
+    pub(super) bytes: [u8; 10],
+    pub(super) port_cap_flags2: u16,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QpCapacity {
+    pub(super) max_send_wr: u32,
+    pub(super) max_recv_wr: u32,
+    pub(super) max_send_sge: u32,
+    pub(super) max_recv_sge: u32,
+    pub(super) max_inline_data: u32,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct QpInit {
+    pub(super) qp_context: *mut c_void,
+    pub(super) send_cq: *mut Cq,
+    pub(super) recv_cq: *mut Cq,
+    pub(super) srq: *mut Srq,
+    pub(super) cap: QpCapacity,
+    pub(super) qp_type: c_int,
+    pub(super) sq_sig_all: c_int,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct SrqInit {
+    pub(super) srq_context: *mut c_void,
+    pub(super) max_wr: u32,
+    pub(super) max_sge: u32,
+    pub(super) srq_limit: u32,
+}
+
+/// 16 bytes that are aligned to eight, because the C type is a union with two words.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Gid(pub(super) [u8; 16]);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct GlobalRoute {
+    pub(super) dgid: Gid,
+    pub(super) flow_label: u32,
+    pub(super) sgid_index: u8,
+    pub(super) hop_limit: u8,
+    pub(super) traffic_class: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AhAttributes {
+    pub(super) grh: GlobalRoute,
+    pub(super) dlid: u16,
+    pub(super) sl: u8,
+    pub(super) src_path_bits: u8,
+    pub(super) static_rate: u8,
+    pub(super) is_global: u8,
+    pub(super) port_num: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QpAttributes {
+    pub(super) qp_state: c_int,
+    pub(super) cur_qp_state: c_int,
+    pub(super) path_mtu: c_int,
+    pub(super) path_mig_state: c_int,
+    pub(super) qkey: u32,
+    pub(super) rq_psn: u32,
+    pub(super) sq_psn: u32,
+    pub(super) dest_qp_num: u32,
+    pub(super) qp_access_flags: c_uint,
+    pub(super) cap: QpCapacity,
+    pub(super) ah_attr: AhAttributes,
+    pub(super) alt_ah_attr: AhAttributes,
+    pub(super) pkey_index: u16,
+    pub(super) alt_pkey_index: u16,
+    pub(super) en_sqd_async_notify: u8,
+    pub(super) sq_draining: u8,
+    pub(super) max_rd_atomic: u8,
+    pub(super) max_dest_rd_atomic: u8,
+    pub(super) min_rnr_timer: u8,
+    pub(super) port_num: u8,
+    pub(super) timeout: u8,
+    pub(super) retry_cnt: u8,
+    pub(super) rnr_retry: u8,
+    pub(super) alt_port_num: u8,
+    pub(super) alt_timeout: u8,
+    pub(super) rate_limit: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sge {
+    pub(super) addr: u64,
+    pub(super) length: u32,
+    pub(super) lkey: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReceiveRequest {
+    pub(super) wr_id: u64,
+    pub(super) next: *mut Self,
+    pub(super) sg_list: *mut Sge,
+    pub(super) num_sge: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SendRequest {
+    pub(super) wr_id: u64,
+    pub(super) next: *mut Self,
+    pub(super) sg_list: *mut Sge,
+    pub(super) num_sge: c_int,
+    pub(super) opcode: c_int,
+    pub(super) send_flags: c_uint,
+    pub(super) imm_data: u32,
+    pub(super) wr: Detail,
+    /// For queue pairs and operations that are not used here.
+    pub(super) others: [u64; 7],
+}
+
+/// The words of the union that says where a request goes.
+///
+/// Writes and reads: address, key. Atomics: address, operand, swap, key. Datagrams: address handle, queue pair and its key.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Detail {
+    pub(super) first: u64,
+    pub(super) second: Second,
+    pub(super) swap: u64,
+    pub(super) key: u32,
+}
+
+/// One word, or two halves.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Second(pub(super) [u32; 2]);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Completion {
+    pub(super) wr_id: u64,
+    pub(super) status: c_int,
+    pub(super) opcode: c_int,
+    pub(super) vendor_err: u32,
+    pub(super) byte_len: u32,
+    pub(super) imm_data: u32,
+    pub(super) qp_num: u32,
+    pub(super) src_qp: u32,
+    pub(super) wc_flags: c_uint,
+    pub(super) pkey_index: u16,
+    pub(super) slid: u16,
+    pub(super) sl: u8,
+    pub(super) dlid_path_bits: u8,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AsyncEvent {
+    pub(super) element: u64,
+    pub(super) event_type: c_int,
+}
+
+pub(super) const PORT_ACTIVE: c_int = 4;
+pub(super) const ATOMIC_NONE: c_int = 0;
+
+pub(super) const QPT_RC: c_int = 2;
+pub(super) const QPT_UD: c_int = 4;
+
+pub(super) const QPS_INIT: c_int = 1;
+pub(super) const QPS_RTR: c_int = 2;
+pub(super) const QPS_RTS: c_int = 3;
+pub(super) const QPS_ERR: c_int = 6;
+
+pub(super) const QP_STATE: c_int = 1;
+pub(super) const QP_ACCESS_FLAGS: c_int = 1 << 3;
+pub(super) const QP_PKEY_INDEX: c_int = 1 << 4;
+pub(super) const QP_PORT: c_int = 1 << 5;
+pub(super) const QP_QKEY: c_int = 1 << 6;
+pub(super) const QP_AV: c_int = 1 << 7;
+pub(super) const QP_PATH_MTU: c_int = 1 << 8;
+pub(super) const QP_TIMEOUT: c_int = 1 << 9;
+pub(super) const QP_RETRY_CNT: c_int = 1 << 10;
+pub(super) const QP_RNR_RETRY: c_int = 1 << 11;
+pub(super) const QP_RQ_PSN: c_int = 1 << 12;
+pub(super) const QP_MAX_QP_RD_ATOMIC: c_int = 1 << 13;
+pub(super) const QP_MIN_RNR_TIMER: c_int = 1 << 15;
+pub(super) const QP_SQ_PSN: c_int = 1 << 16;
+pub(super) const QP_MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
+pub(super) const QP_DEST_QPN: c_int = 1 << 20;
+
+pub(super) const ACCESS_LOCAL_WRITE: c_int = 1;
+pub(super) const ACCESS_REMOTE_WRITE: c_int = 2;
+pub(super) const ACCESS_REMOTE_READ: c_int = 4;
+pub(super) const ACCESS_REMOTE_ATOMIC: c_int = 8;
+
+pub(super) const WR_RDMA_WRITE: c_int = 0;
+pub(super) const WR_SEND: c_int = 2;
+pub(super) const WR_RDMA_READ: c_int = 4;
+pub(super) const WR_COMPARE_SWAP: c_int = 5;
+pub(super) const WR_FETCH_ADD: c_int = 6;
+
+pub(super) const SEND_SIGNALED: c_uint = 2;
+pub(super) const SEND_SOLICITED: c_uint = 4;
+pub(super) const SEND_INLINE: c_uint = 8;
+
+pub(super) const WC_SUCCESS: c_int = 0;
+pub(super) const WC_FLUSHED: c_int = 5;
+pub(super) const WC_RETRIES_EXCEEDED: c_int = 12;
+
+pub(super) const EVENT_DEVICE_FATAL: c_int = 8;

@@ -1,0 +1,118 @@
+//! The end: what was posted still arrives, and peers in contact are told.
+
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{
+    core::{Core, index},
+    wire::Word,
+};
+use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token};
+
+impl Core {
+    /// Says that this is the end to all who are connected, now or soon.
+    pub(super) fn begin_close(&mut self, how: Down) {
+        self.closing = Some(how);
+        for peer in (0..).take(self.links.len()) {
+            let Some(link) = self.link(peer) else {
+                continue;
+            };
+            let over: Vec<u32> = link.parked.drain(..).collect();
+            over.into_iter()
+                .for_each(|op| self.abandon(op, Failure::Cancelled));
+        }
+    }
+
+    /// Turns until all has left, or so much time is over. Whether all has.
+    pub(super) fn finish(&mut self, limit: Duration) -> bool {
+        let limit = u64::try_from(limit.as_nanos())
+            .unwrap_or(u64::MAX)
+            .saturating_mul(1000);
+        let end = self.sleep.timer.now().saturating_add(limit);
+        loop {
+            let events = self.turn(BUDGET, &mut Deaf);
+            self.say_bye();
+            if self.is_finished() {
+                return true;
+            }
+            if self.sleep.timer.now() >= end {
+                return false;
+            }
+            if events == 0 && self.arm() == Armed::Ready {
+                self.nap();
+            }
+        }
+    }
+
+    /// The last word to each peer, when nothing else waits for it.
+    fn say_bye(&mut self) {
+        let Some(how) = self.closing else { return };
+        for peer in (0..)
+            .take(self.links.len())
+            .filter(|peer| *peer != self.me)
+            .collect::<Vec<_>>()
+        {
+            let Some(link) = self.link(peer) else {
+                continue;
+            };
+            if link.open && !link.said_bye && link.waiting.is_empty() {
+                link.said_bye = true;
+                self.say(peer, Word::Bye(how));
+                self.flush(peer);
+            }
+        }
+    }
+
+    /// Whether nothing is left that a peer should hear.
+    fn is_finished(&self) -> bool {
+        self.links.iter().flatten().all(|link| {
+            let over = link.gone.is_some() || link.qp.is_none() && link.waiting.is_empty();
+            over || link.is_done() && (link.said_bye || link.open)
+        }) && !(0..)
+            .take(self.links.len())
+            .any(|peer| self.touches_memory(peer))
+    }
+
+    /// Nothing under way may touch memory of the application any more: it is free when the driver is gone.
+    pub(super) fn let_go(&mut self) {
+        for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
+            if self.touches_memory(peer)
+                && let Some(link) = self.links[index(peer)].as_deref_mut()
+            {
+                link.qp = None; // the device stops before this returns
+                link.waiting.clear();
+                link.gone = Some(Down::Failed);
+            }
+        }
+    }
+
+    /// Sleeps for a moment: whatever would end it sooner is in the descriptors.
+    fn nap(&self) {
+        let sleep = &self.sleep;
+        let timer = sleep.timer.wait_on();
+        let mut fds =
+            [&sleep.completions, &sleep.events, &timer].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: NAP_NS,
+        };
+        let _woken = poll(&mut fds, Some(&moment));
+    }
+}
+
+/// Hears nothing: whoever closed it wants no more.
+struct Deaf;
+
+impl Sink for Deaf {
+    fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
+    fn complete(&mut self, _: Token) {}
+    fn fetched(&mut self, _: Token, _: u64) {}
+    fn failed(&mut self, _: Token, _: Failure) {}
+    fn reached(&mut self, _: Token) {}
+    fn triggered(&mut self, _: Token) {}
+    fn peer_down(&mut self, _: Peer, _: Down) {}
+}
+
+const BUDGET: u32 = 64;
+const NAP_NS: i64 = 5_000_000;

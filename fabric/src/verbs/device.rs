@@ -1,0 +1,212 @@
+//! Which devices there are, and which port and address a rank uses: as the kernel's tables say, without the library.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+/// A port of a device that could be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Port {
+    /// The kernel's name of the device, like `mlx5_0`.
+    pub device: String,
+    /// Its number, from 1.
+    pub port: u8,
+    /// Whether it is up.
+    pub active: bool,
+    /// Whether its link is Ethernet (RoCE), where peers are named by GID, rather than InfiniBand.
+    pub ethernet: bool,
+}
+
+impl Port {
+    /// All ports of this machine, in the order of their names.
+    ///
+    /// # Errors
+    /// That there are none, and what to look at.
+    pub fn all() -> io::Result<Vec<Self>> {
+        Self::all_in(Path::new(DEVICES))
+    }
+
+    fn all_in(devices: &Path) -> io::Result<Vec<Self>> {
+        let mut all: Vec<Self> = entries(devices)
+            .into_iter()
+            .flat_map(|device| ports_of(&devices.join(&device), &device))
+            .collect();
+        all.sort_unstable_by(|a, b| (&a.device, a.port).cmp(&(&b.device, b.port)));
+        if all.is_empty() {
+            return Err(no_device(
+                "there is no RDMA device: see `ls /sys/class/infiniband`, \
+                 load the module of the adapter (or rdma_rxe for tests), or choose another fabric",
+            ));
+        }
+        Ok(all)
+    }
+
+    /// The port that a configuration names, or else the rank's turn among those that are up.
+    pub(super) fn choose(name: Option<&str>, rank: u32) -> io::Result<Self> {
+        Self::choose_from(Self::all()?, name, rank)
+    }
+
+    fn choose_from(all: Vec<Self>, name: Option<&str>, rank: u32) -> io::Result<Self> {
+        let names: Vec<String> = all.iter().map(Self::to_string).collect();
+        if let Some(name) = name {
+            let found = all
+                .into_iter()
+                .find(|port| port.to_string() == name || (port.device == name && port.active));
+            return found.ok_or_else(|| {
+                no_device(&format!(
+                    "no port {name} that is up; there are {}",
+                    names.join(", ")
+                ))
+            });
+        }
+        let mut up: Vec<Self> = all.into_iter().filter(|port| port.active).collect();
+        if up.is_empty() {
+            return Err(no_device(&format!("no port is up of {}", names.join(", "))));
+        }
+        let turn = usize::try_from(rank).unwrap_or(0) % up.len();
+        Ok(up.swap_remove(turn))
+    }
+
+    /// The index of the address to use: that of RoCE v2 over IPv4 where there is one, else of RoCE v2, else the first.
+    pub(super) fn gid_index(&self) -> io::Result<u8> {
+        self.gid_index_in(Path::new(DEVICES))
+    }
+
+    fn gid_index_in(&self, devices: &Path) -> io::Result<u8> {
+        if !self.ethernet {
+            return Ok(0);
+        }
+        let port = devices
+            .join(&self.device)
+            .join("ports")
+            .join(self.port.to_string());
+        let kinds = port.join("gid_attrs/types");
+        let best = entries(&kinds)
+            .into_iter()
+            .filter_map(|index| index.parse::<u8>().ok())
+            .filter(|index| {
+                read(&kinds.join(index.to_string())).is_some_and(|kind| kind == ROCE_V2)
+            })
+            .min_by_key(|index| {
+                let gid = read(&port.join("gids").join(index.to_string())).unwrap_or_default();
+                (!gid.starts_with(IPV4_MAPPED), *index)
+            });
+        best.ok_or_else(|| {
+            no_device(&format!(
+                "{self} has no address of RoCE v2: give its interface an IP address"
+            ))
+        })
+    }
+}
+
+impl std::fmt::Display for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.device, self.port)
+    }
+}
+
+fn ports_of(device: &Path, name: &str) -> Vec<Port> {
+    let ports = device.join("ports");
+    let all = entries(&ports).into_iter().filter_map(|port| {
+        let of = |file: &str| read(&ports.join(&port).join(file)).unwrap_or_default();
+        Some(Port {
+            device: name.to_owned(),
+            port: port.parse().ok()?,
+            active: of("state").contains("ACTIVE"),
+            ethernet: of("link_layer") == "Ethernet",
+        })
+    });
+    all.collect()
+}
+
+fn entries(folder: &Path) -> Vec<String> {
+    let all = fs::read_dir(folder).into_iter().flatten();
+    all.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .collect()
+}
+
+fn read(file: &PathBuf) -> Option<String> {
+    // An empty place of a table is an error to read.
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
+}
+
+fn no_device(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("InfiniBand verbs: {why}"))
+}
+
+const DEVICES: &str = "/sys/class/infiniband";
+const ROCE_V2: &str = "RoCE v2";
+const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, Port, fs};
+
+    fn port(device: &str, active: bool) -> Port {
+        Port {
+            device: device.to_owned(),
+            port: 1,
+            active,
+            ethernet: true,
+        }
+    }
+
+    #[test]
+    fn ranks_take_turns_among_the_ports_that_are_up() {
+        let all = [port("a", true), port("b", false), port("c", true)];
+        let of = |rank| Port::choose_from(all.to_vec(), None, rank).unwrap().device;
+        assert_eq!([of(0), of(1), of(2)], ["a", "c", "a"]);
+    }
+
+    #[test]
+    fn a_name_that_is_none_or_down_is_an_error_with_those_there_are() {
+        let all = [port("a", true), port("b", false)];
+        let of = |name| Port::choose_from(all.to_vec(), Some(name), 0);
+        assert_eq!(of("a").unwrap().device, "a");
+        assert_eq!(
+            of("b:1").unwrap().device,
+            "b",
+            "named outright, it is taken"
+        );
+        for name in ["b", "x", "a:2", ""] {
+            let why = of(name).unwrap_err().to_string();
+            assert!(why.contains("a:1, b:1"), "{why}");
+        }
+        assert!(Port::choose_from(vec![port("b", false)], None, 0).is_err());
+    }
+
+    #[test]
+    fn the_address_of_a_port_is_that_of_roce_v2_over_ipv4() {
+        let root = std::env::temp_dir().join(format!("ripstop-gids-{}", std::process::id()));
+        let port_dir = root.join("x/ports/1");
+        let write = |file: &str, text: &str| {
+            let path = port_dir.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write("state", "4: ACTIVE\n");
+        write("link_layer", "Ethernet\n");
+        for (index, kind, gid) in [
+            (0, "IB/RoCE v1", "fe80:0000:0000:0000:0077:00ff:fe00:0000"),
+            (1, "RoCE v2", "fe80:0000:0000:0000:0077:00ff:fe00:0000"),
+            (2, "IB/RoCE v1", "0000:0000:0000:0000:0000:ffff:0a4d:0001"),
+            (3, "RoCE v2", "0000:0000:0000:0000:0000:ffff:0a4d:0001"),
+        ] {
+            write(&format!("gids/{index}"), gid);
+            write(&format!("gid_attrs/types/{index}"), kind);
+        }
+        let all = Port::all_in(&root).unwrap();
+        let index = all[0].gid_index_in(&root);
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(all, [port("x", true)]);
+        assert_eq!(index.unwrap(), 3);
+        assert!(
+            Port::all_in(Path::new("/nowhere"))
+                .unwrap_err()
+                .to_string()
+                .contains("RDMA device")
+        );
+    }
+}

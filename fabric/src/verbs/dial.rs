@@ -1,0 +1,225 @@
+//! Connections: what the state machine of `connect` wants done.
+
+use std::io;
+
+use super::{
+    abi::Completion,
+    core::{Core, index},
+    datagrams::Destination,
+    link::REQUESTS_MAX,
+    objects::{Connect, Qp},
+};
+use crate::{
+    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Lanes, Message, State},
+    driver::Down,
+};
+
+impl Core {
+    /// Has a peer connected to, if it is not.
+    pub(super) fn dial(&mut self, peer: u32) {
+        if peer == self.me {
+            self.open_self();
+        } else {
+            self.tell_dial(peer, Event::Connect, None);
+        }
+    }
+
+    /// Our own end is connected to itself, so that all a rank does to itself is done by the device that peers use: their
+    /// atomics and the processor's know nothing of each other.
+    fn open_self(&mut self) {
+        let me = self.me;
+        if self
+            .link(me)
+            .is_some_and(|link| link.qp.is_some() || link.gone.is_some())
+        {
+            return;
+        }
+        let made = self.create(me).and_then(|()| {
+            let lane = self.link_or_new(me).lane();
+            self.bind(me, lane)
+        });
+        match made {
+            Ok(()) => self.open(me),
+            Err(why) => self.note_broken(me, why),
+        }
+    }
+
+    /// A datagram came.
+    pub(super) fn handle_datagram(&mut self, came: &Completion) {
+        let bytes = self.datagrams.take(came);
+        let given = self.datagrams.give(came.wr_id);
+        debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
+        let Ok(frame) = Frame::parse(&bytes) else {
+            return;
+        };
+        let from = frame.message.from.rank;
+        let known = self
+            .peers
+            .get(index(from))
+            .is_some_and(|peer| peer.qpn == came.src_qp);
+        if known && from != self.me {
+            self.link_or_new(from);
+            let lane = frame.lanes.as_slice().first().copied();
+            self.tell_dial(from, Event::Message(frame.message), lane);
+        }
+    }
+
+    /// Says again what was not answered.
+    pub(super) fn redial(&mut self) {
+        if self.dialling.is_empty() {
+            return;
+        }
+        let now = self.sleep.timer.now();
+        for peer in self.dialling.clone() {
+            let due = self.link(peer).and_then(|link| link.dial.next_timeout());
+            if due.is_some_and(|due| due <= now) {
+                self.tell_dial(peer, Event::Timeout, None);
+            }
+        }
+    }
+
+    /// The time of the next retry.
+    pub(super) fn next_retry(&self) -> Option<u64> {
+        let links = self
+            .dialling
+            .iter()
+            .filter_map(|peer| self.links[index(*peer)].as_ref());
+        links.filter_map(|link| link.dial.next_timeout()).min()
+    }
+
+    pub(super) fn tell_dial(&mut self, peer: u32, event: Event, lane: Option<Lane>) {
+        let mut actions = std::mem::take(&mut self.actions);
+        let (now, local) = (self.sleep.timer.now(), self.local);
+        let link = self.link_or_new(peer);
+        if link.gone.is_some() {
+            self.actions = actions;
+            return;
+        }
+        let cx = &mut Context {
+            local: &local,
+            now,
+            actions: &mut actions,
+        };
+        link.dial.handle(event, cx);
+        let awaited = link.dial.next_timeout().is_some();
+        if awaited {
+            self.dialling.insert(peer);
+        } else {
+            self.dialling.remove(&peer);
+        }
+        let mut next = None;
+        for action in actions.drain(..) {
+            if let Err(event) = self.perform(peer, action, lane) {
+                next = Some(event);
+                break;
+            }
+        }
+        actions.clear();
+        self.actions = actions;
+        if let Some(event) = next {
+            self.tell_dial(peer, event, None);
+        }
+    }
+
+    /// # Errors
+    /// What happened instead.
+    fn perform(&mut self, peer: u32, action: Action, lane: Option<Lane>) -> Result<(), Event> {
+        match action {
+            Action::Create => self.create(peer).map_err(|_| Event::CreateFailed)?,
+            Action::Bind => {
+                let bound = lane.ok_or_else(|| io::ErrorKind::InvalidData.into());
+                let bound = bound.and_then(|lane| self.bind(peer, lane));
+                bound.map_err(|_| Event::Broken)?;
+            }
+            Action::Send(message) => self.send_word(peer, message),
+            Action::Open => self.open(peer),
+            Action::Quiesce => {
+                let link = self.link_or_new(peer);
+                (link.open, link.draining) = (false, true);
+                self.stir(peer);
+            }
+            Action::Destroy => self.doom(peer),
+            Action::Fail(_) => self.part(peer, Down::Failed),
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, peer: u32) -> io::Result<()> {
+        self.inbox.reserve()?;
+        let made = self.make_pair();
+        match made {
+            Ok(qp) => {
+                self.by_qpn.insert(qp.number(), peer);
+                self.link_or_new(peer).qp = Some(qp);
+                Ok(())
+            }
+            Err(why) => {
+                self.inbox.release();
+                Err(why)
+            }
+        }
+    }
+
+    fn make_pair(&self) -> io::Result<Qp> {
+        let queues = [&self.outbox.cq, &self.inbox.cq];
+        let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
+        qp.init(self.own.port)?;
+        Ok(qp)
+    }
+
+    fn bind(&mut self, peer: u32, lane: Lane) -> io::Result<()> {
+        let to = self.peers[index(peer)];
+        let own = &self.own;
+        let our_psn = self.links[index(peer)].as_ref().map_or(0, |link| link.psn);
+        let connect = Connect {
+            route: to.route(own.port, own.gid_index, own.ethernet),
+            qpn: lane.qpn,
+            our_psn,
+            their_psn: lane.psn,
+            mtu: to.mtu.min(self.peers[index(self.me)].mtu),
+            reads_max: own.reads_max,
+            timeout: own.timeout,
+        };
+        let qp = self.link_or_new(peer).qp.as_ref();
+        qp.ok_or(io::ErrorKind::NotConnected)?.connect(&connect)
+    }
+
+    fn open(&mut self, peer: u32) {
+        self.link_or_new(peer).open = true;
+        self.stir(peer);
+    }
+
+    fn send_word(&mut self, peer: u32, message: Message) {
+        let mut frame = Frame::bare(message);
+        if matches!(message.kind, Kind::Request | Kind::Reply) {
+            let lane = self.link_or_new(peer).lane();
+            frame.caps = CAPS_NONE;
+            frame.lanes = Lanes::new(&[lane]).unwrap_or_default();
+        }
+        let mut bytes = std::mem::take(&mut self.scratch);
+        bytes.clear();
+        frame.encode(&mut bytes);
+        let to = self.peers[index(peer)];
+        let (own, qpn, qkey) = (&self.own, to.qpn, to.qkey);
+        let route = to.route(own.port, own.gid_index, own.ethernet);
+        let to = Destination {
+            peer,
+            route,
+            qpn,
+            qkey,
+        };
+        // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
+        let _lost = self.datagrams.send(&own.pd, &to, &bytes);
+        self.scratch = bytes;
+    }
+
+    /// Data came from a peer whose connection was not known to be complete.
+    pub(super) fn hear_data(&mut self, peer: u32) {
+        let half = self
+            .link(peer)
+            .is_some_and(|link| link.dial.state() == State::RepSent);
+        if half {
+            self.tell_dial(peer, Event::Data, None);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What peers send lands here: buffers of one queue that all connections share.
+//!
+//! Each peer that may send has so many of them for itself, by credits, so that the queue never runs dry; and as no more
+//! completions can come than there are buffers, the completion queue never overruns.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use super::{
+    abi::{Completion, WC_SUCCESS},
+    objects::{Access, Cq, Mr, Pd, Srq},
+    wire::{HEAD, WORD_MAX},
+};
+use crate::{driver::Payload, memory::Region};
+
+/// Buffers, and what came into them.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    pd: Arc<Pd>,
+    pub(super) cq: Arc<Cq>,
+    pub(super) srq: Arc<Srq>,
+    slabs: Vec<Slab>,
+    slabs_max: usize,
+    /// Slabs that belong to connections.
+    taken: usize,
+    arrived: VecDeque<Completion>,
+}
+
+/// The buffers of one connection. When it ends, they serve the next.
+#[derive(Debug)]
+struct Slab {
+    mr: Mr,
+    memory: Region,
+}
+
+impl Inbox {
+    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, room: u32) -> io::Result<Self> {
+        Ok(Self {
+            pd: Arc::clone(pd),
+            cq: Arc::clone(cq),
+            srq: Srq::new(pd, room)?,
+            slabs: Vec::new(),
+            slabs_max: (room / WINDOW) as usize,
+            taken: 0,
+            arrived: VecDeque::with_capacity(BATCH),
+        })
+    }
+
+    /// Buffers for one more peer.
+    ///
+    /// # Errors
+    /// When the device's queue has no room for them, or there is no memory that may be locked.
+    pub(super) fn reserve(&mut self) -> io::Result<()> {
+        if self.taken == self.slabs.len() {
+            if self.slabs.len() >= self.slabs_max {
+                let why = format!(
+                    "{} peers, and the shared queue has room for no more",
+                    self.taken
+                );
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+            }
+            let memory = Region::anonymous(WINDOW as usize * BUFFER_LEN)?;
+            let mr = Mr::new(&self.pd, memory.range(), Access::Write)?;
+            self.slabs.push(Slab { mr, memory });
+            let first = (self.slabs.len() as u64 - 1) * u64::from(WINDOW);
+            for id in first..first + u64::from(WINDOW) {
+                self.give(id)?;
+            }
+        }
+        self.taken += 1;
+        Ok(())
+    }
+
+    /// A peer is gone.
+    pub(super) fn release(&mut self) {
+        self.taken -= 1;
+    }
+
+    /// Takes what has come from the device. Whether there is anything.
+    pub(super) fn look(&mut self) -> bool {
+        if self.arrived.is_empty() {
+            let mut batch = [Completion::default(); BATCH];
+            let came = self.cq.poll(&mut batch);
+            self.arrived.extend(&batch[..came]);
+        }
+        !self.arrived.is_empty()
+    }
+
+    /// The next that came.
+    pub(super) fn next(&mut self) -> Option<Completion> {
+        self.look().then(|| self.arrived.pop_front()).flatten()
+    }
+
+    /// The first bytes of what came.
+    pub(super) fn first(&self, came: &Completion) -> [u8; WORD_MAX] {
+        let mut first = [0; WORD_MAX];
+        let (slab, at) = self.place(came.wr_id);
+        let len = len_of(came).min(WORD_MAX);
+        slab.memory.read(at, &mut first[..len]);
+        first
+    }
+
+    /// Header and body of a message, of which the head said how long its header is.
+    pub(super) fn message(&self, came: &Completion, header: &mut [u8]) -> Payload<'_> {
+        let (slab, at) = self.place(came.wr_id);
+        slab.memory.read(at + HEAD, header);
+        let before = HEAD + header.len();
+        slab.memory.payload(at + before, len_of(came) - before)
+    }
+
+    /// Gives a buffer to the device again.
+    pub(super) fn give(&self, id: u64) -> io::Result<()> {
+        let (slab, at) = self.place(id);
+        self.srq.post(id, slab.mr.piece(at, BUFFER_LEN))
+    }
+
+    fn place(&self, id: u64) -> (&Slab, usize) {
+        let id = usize::try_from(id).unwrap_or(usize::MAX);
+        let window = WINDOW as usize;
+        (&self.slabs[id / window], id % window * BUFFER_LEN)
+    }
+}
+
+/// Bytes that came; the device writes no more than the buffer is long.
+pub(super) fn len_of(came: &Completion) -> usize {
+    if came.status == WC_SUCCESS {
+        (came.byte_len as usize).min(BUFFER_LEN)
+    } else {
+        0
+    }
+}
+
+/// Messages that a peer may have under way to us: twice what it may send between two credits that come by themselves, and a
+/// quarter of a mebibyte for each peer in contact.
+pub(super) const WINDOW: u32 = 32;
+
+/// The longest header and body of a message.
+pub(super) const HEADER_MAX: usize = 128;
+pub(super) const BODY_MAX: usize = 8 << 10;
+
+/// Bytes of a buffer: whole cache lines.
+pub(super) const BUFFER_LEN: usize = (HEAD + HEADER_MAX + BODY_MAX).next_multiple_of(64);
+
+/// Completions taken at a time.
+const BATCH: usize = 16;

@@ -1,0 +1,243 @@
+//! Messages: short ones are posted with their bytes, longer ones are copied into a chunk. No allocation and no lock.
+
+use super::{
+    core::{Core, index},
+    inbox::{BODY_MAX, HEADER_MAX},
+    link::{Link, WAITING_MAX, Waiting},
+    objects::{CHAIN_MAX, What, Work},
+    outbox::{Cargo, Flight, Outbox, quiet, signaled},
+    wire::{HEAD, WORD_MAX, Word, message_head},
+};
+
+impl Core {
+    /// Whether the message was taken.
+    pub(super) fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+        self.check_message(to, header, body);
+        let Some(link) = self
+            .link(to)
+            .filter(|link| link.gone.is_some() || link.open)
+        else {
+            return self.send_first(to, header, body);
+        };
+        if link.gone.is_some() {
+            return true; // dropped, as `Driver::post` says
+        }
+        if !link.waiting.is_empty() || !link.words.is_empty() {
+            self.flush(to);
+        }
+        let sent = self.transmit(to, header, body);
+        if sent {
+            self.counters.messages_sent.add(1);
+        }
+        self.refused |= !sent;
+        sent
+    }
+
+    fn check_message(&self, to: u32, header: &[u8], body: &[u8]) {
+        let (header, body) = (header.len(), body.len());
+        assert!(
+            header <= HEADER_MAX,
+            "a header of {header} bytes; the longest is {HEADER_MAX}"
+        );
+        assert!(
+            body <= BODY_MAX,
+            "a body of {body} bytes; the longest is {BODY_MAX}"
+        );
+        assert!(
+            index(to) < self.peers.len(),
+            "rank {to} in a job of {}",
+            self.peers.len()
+        );
+    }
+
+    #[cold]
+    fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+        self.link_or_new(to);
+        self.dial(to);
+        let link = self.link_or_new(to);
+        if link.gone.is_some() {
+            return true;
+        }
+        if link.open && link.waiting.is_empty() {
+            return self.send(to, header, body);
+        }
+        let room = link.waiting.len() < WAITING_MAX;
+        if room {
+            let (header, body) = (header.into(), body.into());
+            link.waiting.push_back(Waiting { header, body });
+            self.counters.messages_sent.add(1);
+        }
+        self.refused |= !room;
+        room
+    }
+
+    /// Posts what waited: words first, then messages in their order, then one-sided commands.
+    pub(super) fn flush(&mut self, peer: u32) {
+        self.speak(peer);
+        while let Some(link) = self.link(peer).filter(|link| link.open)
+            && let Some(next) = link.waiting.pop_front()
+        {
+            if !self.transmit(peer, &next.header, &next.body) {
+                self.link_or_new(peer).waiting.push_front(next);
+                break;
+            }
+        }
+        self.unpark(peer);
+        self.settle_drain(peer);
+        if let Some(link) = self.link(peer)
+            && link.is_done()
+            && link.parked.is_empty()
+        {
+            self.stirred.remove(&peer);
+        }
+    }
+
+    /// Has a word said as soon as there is room.
+    pub(super) fn say(&mut self, peer: u32, word: Word) {
+        let link = self.link_or_new(peer);
+        if link.gone.is_none() && !link.words.contains(&word) {
+            link.words.push_back(word);
+            self.stir(peer);
+        }
+    }
+
+    fn speak(&mut self, peer: u32) {
+        let Self { links, outbox, .. } = self;
+        let Some(link) = links[index(peer)].as_deref_mut() else {
+            return;
+        };
+        while let Some(word) = link.words.front().copied()
+            && link.may_say(word)
+            && link.has_room(1)
+            && outbox.has_room(1)
+        {
+            link.words.pop_front();
+            let mut bytes = [0; WORD_MAX];
+            let len = word.encode(link.take_owed(), &mut bytes);
+            link.credits -= 1;
+            // The last word is to be seen leaving.
+            let last = matches!(word, Word::Bye(_));
+            let posted = outbox.post_inline(link, peer, &bytes[..len], last);
+            if let Err(why) = posted {
+                return self.note_broken(peer, why);
+            }
+        }
+    }
+
+    /// Whether there was room.
+    fn transmit(&mut self, peer: u32, header: &[u8], body: &[u8]) -> bool {
+        let inline_max = self.own.inline_max;
+        let Self {
+            links,
+            outbox,
+            counters,
+            ..
+        } = self;
+        let Some(link) = links[index(peer)].as_deref_mut() else {
+            return false;
+        };
+        let room = link.may_send() && link.has_room(1) && outbox.has_room(1);
+        if !room || !link.words.is_empty() {
+            return false;
+        }
+        let total = HEAD + header.len() + body.len();
+        let posted = if total <= inline_max {
+            let head = message_head(header.len(), link.take_owed());
+            let mut bytes = [0; INLINE_MAX];
+            bytes[..HEAD].copy_from_slice(&head);
+            bytes[HEAD..][..header.len()].copy_from_slice(header);
+            bytes[HEAD + header.len()..total].copy_from_slice(body);
+            outbox.post_inline(link, peer, &bytes[..total], false)
+        } else {
+            let head = message_head(header.len(), u16::try_from(link.owed).unwrap_or(0));
+            let Some((chunk, from)) = outbox.fill(&[&head, header, body]) else {
+                return false;
+            };
+            link.take_owed();
+            counters.copies.add(1);
+            counters.bytes_copied.add(body.len() as u64);
+            let what = Cargo::Message { chunk: Some(chunk) };
+            let work = Work {
+                id: 0,
+                what: What::Send(from),
+                signaled: true,
+                solicited: true,
+            };
+            outbox.post(
+                link,
+                Flight {
+                    peer,
+                    requests: 1,
+                    what,
+                    answer: None,
+                },
+                &[work],
+            )
+        };
+        link.credits -= 1;
+        if let Err(why) = posted {
+            self.note_broken(peer, why);
+        }
+        true
+    }
+}
+
+impl Outbox {
+    /// Posts a chain of which the last request completes as the flight.
+    pub(super) fn post(
+        &mut self,
+        link: &mut Link,
+        mut flight: Flight,
+        chain: &[Work<'_>],
+    ) -> std::io::Result<()> {
+        let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
+        flight.requests = requests + std::mem::take(&mut link.quiet);
+        link.used += requests;
+        self.add(requests);
+        let id = self.launch(flight);
+        let mut works = [chain[0]; CHAIN_MAX];
+        works[..chain.len()].copy_from_slice(chain);
+        let last = chain.len() - 1;
+        works[last] = signaled(works[last], id);
+        link.qp
+            .as_ref()
+            .map_or(Ok(()), |qp| qp.post(&works[..chain.len()]))
+    }
+
+    /// Posts bytes that the device copies. `seen`: whether its completion matters.
+    fn post_inline(
+        &mut self,
+        link: &mut Link,
+        peer: u32,
+        bytes: &[u8],
+        seen: bool,
+    ) -> std::io::Result<()> {
+        let what = What::Inline(bytes);
+        let work = Work {
+            id: quiet(peer),
+            what,
+            signaled: false,
+            solicited: true,
+        };
+        if seen || link.quiet + 1 >= self.signal_every {
+            let what = Cargo::Message { chunk: None };
+            return self.post(
+                link,
+                Flight {
+                    peer,
+                    requests: 1,
+                    what,
+                    answer: None,
+                },
+                &[work],
+            );
+        }
+        link.used += 1;
+        link.quiet += 1;
+        self.add(1);
+        link.qp.as_ref().map_or(Ok(()), |qp| qp.post(&[work]))
+    }
+}
+
+/// The most that is ever posted with its bytes.
+const INLINE_MAX: usize = 256;

@@ -1,0 +1,197 @@
+//! The fabric of InfiniBand and RoCE: libibverbs, loaded when it is asked for.
+//!
+//! [`Verbs::prepare`] opens a device and gives an address; when the bootstrap has brought those of all ranks,
+//! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
+//! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each. Messages (`messages`) land in one
+//! shared queue of buffers (`inbox`), by credits, so that no sender ever finds none. Puts, gets, atomics and counts
+//! (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far. A turn is in `turn`, what a
+//! rank has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
+
+mod abi;
+mod address;
+mod close;
+mod core;
+mod datagrams;
+mod device;
+mod dial;
+mod inbox;
+#[cfg(test)]
+mod layout;
+mod library;
+mod link;
+mod messages;
+mod objects;
+mod onesided;
+mod outbox;
+mod prepare;
+mod regions;
+mod slab;
+mod timer;
+mod turn;
+mod wire;
+
+use std::{io, sync::Arc, time::Duration};
+
+use self::{core::Core, onesided::Wish};
+pub use self::{
+    device::Port,
+    prepare::{Prepared, VerbsConfig},
+};
+use crate::{
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    memory::{Region, RemoteRegion},
+    offload::{NO_LISTS, NO_NAMES},
+};
+
+/// A rank on a device that speaks verbs.
+///
+/// Dropping it waits for what was posted to leave, for as long as [`VerbsConfig::linger`] says; after that a thread goes on
+/// with it for some more seconds.
+#[derive(Debug)]
+pub struct Verbs {
+    /// `None` only while it is dropped.
+    core: Option<Box<Core>>,
+    linger: Duration,
+}
+
+impl Driver for Verbs {
+    fn caps(&self) -> &Caps {
+        &self.core_ref().caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let core = self.core();
+        let room = match &command {
+            Command::Message { to, header, body } => core.send(to.0, header, body),
+            Command::Count { to, counter, by } => {
+                let wish = Wish::count(*counter, *by);
+                wish.is_none_or(|wish| core.begin(to.0, None, wish))
+            }
+            Command::Watch {
+                counter,
+                threshold,
+                token,
+            } => {
+                core.watches.add(counter, *threshold, *token);
+                true
+            }
+            Command::Unwatch { token } => {
+                core.watches.remove(*token);
+                true
+            }
+            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
+            Command::Withdraw { .. } => true,
+            Command::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } => {
+                let cell = count.map(|count| count.cell());
+                match cell {
+                    Some(None) => core.refuse(*token),
+                    _ => {
+                        let wish = Wish::Put {
+                            from: *from,
+                            into: *into,
+                            count: cell.flatten(),
+                        };
+                        core.begin(to.0, Some(*token), wish)
+                    }
+                }
+            }
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => core.begin(
+                to.0,
+                Some(*token),
+                Wish::Get {
+                    from: *from,
+                    into: *into,
+                },
+            ),
+            Command::Atomic { to, at, op, token } => core.begin(
+                to.0,
+                Some(*token),
+                Wish::Atomic {
+                    at: *at,
+                    op: *op,
+                    known: None,
+                },
+            ),
+        };
+        if room {
+            Post::Posted
+        } else {
+            Post::Full(command)
+        }
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        Progress {
+            events: self.core().turn(budget, sink),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.core().arm()
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        let sleep = &self.core_ref().sleep;
+        let all = [&sleep.completions, &sleep.events, &sleep.timer.wait_on()];
+        all.map(|fd| WaitOn::Fd(Arc::clone(fd))).to_vec()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let core = self.core();
+        core.exports.allocate(&core.own.pd, len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.core().exports.key_to(range)
+    }
+}
+
+impl Verbs {
+    fn core(&mut self) -> &mut Core {
+        let Some(core) = &mut self.core else {
+            unreachable!("{ONLY_DROP}")
+        };
+        core
+    }
+
+    fn core_ref(&self) -> &Core {
+        let Some(core) = &self.core else {
+            unreachable!("{ONLY_DROP}")
+        };
+        core
+    }
+}
+
+impl Drop for Verbs {
+    fn drop(&mut self) {
+        let Some(mut core) = self.core.take() else {
+            return;
+        };
+        let panics = std::thread::panicking();
+        core.begin_close(if panics { Down::Failed } else { Down::Finished });
+        if core.finish(self.linger) {
+            return;
+        }
+        core.let_go();
+        // A peer that has not answered yet may be in this very thread.
+        let rest = std::thread::Builder::new().name("verbs-close".to_owned());
+        let _without_a_thread_it_is_lost = rest.spawn(move || core.finish(LINGER_MAX));
+    }
+}
+
+const ONLY_DROP: &str = "only `drop` takes it";
+
+/// For a peer that answers late.
+const LINGER_MAX: Duration = Duration::from_secs(10);

@@ -1,0 +1,254 @@
+//! An opened device, and a protection domain on it.
+#![expect(unsafe_code, reason = "calls libibverbs")]
+
+use std::{
+    ffi::CStr,
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use super::{Raw, check, named};
+use crate::verbs::{abi, library::Library};
+
+/// An opened device.
+#[derive(Debug)]
+pub(in crate::verbs) struct Context {
+    pub(super) library: Library,
+    raw: Raw<abi::Context>,
+}
+
+/// What a device allows.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Limits {
+    pub(in crate::verbs) srq_wr_max: u32,
+    pub(in crate::verbs) qp_wr_max: u32,
+    pub(in crate::verbs) cqe_max: u32,
+    pub(in crate::verbs) reads_max: u8,
+    pub(in crate::verbs) atomics: bool,
+}
+
+/// A port, as it is now.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct PortState {
+    pub(in crate::verbs) active: bool,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub(in crate::verbs) mtu: u8,
+    pub(in crate::verbs) lid: u16,
+    pub(in crate::verbs) message_max: u32,
+}
+
+impl Context {
+    /// Opens the device of this name.
+    ///
+    /// # Errors
+    /// That there is none of this name, or who may not open it.
+    pub(in crate::verbs) fn open(name: &str) -> io::Result<Arc<Self>> {
+        let library = Library::open()?;
+        let list = List::new(&library)?;
+        let device = list.find(name)?;
+        // SAFETY: the device is in the list, which lives until the end of this function.
+        let context = unsafe { (library.open_device)(device.as_ptr()) };
+        let opened = Raw::new(context, "opening").map_err(|why| cannot_open(name, &why));
+        drop(list);
+        let raw = opened?;
+        let context = Arc::new(Self { library, raw });
+        rustix::io::ioctl_fionbio(context.async_fd(), true)?;
+        Ok(context)
+    }
+
+    /// What the device allows.
+    pub(in crate::verbs) fn limits(&self) -> io::Result<Limits> {
+        // SAFETY: numbers only, for which all zeroes are values.
+        let mut attributes: abi::DeviceAttributes = unsafe { std::mem::zeroed() };
+        // SAFETY: the device is open, and the library fills in this structure.
+        let done = unsafe { (self.library.query_device)(self.raw(), &raw mut attributes) };
+        check(done, "asking for the device's limits")?;
+        let number = |n: i32| u32::try_from(n).unwrap_or(0);
+        let reads = attributes
+            .max_qp_rd_atom
+            .min(attributes.max_qp_init_rd_atom);
+        Ok(Limits {
+            srq_wr_max: number(attributes.max_srq_wr),
+            qp_wr_max: number(attributes.max_qp_wr),
+            cqe_max: number(attributes.max_cqe),
+            reads_max: u8::try_from(reads.clamp(1, READS_MAX)).unwrap_or(1),
+            atomics: attributes.atomic_cap != abi::ATOMIC_NONE,
+        })
+    }
+
+    /// The state of a port.
+    pub(in crate::verbs) fn port(&self, port: u8) -> io::Result<PortState> {
+        // SAFETY: numbers only, for which all zeroes are values.
+        let mut attributes: abi::PortAttributes = unsafe { std::mem::zeroed() };
+        // SAFETY: the device is open, and the library fills in the first part of this structure.
+        let done = unsafe { (self.library.query_port)(self.raw(), port, &raw mut attributes) };
+        check(done, "asking for the port's state")?;
+        Ok(PortState {
+            active: attributes.state == abi::PORT_ACTIVE,
+            mtu: u8::try_from(attributes.active_mtu.clamp(1, 5)).unwrap_or(1),
+            lid: attributes.lid,
+            message_max: attributes.max_msg_sz,
+        })
+    }
+
+    /// The address at an index of a port's table.
+    pub(in crate::verbs) fn gid(&self, port: u8, index: u8) -> io::Result<[u8; 16]> {
+        let mut gid = abi::Gid::default();
+        // SAFETY: the device is open, and the library fills in the 16 bytes.
+        let done =
+            unsafe { (self.library.query_gid)(self.raw(), port, i32::from(index), &raw mut gid) };
+        check(done, "asking for the port's address")?;
+        Ok(gid.0)
+    }
+
+    /// Something that happened to the device or a port since the last call.
+    pub(in crate::verbs) fn next_event(&self) -> Option<i32> {
+        let mut event = abi::AsyncEvent {
+            element: 0,
+            event_type: 0,
+        };
+        // SAFETY: the descriptor does not block, and the library fills in the event.
+        let got = unsafe { (self.library.get_async_event)(self.raw(), &raw mut event) };
+        if got != 0 {
+            return None;
+        }
+        // SAFETY: the event that was just got, once.
+        unsafe { (self.library.ack_async_event)(&raw mut event) };
+        Some(event.event_type)
+    }
+
+    /// A descriptor that is readable when there is an event.
+    pub(in crate::verbs) fn events(&self) -> io::Result<OwnedFd> {
+        self.async_fd().try_clone_to_owned()
+    }
+
+    /// Words for a completion's status.
+    pub(in crate::verbs) fn status(&self, status: i32) -> String {
+        self.library.status(status)
+    }
+
+    fn async_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the device is open, and so are its two descriptors.
+        let context = unsafe { &*self.raw() };
+        // SAFETY: as above; borrowed from us.
+        unsafe { BorrowedFd::borrow_raw(context.async_fd) }
+    }
+
+    pub(super) const fn raw(&self) -> *mut abi::Context {
+        self.raw.get()
+    }
+
+    pub(super) fn ops(&self) -> &abi::Ops {
+        // SAFETY: the device is open; the table does not change.
+        unsafe { &(*self.raw()).ops }
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: everything that was made on the device kept it open, so nothing is left.
+        let closed = unsafe { (self.library.close_device)(self.raw()) };
+        debug_assert_eq!(closed, 0, "an idle device is closed");
+    }
+}
+
+/// A protection domain: what is made in one may be used together.
+#[derive(Debug)]
+pub(in crate::verbs) struct Pd {
+    pub(super) context: Arc<Context>,
+    raw: Raw<abi::Pd>,
+}
+
+impl Pd {
+    pub(in crate::verbs) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: the device is open.
+        let pd = unsafe { (context.library.alloc_pd)(context.raw()) };
+        let raw = Raw::new(pd, "a protection domain")?;
+        let context = Arc::clone(context);
+        Ok(Arc::new(Self { context, raw }))
+    }
+
+    pub(super) const fn raw(&self) -> *mut abi::Pd {
+        self.raw.get()
+    }
+}
+
+impl Drop for Pd {
+    fn drop(&mut self) {
+        // SAFETY: everything that was made in it kept it alive.
+        let freed = unsafe { (self.context.library.dealloc_pd)(self.raw()) };
+        debug_assert_eq!(freed, 0, "an empty protection domain is freed");
+    }
+}
+
+/// The devices there are.
+struct List<'a> {
+    library: &'a Library,
+    first: NonNull<*mut abi::Device>,
+    len: usize,
+}
+
+impl<'a> List<'a> {
+    fn new(library: &'a Library) -> io::Result<Self> {
+        let mut len = 0;
+        // SAFETY: the library fills in the number.
+        let first = unsafe { (library.get_device_list)(&raw mut len) };
+        let first = NonNull::new(first).ok_or_else(|| {
+            named(
+                io::Error::last_os_error(),
+                "listing devices (is ib_uverbs loaded?)",
+            )
+        })?;
+        let len = usize::try_from(len).unwrap_or(0);
+        Ok(Self {
+            library,
+            first,
+            len,
+        })
+    }
+
+    fn find(&self, name: &str) -> io::Result<NonNull<abi::Device>> {
+        // SAFETY: the list has so many entries and lives until we are dropped.
+        let devices = unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) };
+        let found = devices
+            .iter()
+            .copied()
+            .filter_map(NonNull::new)
+            .find(|device| {
+                // SAFETY: the device is in the list.
+                let its = unsafe { (self.library.get_device_name)(device.as_ptr()) };
+                // SAFETY: a C string inside the device.
+                !its.is_null() && unsafe { CStr::from_ptr(its) }.to_bytes() == name.as_bytes()
+            });
+        found.ok_or_else(|| {
+            let why = format!(
+                "InfiniBand verbs: the library does not show device {name}, which the kernel has: install its provider \
+                 (Debian: ibverbs-providers), and see that /dev/infiniband/uverbs* is there"
+            );
+            io::Error::new(io::ErrorKind::NotFound, why)
+        })
+    }
+}
+
+impl Drop for List<'_> {
+    fn drop(&mut self) {
+        // SAFETY: came from the library; devices that were opened stay.
+        unsafe { (self.library.free_device_list)(self.first.as_ptr()) };
+    }
+}
+
+fn cannot_open(name: &str, why: &io::Error) -> io::Error {
+    let advice = match why.kind() {
+        io::ErrorKind::PermissionDenied => {
+            ": /dev/infiniband/uverbs* must be readable and writable for you; \
+             join its group (often `rdma`), or pass the device into the container"
+        }
+        _ => "",
+    };
+    io::Error::new(why.kind(), format!("device {name}: {why}{advice}"))
+}
+
+/// Reads and atomics under way on one queue pair: more than this no device profits from.
+const READS_MAX: i32 = 16;

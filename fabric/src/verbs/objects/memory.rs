@@ -1,0 +1,163 @@
+//! Registered memory.
+#![expect(unsafe_code, reason = "calls libibverbs, and pins memory")]
+
+use std::{io, sync::Arc};
+
+use rustix::process::Resource;
+
+use super::{Pd, Raw};
+use crate::{driver::LocalRange, verbs::abi};
+
+/// Memory that a device may touch. Its pages stay where they are, even when the process unmaps them, until this is dropped.
+#[derive(Debug)]
+pub(in crate::verbs) struct Mr {
+    pd: Arc<Pd>,
+    raw: Raw<abi::Mr>,
+    start: u64,
+}
+
+/// Who may touch it, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) enum Access {
+    /// This process's requests read it.
+    Read,
+    /// And write it.
+    Write,
+    /// Peers read it, with its key.
+    Shown,
+    /// Peers do with it what they want, with its key.
+    Peers,
+}
+
+/// A piece of registered memory of this process.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Local {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    pub(super) key: u32,
+}
+
+/// A place in a peer's registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::verbs) struct Remote {
+    pub(in crate::verbs) address: u64,
+    pub(in crate::verbs) key: u32,
+}
+
+impl Mr {
+    /// Registers a range, whose maker promised that it stays valid as long as commands use it.
+    ///
+    /// # Errors
+    /// Where the limit of locked memory is in the way: what is needed, and how to raise it.
+    pub(in crate::verbs) fn new(
+        pd: &Arc<Pd>,
+        range: LocalRange,
+        access: Access,
+    ) -> io::Result<Self> {
+        let flags = match access {
+            Access::Read => 0,
+            Access::Write => abi::ACCESS_LOCAL_WRITE,
+            Access::Shown => abi::ACCESS_REMOTE_READ,
+            Access::Peers => {
+                abi::ACCESS_LOCAL_WRITE
+                    | abi::ACCESS_REMOTE_WRITE
+                    | abi::ACCESS_REMOTE_READ
+                    | abi::ACCESS_REMOTE_ATOMIC
+            }
+        };
+        let (start, len) = (range.start(), range.len());
+        // SAFETY: the pages of the range are pinned by the kernel before this returns, so that the device touches nothing else
+        // as long as the registration lasts.
+        let mr =
+            unsafe { (pd.context.library.reg_mr)(pd.raw(), start.as_ptr().cast(), len, flags) };
+        let raw = Raw::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
+        let pd = Arc::clone(pd);
+        let start = start.addr().get() as u64;
+        Ok(Self { pd, raw, start })
+    }
+
+    /// A piece of it. `len` is at most what a message can carry.
+    pub(in crate::verbs) fn piece(&self, offset: usize, len: usize) -> Local {
+        let address = self.start + offset as u64;
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        let key = self.keys().0;
+        Local { address, len, key }
+    }
+
+    /// Where it starts, as peers name it.
+    pub(in crate::verbs) fn remote(&self) -> Remote {
+        Remote {
+            address: self.start,
+            key: self.keys().1,
+        }
+    }
+
+    fn keys(&self) -> (u32, u32) {
+        // SAFETY: the registration is ours and does not change.
+        let mr = unsafe { &*self.raw.get() };
+        (mr.lkey, mr.rkey)
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // SAFETY: ours, once.
+        let freed = unsafe { (self.pd.context.library.dereg_mr)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "registered memory is given back");
+    }
+}
+
+impl Local {
+    /// A part of it.
+    pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Self {
+            address: self.address + offset as u64,
+            len,
+            ..self
+        }
+    }
+}
+
+impl Remote {
+    /// So many bytes further on.
+    pub(in crate::verbs) const fn at(self, offset: u64) -> Self {
+        Self {
+            address: self.address.wrapping_add(offset),
+            key: self.key,
+        }
+    }
+}
+
+fn cannot_register(len: usize, why: &io::Error) -> io::Error {
+    let kib = len.div_ceil(1024);
+    let limit = rustix::process::getrlimit(Resource::Memlock).current;
+    let limit = limit.map_or_else(
+        || "unlimited".to_owned(),
+        |bytes| format!("{} KiB", bytes / 1024),
+    );
+    let advice = match why.kind() {
+        io::ErrorKind::OutOfMemory | io::ErrorKind::PermissionDenied => format!(
+            "; {kib} KiB more are to be locked, and the limit (`ulimit -l`) is {limit}: \
+             set `memlock` to unlimited in /etc/security/limits.conf, \
+             or LimitMEMLOCK=infinity for the service that starts the job"
+        ),
+        _ => String::new(),
+    };
+    io::Error::new(why.kind(), format!("{kib} KiB of memory: {why}{advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cannot_register, io};
+
+    #[test]
+    fn who_may_not_lock_memory_hears_how_much_is_needed_and_what_to_do() {
+        let why = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::ENOMEM));
+        for word in ["1024 KiB", "ulimit -l", "memlock"] {
+            assert!(why.to_string().contains(word), "{why}");
+        }
+        let other = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::EFAULT));
+        assert!(!other.to_string().contains("ulimit"), "{other}");
+    }
+}

@@ -1,0 +1,62 @@
+//! What libibverbs makes, as owned values: each keeps alive what it was made from, so whatever the order in which they are
+//! dropped, all of it is given back.
+
+mod context;
+mod memory;
+mod pair;
+mod queues;
+
+use std::{fmt, io, ptr::NonNull};
+
+pub(super) use context::{Context, Limits, Pd, PortState};
+pub(super) use memory::{Access, Local, Mr, Remote};
+pub(super) use pair::{Ah, CHAIN_MAX, Connect, Qp, Route, What, Work};
+pub(super) use queues::{Channel, Cq, Srq};
+
+/// A pointer that the library gave.
+struct Raw<T>(NonNull<T>);
+
+#[expect(
+    unsafe_code,
+    reason = "libibverbs promises that its objects may be used by any thread"
+)]
+// SAFETY: libibverbs locks inside; a value is given back once, by its owner.
+unsafe impl<T> Send for Raw<T> {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above.
+unsafe impl<T> Sync for Raw<T> {}
+
+impl<T> Raw<T> {
+    /// What a function gave, or what the system says about a null pointer.
+    fn new(made: *mut T, what: &str) -> io::Result<Self> {
+        NonNull::new(made).map(Self).ok_or_else(|| last_error(what))
+    }
+
+    const fn get(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+}
+
+impl<T> fmt::Debug for Raw<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:p}", self.0)
+    }
+}
+
+/// The functions that give an error number give 0 when all is well.
+fn check(result: i32, what: &str) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        // Some give -1 and leave the number where the system's own calls do.
+        negative if negative < 0 => Err(last_error(what)),
+        number => Err(named(io::Error::from_raw_os_error(number), what)),
+    }
+}
+
+fn last_error(what: &str) -> io::Error {
+    named(io::Error::last_os_error(), what)
+}
+
+fn named(why: io::Error, what: &str) -> io::Error {
+    io::Error::new(why.kind(), format!("InfiniBand verbs: {what}: {why}"))
+}

@@ -1,0 +1,450 @@
+//! Queue pairs, and what is posted to them.
+#![expect(unsafe_code, reason = "calls libibverbs")]
+
+use std::{io, ptr, sync::Arc};
+
+use super::{Cq, Local, Pd, Raw, Remote, Srq, check, queues::receive_request};
+use crate::verbs::abi;
+
+/// A queue pair.
+#[derive(Debug)]
+pub(in crate::verbs) struct Qp {
+    pd: Arc<Pd>,
+    raw: Raw<abi::Qp>,
+    inline_max: usize,
+    _queues: (Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
+}
+
+/// The way to a peer's port.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Route {
+    pub(in crate::verbs) gid: [u8; 16],
+    pub(in crate::verbs) lid: u16,
+    /// By address rather than by LID: on Ethernet always.
+    pub(in crate::verbs) global: bool,
+    /// Of the own port.
+    pub(in crate::verbs) port: u8,
+    pub(in crate::verbs) gid_index: u8,
+}
+
+/// Something for a queue pair to do.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Work<'a> {
+    /// Comes back in the completion.
+    pub(in crate::verbs) id: u64,
+    pub(in crate::verbs) what: What<'a>,
+    /// Whether there is a completion when it went well; there always is one when not.
+    pub(in crate::verbs) signaled: bool,
+    /// Whether it wakes a receiver.
+    pub(in crate::verbs) solicited: bool,
+}
+
+/// What to do.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) enum What<'a> {
+    /// Send bytes that are copied right now.
+    Inline(&'a [u8]),
+    Send(Local),
+    /// `None` for no bytes at all.
+    Write {
+        from: Option<Local>,
+        into: Remote,
+    },
+    Read {
+        from: Remote,
+        into: Local,
+    },
+    Add {
+        at: Remote,
+        by: u64,
+        old: Local,
+    },
+    CompareSwap {
+        at: Remote,
+        expected: u64,
+        new: u64,
+        old: Local,
+    },
+    /// Inline, by a queue pair of datagrams.
+    Datagram {
+        bytes: &'a [u8],
+        way: &'a Ah,
+        qpn: u32,
+        qkey: u32,
+    },
+}
+
+/// What a queue pair is made with.
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    kind: i32,
+    sends: u32,
+    receives: u32,
+}
+
+impl Qp {
+    /// A reliable connection's end, not connected yet, with room for so many requests.
+    pub(in crate::verbs) fn connected(
+        pd: &Arc<Pd>,
+        queues: [&Arc<Cq>; 2],
+        srq: &Arc<Srq>,
+        sends: u32,
+    ) -> io::Result<Self> {
+        let shape = Shape {
+            kind: abi::QPT_RC,
+            sends,
+            receives: 0,
+        };
+        Self::new(pd, queues, Some(srq), shape)
+    }
+
+    /// A queue pair of datagrams.
+    pub(in crate::verbs) fn datagrams(
+        pd: &Arc<Pd>,
+        queues: [&Arc<Cq>; 2],
+        sends: u32,
+        receives: u32,
+    ) -> io::Result<Self> {
+        let shape = Shape {
+            kind: abi::QPT_UD,
+            sends,
+            receives,
+        };
+        Self::new(pd, queues, None, shape)
+    }
+
+    /// Asks for less inline room until the device agrees.
+    fn new(
+        pd: &Arc<Pd>,
+        queues: [&Arc<Cq>; 2],
+        srq: Option<&Arc<Srq>>,
+        shape: Shape,
+    ) -> io::Result<Self> {
+        let mut refused = None;
+        for inline in INLINE_TRIED {
+            let mut init = abi::QpInit {
+                qp_context: ptr::null_mut(),
+                send_cq: queues[0].raw(),
+                recv_cq: queues[1].raw(),
+                srq: srq.map_or(ptr::null_mut(), |srq| srq.raw()),
+                cap: abi::QpCapacity {
+                    max_send_wr: shape.sends,
+                    max_recv_wr: shape.receives,
+                    max_send_sge: 1,
+                    max_recv_sge: u32::from(shape.receives > 0),
+                    max_inline_data: inline,
+                },
+                qp_type: shape.kind,
+                sq_sig_all: 0,
+            };
+            // SAFETY: domain and queues are alive; the structure is read, and written with what was made.
+            let qp = unsafe { (pd.context.library.create_qp)(pd.raw(), &raw mut init) };
+            match Raw::new(qp, &format!("a queue pair for {} requests", shape.sends)) {
+                Ok(raw) => {
+                    return Ok(Self {
+                        pd: Arc::clone(pd),
+                        raw,
+                        inline_max: inline as usize,
+                        _queues: (
+                            Arc::clone(queues[0]),
+                            Arc::clone(queues[1]),
+                            srq.map(Arc::clone),
+                        ),
+                    });
+                }
+                Err(why) => refused = Some(why),
+            }
+        }
+        Err(refused.unwrap_or_else(|| io::ErrorKind::Unsupported.into()))
+    }
+
+    /// Bytes that a request can carry itself.
+    pub(in crate::verbs) const fn inline_max(&self) -> usize {
+        self.inline_max
+    }
+
+    pub(in crate::verbs) fn number(&self) -> u32 {
+        // SAFETY: ours.
+        unsafe { (*self.raw.get()).qp_num }
+    }
+
+    /// Ready to be connected: peers may write, read and count in memory they have the key to.
+    pub(in crate::verbs) fn init(&self, port: u8) -> io::Result<()> {
+        let mut to = attributes(abi::QPS_INIT);
+        to.port_num = port;
+        let access = abi::ACCESS_REMOTE_WRITE | abi::ACCESS_REMOTE_READ | abi::ACCESS_REMOTE_ATOMIC;
+        to.qp_access_flags = access.unsigned_abs();
+        let fields = abi::QP_PKEY_INDEX | abi::QP_PORT | abi::QP_ACCESS_FLAGS;
+        self.modify(&mut to, fields, "setting up a queue pair")
+    }
+
+    /// Connects it: it receives, and may be sent on.
+    pub(in crate::verbs) fn connect(&self, to: &Connect) -> io::Result<()> {
+        let mut ready = attributes(abi::QPS_RTR);
+        ready.path_mtu = i32::from(to.mtu);
+        ready.dest_qp_num = to.qpn;
+        ready.rq_psn = to.their_psn;
+        ready.max_dest_rd_atomic = to.reads_max;
+        ready.min_rnr_timer = RNR_TIMER;
+        ready.ah_attr = to.route.attributes();
+        let fields = abi::QP_AV
+            | abi::QP_PATH_MTU
+            | abi::QP_DEST_QPN
+            | abi::QP_RQ_PSN
+            | abi::QP_MAX_DEST_RD_ATOMIC
+            | abi::QP_MIN_RNR_TIMER;
+        self.modify(&mut ready, fields, "connecting a queue pair")?;
+        let mut send = attributes(abi::QPS_RTS);
+        send.sq_psn = to.our_psn;
+        send.timeout = to.timeout;
+        send.retry_cnt = RETRIES;
+        send.rnr_retry = RETRIES;
+        send.max_rd_atomic = to.reads_max;
+        let fields = abi::QP_SQ_PSN
+            | abi::QP_TIMEOUT
+            | abi::QP_RETRY_CNT
+            | abi::QP_RNR_RETRY
+            | abi::QP_MAX_QP_RD_ATOMIC;
+        self.modify(&mut send, fields, "connecting a queue pair")
+    }
+
+    /// Makes a queue pair of datagrams ready.
+    pub(in crate::verbs) fn open_datagrams(&self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
+        let mut init = attributes(abi::QPS_INIT);
+        (init.port_num, init.qkey) = (port, qkey);
+        let fields = abi::QP_PKEY_INDEX | abi::QP_PORT | abi::QP_QKEY;
+        self.modify(&mut init, fields, "setting up datagrams")?;
+        self.modify(&mut attributes(abi::QPS_RTR), 0, "receiving datagrams")?;
+        let mut send = attributes(abi::QPS_RTS);
+        send.sq_psn = psn;
+        self.modify(&mut send, abi::QP_SQ_PSN, "sending datagrams")
+    }
+
+    /// Ends all that is under way: each request completes as flushed.
+    pub(in crate::verbs) fn abandon(&self) {
+        let _broken_already = self.modify(&mut attributes(abi::QPS_ERR), 0, "abandoning");
+    }
+
+    fn modify(&self, to: &mut abi::QpAttributes, fields: i32, what: &str) -> io::Result<()> {
+        let fields = fields | abi::QP_STATE;
+        // SAFETY: ours; the structure is read before this returns.
+        let done =
+            unsafe { (self.pd.context.library.modify_qp)(self.raw.get(), &raw mut *to, fields) };
+        check(done, what)
+    }
+
+    /// Gives a buffer to a queue pair of datagrams.
+    pub(in crate::verbs) fn receive(&self, id: u64, into: Local) -> io::Result<()> {
+        let mut sge = into.sge();
+        let mut request = receive_request(id, &mut sge);
+        let Some(post) = self.pd.context.ops().post_recv else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the request and its piece are read before this returns; the memory is registered.
+        let done = unsafe { post(self.raw.get(), &raw mut request, &raw mut bad) };
+        check(done, "giving a buffer to a queue pair")
+    }
+
+    /// Posts requests in their order, all with one call: to some devices that is a system call.
+    ///
+    /// # Panics
+    /// When there are more than [`CHAIN_MAX`].
+    pub(in crate::verbs) fn post(&self, works: &[Work<'_>]) -> io::Result<()> {
+        assert!(
+            works.len() <= CHAIN_MAX,
+            "{} requests in a chain",
+            works.len()
+        );
+        let Some(post) = self.pd.context.ops().post_send else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut pieces = [abi::Sge {
+            addr: 0,
+            length: 0,
+            lkey: 0,
+        }; CHAIN_MAX];
+        let mut requests = [const { blank() }; CHAIN_MAX];
+        for (at, work) in works.iter().enumerate() {
+            work.write_to(&mut requests[at], &mut pieces[at]);
+        }
+        let first = requests.as_mut_ptr();
+        for at in 1..works.len() {
+            requests[at - 1].next = first.wrapping_add(at);
+        }
+        let mut bad = ptr::null_mut();
+        // SAFETY: requests and pieces are read before this returns, and so are inline bytes; other memory is registered, which
+        // keeps its pages until the device is done with them.
+        let done = unsafe { post(self.raw.get(), first, &raw mut bad) };
+        check(done, "posting")
+    }
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        // SAFETY: ours, once.
+        let freed = unsafe { (self.pd.context.library.destroy_qp)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "a queue pair is destroyed");
+    }
+}
+
+/// The other end of a connection, and what both agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) struct Connect {
+    pub(in crate::verbs) route: Route,
+    pub(in crate::verbs) qpn: u32,
+    pub(in crate::verbs) our_psn: u32,
+    pub(in crate::verbs) their_psn: u32,
+    pub(in crate::verbs) mtu: u8,
+    pub(in crate::verbs) reads_max: u8,
+    /// 4.096 µs times two to the power of this, until a packet is sent again.
+    pub(in crate::verbs) timeout: u8,
+}
+
+/// A way for datagrams.
+#[derive(Debug)]
+pub(in crate::verbs) struct Ah {
+    pd: Arc<Pd>,
+    raw: Raw<abi::Ah>,
+}
+
+impl Ah {
+    pub(in crate::verbs) fn new(pd: &Arc<Pd>, route: &Route) -> io::Result<Self> {
+        let mut attributes = route.attributes();
+        // SAFETY: the domain is alive; the structure is read.
+        let ah = unsafe { (pd.context.library.create_ah)(pd.raw(), &raw mut attributes) };
+        let raw = Raw::new(ah, "finding the way to a peer's port")?;
+        let pd = Arc::clone(pd);
+        Ok(Self { pd, raw })
+    }
+}
+
+impl Drop for Ah {
+    fn drop(&mut self) {
+        // SAFETY: ours, once.
+        let freed = unsafe { (self.pd.context.library.destroy_ah)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "an address handle is destroyed");
+    }
+}
+
+impl Route {
+    fn attributes(&self) -> abi::AhAttributes {
+        abi::AhAttributes {
+            grh: abi::GlobalRoute {
+                dgid: abi::Gid(self.gid),
+                flow_label: 0,
+                sgid_index: self.gid_index,
+                hop_limit: HOPS_MAX,
+                traffic_class: 0,
+            },
+            dlid: self.lid,
+            is_global: u8::from(self.global),
+            port_num: self.port,
+            ..abi::AhAttributes::default()
+        }
+    }
+}
+
+impl Work<'_> {
+    fn write_to(&self, request: &mut abi::SendRequest, piece: &mut abi::Sge) {
+        request.wr_id = self.id;
+        request.send_flags = if self.signaled { abi::SEND_SIGNALED } else { 0 }
+            | if self.solicited {
+                abi::SEND_SOLICITED
+            } else {
+                0
+            };
+        let (opcode, local) = match self.what {
+            What::Inline(bytes) => (abi::WR_SEND, Some(inline(request, bytes))),
+            What::Send(from) => (abi::WR_SEND, Some(from)),
+            What::Write { from, into } => {
+                (request.wr.first, request.wr.second.0[0]) = (into.address, into.key);
+                (abi::WR_RDMA_WRITE, from)
+            }
+            What::Read { from, into } => {
+                (request.wr.first, request.wr.second.0[0]) = (from.address, from.key);
+                (abi::WR_RDMA_READ, Some(into))
+            }
+            What::Add { at, by, old } => {
+                (request.wr.first, request.wr.key) = (at.address, at.key);
+                request.wr.second.0 = bytemuck::cast(by);
+                (abi::WR_FETCH_ADD, Some(old))
+            }
+            What::CompareSwap {
+                at,
+                expected,
+                new,
+                old,
+            } => {
+                (request.wr.first, request.wr.key) = (at.address, at.key);
+                request.wr.second.0 = bytemuck::cast(expected);
+                request.wr.swap = new;
+                (abi::WR_COMPARE_SWAP, Some(old))
+            }
+            What::Datagram {
+                bytes,
+                way,
+                qpn,
+                qkey,
+            } => {
+                request.wr.first = way.raw.get().addr() as u64;
+                way.raw.get().expose_provenance();
+                request.wr.second.0 = [qpn, qkey];
+                (abi::WR_SEND, Some(inline(request, bytes)))
+            }
+        };
+        request.opcode = opcode;
+        if let Some(local) = local {
+            *piece = local.sge();
+            (request.sg_list, request.num_sge) = (&raw mut *piece, 1);
+        }
+    }
+}
+
+/// Bytes that the device copies while the request is posted.
+fn inline(request: &mut abi::SendRequest, bytes: &[u8]) -> Local {
+    request.send_flags |= abi::SEND_INLINE;
+    Local {
+        address: bytes.as_ptr().expose_provenance() as u64,
+        len: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+        key: 0,
+    }
+}
+
+const fn blank() -> abi::SendRequest {
+    abi::SendRequest {
+        wr_id: 0,
+        next: ptr::null_mut(),
+        sg_list: ptr::null_mut(),
+        num_sge: 0,
+        opcode: 0,
+        send_flags: 0,
+        imm_data: 0,
+        wr: abi::Detail {
+            first: 0,
+            second: abi::Second([0; 2]),
+            swap: 0,
+            key: 0,
+        },
+        others: [0; 7],
+    }
+}
+
+fn attributes(state: i32) -> abi::QpAttributes {
+    // SAFETY: numbers only, for which all zeroes are values.
+    let mut attributes: abi::QpAttributes = unsafe { std::mem::zeroed() };
+    attributes.qp_state = state;
+    attributes
+}
+
+/// Requests posted with one call.
+pub(in crate::verbs) const CHAIN_MAX: usize = 3;
+
+/// From the most that short messages profit from to what every device has.
+const INLINE_TRIED: [u32; 3] = [256, 128, 96];
+
+/// 0.64 ms, until a sender tries again that found no buffer. Credits see to it that none does.
+const RNR_TIMER: u8 = 12;
+/// The most there are; for missing buffers they mean for ever.
+const RETRIES: u8 = 7;
+const HOPS_MAX: u8 = 64;

@@ -1,0 +1,196 @@
+//! Completion queues, the channel that wakes for them, and the receive queue that all connections share.
+#![expect(unsafe_code, reason = "calls libibverbs")]
+
+use std::{
+    io,
+    os::fd::{BorrowedFd, OwnedFd},
+    ptr,
+    sync::Arc,
+};
+
+use super::{Context, Local, Pd, Raw, check};
+use crate::verbs::abi;
+
+/// Where completion queues say that something came.
+#[derive(Debug)]
+pub(in crate::verbs) struct Channel {
+    context: Arc<Context>,
+    raw: Raw<abi::Channel>,
+}
+
+impl Channel {
+    pub(in crate::verbs) fn new(context: &Arc<Context>) -> io::Result<Arc<Self>> {
+        // SAFETY: the device is open.
+        let channel = unsafe { (context.library.create_comp_channel)(context.raw()) };
+        let raw = Raw::new(channel, "a completion channel")?;
+        let context = Arc::clone(context);
+        let channel = Self { context, raw };
+        rustix::io::ioctl_fionbio(channel.borrow(), true)?;
+        Ok(Arc::new(channel))
+    }
+
+    /// A descriptor that is readable when a queue that was armed has got something.
+    pub(in crate::verbs) fn fd(&self) -> io::Result<OwnedFd> {
+        self.borrow().try_clone_to_owned()
+    }
+
+    fn borrow(&self) -> BorrowedFd<'_> {
+        // SAFETY: ours.
+        let fd = unsafe { (*self.raw.get()).fd };
+        // SAFETY: open as long as the channel, from which it is borrowed.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// Takes one event, if there is one: the handle of its queue.
+    pub(in crate::verbs) fn take(&self) -> Option<u32> {
+        let mut cq = ptr::null_mut();
+        let mut about = ptr::null_mut();
+        // SAFETY: does not block; fills in both pointers.
+        let got = unsafe {
+            (self.context.library.get_cq_event)(self.raw.get(), &raw mut cq, &raw mut about)
+        };
+        if got != 0 || cq.is_null() {
+            return None;
+        }
+        // SAFETY: the queue that the event came from; while it has events that nobody acknowledged it cannot be destroyed.
+        unsafe { (self.context.library.ack_cq_events)(cq, 1) };
+        // SAFETY: whoever takes events owns the queues of this channel.
+        Some(unsafe { (*cq).handle })
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: its queues kept it alive, so none is left.
+        let freed = unsafe { (self.context.library.destroy_comp_channel)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "a channel without queues is destroyed");
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(in crate::verbs) struct Cq {
+    channel: Arc<Channel>,
+    raw: Raw<abi::Cq>,
+}
+
+impl Cq {
+    /// A queue for at least so many completions. Who uses it counts, so that there are never more.
+    pub(in crate::verbs) fn new(channel: &Arc<Channel>, room: u32) -> io::Result<Arc<Self>> {
+        let context = &channel.context;
+        let room = i32::try_from(room).unwrap_or(i32::MAX);
+        // SAFETY: device and channel are open.
+        let cq = unsafe {
+            (context.library.create_cq)(context.raw(), room, ptr::null_mut(), channel.raw.get(), 0)
+        };
+        let raw = Raw::new(cq, &format!("a queue of {room} completions"))?;
+        let channel = Arc::clone(channel);
+        Ok(Arc::new(Self { channel, raw }))
+    }
+
+    /// Takes completions, as many as there are and `into` has room for.
+    #[inline]
+    pub(in crate::verbs) fn poll(&self, into: &mut [abi::Completion]) -> usize {
+        let room = i32::try_from(into.len()).unwrap_or(i32::MAX);
+        let Some(poll) = self.channel.context.ops().poll_cq else {
+            return 0;
+        };
+        // SAFETY: writes at most `room` completions to the start of `into`.
+        let got = unsafe { poll(self.raw.get(), room, into.as_mut_ptr()) };
+        usize::try_from(got).unwrap_or(0)
+    }
+
+    /// Asks for an event at the next completion, or only at the next solicited or failed one.
+    pub(in crate::verbs) fn notify(&self, solicited: bool) -> io::Result<()> {
+        let Some(notify) = self.channel.context.ops().req_notify_cq else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        // SAFETY: ours.
+        let done = unsafe { notify(self.raw.get(), i32::from(solicited)) };
+        check(done, "arming a completion queue")
+    }
+
+    pub(in crate::verbs) fn handle(&self) -> u32 {
+        // SAFETY: ours.
+        unsafe { (*self.raw.get()).handle }
+    }
+
+    pub(super) const fn raw(&self) -> *mut abi::Cq {
+        self.raw.get()
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        // SAFETY: its queue pairs kept it alive, so none is left, and every event was acknowledged when it was taken.
+        let freed = unsafe { (self.channel.context.library.destroy_cq)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "an idle completion queue is destroyed");
+    }
+}
+
+/// A receive queue that many queue pairs share.
+#[derive(Debug)]
+pub(in crate::verbs) struct Srq {
+    pd: Arc<Pd>,
+    raw: Raw<abi::Srq>,
+}
+
+impl Srq {
+    pub(in crate::verbs) fn new(pd: &Arc<Pd>, room: u32) -> io::Result<Arc<Self>> {
+        let mut init = abi::SrqInit {
+            srq_context: ptr::null_mut(),
+            max_wr: room,
+            max_sge: 1,
+            srq_limit: 0,
+        };
+        // SAFETY: the domain is alive; the structure is read, and written with what was made.
+        let srq = unsafe { (pd.context.library.create_srq)(pd.raw(), &raw mut init) };
+        let raw = Raw::new(srq, &format!("a shared queue of {room} receives"))?;
+        let pd = Arc::clone(pd);
+        Ok(Arc::new(Self { pd, raw }))
+    }
+
+    /// Gives buffers to the device, by number.
+    pub(in crate::verbs) fn post(&self, id: u64, into: Local) -> io::Result<()> {
+        let mut sge = into.sge();
+        let mut request = receive_request(id, &mut sge);
+        let Some(post) = self.pd.context.ops().post_srq_recv else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the request and its piece are read before this returns; the memory is registered.
+        let done = unsafe { post(self.raw.get(), &raw mut request, &raw mut bad) };
+        check(done, "giving a buffer to the shared queue")
+    }
+
+    pub(super) const fn raw(&self) -> *mut abi::Srq {
+        self.raw.get()
+    }
+}
+
+impl Drop for Srq {
+    fn drop(&mut self) {
+        // SAFETY: its queue pairs kept it alive, so none is left.
+        let freed = unsafe { (self.pd.context.library.destroy_srq)(self.raw.get()) };
+        debug_assert_eq!(freed, 0, "a shared queue without queue pairs is destroyed");
+    }
+}
+
+pub(super) const fn receive_request(id: u64, sge: &mut abi::Sge) -> abi::ReceiveRequest {
+    abi::ReceiveRequest {
+        wr_id: id,
+        next: ptr::null_mut(),
+        sg_list: &raw mut *sge,
+        num_sge: 1,
+    }
+}
+
+impl Local {
+    pub(super) const fn sge(self) -> abi::Sge {
+        abi::Sge {
+            addr: self.address,
+            length: self.len,
+            lkey: self.key,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What is under way from here: requests posted to queue pairs, and the memory that they use.
+//!
+//! A queue pair works in its order, so short messages ask for no completion of their own: every so often one does, and stands
+//! for those before it. As no more requests are posted than the completion queue has room for, it never overruns.
+
+use std::{collections::VecDeque, io, sync::Arc};
+
+use super::{
+    abi::Completion,
+    inbox::BUFFER_LEN,
+    objects::{Access, Cq, Local, Mr, Pd, Work},
+    regions::ENTRY_LEN,
+    slab::Slab,
+};
+use crate::{driver::LocalRange, memory::Region};
+
+/// Requests under way.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) cq: Arc<Cq>,
+    /// Requests that may still complete, and how many there may be.
+    used: u32,
+    room: u32,
+    /// Of how many short messages one completes.
+    pub(super) signal_every: u32,
+    flights: Slab<Flight>,
+    chunks: Pool,
+    answers: Pool,
+    done: VecDeque<Completion>,
+}
+
+/// A request whose completion is asked for, with those before it that it stands for.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) peer: u32,
+    /// Requests that are over with it.
+    pub(super) requests: u32,
+    pub(super) what: Cargo,
+    /// What the device wrote for us.
+    pub(super) answer: Option<u32>,
+}
+
+/// What a flight was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cargo {
+    /// Messages, and the chunk that one of them lies in.
+    Message { chunk: Option<u32> },
+    /// A step of a one-sided command.
+    Step { op: u32, step: Step },
+    /// A look at a peer's table of regions.
+    LookUp { slot: u32 },
+}
+
+/// Steps of one-sided commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A piece of a put or get.
+    Move,
+    /// Counted, and looked at the counter.
+    Count,
+    /// An atomic, which found this if it was to be as expected.
+    Atomic { expected: Option<u64> },
+}
+
+/// Registered memory in pieces of one length.
+#[derive(Debug)]
+struct Pool {
+    mr: Mr,
+    memory: Region,
+    piece: usize,
+    free: Vec<u32>,
+}
+
+impl Outbox {
+    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, room: u32, peers: u32) -> io::Result<Self> {
+        Ok(Self {
+            cq: Arc::clone(cq),
+            used: 0,
+            room,
+            signal_every: (room / 2 / peers.max(1)).clamp(1, SIGNAL_EVERY_MAX),
+            flights: Slab::new(),
+            chunks: Pool::new(pd, BUFFER_LEN, CHUNKS)?,
+            answers: Pool::new(pd, ANSWER_LEN, ANSWERS)?,
+            done: VecDeque::with_capacity(BATCH),
+        })
+    }
+
+    pub(super) const fn has_room(&self, requests: u32) -> bool {
+        self.used + requests <= self.room
+    }
+
+    pub(super) const fn is_idle(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Requests were posted.
+    pub(super) const fn add(&mut self, requests: u32) {
+        self.used += requests;
+    }
+
+    /// Requests will complete no more.
+    pub(super) const fn subtract(&mut self, requests: u32) {
+        self.used -= requests;
+    }
+
+    pub(super) fn launch(&mut self, flight: Flight) -> u64 {
+        u64::from(self.flights.insert(flight))
+    }
+
+    pub(super) fn flight(&mut self, id: u64) -> Option<Flight> {
+        self.flights.remove(u32::try_from(id).ok()?)
+    }
+
+    /// Takes what is over from the device. Whether there is anything.
+    pub(super) fn look(&mut self) -> bool {
+        if self.done.is_empty() {
+            let mut batch = [Completion::default(); BATCH];
+            let came = self.cq.poll(&mut batch);
+            self.done.extend(&batch[..came]);
+        }
+        !self.done.is_empty()
+    }
+
+    pub(super) fn next(&mut self) -> Option<Completion> {
+        self.look().then(|| self.done.pop_front()).flatten()
+    }
+
+    /// A chunk with these parts in it, one behind the other.
+    pub(super) fn fill(&mut self, parts: &[&[u8]]) -> Option<(u32, Local)> {
+        let chunk = self.chunks.free.pop()?;
+        let mut at = self.chunks.at(chunk);
+        for part in parts {
+            self.chunks.memory.write(at, part);
+            at += part.len();
+        }
+        let len = at - self.chunks.at(chunk);
+        Some((chunk, self.chunks.local(chunk, 0, len)))
+    }
+
+    /// A chunk for as many bytes as the range has, which are copied into it if they are to be sent.
+    pub(super) fn bounce(&mut self, range: LocalRange, copied: bool) -> Option<u32> {
+        let chunk = self.chunks.free.pop()?;
+        if copied {
+            self.chunks.memory.copy_in(self.chunks.at(chunk), range);
+        }
+        Some(chunk)
+    }
+
+    /// The first bytes of a chunk.
+    pub(super) fn chunk(&self, chunk: u32, len: usize) -> Local {
+        self.chunks.local(chunk, 0, len)
+    }
+
+    /// Copies what a get brought into a chunk to where it belongs.
+    pub(super) fn copy_out(&self, chunk: u32, into: LocalRange) {
+        self.chunks.memory.copy_out(self.chunks.at(chunk), into);
+    }
+
+    pub(super) fn free_chunk(&mut self, chunk: u32) {
+        self.chunks.free.push(chunk);
+    }
+
+    /// Room for what an atomic finds.
+    pub(super) fn answer(&mut self) -> Option<u32> {
+        self.answers.free.pop()
+    }
+
+    /// An answer that is not waited for.
+    pub(super) fn free_answer(&mut self, answer: u32) {
+        self.answers.free.push(answer);
+    }
+
+    /// Words of an answer, from the one given.
+    pub(super) fn answer_at(&self, answer: u32, word: usize, words: usize) -> Local {
+        self.answers.local(answer, 8 * word, 8 * words)
+    }
+
+    /// What the device wrote.
+    pub(super) fn take_answer(&mut self, answer: u32) -> [u64; ANSWER_LEN / 8] {
+        let mut words = [0; ANSWER_LEN / 8];
+        let at = self.answers.at(answer);
+        self.answers
+            .memory
+            .read(at, bytemuck::cast_slice_mut(&mut words));
+        self.free_answer(answer);
+        words
+    }
+}
+
+impl Pool {
+    fn new(pd: &Arc<Pd>, piece: usize, pieces: u32) -> io::Result<Self> {
+        let memory = Region::anonymous(piece * pieces as usize)?;
+        let mr = Mr::new(pd, memory.range(), Access::Write)?;
+        let free = (0..pieces).rev().collect();
+        Ok(Self {
+            mr,
+            memory,
+            piece,
+            free,
+        })
+    }
+
+    const fn at(&self, nth: u32) -> usize {
+        nth as usize * self.piece
+    }
+
+    fn local(&self, nth: u32, offset: usize, len: usize) -> Local {
+        self.mr.piece(self.at(nth) + offset, len)
+    }
+}
+
+/// A request that nobody is told of when it goes well. Its number says whose it was.
+pub(super) const fn quiet(peer: u32) -> u64 {
+    QUIET | peer as u64
+}
+
+/// Whose request it was, if it is such a number.
+pub(super) fn quiet_peer(id: u64) -> Option<u32> {
+    (id & QUIET != 0).then(|| u32::try_from(id & !QUIET).unwrap_or(u32::MAX))
+}
+
+/// The same request, completing as `id`, or quietly.
+pub(super) const fn signaled<'a>(work: Work<'a>, id: u64) -> Work<'a> {
+    Work {
+        id,
+        signaled: true,
+        ..work
+    }
+}
+
+const QUIET: u64 = 1 << 63;
+
+/// Chunks for messages that are too long to be posted with their bytes, and for short puts and gets: 2 MiB.
+const CHUNKS: u32 = 256;
+
+/// What an atomic finds, and the two words of a counter; or an entry of a table of regions.
+const ANSWER_LEN: usize = ENTRY_LEN;
+const ANSWERS: u32 = 1280;
+
+const SIGNAL_EVERY_MAX: u32 = 16;
+const BATCH: usize = 16;

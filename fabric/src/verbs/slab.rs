@@ -1,0 +1,63 @@
+//! Values by number; a number is used again when its value is gone.
+
+/// Values by number.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub(super) fn insert(&mut self, value: T) -> u32 {
+        if let Some(at) = self.free.pop() {
+            self.places[at as usize] = Some(value);
+            return at;
+        }
+        self.places.push(Some(value));
+        u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        self.places.get(at as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    pub(super) fn remove(&mut self, at: u32) -> Option<T> {
+        let value = self.places.get_mut(at as usize)?.take()?;
+        self.free.push(at);
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Slab;
+
+    #[test]
+    fn a_number_is_used_again_when_its_value_is_gone_and_not_before() {
+        let mut slab = Slab::new();
+        let [a, b] = ["a", "b"].map(|value| slab.insert(value));
+        assert_eq!(slab.remove(a), Some("a"));
+        assert_eq!((slab.remove(a), slab.get(a), slab.len()), (None, None, 1));
+        assert_eq!((slab.insert("c"), slab.get(b)), (a, Some(&"b")));
+        assert_eq!(slab.remove(99), None);
+    }
+}

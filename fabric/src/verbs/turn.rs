@@ -1,0 +1,269 @@
+//! A turn: what has come is handed out, what is over makes room, and what waited for room goes on.
+
+use std::{collections::BTreeSet, io};
+
+use super::{
+    abi::{Completion, EVENT_DEVICE_FATAL, WC_FLUSHED, WC_SUCCESS},
+    core::Core,
+    inbox::{BODY_MAX, HEADER_MAX, len_of},
+    outbox::{Cargo, quiet_peer},
+    wire::{Arrival, HEAD, Word, parse},
+};
+use crate::{
+    connect::Event,
+    driver::{Armed, Down, Peer, Sink},
+};
+
+impl Core {
+    /// How many events were handed out.
+    pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        self.wake_up();
+        let mut events = self.tell(budget, sink);
+        events += self.receive(budget.saturating_sub(events).max(1), sink);
+        events += self.reap();
+        self.redial();
+        self.forget_dropped();
+        for peer in std::mem::take(&mut self.stirred) {
+            self.stirred.insert(peer); // `flush` takes it out when nothing is left
+            self.flush(peer);
+        }
+        self.break_off();
+        events + self.tell(budget.saturating_sub(events), sink)
+    }
+
+    /// Asks for a wake-up, and looks once more.
+    pub(super) fn arm(&mut self) -> Armed {
+        if self.has_news()
+            || self
+                .next_retry()
+                .is_some_and(|at| at <= self.sleep.timer.now())
+        {
+            return Armed::Busy;
+        }
+        self.drain_channel();
+        let notified = self.notify();
+        debug_assert!(notified.is_ok(), "a queue that works can be armed");
+        if notified.is_err() || self.inbox.look() | self.outbox.look() {
+            return Armed::Busy;
+        }
+        self.sleep.slept = true;
+        Armed::Ready
+    }
+
+    fn notify(&mut self) -> io::Result<()> {
+        if !self.sleep.arrivals_armed {
+            self.inbox.cq.notify(true)?;
+            self.sleep.arrivals_armed = true;
+        }
+        // Errors come as completions even of those who asked for none, so whoever has something under way listens.
+        if !self.sleep.sends_armed && !self.outbox.is_idle() {
+            self.outbox.cq.notify(false)?;
+            self.sleep.sends_armed = true;
+        }
+        let next = self.next_retry();
+        self.sleep.timer.set(next)
+    }
+
+    fn has_news(&self) -> bool {
+        !self.news.is_empty() || self.watches.is_reached() || self.exports.has_dropped()
+    }
+
+    /// The first turn after a sleep takes what woke it.
+    fn wake_up(&mut self) {
+        if !std::mem::take(&mut self.sleep.slept) {
+            return;
+        }
+        self.drain_channel();
+        while let Some(event) = self.own.context.next_event() {
+            if event == EVENT_DEVICE_FATAL {
+                self.break_all();
+            }
+        }
+    }
+
+    /// A queue is armed until its event has been taken.
+    fn drain_channel(&mut self) {
+        if !self.sleep.arrivals_armed && !self.sleep.sends_armed {
+            return;
+        }
+        while let Some(handle) = self.own.channel.take() {
+            if handle == self.inbox.cq.handle() {
+                self.sleep.arrivals_armed = false;
+            } else {
+                self.sleep.sends_armed = false;
+            }
+        }
+    }
+
+    fn break_all(&mut self) {
+        for peer in (0..).take(self.links.len()) {
+            self.note_broken(peer, io::Error::other("the device failed"));
+        }
+    }
+
+    fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut events = 0;
+        while events < budget
+            && let Some(came) = self.inbox.next()
+        {
+            events += 1;
+            if came.qp_num == self.datagrams.qp.number() {
+                self.handle_datagram(&came);
+            } else {
+                self.handle_arrival(&came, sink);
+            }
+        }
+        events
+    }
+
+    fn handle_arrival(&mut self, came: &Completion, sink: &mut dyn Sink) {
+        let from = self.by_qpn.get(&came.qp_num).copied();
+        let alive = from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()));
+        if let Some(from) = alive {
+            let taken = match came.status {
+                WC_SUCCESS => self.handle_message(from, came, sink),
+                status => Err(io::Error::other(self.own.context.status(status))),
+            };
+            if let Err(why) = taken {
+                self.note_broken(from, why);
+            }
+        }
+        let given = self.inbox.give(came.wr_id);
+        debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
+        if let Some(from) = alive
+            && let Some(link) = self.link(from)
+        {
+            link.owed += 1;
+            if link.owes_much() {
+                self.say(from, Word::Credit);
+            }
+        }
+    }
+
+    fn handle_message(
+        &mut self,
+        from: u32,
+        came: &Completion,
+        sink: &mut dyn Sink,
+    ) -> io::Result<()> {
+        let malformed = || io::Error::other(format!("rank {from} sent what is no message"));
+        self.hear_data(from);
+        let first = self.inbox.first(came);
+        let len = len_of(came);
+        let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
+        self.link_or_new(from).add_credits(credits);
+        match arrival {
+            Arrival::Word(word) => self.handle_word(from, word),
+            Arrival::Message { header }
+                if header > HEADER_MAX || len - HEAD - header > BODY_MAX =>
+            {
+                return Err(malformed());
+            }
+            Arrival::Message { header } => {
+                self.counters.messages_received.add(1);
+                let mut room = [0; HEADER_MAX];
+                let header = &mut room[..header];
+                let body = self.inbox.message(came, header);
+                sink.message(Peer(from), header, body);
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_word(&mut self, from: u32, word: Word) {
+        match word {
+            Word::Credit | Word::Wake => {}
+            Word::Forget(name) => {
+                self.link_or_new(from).imports.forget(name);
+                self.say(from, Word::Forgot(name));
+            }
+            Word::Forgot(name) => self.exports.forgot(name, from),
+            Word::Bye(how) => self.part(from, how),
+        }
+    }
+
+    /// Takes what is over. Whether somebody who was refused should try again.
+    fn reap(&mut self) -> u32 {
+        let mut room = false;
+        while let Some(over) = self.outbox.next() {
+            self.handle_over(&over);
+            room = true;
+        }
+        u32::from(room && std::mem::take(&mut self.refused))
+    }
+
+    fn handle_over(&mut self, over: &Completion) {
+        if over.qp_num == self.datagrams.qp.number() {
+            return self.datagrams.handle_sent();
+        }
+        let failed = (over.status != WC_SUCCESS).then_some(over.status);
+        if let Some(peer) = quiet_peer(over.wr_id) {
+            return self.note_status(peer, failed);
+        }
+        let Some(flight) = self.outbox.flight(over.wr_id) else {
+            return;
+        };
+        self.outbox.subtract(flight.requests);
+        if let Some(link) = self.link(flight.peer) {
+            link.used -= flight.requests;
+        }
+        self.note_status(flight.peer, failed);
+        match flight.what {
+            Cargo::Message { chunk } => chunk
+                .into_iter()
+                .for_each(|chunk| self.outbox.free_chunk(chunk)),
+            Cargo::LookUp { slot } => {
+                self.handle_entry(flight.peer, slot, flight.answer, failed.is_none());
+            }
+            Cargo::Step { op, step } => self.handle_step(op, step, flight.answer, over.status),
+        }
+        self.bury(flight.peer);
+    }
+
+    fn note_status(&mut self, peer: u32, failed: Option<i32>) {
+        if let Some(status) = failed.filter(|status| *status != WC_FLUSHED) {
+            let why = self.own.context.status(status);
+            self.note_broken(peer, io::Error::other(why));
+        }
+    }
+
+    /// Regions without holders are to be forgotten.
+    fn forget_dropped(&mut self) {
+        if !self.exports.has_dropped() {
+            return;
+        }
+        let ends = (0..)
+            .zip(&self.links)
+            .filter_map(|(peer, link)| Some((peer, link.as_deref()?)));
+        let connected = ends.filter(|(_, link)| link.qp.is_some() && link.gone.is_none());
+        let connected: BTreeSet<u32> = connected.map(|(peer, _)| peer).collect();
+        for name in self.exports.take_dropped(&connected) {
+            connected
+                .iter()
+                .for_each(|peer| self.say(*peer, Word::Forget(name)));
+        }
+    }
+
+    /// Connections that broke: what came through them before has been handed out by now.
+    fn break_off(&mut self) {
+        if self.broken.is_empty() || self.inbox.look() {
+            return;
+        }
+        for peer in std::mem::take(&mut self.broken) {
+            if peer != self.me {
+                self.tell_dial(peer, Event::Broken, None);
+            }
+            self.part(peer, Down::Failed);
+        }
+    }
+
+    /// A connection that is to go says so when nothing of it is under way.
+    pub(super) fn settle_drain(&mut self, peer: u32) {
+        let quiet = self
+            .link(peer)
+            .is_some_and(|link| link.draining && link.used == link.quiet);
+        if quiet {
+            self.tell_dial(peer, Event::Quiet, None);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What travels through a connection: a head of eight bytes, then what its kind says.
+//!
+//! ```text
+//! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
+//! message: header, body             forget, forgot: slot u32, generation u32
+//! credit, wake: nothing             bye: 0 finished, 1 failed: u8
+//! ```
+//! Every one of them takes a credit: a buffer that the receiver keeps for this sender. `credits` gives back those that are free
+//! again.
+
+use crate::driver::Down;
+
+/// The name of a region at its owner: a slot, and which of the regions that lay there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name {
+    pub(super) slot: u32,
+    pub(super) generation: u32,
+}
+
+/// What one driver says to another. Messages of the application are apart, because they are not copied first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    /// Only credits.
+    Credit,
+    /// This region is gone: use it no more, and say so.
+    Forget(Name),
+    /// I use it no more.
+    Forgot(Name),
+    /// A counter of yours has come to where you wait for it.
+    Wake,
+    /// The end.
+    Bye(Down),
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// A message with a header of so many bytes, which begins after the head.
+    Message {
+        header: usize,
+    },
+    Word(Word),
+}
+
+/// Bytes of it that are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Malformed;
+
+/// The head of a message.
+pub(super) fn message_head(header: usize, credits: u16) -> [u8; HEAD] {
+    head(MESSAGE, u8::try_from(header).unwrap_or(u8::MAX), credits)
+}
+
+fn head(kind: u8, header: u8, credits: u16) -> [u8; HEAD] {
+    let [low, high] = credits.to_le_bytes();
+    [kind, header, low, high, 0, 0, 0, 0]
+}
+
+impl Word {
+    /// Writes it to `bytes`. How long it is.
+    pub(super) fn encode(self, credits: u16, bytes: &mut [u8; WORD_MAX]) -> usize {
+        let mut put =
+            |at: usize, word: &[u8]| bytes[HEAD + at..][..word.len()].copy_from_slice(word);
+        let (kind, len) = match self {
+            Self::Credit => (CREDIT, 0),
+            Self::Wake => (WAKE, 0),
+            Self::Bye(how) => {
+                put(0, &[u8::from(how != Down::Finished)]);
+                (BYE, 1)
+            }
+            Self::Forget(name) | Self::Forgot(name) => {
+                put(0, &name.slot.to_le_bytes());
+                put(4, &name.generation.to_le_bytes());
+                (
+                    if self == Self::Forget(name) {
+                        FORGET
+                    } else {
+                        FORGOT
+                    },
+                    8,
+                )
+            }
+        };
+        bytes[..HEAD].copy_from_slice(&head(kind, 0, credits));
+        HEAD + len
+    }
+}
+
+/// Reads a head and, where it is short, what follows. `len` is how much came; `first` holds the first bytes of it.
+pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16), Malformed> {
+    let rest = len.checked_sub(HEAD).ok_or(Malformed)?;
+    let [kind, header, low, high, ..] = *first;
+    let credits = u16::from_le_bytes([low, high]);
+    let name = Name {
+        slot: word(first, 0),
+        generation: word(first, 4),
+    };
+    let (arrival, expected) = match kind {
+        MESSAGE if usize::from(header) <= rest => {
+            return Ok((
+                Arrival::Message {
+                    header: header.into(),
+                },
+                credits,
+            ));
+        }
+        CREDIT => (Word::Credit, 0),
+        WAKE => (Word::Wake, 0),
+        BYE if first[HEAD] == 0 => (Word::Bye(Down::Finished), 1),
+        BYE => (Word::Bye(Down::Failed), 1),
+        FORGET => (Word::Forget(name), 8),
+        FORGOT => (Word::Forgot(name), 8),
+        _ => return Err(Malformed),
+    };
+    (rest == expected)
+        .then_some((Arrival::Word(arrival), credits))
+        .ok_or(Malformed)
+}
+
+fn word(first: &[u8; WORD_MAX], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|nth| first[HEAD + at + nth]))
+}
+
+/// Bytes before every message.
+pub(super) const HEAD: usize = 8;
+/// The longest word.
+pub(super) const WORD_MAX: usize = HEAD + 8;
+
+const MESSAGE: u8 = 1;
+const CREDIT: u8 = 2;
+const FORGET: u8 = 3;
+const FORGOT: u8 = 4;
+const WAKE: u8 = 5;
+const BYE: u8 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::{Arrival, Down, HEAD, Malformed, Name, WORD_MAX, Word, message_head, parse};
+    use crate::random::Random;
+
+    const NAME: Name = Name {
+        slot: 7,
+        generation: 0x8000_0001,
+    };
+
+    #[test]
+    fn every_word_arrives_as_it_was_said() {
+        for word in [
+            Word::Credit,
+            Word::Forget(NAME),
+            Word::Forgot(NAME),
+            Word::Wake,
+            Word::Bye(Down::Finished),
+            Word::Bye(Down::Failed),
+        ] {
+            let mut bytes = [0; WORD_MAX];
+            let len = word.encode(513, &mut bytes);
+            assert_eq!(parse(&bytes, len), Ok((Arrival::Word(word), 513)));
+            assert_eq!(parse(&bytes, len + 1), Err(Malformed), "{word:?} and more");
+            assert_eq!(parse(&bytes, len - 1), Err(Malformed), "{word:?} cut short");
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_longer_than_its_message_is_refused() {
+        let mut bytes = [0; WORD_MAX];
+        bytes[..HEAD].copy_from_slice(&message_head(24, 3));
+        assert_eq!(
+            parse(&bytes, HEAD + 24),
+            Ok((Arrival::Message { header: 24 }, 3))
+        );
+        assert_eq!(parse(&bytes, HEAD + 23), Err(Malformed));
+        assert_eq!(parse(&bytes, HEAD - 1), Err(Malformed));
+        assert_eq!(parse(&bytes, 0), Err(Malformed));
+    }
+
+    #[test]
+    fn noise_is_refused_or_a_word_but_never_a_panic() {
+        let mut random = Random::new(3);
+        let mut bytes = [0; WORD_MAX];
+        for _ in 0..10_000 {
+            random.fill(&mut bytes);
+            bytes[0] %= 9;
+            let len = usize::try_from(random.within(0..100)).unwrap();
+            let _no_panic = parse(&bytes, len);
+        }
+    }
+}
