@@ -17,6 +17,7 @@ mod onesided;
 mod portals;
 mod processes;
 mod sleeper;
+mod verbs;
 mod waking;
 mod world;
 
@@ -38,10 +39,24 @@ macro_rules! claims {
     };
 }
 
+/// For drivers that need a device, which most machines have not.
+macro_rules! claims_on_a_device {
+    ($make:path: $($group:ident::$claim:ident)*) => {
+        $(
+            #[test]
+            #[ignore = "needs an RDMA device: run it in the virtual machine"]
+            fn $claim() { crate::$group::$claim($make) }
+        )*
+    };
+}
+
 macro_rules! conformance {
     ($driver:ident, $make:path) => {
+        conformance!(claims, $driver, $make);
+    };
+    ($claims:ident, $driver:ident, $make:path) => {
         mod $driver {
-            claims! { $make:
+            $claims! { $make:
                 messages::messages_of_every_inline_size_arrive_intact
                 messages::headers_of_every_length_arrive_intact
                 messages::bodies_up_to_the_longest_arrive_intact
@@ -185,6 +200,16 @@ conformance!(
     crate::portals::helped_world
 );
 lists!(lists_by_a_runner_on_portals, crate::portals::run_world);
+conformance!(
+    claims_on_a_device,
+    on_verbs,
+    crate::verbs::world_on_one_device
+);
+conformance!(
+    claims_on_a_device,
+    on_verbs_across_devices,
+    crate::verbs::world_across_devices
+);
 
 fn loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     loopback::world(ranks)

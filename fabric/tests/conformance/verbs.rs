@@ -1,0 +1,35 @@
+//! Ranks on RDMA devices: all on the first one, or taking turns among those there are.
+
+use std::time::Duration;
+
+use ripstop_fabric::{
+    driver::Driver,
+    verbs::{Port, Prepared, Verbs, VerbsConfig},
+};
+
+pub(crate) fn world_on_one_device(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let first = Port::all().unwrap().remove(0).to_string();
+    world(ranks, |config| config.device = Some(first.clone()))
+}
+
+pub(crate) fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
+    assert!(Port::all().unwrap().len() > 1, "needs two devices");
+    world(ranks, |_| ())
+}
+
+fn world(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> {
+    let prepare = |rank| {
+        let mut config = VerbsConfig::new(rank, ranks);
+        // Who waits for an answer from a rank of its own thread lets the closing thread wait.
+        config.linger = Duration::from_millis(50);
+        change(&mut config);
+        Verbs::prepare(config).unwrap()
+    };
+    let prepared: Vec<Prepared> = (0..ranks).map(prepare).collect();
+    let addresses: Vec<_> = prepared.iter().map(Prepared::address).collect();
+    let connect = |rank: Prepared| Box::new(rank.connect(addresses.clone()).unwrap());
+    prepared
+        .into_iter()
+        .map(|rank| connect(rank) as Box<dyn Driver>)
+        .collect()
+}
