@@ -19,8 +19,10 @@ use crate::{
     offload::{Counter, RemoteCounter, Task},
 };
 
+mod cell;
 mod payload;
 
+pub use cell::{CELL_MAX, CellName, Taken};
 pub use payload::{LocalRange, Payload};
 
 /// A rank of the job, as a driver names it.
@@ -77,6 +79,33 @@ pub trait Driver: Send + fmt::Debug {
     /// cannot be, or not now.
     fn reach_counter(&mut self, _of: Peer, _key: RemoteCounter) -> Option<Counter> {
         None
+    }
+
+    /// Whether ranks have cells: for each other rank a few places for messages of at most [`CELL_MAX`] bytes that their receiver
+    /// looks for by name, in no order with other messages. They cost a fraction of a message.
+    fn has_cells(&self) -> bool {
+        false
+    }
+
+    /// Leaves a message in a cell of the peer's, which is woken if it sleeps. `false`: there is no room for it, or no way yet, and
+    /// it has to go otherwise. What was left is there even when this rank is gone.
+    fn put_cell(&mut self, _to: Peer, _name: CellName, _sig: u64, _bytes: &[u8]) -> bool {
+        false
+    }
+
+    /// The type signature of the message of this name, if it is there.
+    fn peek_cell(&self, _from: Peer, _name: CellName) -> Option<u64> {
+        None
+    }
+
+    /// Takes the message of this name, if it is there.
+    fn take_cell(&mut self, _from: Peer, _name: CellName) -> Option<Taken> {
+        None
+    }
+
+    /// The names of all messages of the peer's that lie in cells.
+    fn cells_from(&self, _from: Peer) -> Vec<CellName> {
+        Vec::new()
     }
 }
 

@@ -6,6 +6,8 @@ use super::{
     Inbound, Link, Reach, Seen, Segment, Shm, Standing,
     bell::PeerBell,
     board::{Entry, PeerState, index},
+    cells::{self, Inbox},
+    mapped::CELLS_TAKEN,
     proc,
 };
 use crate::driver::{Down, Peer, Sink};
@@ -155,6 +157,7 @@ impl Shm {
         if rank >= self.board.size() || self.inbound.iter().any(|inbound| inbound.from == rank) {
             return;
         }
+        self.open_inbox(rank);
         let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
         if self.standing[index(rank)] == Standing::Gone {
             Inbound::new(rank, &self.segment, None, bell).answer(&self.board, &self.counters);
@@ -169,6 +172,14 @@ impl Shm {
         let mut inbound = Inbound::new(rank, &self.segment, chunks, bell);
         inbound.answer(&self.board, &self.counters);
         self.inbound.push(inbound);
+    }
+
+    /// From here on there may be something in the cells for this rank's messages. They are ours, and stay when it goes.
+    fn open_inbox(&mut self, rank: u32) {
+        let (region, shape) = (self.segment.region(), self.segment.shape());
+        let taken_at = shape.control(rank) + CELLS_TAKEN;
+        let lines = cells::Mapped::new(region, shape.cells(rank), taken_at);
+        self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
     }
 
     /// Notes that a rank has gone: no more to it, and what it left is delivered before the news.
@@ -191,6 +202,7 @@ impl Shm {
     fn take_last_words(&mut self, rank: u32) {
         let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
         if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
+            self.open_inbox(rank);
             let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
             self.inbound
                 .push(Inbound::new(rank, &self.segment, None, bell));

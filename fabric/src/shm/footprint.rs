@@ -3,6 +3,7 @@
 use super::{
     Inbound, Link, ShmConfig, Standing,
     board::{RANK_LEN, index},
+    cells::{self, Inbox},
     pool::STEP,
     segment::{CHUNK_LEN, HEAD_LEN, PAGE, Shape, TABLE_LEN},
 };
@@ -34,9 +35,17 @@ impl ShmConfig {
         };
         let lent = index(self.ring_slots) * size_of::<(u32, u32)>();
         // The page of the control line is shared with other peers; the first of them pays for it.
-        let direction = shape.ring_len() + PAGE + size_of::<Link>() + lent + size_of::<Inbound>();
+        let direction = shape.inbound_len()
+            + PAGE
+            + size_of::<Link>()
+            + lent
+            + size_of::<Inbound>()
+            + size_of::<Inbox<cells::Mapped>>();
         Footprint {
-            per_peer: RANK_LEN + size_of::<Option<Box<Link>>>() + size_of::<Standing>(),
+            per_peer: RANK_LEN
+                + size_of::<Option<Box<Link>>>()
+                + size_of::<Standing>()
+                + size_of::<Option<Box<Inbox<cells::Mapped>>>>(),
             per_pair: 2 * direction,
             segment: HEAD_LEN + TABLE_LEN,
             chunks_first: index(STEP.min(self.chunks)) * CHUNK_LEN,

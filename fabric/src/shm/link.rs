@@ -8,7 +8,8 @@ use std::{
 use super::{
     bell::PeerBell,
     board::Board,
-    mapped::Mapped,
+    cells::{self, Outbox},
+    mapped::{CELLS_TAKEN, Mapped},
     pool::Pool,
     regions::{Imports, Owner},
     ring::{Producer, ROOM},
@@ -16,7 +17,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    driver::Failure,
+    driver::{CellName, Failure},
     memory::{Region, RemoteRegion},
 };
 
@@ -29,6 +30,8 @@ pub(super) struct Link {
     bell: PeerBell,
     /// Our ring in its segment, once we have something to send.
     out: Option<Producer<Mapped>>,
+    /// Our cells there; as long as there is a ring.
+    cells: Option<Outbox<cells::Mapped>>,
     imports: Imports,
     /// The turn after which something was sent last.
     sent_after: u32,
@@ -57,6 +60,7 @@ impl Link {
             segment,
             bell,
             out: None,
+            cells: None,
             sent_after: 0,
             imports: Imports::default(),
             lends: false,
@@ -80,6 +84,9 @@ impl Link {
             shape.slots,
         );
         self.out = Some(Producer::new(ring, 0));
+        let taken_at = shape.control(me) + CELLS_TAKEN;
+        let lines = cells::Mapped::new(self.segment.region(), shape.cells(me), taken_at);
+        self.cells = Some(Outbox::new(lines));
         self.segment.contact(me);
         self.bell.ring(board, counters);
         Ok(())
@@ -111,6 +118,13 @@ impl Link {
         pool.fill(chunk, body);
         out.push_chunk(header, chunk, body.len());
         Ok(())
+    }
+
+    /// Leaves a message in a cell, if that is free.
+    #[inline]
+    pub(super) fn put_cell(&mut self, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+        let cells = self.cells.as_mut();
+        cells.is_some_and(|cells| cells.put(name, sig, bytes))
     }
 
     /// After a message was sent: if another one was since the last turn, more will come.

@@ -199,4 +199,6 @@ const LINE_ROOM: usize = LINE_LEN - FRAME_LEN;
 // The control line: the first half is the consumer's, the second the producer's.
 const TAIL: usize = 0;
 const ACCEPTS: usize = 4;
+/// Where in the control line the receiver says which cells are free.
+pub(super) const CELLS_TAKEN: usize = 8;
 const WANTS: usize = 64;

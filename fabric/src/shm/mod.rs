@@ -14,6 +14,7 @@ use std::{io, sync::Arc};
 use self::{
     bell::Bell,
     board::index,
+    cells::Inbox,
     copies::{Copies, Direction},
     deaths::Deaths,
     inbound::Inbound,
@@ -25,13 +26,17 @@ use self::{
 };
 use crate::{
     counters::Counters,
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{
+        Armed, Caps, CellName, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink,
+        Taken, WaitOn,
+    },
     memory::{Region, RemoteRegion},
     offload::{Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
 };
 
 mod bell;
 mod board;
+mod cells;
 mod cma;
 mod config;
 mod contact;
@@ -78,6 +83,8 @@ pub struct Shm {
     linked: Vec<u32>,
     /// Who sends to us.
     inbound: Vec<Inbound>,
+    /// By rank: the cells for its messages, from its first contact on.
+    inboxes: Vec<Option<Box<Inbox<cells::Mapped>>>>,
     /// By rank: what we know and told of it.
     standing: Vec<Standing>,
     /// Who is gone and has to be told of, once the messages it left are delivered.
@@ -158,6 +165,7 @@ impl Shm {
             links: std::iter::repeat_with(|| None).take(size).collect(),
             linked: Vec::new(),
             inbound: Vec::new(),
+            inboxes: std::iter::repeat_with(|| None).take(size).collect(),
             standing: vec![Standing::Up; size],
             leaving: Vec::new(),
             troubles: Vec::new(),
@@ -298,6 +306,46 @@ impl Driver for Shm {
         let counter = self.counter(of.0, key).ok()?;
         let link = self.links[index(of.0)].as_deref();
         Some(counter.fenced_by_owner(link.is_some_and(|link| !link.fences())))
+    }
+
+    fn has_cells(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+        let link = self
+            .links
+            .get_mut(index(to.0))
+            .and_then(Option::as_deref_mut);
+        let Some(link) = link.filter(|link| link.is_open()) else {
+            return self.connect(to.0) == Reach::Linked && self.put_cell(to, name, sig, bytes);
+        };
+        let put = link.put_cell(name, sig, bytes);
+        if put {
+            link.ring(&self.board, &self.counters);
+            self.counters.messages_sent.add(1);
+        }
+        put
+    }
+
+    #[inline]
+    fn peek_cell(&self, from: Peer, name: CellName) -> Option<u64> {
+        self.inboxes.get(index(from.0))?.as_ref()?.peek(name)
+    }
+
+    #[inline]
+    fn take_cell(&mut self, from: Peer, name: CellName) -> Option<Taken> {
+        let inbox = self.inboxes.get_mut(index(from.0))?.as_mut()?;
+        let taken = inbox.take(name)?;
+        self.counters.messages_received.add(1);
+        Some(taken)
+    }
+
+    fn cells_from(&self, from: Peer) -> Vec<CellName> {
+        let inbox = self.inboxes.get(index(from.0));
+        let inbox = inbox.and_then(Option::as_ref);
+        inbox.map_or_else(Vec::new, |inbox| inbox.names())
     }
 }
 

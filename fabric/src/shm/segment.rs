@@ -1,8 +1,9 @@
 //! A rank's segment: the memory it owns and its peers map.
 //!
 //! One memfd for each rank, sparse, so that what is not used does not exist:
-//! head and contact bits · table of regions · for each source rank a control line · for each source rank a ring · chunks.
-//! The rings are written by the peers they belong to, the chunks by the owner.
+//! head and contact bits · table of regions · for each source rank a control line · for each source rank a ring and cells ·
+//! chunks.
+//! The rings and cells are written by the peers they belong to, the chunks by the owner.
 
 use std::{
     hash::{BuildHasher, RandomState},
@@ -18,6 +19,7 @@ use rustix::fs::OFlags;
 
 use super::{
     board::{Board, Entry, index},
+    cells::CELLS_LEN,
     mapped::CONTROL_LEN,
     proc,
     ring::SLOT_LEN,
@@ -136,7 +138,7 @@ impl Segment {
     pub(super) fn reserve_ring(&self, rank: u32) -> io::Result<()> {
         self.region.reserve(self.shape.control(rank), CONTROL_LEN)?;
         self.region
-            .reserve(self.shape.ring(rank), self.shape.ring_len())
+            .reserve(self.shape.ring(rank), self.shape.inbound_len())
     }
 
     /// Makes the pages of some chunks.
@@ -154,7 +156,12 @@ impl Shape {
 
     /// Where `rank`'s ring is.
     pub(super) const fn ring(self, rank: u32) -> usize {
-        self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.ring_len()
+        self.control(self.size).next_multiple_of(PAGE) + index(rank) * self.inbound_len()
+    }
+
+    /// Where the cells for `rank`'s messages are.
+    pub(super) const fn cells(self, rank: u32) -> usize {
+        self.ring(rank) + self.ring_len()
     }
 
     /// Where a chunk is.
@@ -172,6 +179,11 @@ impl Shape {
 
     pub(super) const fn ring_len(self) -> usize {
         index(self.slots) * SLOT_LEN
+    }
+
+    /// Bytes of a ring and of the cells behind it.
+    pub(super) const fn inbound_len(self) -> usize {
+        self.ring_len() + CELLS_LEN
     }
 
     const fn len(self) -> usize {

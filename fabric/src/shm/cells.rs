@@ -1,0 +1,309 @@
+//! Cells between two ranks, one direction: short messages of collectives, each where its receiver looks for it.
+//!
+//! A ring hands out messages in their order, to whoever sorts them. Who waits for one message of a collective knows its name, and
+//! that says which line to look at: no order, no credits, no matching. The sender writes the line, its stamp last. The receiver
+//! says which lines are free again in a word of bits, one for each cell, that change with each message taken; the sender looks
+//! at that word when a cell seems to be taken, once for all of them.
+//!
+//! Cells are few: a sender that finds the one it needs taken sends the message otherwise.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use crate::{
+    driver::{CELL_MAX, CellName, Taken},
+    memory::Region,
+};
+
+/// Cells of two ranks in one direction: as many collectives may be under way before one takes the longer way. Bits of a word.
+pub(super) const CELLS: usize = 32;
+
+/// Bytes of them.
+pub(super) const CELLS_LEN: usize = CELLS * LINE_LEN;
+
+/// The memory of cells, as their two ends see it.
+pub(super) trait Lines {
+    /// Writes the words behind the stamp, and then releases them by the stamp.
+    fn write(&self, cell: usize, words: &[u64], stamp: u64);
+    /// Acquires what was written before this stamp.
+    fn stamp(&self, cell: usize) -> u64;
+    /// A word behind the stamp.
+    fn word(&self, cell: usize, at: usize) -> u64;
+    /// Acquires the receiver's reads of the cells that are free by this.
+    fn taken(&self) -> u32;
+    /// Releases the cells that are free by this.
+    fn set_taken(&self, taken: u32);
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub(super) struct Outbox<L> {
+    lines: L,
+    /// Bits that change with each message written.
+    written: u32,
+    /// The receiver's bits, as they were when we looked last.
+    taken: u32,
+    count: u32,
+}
+
+impl<L: Lines> Outbox<L> {
+    pub(super) const fn new(lines: L) -> Self {
+        Self {
+            lines,
+            written: 0,
+            taken: 0,
+            count: 0,
+        }
+    }
+
+    /// Leaves a message, if its cell is free.
+    #[inline]
+    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+        let cell = cell_of(name);
+        if bytes.len() > CELL_MAX || !self.is_free(cell) {
+            return false;
+        }
+        self.written ^= 1 << cell;
+        self.count = self.count.wrapping_add(1);
+        let mut words = [0; BODY_AT + CELL_MAX / 8];
+        words[LEN_AT] = pack(u32::try_from(bytes.len()).unwrap_or(0), name.ctx);
+        words[SIG_AT] = sig;
+        let (body, last) = bytes.as_chunks::<8>();
+        for (into, word) in words[BODY_AT..].iter_mut().zip(body) {
+            *into = u64::from_le_bytes(*word);
+        }
+        if !last.is_empty() {
+            let mut word = [0; 8];
+            word[..last.len()].copy_from_slice(last);
+            words[BODY_AT + body.len()] = u64::from_le_bytes(word);
+        }
+        let used = BODY_AT + bytes.len().div_ceil(8);
+        self.lines
+            .write(cell, &words[..used], pack(self.count, name.tag));
+        true
+    }
+
+    #[inline]
+    fn is_free(&mut self, cell: usize) -> bool {
+        let is_free = |taken: u32, written: u32| (taken ^ written) >> cell & 1 == 0;
+        if !is_free(self.taken, self.written) {
+            self.taken = self.lines.taken();
+        }
+        is_free(self.taken, self.written)
+    }
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub(super) struct Inbox<L> {
+    lines: L,
+    /// By cell: the number of the message that was taken last.
+    last: [u32; CELLS],
+    taken: u32,
+    count: u32,
+}
+
+impl<L: Lines> Inbox<L> {
+    pub(super) const fn new(lines: L) -> Self {
+        Self {
+            lines,
+            last: [0; CELLS],
+            taken: 0,
+            count: 0,
+        }
+    }
+
+    /// The type of the message of this name, if it is there.
+    #[inline]
+    pub(super) fn peek(&self, name: CellName) -> Option<u64> {
+        let cell = cell_of(name);
+        self.number(cell, name)?;
+        Some(self.lines.word(cell, SIG_AT))
+    }
+
+    /// Takes the message of this name, if it is there.
+    #[inline]
+    pub(super) fn take(&mut self, name: CellName) -> Option<Taken> {
+        let cell = cell_of(name);
+        let number = self.number(cell, name)?;
+        // A peer wrote it.
+        let len = (high(self.lines.word(cell, LEN_AT)) as usize).min(CELL_MAX);
+        let mut taken = Taken::new(self.lines.word(cell, SIG_AT), len);
+        for (into, at) in taken.words_mut().zip(BODY_AT..) {
+            *into = self.lines.word(cell, at).to_le_bytes();
+        }
+        self.last[cell] = number;
+        self.count = self.count.wrapping_add(1);
+        self.taken ^= 1 << cell;
+        self.lines.set_taken(self.taken);
+        taken.overtook = number != self.count;
+        Some(taken)
+    }
+
+    /// The names of all messages that lie there.
+    pub(super) fn names(&self) -> Vec<CellName> {
+        let name = |cell: usize| {
+            let stamp = self.lines.stamp(cell);
+            let ctx = low(self.lines.word(cell, LEN_AT));
+            let tag = low(stamp);
+            let name = CellName { ctx, tag };
+            (high(stamp) != self.last[cell] && cell_of(name) == cell).then_some(name)
+        };
+        (0..CELLS).filter_map(name).collect()
+    }
+
+    /// The number of the message in the cell, if it is a new one of this name.
+    #[inline]
+    fn number(&self, cell: usize, name: CellName) -> Option<u32> {
+        let stamp = self.lines.stamp(cell);
+        let is_it = low(stamp) == name.tag
+            && high(stamp) != self.last[cell]
+            && low(self.lines.word(cell, LEN_AT)) == name.ctx;
+        is_it.then_some(high(stamp))
+    }
+}
+
+/// Cells in memory that two processes map.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    region: Region,
+    start: usize,
+    taken_at: usize,
+}
+
+impl Mapped {
+    /// The cells at `start`, and the word of bits at `taken_at`.
+    pub(super) fn new(region: &Region, start: usize, taken_at: usize) -> Self {
+        Self {
+            region: region.clone(),
+            start,
+            taken_at,
+        }
+    }
+
+    #[inline]
+    fn at(&self, cell: usize) -> usize {
+        self.start + cell * LINE_LEN
+    }
+}
+
+impl Lines for Mapped {
+    #[inline]
+    fn write(&self, cell: usize, words: &[u64], stamp: u64) {
+        let at = self.at(cell);
+        self.region.prefetch(at, LINE_LEN);
+        for (word, behind) in words.iter().zip((at..).step_by(8).skip(1)) {
+            self.region.atomic_u64(behind).store(*word, Relaxed);
+        }
+        self.region.atomic_u64(at).store(stamp, Release);
+    }
+
+    #[inline]
+    fn stamp(&self, cell: usize) -> u64 {
+        self.region.atomic_u64(self.at(cell)).load(Acquire)
+    }
+
+    #[inline]
+    fn word(&self, cell: usize, at: usize) -> u64 {
+        let at = self.at(cell) + 8 + at * 8;
+        self.region.atomic_u64(at).load(Relaxed)
+    }
+
+    #[inline]
+    fn taken(&self) -> u32 {
+        self.region.atomic_u32(self.taken_at).load(Acquire)
+    }
+
+    #[inline]
+    fn set_taken(&self, taken: u32) {
+        self.region.atomic_u32(self.taken_at).store(taken, Release);
+    }
+}
+
+/// Neighbouring collectives of a communicator have cells of their own, and so do the first ones of several communicators.
+#[inline]
+const fn cell_of(name: CellName) -> usize {
+    let spread = name.tag.wrapping_add((name.ctx >> 1).wrapping_mul(11));
+    spread as usize % CELLS
+}
+
+#[inline]
+fn pack(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+#[inline]
+const fn high(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+#[inline]
+const fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+/// A cell is a line: the stamp (number and tag), and behind it length and context, the type, the message.
+const LINE_LEN: usize = 64;
+const LEN_AT: usize = 0;
+const SIG_AT: usize = 1;
+const BODY_AT: usize = 2;
+
+const _: () = assert!(8 * (1 + BODY_AT) + CELL_MAX == LINE_LEN, "one line crosses");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Outbox<Mapped>, Inbox<Mapped>) {
+        let region = Region::anonymous(CELLS_LEN + 64).unwrap();
+        let lines = || Mapped::new(&region, 0, CELLS_LEN);
+        (Outbox::new(lines()), Inbox::new(lines()))
+    }
+
+    fn name(tag: u32) -> CellName {
+        CellName { ctx: 1, tag }
+    }
+
+    #[test]
+    fn messages_of_any_length_arrive_once_and_under_their_names() {
+        let (mut out, mut inbox) = pair();
+        let bytes: Vec<u8> = (1..=40).collect();
+        for tag in 0..200 {
+            let body = &bytes[..tag as usize % 41];
+            assert!(out.put(name(tag), 7, body));
+            assert_eq!(inbox.peek(name(tag)), Some(7));
+            assert!(
+                inbox.peek(name(tag + 1)).is_none()
+                    && inbox.peek(CellName { ctx: 3, tag }).is_none()
+            );
+            let taken = inbox.take(name(tag)).unwrap();
+            assert_eq!((taken.bytes(), taken.sig, taken.overtook), (body, 7, false));
+            assert!(inbox.take(name(tag)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_cell_is_written_again_only_when_it_is_free() {
+        let (mut out, mut inbox) = pair();
+        for round in 0..3 {
+            let of = |cell: u32| name(round * 32 + cell);
+            assert!((0..32).all(|cell| out.put(of(cell), 0, &[1])));
+            assert!(!out.put(of(32), 0, &[2]));
+            assert!(inbox.take(of(5)).unwrap().overtook);
+            assert!(!out.put(of(36), 0, &[2]) && out.put(of(37), 0, &[2]));
+            assert_eq!(inbox.names().len(), 32);
+            for late in inbox.names() {
+                assert_eq!(inbox.take(late).unwrap().bytes().len(), 1);
+            }
+        }
+        assert!(!out.put(name(0), 0, &[0; 41]));
+    }
+
+    #[test]
+    fn a_length_that_no_message_has_is_cut() {
+        let (mut out, mut inbox) = pair();
+        assert!(out.put(name(0), 0, &[1]));
+        let region = &out.lines.region;
+        region.atomic_u64(8).store(pack(u32::MAX, 1), Relaxed);
+        assert_eq!(inbox.take(name(0)).unwrap().bytes().len(), CELL_MAX);
+    }
+}
