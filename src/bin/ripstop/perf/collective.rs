@@ -144,36 +144,39 @@ impl<'a> Bench<'a> {
     }
 
     /// Begins a call, computes for `rounds`, awaits the call. Returns nanoseconds of both, and of the computation.
-    async fn call(&mut self, rounds: u64) -> Result<[u64; 2]> {
+    async fn timed(&mut self, rounds: u64) -> Result<[u64; 2]> {
+        let start = clock::now();
+        let mut computed = 0;
+        self.call(|| computed = work(rounds)).await?;
+        Ok([clock::now() - start, computed])
+    }
+
+    /// Begins a call, does something else, awaits the call.
+    async fn call(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
         let (world, block) = (self.world, self.block);
         let (send, recv) = (
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
-        let start = clock::now();
-        let meanwhile = || work(rounds);
         macro_rules! both {
             ($op:expr) => {{
                 let op = $op;
-                let computed = meanwhile();
+                meanwhile();
                 (self.send, self.recv) = op.await?;
-                computed
             }};
         }
         macro_rules! in_place {
             ($op:expr) => {{
                 let op = $op;
-                let computed = meanwhile();
+                meanwhile();
                 self.recv = op.await?;
-                computed
             }};
         }
-        let computed = match self.name {
+        match self.name {
             Name::Barrier => {
                 let op = world.barrier();
-                let computed = meanwhile();
+                meanwhile();
                 op.await?;
-                computed
             }
             Name::Bcast => in_place!(world.bcast(0, recv)),
             Name::AllReduce => in_place!(world.all_reduce(recv, Max)),
@@ -185,10 +188,9 @@ impl<'a> Bench<'a> {
             Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
             Name::ReduceScatter => both!(world.reduce_scatter_block_into(send, recv, Max)),
             Name::Exscan => both!(world.exscan_into(send, recv, Max)),
-        };
-        let took = clock::now() - start;
+        }
         self.refill();
-        Ok([took, computed])
+        Ok(())
     }
 
     /// A vector ends as long as what came: on some ranks nothing comes.
@@ -202,7 +204,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn one(&mut self) -> Result<f64> {
-        let [took, _] = self.call(0).await?;
+        let [took, _] = self.timed(0).await?;
         Ok(micros(took))
     }
 
@@ -211,7 +213,7 @@ impl<'a> Bench<'a> {
         self.world.barrier().await?;
         let start = clock::now();
         for _ in 0..iters {
-            self.call(0).await?;
+            self.call(|| {}).await?;
         }
         let each = micros(clock::now() - start) / lossy(iters);
         let mean = self.mean(each).await?;
@@ -246,7 +248,7 @@ impl<'a> Bench<'a> {
         for _ in 0..iters {
             self.world.barrier().await?;
             let others = clock::other_threads();
-            let [took, computed] = self.call(rounds).await?;
+            let [took, computed] = self.timed(rounds).await?;
             let agent = clock::other_threads().saturating_sub(others);
             for (sum, nanos) in sums.iter_mut().zip([took, computed, agent]) {
                 *sum += nanos;
