@@ -376,7 +376,7 @@ const TABLE: &[Spec] = &[
     algorithm!(
         "RIPSTOP_BARRIER",
         "barrier",
-        "dissemination | binomial | kary[:arity] | leaders"
+        "dissemination | binomial | kary[:arity] | flat | leaders"
     ),
     algorithm!(
         "RIPSTOP_BCAST",
@@ -399,7 +399,7 @@ const TABLE: &[Spec] = &[
     algorithm!(
         "RIPSTOP_ALLREDUCE",
         "all_reduce",
-        "recursive_doubling | rabenseifner | ring | reduce_bcast | leaders_doubling | leaders_rabenseifner"
+        "recursive_doubling | rabenseifner | ring | reduce_bcast | flat | leaders_doubling | leaders_rabenseifner"
     ),
     algorithm!(
         "RIPSTOP_REDUCE_SCATTER",

@@ -9,20 +9,33 @@ use crate::{
     },
 };
 
+/// Ranks of the largest group in which everybody sends to everybody what could go in rounds: what the model does not know of, a
+/// message's room at its receiver, grows with them.
+const FLAT_MAX: usize = 16;
+
 impl Algorithm for Barrier {
     const COLLECTIVE: &'static str = "barrier";
 
     fn variants(_: &Shape, _: &Machine) -> Vec<Self> {
         let trees = ARITIES.map(|arity| Self::Kary { arity });
         [
-            &[Self::Dissemination, Self::Binomial, Self::Leaders][..],
+            &[
+                Self::Dissemination,
+                Self::Binomial,
+                Self::Leaders,
+                Self::Flat,
+            ][..],
             &trees,
         ]
         .concat()
     }
 
     fn fits(self, shape: &Shape, machine: &Machine) -> bool {
-        self != Self::Leaders || shape.has_leaders(machine)
+        match self {
+            Self::Leaders => shape.has_leaders(machine),
+            Self::Flat => shape.size <= FLAT_MAX,
+            _ => true,
+        }
     }
 
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {
@@ -33,6 +46,7 @@ impl Algorithm for Barrier {
             Self::Dissemination => dissemination(&model),
             Self::Binomial => tree(&model),
             Self::Kary { arity } => 2.0 * kary(&model, arity, 0.0),
+            Self::Flat => model.all_pairs(0.0),
             Self::Leaders => tree(&model.node()) + dissemination(&model.leaders(&machine.lone())),
         }
     }
@@ -210,7 +224,9 @@ impl Algorithm for AllReduce {
 
     fn fits(self, shape: &Shape, machine: &Machine) -> bool {
         let needs_map = matches!(self, Self::LeadersDoubling | Self::LeadersRabenseifner);
-        shape.order <= self.order() && (!needs_map || shape.has_leaders(machine))
+        shape.order <= self.order()
+            && (!needs_map || shape.has_leaders(machine))
+            && (self != Self::Flat || shape.size <= FLAT_MAX)
     }
 
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {
@@ -226,6 +242,10 @@ impl Algorithm for AllReduce {
                 model.ring(part, model.reduce(part)) + model.ring(part, 0.0)
             }
             Self::ReduceBcast => reduce_up(&model, bytes) + down(&model),
+            Self::Flat => {
+                let others = (shape.size - 1) as f64;
+                model.all_pairs(bytes) + others * model.reduce(bytes) + model.copy(bytes)
+            }
             Self::LeadersDoubling => {
                 reduce_up(&node, bytes) + doubling(&leaders, bytes) + down(&node)
             }

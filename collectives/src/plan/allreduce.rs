@@ -27,6 +27,9 @@ algorithms! {
         /// Up a binomial tree to rank 0 and down again. 2 lg p · (α + nβ) + lg p · nγ; scratch for 2n. Keeps the order of
         /// ranks.
         ReduceBcast as "reduce_bcast",
+        /// Everybody gives everybody everything, and combines it in the order of ranks. α + (p − 1)(nβ + nγ), scratch for
+        /// (p − 1)n. For short vectors of few ranks, and of those that share processors. Keeps the order of ranks.
+        Flat as "flat",
         /// To the first rank of each node, recursive doubling among those, and back. lg of the nodes · (α + nβ + nγ) between
         /// nodes. Keeps the order of ranks if the ranks of each node follow each other. Needs [`Place::on`].
         LeadersDoubling as "leaders_doubling",
@@ -44,6 +47,7 @@ impl AllReduce {
             Self::RecursiveDoubling
             | Self::Rabenseifner
             | Self::ReduceBcast
+            | Self::Flat
             | Self::LeadersDoubling
             | Self::LeadersRabenseifner => Order::RankOrder,
         }
@@ -66,6 +70,7 @@ impl AllReduce {
                 b.fence();
                 bcast::binomial(&mut b, &team, 0, data);
             }
+            Self::Flat => flat(&mut b, &team, data),
             Self::LeadersDoubling | Self::LeadersRabenseifner => {
                 self.leaders(&mut b, place, data, order)?;
             }
@@ -118,6 +123,31 @@ fn recursive_doubling(b: &mut Builder, team: &Team<'_>, acc: Span) {
     }
     if let Some(partner) = partner {
         b.send(team.at(partner), acc, &[last]);
+    }
+}
+
+/// All ranks combine from rank 0 on, so that all have the same bits.
+fn flat(b: &mut Builder, team: &Team<'_>, own: Span) {
+    let mut sent = Vec::new();
+    let mut came = vec![(own, None); team.size];
+    for distance in 1..team.size {
+        let (to, from) = (team.ahead(distance), team.behind(distance));
+        sent.push(b.send(to, own, &[]));
+        let landing = b.scratch(own.len);
+        let behind = (team.me + team.size - distance) % team.size;
+        came[behind] = (landing, b.recv(from, landing, &[]));
+    }
+    let (acc, mut last) = came[0];
+    for (operand, here) in &came[1..] {
+        let mut after = vec![*here, last];
+        if acc == own {
+            after.append(&mut sent); // it may be written only when it has left
+        }
+        last = b.reduce(*operand, acc, Side::Right, &after);
+    }
+    if acc != own {
+        sent.push(last);
+        b.copy(acc, own, &sent);
     }
 }
 

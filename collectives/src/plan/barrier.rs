@@ -21,6 +21,9 @@ algorithms! {
             /// The most children.
             arity = 4
         } as "kary",
+        /// Everybody signals everybody: α, but p(p − 1) messages in the whole group. For few ranks, and for those that share
+        /// processors: each round of the others waits until all of them have run.
+        Flat as "flat",
         /// To the first rank of each node, dissemination among those, and back (two levels: Karonis and others 2000).
         /// lg of the nodes · α between nodes. Needs [`Place::on`].
         Leaders as "leaders",
@@ -42,6 +45,7 @@ impl Barrier {
                 let tree = Tree::kary(team.me, team.size, 0, arity);
                 up_and_down(&mut b, &team, &tree, |_| {});
             }
+            Self::Flat => flat(&mut b, &team),
             Self::Leaders => leaders(&mut b, place)?,
         }
         Ok(b.build())
@@ -53,6 +57,13 @@ fn dissemination(b: &mut Builder, team: &Team<'_>) {
     for distance in powers(team.size) {
         b.signal(team.ahead(distance), &heard);
         heard.push(b.heed(team.behind(distance)));
+    }
+}
+
+fn flat(b: &mut Builder, team: &Team<'_>) {
+    for distance in 1..team.size {
+        b.signal(team.ahead(distance), &[]);
+        b.heed(team.behind(distance));
     }
 }
 

@@ -189,7 +189,7 @@ mod tests {
     fn a_wrong_name_or_parameter_is_answered_with_the_names() {
         for given in ["magic", "kary:0", "kary:x", "kary:", "dissemination:2", ""] {
             let error = given.parse::<Barrier>().unwrap_err().to_string();
-            let names = "use one of dissemination, binomial, kary[:arity], leaders";
+            let names = "use one of dissemination, binomial, kary[:arity], flat, leaders";
             assert_eq!(
                 error,
                 format!("`{given}` is no algorithm of barrier: {names}")

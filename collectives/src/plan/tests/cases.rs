@@ -109,6 +109,7 @@ impl Group<'_> {
                 Barrier::Dissemination => 2 * self.lg(),
                 Barrier::Binomial => 2 * self.lg() + 1,
                 Barrier::Kary { arity } => 2 * arity + 3,
+                Barrier::Flat => 2 * self.size,
                 _ => 2 * self.nodes.count() + 2 * self.size,
             };
             visit(Case {
@@ -178,12 +179,14 @@ impl Group<'_> {
                 };
                 let most = match algorithm {
                     AllReduce::Ring => 5 * self.size,
+                    AllReduce::Flat => 3 * self.size,
                     _ => 6 * self.lg() + 8,
                 };
                 let scratch = match algorithm {
                     AllReduce::Ring => 2 * len.div_ceil(self.size),
                     AllReduce::Rabenseifner if self.size.is_power_of_two() => len + 1,
                     AllReduce::LeadersDoubling | AllReduce::LeadersRabenseifner => 4 * len,
+                    AllReduce::Flat => self.size * len,
                     _ => 2 * len,
                 };
                 let label = format!("all_reduce {algorithm} {order:?}, {len}");
