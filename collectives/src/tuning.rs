@@ -89,17 +89,20 @@ impl Guide<'_> {
 #[must_use]
 pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
     Machine {
-        inside: link_of(choices.cost_inside.as_ref().unwrap_or(&choices.cost)),
-        across: link_of(&choices.cost),
+        inside: link_of(
+            choices.cost_inside.as_ref().unwrap_or(&choices.cost),
+            choices.round_ns,
+        ),
+        across: link_of(&choices.cost, choices.round_ns),
         per_node: per_node.max(1),
         copy_ns_per_kib: choices.cost.copy_ns_per_kib,
         reduce_ns_per_kib: 2.0 * choices.cost.copy_ns_per_kib,
     }
 }
 
-fn link_of(cost: &Cost) -> LogGP {
+fn link_of(cost: &Cost, round_ns: f64) -> LogGP {
     LogGP {
-        latency_ns: cost.latency_ns,
+        latency_ns: cost.latency_ns + round_ns,
         overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),
         gap_ns: cost.send_ns,
         ns_per_kib: cost.get_ns_per_kib.min(cost.message_ns_per_kib),

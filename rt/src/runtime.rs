@@ -285,6 +285,7 @@ fn assemble(
         single_copy: driver.caps().any_memory.clone(),
         cost: driver.caps().cost,
         cost_inside: None,
+        round_ns: round_ns(boot.node.ranks.len()),
     };
     let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {
@@ -320,6 +321,14 @@ fn assemble(
 fn is_crowded(ranks: usize) -> bool {
     let mine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ranks > if mine > 1 { mine } else { online() }
+}
+
+/// What it takes until all ranks of a processor have run, in nanoseconds. The same for all of them: it decides how they speak.
+fn round_ns(ranks: usize) -> f64 {
+    /// From one rank to the next, with what it does.
+    const SWITCH_NS: u32 = 1_000;
+    let others = ranks.div_ceil(online().max(1)) - 1;
+    f64::from(u32::try_from(others).unwrap_or(u32::MAX)) * f64::from(SWITCH_NS)
 }
 
 fn online() -> usize {

@@ -29,7 +29,7 @@ use crate::{
     buffer::{RegBuf, Wire},
     clock::{Clock, Time},
     comm::Contexts,
-    engine::{Core, Engine, Job, WindowId},
+    engine::{Core, Engine, Job, Look, WindowId},
     error::{Error, ErrorKind, Result},
     executor::{self, Parker, Queue, Task},
     lock::{Guard, Lock},
@@ -99,6 +99,8 @@ pub struct Choices {
     pub cost: Cost,
     /// What they cost between ranks of one node, where that is another matter.
     pub cost_inside: Option<Cost>,
+    /// What a round of messages costs beyond that, in nanoseconds, where ranks share processors: all of them have to run.
+    pub round_ns: f64,
 }
 
 impl Choices {
@@ -112,6 +114,7 @@ impl Choices {
             single_copy: caps.any_memory.clone(),
             cost: caps.cost,
             cost_inside: inside,
+            round_ns: 0.0,
         }
     }
 }
@@ -231,6 +234,59 @@ impl Shared {
             hint::spin_loop();
         }
         disturbed
+    }
+
+    /// As [`poll`](Self::poll), for what needs no operation: looks until it is not [`Look::Waits`], or for as long as turns are
+    /// made. In a crowd the processor is given away between two looks, as peers need it to do their part.
+    #[inline]
+    pub(crate) fn poll_quick(&self, mut look: impl FnMut(&mut Engine) -> Look) -> Look {
+        let mut engine = self.engine.lock();
+        let found = look(&mut engine);
+        // Who finds all there at once makes turns too, now and then: others wait for that.
+        if found == Look::Waits || found == Look::Over && engine.core.is_turn_due() {
+            return self.look_between_turns(engine, found, look);
+        }
+        self.finish(engine);
+        found
+    }
+
+    #[inline(never)]
+    fn look_between_turns<'a>(
+        &'a self,
+        mut engine: Guard<'a, Engine>,
+        mut found: Look,
+        mut look: impl FnMut(&mut Engine) -> Look,
+    ) -> Look {
+        let crowded = self.is_crowded();
+        let mut left = match found {
+            Look::Waits if crowded => YIELDS,
+            Look::Waits => IMPATIENCE,
+            _ => 1,
+        };
+        let mut disturbed = false;
+        while left > 0 && executor::drives(self) && !engine.watch.is_guarded() {
+            left -= 1;
+            disturbed |= engine.watch.announce();
+            engine_turn(&mut engine, &self.clock);
+            if found == Look::Waits {
+                found = look(&mut engine);
+            }
+            if found != Look::Waits || engine.core.has_spoils() {
+                break;
+            }
+            if crowded {
+                drop(engine);
+                std::thread::yield_now();
+                engine = self.engine.lock();
+            } else {
+                hint::spin_loop();
+            }
+        }
+        self.finish(engine);
+        if disturbed {
+            self.notifier.notify();
+        }
+        found
     }
 
     /// As [`poll`](Self::poll), for a future that waits for news of a window, and then has the driver `watch` for it.
@@ -581,6 +637,9 @@ const IMPATIENCE: u32 = 100;
 
 /// Looks at a word that another processor is about to write; half a microsecond when it does not.
 const LOOKS: u32 = 300;
+/// Times that a short collective gives its processor away before it lets go of the thread: with four ranks to a processor,
+/// each of them runs some times.
+const YIELDS: u32 = 16;
 
 /// Whether a thread got the seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -87,8 +87,8 @@ pub trait Driver: Send + fmt::Debug {
         false
     }
 
-    /// Leaves a message in a cell of the peer's, which is woken if it sleeps. `false`: there is no room for it, or no way yet, and
-    /// it has to go otherwise. What was left is there even when this rank is gone.
+    /// Leaves a message in a cell of the peer's, which is woken if it sleeps. `false`: there is no room for it, or no way yet,
+    /// and it has to go otherwise. What was left is there even when this rank is gone.
     fn put_cell(&mut self, _to: Peer, _name: CellName, _sig: u64, _bytes: &[u8]) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! The futures of collectives that the engine carries out by itself.
 
 use std::{
-    fmt,
+    fmt, mem,
     panic::resume_unwind,
     pin::Pin,
     sync::Arc,
@@ -11,9 +11,10 @@ use std::{
 use super::{Call, Comm, spare};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
-    engine::{Core, RunCall, RunTicket, Taken},
+    engine::{Core, Engine, Look, QuickRun, RunCall, RunTicket, Taken},
     error::OpError,
     offload::{Builder, Collective, Lens, Signature},
+    ops::Pair,
     settings::Executor,
 };
 
@@ -29,11 +30,18 @@ pub struct ProgramOp<I: SendBuf, O: RecvBuf> {
     flight: Option<Flight<I, O>>,
 }
 
-struct Flight<I, O> {
-    ticket: RunTicket<I, O>,
+struct Flight<I: SendBuf, O: RecvBuf> {
+    way: Way<I, O>,
     comm: Comm,
     /// It goes on only when it is polled.
     hosted: bool,
+}
+
+enum Way<I, O> {
+    Quick(QuickRun<I, O>),
+    Run(RunTicket<I, O>),
+    /// On its way from the one to the other.
+    Between,
 }
 
 /// A place in the order of a communicator's collectives, and the line of the program that took it.
@@ -118,6 +126,7 @@ impl Comm {
             Executor::Lists => true,
             Executor::Messages | Executor::Host => false,
         };
+        let buffers = Pair::new(input, output, &collective.program);
         let call = RunCall {
             ctx: self.id() + 1,
             tag,
@@ -129,20 +138,21 @@ impl Comm {
             refused,
             offload,
         };
-        let ticket = self.shared().with(|engine| engine.run(call, input, output));
-        let op = ProgramOp {
+        let mut op = ProgramOp {
             name: collective.name,
             flight: Some(Flight {
-                ticket,
+                way: Way::Quick(QuickRun::new(call, buffers)),
                 comm: spare::clone(self),
                 hosted: false,
             }),
         };
         if executor == Executor::Host {
-            op.hosted()
-        } else {
-            op
+            return op.hosted();
         }
+        if let Some(flight) = &mut op.flight {
+            flight.begin();
+        }
+        op
     }
 }
 
@@ -154,35 +164,30 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// `RIPSTOP_COLLECTIVES=host`. Dropping it lets it go on by itself again.
     #[doc(hidden)]
     pub fn hosted(mut self) -> Self {
-        if let Some(Flight {
-            ticket,
-            comm,
-            hosted,
-        }) = &mut self.flight
-        {
-            comm.shared().with(|engine| engine.core.host_run(ticket));
-            *hosted = true;
+        if let Some(flight) = &mut self.flight {
+            flight.with_run(|engine, ticket| engine.core.host_run(ticket));
+            flight.hosted = true;
         }
         self
     }
 
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.flight
-            .as_ref()
-            .is_none_or(|Flight { ticket, comm, .. }| {
-                let shared = comm.shared();
-                shared.with(|engine| engine.core.is_done(ticket.buffers.op))
+        self.flight.as_ref().is_none_or(|Flight { way, comm, .. }| {
+            comm.shared().with(|engine| match way {
+                Way::Quick(quick) => engine.is_quick_done(quick),
+                Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
+                Way::Between => true,
             })
+        })
     }
 
     /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed). Those that are over already are
     /// not told of.
     #[doc(hidden)]
     pub fn watch(&mut self) {
-        if let Some(Flight { ticket, comm, .. }) = &self.flight {
-            let shared = comm.shared();
-            shared.with(|engine| engine.core.watch_run(ticket));
+        if let Some(flight) = &mut self.flight {
+            flight.with_run(|engine, ticket| engine.core.watch_run(ticket));
         }
     }
 
@@ -192,11 +197,10 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// most, and only as long as no other step is at work on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
-        let Some(Flight { ticket, comm, .. }) = &self.flight else {
+        let Some(flight) = &mut self.flight else {
             return Poll::Ready(None);
         };
-        let shared = comm.shared();
-        shared.with(|engine| engine.core.poll_landed(ticket, cx.waker()))
+        flight.with_run(|engine, ticket| engine.core.poll_landed(ticket, cx.waker()))
     }
 }
 
@@ -204,9 +208,20 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
     type Output = Result<(I, O), OpError<(I, O)>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(flight) = &self.flight else {
+        let Some(flight) = &mut self.flight else {
             panic!("a collective was polled after it had completed")
         };
+        if flight.is_over_quickly()
+            && let Some(Flight {
+                way: Way::Quick(quick),
+                comm,
+                ..
+            }) = self.flight.take()
+        {
+            spare::keep(comm);
+            return Poll::Ready(Ok(quick.into_filled()));
+        }
+        let flight = self.flight.as_mut().expect("just seen");
         let polled = if flight.hosted {
             flight.poll_hosted(cx)
         } else {
@@ -231,20 +246,61 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
+    /// Sends all that can go by cells. Who runs ahead of its receivers waits a moment for them: to send messages to the slower
+    /// would cost both more.
     #[inline]
-    fn poll(&self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
-        let take = |core: &mut Core| core.take_run(&self.ticket);
-        let shared = self.comm.shared();
-        shared.poll(self.ticket.buffers.op, cx.waker(), take)
+    fn begin(&mut self) {
+        if let Way::Quick(quick) = &mut self.way {
+            let shared = self.comm.shared();
+            if shared.poll_quick(|engine| engine.send_quick(quick)) != Look::Over {
+                self.run();
+            }
+        }
     }
 
-    fn poll_hosted(&self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+    /// Whether all that a quick one waits for has come.
+    #[inline]
+    fn is_over_quickly(&mut self) -> bool {
+        let Way::Quick(quick) = &mut self.way else {
+            return false;
+        };
         let shared = self.comm.shared();
+        shared.poll_quick(|engine| engine.look(quick)) == Look::Over
+    }
+
+    /// The engine knows of it from here on.
+    fn run(&mut self) -> (&RunTicket<I, O>, &Comm) {
+        if let Way::Quick(_) = &self.way
+            && let Way::Quick(quick) = mem::replace(&mut self.way, Way::Between)
+        {
+            let shared = self.comm.shared();
+            self.way = Way::Run(shared.with(|engine| engine.adopt(quick)));
+        }
+        match &self.way {
+            Way::Run(ticket) => (ticket, &self.comm),
+            _ => unreachable!("made just now"),
+        }
+    }
+
+    fn with_run<R>(&mut self, work: impl FnOnce(&mut Engine, &RunTicket<I, O>) -> R) -> R {
+        let (ticket, comm) = self.run();
+        comm.shared().with(|engine| work(engine, ticket))
+    }
+
+    #[inline]
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+        let (ticket, comm) = self.run();
+        let take = |core: &mut Core| core.take_run(ticket);
+        comm.shared().poll(ticket.buffers.op, cx.waker(), take)
+    }
+
+    fn poll_hosted(&mut self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
         loop {
-            shared.with(|engine| engine.carry_on(&self.ticket));
+            self.with_run(Engine::carry_on);
             let polled = self.poll(cx);
             // What happened while it was polled has woken nobody.
-            if polled.is_ready() || !shared.with(|engine| engine.core.is_stirred(&self.ticket)) {
+            if polled.is_ready() || !self.with_run(|engine, ticket| engine.core.is_stirred(ticket))
+            {
                 return polled;
             }
         }
@@ -253,9 +309,10 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
 
 impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
-        if let Some(Flight { ticket, comm, .. }) = &self.flight {
-            let shared = comm.shared();
-            shared.with(|engine| {
+        if let Some(flight) = &mut self.flight
+            && !flight.is_over_quickly()
+        {
+            flight.with_run(|engine, ticket| {
                 engine.core.detach_run(ticket);
                 engine.flush();
             });

@@ -115,7 +115,7 @@ impl Sink for Core {
     }
 
     fn peer_down(&mut self, peer: Rank, why: Down) {
-        self.lose(peer.0, why);
+        self.hear_of_end(peer.0, why);
     }
 }
 

@@ -45,7 +45,7 @@ pub use self::{
 use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
-    program::{Job, RunCall, RunTicket, Taken},
+    program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
@@ -96,6 +96,8 @@ pub(crate) struct Core {
     sleepers: sleeper::Sleepers,
     /// The driver does not say who has died, so those that are waited for are watched.
     watches: bool,
+    /// The driver has cells.
+    cells: bool,
     liveness: Option<Box<liveness::Liveness>>,
     /// Something began to wait since the last turn.
     waits: bool,
@@ -200,6 +202,7 @@ impl Engine {
             timers: Timers::default(),
             sleepers: sleeper::Sleepers::default(),
             watches,
+            cells: caps.reliable && caps.ordered && caps.detects_death && driver.has_cells(),
             liveness: watches.then(|| Box::new(liveness::Liveness::new(setup.detect, setup.rank))),
             waits: false,
             untold: BTreeSet::new(),
@@ -226,7 +229,10 @@ impl Engine {
     #[inline]
     pub(crate) fn turn(&mut self, now: Time) -> u32 {
         self.core.now = now;
-        let events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
+        let mut events = self.driver.progress(ARRIVALS_MAX, &mut self.core).events;
+        if self.core.programs.are_looking() {
+            events += self.look_in_cells();
+        }
         self.core.expire(now);
         if self.core.watches {
             self.tend_alive(now);
@@ -243,10 +249,14 @@ impl Engine {
 
     /// Whether it is safe to sleep.
     pub(crate) fn arm(&mut self) -> Armed {
-        if self.core.has_work() {
+        if self.core.has_work() || self.driver.arm() == Armed::Busy {
+            return Armed::Busy;
+        }
+        // Cells do not make a driver busy, but whoever fills one from here on rings.
+        if self.has_cells_to_take() {
             Armed::Busy
         } else {
-            self.driver.arm()
+            Armed::Ready
         }
     }
 

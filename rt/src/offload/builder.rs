@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use super::{Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Span, Step, StepId};
+use ripstop_fabric::driver::CELL_MAX;
+
+use super::{
+    Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Quick, Span, Step, StepId,
+};
 use crate::buffer::Wire;
 
 /// Makes a [`Program`] out of actions in the order of a plan.
@@ -53,6 +57,8 @@ impl Builder {
                 reduces: false,
                 short: false,
                 recv_max: 0,
+                quick: None,
+                fills_output: false,
             },
             edges: Vec::new(),
             last: BTreeMap::new(),
@@ -121,6 +127,8 @@ impl Builder {
             at += len;
         }
         program.successors = edges.into_iter().map(|(_, later)| later).collect();
+        program.quick = Quick::of(&program, CELL_MAX);
+        program.fills_output = fills_output(&program);
         program
     }
 
@@ -268,6 +276,34 @@ impl Builder {
             sentence,
         }
     }
+}
+
+/// Whether the output is written everywhere, by rows, and read nowhere.
+fn fills_output(program: &Program) -> bool {
+    let in_output = |span: &&Span| span.buffer == Buffer::Output && span.len > 0;
+    let reads = |action: &Action| {
+        action
+            .reads()
+            .into_iter()
+            .flatten()
+            .any(|span| in_output(&span))
+    };
+    if program.actions().any(reads) {
+        return false;
+    }
+    let written = program
+        .actions()
+        .filter_map(Action::writes)
+        .filter(in_output);
+    let mut rows: Vec<_> = written
+        .filter(|span| span.is_contiguous())
+        .map(|span| (span.start, span.start + span.len))
+        .collect();
+    rows.sort_unstable();
+    let filled = rows
+        .iter()
+        .try_fold(0, |end, row| (row.0 <= end).then(|| row.1.max(end)));
+    filled.is_some_and(|end| end >= program.lens.output)
 }
 
 impl fmt::Display for Misfit {

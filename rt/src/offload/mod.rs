@@ -15,6 +15,7 @@
 mod builder;
 pub(crate) mod lists;
 pub(crate) mod lower;
+mod quick;
 mod signature;
 mod span;
 #[cfg(test)]
@@ -22,6 +23,7 @@ mod tests;
 
 use std::{fmt, ops::Range, sync::Arc};
 
+pub(crate) use self::quick::Quick;
 pub use self::{
     builder::{Builder, Misfit},
     signature::Signature,
@@ -62,6 +64,8 @@ pub struct Program {
     short: bool,
     /// Bytes of its longest receive.
     recv_max: usize,
+    quick: Option<Quick>,
+    fills_output: bool,
 }
 
 /// Bytes of a program's memory.
@@ -216,6 +220,16 @@ impl Program {
 
     pub(crate) const fn recv_max(&self) -> usize {
         self.recv_max
+    }
+
+    /// How it is gone through, if it is of one round and all its messages fit into cells.
+    pub(crate) const fn quick(&self) -> Option<&Quick> {
+        self.quick.as_ref()
+    }
+
+    /// Whether it writes all of the output, and reads nothing there: no value has to be there when it begins.
+    pub(crate) const fn fills_output(&self) -> bool {
+        self.fills_output
     }
 
     pub(crate) const fn elem(&self) -> Elem {

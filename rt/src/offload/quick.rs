@@ -3,7 +3,7 @@
 //! Short ones need nobody to carry them on. All they send leaves when they begin, and the rest is done at once when everything
 //! has come.
 
-use super::{Action, Program};
+use super::{Action, Buffer, Program, Span};
 
 /// The order in which a program of one round is gone through.
 #[derive(Clone, Debug)]
@@ -51,10 +51,94 @@ impl Quick {
                 program.successors(at).for_each(|later| waits[later] = true);
             }
         }
+        if fills_scratch(program, &waits) {
+            return None;
+        }
         let number = |(at, _): (u32, &bool)| at;
-        let of = |wanted: bool| (0..).zip(&waits).filter(move |(_, waits)| **waits == wanted);
+        let of = |wanted: bool| {
+            (0..)
+                .zip(&waits)
+                .filter(move |(_, waits)| **waits == wanted)
+        };
         let order: Box<[u32]> = of(false).chain(of(true)).map(number).collect();
         let sends = of(false).count();
         Some(Self { order, sends })
+    }
+}
+
+/// Whether it puts anything into scratch before messages have come: that does not last so long.
+fn fills_scratch(program: &Program, waits: &[bool]) -> bool {
+    let in_scratch = |span: &Span| span.buffer == Buffer::Scratch && span.len > 0;
+    let mut steps = program.actions().zip(waits);
+    steps.any(|(action, waits)| !waits && action.writes().is_some_and(in_scratch))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::offload::{Action, Buffer::Input, Buffer::Output, Buffer::Scratch};
+    use crate::offload::{Builder, Lens, Program, Side};
+
+    fn program(steps: &[(Action, &[usize])]) -> Program {
+        let lens = Lens {
+            input: 64,
+            output: 64,
+            scratch: 64,
+        };
+        let mut builder = Builder::new::<u64>(4, lens);
+        let mut made = Vec::new();
+        for (action, after) in steps {
+            let after: Vec<_> = after.iter().map(|&at| made[at]).collect();
+            made.push(builder.push(*action, &after).unwrap());
+        }
+        builder.finish()
+    }
+
+    fn send(to: usize, len: usize) -> Action {
+        let from = Input.span(0, len);
+        Action::Send { to, from }
+    }
+
+    fn recv(from: usize, len: usize) -> Action {
+        let into = Scratch.span(0, len);
+        Action::Recv { from, into }
+    }
+
+    const fn reduce() -> Action {
+        Action::Reduce {
+            from: Scratch.span(0, 8),
+            into: Output.span(0, 8),
+            side: Side::Left,
+        }
+    }
+
+    #[test]
+    fn what_waits_for_no_message_comes_first() {
+        let steps = [
+            (recv(1, 8), &[][..]),
+            (reduce(), &[0]),
+            (send(1, 8), &[]),
+            (recv(2, 0), &[1]),
+            (send(2, 40), &[2]),
+        ];
+        let program = program(&steps);
+        let quick = program.quick().unwrap();
+        assert_eq!((&*quick.order, quick.sends), (&[2, 4, 0, 1, 3][..], 2));
+    }
+
+    #[test]
+    fn one_round_of_short_messages_to_and_from_different_ranks_is_quick_and_nothing_else() {
+        let two_rounds: [(Action, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
+        let two_to_one: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
+        let long: [(Action, &[usize]); 1] = [(send(1, 48), &[])];
+        let kept = Action::Copy {
+            from: Input.span(0, 8),
+            into: Scratch.span(8, 8),
+        };
+        let keeps: [(Action, &[usize]); 2] = [(kept, &[]), (recv(1, 8), &[])];
+        for steps in [&two_rounds[..], &two_to_one, &long, &keeps] {
+            assert!(program(steps).quick().is_none(), "{steps:?}");
+        }
+        let both_ways: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (recv(1, 8), &[])];
+        assert!(program(&both_ways).quick().is_some());
     }
 }

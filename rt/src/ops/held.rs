@@ -6,7 +6,10 @@ use std::{
     ptr::NonNull,
 };
 
-use crate::buffer::{RecvBuf, SendBuf, Wire};
+use crate::{
+    buffer::{RecvBuf, SendBuf, Wire},
+    offload::Program,
+};
 
 /// Room for a buffer value, in words. A larger or more aligned one is boxed, and the box is what is stored.
 const WORDS: usize = 10;
@@ -99,14 +102,11 @@ impl Held {
         }
     }
 
-    /// Takes the two buffers of a program, and says where they are *after* the move: what it reads, and what it reads and
-    /// fills. Where that has no values yet, they are zero.
+    /// Takes the two buffers of a program, and says where they are *after* the move.
     pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        input: I,
-        mut output: O,
+        Pair { input, output }: Pair<I, O>,
     ) -> [Area; 2] {
-        blank(&mut output);
         let table = const {
             &Table {
                 drop: drop_value::<(I, O)>,
@@ -116,18 +116,7 @@ impl Held {
         let mut pair = self.hold((input, output), table);
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let (input, output) = unsafe { pair.as_mut() };
-        let elems = input.elems();
-        // SAFETY: the engine writes whole elements to it, which are initialised.
-        let spare = unsafe { output.spare() };
-        let input = Area {
-            start: NonNull::from(elems).cast(),
-            len: size_of_val(elems),
-        };
-        let output = Area {
-            len: size_of_val(spare),
-            start: NonNull::from(spare).cast(),
-        };
-        [input, output]
+        areas_of(input, output)
     }
 
     /// Holds something else than a buffer, to be dropped with the buffers.
@@ -213,6 +202,52 @@ impl Held {
             *unsafe { Box::from_raw(boxed.as_ptr()) }
         }
     }
+}
+
+/// The two buffers of a program: what it reads, and what it reads and fills. All the room of the second has values, or the
+/// program gives them to it before anybody looks.
+pub(crate) struct Pair<I, O> {
+    input: I,
+    output: O,
+}
+
+impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
+    /// Where the output has no values yet, they are zero from here on, unless the program [fills](Program::fills_output) it.
+    pub(crate) fn new(input: I, mut output: O, program: &Program) -> Self {
+        if !program.fills_output() {
+            blank(&mut output);
+        }
+        Self { input, output }
+    }
+
+    /// Where they are now.
+    pub(crate) fn areas(&mut self) -> [Area; 2] {
+        areas_of(&self.input, &mut self.output)
+    }
+
+    /// Gives them back; the program has filled so many bytes of the output.
+    pub(crate) fn into_filled(self, bytes: usize) -> (I, O) {
+        let Self { input, mut output } = self;
+        let len = bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
+        // SAFETY: the room of a program that is over has values: those it had, zeros, or what the program wrote.
+        unsafe { output.set_filled(len) };
+        (input, output)
+    }
+}
+
+fn areas_of<I: SendBuf, O: RecvBuf>(input: &I, output: &mut O) -> [Area; 2] {
+    let elems = input.elems();
+    // SAFETY: the engine writes whole elements to it, which are initialised.
+    let spare = unsafe { output.spare() };
+    let input = Area {
+        start: NonNull::from(elems).cast(),
+        len: size_of_val(elems),
+    };
+    let output = Area {
+        len: size_of_val(spare),
+        start: NonNull::from(spare).cast(),
+    };
+    [input, output]
 }
 
 impl Drop for Held {

@@ -18,7 +18,7 @@ use ripstop_fabric::driver::{LocalRange, Payload};
 
 pub use self::memory::Reducer;
 pub(crate) use self::{
-    held::{Area, Held},
+    held::{Area, Held, Pair},
     memory::{Memory, Panic, Work},
 };
 use crate::{
@@ -288,12 +288,11 @@ impl Ops {
     pub(crate) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
         about: About,
-        input: I,
-        output: O,
+        pair: Pair<I, O>,
     ) -> (Ticket<(I, O)>, [Area; 2]) {
         let mut areas = [Area::NONE; 2];
         let op = self.make(about, Life::Running, |held| {
-            areas = held.hold_pair(input, output);
+            areas = held.hold_pair(pair);
             areas[1]
         });
         (Ticket::new(op), areas)

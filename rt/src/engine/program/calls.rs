@@ -79,6 +79,11 @@ impl Calls {
         if let Ok(at) = self.running.binary_search_by_key(&key, |(key, _)| *key) {
             self.running.remove(at);
         }
+        self.note_over(key, sig);
+    }
+
+    /// It is over, and nobody had to know that it was under way.
+    pub(super) fn note_over(&mut self, key: Key, sig: u64) {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
@@ -167,6 +172,12 @@ impl Calls {
     pub(super) fn may_be_strange(&self, key: Key, sig: u64) -> bool {
         let at = self.early.binary_search_by_key(&key, |(key, _)| *key);
         at.is_ok_and(|at| self.early[at].1.mixed || self.early[at].1.sig != sig)
+    }
+
+    /// Whether nothing is known of this collective that it would have to be told when it begins.
+    #[inline]
+    pub(super) fn is_calm(&self, key: Key) -> bool {
+        self.revoked.is_empty() && !self.may_be_early(key)
     }
 
     pub(super) fn any_revoked(&self) -> bool {

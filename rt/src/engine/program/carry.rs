@@ -73,7 +73,11 @@ impl Engine {
         match action {
             Action::Join => run.over(at),
             Action::Send { to, .. } => self.begin_send(index, run, at, to)?,
-            Action::Recv { from, .. } => self.core.begin_recv(index, run, at, from),
+            Action::Recv { from, .. } => {
+                if !self.take_from_cell(run, at, from)? {
+                    self.core.begin_recv(index, run, at, from);
+                }
+            }
             Action::Copy { .. } | Action::Reduce { .. } => {
                 if run.work_now(&action) {
                     run.over(at);

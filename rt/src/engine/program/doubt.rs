@@ -10,7 +10,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::run::By;
+use super::{News, run::By};
 use crate::{
     clock::Time,
     engine::{Core, sleeper},
@@ -116,8 +116,17 @@ impl Core {
         }
     }
 
-    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends.
+    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What it
+    /// left in cells for it is looked for first.
     pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
+        if self.programs.are_looking() {
+            self.programs.news.push(News::Over(rank, *header));
+        } else {
+            self.is_through(rank, header);
+        }
+    }
+
+    pub(super) fn is_through(&mut self, rank: u32, header: &Ask) {
         let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
             return;
         };

@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// From this collective on there are none on its communicator.
-    fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
+    pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
         if !self.programs.calls.revoke((ctx, tag), why) {
             return;
         }

@@ -18,6 +18,7 @@ mod fail;
 mod host;
 mod landed;
 mod listed;
+mod quick;
 mod run;
 
 use std::{
@@ -29,8 +30,13 @@ use std::{
 };
 
 pub(super) use self::doubt::KEY as DOUBT;
-pub(crate) use self::end::Taken;
 pub(super) use self::listed::{Heard, is_token, list_max};
+pub(crate) use self::{
+    end::Taken,
+    quick::{Look, QuickRun},
+};
+use ripstop_fabric::driver::Down;
+
 use self::{
     calls::Calls,
     listed::Lot,
@@ -44,8 +50,8 @@ use crate::{
     error::ErrorKind,
     group::Group,
     offload::{Lens, Program},
-    ops::{About, Area, Memory, Panic, Reducer, Ticket, Work},
-    proto::wire::OpId,
+    ops::{About, Area, Memory, Pair, Panic, Reducer, Ticket, Work},
+    proto::wire::{Ask, OpId},
     reactor::TimerId,
 };
 
@@ -83,6 +89,22 @@ pub(super) struct State {
     slots: BTreeMap<(u32, u32), Lot>,
     /// Of the last program that went by lists.
     serial: u32,
+    /// Programs under way whose messages may lie in cells.
+    looking: usize,
+    /// What has to wait until cells were looked into.
+    news: Vec<News>,
+    /// Scratch of quick programs.
+    scratch: Vec<u128>,
+    /// Quick programs that found everything at once.
+    quick_count: u32,
+    /// Turns in which programs looked into cells.
+    looked: u32,
+}
+
+/// What a peer said last: its messages in cells came before.
+pub(super) enum News {
+    Down(u32, Down),
+    Over(u32, Ask),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -185,12 +207,23 @@ impl State {
             doubt: None,
             slots: BTreeMap::new(),
             serial: 0,
+            looking: 0,
+            news: Vec::new(),
+            scratch: Vec::new(),
+            quick_count: 0,
+            looked: 0,
         }
     }
 
     /// Whether any is under way.
     pub(super) fn any(&self) -> bool {
         self.runs.len() > self.free.len()
+    }
+
+    /// Whether messages of programs under way may lie in cells.
+    #[inline]
+    pub(super) fn are_looking(&self) -> bool {
+        self.looking > 0
     }
 
     #[inline]
@@ -232,6 +265,7 @@ impl State {
     /// Takes out one that is over, and keeps its room. What is the application's is in it no more.
     fn remove(&mut self, index: u32) {
         let run = self.runs[index as usize].take();
+        self.looking -= usize::from(run.as_ref().is_some_and(|run| run.looks));
         self.free.push(index);
         if self.spare.len() < SPARE_MAX {
             self.spare.extend(run);
@@ -258,15 +292,15 @@ impl State {
 }
 
 impl Engine {
-    /// Begins a program. It goes on by itself from here.
+    /// Begins a program, the first so many steps of which are over in quick order. It goes on by itself from here.
     pub(crate) fn run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,
-        input: I,
-        output: O,
+        buffers: Pair<I, O>,
+        over: usize,
     ) -> RunTicket<I, O> {
-        let (buffers, areas) = self.core.ops.hold_pair(call.about(), input, output);
-        let run = self.core.begin(call, buffers.op, areas);
+        let (buffers, areas) = self.core.ops.hold_pair(call.about(), buffers);
+        let run = self.core.begin(call, buffers.op, areas, over);
         if self.core.ended {
             self.core.end_programs();
         } else {
@@ -278,7 +312,7 @@ impl Engine {
 }
 
 impl Core {
-    fn begin(&mut self, mut call: RunCall, buffers: OpId, areas: [Area; 2]) -> u32 {
+    fn begin(&mut self, mut call: RunCall, buffers: OpId, areas: [Area; 2], over: usize) -> u32 {
         let wrong = call.wrong(areas);
         let offload = call.offload && self.programs.lists;
         if offload {
@@ -295,10 +329,13 @@ impl Core {
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
         let directly =
             self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max();
+        let looks = self.may_look(&call);
+        self.programs.looking += usize::from(looks);
         let index = self.programs.add(|mut room| {
             let memory = Memory::new(areas, lens, mem::take(&mut room.scratch));
             let mut run = Run::new(call, buffers, memory, room);
-            (run.reducer, run.waits_directly) = (reducer, directly);
+            (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
+            run.skip_quick(over);
             run
         });
         if offload && wrong.is_none() {

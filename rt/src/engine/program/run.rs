@@ -34,6 +34,8 @@ pub(super) struct Run {
     pub(super) waits_directly: bool,
     /// How far it is, if it goes by lists.
     pub(super) listed: Option<Box<Listed>>,
+    /// Its messages may come by [cells](super::quick).
+    pub(super) looks: bool,
     pub(super) about: About,
     pub(super) group: Group,
     /// By step: for how many ends and beginnings it waits, or how far it is.
@@ -90,6 +92,7 @@ impl Run {
             asked: false,
             waits_directly: false,
             listed: None,
+            looks: false,
             about,
             group,
             first: 0,
@@ -183,6 +186,26 @@ impl Run {
     pub(super) fn waits_for_peer(&self, peer: u32) -> Option<usize> {
         let of_peer = self.flying.iter().filter(|(_, by)| *by == By::Wait(peer));
         of_peer.map(|&(at, _)| at).min()
+    }
+
+    /// The first of the receives that wait for a message of this peer.
+    pub(super) fn awaits(&self, peer: u32) -> Option<(usize, By)> {
+        let is_from = |&&(at, _): &&(usize, By)| match self.program.step(at).action {
+            Action::Recv { from, .. } => self.world_of(from) == peer,
+            _ => false,
+        };
+        let of_peer = self.flying.iter().filter(is_from);
+        of_peer.min_by_key(|(at, _)| *at).copied()
+    }
+
+    /// The first so many steps in quick order are over.
+    pub(super) fn skip_quick(&mut self, count: usize) {
+        let program = Arc::clone(&self.program);
+        let order = program.quick().map_or(&[][..], |quick| &quick.order);
+        for &at in &order[..count] {
+            self.began(at as usize);
+            self.over(at as usize);
+        }
     }
 
     /// The receives that wait directly, in their order and with whom they wait for, and do so no more.

@@ -8,7 +8,7 @@ use crate::{
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
-    ops::Outcome,
+    ops::{Outcome, Pair},
     proto::wire::{Abort, Base, Kind},
 };
 
@@ -65,7 +65,8 @@ fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
         offload: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
-    world.engines[rank].run(call, input, output)
+    let buffers = Pair::new(input, output, &call.program);
+    world.engines[rank].run(call, buffers, 0)
 }
 
 fn begin_all(world: &mut World, tag: u32, block: usize) -> Vec<Tickets> {
@@ -168,7 +169,8 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         refused: None,
         offload: false,
     };
-    let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, vec![2], Vec::new());
+    let buffers = Pair::new(vec![2], Vec::new(), &call.program);
+    let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, buffers, 0);
     world.run_for(100 * TICK);
     let (outcome, _) = take(&mut world, 2, &bad);
     let kind = outcome.expect_err("no room").kind;

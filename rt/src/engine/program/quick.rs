@@ -1,0 +1,427 @@
+//! Short programs of one round go by cells, and nobody but their futures knows of them.
+//!
+//! All that such a program sends leaves when it begins, each message into a cell of its receiver's. Its future looks whether
+//! everything has come, and does the rest at once: there is no operation, no matching and nobody to wake. As soon as it has to
+//! wait for long, or anything is unusual (a message that came another way, a peer that is gone, a communicator that is revoked),
+//! it becomes a program like all others, whose first steps are over; those look for messages in cells too, in every turn.
+//!
+//! Whether a rank's part in a collective goes this way is its own affair: the others find its messages in cells or not.
+
+use std::mem;
+
+use ripstop_fabric::driver::{CellName, Down, Payload, Peer, Taken};
+
+use super::{News, RunCall, RunTicket, calls::Why, run::By, run::Run};
+use crate::{
+    buffer::{RecvBuf, SendBuf},
+    engine::{Core, Engine},
+    error::ErrorKind,
+    offload::Action,
+    ops::{Life, Memory, Pair},
+    proto::matching::Want,
+};
+
+/// Ranks of a communicator whose programs look into cells: in every turn they look at one line for each.
+const RANKS_MAX: usize = 16;
+
+/// Looks that found everything at once between two turns that are made when nobody else makes any.
+const TURN_EVERY: u32 = 32;
+
+/// Turns of which one looks into all cells of a program's ranks. The others look into those that it waits for.
+const ALL_EVERY: u32 = 16;
+
+/// A program that only its future knows of.
+pub(crate) struct QuickRun<I, O> {
+    call: RunCall,
+    buffers: Pair<I, O>,
+    /// Steps that are over, in quick order.
+    over: usize,
+}
+
+/// How far a quick program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    Over,
+    Waits,
+    /// It has to become a program like all others.
+    Unusual,
+}
+
+impl Engine {
+    /// Does what waits for no message, and says whether all of that is over.
+    pub(crate) fn send_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+        let QuickRun {
+            call,
+            buffers,
+            over,
+        } = run;
+        let Some(quick) = call.program.quick() else {
+            return Look::Unusual;
+        };
+        if !self.core.may_be_quick(call, buffers) {
+            return Look::Unusual;
+        }
+        let memory = self.core.quick_memory(call, buffers);
+        let (name, sig) = (call.cell(), call.sig);
+        for &at in &quick.order[*over..quick.sends] {
+            match &call.program.step(at as usize).action {
+                Action::Send { to, from } => {
+                    let to = Peer(call.world_of(*to));
+                    if !self.driver.put_cell(to, name, call.sig, memory.bytes(from)) {
+                        break;
+                    }
+                }
+                local => call.work(&memory, local),
+            }
+            *over += 1;
+        }
+        self.core.keep_quick_memory(memory);
+        if *over == quick.sends {
+            Look::Over
+        } else {
+            Look::Waits
+        }
+    }
+
+    /// Looks whether all its messages are there; if they are, does the rest.
+    pub(crate) fn look<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> Look {
+        let call = &run.call;
+        let (name, sig) = (call.cell(), call.sig);
+        for from in call.awaited() {
+            match self.driver.peek_cell(Peer(from), name) {
+                Some(sig) if sig == call.sig => {}
+                None if self.core.is_calm(call) => return Look::Waits,
+                _ => return Look::Unusual,
+            }
+        }
+        if !self.receive_quick(run) {
+            return Look::Unusual;
+        }
+        self.core
+            .programs
+            .calls
+            .note_over((name.ctx, name.tag), sig);
+        Look::Over
+    }
+
+    /// Whether every message was as it should be.
+    fn receive_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> bool {
+        let (call, name) = (&run.call, run.call.cell());
+        let memory = self.core.quick_memory(call, &mut run.buffers);
+        for action in call.rest() {
+            let Action::Recv { from, into } = action else {
+                call.work(&memory, action);
+                continue;
+            };
+            let from = call.world_of(*from);
+            let taken = self.driver.take_cell(Peer(from), name);
+            let fits = taken.is_some_and(|taken| {
+                let calm = !taken.overtook || self.is_calm_behind(from);
+                calm && memory.fill(into, Payload::from_slice(taken.bytes()))
+            });
+            if !fits {
+                self.core.fail_call(call, from);
+                return false;
+            }
+        }
+        self.core.keep_quick_memory(memory);
+        true
+    }
+
+    /// A peer's message has overtaken others of its. Whether none of those is for a collective that is over here: it would show
+    /// that the peer called another one.
+    #[cold]
+    fn is_calm_behind(&mut self, from: u32) -> bool {
+        let names = self.driver.cells_from(Peer(from));
+        let over = |name: &&CellName| self.core.programs.calls.is_over((name.ctx, name.tag));
+        let Some(stray) = names.iter().find(over).copied() else {
+            return true;
+        };
+        self.driver.take_cell(Peer(from), stray);
+        let me = self.core.programs.me;
+        let why = Why::Mismatch(from.min(me), from.max(me));
+        self.core.revoke((stray.ctx, stray.tag), why);
+        false
+    }
+
+    /// A quick program becomes one like all others.
+    pub(crate) fn adopt<I: SendBuf, O: RecvBuf>(&mut self, run: QuickRun<I, O>) -> RunTicket<I, O> {
+        let QuickRun {
+            call,
+            buffers,
+            over,
+        } = run;
+        self.run(call, buffers, over)
+    }
+
+    /// Whether awaiting it would not wait: each message is there, or will never come.
+    pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
+        let call = &run.call;
+        self.core.doomed(call).is_some()
+            || call.awaited().all(|from| {
+                let want = Want {
+                    ctx: call.ctx,
+                    source: Some(from),
+                    tag: Some(call.tag),
+                };
+                self.driver.peek_cell(Peer(from), call.cell()).is_some()
+                    || self.core.peers.down(from).is_some()
+                    || self.core.matching.peek(want).is_some()
+            })
+    }
+}
+
+impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
+    /// One that nothing was done of yet.
+    pub(crate) const fn new(call: RunCall, buffers: Pair<I, O>) -> Self {
+        Self {
+            call,
+            buffers,
+            over: 0,
+        }
+    }
+
+    /// The two buffers of one that is over.
+    pub(crate) fn into_filled(self) -> (I, O) {
+        self.buffers.into_filled(self.call.program.lens().output)
+    }
+}
+
+/// Programs like all others, and cells.
+impl Engine {
+    /// What programs under way wait for may lie in cells. Then what peers said last is heard.
+    #[inline(never)]
+    pub(in crate::engine) fn look_in_cells(&mut self) -> u32 {
+        let turns = &mut self.core.programs.looked;
+        *turns = turns.wrapping_add(1);
+        let all = turns.is_multiple_of(ALL_EVERY) || !self.core.programs.news.is_empty();
+        let runs = self.core.programs.runs.len();
+        let events = (0..runs).map(|index| self.look_for_run(index, all)).sum();
+        for news in mem::take(&mut self.core.programs.news) {
+            match news {
+                News::Down(rank, why) => self.core.lose(rank, why),
+                News::Over(rank, header) => self.core.is_through(rank, &header),
+            }
+        }
+        events
+    }
+
+    fn look_for_run(&mut self, index: usize, all: bool) -> u32 {
+        let Ok(index) = u32::try_from(index) else {
+            return 0;
+        };
+        let (mut events, mut rank) = (0, 0);
+        while let Some(run) = self.core.programs.get(index)
+            && run.looks
+            && run.failed.is_none()
+            && let Some(peer) = run.group().world_of(rank)
+        {
+            rank += 1;
+            if !all && run.awaits(peer).is_none() {
+                continue; // a message from there would show that the peer calls another collective
+            }
+            let (name, sig) = (run.cell(), run.sig());
+            if let Some(its) = self.driver.peek_cell(Peer(peer), name) {
+                events += u32::from(self.find_in_cell(index, peer, its == sig));
+            }
+        }
+        events
+    }
+
+    /// Whether a message that lies in a cell is for the program now.
+    fn find_in_cell(&mut self, index: u32, peer: u32, same_type: bool) -> bool {
+        let Some(run) = self.core.programs.get(index) else {
+            return false;
+        };
+        let name = run.cell();
+        let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
+            if !same_type {
+                self.driver.take_cell(Peer(peer), name);
+                self.core.fail_mismatched(index, peer);
+            }
+            return !same_type; // or it comes before its time
+        };
+        if let By::Op(op) = by {
+            let Life::Posted(posted) = self.core.ops.live(op).life else {
+                return false;
+            };
+            self.core.matching.unpost(posted);
+            self.core.release(op);
+        }
+        let taken = self.driver.take_cell(Peer(peer), name);
+        self.core.bring(index, peer, at, taken);
+        true
+    }
+
+    /// A receive of a program begins: what lies in its cell is taken. Whether there was anything.
+    pub(super) fn take_from_cell(
+        &mut self,
+        run: &mut Run,
+        at: usize,
+        from: usize,
+    ) -> Result<bool, ErrorKind> {
+        let peer = run.world_of(from);
+        let is_there = |engine: &Self, run: &Run| {
+            engine.driver.peek_cell(Peer(peer), run.cell()) == Some(run.sig())
+        };
+        if !run.looks || !is_there(self, run) {
+            return Ok(false);
+        }
+        let taken = self.driver.take_cell(Peer(peer), run.cell());
+        let filled = taken.is_some_and(|taken| run.fill(at, Payload::from_slice(taken.bytes())));
+        if !filled {
+            return Err(self.core.mismatch_with(peer));
+        }
+        run.over(at);
+        Ok(true)
+    }
+
+    /// Whether a message for a program lies in a cell: nobody may sleep over it.
+    pub(in crate::engine) fn has_cells_to_take(&mut self) -> bool {
+        if !self.core.programs.are_looking() {
+            return false;
+        }
+        let Self { driver, core, .. } = self;
+        let runs = core.programs.runs.iter().flatten();
+        runs.filter(|run| run.looks && run.failed.is_none())
+            .any(|run| {
+                let mut peers = run.group().members();
+                peers.any(|peer| match driver.peek_cell(Peer(peer), run.cell()) {
+                    Some(sig) => sig != run.sig() || run.awaits(peer).is_some(),
+                    None => false,
+                })
+            })
+    }
+}
+
+impl Core {
+    fn may_be_quick<I: SendBuf, O: RecvBuf>(
+        &self,
+        call: &RunCall,
+        buffers: &mut Pair<I, O>,
+    ) -> bool {
+        self.may_look(call)
+            && self.is_calm(call)
+            && call
+                .reducer
+                .as_ref()
+                .is_none_or(|reducer| reducer.is_built_in())
+            && call.wrong(buffers.areas()).is_none()
+    }
+
+    /// Whether messages of a program may lie in cells.
+    pub(super) fn may_look(&self, call: &RunCall) -> bool {
+        self.cells && call.group.len() <= RANKS_MAX
+    }
+
+    /// Whether nothing is known that a collective would have to be told.
+    fn is_calm(&self, call: &RunCall) -> bool {
+        !(self.closing | self.leaving | self.ended)
+            && self.peers.downs() == 0
+            && self.programs.calls.is_calm((call.ctx, call.tag))
+    }
+
+    fn quick_memory<I: SendBuf, O: RecvBuf>(
+        &mut self,
+        call: &RunCall,
+        buffers: &mut Pair<I, O>,
+    ) -> Memory {
+        let scratch = mem::take(&mut self.programs.scratch);
+        Memory::new(buffers.areas(), call.program.lens(), scratch)
+    }
+
+    fn keep_quick_memory(&mut self, mut memory: Memory) {
+        self.programs.scratch = memory.take_scratch();
+    }
+
+    /// Whether a turn should be made, as quick programs alone make none.
+    pub(crate) fn is_turn_due(&mut self) -> bool {
+        let count = &mut self.programs.quick_count;
+        *count = count.wrapping_add(1);
+        count.is_multiple_of(TURN_EVERY)
+    }
+
+    /// A peer's message is not what a quick program waits for, unless the reason is known already.
+    fn fail_call(&mut self, call: &RunCall, peer: u32) {
+        if self.doomed(call).is_none() {
+            let me = self.programs.me;
+            self.revoke(
+                (call.ctx, call.tag),
+                Why::Mismatch(peer.min(me), peer.max(me)),
+            );
+        }
+    }
+
+    /// A message from a cell, for a receive that waits for it.
+    fn bring(&mut self, index: u32, peer: u32, at: usize, taken: Option<Taken>) {
+        let Some(run) = self.programs.get(index) else {
+            return;
+        };
+        run.landed(at);
+        let filled = taken.is_some_and(|taken| run.fill(at, Payload::from_slice(taken.bytes())));
+        if !filled {
+            return self.fail_mismatched(index, peer);
+        }
+        run.over(at);
+        if run.is_watched() {
+            self.show_landed(index, at);
+        }
+        self.programs.stir(index);
+    }
+
+    /// A peer is gone. What it left in cells is looked for first.
+    pub(in crate::engine) fn hear_of_end(&mut self, rank: u32, why: Down) {
+        if self.programs.are_looking() {
+            self.programs.news.push(News::Down(rank, why));
+        } else {
+            self.lose(rank, why);
+        }
+    }
+}
+
+impl RunCall {
+    fn cell(&self) -> CellName {
+        CellName {
+            ctx: self.ctx,
+            tag: self.tag,
+        }
+    }
+
+    fn world_of(&self, rank: usize) -> u32 {
+        self.group.world_of(rank).expect("a rank of the group")
+    }
+
+    /// What is done when messages have come.
+    fn rest(&self) -> impl Iterator<Item = &Action> {
+        let quick = self.program.quick();
+        let rest = quick.map_or(&[][..], |quick| &quick.order[quick.sends..]);
+        rest.iter()
+            .map(|&at| &self.program.step(at as usize).action)
+    }
+
+    /// World ranks from which it receives.
+    fn awaited(&self) -> impl Iterator<Item = u32> {
+        self.rest().filter_map(|action| match action {
+            Action::Recv { from, .. } => Some(self.world_of(*from)),
+            _ => None,
+        })
+    }
+
+    /// A step without a message.
+    fn work(&self, memory: &Memory, action: &Action) {
+        match (action, &self.reducer) {
+            (Action::Copy { from, into }, _) => memory.copy(from, into),
+            (Action::Reduce { from, into, side }, Some(reducer)) => {
+                memory.reduce(reducer, from, into, *side);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Run {
+    fn cell(&self) -> CellName {
+        let (ctx, tag) = self.key();
+        CellName { ctx, tag }
+    }
+}
