@@ -62,7 +62,7 @@ impl Engine {
             return Look::Unusual;
         }
         let memory = self.core.quick_memory(call, buffers);
-        let (name, sig) = (call.cell(), call.sig);
+        let name = call.cell();
         for &at in &quick.order[*over..quick.sends] {
             match &call.program.step(at as usize).action {
                 Action::Send { to, from } => {
