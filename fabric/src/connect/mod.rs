@@ -23,6 +23,8 @@ mod limits;
 mod message;
 #[cfg(test)]
 mod model;
+mod ranges;
+mod scheme;
 #[cfg(test)]
 mod tests;
 
@@ -30,6 +32,8 @@ pub use limits::Limits;
 pub use message::{
     CAPS_NONE, End, Frame, Kind, LANES_MAX, Lane, Lanes, Malformed, Message, Reason,
 };
+pub use ranges::{BadRecord, NodeRecord};
+pub use scheme::{Job, Pattern, Scheme};
 
 /// What all connections of one process have in common.
 #[derive(Clone, Copy, Debug)]
