@@ -3,7 +3,10 @@
 use std::fmt;
 
 use super::{faults::Faults, model::Model, world};
-use crate::memory;
+use crate::{
+    connect::{Job, Pattern, Scheme},
+    memory,
+};
 
 /// A simulated cluster, before it is made.
 #[derive(Clone, Debug)]
@@ -18,6 +21,13 @@ pub struct Config {
     pub seed: u64,
     /// What the runtime sees of faults.
     pub transport: Transport,
+    /// When queue pairs are made, where the adapters have such.
+    pub scheme: Scheme,
+    /// Queue pairs that a node can have at a time. Those of [`Scheme::AllToAll`] must fit; on demand, the connection that was
+    /// silent longest gives its own up when there are no more, with [`Scheme::OnDemand`] as with [`Scheme::Hybrid`].
+    pub queue_pairs_max: u32,
+    /// Threads of a node that make queue pairs at a time for [`Scheme::AllToAll`], at least 1. Its ranks take turns.
+    pub connect_threads: u32,
     /// Puts and gets of so many bytes or more carry a hash instead of bytes, if both ends are registered memory: the digest
     /// depends on what is sent, and what was at the other end stays there. So a message may be longer than there is memory.
     pub hash_from: u64,
@@ -56,6 +66,9 @@ impl Config {
             faults: Faults::default(),
             seed: 0,
             transport: Transport::default(),
+            scheme: Scheme::default(),
+            queue_pairs_max: u32::MAX,
+            connect_threads: 1,
             hash_from: u64::MAX,
             lengths_only: false,
             free_running: false,
@@ -68,6 +81,7 @@ impl Config {
         }
         self.model.check(self.ranks)?;
         self.faults.check(self.ranks, self.model.nic.rails)?;
+        self.check_connections()?;
         let needed = u64::from(self.ranks) * world::BYTES_PER_RANK;
         match memory::available() {
             Some(room) if needed > room => Err(ConfigError::new(
@@ -80,6 +94,40 @@ impl Config {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+impl Config {
+    /// This cluster as the choice of a [`Scheme`] sees it.
+    #[must_use]
+    pub fn job(&self, pattern: Pattern) -> Job {
+        Job {
+            ranks: self.ranks,
+            ranks_per_node: self.model.node.ranks.min(self.ranks),
+            lanes: self.model.nic.rails,
+            queue_pairs_max: self.queue_pairs_max,
+            pattern,
+        }
+    }
+
+    fn check_connections(&self) -> Result<(), ConfigError> {
+        if self.connect_threads == 0 {
+            return Err(ConfigError::new(
+                "connect_threads",
+                "0, and at least 1 is needed",
+            ));
+        }
+        let fits = Scheme::choose(&self.job(Pattern::Dense)) == Scheme::AllToAll;
+        if self.scheme == Scheme::AllToAll && !fits {
+            let max = self.queue_pairs_max;
+            return Err(ConfigError::new(
+                "queue_pairs_max",
+                format!(
+                    "{max}, which is too few to connect all pairs: give more, or another scheme"
+                ),
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Stats {
     pub queue_pairs: u64,
     /// Ends of connections that became ready: two for each connection.
     pub connections: u64,
+    /// Connections that gave their queue pairs up because others needed them.
+    pub evictions: u64,
     /// Bytes that the simulator takes now, without the ranks' programs.
     pub state_bytes: u64,
 }

@@ -182,11 +182,12 @@ impl World {
 
     /// A packet leaves whose ends are connected.
     pub(super) fn leave_connected(&mut self, slot: u32, rail: u32) -> Time {
+        let packet = &self.packets[slot];
+        let (from, to, len) = (packet.from, packet.to, packet.len());
+        self.use_connection(from, to);
         if !self.wire().repairs {
             return self.leave_unrepaired(slot, rail);
         }
-        let packet = &self.packets[slot];
-        let (from, to, len) = (packet.from, packet.to, packet.len());
         let lane = self.lane(from, to, rail);
         let now = self.now;
         let sender = &mut self.wire().lanes[lane].sender;

@@ -7,6 +7,7 @@ use std::sync::{
 
 use super::{
     Config, Stats, Step,
+    dial::Dial,
     digest::Digest,
     heap::{Heap, OpKey, Time, What},
     host::{Host, Life, Running},
@@ -112,6 +113,8 @@ pub(super) enum Why {
 impl World {
     pub(super) fn new(config: Config) -> Self {
         let wire = Wire::new(&config);
+        let dial = wire.as_ref().and_then(|wire| wire.dial.as_ref());
+        let made = dial.map_or(0, Dial::made_ahead);
         let caps = Arc::new(super::driver::caps(&config));
         let model = Arc::new(config.model);
         let mut world = Self {
@@ -138,6 +141,7 @@ impl World {
             wire,
             model,
         };
+        world.stats.queue_pairs = made;
         world.plan_strikes();
         world
     }
@@ -265,6 +269,9 @@ impl World {
         self.digest.mix(u64::from(from) << 32 | u64::from(to));
         self.digest.mix(packet.len() << 8 | packet.cargo.kind());
         self.digest.mix_bytes(&packet.bytes);
+        if self.wire.is_some() {
+            self.leave_connection(from, to);
+        }
         if self.departed && !self.may_arrive(slot) {
             return self.lose(slot);
         }

@@ -2,7 +2,14 @@
 //!
 //! The first packet for a peer starts it, and what follows waits in its order. Queue pairs are made one after the other by each
 //! rank, at the model's cost; the words about them are datagrams, and faults reach them.
+//!
+//! Where all are made when the job starts ([`Scheme::AllToAll`]), nobody speaks of them: the ranks of a node take turns, so that
+//! the numbers of each rank's queue pairs are one range, and a packet waits until both ends have had theirs.
 
+mod scarce;
+mod share;
+
+use self::share::Share;
 use super::{
     Config,
     faults::Flow,
@@ -14,7 +21,7 @@ use super::{
 use crate::{
     connect::{
         Action, CAPS_NONE, Connection, Context, End, Event, Frame, Kind, Lane, Lanes, Limits,
-        Local, Message, State,
+        Local, Message, Pattern, Scheme, State,
     },
     driver::Down,
 };
@@ -29,6 +36,13 @@ pub(super) struct Dial {
     /// Queue pairs that each rank has made, and when it is through with making them.
     made: Vec<(u32, Time)>,
     actions: Vec<Action>,
+    /// All queue pairs are made at the start.
+    ahead: bool,
+    /// Connections that a rank may have at a time, and those of each, where it may not have one with every peer.
+    connections_max: u32,
+    shares: Vec<Share>,
+    /// Counts packets, to know which connection was silent longest.
+    uses: u64,
 }
 
 /// One rank's side of a connection.
@@ -50,23 +64,57 @@ struct Side {
     timer: Time,
     /// Packets that wait.
     pending: Inbox,
+    /// Packets that are under way, and whether the connection is to be told when there are none.
+    flying: u32,
+    draining: bool,
+    used_at: u64,
 }
 
 impl Dial {
     pub(super) fn new(config: &Config) -> Self {
         let nic = &config.model.nic;
-        Self {
+        let connections_max = config.job(Pattern::Unknown).connections_max();
+        let scarce = connections_max < config.ranks - 1;
+        let mut dial = Self {
             seed: config.seed,
             cost: ps(nic.connect_ns).saturating_mul(u64::from(nic.rails)),
             sides: Slab::new(),
             made: vec![(0, 0); index(config.ranks)],
             actions: Vec::new(),
+            ahead: config.scheme == Scheme::AllToAll,
+            connections_max,
+            shares: Vec::new(),
+            uses: 0,
+        };
+        if dial.ahead {
+            dial.make_all(config);
+        } else if scarce {
+            dial.shares.resize_with(index(config.ranks), Share::default);
         }
+        dial
+    }
+
+    /// The ranks of a node one after the other.
+    fn make_all(&mut self, config: &Config) {
+        let others = config.ranks - 1;
+        let each = self.cost.saturating_mul(u64::from(others)) / u64::from(config.connect_threads);
+        for (rank, made) in (0_u64..).zip(&mut self.made) {
+            let turn = rank % u64::from(config.model.node.ranks) + 1;
+            *made = (others, each.saturating_mul(turn));
+        }
+    }
+
+    /// Queue pairs that were made before anything was sent.
+    pub(super) fn made_ahead(&self) -> u64 {
+        let made = |(made, _): &(u32, Time)| u64::from(*made);
+        self.made.iter().map(made).sum()
     }
 
     /// Bytes that it takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
-        self.sides.footprint() + self.made.len() * size_of::<(u32, Time)>()
+        self.sides.footprint()
+            + self.made.len() * size_of::<(u32, Time)>()
+            + self.shares.len() * size_of::<Share>()
     }
 
     /// Sides with packets that wait for a connection.
@@ -99,6 +147,9 @@ impl World {
             ready: 0,
             timer: NEVER,
             pending: Inbox::new(),
+            flying: 0,
+            draining: false,
+            used_at: 0,
         });
         self.link(rank, peer).side = Some(side);
         side
@@ -106,19 +157,44 @@ impl World {
 
     /// Whether a packet may leave; if not, it waits for the connection.
     pub(super) fn has_dialled(&mut self, from: u32, to: u32, packet: u32) -> bool {
+        if self.dial().ahead {
+            return self.has_made(from, to, packet);
+        }
         let slot = self.side(from, to);
         let side = &mut self.dial().sides[slot];
         let state = side.connection.state();
         if state == State::Ready && side.pending.is_empty() {
             return true;
         }
-        if let Some(last) = side.pending.push(packet) {
-            self.packets[last].next = packet;
-        }
+        self.wait_for_side(slot, packet);
         if matches!(state, State::Idle | State::Failed) {
-            self.tell_side(slot, Event::Connect, 0);
+            self.connect_side(slot);
         }
         false
+    }
+
+    /// The same where all queue pairs are made at the start.
+    fn has_made(&mut self, from: u32, to: u32, packet: u32) -> bool {
+        let now = self.now;
+        let made = &self.dial().made;
+        let ready = made[index(from)].1.max(made[index(to)].1);
+        if now > ready {
+            return true;
+        }
+        let slot = self.side(from, to);
+        self.wait_for_side(slot, packet);
+        let side = &mut self.dial().sides[slot];
+        if side.timer == NEVER {
+            side.timer = ready;
+            self.heap.push(ready, What::Redial(slot));
+        }
+        false
+    }
+
+    fn wait_for_side(&mut self, slot: u32, packet: u32) {
+        if let Some(last) = self.dial().sides[slot].pending.push(packet) {
+            self.packets[last].next = packet;
+        }
     }
 
     /// Data from a peer came through a rank's queue pair.
@@ -137,7 +213,7 @@ impl World {
         if let Ok(frame) = Frame::parse(bytes) {
             let lane = frame.lanes.as_slice().first().map_or(0, |lane| lane.qpn);
             let side = self.side(to, from);
-            self.tell_side(side, Event::Message(frame.message), lane);
+            self.hear_word(side, frame.message, lane);
         }
     }
 
@@ -145,8 +221,13 @@ impl World {
     pub(super) fn redial(&mut self, side: u32) {
         let now = self.now;
         let state = &mut self.dial().sides[side];
-        if state.timer == now {
-            state.timer = NEVER;
+        if state.timer != now {
+            return;
+        }
+        state.timer = NEVER;
+        if self.dial().ahead {
+            self.send_pending(side);
+        } else {
             self.tell_side(side, Event::Timeout, 0);
         }
     }
@@ -175,12 +256,21 @@ impl World {
             now: ahead,
             actions: &mut actions,
         };
-        dial.sides[slot].connection.handle(event, &mut cx);
+        let side = &mut dial.sides[slot];
+        let before = side.connection.state();
+        side.connection.handle(event, &mut cx);
+        let (after, used_at) = (side.connection.state(), side.used_at);
+        if let Some(share) = dial.shares.get_mut(index(rank)) {
+            share.note(slot, used_at, before, after);
+        }
         self.plan_redial(slot);
         for action in actions.drain(..) {
             self.perform(slot, action, lane);
         }
         self.dial().actions = actions;
+        if !self.dial().shares.is_empty() {
+            self.settle_side(slot);
+        }
     }
 
     fn plan_redial(&mut self, slot: u32) {
@@ -197,6 +287,7 @@ impl World {
         match action {
             Action::Create => {
                 self.dial().create(slot, now);
+                self.dial().check_share(slot);
                 self.stats.queue_pairs += 1;
             }
             Action::Bind => self.dial().sides[slot].theirs = lane,
@@ -214,8 +305,7 @@ impl World {
                 }
                 self.tell_down(rank, peer, Down::Failed);
             }
-            // Nobody evicts here.
-            _ => {}
+            Action::Quiesce => self.dial().sides[slot].draining = true,
         }
     }
 
@@ -258,6 +348,12 @@ impl World {
             ends == (other.theirs, other.own),
             "the queue pairs {ends:?} of ranks {rank} and {peer} are not connected to each other"
         );
+        self.send_pending(slot);
+    }
+
+    fn send_pending(&mut self, slot: u32) {
+        let side = &self.dial().sides[slot];
+        let (rank, peer) = (side.rank, side.peer);
         while let Some(packet) = self.next_pending(slot) {
             let rail = match self.packets[packet].cargo {
                 Cargo::Chunk { .. } => packet % self.network.rails(),

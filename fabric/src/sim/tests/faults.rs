@@ -8,6 +8,7 @@ use std::{
 
 use super::stage::{Heard, Rank, Stage};
 use crate::{
+    connect::Scheme,
     driver::{Command, Down, Driver, Peer, Post},
     sim::{Cluster, Config, Model, Stats, Transport},
 };
@@ -450,6 +451,98 @@ fn a_first_message_waits_for_the_queue_pairs_of_both_sides() {
             (made..made + 20_000).contains(&last),
             "{senders} senders: {last} ns"
         );
+    }
+}
+
+/// Ranks on queue-pair hardware, two on a node, where a node may have so many queue pairs.
+fn scarce(ranks: u32, queue_pairs_max: u32, faults: &str, seed: u64) -> Stage {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 2;
+    Stage::of(Config {
+        model,
+        faults: faults.parse().unwrap(),
+        seed,
+        scheme: Scheme::Hybrid,
+        queue_pairs_max,
+        ..Config::new(ranks)
+    })
+}
+
+#[test]
+fn all_pairs_speak_though_only_a_few_can_be_connected_at_a_time() {
+    let others = |ranks: u32| move |me| (0..ranks).filter(move |to| *to != me);
+    for seed in seeds(&[1, 2, 3]) {
+        for (ranks, max, faults) in [
+            (24, 2, ""),
+            (24, 4, ""),
+            (24, 10, ""),
+            (24, 10, "drop=0.2,dup=0.2,delay=0.2:1ms"),
+            (3, 4, "drop=0.2,dup=0.2,delay=0.3:20ms"),
+        ] {
+            println!("seed {seed}: {ranks} ranks, {max} for each node, {faults}");
+            let stats = exchange_with(scarce(ranks, max, faults, seed), others(ranks), 20, 8);
+            println!("{stats:?}");
+            let pairs = u64::from(ranks * (ranks - 1));
+            let most = u64::from((max / 2).max(2) * ranks);
+            assert!(stats.queue_pairs >= pairs && stats.evictions >= (pairs - most) / 2);
+        }
+    }
+}
+
+#[test]
+fn neighbours_keep_their_connections_where_these_are_few() {
+    let neighbours = |me: u32| [(me + 31) % 32, (me + 1) % 32].into_iter();
+    let stats = exchange_with(scarce(32, 4, "", 1), neighbours, 100, 8);
+    assert_eq!((stats.queue_pairs, stats.evictions), (64, 0));
+}
+
+#[test]
+fn what_is_connected_at_the_start_waits_for_both_ends_and_for_nothing_else() {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 2;
+    let cost = model.nic.connect_ns;
+    let config = |connect_threads, queue_pairs_max| Config {
+        model: model.clone(),
+        scheme: Scheme::AllToAll,
+        connect_threads,
+        queue_pairs_max,
+        ..Config::new(4)
+    };
+    for threads in [1, 3] {
+        let (mut stage, mut last) = (Stage::of(config(threads, 6)), [0; 4]);
+        stage.run(|rank| {
+            if rank.now() == 0 && rank.me < 2 {
+                rank.send(rank.me ^ 2, b"hello");
+                rank.send(rank.me ^ 2, b"again");
+            }
+            if rank.messages() == 2 {
+                last[rank.me as usize] = rank.now();
+            }
+            None
+        });
+        // Three queue pairs for each rank, and the second rank of a node comes after the first.
+        for (rank, turn) in [(2, 1), (3, 2)] {
+            let made = 3 * turn * cost / u64::from(threads);
+            assert!((made..made + 20_000).contains(&last[rank]), "{last:?}");
+        }
+        let hello = |from| [b"hello", b"again"].map(|body| Heard::Message(from, body.to_vec()));
+        assert_eq!(
+            (stage.heard(2), stage.heard(3)),
+            (&hello(0)[..], &hello(1)[..])
+        );
+        assert_eq!(
+            (
+                stage.cluster.stats().queue_pairs,
+                stage.cluster.stats().connections
+            ),
+            (12, 0)
+        );
+    }
+    for (config, field) in [
+        (config(1, 5), "queue_pairs_max"),
+        (config(0, 6), "connect_threads"),
+    ] {
+        assert_eq!(Cluster::new(config).unwrap_err().field(), field);
     }
 }
 

@@ -1,0 +1,116 @@
+//! Queue pairs where a rank may not have one for each peer.
+
+use super::{
+    Dial, Event, Kind, Message, State, World, index,
+    share::{Caller, Next, Share},
+};
+
+impl World {
+    pub(super) fn connect_side(&mut self, slot: u32) {
+        let dial = self.dial();
+        if dial.shares.is_empty() {
+            return self.tell_side(slot, Event::Connect, 0);
+        }
+        let rank = dial.sides[slot].rank;
+        dial.shares[index(rank)].wait(slot);
+        self.share_out(rank);
+    }
+
+    /// A request may have to wait for a queue pair.
+    pub(super) fn hear_word(&mut self, slot: u32, message: Message, lane: u32) {
+        let dial = self.dial();
+        let side = &dial.sides[slot];
+        let new = matches!(side.connection.state(), State::Idle);
+        if new && message.kind == Kind::Request && !dial.shares.is_empty() {
+            let (rank, max) = (side.rank, dial.connections_max);
+            let share = &mut dial.shares[index(rank)];
+            if !share.has_room(max) {
+                share.call(Caller {
+                    side: slot,
+                    message,
+                    lane,
+                });
+                return self.share_out(rank);
+            }
+        }
+        self.tell_side(slot, Event::Message(message), lane);
+    }
+
+    /// A packet leaves through a connection.
+    pub(in crate::sim) fn use_connection(&mut self, from: u32, to: u32) {
+        if !self.has_shares() {
+            return;
+        }
+        let slot = self.side(from, to);
+        let dial = self.dial();
+        dial.uses += 1;
+        let side = &mut dial.sides[slot];
+        side.flying += 1;
+        let before = std::mem::replace(&mut side.used_at, dial.uses);
+        dial.shares[index(from)].touch(slot, before, dial.uses);
+    }
+
+    /// It has arrived.
+    pub(in crate::sim) fn leave_connection(&mut self, from: u32, to: u32) {
+        if from == to || !self.has_shares() {
+            return;
+        }
+        let slot = self.side(from, to);
+        self.dial().sides[slot].flying -= 1;
+        self.settle_side(slot);
+    }
+
+    fn has_shares(&self) -> bool {
+        let dial = self.wire.as_ref().and_then(|wire| wire.dial.as_ref());
+        dial.is_some_and(|dial| !dial.shares.is_empty())
+    }
+
+    /// What a side's new state asks for. A get's answer that comes after its connection is gone waits for the next one.
+    pub(super) fn settle_side(&mut self, slot: u32) {
+        let side = &mut self.dial().sides[slot];
+        let rank = side.rank;
+        let state = side.connection.state();
+        if side.draining && (side.flying == 0 || state != State::Draining) {
+            side.draining = false;
+            self.tell_side(slot, Event::Quiet, 0);
+        } else if state == State::Idle && !side.pending.is_empty() {
+            self.connect_side(slot);
+        } else {
+            self.share_out(rank);
+        }
+    }
+
+    /// Gives queue pairs to those who wait, as many as there are.
+    fn share_out(&mut self, rank: u32) {
+        let max = self.dial().connections_max;
+        if !self.dial().shares[index(rank)].begin() {
+            return; // what a step leads to is done by whoever made the step
+        }
+        loop {
+            match self.dial().shares[index(rank)].next(max) {
+                Next::Hear(caller) => {
+                    self.tell_side(caller.side, Event::Message(caller.message), caller.lane);
+                }
+                Next::Connect(slot) => self.tell_side(slot, Event::Connect, 0),
+                Next::Evict(slot) => {
+                    self.stats.evictions += 1;
+                    self.tell_side(slot, Event::Evict, 0);
+                }
+                Next::Rest => break,
+            }
+        }
+        self.dial().shares[index(rank)].end();
+    }
+}
+
+impl Dial {
+    pub(super) fn check_share(&self, slot: u32) {
+        let rank = self.sides[slot].rank;
+        let (share, max) = (self.shares.get(index(rank)), self.connections_max);
+        let used = share.map_or(0, Share::used);
+        assert!(
+            used <= max,
+            "rank {rank} has {used} connections and may have {max}"
+        );
+    }
+}

@@ -1,0 +1,184 @@
+//! Whose turn it is to have queue pairs, and who gives way.
+//!
+//! A rank that has all it may have makes no more. Connections that need some wait in two lines, callers first; for each that
+//! waits, the ready connection that was silent longest drains and gives its own up. Half of a rank's queue pairs at the most ask:
+//! the others are ready, or have answered and soon are, so callers always find some that can give way, and two ranks that wait
+//! never wait for each other only.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::index;
+use crate::connect::{Message, State};
+
+/// The queue pairs of one rank.
+#[derive(Debug, Default)]
+pub(super) struct Share {
+    /// Connections that have some, that ask with them, and that are being taken down.
+    used: u32,
+    asking: u32,
+    draining: u32,
+    /// Ready connections by when they were used last.
+    ready: BTreeSet<(u64, u32)>,
+    /// Sides that have packets to send and no queue pairs.
+    waiting: VecDeque<u32>,
+    callers: VecDeque<Caller>,
+    /// Steps are being made.
+    busy: bool,
+}
+
+/// A peer's request that waits for queue pairs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caller {
+    pub(super) side: u32,
+    pub(super) message: Message,
+    pub(super) lane: u32,
+}
+
+/// What a rank does next about its queue pairs.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Hear this request.
+    Hear(Caller),
+    /// Connect this side, if it still wants to.
+    Connect(u32),
+    /// Take this side's connection down.
+    Evict(u32),
+    /// Nothing.
+    Rest,
+}
+
+impl Share {
+    /// A connection went from one state to another; it was used at `used_at`.
+    pub(super) fn note(&mut self, side: u32, used_at: u64, before: State, after: State) {
+        self.count(side, used_at, before, false);
+        self.count(side, used_at, after, true);
+        if after != State::Idle {
+            // It waits no more: the peer may have called first.
+            self.waiting.retain(|waiting| *waiting != side);
+        }
+    }
+
+    /// A ready connection was used.
+    pub(super) fn touch(&mut self, side: u32, before: u64, now: u64) {
+        if self.ready.remove(&(before, side)) {
+            self.ready.insert((now, side));
+        }
+    }
+
+    /// A side has packets to send.
+    pub(super) fn wait(&mut self, side: u32) {
+        if !self.waiting.contains(&side) {
+            self.waiting.push_back(side);
+        }
+    }
+
+    /// A peer asks. Its last word counts, and keeps its place.
+    pub(super) fn call(&mut self, caller: Caller) {
+        match self
+            .callers
+            .iter_mut()
+            .find(|other| other.side == caller.side)
+        {
+            Some(other) => *other = caller,
+            None => self.callers.push_back(caller),
+        }
+    }
+
+    /// Whether there is a queue pair for a caller.
+    pub(super) fn has_room(&self, max: u32) -> bool {
+        self.used < max && self.callers.is_empty()
+    }
+
+    pub(super) const fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Whether steps may be made; no others before [`end`](Self::end).
+    pub(super) fn begin(&mut self) -> bool {
+        !std::mem::replace(&mut self.busy, true)
+    }
+
+    pub(super) fn end(&mut self) {
+        self.busy = false;
+    }
+
+    /// One step of those that are due.
+    pub(super) fn next(&mut self, max: u32) -> Next {
+        let may_ask = self.asking < max / 2;
+        if self.used < max {
+            if let Some(caller) = self.callers.pop_front() {
+                return Next::Hear(caller);
+            }
+            if may_ask && let Some(side) = self.waiting.pop_front() {
+                return Next::Connect(side);
+            }
+        }
+        let askers = if may_ask { self.waiting.len() } else { 0 };
+        let wanted = self.callers.len() + askers;
+        let coming = self.draining + max.saturating_sub(self.used);
+        match self.ready.first() {
+            Some(&(_, side)) if index(coming) < wanted => Next::Evict(side),
+            _ => Next::Rest,
+        }
+    }
+
+    fn count(&mut self, side: u32, used_at: u64, state: State, more: bool) {
+        let add = |number: &mut u32| {
+            *number = if more { *number + 1 } else { *number - 1 };
+        };
+        match state {
+            State::Idle | State::Failed => return,
+            State::ReqSent => add(&mut self.asking),
+            State::Draining => add(&mut self.draining),
+            State::Ready if more => {
+                self.ready.insert((used_at, side));
+            }
+            State::Ready => {
+                self.ready.remove(&(used_at, side));
+            }
+            State::RepSent => {}
+        }
+        add(&mut self.used);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Next, Share};
+    use crate::connect::State;
+
+    /// Four sides; a rank may have two.
+    fn full() -> Share {
+        let mut share = Share::default();
+        share.note(0, 10, State::Idle, State::Ready);
+        share.note(1, 20, State::Idle, State::Ready);
+        share
+    }
+
+    #[test]
+    fn who_was_silent_longest_gives_way_and_only_when_somebody_waits() {
+        let mut share = full();
+        assert!(matches!(share.next(2), Next::Rest));
+        share.touch(0, 10, 30);
+        share.wait(2);
+        share.wait(2);
+        assert!(matches!(share.next(2), Next::Evict(1)));
+        share.note(1, 20, State::Ready, State::Draining);
+        // One is coming, and one waits.
+        assert!(matches!(share.next(2), Next::Rest));
+        share.note(1, 20, State::Draining, State::Idle);
+        assert!(matches!(share.next(2), Next::Connect(2)));
+        assert!(matches!(share.next(2), Next::Rest));
+    }
+
+    #[test]
+    fn half_of_all_may_ask_and_the_rest_is_for_callers() {
+        let mut share = Share::default();
+        share.note(0, 1, State::Idle, State::ReqSent);
+        share.wait(1);
+        assert!(matches!(share.next(2), Next::Rest));
+        assert!(share.has_room(2));
+        share.note(0, 1, State::ReqSent, State::Ready);
+        assert!(matches!(share.next(2), Next::Connect(1)));
+    }
+}
