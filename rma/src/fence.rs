@@ -38,8 +38,8 @@ impl<'w, T: Wire> Fence<'w, T> {
     ///
     /// # Errors
     /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to
-    /// this memory: `Mismatch`, on all ranks, on one that is late in its fence before. There are no more fences of this window
-    /// then; free it.
+    /// this memory: `Mismatch`, or `Aborted` at those who hear of it from others, on all ranks. There are no more fences of this
+    /// window then; free it.
     pub async fn end(self) -> Result<&'w mut [T]> {
         self.port.fence(true).await?;
         self.port.close_to_all();

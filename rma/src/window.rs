@@ -2,7 +2,11 @@
 
 use std::{fmt, panic::Location};
 
-use ripstop_rt::{Comm, Result, buffer::Wire, onesided::Port};
+use ripstop_rt::{
+    Comm, Result,
+    buffer::{RegBuf, Wire},
+    onesided::Port,
+};
 
 use crate::{Exposure, Fence, PassiveWindow, Start};
 
@@ -26,6 +30,27 @@ impl<T: Wire> Window<T> {
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let port = Port::allocate(comm, len);
         async move { Ok(Self { port: port.await? }) }
+    }
+
+    /// A window with this rank's elements in a buffer that the caller has: one of [`Comm::alloc`], or a part of it. Ranks may
+    /// bring different lengths, also buffers of nothing.
+    ///
+    /// # Errors
+    /// A member that failed.
+    #[track_caller]
+    pub fn over(comm: &Comm, buf: RegBuf<T>) -> impl Future<Output = Result<Self>> + Send + use<T> {
+        let port = Port::over(comm, buf);
+        async move { Ok(Self { port: port.await? }) }
+    }
+
+    /// Frees the window when all members have come here, and gives its memory back, whether it was the caller's or not.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free). The memory is lost then: others may still write to it.
+    pub async fn into_buffer(self) -> Result<RegBuf<T>> {
+        self.port.local()?;
+        self.port.barrier("into_buffer").await?;
+        self.port.into_memory()
     }
 
     /// Frees the window when all members have come here.

@@ -232,3 +232,31 @@ fn types_of_the_ends_are_compared_and_freed_ends_are_told() {
     }
     everywhere(2, ends);
 }
+
+#[test]
+fn a_window_over_a_part_of_a_buffer_writes_to_that_and_gives_it_back() {
+    fn part(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let (mut head, tail) = world.alloc::<u32>(5).unwrap().split_at(2);
+            head.fill(9);
+            let mut window = Window::over(&world, tail).await.unwrap();
+            window.local_mut()[2] = 4;
+            let exposure = window.post(&[other]).unwrap();
+            let access = exposure.start(&[other]).await.unwrap();
+            access
+                .put(other, 0, [u32::try_from(me).unwrap() + 1])
+                .await
+                .unwrap();
+            assert_eq!(access.get(other, 2, [0]).await.unwrap(), [4]);
+            assert_eq!(access.fetch_add(other, 1, 7).await.unwrap(), 0);
+            assert!(access.put(other, 3, [1]).await.is_err());
+            access.complete().await.unwrap();
+            exposure.wait().await.unwrap();
+            let tail = window.into_buffer().await.unwrap();
+            let all = head.join(tail).unwrap();
+            assert_eq!(*all, [9, 9, u32::try_from(other).unwrap() + 1, 7, 4]);
+        })
+    }
+    everywhere(2, part);
+}

@@ -23,21 +23,21 @@ impl<T: Wire> RegBuf<T> {
 
     /// The memory of a window: a zeroed buffer, and the region for the engine to make a key of. Whoever holds the buffer looks
     /// into it only while no neighbour may access the window.
-    pub(crate) fn for_window(driver: &mut dyn Driver, len: usize) -> io::Result<(Self, Region)> {
+    pub(crate) fn for_window(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
         let bytes = len
             .checked_mul(size_of::<T>())
             .ok_or(io::ErrorKind::InvalidInput)?;
         let region = driver.allocate(bytes.max(1))?;
         // SAFETY: the only holder of the buffer is an `onesided::Port`, which lends it only while its window is closed: then no
         // neighbour has been let in, and this process uses the region for nothing else.
-        Ok((unsafe { Self::over(region.clone(), len) }, region))
+        Ok(unsafe { Self::over(region, len) })
     }
 }
 
-/// The first `len` bytes of a window's region, for the driver to make a key of; no command gets this range.
-pub(crate) fn range_of(region: &Region, len: usize) -> LocalRange {
+/// `len` bytes of a window's region, for the driver to make a key of; no command gets this range.
+pub(crate) fn range_of(region: &Region, start: usize, len: usize) -> LocalRange {
     // SAFETY: nothing is read or written through it.
-    unsafe { LocalRange::new(region.at(0, len), len) }
+    unsafe { LocalRange::new(region.at(start, len), len) }
 }
 
 /// The word at `offset` of a region, for the driver to make a key of; no command gets this range.

@@ -106,6 +106,23 @@ impl<T: Wire> RegBuf<T> {
         self.fill(T::zeroed());
     }
 
+    /// The region that it lies in, and the byte at which it starts there.
+    pub(crate) fn place(&self) -> (&Region, usize) {
+        (&self.lease.region, self.offset)
+    }
+
+    /// Has the region never given back: others may write to this buffer's part of it for ever.
+    pub(crate) fn keep_for_ever(&self) {
+        std::mem::forget(Arc::clone(&self.lease));
+    }
+
+    /// All of it, and leaves a buffer of nothing.
+    pub(crate) fn take(&mut self) -> Self {
+        let all = self.view(0..self.len);
+        self.len = 0;
+        all
+    }
+
     /// Elements, without looking at them.
     pub(crate) fn size(&self) -> usize {
         self.len

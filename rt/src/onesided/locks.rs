@@ -11,6 +11,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use ripstop_fabric::memory::Region;
+
 use super::{Element, LOCKS_ALL, Port, Target};
 use crate::{
     buffer::Wire,
@@ -145,20 +147,21 @@ impl<T: Element> Port<T> {
     /// An element of this rank, read atomically; `None` when there is none.
     #[must_use]
     pub fn load(&self, at: usize) -> Option<T> {
-        let offset = self.offset(at)?;
-        Some(T::update(&self.region, offset, Combine::Keep, T::zeroed()))
+        let (region, offset) = self.place(at)?;
+        Some(T::update(region, offset, Combine::Keep, T::zeroed()))
     }
 
     /// Writes an element of this rank atomically; `None` when there is none.
     #[must_use]
     pub fn store(&self, at: usize, value: T) -> Option<()> {
-        let offset = self.offset(at)?;
-        T::update(&self.region, offset, Combine::Replace, value);
+        let (region, offset) = self.place(at)?;
+        T::update(region, offset, Combine::Replace, value);
         Some(())
     }
 
-    fn offset(&self, at: usize) -> Option<usize> {
-        (at < self.len()).then_some(at * size_of::<T>())
+    fn place(&self, at: usize) -> Option<(&Region, usize)> {
+        let (region, start) = self.memory.place();
+        (at < self.len()).then_some((region, start + at * size_of::<T>()))
     }
 }
 

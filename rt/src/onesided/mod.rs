@@ -13,8 +13,6 @@ mod target;
 
 use std::{collections::BTreeSet, fmt, sync::atomic::AtomicUsize};
 
-use ripstop_fabric::memory::Region;
-
 use self::target::Targets;
 pub use self::{
     epochs::{Starting, Visit},
@@ -40,8 +38,8 @@ pub struct Port<T: Wire> {
     id: WindowId,
     /// Never lent while somebody is let in.
     memory: RegBuf<T>,
-    /// What the memory is in.
-    region: Region,
+    /// It is to be given back.
+    is_lent: bool,
     /// The other ends that were met.
     targets: Targets,
     /// Ranks that it was opened to, until they have all completed.
@@ -64,44 +62,67 @@ impl<T: Wire> Port<T> {
         let id = comm.next_window();
         let comm = comm.clone();
         async move {
-            let port = Self::open(comm, id, len)?;
+            let memory = comm
+                .shared()
+                .with(|engine| RegBuf::for_window(engine.driver(), len));
+            let memory = memory
+                .map_err(|why| comm.error("allocate", ErrorKind::Transport(why), None, None))?;
+            let port = Self::open(comm, id, memory, false);
             // Who returns from this may be greeted by nobody who is not known yet.
             port.barrier("allocate").await?;
             Ok(port)
         }
     }
 
-    fn open(comm: Comm, id: WindowId, len: usize) -> Result<Self> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| {
-            let sentence = format!(
-                "`len` is {len} elements of {} bytes: more than there can be",
-                size_of::<T>()
-            );
-            comm.error("allocate", ErrorKind::InvalidArgument(sentence), None, None)
-        })?;
-        let made = comm.shared().with(|engine| {
-            let (memory, region) = RegBuf::for_window(engine.driver(), len)?;
-            let of_window = WindowMemory {
-                sig: T::SIG,
-                len: bytes,
-                region: Some(region.clone()),
-            };
-            engine.open_window(id, of_window);
-            Ok((memory, region))
-        });
-        let (memory, region) =
-            made.map_err(|why| comm.error("allocate", ErrorKind::Transport(why), None, None))?;
-        Ok(Self {
+    /// Makes a window in which this rank has the elements of a buffer. Collective.
+    ///
+    /// # Errors
+    /// A member failed. The buffer is lost then, because others may write to it.
+    #[track_caller]
+    pub fn over(
+        comm: &Comm,
+        memory: RegBuf<T>,
+    ) -> impl Future<Output = Result<Self>> + Send + use<T> {
+        let id = comm.next_window();
+        let comm = comm.clone();
+        async move {
+            let port = Self::open(comm, id, memory, true);
+            port.barrier("over").await?;
+            Ok(port)
+        }
+    }
+
+    fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, is_lent: bool) -> Self {
+        let (region, start) = memory.place();
+        let of_window = WindowMemory {
+            sig: T::SIG,
+            len: size_of_val(&*memory),
+            region: region.clone(),
+            start,
+        };
+        comm.shared()
+            .with(|engine| engine.open_window(id, of_window));
+        Self {
             comm,
             id,
             memory,
-            region,
+            is_lent,
             targets: Targets::default(),
             open_to: Vec::new(),
             is_open: false,
             is_gathered: false,
             locks: AtomicUsize::new(0),
-        })
+        }
+    }
+
+    /// The buffer of a window that nobody accesses any more: after a barrier of all members, with no epoch open here.
+    ///
+    /// # Errors
+    /// An epoch is open.
+    pub fn into_memory(mut self) -> Result<RegBuf<T>> {
+        self.check_closed("into_buffer")?;
+        self.is_lent = false;
+        Ok(self.memory.take())
     }
 
     /// The communicator that it was made on.
@@ -266,6 +287,10 @@ const LOCKS_ALL: usize = usize::MAX;
 
 impl<T: Wire> Drop for Port<T> {
     fn drop(&mut self) {
+        if self.is_lent && self.is_open() {
+            // Neighbours whose epochs are open go on to write to it, and whoever lent it would not expect that.
+            self.memory.keep_for_ever();
+        }
         self.comm
             .shared()
             .with(|engine| engine.close_window(self.id));

@@ -116,8 +116,8 @@ impl Core {
         }
     }
 
-    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What it
-    /// left in cells for it is looked for first.
+    /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What
+    /// it left in cells for it is looked for first.
     pub(in crate::engine) fn handle_over(&mut self, rank: u32, header: &Ask) {
         if self.programs.are_looking() {
             self.programs.news.push(News::Over(rank, *header));

@@ -96,11 +96,12 @@ impl Core {
             return None;
         }
         let memory = &self.windows.ends.get(&id)?.memory;
-        let region = memory.region.as_ref()?;
+        let region = &memory.region;
         let [at, len] = [header.at, header.len].map(usize::try_from);
         let (at, len) = (at.ok()?, len.ok()?);
         let inside = at <= memory.len && len <= memory.len - at && len <= PIECE_MAX;
         let deed = deed_of(header.deed).filter(|_| inside)?;
+        let at = memory.start + at;
         let sent = body.to_vec();
         match deed {
             Deed::Put => {

@@ -92,8 +92,9 @@ pub(crate) struct Memory {
     pub(crate) sig: TypeSig,
     /// Bytes.
     pub(crate) len: usize,
-    /// Where peers can reach it.
-    pub(crate) region: Option<Region>,
+    pub(crate) region: Region,
+    /// The byte of the region at which it starts.
+    pub(crate) start: usize,
 }
 
 struct End {
@@ -208,10 +209,8 @@ impl DerefMut for Windows {
 /// What the application asks for.
 impl Engine {
     pub(crate) fn open_window(&mut self, id: WindowId, memory: Memory) {
-        let key = memory.region.as_ref().and_then(|region| {
-            let range = crate::buffer::range_of(region, memory.len);
-            self.driver.expose(range)
-        });
+        let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
+        let key = self.driver.expose(range);
         let end = End {
             memory,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
