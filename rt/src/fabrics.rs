@@ -5,7 +5,9 @@ use std::{fmt::Display, io, sync::Arc};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Driver, Prepared},
+    portals::{Portals, PortalsConfig},
     shm::{Board, Shm, ShmConfig, Wake},
+    verbs::{Verbs, VerbsConfig},
 };
 
 use crate::{
@@ -30,6 +32,8 @@ impl Opening<'_> {
     pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
         match self.settings.fabric {
             FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
+            FabricChoice::Portals => self.prepare_portals().and_then(|end| self.join(end)),
+            FabricChoice::Verbs => self.prepare_verbs().and_then(|end| self.join(end)),
         }
     }
 
@@ -49,8 +53,25 @@ impl Opening<'_> {
         Ok(Box::new(shm))
     }
 
+    fn prepare_portals(&self) -> Result<Box<dyn Prepared>> {
+        let named = |text: &String| (!text.is_empty() && text != "auto").then(|| text.clone());
+        let config = PortalsConfig {
+            library: named(&self.settings.portals_library).map(Into::into),
+            family: named(&self.settings.portals_abi),
+            ..PortalsConfig::default()
+        };
+        Ok(Box::new(Portals::prepare(config).map_err(unopened)?))
+    }
+
+    fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {
+        let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
+        let device = &self.settings.verbs_device;
+        config.device = (!device.is_empty()).then(|| device.clone());
+        config.counters = Arc::clone(self.counters);
+        Ok(Box::new(Verbs::prepare(config).map_err(unopened)?))
+    }
+
     /// A network's driver, once all ranks have heard where the others' ends are.
-    #[expect(dead_code, reason = "until the first network lands")]
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let (mine, limit) = (prepared.address(), self.settings.boot_timeout);
         let addresses = boot::exchange(self.boot, self.board, &mine, limit).map_err(refused)?;

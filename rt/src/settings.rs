@@ -16,6 +16,10 @@ pub enum FabricChoice {
     Auto,
     /// Shared memory.
     Shm,
+    /// BXI, or whatever else has a Portals 4 library.
+    Portals,
+    /// InfiniBand or RoCE.
+    Verbs,
 }
 
 /// How the reactor sleeps.
@@ -80,6 +84,12 @@ pub enum Rendezvous {
 pub struct Settings {
     /// `RIPSTOP_FABRIC`.
     pub fabric: FabricChoice,
+    /// `RIPSTOP_PORTALS_LIBRARY`; empty is the loader's.
+    pub portals_library: String,
+    /// `RIPSTOP_PORTALS_ABI`.
+    pub portals_abi: String,
+    /// `RIPSTOP_VERBS_DEVICE`; empty is any.
+    pub verbs_device: String,
     /// `RIPSTOP_REACTOR`.
     pub reactor: ReactorChoice,
     /// `RIPSTOP_PROGRESS`.
@@ -145,8 +155,18 @@ struct Spec {
     get: fn(&Settings) -> String,
 }
 
-/// What the launcher sets for its ranks, and what says how tests run; not settings.
-const LAUNCHER: &[&str] = &[
+/// What the launcher sets for its ranks, what says how tests run, and what the software Portals reads by itself; not settings.
+const OTHERS: &[&str] = &[
+    "RIPSTOP_PORTALS_FAULTS",
+    "RIPSTOP_PORTALS_HOST",
+    "RIPSTOP_PORTALS_LIMITS",
+    "RIPSTOP_PORTALS_MODE",
+    "RIPSTOP_PORTALS_NETWORK",
+    "RIPSTOP_PORTALS_NID",
+    "RIPSTOP_PORTALS_RATE",
+    "RIPSTOP_PORTALS_REUSE",
+    "RIPSTOP_PORTALS_TRANSPORT",
+    "RIPSTOP_VERBS_REQUIRED",
     "RIPSTOP_LAUNCHER",
     "RIPSTOP_PROGRAM",
     "RIPSTOP_TEST_RANK",
@@ -154,6 +174,11 @@ const LAUNCHER: &[&str] = &[
     "RIPSTOP_SIM_SEED",
     "RIPSTOP_SIM_SEEDS",
 ];
+
+fn put_text(text: &mut String, value: &str) -> Option<()> {
+    value.clone_into(text);
+    Some(())
+}
 
 /// The row of a collective. The names are those of the crate of collectives, where a test compares them.
 macro_rules! algorithm {
@@ -175,12 +200,14 @@ macro_rules! algorithm {
 const TABLE: &[Spec] = &[
     Spec {
         name: "RIPSTOP_FABRIC",
-        range: "auto | shm",
+        range: "auto | shm | portals | verbs",
         meaning: "the driver that carries what ranks say to each other",
         set: |settings, value| {
             settings.fabric = match value {
                 "auto" => FabricChoice::Auto,
                 "shm" => FabricChoice::Shm,
+                "portals" => FabricChoice::Portals,
+                "verbs" => FabricChoice::Verbs,
                 _ => return None,
             };
             Some(())
@@ -189,9 +216,36 @@ const TABLE: &[Spec] = &[
             let name = match settings.fabric {
                 FabricChoice::Auto => "auto",
                 FabricChoice::Shm => "shm",
+                FabricChoice::Portals => "portals",
+                FabricChoice::Verbs => "verbs",
             };
             name.to_owned()
         },
+    },
+    Spec {
+        name: "RIPSTOP_PORTALS_LIBRARY",
+        range: "a file",
+        meaning: "the Portals 4 library; else libportals.so.4, where the loader finds it",
+        set: |settings, value| put_text(&mut settings.portals_library, value),
+        get: |settings| settings.portals_library.clone(),
+    },
+    Spec {
+        name: "RIPSTOP_PORTALS_ABI",
+        range: "auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3",
+        meaning: "whose binary interface that library has",
+        set: |settings, value| {
+            ["auto", "sandia42", "sandia43", "portails4", "bxi2", "bxi3"]
+                .contains(&value)
+                .then(|| value.clone_into(&mut settings.portals_abi))
+        },
+        get: |settings| settings.portals_abi.clone(),
+    },
+    Spec {
+        name: "RIPSTOP_VERBS_DEVICE",
+        range: "a device, or device:port",
+        meaning: "the adapter, like mlx5_0:1; else ranks take turns among those that are up",
+        set: |settings, value| put_text(&mut settings.verbs_device, value),
+        get: |settings| settings.verbs_device.clone(),
     },
     Spec {
         name: "RIPSTOP_REACTOR",
@@ -414,6 +468,9 @@ impl Settings {
     pub fn new() -> Self {
         Self {
             fabric: FabricChoice::Auto,
+            portals_library: String::new(),
+            portals_abi: "auto".to_owned(),
+            verbs_device: String::new(),
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,
             eager_max: None,
@@ -451,7 +508,7 @@ impl Settings {
     pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
         let mut settings = Self::new();
         for (name, value) in variables {
-            if name.starts_with("RIPSTOP_") && !LAUNCHER.contains(&name.as_str()) {
+            if name.starts_with("RIPSTOP_") && !OTHERS.contains(&name.as_str()) {
                 settings.put(&name, &value, Source::Environment)?;
             }
         }

@@ -14,7 +14,7 @@ use super::{
     queues::Which,
 };
 use crate::{
-    driver::{Caps, Down, Failure, Sink, Token},
+    driver::{self, Caps, Down, Driver, Failure, Sink, Token},
     memory::Region,
     offload::Watches,
 };
@@ -61,8 +61,18 @@ impl Told {
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),
             Self::Failed(token, why) => sink.failed(token, why),
-            Self::Down(rank, how) => sink.peer_down(crate::driver::Peer(rank), how),
+            Self::Down(rank, how) => sink.peer_down(driver::Peer(rank), how),
         }
+    }
+}
+
+impl driver::Prepared for Prepared {
+    fn address(&self) -> Vec<u8> {
+        Self::address(self)
+    }
+
+    fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
+        Ok(Box::new(Self::connect(*self, addresses.to_vec())?))
     }
 }
 
@@ -433,10 +443,10 @@ impl Portals {
     }
 
     fn hand_over(&self, from: u32, event: &Event, header_len: usize, sink: &mut dyn Sink) {
-        let from = crate::driver::Peer(from);
+        let from = driver::Peer(from);
         self.ground.counters.all.messages_received.add(1);
         if event.mlength == 0 {
-            return sink.message(from, &[], crate::driver::Payload::from_slice(&[]));
+            return sink.message(from, &[], driver::Payload::from_slice(&[]));
         }
         let place = self.ground.slabs.place(event.start, event.mlength);
         let fits = header_len as u64 <= event.mlength && header_len <= HEADER_MAX;
@@ -465,7 +475,7 @@ impl Portals {
         }
         let mut idle = 0;
         while idle < GOODBYE_TURNS && !self.is_through() {
-            let turn = crate::driver::Driver::progress(self, 64, &mut Nobody);
+            let turn = Driver::progress(self, 64, &mut Nobody);
             idle = match turn.events {
                 0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
                 _ => 0,
@@ -517,13 +527,13 @@ enum Sent {
 struct Nobody;
 
 impl Sink for Nobody {
-    fn message(&mut self, _: crate::driver::Peer, _: &[u8], _: crate::driver::Payload<'_>) {}
+    fn message(&mut self, _: driver::Peer, _: &[u8], _: driver::Payload<'_>) {}
     fn complete(&mut self, _: Token) {}
     fn fetched(&mut self, _: Token, _: u64) {}
     fn failed(&mut self, _: Token, _: Failure) {}
     fn reached(&mut self, _: Token) {}
     fn triggered(&mut self, _: Token) {}
-    fn peer_down(&mut self, _: crate::driver::Peer, _: Down) {}
+    fn peer_down(&mut self, _: driver::Peer, _: Down) {}
 }
 
 /// Messages that are on their way to one peer: as many as it has short slots for.

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     connect,
     counters::Counters,
-    driver::{Caps, Cost},
+    driver::{self, Caps, Cost, Driver},
     offload::Watches,
     random::Random,
 };
@@ -91,6 +91,16 @@ impl Verbs {
     /// memory that is too low (with the figure), or a rank that is none.
     pub fn prepare(config: VerbsConfig) -> io::Result<Prepared> {
         Prepared::new(config)
+    }
+}
+
+impl driver::Prepared for Prepared {
+    fn address(&self) -> Vec<u8> {
+        Self::address(self)
+    }
+
+    fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
+        Ok(Box::new(Self::connect(*self, addresses.to_vec())?))
     }
 }
 
