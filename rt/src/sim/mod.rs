@@ -6,7 +6,7 @@
 
 mod error;
 mod host;
-
+mod manager;
 mod ranks;
 mod report;
 mod stuck;
@@ -22,6 +22,7 @@ pub(crate) use self::host::Host;
 use self::ranks::Ranks;
 pub use self::{
     error::SimError,
+    manager::Manager,
     report::{Memory, Report},
     stuck::{Stuck, Wait},
     time::{compute, now, turns},
@@ -44,6 +45,8 @@ use crate::{comm::Comm, settings::Settings};
 pub struct Simulation {
     config: Config,
     settings: Settings,
+    /// Ranks begin by learning each other's addresses.
+    starts: bool,
     /// Virtual time.
     limit: Duration,
     /// What an earlier call got wrong.
@@ -57,6 +60,7 @@ impl Simulation {
             config: Config::new(ranks),
             // Not those of the environment: a seed gives the same run everywhere.
             settings: Settings::new(),
+            starts: false,
             limit: LIMIT,
             wrong: None,
         }
@@ -130,6 +134,13 @@ impl Simulation {
         self.hash_from(bytes)
     }
 
+    /// Ranks begin as those of a job do: they learn each other's addresses through the process manager of the model, which takes
+    /// its time. Without this they know each other from the start.
+    pub fn from_start(mut self) -> Self {
+        self.starts = true;
+        self
+    }
+
     /// Sets one setting of all ranks, by the name it has in the environment. Those of the environment do not hold here.
     pub fn set(mut self, name: &str, value: &str) -> Self {
         match self.settings.set(name, value) {
@@ -156,8 +167,9 @@ impl Simulation {
         if let Some(error) = self.wrong {
             return Err(error);
         }
+        let manager = self.starts.then(|| Manager::new(&self.config.model));
         let mut ranks = Ranks::new(self.config, self.settings, self.limit)?;
-        ranks.start(rank);
+        ranks.start(rank, manager.as_ref());
         ranks.run()
     }
 

@@ -17,7 +17,7 @@ use ripstop_fabric::{
     sim::{Cluster, Config, ConfigError, Step},
 };
 
-use super::{Host, Memory, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
+use super::{Host, Manager, Memory, Report, SimError, Stuck, Wait, stuck::WAITS_MAX};
 use crate::{
     clock::Clock,
     comm::Comm,
@@ -92,8 +92,8 @@ impl<T: 'static> Ranks<T> {
         })
     }
 
-    /// Makes the ranks, each with its first turn ahead.
-    pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut)
+    /// Makes the ranks, each with its first turn ahead. They meet at the manager first, if there is one.
+    pub(super) fn start<Fut>(&mut self, rank: impl Fn(Comm) -> Fut, manager: Option<&Manager>)
     where
         Fut: Future<Output = T> + 'static,
     {
@@ -101,7 +101,15 @@ impl<T: 'static> Ranks<T> {
         let mut common = None;
         for number in 0..self.size {
             let shared = self.runtime(number, &mut common);
-            let future = Box::pin(rank(Comm::world(Arc::clone(&shared))));
+            let world = Comm::world(Arc::clone(&shared));
+            let program = rank(world.clone());
+            let future: Pin<Box<dyn Future<Output = T>>> = match manager.cloned() {
+                None => Box::pin(program),
+                Some(manager) => Box::pin(async move {
+                    manager.start(&world).await;
+                    program.await
+                }),
+            };
             self.ranks.push(Some(Rank::new(shared, future)));
             self.results.push(None);
             self.cluster.wake(number);

@@ -23,7 +23,7 @@ use std::{
     time::Duration,
 };
 
-use ripstop::sim::{Faults, Model, Report, Simulation, Transport};
+use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
 
 use self::{
     bars::Bars,
@@ -31,7 +31,6 @@ use self::{
     options::{Assignment, Sweep, assignment, sweep},
     plot::Plot,
     scenario::{Figures, Scenario, Work},
-    startup::Manager,
 };
 use crate::perf::report::{Report as Table, Row};
 
@@ -78,6 +77,10 @@ pub(crate) struct Args {
     /// Hash messages of so many bytes on instead of copying them: they may be longer than there is memory (pingpong)
     #[arg(long, value_name = "BYTES", value_parser = options::bytes)]
     hash_from: Option<usize>,
+
+    /// Ranks learn each other's addresses through the process manager before they begin
+    #[arg(long)]
+    from_start: bool,
 
     /// Ranks of a node, instead of the fabric's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -236,6 +239,8 @@ impl Drawing {
 
 /// The longest messages that are copied, in bytes.
 const COPIED_MAX: usize = 1 << 30;
+/// Bytes of the blocks of an all-to-all, on all ranks together.
+const BLOCKS_MAX: u128 = 8 << 30;
 /// Figures of a run that are drawn.
 const DRAWN: usize = 2;
 
@@ -254,6 +259,9 @@ impl Args {
         }
         if self.scenario.moves_nothing() {
             simulation = simulation.lengths_only();
+        }
+        if self.from_start {
+            simulation = simulation.from_start();
         }
         if self.datagrams {
             simulation = simulation.transport(Transport::Datagram);
@@ -317,6 +325,16 @@ impl Args {
         simulation: Simulation,
         case: Case,
     ) -> Result<(Report<ripstop::Result<Figures>>, Figures), Trouble> {
+        let blocks = 2 * u128::from(case.ranks).pow(2) * self.size as u128;
+        if self.scenario.has_blocks() && blocks > BLOCKS_MAX {
+            let why = format!(
+                "--size: the blocks of {} ranks take {blocks} bytes, and {BLOCKS_MAX}",
+                case.ranks
+            );
+            return Err(
+                format!("{why} are the most: choose shorter ones, or another --way").into(),
+            );
+        }
         let work = Work {
             size: self.size,
             iters: self.iters,
@@ -403,6 +421,7 @@ impl Args {
                 .map(|faults| format!("--faults '{faults}'")),
         );
         words.extend(self.hash_from.map(|bytes| format!("--hash-from {bytes}")));
+        words.extend(self.from_start.then(|| "--from-start".to_owned()));
         words.extend(self.datagrams.then(|| "--datagrams".to_owned()));
         words.push(format!("--size {} --iters {}", self.size, self.iters));
         let set = |Assignment { name, value }: &Assignment| format!("--set {name}={value}");

@@ -3,15 +3,12 @@
 use std::{pin::Pin, time::Duration};
 
 use clap::ValueEnum;
-use ripstop::{Cart, Collectives, Comm, ErrorKind, Result, Source, Tag, sim};
-
-use super::{
-    awp, collective, contact,
-    load::Load,
-    overlapped, p3dfft,
-    startup::{self, Manager},
-    traffic,
+use ripstop::{
+    Cart, Collectives, Comm, ErrorKind, Result, Source, Tag,
+    sim::{self, Manager},
 };
+
+use super::{awp, collective, contact, load::Load, overlapped, p3dfft, startup, traffic};
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -118,6 +115,11 @@ impl Scenario {
     /// Whether a way has a progress agent, which takes its time from the computation.
     pub(super) fn has_agent(self, way: &str) -> bool {
         self == Self::P3dfft && way == "offload"
+    }
+
+    /// Whether every rank has a block of memory for every other.
+    pub(super) fn has_blocks(self) -> bool {
+        matches!(self, Self::Alltoall | Self::Ialltoall | Self::FirstAlltoall)
     }
 
     /// Whether only the lengths of what is put and got count: more bytes than one machine could move.

@@ -1,11 +1,10 @@
 #![expect(clippy::print_stdout, reason = "figures are for who asks")]
 
-use ripstop::sim::{Model, Report, Simulation};
+use ripstop::sim::{Manager, Model, Report, Simulation};
 
 use super::{
     load::Load,
     scenario::{Figures, Scenario, Work},
-    startup::Manager,
 };
 
 /// One scenario. Returns the report, and what rank 0 found.
@@ -21,7 +20,10 @@ fn run(
         way,
         load: Load::default(),
     };
-    let model = Model::preset(fabric).unwrap();
+    let mut model = Model::preset(fabric).unwrap();
+    if scenario == Scenario::Startup {
+        model.node.ranks = 56;
+    }
     let manager = Manager::new(&model);
     let mut report = Simulation::new(ranks)
         .model(model)
@@ -81,8 +83,9 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
             let (report, _) = run((scenario, ""), (ranks, "bxi"), 8);
             report.memory.bytes / u64::from(ranks)
         };
-        let mut known = each(2);
-        for ranks in sizes(16_384).skip(1) {
+        // Up to 16 ranks everybody tells everybody.
+        let mut known = each(128);
+        for ranks in sizes(16_384).filter(|&ranks| ranks > 128) {
             let now = each(ranks);
             println!("{scenario:?}: {now} bytes for each of {ranks} ranks");
             // Eight times the ranks are three more partners in either direction.
@@ -138,7 +141,7 @@ fn a_start_takes_the_managers_time_for_each_of_its_requests() {
         ("pairs", all * (6.0 * (all - 1.0) + 1.0)),
         ("ranks", all * (3.0 + all - 1.0)),
         ("few", all * (3.0 + 6.0)),
-        ("nodes", all * 2.0 + 2.0 * 2.0),
+        ("nodes", all * 3.0 + 2.0 + 2.0 * 2.0),
     ] {
         let (_, found) = run((Scenario::Startup, way), (ranks, "qdr"), 8);
         assert!((figure(&found, "requests") - requests).abs() < 0.5, "{way}");
@@ -180,7 +183,7 @@ fn puts_that_start_before_the_inner_cells_are_computed_are_hidden_and_messages_a
     let figures = |way, name| figure(&application(Scenario::Awp, way, "sdr", load), name);
     let exposed = ["two-sided", "pscw-split", "pscw-needed"].map(|way| figures(way, "exposed"));
     println!("{exposed:.2?} % of a step exposed");
-    assert!(exposed[0] > 4.0, "{exposed:?}");
+    assert!(exposed[0] > 3.0, "{exposed:?}");
     assert!(exposed[1] < 1.0 && exposed[2] < 1.0, "{exposed:?}");
     let packed = |way| figures(way, "pack_us");
     let ratio = packed("pscw-needed") / packed("pscw-split");
@@ -199,10 +202,29 @@ fn a_transform_that_goes_on_by_itself_saves_what_a_blocking_one_waits() {
     let time = |of| figure(of, "step_us");
     let saved = 100.0 * (1.0 - time(&offload) / time(&blocking));
     let bound = figure(&blocking, "bound");
-    println!("{saved:.1} % saved, {bound:.1} % is the bound");
+    let ratio = time(&rounds) / time(&offload);
+    println!("{saved:.1} % saved, {bound:.1} % is the bound; {ratio:.3} times as long in rounds");
     assert!(
         saved > bound - 2.0 && saved < bound + 0.5,
         "{saved} of {bound}"
     );
-    assert!(time(&rounds) > 1.05 * time(&offload));
+    assert!(ratio > 1.05, "{ratio}");
+}
+
+#[test]
+fn ranks_that_start_through_the_manager_begin_when_it_has_answered_all() {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 8;
+    let service_us = model.pmi.service_ns as f64 / 1000.0;
+    for (ranks, requests) in [(1, 2.0), (8, 16.0), (32, 32.0 * 3.0 + 4.0 + 16.0)] {
+        let job = Simulation::new(ranks).model(model.clone());
+        let begun = async |world| ripstop::sim::now(&world).as_secs_f64() * 1e6;
+        let last = |job: Simulation| {
+            let report = job.run(begun).unwrap();
+            report.results.into_iter().flatten().fold(0.0, f64::max)
+        };
+        assert!(last(job.clone()) < 1.0, "known from the start");
+        let ratio = last(job.from_start()) / (requests * service_us);
+        assert!((0.7..1.2).contains(&ratio), "{ranks} ranks: {ratio:.3}");
+    }
 }
