@@ -131,25 +131,33 @@ fn what_was_given_to_one_that_nobody_waits_for_is_dropped_at_its_end() {
 
 #[test]
 fn a_job_that_hangs_shows_each_collective_once_with_its_line() {
-    let line = line!() + 5;
-    let report = Simulation::new(3).run(async |world| {
-        if world.rank() == 1 {
-            std::future::pending::<()>().await;
-        }
-        all_gather(&world, vec![1; 8]).await.unwrap();
-    });
-    let Err(SimError::Deadlock(stuck)) = report else {
-        panic!("{report:?}")
-    };
-    let text = stuck.to_string();
-    let of_rank_2 = text.lines().filter(|line| line.contains("rank 2: "));
-    assert_eq!(of_rank_2.count(), 1, "{text}");
-    let at = format!(
-        "recv from rank 1, a collective of communicator 0, at {}:{}",
-        file!(),
-        line
-    );
-    assert!(text.contains(&at), "{text}, not {at}");
+    for (executor, what) in [
+        (
+            "messages",
+            "recv from rank 1, a collective of communicator 0",
+        ),
+        (
+            "lists",
+            "collective (in the adapter's lists) of communicator 0",
+        ),
+    ] {
+        let simulation = Simulation::new(3).set("RIPSTOP_COLLECTIVES", executor);
+        let line = line!() + 5;
+        let report = simulation.run(async |world| {
+            if world.rank() == 1 {
+                std::future::pending::<()>().await;
+            }
+            all_gather(&world, vec![1; 8]).await.unwrap();
+        });
+        let Err(SimError::Deadlock(stuck)) = report else {
+            panic!("{report:?}")
+        };
+        let text = stuck.to_string();
+        let of_rank_2 = text.lines().filter(|line| line.contains("rank 2: "));
+        assert_eq!(of_rank_2.count(), 1, "{text}");
+        let at = format!("{what}, at {}:{line}", file!());
+        assert!(text.contains(&at), "{text}, not {at}");
+    }
 }
 
 #[test]

@@ -55,7 +55,16 @@ impl Core {
                 at: about.at,
             })
         };
-        pending.into_iter().filter_map(waiting).collect()
+        let mut all: Vec<_> = pending.into_iter().filter_map(waiting).collect();
+        // Their messages are known to the adapter alone.
+        all.extend(self.listed_calls().map(|(ctx, at)| Waiting {
+            what: "collective (in the adapter's lists)",
+            ctx,
+            peer: None,
+            tag: None,
+            at,
+        }));
+        all
     }
 }
 

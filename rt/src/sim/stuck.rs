@@ -84,6 +84,9 @@ impl fmt::Display for Wait {
             );
         };
         write!(f, "rank {}: {}", self.rank, self.what)?;
+        if self.what.starts_with("collective") {
+            return write!(f, " of communicator {}, at {at}", self.comm - 1);
+        }
         let preposition = if self.what.starts_with("send") {
             "to"
         } else {

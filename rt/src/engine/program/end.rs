@@ -1,5 +1,7 @@
 //! How a program ends, and how its buffers come home.
 
+use std::panic::Location;
+
 use super::RunTicket;
 use crate::{
     buffer::{RecvBuf, SendBuf},
@@ -89,6 +91,15 @@ impl Core {
     pub(in crate::engine) fn representatives(&self) -> Vec<OpId> {
         let runs = self.programs.runs.iter().flatten();
         runs.filter_map(|run| run.waits_for()).collect()
+    }
+
+    /// Where the programs that go by lists were called, and of which context they are.
+    pub(in crate::engine) fn listed_calls(
+        &self,
+    ) -> impl Iterator<Item = (u32, &'static Location<'static>)> {
+        let runs = self.programs.runs.iter().flatten();
+        let listed = runs.filter(|run| run.listed.is_some());
+        listed.map(|run| (run.about.ctx, run.about.at))
     }
 
     /// After the driver: what is still under way is over, or its memory is given up because a peer may still write there.

@@ -155,7 +155,7 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
             continue;
         }
         let mut job = simulation.clone().ranks(ranks).seed(seed);
-        if overlapped::is_by_host(case.way) {
+        if overlapped::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
             job = job.set("RIPSTOP_COLLECTIVES", "messages");
         }
         let outcome = args.once(job, case);

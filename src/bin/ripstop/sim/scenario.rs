@@ -117,6 +117,11 @@ impl Scenario {
         self == Self::P3dfft && way == "offload"
     }
 
+    /// Whether a way's collectives go by messages that the rank moves when it looks, and not by lists of the adapter.
+    pub(super) fn goes_by_messages(self, way: &str) -> bool {
+        self == Self::P3dfft && way != "offload"
+    }
+
     /// Whether every rank has a block of memory for every other.
     pub(super) fn has_blocks(self) -> bool {
         matches!(self, Self::Alltoall | Self::Ialltoall | Self::FirstAlltoall)

@@ -165,9 +165,11 @@ fn application(scenario: Scenario, way: &'static str, fabric: &str, load: Load) 
         load,
     };
     let manager = Manager::new(&model);
-    let mut report = Simulation::new(64)
-        .model(model)
-        .lengths_only()
+    let mut simulation = Simulation::new(64).model(model).lengths_only();
+    if scenario.goes_by_messages(way) {
+        simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
+    }
+    let mut report = simulation
         .run(|world| scenario.start(world, work, manager.clone()))
         .unwrap();
     report.results.swap_remove(0).unwrap().unwrap()
