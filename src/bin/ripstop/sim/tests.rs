@@ -25,8 +25,10 @@ fn run(
         model.node.ranks = 56;
     }
     let manager = Manager::new(&model);
+    // The models are those of messages; by lists of an adapter the same algorithms take another time.
     let mut report = Simulation::new(ranks)
         .model(model)
+        .set("RIPSTOP_COLLECTIVES", "messages")
         .run(|world| scenario.start(world, work, manager.clone()))
         .unwrap();
     let found = report.results.swap_remove(0).unwrap().unwrap();
