@@ -1,0 +1,282 @@
+//! Every setting: one typed table, read from the environment, overridden by the builder, printed by `ripstop info`.
+
+mod choices;
+mod table;
+
+use std::{collections::BTreeMap, time::Duration};
+
+pub use self::choices::{Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous};
+use self::table::{OTHERS, Spec, TABLE};
+use crate::{
+    engine::Store,
+    error::{Error, ErrorKind, Result},
+};
+
+/// The values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// `RIPSTOP_FABRIC`.
+    pub fabric: FabricChoice,
+    /// `RIPSTOP_PORTALS_LIBRARY`; empty is the loader's.
+    pub portals_library: String,
+    /// `RIPSTOP_PORTALS_ABI`.
+    pub portals_abi: String,
+    /// `RIPSTOP_VERBS_DEVICE`; empty is any.
+    pub verbs_device: String,
+    /// `RIPSTOP_REACTOR`.
+    pub reactor: ReactorChoice,
+    /// `RIPSTOP_PROGRESS`.
+    pub progress: ProgressMode,
+    /// `RIPSTOP_EAGER_MAX`, bytes; `None` is by cost.
+    pub eager_max: Option<usize>,
+    /// `RIPSTOP_RENDEZVOUS`.
+    pub rendezvous: Rendezvous,
+    /// `RIPSTOP_SINGLE_COPY`.
+    pub single_copy: bool,
+    /// `RIPSTOP_SPIN_US_MAX`; `None` is by measurement.
+    pub spin_max: Option<Duration>,
+    /// `RIPSTOP_UNEXPECTED_BYTES`.
+    pub unexpected_bytes: usize,
+    /// `RIPSTOP_UNEXPECTED_MESSAGES`.
+    pub unexpected_messages: usize,
+    /// `RIPSTOP_DETECT_MS`.
+    pub detect: Duration,
+    /// `RIPSTOP_BOOT`; empty is by discovery.
+    pub boot: String,
+    /// `RIPSTOP_BOOT_TIMEOUT`.
+    pub boot_timeout: Duration,
+    /// `RIPSTOP_COLLECTIVES`.
+    pub collectives: Executor,
+    /// `RIPSTOP_BARRIER`, `RIPSTOP_BCAST` and so on: the algorithms that are named, by their collective.
+    algorithms: BTreeMap<&'static str, String>,
+    sources: BTreeMap<&'static str, Source>,
+}
+
+/// Where a value came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// Nobody said anything.
+    Default,
+    /// A variable of the environment.
+    Environment,
+    /// The runtime's builder.
+    Builder,
+}
+
+/// A row of the table.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Row {
+    /// The variable.
+    pub name: &'static str,
+    /// Its value now.
+    pub value: String,
+    /// Where that came from.
+    pub source: Source,
+    /// What it may be.
+    pub range: &'static str,
+    /// What it does.
+    pub meaning: &'static str,
+}
+
+impl Settings {
+    /// What holds when nobody says anything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            fabric: FabricChoice::Auto,
+            portals_library: String::new(),
+            portals_abi: "auto".to_owned(),
+            verbs_device: String::new(),
+            reactor: ReactorChoice::Auto,
+            progress: ProgressMode::Thread,
+            eager_max: None,
+            rendezvous: Rendezvous::Auto,
+            single_copy: true,
+            spin_max: None,
+            unexpected_bytes: 64 << 20,
+            unexpected_messages: 65_536,
+            detect: Duration::from_millis(500),
+            boot: "auto".to_owned(),
+            boot_timeout: Duration::from_secs(60),
+            collectives: Executor::Offload,
+            algorithms: BTreeMap::new(),
+            sources: BTreeMap::new(),
+        }
+    }
+
+    /// The defaults, and what the environment says.
+    ///
+    /// # Errors
+    /// A `RIPSTOP_*` variable that does not exist or has a bad value: named, with what it may be.
+    pub fn from_environment() -> Result<Self> {
+        Self::from_variables(std::env::vars_os().filter_map(|(name, value)| {
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
+        }))
+    }
+
+    /// As [`from_environment`](Self::from_environment), from any list of variables.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_variables(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self> {
+        let mut settings = Self::new();
+        for (name, value) in variables {
+            if name.starts_with("RIPSTOP_") && !OTHERS.contains(&name.as_str()) {
+                settings.put(&name, &value, Source::Environment)?;
+            }
+        }
+        Ok(settings)
+    }
+
+    /// Sets one by its name, as the builder.
+    ///
+    /// # Errors
+    /// No such variable, or a bad value: with what there is, or what it may be.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
+        self.put(name, value, Source::Builder)
+    }
+
+    fn put(&mut self, name: &str, value: &str, source: Source) -> Result<()> {
+        let error = |sentence| Error::new("settings", ErrorKind::Setup(sentence));
+        let Some(spec) = TABLE.iter().find(|spec| spec.name == name) else {
+            let names: Vec<_> = TABLE.iter().map(|spec| spec.name).collect();
+            return Err(error(format!(
+                "{name} is not a setting of Ripstop; there are {}. Unset it, or correct its name",
+                names.join(", ")
+            )));
+        };
+        (spec.set)(self, value).ok_or_else(|| {
+            error(format!(
+                "{name}={value} is out of range: it may be {} ({})",
+                spec.range, spec.meaning
+            ))
+        })?;
+        self.sources.insert(spec.name, source);
+        Ok(())
+    }
+
+    /// The algorithm that is named for a collective, if one is.
+    #[must_use]
+    pub fn algorithm(&self, collective: &str) -> Option<&str> {
+        self.algorithms.get(collective).map(String::as_str)
+    }
+
+    fn name_algorithm(&mut self, collective: &'static str, names: &str, value: &str) -> Option<()> {
+        if value == "auto" {
+            self.algorithms.remove(collective);
+            return Some(());
+        }
+        let (name, parameter) = value
+            .split_once(':')
+            .map_or((value, None), |(name, parameter)| (name, Some(parameter)));
+        let fits = |known: &str| match (known.split_once("[:"), parameter) {
+            (None, None) => known == name,
+            (Some((known, _)), None) => known == name,
+            (Some((known, _)), Some(number)) => {
+                known == name && number.parse().is_ok_and(|number: usize| number > 0)
+            }
+            (None, Some(_)) => false,
+        };
+        names.split(" | ").any(fits).then_some(())?;
+        self.algorithms.insert(collective, value.to_owned());
+        Some(())
+    }
+
+    /// How much there may be of messages that nobody has asked for yet.
+    pub(crate) fn store(&self) -> Store {
+        Store {
+            bytes: self.unexpected_bytes,
+            messages: self.unexpected_messages,
+        }
+    }
+
+    pub(crate) fn detect_ns(&self) -> u64 {
+        u64::try_from(self.detect.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The whole table.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |spec: &Spec| Row {
+            name: spec.name,
+            value: (spec.get)(self),
+            source: self
+                .sources
+                .get(spec.name)
+                .copied()
+                .unwrap_or(Source::Default),
+            range: spec.range,
+            meaning: spec.meaning,
+        };
+        TABLE.iter().map(row).collect()
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{choices::Named, *};
+
+    fn one(name: &str, value: &str) -> Result<Settings> {
+        Settings::from_variables([(name.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn every_default_is_inside_its_own_range() {
+        let settings = Settings::new();
+        for row in settings.rows() {
+            assert!(
+                one(row.name, &row.value).is_ok(),
+                "{} = {}",
+                row.name,
+                row.value
+            );
+        }
+    }
+
+    #[test]
+    fn a_bad_value_is_an_error_that_names_variable_value_and_range() {
+        let error = one("RIPSTOP_REACTOR", "kqueue").unwrap_err().to_string();
+        assert!(
+            error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_choice_may_be_what_its_row_says() {
+        fn of<T: Named>(name: &str) {
+            let names: Vec<_> = T::ALL.iter().map(|(name, _)| *name).collect();
+            let spec = TABLE.iter().find(|spec| spec.name == name).unwrap();
+            assert_eq!(spec.range, names.join(" | "), "{name}");
+        }
+        of::<FabricChoice>("RIPSTOP_FABRIC");
+        of::<ReactorChoice>("RIPSTOP_REACTOR");
+        of::<ProgressMode>("RIPSTOP_PROGRESS");
+        of::<Executor>("RIPSTOP_COLLECTIVES");
+        of::<Rendezvous>("RIPSTOP_RENDEZVOUS");
+        of::<bool>("RIPSTOP_SINGLE_COPY");
+    }
+
+    #[test]
+    fn an_unknown_variable_is_an_error_that_names_it() {
+        let error = one("RIPSTOP_REAKTOR", "epoll").unwrap_err().to_string();
+        assert!(error.contains("RIPSTOP_REAKTOR"), "{error}");
+    }
+
+    #[test]
+    fn other_variables_are_not_ours() {
+        assert_eq!(one("PATH", "/bin").unwrap(), Settings::new());
+    }
+}

@@ -1,0 +1,248 @@
+//! The table: what each variable may be, and where its value is kept.
+
+use std::{ops::RangeInclusive, str::FromStr, time::Duration};
+
+use super::{
+    Settings,
+    choices::{name_of, named},
+};
+
+/// A setting.
+pub(super) struct Spec {
+    pub(super) name: &'static str,
+    pub(super) range: &'static str,
+    pub(super) meaning: &'static str,
+    pub(super) set: fn(&mut Settings, &str) -> Option<()>,
+    pub(super) get: fn(&Settings) -> String,
+}
+
+/// What the launcher sets for its ranks, what says how tests run, and what the software Portals reads by itself; not settings.
+pub(super) const OTHERS: &[&str] = &[
+    "RIPSTOP_PORTALS_FAULTS",
+    "RIPSTOP_PORTALS_HOST",
+    "RIPSTOP_PORTALS_LIMITS",
+    "RIPSTOP_PORTALS_MODE",
+    "RIPSTOP_PORTALS_NETWORK",
+    "RIPSTOP_PORTALS_NID",
+    "RIPSTOP_PORTALS_RATE",
+    "RIPSTOP_PORTALS_REUSE",
+    "RIPSTOP_PORTALS_TRANSPORT",
+    "RIPSTOP_VERBS_REQUIRED",
+    "RIPSTOP_LAUNCHER",
+    "RIPSTOP_PROGRAM",
+    "RIPSTOP_TEST_RANK",
+    "RIPSTOP_TEST_SIM",
+    "RIPSTOP_SIM_SEED",
+    "RIPSTOP_SIM_SEEDS",
+];
+
+/// The row of a field: how its value is read, and how it is printed.
+macro_rules! row {
+    ($field:ident: $name:literal, $range:literal, $meaning:literal, $read:expr, $print:expr) => {
+        Spec {
+            name: $name,
+            range: $range,
+            meaning: $meaning,
+            set: |settings, value| {
+                settings.$field = $read(value)?;
+                Some(())
+            },
+            get: |settings| $print(&settings.$field),
+        }
+    };
+}
+
+/// The row of a collective. The names are those of the crate of collectives, where a test compares them.
+macro_rules! algorithm {
+    ($name:literal, $collective:literal, $names:literal) => {
+        Spec {
+            name: $name,
+            range: concat!("auto | ", $names),
+            meaning: concat!(
+                "the algorithm of ",
+                $collective,
+                " where it fits; else, and by default, the cheapest"
+            ),
+            set: |settings, value| settings.name_algorithm($collective, $names, value),
+            get: |settings| settings.algorithm($collective).unwrap_or("auto").to_owned(),
+        }
+    };
+}
+
+pub(super) const TABLE: &[Spec] = &[
+    row!(
+        fabric: "RIPSTOP_FABRIC",
+        "auto | shm | portals | verbs",
+        "the driver that carries what ranks say to each other",
+        named,
+        name_of
+    ),
+    row!(
+        portals_library: "RIPSTOP_PORTALS_LIBRARY",
+        "a file",
+        "the Portals 4 library; else libportals.so.4, where the loader finds it",
+        text,
+        String::clone
+    ),
+    row!(
+        portals_abi: "RIPSTOP_PORTALS_ABI",
+        "auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3",
+        "whose binary interface that library has",
+        |value| one_of("auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3", value),
+        String::clone
+    ),
+    row!(
+        verbs_device: "RIPSTOP_VERBS_DEVICE",
+        "a device, or device:port",
+        "the adapter, like mlx5_0:1; else ranks take turns among those that are up",
+        text,
+        String::clone
+    ),
+    row!(
+        reactor: "RIPSTOP_REACTOR",
+        "auto | uring | epoll",
+        "how the reactor sleeps",
+        named,
+        name_of
+    ),
+    row!(
+        progress: "RIPSTOP_PROGRESS",
+        "thread | inline | tokio",
+        "who drives the reactor: an agent thread too, block_on alone, or a tokio task",
+        named,
+        name_of
+    ),
+    row!(
+        collectives: "RIPSTOP_COLLECTIVES",
+        "offload | lists | messages | host",
+        "who begins the next step of a collective: adapters by task lists, where they can, of those that are long \
+         enough or of all; whoever makes turns; or only a poll of its future, for comparison. The same on all ranks",
+        named,
+        name_of
+    ),
+    row!(
+        eager_max: "RIPSTOP_EAGER_MAX",
+        "auto | 0..=8192 bytes",
+        "the longest message that is sent before it is asked for",
+        |value| or_auto(value, |value| within(0..=8192, value)),
+        |bytes| auto_or(bytes, usize::to_string)
+    ),
+    row!(
+        rendezvous: "RIPSTOP_RENDEZVOUS",
+        "auto | get | put | fragments",
+        "how the bytes of longer messages travel",
+        named,
+        name_of
+    ),
+    row!(
+        single_copy: "RIPSTOP_SINGLE_COPY",
+        "on | off",
+        "whether process_vm_readv and process_vm_writev may be used between ranks of a node",
+        named,
+        name_of
+    ),
+    row!(
+        spin_max: "RIPSTOP_SPIN_US_MAX",
+        "auto | 0..=10000 microseconds",
+        "how long a wait may spin before it sleeps, when its peer runs on another processor",
+        |value| or_auto(value, |value| within(0..=10_000, value).map(Duration::from_micros)),
+        |spin| auto_or(spin, |spin: &Duration| spin.as_micros().to_string())
+    ),
+    row!(
+        unexpected_bytes: "RIPSTOP_UNEXPECTED_BYTES",
+        "65536..=17179869184 bytes",
+        "how much a rank stores of messages that nobody has asked for yet, all peers together; the same on all ranks",
+        |value| within(64 << 10..=16 << 30, value),
+        usize::to_string
+    ),
+    row!(
+        unexpected_messages: "RIPSTOP_UNEXPECTED_MESSAGES",
+        "16..=1073741824 messages",
+        "how many messages a rank stores that nobody has asked for yet, all peers together; the same on all ranks",
+        |value| within(16..=1 << 30, value),
+        usize::to_string
+    ),
+    row!(
+        detect: "RIPSTOP_DETECT_MS",
+        "10..=600000 milliseconds",
+        "how long a rank that is waited for may be silent before it is asked whether it is there, where the fabric does \
+         not tell of deaths; after twice as long it counts as failed",
+        |value| within(10..=600_000, value).map(Duration::from_millis),
+        |time: &Duration| time.as_millis().to_string()
+    ),
+    row!(
+        boot: "RIPSTOP_BOOT",
+        "auto | pmi1 | singleton",
+        "how a rank learns who it is",
+        |value| one_of("auto | pmi1 | singleton", value),
+        String::clone
+    ),
+    row!(
+        boot_timeout: "RIPSTOP_BOOT_TIMEOUT",
+        "1..=86400 seconds",
+        "how long a rank waits for each answer of the launcher",
+        |value| within(1..=86_400, value).map(Duration::from_secs),
+        |time: &Duration| time.as_secs().to_string()
+    ),
+    algorithm!(
+        "RIPSTOP_BARRIER",
+        "barrier",
+        "dissemination | binomial | kary[:arity] | flat | leaders"
+    ),
+    algorithm!(
+        "RIPSTOP_BCAST",
+        "bcast",
+        "binomial | kary[:arity] | chain[:segments] | scatter_ring | leaders"
+    ),
+    algorithm!("RIPSTOP_GATHER", "gather", "binomial | linear[:window]"),
+    algorithm!("RIPSTOP_SCATTER", "scatter", "binomial | linear[:window]"),
+    algorithm!(
+        "RIPSTOP_ALLGATHER",
+        "all_gather",
+        "ring | recursive_doubling | bruck"
+    ),
+    algorithm!(
+        "RIPSTOP_ALLTOALL",
+        "all_to_all",
+        "pairwise[:window] | xor[:window] | bruck | leaders"
+    ),
+    algorithm!("RIPSTOP_REDUCE", "reduce", "binomial | rabenseifner"),
+    algorithm!(
+        "RIPSTOP_ALLREDUCE",
+        "all_reduce",
+        "recursive_doubling | rabenseifner | ring | reduce_bcast | flat | leaders_doubling | leaders_rabenseifner"
+    ),
+    algorithm!(
+        "RIPSTOP_REDUCE_SCATTER",
+        "reduce_scatter",
+        "recursive_halving | pairwise[:window] | ring | reduce_and_scatter"
+    ),
+];
+
+fn text(value: &str) -> Option<String> {
+    Some(value.to_owned())
+}
+
+fn one_of(words: &str, value: &str) -> Option<String> {
+    words
+        .split(" | ")
+        .any(|word| word == value)
+        .then(|| value.to_owned())
+}
+
+fn within<T: FromStr + PartialOrd>(range: RangeInclusive<T>, value: &str) -> Option<T> {
+    value.parse().ok().filter(|number| range.contains(number))
+}
+
+#[expect(clippy::option_option, reason = "no value, `auto`, or a value")]
+fn or_auto<T>(value: &str, read: impl Fn(&str) -> Option<T>) -> Option<Option<T>> {
+    if value == "auto" {
+        Some(None)
+    } else {
+        read(value).map(Some)
+    }
+}
+
+fn auto_or<T>(value: &Option<T>, print: impl Fn(&T) -> String) -> String {
+    value.as_ref().map_or_else(|| "auto".to_owned(), print)
+}
