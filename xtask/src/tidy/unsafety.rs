@@ -71,6 +71,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/ops/loom_models.rs",
     "rt/src/ops/memory.rs",
     "rt/src/ops/mod.rs",
+    "rt/src/ops/slot.rs",
     "rt/src/reactor/uring.rs",
     "rt/src/scope.rs",
     "src/bin/ripstop/perf/allocations.rs",

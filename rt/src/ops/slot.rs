@@ -1,0 +1,300 @@
+//! One operation, and its memory.
+#![expect(
+    unsafe_code,
+    reason = "follows the area of the held buffer, which it keeps alive"
+)]
+
+use std::{io, mem::MaybeUninit, panic::Location, task::Waker};
+
+use ripstop_fabric::driver::{LocalRange, Payload};
+
+use super::{
+    held::{Area, Held},
+    life::{About, Failure, Landed, Life},
+};
+use crate::{buffer::TypeSig, error::ErrorKind, reactor::TimerId};
+
+/// One operation.
+pub(crate) struct Slot {
+    generation: u32,
+    held: Held,
+    pub(crate) area: Area,
+    pub(crate) life: Life,
+    /// Why it failed or is withdrawn.
+    why: Option<Box<ErrorKind>>,
+    /// Its future is gone: what is left of the operation belongs to the engine.
+    pub(crate) orphan: bool,
+    /// It is a message of a program: it has no buffer of its own and no future, and its program is told when it is complete.
+    pub(crate) part: bool,
+    pub(crate) waker: Option<Waker>,
+    /// Its time limit.
+    pub(crate) timer: Option<TimerId>,
+    pub(crate) about: About,
+}
+
+impl Slot {
+    pub(super) fn free() -> Self {
+        let about = About {
+            ctx: 0,
+            peer: None,
+            tag: None,
+            sig: 0,
+            elem: 1,
+            synchronous: false,
+            probe: false,
+            at: Location::caller(),
+        };
+        Self {
+            generation: 0,
+            held: Held::empty(),
+            area: Area::NONE,
+            life: Life::Free,
+            why: None,
+            orphan: false,
+            part: false,
+            waker: None,
+            timer: None,
+            about,
+        }
+    }
+
+    /// An operation begins here. Returns the slot's generation.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        about: About,
+        life: Life,
+        hold: impl FnOnce(&mut Held) -> Area,
+    ) -> u32 {
+        self.area = hold(&mut self.held);
+        self.life = life;
+        self.orphan = false;
+        self.part = false;
+        self.about = about;
+        self.generation
+    }
+
+    /// The operation is over: what names it is stale from now on.
+    #[inline]
+    pub(super) fn vacate(&mut self) {
+        self.life = Life::Free;
+        self.why = None;
+        self.generation = self.generation.wrapping_add(1);
+        self.waker = None;
+    }
+
+    /// The buffer, if nobody took it.
+    pub(super) fn carry_off(&mut self) -> Option<Held> {
+        self.area = Area::NONE;
+        self.held.carry_off()
+    }
+
+    #[inline]
+    pub(super) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        !matches!(self.life, Life::Free)
+    }
+
+    /// The operation is complete. The caller wakes the waker when it holds no lock.
+    #[must_use]
+    #[inline]
+    pub(crate) fn land(&mut self, landed: Landed) -> Option<Waker> {
+        self.life = Life::Done(landed);
+        self.waker.take()
+    }
+
+    /// As [`land`](Self::land), without success.
+    #[must_use]
+    pub(crate) fn fail(&mut self, why: ErrorKind) -> Option<Waker> {
+        self.life = Life::Failed;
+        self.why = Some(Box::new(why));
+        self.waker.take()
+    }
+
+    /// The send's offer is taken back; `why` is its error if the receiver agrees.
+    pub(crate) fn withdraw(&mut self, why: ErrorKind) {
+        self.life = Life::Withdrawing;
+        self.why = Some(Box::new(why));
+    }
+
+    /// It will fail, for the first reason that is given.
+    pub(crate) fn blame(&mut self, why: ErrorKind) {
+        self.why.get_or_insert_with(|| Box::new(why));
+    }
+
+    /// Whether this rank is to carry it out.
+    pub(crate) fn is_by_message(&self, rank: u32) -> bool {
+        let by_message = matches!(
+            self.life,
+            Life::Remote {
+                by_message: true,
+                ..
+            }
+        );
+        by_message && self.about.peer == Some(rank)
+    }
+
+    /// What [`withdraw`](Self::withdraw) was told. Where that does not matter any more, it is forgotten.
+    pub(crate) fn take_why(&mut self) -> Option<ErrorKind> {
+        self.why.take().map(|why| *why)
+    }
+
+    #[cold]
+    pub(super) fn failure(&mut self) -> Box<Failure> {
+        let kind = self.take_why().expect("what failed says why");
+        Box::new(Failure {
+            kind,
+            about: self.about,
+        })
+    }
+
+    /// Whether a message of this many bytes fits; makes the room where the message sizes the buffer.
+    fn room_for(&mut self, bytes: usize) -> Room {
+        if !self.held.grows() {
+            return if bytes <= self.area.len {
+                Room::Enough
+            } else {
+                Room::Short
+            };
+        }
+        match self.held.grow(bytes) {
+            Some(area) => {
+                self.area = area;
+                Room::Enough
+            }
+            None => Room::NoMemory,
+        }
+    }
+
+    /// Whether a message has the type and the length that this receive is made for; in bytes.
+    #[inline(always)]
+    pub(crate) fn admit(&mut self, sig: u64, bytes: u64) -> Result<usize, ErrorKind> {
+        let elem = self.about.elem as u64;
+        // Without a division where that can be told, which is nearly always.
+        let whole = if elem & elem.wrapping_sub(1) == 0 {
+            bytes & elem.wrapping_sub(1) == 0
+        } else {
+            bytes.is_multiple_of(elem)
+        };
+        if sig != self.about.sig || !whole {
+            let expected = TypeSig(self.about.sig);
+            return Err(ErrorKind::TypeMismatch {
+                sent: TypeSig(sig),
+                expected,
+            });
+        }
+        let Ok(len) = usize::try_from(bytes) else {
+            return Err(self.too_long(bytes));
+        };
+        match self.room_for(len) {
+            Room::Enough => Ok(len),
+            Room::Short => Err(self.too_long(bytes)),
+            Room::NoMemory => Err(ErrorKind::Transport(io::ErrorKind::OutOfMemory.into())),
+        }
+    }
+
+    #[cold]
+    fn too_long(&self, bytes: u64) -> ErrorKind {
+        let elem = self.about.elem.max(1);
+        let sent = usize::try_from(bytes).unwrap_or(usize::MAX) / elem;
+        ErrorKind::Truncated {
+            sent,
+            room: self.area.len / elem,
+        }
+    }
+
+    /// Copies a piece of a message into the buffer, or says no when it would leave it.
+    #[inline]
+    pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
+        let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
+        if inside {
+            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody else.
+            let start = unsafe { self.area.start.add(offset) };
+            // SAFETY: as above; any bytes will do, initialised or not.
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len())
+            };
+            body.copy_to(into);
+        }
+        inside
+    }
+
+    /// Gives values to the room that a growing buffer made: a peer that is to put there only says that it has.
+    pub(crate) fn blank(&mut self, len: usize) {
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
+        if self.held.grows() {
+            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody yet.
+            unsafe { self.area.start.write_bytes(0, len) };
+        }
+    }
+
+    /// The first `len` bytes of the buffer.
+    pub(crate) fn content(&self, len: usize) -> Payload<'_> {
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
+        // SAFETY: inside the area of the buffer that this slot holds.
+        unsafe { Payload::from_raw(self.area.start, len) }
+    }
+
+    /// Part of the bytes to send.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(
+            offset <= self.area.len && len <= self.area.len - offset,
+            "{offset}+{len} of {}",
+            self.area.len
+        );
+        // SAFETY: inside the elements of the send buffer that this slot holds; elements are initialised, and nobody writes
+        // a send buffer.
+        let start = unsafe { self.area.start.add(offset) };
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// The first `len` bytes, for the driver. The slot must not be released before the driver is done with them.
+    pub(crate) fn range(&self, len: usize) -> LocalRange {
+        assert!(
+            len <= self.area.len,
+            "{len} bytes of a buffer of {}",
+            self.area.len
+        );
+        // SAFETY: the engine keeps a slot, and so its buffer, in place until the driver's completion (see `Life`).
+        unsafe { LocalRange::new(self.area.start, len) }
+    }
+
+    /// Gives the buffer up for good: somebody may still write to it.
+    pub(crate) fn leak(&mut self) {
+        std::mem::forget(self.carry_off());
+    }
+
+    /// Takes the buffer of a complete operation.
+    ///
+    /// # Safety
+    /// `B` is the buffer's type.
+    pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
+        assert!(
+            self.life.is_done(),
+            "a buffer comes home when its operation is complete"
+        );
+        // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.
+        unsafe { self.held.take() }
+    }
+}
+
+/// The answer of [`Slot::room_for`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Enough,
+    Short,
+    NoMemory,
+}
