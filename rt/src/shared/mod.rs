@@ -1,0 +1,242 @@
+//! What the handles of one runtime share: the engine, the seat, the run queue.
+//!
+//! The **engine** is locked for short moments, by whoever submits or makes a turn. The **seat** is the right to sleep on the
+//! driver's events; one thread at a time has it: a thread in `block_on`, or the agent while the application computes. A thread
+//! that wants to sleep and finds the seat taken parks, and is woken by the waker of its future, or to take the seat over.
+
+mod parts;
+mod polls;
+mod seat;
+
+use std::{
+    any::Any,
+    cell::RefCell,
+    collections::VecDeque,
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    task::{Wake, Waker},
+};
+
+use ripstop_fabric::counters::Counters;
+
+pub use self::parts::Choices;
+#[cfg(feature = "tokio")]
+pub(crate) use self::seat::Prepared;
+pub(crate) use self::{
+    parts::{Parts, Place, Sleeps},
+    seat::Seat,
+};
+use crate::{
+    buffer::{RegBuf, Wire},
+    clock::Clock,
+    comm::Contexts,
+    engine::{Engine, Job},
+    error::{Error, ErrorKind, Result},
+    executor::{Queue, Task},
+    lock::{Guard, Lock},
+    ops::Held,
+    reactor::{Agent, Backend, Notifier, SeatLock},
+    settings::Settings,
+    sim::Host,
+};
+
+/// One runtime, seen from inside.
+pub(crate) struct Shared {
+    engine: Lock<Engine>,
+    /// Used by who has the seat; a simulated host has none.
+    backend: Option<Box<Mutex<Box<dyn Backend>>>>,
+    seat: SeatLock,
+    notifier: Notifier,
+    /// Somebody in the seat is, or is about to be, asleep.
+    asleep: AtomicBool,
+    /// Spinning is in vain, as far as we saw when we slept last.
+    crowded: AtomicBool,
+    pub(crate) agent: Agent,
+    tasks: Mutex<VecDeque<Arc<Task>>>,
+    tasks_len: AtomicUsize,
+    pub(crate) clock: Clock,
+    pub(crate) place: Place,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) choices: Arc<Choices>,
+    pub(crate) contexts: Contexts,
+    /// What the crate of collectives keeps here.
+    pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// This rank's host, where that is simulated.
+    pub(crate) host: Option<Host>,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let (notifier, backend, host) = match parts.sleeps {
+            Sleeps::In(backend) => {
+                let notifier = backend.notifier();
+                (notifier, Some(Box::new(Mutex::new(backend))), None)
+            }
+            Sleeps::Never(host, notifier) => (notifier, None, Some(host)),
+        };
+        Self {
+            engine: Lock::new(parts.engine),
+            notifier,
+            backend,
+            host,
+            seat: SeatLock::new(),
+            asleep: AtomicBool::new(false),
+            crowded: AtomicBool::new(parts.place.crowded),
+            agent: Agent::new(),
+            tasks: Mutex::default(),
+            tasks_len: AtomicUsize::new(0),
+            clock: parts.clock,
+            place: parts.place,
+            settings: parts.settings,
+            counters: parts.counters,
+            choices: parts.choices,
+            contexts: Contexts::default(),
+            attached: OnceLock::new(),
+        }
+    }
+
+    /// Works on the engine, then wakes whom that woke and drops what it freed, with nothing held.
+    #[inline]
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
+        let mut engine = self.engine.lock();
+        let result = work(&mut engine);
+        let restless = engine.is_restless();
+        self.finish(engine);
+        if restless {
+            self.nudge();
+        }
+        result
+    }
+
+    /// One turn on behalf of an application; `None` when another thread sleeps on the driver's events.
+    pub(crate) fn turn(&self) -> Option<u32> {
+        let mut engine = self.engine.lock();
+        if engine.watch.is_guarded() {
+            return None;
+        }
+        let disturbed = engine.watch.announce();
+        let events = engine_turn(&mut engine, &self.clock);
+        self.finish(engine);
+        if disturbed {
+            self.notifier.notify();
+        }
+        Some(events)
+    }
+
+    /// A buffer in a new region of the driver's.
+    pub(crate) fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
+        let size = size_of::<T>();
+        if len.checked_mul(size).is_none_or(|bytes| bytes == 0) {
+            let sentence = format!(
+                "`len` is {len} elements of {size} bytes: it must be at least 1, and fit into memory"
+            );
+            return Err(Error::argument("alloc", sentence));
+        }
+        self.with(|engine| RegBuf::allocate(engine.driver(), len))
+            .map_err(|error| Error::new("alloc", ErrorKind::Transport(error)))
+    }
+
+    /// Turns made by applications so far.
+    pub(crate) fn turns(&self) -> u64 {
+        self.engine.lock().watch.turns
+    }
+
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.tasks_len.load(Ordering::Relaxed) > 0
+    }
+
+    pub(crate) fn new_notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// The next task that is ready.
+    pub(crate) fn next_task(&self) -> Option<Arc<Task>> {
+        if self.tasks_len.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let task = lock(&self.tasks).pop_front()?;
+        self.tasks_len.fetch_sub(1, Ordering::SeqCst);
+        Some(task)
+    }
+
+    /// Whether spinning is in vain: too many ranks, or a peer that shares this processor.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed)
+    }
+
+    /// Unlocks, then wakes and drops, and does what programs need done without the lock.
+    #[inline]
+    fn finish(&self, engine: Guard<'_, Engine>) {
+        if engine.core.has_spoils() {
+            self.finish_with_spoils(engine);
+        }
+    }
+
+    #[inline(never)]
+    fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
+        let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
+        let mut jobs = Vec::new();
+        loop {
+            mem::swap(&mut wakers, &mut engine.core.wakers);
+            mem::swap(&mut garbage, &mut engine.core.garbage);
+            // What is left of the last ones goes when the lock is free.
+            let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
+            drop(engine);
+            drop(over);
+            wakers.drain(..).for_each(Waker::wake);
+            garbage.clear();
+            if jobs.is_empty() {
+                break;
+            }
+            jobs.iter_mut().for_each(Job::run);
+            engine = self.engine.lock();
+            jobs.iter_mut().for_each(|job| engine.done(job));
+            self.nudge(); // who sleeps may have more to look at now
+        }
+        SPOILS.set((wakers, garbage));
+    }
+}
+
+/// Wakes the function of a simulated rank.
+impl Wake for Shared {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.host.as_ref().is_some_and(Host::wake) {
+            self.nudge();
+        }
+    }
+}
+
+impl Queue for Shared {
+    fn schedule(&self, task: Arc<Task>) {
+        lock(&self.tasks).push_back(task);
+        self.tasks_len.fetch_add(1, Ordering::SeqCst);
+        self.nudge();
+        self.seat.pass();
+    }
+}
+
+fn engine_turn(engine: &mut Engine, clock: &Clock) -> u32 {
+    let now = if engine.core.needs_time() {
+        clock.now()
+    } else {
+        engine.core.time()
+    };
+    engine.turn(now)
+}
+
+thread_local! {
+    /// The vectors that are swapped with the engine's, so that neither is ever allocated anew.
+    static SPOILS: RefCell<(Vec<Waker>, Vec<Held>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

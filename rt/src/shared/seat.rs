@@ -1,0 +1,198 @@
+//! Sleeping on the driver's events: one thread at a time may, and an event loop of somebody else's.
+
+#[cfg(feature = "tokio")]
+use std::{io, sync::MutexGuard};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use ripstop_fabric::driver::Armed;
+
+use super::{Place, Shared, engine_turn, lock};
+#[cfg(feature = "tokio")]
+use crate::reactor::Backend;
+use crate::{clock::Time, executor::Parker};
+
+impl Shared {
+    /// Takes the seat and sleeps there until something happens, or says that it is taken. `parker` is told where its thread
+    /// is, so that its waker reaches it.
+    pub(crate) fn sleep_in_seat(&self, parker: &Parker) -> Seat {
+        let Some(sitting) = self.seat.take() else {
+            return Seat::Taken;
+        };
+        self.asleep.store(true, Ordering::SeqCst);
+        parker.sit(|| {
+            if self.tasks_len.load(Ordering::SeqCst) == 0 {
+                self.sleep();
+            }
+        });
+        self.asleep.store(false, Ordering::SeqCst);
+        drop(sitting);
+        self.agent.rouse();
+        Seat::Left
+    }
+
+    /// The agent's stay in the seat; it leaves when an application makes turns again.
+    pub(crate) fn agent_in_seat(&self, turns: u64) -> Seat {
+        let Some(sitting) = self.seat.take() else {
+            return Seat::Taken;
+        };
+        while !self.agent.is_stopped() {
+            let mut engine = self.engine.lock();
+            if !engine.watch.sit(turns) {
+                break;
+            }
+            let events = engine_turn(&mut engine, &self.clock);
+            self.finish(engine);
+            if events == 0 {
+                self.asleep.store(true, Ordering::SeqCst);
+                if !self.agent.is_stopped() {
+                    self.sleep();
+                }
+                self.asleep.store(false, Ordering::SeqCst);
+            }
+        }
+        self.engine.lock().watch.leave();
+        drop(sitting);
+        Seat::Left
+    }
+
+    fn sleep(&self) {
+        let Some(mut backend) = self.backend.as_deref().map(lock) else {
+            return; // a simulated host: whoever makes its turns knows when
+        };
+        // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
+        self.engine.lock().watch.wake_up();
+        let Some(timeout) = self.arm() else { return };
+        if let Err(error) = backend.sleep(timeout) {
+            tracing::warn!(%error, "the reactor could not sleep; trying again");
+            std::thread::yield_now();
+        }
+        self.engine.lock().watch.wake_up();
+    }
+
+    /// For how long one may sleep now; `None` when something came.
+    #[expect(
+        clippy::option_option,
+        reason = "not at all, as long as one likes, or so long"
+    )]
+    fn arm(&self) -> Option<Option<Duration>> {
+        let mut engine = self.engine.lock();
+        if engine.arm() == Armed::Busy {
+            return None;
+        }
+        engine.core.begin_doubt(|| self.clock.now());
+        engine.watch.fall_asleep();
+        let deadline = engine.deadline();
+        drop(engine);
+        Some(deadline.map(|deadline| deadline.since(self.clock.now())))
+    }
+
+    /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
+        let mut backend = self.backend();
+        self.asleep.store(true, Ordering::SeqCst);
+        let Some(limit) = self.arm() else {
+            self.asleep.store(false, Ordering::SeqCst);
+            return Ok(Prepared::Busy);
+        };
+        backend.prepare()?;
+        Ok(Prepared::Until(limit))
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_sleep(&self) {
+        self.engine.lock().watch.wake_up();
+        self.asleep.store(false, Ordering::SeqCst);
+        self.notifier.wake_up();
+    }
+
+    /// Becomes readable after `prepare_sleep`, when something happens.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn readable_fd(&self) -> Arc<std::os::fd::OwnedFd> {
+        self.backend().readable_fd()
+    }
+
+    #[cfg(feature = "tokio")]
+    fn backend(&self) -> MutexGuard<'_, Box<dyn Backend>> {
+        lock(
+            self.backend
+                .as_deref()
+                .expect("only real runtimes are driven by tokio"),
+        )
+    }
+
+    /// The turns of a simulated host begin and end: in between nobody needs to be told that there is something to do.
+    pub(crate) fn begin_host_turn(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    /// When the next turn is due, if nothing happens before; in nanoseconds.
+    pub(crate) fn end_host_turn(&self) -> Option<u64> {
+        self.asleep.store(true, Ordering::Relaxed);
+        self.engine.lock().deadline().map(Time::nanos)
+    }
+
+    pub(crate) fn is_seat_taken(&self) -> bool {
+        self.seat.is_taken()
+    }
+
+    /// Ends a sleep in the seat, if there is one.
+    pub(crate) fn nudge(&self) {
+        if self.asleep.load(Ordering::SeqCst) {
+            self.notifier.notify();
+        }
+    }
+
+    /// Parks until woken, or until the seat is free.
+    pub(crate) fn park(&self, parker: &Arc<Parker>) {
+        self.seat.wait(parker);
+    }
+
+    /// This thread goes to run something of the application's, maybe for long: a parked one is told when the seat is free, or
+    /// tasks are ready.
+    pub(crate) fn offer_seat(&self) {
+        if self.has_tasks() {
+            self.seat.pass();
+        } else {
+            self.seat.offer();
+        }
+    }
+
+    /// Says on which processor this rank runs, and looks where its peer does. With two ranks it is cheap to know; with more,
+    /// their number decides.
+    pub(crate) fn look_around(&self) {
+        let Place { board, crowded, .. } = &self.place;
+        let Some((board, mine)) = board else { return };
+        board.publish_cpu(*mine);
+        if board.size() == 2 {
+            let cpu = board.cpu_of(*mine);
+            let shared = cpu.is_some() && cpu == board.cpu_of(1 - *mine);
+            self.crowded.store(*crowded || shared, Ordering::Relaxed);
+        }
+    }
+
+    /// What waking a sleeper on another processor costs: 26 to 38 µs were measured on virtual machines, where an idle
+    /// processor is woken by an interrupt, and as much again until its caches are warm. Twice this is spun at most: longer
+    /// than a mebibyte takes to cross and to come back.
+    pub(crate) fn wake_cost(&self) -> Duration {
+        const WAKE: Duration = Duration::from_micros(100);
+        self.settings.spin_max.map_or(WAKE, |spin| spin / 2)
+    }
+}
+
+/// Whether one may sleep, and for how long.
+#[cfg(feature = "tokio")]
+pub(crate) enum Prepared {
+    Busy,
+    Until(Option<Duration>),
+}
+
+/// Whether a thread got the seat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seat {
+    Taken,
+    Left,
+}
