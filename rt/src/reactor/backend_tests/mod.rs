@@ -1,0 +1,177 @@
+//! Every claim about backends, on every backend.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the tests measure the sleeps from outside"
+)]
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::{Arc, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ripstop_fabric::{
+    driver::{FutexWord, WaitOn},
+    memory::Region,
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    thread::futex,
+};
+
+use super::{
+    backend::{Backend, Choice, Notifier, open},
+    notifier::{new_eventfd, ring, silence},
+};
+
+/// Tests of one room, once for each backend.
+macro_rules! claims {
+    ($module:ident, $choice:ident: $($claim:ident)*) => {
+        mod $module {
+            $(#[test] fn $claim() {
+                use crate::reactor::backend_tests::{Choice, on};
+                on(Choice::$choice, super::$claim);
+            })*
+        }
+    };
+    ($($claim:ident),* $(,)?) => {
+        claims!(uring, Uring: $($claim)*);
+        claims!(epoll, Epoll: $($claim)*);
+    };
+}
+
+mod descriptors;
+mod notifications;
+mod prepared;
+mod refusals;
+mod threads;
+mod timeouts;
+#[cfg(feature = "tokio")]
+mod tokio_loop;
+
+/// A backend that watches one doorbell.
+struct Bed {
+    backend: Box<dyn Backend>,
+    bell: Bell,
+}
+
+/// What a driver would sleep on: a futex word where the backend takes one, else an eventfd.
+#[derive(Clone)]
+struct Bell {
+    word: FutexWord,
+    fd: Arc<OwnedFd>,
+    by_futex: bool,
+}
+
+const AWAKE: u32 = 0;
+const ARMED: u32 = 7;
+
+fn on(choice: Choice, claim: fn(Bed)) {
+    let Ok((backend, _)) = open(choice) else {
+        assert_eq!(choice, Choice::Uring, "epoll is everywhere");
+        return; // no io_uring on this machine: `refusals` say what happens then
+    };
+    claim(Bed::new(backend));
+}
+
+impl Bed {
+    fn new(mut backend: Box<dyn Backend>) -> Self {
+        let region = Region::create("bell", 4096, false).unwrap();
+        let by_futex = backend.futex();
+        let bell = Bell {
+            word: FutexWord::new(region, 64),
+            fd: Arc::new(new_eventfd().unwrap()),
+            by_futex,
+        };
+        backend.watch(&[bell.wait_on()]).unwrap();
+        Self { backend, bell }
+    }
+
+    /// Watches some eventfds in addition.
+    fn with_fds(count: usize) -> impl Fn(Self) -> (Self, Vec<Arc<OwnedFd>>) {
+        move |mut bed| {
+            let fds: Vec<_> = (0..count)
+                .map(|_| Arc::new(new_eventfd().unwrap()))
+                .collect();
+            bed.backend
+                .watch(&fds.iter().cloned().map(WaitOn::Fd).collect::<Vec<_>>())
+                .unwrap();
+            (bed, fds)
+        }
+    }
+
+    /// Whether a sleep ends before `SHORT`.
+    fn wakes(&mut self) -> bool {
+        let start = Instant::now();
+        self.backend.sleep(Some(SHORT)).unwrap();
+        start.elapsed() < SHORT
+    }
+
+    /// Sleeps; a hang is a failure.
+    fn sleep(&mut self) {
+        guarded(|| self.backend.sleep(Some(HANG)).unwrap());
+    }
+}
+
+impl Bell {
+    fn wait_on(&self) -> WaitOn {
+        if self.by_futex {
+            WaitOn::Futex {
+                word: self.word.clone(),
+                armed: ARMED,
+            }
+        } else {
+            WaitOn::Fd(Arc::clone(&self.fd))
+        }
+    }
+
+    fn arm(&self) {
+        self.word.get().store(ARMED, Ordering::SeqCst);
+    }
+
+    fn disarm(&self) {
+        if self.word.get().swap(AWAKE, Ordering::SeqCst) == AWAKE {
+            silence(&self.fd);
+        }
+    }
+
+    /// What a sender does after it has written its message.
+    fn ring(&self) {
+        if self.word.get().swap(AWAKE, Ordering::SeqCst) == ARMED {
+            if self.by_futex {
+                futex::wake(self.word.get(), futex::Flags::empty(), 1).unwrap();
+            } else {
+                ring(&self.fd);
+            }
+        }
+    }
+}
+
+const SHORT: Duration = Duration::from_millis(20);
+const HANG: Duration = Duration::from_secs(20);
+
+fn guarded(sleep: impl FnOnce()) {
+    let start = Instant::now();
+    sleep();
+    assert!(start.elapsed() < HANG, "nothing ended the sleep");
+}
+
+fn until(what: impl Fn() -> bool) {
+    while !what() {
+        thread::yield_now();
+    }
+}
+
+fn notify_when_asleep(notifier: &Notifier) -> thread::JoinHandle<()> {
+    let notifier = notifier.clone();
+    thread::spawn(move || {
+        until(|| notifier.is_asleep());
+        notifier.notify();
+    })
+}
+
+fn readable(fd: &impl AsFd, within: Duration) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    poll(&mut fds, Some(&within.try_into().unwrap())).unwrap() > 0
+}

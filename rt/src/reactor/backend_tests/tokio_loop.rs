@@ -1,0 +1,81 @@
+//! Tokio waits for edges, which an epoll instance inside another gives sparingly.
+
+use super::{Bed, Choice, HANG, SHORT, open, until};
+use crate::reactor::notifier::{Notifier, ring};
+use rustix::fd::OwnedFd;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+use tokio::{io::unix::AsyncFd, time::timeout};
+
+const EVENTS: u32 = 2_000;
+
+#[tokio::test]
+async fn hears_every_event_and_nothing_else_through_uring() {
+    hears(Choice::Uring).await;
+}
+
+#[tokio::test]
+async fn hears_every_event_and_nothing_else_through_epoll() {
+    hears(Choice::Epoll).await;
+}
+
+async fn hears(choice: Choice) {
+    let Ok((backend, _)) = open(choice) else {
+        return;
+    };
+    let (mut bed, fds) = Bed::with_fds(1)(Bed::new(backend));
+    bed.bell.arm();
+    #[expect(
+        deprecated,
+        reason = "what replaces it is unsafe, for descriptors that are closed too early"
+    )]
+    let loop_fd = AsyncFd::new(bed.backend.readable_fd()).unwrap();
+    let heard = Arc::new(AtomicU32::new(0));
+    let sender = send_events(&fds[0], bed.backend.notifier(), Arc::clone(&heard));
+    while heard.load(Ordering::SeqCst) < EVENTS {
+        bed.backend.prepare().unwrap();
+        timeout(HANG, loop_fd.readable())
+            .await
+            .expect("a lost event")
+            .unwrap()
+            .clear_ready();
+        bed.backend.notifier().wake_up();
+        if rustix::io::read(&fds[0], &mut [0; 8]).is_ok() {
+            heard.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    sender.join().unwrap();
+    let _ = timeout(SHORT, loop_fd.readable())
+        .await
+        .map(|guard| guard.unwrap().clear_ready()); // of the last event
+    bed.backend.prepare().unwrap();
+    assert!(
+        timeout(SHORT, loop_fd.readable()).await.is_err(),
+        "readable without a cause"
+    );
+}
+
+/// In turns a descriptor that becomes readable, and a notification; each after the one before has been heard.
+fn send_events(
+    fd: &Arc<OwnedFd>,
+    notifier: Notifier,
+    heard: Arc<AtomicU32>,
+) -> thread::JoinHandle<()> {
+    let fd = Arc::clone(fd);
+    thread::spawn(move || {
+        for event in 0..EVENTS {
+            until(|| heard.load(Ordering::SeqCst) == event);
+            if event % 2 == 0 {
+                ring(&fd);
+            } else {
+                heard.store(event + 1, Ordering::SeqCst);
+                notifier.notify();
+            }
+        }
+    })
+}
