@@ -1,0 +1,157 @@
+//! The way through the network, and what becomes of a frame on it.
+
+use super::{
+    super::{
+        crc::Crc32c,
+        faults::{Crossing, Damage, Flow},
+        heap::{Time, What},
+        world::{World, ps},
+    },
+    Frame,
+};
+
+/// Which flow a packet is of, and how many of that went before it.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sim) struct Place {
+    flow: Flow,
+    nth: u32,
+}
+
+impl Flow {
+    /// Counts a packet.
+    pub(in crate::sim) const fn next(self, count: &mut u32) -> Place {
+        let nth = *count;
+        *count = nth.wrapping_add(1);
+        Place { flow: self, nth }
+    }
+}
+
+/// Who sends what over which rail.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trip<'a> {
+    pub(super) at: Time,
+    pub(super) pair: (u32, u32),
+    pub(super) rail: u32,
+    /// Which one of its flow.
+    pub(super) place: Place,
+    /// Bytes; `None` for an urgent packet, which waits for no link.
+    pub(super) len: Option<u64>,
+    /// What is written on the wire, when anybody looks at it.
+    pub(super) image: &'a [u8],
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Crossed {
+    /// When it would arrive if nothing were wrong.
+    pub(super) due: Time,
+    /// When the next packet of the same transfer should leave.
+    pub(super) next: Time,
+    pub(super) arrivals: [Option<Time>; 2],
+}
+
+impl World {
+    /// Sends a word about a connection, which leaves at `at`.
+    pub(in crate::sim) fn send_word(
+        &mut self,
+        pair: (u32, u32),
+        place: Place,
+        bytes: &[u8],
+        at: Time,
+    ) {
+        let (from, to) = pair;
+        let crossed = self.cross(Trip {
+            at,
+            pair,
+            rail: self.network.home_rail(from, to),
+            place,
+            len: None,
+            image: bytes,
+        });
+        self.put_on_wire(crossed, || Frame::Dial {
+            from,
+            to,
+            bytes: bytes.into(),
+        });
+    }
+
+    pub(super) fn put_on_wire(&mut self, crossed: Crossed, frame: impl Fn() -> Frame) {
+        for at in crossed.arrivals.into_iter().flatten() {
+            let slot = self.wire().frames.insert(frame());
+            self.heap.push(at, What::Frame(slot));
+        }
+    }
+
+    /// What becomes of something on its way.
+    pub(super) fn cross(&mut self, trip: Trip<'_>) -> Crossed {
+        let (from, to) = trip.pair;
+        let rail = self.live_rail(trip.rail, trip.at);
+        let passage = match trip.len {
+            Some(len) => {
+                let slowness = u64::from(self.wire().faults.slowness(rail, trip.at));
+                let carried = len.saturating_mul(slowness);
+                self.network.carry(trip.at, trip.pair, carried, rail)
+            }
+            None => self.network.express(trip.at, trip.pair),
+        };
+        self.stats.packets += 1;
+        let spacing = ps(self.model.host.send_ns.max(self.model.nic.gap_ns));
+        let Place { flow, nth } = trip.place;
+        let crossing = Crossing {
+            from,
+            to,
+            rail,
+            flow,
+            nth: u64::from(nth),
+            at: trip.at,
+            spacing: spacing.max(SPACING_MIN),
+        };
+        let wire = self.wire();
+        let fate = wire.faults.judge(&crossing, wire.seed);
+        // What is on a rail when it dies is lost with it.
+        let lost = fate.lost || wire.faults.rail_is_dead(rail, passage.arrives);
+        let damaged = fate
+            .damage
+            .is_some_and(|damage| is_seen(damage, trip.image));
+        self.stats.corruptions += u64::from(damaged);
+        self.stats.drops += u64::from(lost || damaged);
+        self.stats.duplicates += u64::from(fate.again.is_some() && !lost);
+        let late = |by: u64| passage.arrives.saturating_add(by);
+        let arrives = (!lost && !damaged).then(|| late(fate.late));
+        let again = fate.again.filter(|_| !lost).map(late);
+        Crossed {
+            due: passage.arrives,
+            next: passage.next,
+            arrivals: [arrives, again],
+        }
+    }
+
+    /// The rail, or another one if it is dead.
+    fn live_rail(&mut self, rail: u32, now: Time) -> u32 {
+        let rails = self.network.rails();
+        let faults = &self.wire().faults;
+        let others = (0..rails).map(|step| (rail + step) % rails);
+        let mut live = others.filter(|rail| !faults.rail_is_dead(*rail, now));
+        live.next().unwrap_or(rail)
+    }
+
+    /// What is on the wire for a packet, if anybody looks at it: flipped bits must be seen.
+    pub(super) fn image(&mut self, front: &[u8], slot: u32) -> Vec<u8> {
+        if !self.wire().faults.corrupts() {
+            return Vec::new();
+        }
+        let packet = self.packets.get(slot);
+        let bytes = packet.map_or(&[][..], |packet| &packet.bytes);
+        [&slot.to_le_bytes(), front, bytes].concat()
+    }
+}
+
+/// Whether the checksum of a frame tells that it was damaged. Flips that undo each other do no harm.
+fn is_seen(damage: Damage, image: &[u8]) -> bool {
+    let mut received = image.to_vec();
+    damage.apply(&mut received);
+    Crc32c::new().with(&received).get() != Crc32c::new().with(image).get()
+}
+
+/// Packets of a flow are taken to leave at least 10 ns apart.
+const SPACING_MIN: Time = 10_000;

@@ -1,0 +1,206 @@
+//! Lanes: packets from one rank to another on one rail, with the two halves of go-back-n.
+
+use super::{
+    super::{
+        goback::{Answer, Data, Limits, Receiver, Sender},
+        heap::{NEVER, Time, What},
+        world::{World, ps},
+    },
+    Frame, Lane, Parcel, SLACK_MIN, Wire,
+    crossing::Trip,
+};
+use crate::{driver::Down, sim::faults::Flow};
+
+impl World {
+    /// Sends what a lane may send now.
+    pub(super) fn transmit(&mut self, lane: u32) -> Time {
+        let now = self.now;
+        let mut next = now;
+        loop {
+            let state = &mut self.wire().lanes[lane];
+            let (pair, rail, distance) = ((state.from, state.to), state.rail, state.distance);
+            let limits = self.lane_limits(distance);
+            if self.is_killed(pair.0) {
+                return now;
+            }
+            let sender = &mut self.wire().lanes[lane].sender;
+            let Some((data, parcel)) = sender.poll_transmit(now, &limits) else {
+                break;
+            };
+            if !sender.is_fresh(data.seq) {
+                self.stats.retransmissions += 1;
+            }
+            let image = self.image(&data.seq.to_le_bytes(), parcel.slot);
+            let place = Flow::Packets.next(&mut self.wire().lanes[lane].crossed);
+            let crossed = self.cross(Trip {
+                at: now,
+                pair,
+                rail: u32::from(rail),
+                place,
+                len: Some(parcel.len),
+                image: &image,
+            });
+            next = crossed.next;
+            self.put_on_wire(crossed, || Frame::Data { lane, data, parcel });
+            let sender = &mut self.wire().lanes[lane].sender;
+            sender.sent(crossed.due + distance, &limits);
+        }
+        self.plan_lane(lane);
+        next
+    }
+
+    /// Plans the next look at a lane, or gives its peer up.
+    fn plan_lane(&mut self, lane: u32) {
+        let now = self.now;
+        let state = &mut self.wire().lanes[lane];
+        if state.sender.is_dead() {
+            return self.give_up(lane);
+        }
+        let Some(at) = state.sender.next_timeout() else {
+            return;
+        };
+        if at < state.timer {
+            let at = at.max(now + 1);
+            state.timer = at;
+            self.heap.push(at, What::Lane(lane));
+        }
+    }
+
+    /// A planned look at a lane.
+    pub(in crate::sim) fn look_at_lane(&mut self, lane: u32) {
+        let now = self.now;
+        let state = &mut self.wire().lanes[lane];
+        if state.timer == now {
+            state.timer = NEVER;
+            self.transmit(lane);
+        }
+    }
+
+    /// The peer was silent for too long.
+    fn give_up(&mut self, lane: u32) {
+        let state = &mut self.wire().lanes[lane];
+        let (from, to, expected) = (state.from, state.to, state.receiver.expected());
+        let numbers = state.sender.first()..;
+        let left = state.sender.take_all();
+        for (_, parcel) in numbers.zip(left).filter(|(seq, _)| *seq >= expected) {
+            self.lose(parcel.slot);
+        }
+        if let Some((pool, _)) = self.wire().pools.get_mut(&to) {
+            pool.forget(lane);
+        }
+        self.tell_down(from, to, Down::Failed);
+    }
+
+    /// A frame is at the other end.
+    pub(in crate::sim) fn take_frame(&mut self, frame: u32) {
+        match self.wire().frames.remove(frame) {
+            Frame::Data { lane, data, parcel } => self.take_data(lane, data, parcel),
+            Frame::Answer { lane, answer } => self.take_answer(lane, answer),
+            Frame::Dial { from, to, bytes } => self.take_word(from, to, &bytes),
+        }
+    }
+
+    fn take_data(&mut self, lane: u32, data: Data, parcel: Parcel) {
+        let state = &self.wire().lanes[lane];
+        let (from, to, distance) = (state.from, state.to, state.distance);
+        let next = data.seq == state.receiver.expected();
+        if state.sender.is_dead() || self.is_deaf(to, from) {
+            return;
+        }
+        if !std::mem::replace(&mut self.wire().lanes[lane].met, true) {
+            self.hear_data(to, from);
+        }
+        let limits = self.lane_limits(distance);
+        let now = self.now;
+        let needs_slot = next && self.needs_slot(parcel.slot);
+        let Wire { lanes, pools, .. } = self.wire();
+        let receiver = &mut lanes[lane].receiver;
+        let mut pool = pools.get_mut(&to).map(|(pool, _)| pool);
+        if let Some(pool) = pool.as_mut().filter(|_| next && !needs_slot) {
+            pool.pass(lane);
+        }
+        let pool = pool.filter(|_| needs_slot);
+        let verdict = receiver.handle_data(data, lane, pool, (now, &limits));
+        if verdict.taken {
+            self.arrive(parcel.slot);
+        }
+        if let Some(answer) = verdict.answer {
+            self.send_answer(lane, answer, now);
+        }
+        if needs_slot {
+            self.call(to);
+        }
+    }
+
+    pub(super) fn send_answer(&mut self, lane: u32, answer: Answer, at: Time) {
+        let state = &self.wire().lanes[lane];
+        let (pair, rail) = ((state.to, state.from), u32::from(state.rail));
+        let place = Flow::Answers.next(&mut self.wire().lanes[lane].answers);
+        let crossed = self.cross(Trip {
+            at,
+            pair,
+            rail,
+            place,
+            len: None,
+            image: &answer.expected.to_le_bytes(),
+        });
+        self.put_on_wire(crossed, || Frame::Answer { lane, answer });
+    }
+
+    fn take_answer(&mut self, lane: u32, answer: Answer) {
+        let state = &self.wire().lanes[lane];
+        let (from, to, distance) = (state.from, state.to, state.distance);
+        if self.is_deaf(from, to) {
+            return;
+        }
+        let limits = self.lane_limits(distance);
+        let now = self.now;
+        let Wire { lanes, done, .. } = self.wire();
+        let sender = &mut lanes[lane].sender;
+        sender.handle_answer(answer, now, &limits, done);
+        done.clear();
+        self.transmit(lane);
+    }
+
+    pub(super) fn lane(&mut self, from: u32, to: u32, rail: u32) -> u32 {
+        let rail = u8::try_from(rail).unwrap_or(u8::MAX);
+        let first = self.link(from, to).lane;
+        let lanes = &self.wire().lanes;
+        let mut all = std::iter::successors(first, |lane| lanes[*lane].next);
+        if let Some(lane) = all.find(|lane| lanes[*lane].rail == rail) {
+            return lane;
+        }
+        let distance = self.distance(from, to);
+        let lane = self.wire().lanes.insert(Lane {
+            from,
+            to,
+            rail,
+            next: first,
+            crossed: 0,
+            answers: 0,
+            met: false,
+            timer: NEVER,
+            distance,
+            sender: Sender::new(),
+            receiver: Receiver::default(),
+        });
+        self.link(from, to).lane = Some(lane);
+        lane
+    }
+
+    fn lane_limits(&mut self, distance: Time) -> Limits {
+        let patient = ps(self.model.network.failure_ns);
+        Limits {
+            window: WINDOW,
+            slack: (distance / 2).max(SLACK_MIN),
+            hold: (8 * distance).max(SLACK_MIN),
+            silence: patient.max(SILENCE_TRIPS * (distance + SLACK_MIN)),
+            seed: self.wire().seed,
+        }
+    }
+}
+
+/// Packets of a lane under way: at 12.5 GB/s and 2 µs a way, 256 of 200 bytes fill it.
+const WINDOW: u32 = 256;
+/// Ways that a peer may be silent, where a way takes long.
+const SILENCE_TRIPS: u64 = 1000;

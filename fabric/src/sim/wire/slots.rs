@@ -1,0 +1,89 @@
+//! Receive slots, where they are few: who gets one, and who is called when one is free.
+
+use super::{
+    super::{
+        goback::Pool,
+        heap::{NEVER, What},
+        slab::index,
+        world::{Cargo, World},
+    },
+    SLACK_MIN,
+};
+
+impl World {
+    /// Whether a message may have a slot that needs one; in a lane it has it already.
+    pub(in crate::sim) fn takes_slot(&mut self, slot: u32) -> bool {
+        if self.wire.as_ref().is_none_or(|wire| wire.repairs) || !self.needs_slot(slot) {
+            return true;
+        }
+        let to = self.packets[slot].to;
+        let pool = self.wire().pools.get_mut(&to);
+        let taken = pool.is_none_or(|(pool, _)| pool.take());
+        self.stats.drops += u64::from(!taken);
+        taken
+    }
+
+    /// Whether a packet takes one of few slots. Makes the slots as many as there are now.
+    pub(super) fn needs_slot(&mut self, slot: u32) -> bool {
+        let packet = &self.packets[slot];
+        let (from, to, now) = (packet.from, packet.to, self.now);
+        let message = matches!(packet.cargo, Cargo::Message { .. }) && from != to;
+        let heard = self.hosts[index(to)].is_open() && !self.knows_down(to, from);
+        if !self.wire().faults.exhausts() || !message || !heard {
+            return false;
+        }
+        let patience = (CALL_TRIPS * self.distance(to, from)).max(SLACK_MIN);
+        let wire = self.wire();
+        let slots = wire.faults.slots(to, now).unwrap_or(u32::MAX);
+        let pool = wire.pools.entry(to);
+        let (pool, _) = pool.or_insert_with(|| (Pool::new(slots, patience), NEVER));
+        pool.resize(slots);
+        true
+    }
+
+    /// A host has taken a message out of its inbox, at its local time.
+    pub(in crate::sim) fn free_slot(&mut self, rank: u32) {
+        if let Some(wire) = &mut self.wire
+            && let Some((pool, _)) = wire.pools.get_mut(&rank)
+        {
+            pool.release();
+            self.call(rank);
+        }
+    }
+
+    /// Calls those who wait for a slot of this rank.
+    pub(super) fn call(&mut self, rank: u32) {
+        let now = self.local(rank);
+        loop {
+            let wire = self.wire();
+            let Some((pool, timer)) = wire.pools.get_mut(&rank) else {
+                return;
+            };
+            let Some(lane) = pool.poll_call(now) else {
+                let at = pool.next_timeout().unwrap_or(NEVER);
+                if at < *timer {
+                    *timer = at.max(now + 1);
+                    let at = *timer;
+                    self.heap.push(at, What::Call(rank));
+                }
+                return;
+            };
+            let answer = wire.lanes[lane].receiver.grant();
+            self.send_answer(lane, answer, now);
+        }
+    }
+
+    /// A call may have been lost.
+    pub(in crate::sim) fn call_again(&mut self, rank: u32) {
+        let now = self.now;
+        if let Some((_, timer)) = self.wire().pools.get_mut(&rank)
+            && *timer == now
+        {
+            *timer = NEVER;
+            self.call(rank);
+        }
+    }
+}
+
+/// Ways for which a call is good: what was called may wait behind others in front of a link.
+const CALL_TRIPS: u64 = 64;
