@@ -6,7 +6,6 @@ use ripstop::{
         AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
     },
     prelude::*,
-    sim::Simulation,
 };
 
 use crate::{ranks, results};
@@ -127,34 +126,6 @@ fn futures_that_are_dropped_leave_the_others_to_complete_and_order_is_that_of_ca
         drop(world);
         runtime.close().unwrap();
     });
-}
-
-#[test]
-fn a_rank_that_dies_in_the_middle_fails_it_on_all_others() {
-    let simulation = Simulation::new(16)
-        .seed(4)
-        .fabric("bxi")
-        .faults("kill=5@200us");
-    let report = simulation.run(async |world| {
-        loop {
-            if let Err(failed) = world.all_reduce(vec![1.0_f64; 2_000], Sum).await {
-                let later = world.barrier().await.unwrap_err();
-                return (failed.error.kind, later.kind);
-            }
-        }
-    });
-    for (rank, result) in report.unwrap().results.into_iter().enumerate() {
-        let Some((first, later)) = result else {
-            assert_eq!(rank, 5);
-            continue;
-        };
-        let failed = matches!(
-            first,
-            ErrorKind::PeerFailed { rank: 5 } | ErrorKind::Revoked
-        );
-        assert!(failed, "rank {rank}: {first}");
-        assert!(matches!(later, ErrorKind::Revoked), "rank {rank}: {later}");
-    }
 }
 
 #[ripstop::sim(ranks = 9, fabric = "bxi", faults = "drop=0.05,dup=0.05,reorder=8")]
