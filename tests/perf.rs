@@ -71,6 +71,19 @@ fn a_transfer_goes_on_while_either_side_computes() {
 }
 
 #[test]
+fn a_collective_goes_on_while_ranks_are_away() {
+    let words = "collective all_to_all all_reduce --size 256K --away 60 --computing 1 --iters 10 --json";
+    let lines = lines(&perf(2, words));
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+        // One core is free; what else the machine does may take it now and then.
+        assert!(row["over_percent"].as_f64() >= Some(75.0), "{line}");
+        assert_eq!(row["computing"], 1);
+    }
+}
+
+#[test]
 fn idle_ranks_are_measured_however_many_there_are() {
     let lines = lines(&perf(3, "idle --seconds 0.2 --json"));
     assert!(

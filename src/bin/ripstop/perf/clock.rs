@@ -20,6 +20,15 @@ pub(super) fn other_threads() -> u64 {
     cpu().saturating_sub(nanos(clock_gettime(ClockId::ThreadCPUTime)))
 }
 
+/// Leaves the processor to others for `duration`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a rank that is away from its runtime does not await the runtime's sleep"
+)]
+pub(super) fn sleep(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
 /// Calculates for `duration`, and touches nothing but registers and the clock. Returns when it started and ended.
 pub(super) fn compute(duration: Duration) -> (u64, u64) {
     let start = now();

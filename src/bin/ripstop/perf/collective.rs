@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use ripstop::{Comm, Result, Sum, prelude::*};
 
 use super::{
-    Pair, Trouble, clock,
+    Pair, Trouble, away, clock,
     options::{Common, bytes},
     report::{Report, Row, human},
 };
@@ -17,6 +17,9 @@ use super::{
 /// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
 /// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
 /// speed of the computation meanwhile; agent CPU is what other threads of the rank used.
+///
+/// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
+/// when it came back, `left` how long it waited for it then.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -31,6 +34,9 @@ pub(super) struct Args {
     /// Compute meanwhile, and say how much was hidden
     #[arg(long)]
     overlap: bool,
+
+    #[command(flatten)]
+    away: away::Args,
 
     #[command(flatten)]
     pub(super) common: Common,
@@ -90,10 +96,10 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             .label("collective", text.get_name().to_owned())
             .label("ranks", world.size())
             .size(size);
-        let row = if args.overlap {
-            bench.overlap(row, iters).await?
-        } else {
-            bench.latency(row, iters).await?
+        let row = match args.away.plan(world) {
+            Some(away) => away.measure(&mut bench, row, iters).await?,
+            None if args.overlap => bench.overlap(row, iters).await?,
+            None => bench.latency(row, iters).await?,
         };
         let first = bench.mean(first).await?;
         report.print(
@@ -114,7 +120,7 @@ fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
 }
 
 /// One collective with its buffers.
-struct Bench<'a> {
+pub(super) struct Bench<'a> {
     world: &'a Comm,
     name: Name,
     send: Vec<f64>,
@@ -147,12 +153,12 @@ impl<'a> Bench<'a> {
     async fn timed(&mut self, rounds: u64) -> Result<[u64; 2]> {
         let start = clock::now();
         let mut computed = 0;
-        self.call(|| computed = work(rounds)).await?;
+        self.call(|_| computed = work(rounds)).await?;
         Ok([clock::now() - start, computed])
     }
 
-    /// Begins a call, does something else, awaits the call.
-    async fn call(&mut self, meanwhile: impl FnOnce()) -> Result<()> {
+    /// Begins a call, does something else, which may ask whether the call is over, and awaits the call.
+    pub(super) async fn call(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
         let (world, block) = (self.world, self.block);
         let (send, recv) = (
             std::mem::take(&mut self.send),
@@ -161,21 +167,21 @@ impl<'a> Bench<'a> {
         macro_rules! both {
             ($op:expr) => {{
                 let op = $op;
-                meanwhile();
+                meanwhile(&|| op.is_done());
                 (self.send, self.recv) = op.await?;
             }};
         }
         macro_rules! in_place {
             ($op:expr) => {{
                 let op = $op;
-                meanwhile();
+                meanwhile(&|| op.is_done());
                 self.recv = op.await?;
             }};
         }
         match self.name {
             Name::Barrier => {
                 let op = world.barrier();
-                meanwhile();
+                meanwhile(&|| op.is_done());
                 op.await?;
             }
             Name::Bcast => in_place!(world.bcast(0, recv)),
@@ -213,7 +219,7 @@ impl<'a> Bench<'a> {
         self.world.barrier().await?;
         let start = clock::now();
         for _ in 0..iters {
-            self.call(|| {}).await?;
+            self.call(|_| {}).await?;
         }
         let each = micros(clock::now() - start) / lossy(iters);
         let mean = self.mean(each).await?;
@@ -221,7 +227,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn overlap(&mut self, row: Row, iters: u64) -> Result<Row> {
-        let pure = self.loops(iters, 0).await?.overall;
+        let pure = self.pure(iters).await?;
         let rounds = calibrated(pure);
         let compute = micros((0..8).map(|_| work(rounds)).sum()) / 8.0;
         let compute = self.mean(compute).await?;
@@ -240,6 +246,16 @@ impl<'a> Bench<'a> {
             .figure("imb_overlap", "IMB %", 100.0 * imb.clamp(0.0, 1.0))
             .figure("availability", "available %", 100.0 * compute / computed)
             .figure("agent_us", "agent CPU µs", agent))
+    }
+
+    /// Microseconds of a call alone.
+    pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
+        Ok(self.loops(iters, 0).await?.overall)
+    }
+
+    /// Waits until all ranks are here.
+    pub(super) async fn meet(&self) -> Result<()> {
+        self.world.barrier().await
     }
 
     /// Calls with a barrier before each.
@@ -263,7 +279,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The average over ranks.
-    async fn mean(&self, number: f64) -> Result<f64> {
+    pub(super) async fn mean(&self, number: f64) -> Result<f64> {
         let [sum] = self.world.all_reduce([number], Sum).await?;
         Ok(sum / lossy(self.world.size() as u64))
     }
@@ -302,16 +318,17 @@ fn calibrated(micros_wanted: f64) -> u64 {
     rounds.max(1)
 }
 
-fn micros(nanos: u64) -> f64 {
+pub(super) fn micros(nanos: u64) -> f64 {
     lossy(nanos) / 1e3
 }
 
 #[expect(clippy::cast_precision_loss, reason = "exact below 104 days")]
-const fn lossy(nanos: u64) -> f64 {
+pub(super) const fn lossy(nanos: u64) -> f64 {
     nanos as f64
 }
 
 const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 2 --bind core -- ripstop perf collective all_reduce --size 8,64K,1M
-  ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap";
+  ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap
+  ripstop run -n 2 --bind core -- ripstop perf collective all_to_all --size 1M --away 20 --computing 1 --iters 50";

@@ -4,6 +4,7 @@
 //! `bibandwidth`, `rate` and `matching` is that of `benches/compare/p2p.c`, so that the two can be compared.
 
 mod allocations;
+mod away;
 mod buffers;
 mod clock;
 mod collective;

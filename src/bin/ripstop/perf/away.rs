@@ -1,0 +1,92 @@
+//! Whether a collective is over when ranks come back that were away from the runtime all the time.
+//!
+//! The usual overlap figures have all ranks compute, and so they say nothing where there are as many ranks as cores: nobody is
+//! left to carry the collective on. Here some ranks compute and the others sleep, and that says which cores were free.
+
+use std::time::Duration;
+
+use ripstop::{Comm, Result};
+
+use super::{
+    clock,
+    collective::{Bench, lossy, micros},
+    report::Row,
+};
+
+/// How ranks are away.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Stay away from the runtime for so many milliseconds, and say whether the collective was over then
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
+    away: Option<u64>,
+
+    /// Ranks that compute while they are away; the others sleep, and leave their cores free [default: all]
+    #[arg(long, value_name = "N", requires = "away")]
+    computing: Option<usize>,
+}
+
+impl Args {
+    /// What this rank does, if ranks are to be away.
+    pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
+        let computing = self
+            .computing
+            .map_or(world.size(), |ranks| ranks.min(world.size()));
+        self.away.map(|millis| Away {
+            time: Duration::from_millis(millis),
+            computing,
+            computes: world.rank() < computing,
+        })
+    }
+}
+
+/// What a rank does while it is away.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Away {
+    time: Duration,
+    /// How many ranks compute.
+    computing: usize,
+    /// Whether this one does.
+    computes: bool,
+}
+
+impl Away {
+    /// Calls with a barrier before each.
+    pub(super) async fn measure(self, bench: &mut Bench<'_>, row: Row, iters: u64) -> Result<Row> {
+        let pure = bench.pure(iters).await?;
+        let (mut over, mut left, mut agent) = (0_u64, 0, 0);
+        for _ in 0..iters {
+            bench.meet().await?;
+            let others = clock::other_threads();
+            let mut back = 0;
+            bench
+                .call(|is_over| {
+                    self.stay();
+                    over += u64::from(is_over());
+                    back = clock::now();
+                })
+                .await?;
+            left += clock::now() - back;
+            agent += clock::other_threads().saturating_sub(others);
+        }
+        let each = |sum: u64| micros(sum) / lossy(iters);
+        Ok(row
+            .figure("pure_us", "pure µs", pure)
+            .figure("away_ms", "away ms", self.time.as_secs_f64() * 1e3)
+            .field("computing", self.computing)
+            .figure(
+                "over_percent",
+                "over %",
+                bench.mean(100.0 * lossy(over) / lossy(iters)).await?,
+            )
+            .figure("left_us", "left µs", bench.mean(each(left)).await?)
+            .figure("agent_us", "agent CPU µs", bench.mean(each(agent)).await?))
+    }
+
+    fn stay(self) {
+        if self.computes {
+            clock::compute(self.time);
+        } else {
+            clock::sleep(self.time);
+        }
+    }
+}
