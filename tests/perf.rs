@@ -72,7 +72,8 @@ fn a_transfer_goes_on_while_either_side_computes() {
 
 #[test]
 fn a_collective_goes_on_while_ranks_are_away() {
-    let words = "collective all_to_all all_reduce --size 256K --away 60 --computing 1 --iters 10 --json";
+    let words =
+        "collective all_to_all all_reduce --size 256K --away 60 --computing 1 --iters 10 --json";
     let lines = lines(&perf(2, words));
     assert_eq!(lines.len(), 2);
     for line in lines {

@@ -15,11 +15,10 @@
 //! ([`Sink::triggered`](crate::driver::Sink::triggered)): then there is room for the next list. Whoever wants to know that all is
 //! done watches a counter for it. So a schedule of any length goes on while its rank computes, with one wake-up for each list.
 //!
-//! Adapters run lists by themselves where [`Caps::triggered_max`](crate::driver::Caps::triggered_max) says so; a [`Runner`] does
-//! it on any other driver that has counters, in the turns of whoever makes them.
+//! Adapters run lists by themselves where [`Caps::triggered_max`](crate::driver::Caps::triggered_max) says so. For other drivers
+//! there is no substitute: whoever would begin tasks in turns can as well send messages in them, and that takes fewer words.
 
 mod counter;
-mod runner;
 mod task;
 mod watches;
 
@@ -27,7 +26,6 @@ pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
 pub(crate) use counter::{Word, add};
-pub use runner::Runner;
 pub use task::{Action, Landing, Target, Task, When};
 pub(crate) use watches::Watches;
 

@@ -25,7 +25,6 @@ use ripstop_fabric::{
     driver::Driver,
     hook::{Hook, Plan},
     loopback,
-    offload::Runner,
     shm::{Board, Shm, ShmConfig, Wake},
     sim::{Cluster, Config, Model},
 };
@@ -159,9 +158,6 @@ names!(
     crate::faulty_world
 );
 
-lists!(lists_by_a_runner_on_loopback, crate::run_loopback_world);
-lists!(lists_by_a_runner_on_shm, crate::run_shm_world);
-lists!(lists_by_a_runner_on_little_shm, crate::run_small_world);
 lists!(lists_on_sim, crate::sim_world);
 lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
 lists!(lists_on_sim_with_little_room, crate::cramped_world);
@@ -199,7 +195,6 @@ conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
 );
-lists!(lists_by_a_runner_on_portals, crate::portals::run_world);
 conformance!(
     claims_on_a_device,
     on_verbs,
@@ -225,24 +220,6 @@ fn hooked_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     hooked
         .map(|rank| Box::new(rank) as Box<dyn Driver>)
         .collect()
-}
-
-fn run_loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
-    run(loopback_world(ranks))
-}
-
-fn run_shm_world(ranks: u32) -> Vec<Box<dyn Driver>> {
-    run(futex_world(ranks))
-}
-
-fn run_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
-    run(small_world(ranks))
-}
-
-/// With a runner on each.
-pub(crate) fn run(drivers: Vec<Box<dyn Driver>>) -> Vec<Box<dyn Driver>> {
-    let run = |driver| Box::new(Runner::new(driver)) as Box<dyn Driver>;
-    drivers.into_iter().map(run).collect()
 }
 
 fn sim_world(ranks: u32) -> Vec<Box<dyn Driver>> {

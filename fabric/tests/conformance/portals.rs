@@ -39,10 +39,6 @@ pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-pub(crate) fn run_world(ranks: u32) -> Vec<Box<dyn Driver>> {
-    crate::run(sandia42_world(ranks))
-}
-
 pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         events: 16,
