@@ -20,10 +20,11 @@ use loom::{
 
 use super::{
     bell::{Word, arm, is_armed, take},
+    cells::{CELLS, Inbox, Lines, Outbox},
     ring::{Consumer, HEADER_MAX, Memory, Producer},
 };
 use crate::{
-    driver::Payload,
+    driver::{CellName, Payload},
     offload::{self, add},
 };
 
@@ -261,5 +262,67 @@ fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
             !sleeps || woken.load(Relaxed) == 1,
             "asleep, and there is room"
         );
+    });
+}
+
+/// The one cell that is used, with room for a message of one word.
+#[derive(Default)]
+struct Cell {
+    stamp: AtomicU64,
+    words: [AtomicU64; 3],
+    taken: AtomicU32,
+}
+
+impl Lines for Arc<Cell> {
+    fn write(&self, _: usize, words: &[u64], stamp: u64) {
+        for (into, word) in self.words.iter().zip(words) {
+            into.store(*word, Relaxed);
+        }
+        self.stamp.store(stamp, Release);
+    }
+    fn stamp(&self, _: usize) -> u64 {
+        self.stamp.load(Acquire)
+    }
+    fn word(&self, _: usize, at: usize) -> u64 {
+        self.words[at].load(Relaxed)
+    }
+    fn taken(&self) -> u32 {
+        self.taken.load(Acquire)
+    }
+    fn set_taken(&self, taken: u32) {
+        self.taken.store(taken, Release);
+    }
+}
+
+#[test]
+fn a_cell_holds_one_message_at_a_time_and_is_read_whole() {
+    let name = |nth: usize| CellName {
+        ctx: 1,
+        tag: u32::try_from(nth * CELLS).expect("small"),
+    };
+    loom::model(move || {
+        let cell = Arc::new(Cell::default());
+        let mut outbox = Outbox::new(Arc::clone(&cell));
+        let sender = thread::spawn(move || {
+            for nth in 0..2 {
+                let byte = u8::try_from(nth + 1).expect("small");
+                while !outbox.put(name(nth), u64::from(byte), &[byte]) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut inbox = Inbox::new(cell);
+        for nth in 0..2 {
+            let byte = u8::try_from(nth + 1).expect("small");
+            let taken = loop {
+                if let Some(taken) = inbox.take(name(nth)) {
+                    break taken;
+                }
+                thread::yield_now();
+            };
+            assert_eq!((taken.bytes(), taken.sig), (&[byte][..], u64::from(byte)));
+            assert!(!taken.overtook && inbox.peek(name(nth)).is_none());
+        }
+        sender.join().unwrap();
     });
 }

@@ -7,6 +7,7 @@
     reason = "a test may panic and says its seed, and its numbers are small"
 )]
 
+mod cells;
 mod counting;
 mod ending;
 mod faults;
@@ -157,6 +158,24 @@ names!(
     names_on_sim_that_loses_doubles_and_reorders,
     crate::faulty_world
 );
+
+/// For those that have cells, too.
+macro_rules! cells {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                cells::messages_in_cells_are_there_once_and_under_their_names
+                cells::a_cell_that_is_taken_refuses_until_its_message_was_taken
+                cells::cells_of_several_peers_and_both_directions_do_not_mix
+                cells::what_lies_in_a_cell_is_there_when_its_sender_has_gone
+            }
+        }
+    };
+}
+
+cells!(cells_on_shm, crate::futex_world);
+cells!(cells_on_shm_with_a_descriptor, crate::descriptor_world);
+cells!(cells_on_shm_with_little_room, crate::small_world);
 
 lists!(lists_on_sim, crate::sim_world);
 lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
