@@ -2,30 +2,20 @@
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 #![expect(clippy::print_stdout, reason = "a failing test shows its seed")]
 
-use std::sync::mpsc;
+#[path = "support/faulty.rs"]
+mod faulty;
 
-use ripstop::{Comm, Runtime, Source, Tag, boot, fabric::hook::Faults};
+use ripstop::{Comm, Source, Tag, fabric::hook::Faults};
 
 /// Runs `rank` on two ranks whose messages meet these faults.
-fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Clone + 'static) {
+fn with_faults(faults: &Faults, rank: impl AsyncFn(&Comm) + Send + Sync + 'static) {
     println!("faults: {faults:?}");
-    let (done, all) = mpsc::channel();
-    for boot in boot::threads(2) {
-        let (done, rank) = (done.clone(), rank.clone());
-        let faults = Faults {
-            seed: faults.seed + u64::from(boot.rank),
-            ..faults.clone()
-        };
-        std::thread::spawn(move || {
-            let runtime = Runtime::builder().hook(faults).boot(boot).init().unwrap();
-            let world = runtime.world();
-            runtime.block_on(rank(&world));
-            runtime.close().unwrap();
-            done.send(()).unwrap();
-        });
-    }
-    drop(done);
-    assert_eq!(all.iter().count(), 2, "a rank failed; its panic is above");
+    faulty::run(2, faults, move |runtime| {
+        let world = runtime.world();
+        runtime.block_on(rank(&world));
+        drop(world);
+        runtime.close().unwrap();
+    });
 }
 
 fn every_mix() -> Vec<Faults> {

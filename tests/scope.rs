@@ -1,27 +1,17 @@
 //! Borrowed buffers in a scope.
 
-use std::{
-    panic::{self, AssertUnwindSafe},
-    thread,
-};
+#[path = "support/ranks.rs"]
+mod ranks;
 
-use ripstop::{ErrorKind, Runtime, Source, boot};
+use std::panic::{self, AssertUnwindSafe};
+
+use ripstop::{ErrorKind, Source};
 
 const LENGTHS: [usize; 4] = [0, 3, 1000, 1 << 17];
 
-/// Each rank on a thread of its own, which blocks.
-fn ranks(size: u32, rank: impl Fn(Runtime) + Sync) {
-    thread::scope(|scope| {
-        for boot in boot::threads(size) {
-            let rank = &rank;
-            scope.spawn(move || rank(Runtime::builder().boot(boot).init().expect("a runtime")));
-        }
-    });
-}
-
 #[test]
 fn borrowed_elements_cross_without_a_copy_of_ours() {
-    ranks(2, |runtime| {
+    ranks::run(2, &[], |runtime| {
         let world = runtime.world();
         let (me, other) = (world.rank(), 1 - world.rank());
         for len in LENGTHS {
@@ -43,7 +33,7 @@ fn borrowed_elements_cross_without_a_copy_of_ours() {
 
 #[test]
 fn the_end_of_a_scope_waits_for_what_nobody_waited_for() {
-    ranks(2, |runtime| {
+    ranks::run(2, &[], |runtime| {
         let world = runtime.world();
         if world.rank() == 0 {
             let mut all = vec![0_u32; 300_000];
@@ -67,38 +57,40 @@ fn the_end_of_a_scope_waits_for_what_nobody_waited_for() {
 
 #[test]
 fn an_error_that_nobody_waits_for_is_a_panic_and_one_that_is_waited_for_a_value() {
-    let runtime = Runtime::init().unwrap();
-    let world = runtime.world();
-    let error = runtime.scope(|s| s.send(&world, 7, 0, &[1_u8]).wait().unwrap_err());
-    assert!(error.to_string().contains("rank 7"), "{error}");
-    let ignored = AssertUnwindSafe(|| {
-        runtime.scope(|s| {
-            let _ignored = s.send(&world, 7, 0, &[1_u8]);
+    ranks::run(1, &[], |runtime| {
+        let world = runtime.world();
+        let error = runtime.scope(|s| s.send(&world, 7, 0, &[1_u8]).wait().unwrap_err());
+        assert!(error.to_string().contains("rank 7"), "{error}");
+        let ignored = AssertUnwindSafe(|| {
+            runtime.scope(|s| {
+                let _ignored = s.send(&world, 7, 0, &[1_u8]);
+            });
         });
+        let panic = panic::catch_unwind(ignored).unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.contains("rank 7") && text.contains("scope"), "{text}");
     });
-    let panic = panic::catch_unwind(ignored).unwrap_err();
-    let text = panic.downcast_ref::<String>().unwrap();
-    assert!(text.contains("rank 7") && text.contains("scope"), "{text}");
 }
 
 #[test]
 fn a_panic_takes_receives_and_sends_back() {
-    let runtime = Runtime::init().unwrap();
-    let world = runtime.world();
-    let (mut inbox, long) = ([0_u8; 64], vec![5_u8; 1 << 20]);
-    let body = AssertUnwindSafe(|| {
-        runtime.scope(|s| {
-            let _never = s.recv(&world, 0, 1, &mut inbox);
-            let _nobody = s.send(&world, 0, 2, &long);
-            panic!("of the body");
+    ranks::run(1, &[], |runtime| {
+        let world = runtime.world();
+        let (mut inbox, long) = ([0_u8; 64], vec![5_u8; 1 << 20]);
+        let body = AssertUnwindSafe(|| {
+            runtime.scope(|s| {
+                let _never = s.recv(&world, 0, 1, &mut inbox);
+                let _nobody = s.send(&world, 0, 2, &long);
+                panic!("of the body");
+            });
         });
+        let panic = panic::catch_unwind(body).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the body"));
+        let late = runtime.block_on(world.send(0, 1, vec![9_u8; 64]));
+        assert_eq!(late.unwrap().len(), 64);
+        let (kept, _) = runtime.block_on(world.recv::<u8>(0, 1)).unwrap();
+        assert_eq!((kept, inbox), (vec![9; 64], [0; 64]));
+        let gone = runtime.block_on(world.recv::<u8>(0, 2).timeout(std::time::Duration::ZERO));
+        assert!(matches!(gone.unwrap_err().error.kind, ErrorKind::TimedOut));
     });
-    let panic = panic::catch_unwind(body).unwrap_err();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"of the body"));
-    let late = runtime.block_on(world.send(0, 1, vec![9_u8; 64]));
-    assert_eq!(late.unwrap().len(), 64);
-    let (kept, _) = runtime.block_on(world.recv::<u8>(0, 1)).unwrap();
-    assert_eq!((kept, inbox), (vec![9; 64], [0; 64]));
-    let gone = runtime.block_on(world.recv::<u8>(0, 2).timeout(std::time::Duration::ZERO));
-    assert!(matches!(gone.unwrap_err().error.kind, ErrorKind::TimedOut));
 }

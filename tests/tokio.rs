@@ -1,29 +1,22 @@
 //! The runtime driven by a task on tokio.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
+#[path = "support/ranks.rs"]
+mod ranks;
+
 use std::time::Duration;
 
-use ripstop::{Collectives, Runtime, boot};
+use ripstop::{Collectives, Runtime};
 
 #[test]
 fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
-    let ranks = boot::threads(2)
-        .into_iter()
-        .map(|boot| std::thread::spawn(move || rank(boot)));
-    for rank in ranks.collect::<Vec<_>>() {
-        rank.join().expect("a rank");
-    }
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "tokio")], rank);
 }
 
-fn rank(boot: boot::Boot) {
+fn rank(runtime: Runtime) {
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .unwrap();
-    let runtime = Runtime::builder()
-        .set("RIPSTOP_PROGRESS", "tokio")
-        .boot(boot)
-        .init()
         .unwrap();
     let world = runtime.world();
     executor.block_on(async {

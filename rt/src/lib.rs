@@ -43,7 +43,7 @@ pub mod __private {
     pub use crate::{
         buffer::{TypeSig, Wire},
         comm::Comm,
-        entry::{Outcome, SimTest, TestConfig, run_main, run_sim, run_test},
+        entry::{Outcome, SimTest, TestConfig, run_main, run_ranks, run_sim, run_test},
     };
 }
 

@@ -1,6 +1,9 @@
 //! Programs that cannot end well: all ranks hear why, nobody hangs, and messages go on.
 
-use std::sync::Arc;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
 
 use ripstop::{Comm, Error, ErrorKind, sim::Simulation};
 use ripstop_rt::offload::{
@@ -287,8 +290,8 @@ fn a_reduction_that_panics_does_so_where_it_is_awaited() {
         };
         let going = all_reduce(&world, vec![[1, 2]; 100_000], op);
         if rank == 1 {
-            let awaited = std::panic::AssertUnwindSafe(|| runtime.block_on(going));
-            let panic = std::panic::catch_unwind(awaited).unwrap_err();
+            let awaited = AssertUnwindSafe(|| runtime.block_on(going));
+            let panic = catch_unwind(awaited).unwrap_err();
             assert_eq!(panic.downcast_ref::<&str>(), Some(&"no such thing"));
         } else {
             // It may have all that it needs before rank 1 begins to combine.
@@ -302,28 +305,31 @@ fn a_reduction_that_panics_does_so_where_it_is_awaited() {
 
 #[test]
 fn a_rank_that_panics_in_the_middle_ends_it_on_all_others() {
-    for boot in [0, 1] {
-        let result = std::panic::catch_unwind(move || {
-            ranks::run(4, &[], move |runtime| {
-                let world = runtime.world();
-                let done = runtime.block_on(async {
-                    let going = all_gather(&world, vec![1; 500_000 * boot + 8]);
-                    assert!(world.rank() != 2, "on purpose");
-                    going.await
+    for long in [0, 1] {
+        ranks::run(4, &[], move |runtime| {
+            let world = runtime.world();
+            let len = 500_000 * long + 8;
+            if world.rank() == 2 {
+                let panics = AssertUnwindSafe(move || {
+                    let _going = all_gather(&world, vec![1; len]);
+                    drop(world);
+                    let _ends_while_it_panics = runtime;
+                    panic!("on purpose");
                 });
-                let error = match done {
-                    Ok(_) => runtime.block_on(barrier(&world)).unwrap_err().error,
-                    Err(failed) => failed.error,
-                };
-                let failed = matches!(
-                    error.kind,
-                    ErrorKind::PeerFailed { rank: 2 } | ErrorKind::Revoked
-                );
-                assert!(failed, "{error}");
-            });
+                let panic = catch_unwind(panics).unwrap_err();
+                assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+                return;
+            }
+            let error = match runtime.block_on(all_gather(&world, vec![1; len])) {
+                Ok(_) => runtime.block_on(barrier(&world)).unwrap_err().error,
+                Err(failed) => failed.error,
+            };
+            let failed = matches!(
+                error.kind,
+                ErrorKind::PeerFailed { rank: 2 } | ErrorKind::Revoked
+            );
+            assert!(failed, "{error}");
         });
-        let panic = result.unwrap_err();
-        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
     }
 }
 

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod failing;
+#[path = "../support/faulty.rs"]
+mod faulty;
 mod going_on;
 mod make;
 #[path = "../support/ranks.rs"]

@@ -1,8 +1,9 @@
 //! What comes out, on threads, with faults, and on the simulator.
 
-use ripstop::{Comm, Runtime, boot, fabric::hook::Faults, sim::Simulation};
+use ripstop::{Comm, fabric::hook::Faults, sim::Simulation};
 
 use crate::{
+    faulty,
     make::{Map, all_gather, all_reduce, all_to_all, barrier, compose, content},
     ranks,
 };
@@ -139,26 +140,16 @@ fn they_are_right_on_a_fabric_that_loses_repeats_delays_and_reorders() {
         full: 0.1,
         seed: 6,
     };
-    let start = |boot: boot::Boot| {
-        let faults = Faults {
-            seed: faults.seed + u64::from(boot.rank),
-            ..faults.clone()
-        };
-        std::thread::spawn(move || {
-            let runtime = Runtime::builder().hook(faults).boot(boot).init().unwrap();
-            let world = runtime.world();
-            runtime.block_on(async {
-                for len in [16, 4_000, 100_000] {
-                    each(&world, len).await;
-                }
-            });
-            runtime.close().unwrap();
-        })
-    };
-    let ranks: Vec<_> = boot::threads(4).into_iter().map(start).collect();
-    for rank in ranks {
-        rank.join().unwrap();
-    }
+    faulty::run(4, &faults, |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            for len in [16, 4_000, 100_000] {
+                each(&world, len).await;
+            }
+        });
+        drop(world);
+        runtime.close().unwrap();
+    });
 }
 
 #[test]

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
 mod ends;
+#[path = "../support/faulty.rs"]
+mod faulty;
 mod fences;
 mod graphs;
 mod numbers;

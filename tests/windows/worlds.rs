@@ -1,10 +1,10 @@
 //! The same test over mapped memory, over commands of a driver, and on the simulator.
 
-use std::{pin::Pin, sync::Arc};
+use std::pin::Pin;
 
-use ripstop::{Comm, Runtime, boot, fabric::hook::Faults, sim::Simulation};
+use ripstop::{Comm, fabric::hook::Faults, sim::Simulation};
 
-use crate::ranks;
+use crate::{faulty, ranks};
 
 /// A rank's part of a test.
 pub(crate) type Rank = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -36,26 +36,11 @@ fn hooked(size: u32, rank: fn(Comm) -> Rank) {
         full: 0.05,
         seed: 5,
     };
-    let run = Arc::new(move |runtime: Runtime| {
+    faulty::run(size, &faults, move |runtime| {
         let world = runtime.world();
         runtime.block_on(rank(world));
         runtime.close().unwrap();
     });
-    let start = |boot: boot::Boot| {
-        let seed = faults.seed + u64::from(boot.rank);
-        let (run, faults) = (
-            Arc::clone(&run),
-            Faults {
-                seed,
-                ..faults.clone()
-            },
-        );
-        std::thread::spawn(move || run(Runtime::builder().boot(boot).hook(faults).init().unwrap()))
-    };
-    let threads: Vec<_> = boot::threads(size).into_iter().map(start).collect();
-    threads
-        .into_iter()
-        .for_each(|thread| thread.join().unwrap());
 }
 
 fn simulated(size: u32, rank: fn(Comm) -> Rank) {

@@ -1,12 +1,14 @@
-//! What `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to.
+//! What `#[ripstop::main]`, `#[ripstop::test]` and `#[ripstop::sim]` expand to, and where ranks of tests run.
 
 mod process;
+mod ranks;
 mod sim;
 mod test;
 
 use std::{fmt::Display, future::Future, process::ExitCode};
 
 pub use self::{
+    ranks::run_ranks,
     sim::{SimTest, run_sim},
     test::{TestConfig, run_test},
 };

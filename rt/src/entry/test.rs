@@ -1,24 +1,19 @@
 //! A test with ranks, under plain `cargo test`.
 
-use std::{
-    env,
-    future::Future,
-    panic::{self, AssertUnwindSafe},
-    sync::mpsc::{self, RecvTimeoutError},
-    thread,
-    time::Duration,
-};
+use std::{env, future::Future, time::Duration};
 
 use ripstop_fabric::sim::Transport;
 
-use super::{Outcome, process, sim};
-use crate::{boot, comm::Comm, runtime::Runtime, sim::Simulation};
+use super::{
+    Outcome,
+    process::{self, Call},
+    ranks::{Ranks, TIMEOUT, are_processes},
+    sim,
+};
+use crate::{comm::Comm, runtime::Builder, sim::Simulation};
 
 /// Runs the ranks of a test on a simulated fabric instead of in threads, if it is set.
 const SIMULATED: &str = "RIPSTOP_TEST_SIM";
-
-/// A test that takes longer than this hangs.
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What `#[ripstop::test]` says.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub struct TestConfig {
     /// How many ranks.
     pub ranks: usize,
-    /// As processes of their own instead of threads of this one.
+    /// As processes of their own, whatever `RIPSTOP_TEST_RANKS` says.
     pub processes: bool,
     /// When it hangs; 120 s by default.
     pub timeout: Option<Duration>,
@@ -43,20 +38,26 @@ where
     F: FnOnce(Comm) -> Fut + Clone + Send + 'static,
     Fut: Future<Output: Outcome + 'static> + 'static,
 {
-    let limit = config.timeout.unwrap_or(TIMEOUT);
-    if let Some((boot, board)) = process::this_rank(config.name) {
-        let runtime = Runtime::builder()
-            .boot(boot)
-            .board(board)
-            .init()
-            .unwrap_or_else(|error| panic!("{error}"));
-        run_rank(runtime, rank);
-    } else if config.processes {
-        process::run(&config, limit);
+    if let Some(place) = process::this_place() {
+        return run_rank(place.join(), rank);
+    }
+    let test = config.name.split_once("::");
+    let ranks = Ranks {
+        call: Call {
+            test: test.map_or(config.name, |(_, test)| test),
+            number: 0,
+        },
+        size: u32::try_from(config.ranks).expect("a number of ranks below 2^32"),
+        limit: config.timeout.unwrap_or(TIMEOUT),
+    };
+    if config.processes {
+        process::run(ranks);
     } else if let Ok(words) = env::var(SIMULATED) {
         run_simulated(&config, &words, &rank);
+    } else if are_processes() {
+        process::run(ranks);
     } else {
-        run_threads(config, limit, rank);
+        ranks.run_threads(move |_, builder| run_rank(builder, rank));
     }
 }
 
@@ -80,53 +81,12 @@ where
     }
 }
 
-fn run_threads<F, Fut>(config: TestConfig, limit: Duration, rank: F)
-where
-    F: FnOnce(Comm) -> Fut + Clone + Send + 'static,
-    Fut: Future<Output: Outcome>,
-{
-    let size = u32::try_from(config.ranks).expect("a number of ranks below 2^32");
-    let (ended, ends) = mpsc::channel();
-    for (number, boot) in boot::threads(size).into_iter().enumerate() {
-        let (ended, rank) = (ended.clone(), rank.clone());
-        let body = move || {
-            let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
-                let runtime = Runtime::builder()
-                    .boot(boot)
-                    .init()
-                    .unwrap_or_else(|error| panic!("{error}"));
-                run_rank(runtime, rank);
-            }));
-            // Nobody listens any more when another rank has failed before.
-            drop(ended.send((number, outcome)));
-        };
-        thread::Builder::new()
-            .name(format!("rank {number}"))
-            .spawn(body)
-            .expect("a thread for a rank");
-    }
-    drop(ended);
-    let mut running: Vec<usize> = (0..config.ranks).collect();
-    while !running.is_empty() {
-        match ends.recv_timeout(limit) {
-            Ok((number, Ok(()))) => running.retain(|&rank| rank != number),
-            Ok((_, Err(panic))) => panic::resume_unwind(panic),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                panic!(
-                    "{}: ranks {running:?} did not end within {} s",
-                    config.name,
-                    limit.as_secs()
-                );
-            }
-        }
-    }
-}
-
-fn run_rank<F, Fut>(runtime: Runtime, rank: F)
+fn run_rank<F, Fut>(builder: Builder, rank: F)
 where
     F: FnOnce(Comm) -> Fut,
     Fut: Future<Output: Outcome>,
 {
+    let runtime = builder.init().unwrap_or_else(|error| panic!("{error}"));
     let world = runtime.world();
     let number = world.rank();
     if let Some(sentence) = runtime.block_on(rank(world)).failure() {

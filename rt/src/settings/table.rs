@@ -31,6 +31,7 @@ pub(super) const OTHERS: &[&str] = &[
     "RIPSTOP_LAUNCHER",
     "RIPSTOP_PROGRAM",
     "RIPSTOP_TEST_RANK",
+    "RIPSTOP_TEST_RANKS",
     "RIPSTOP_TEST_SIM",
     "RIPSTOP_SIM_SEED",
     "RIPSTOP_SIM_SEEDS",

@@ -1,0 +1,127 @@
+//! Ranks of a test, as threads of its process or as processes of their own.
+
+use std::{
+    cell::Cell,
+    env,
+    panic::{self, AssertUnwindSafe},
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use super::process::{self, Call};
+use crate::{
+    boot,
+    runtime::{Builder, Runtime},
+};
+
+/// How ranks of tests run, where a test does not say: `threads`, or `processes`, for fabrics of which a process has one end only.
+const VARIABLE: &str = "RIPSTOP_TEST_RANKS";
+
+/// A test that takes longer than this hangs.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The ranks that one call of a test runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ranks<'a> {
+    pub(super) call: Call<'a>,
+    pub(super) size: u32,
+    /// When they hang.
+    pub(super) limit: Duration,
+}
+
+/// Runs `rank` with each rank's number and a builder for its runtime, and passes on the first panic.
+///
+/// Ranks are threads unless `RIPSTOP_TEST_RANKS=processes`. Then the test binary starts itself once for each rank, with only this
+/// test, which is run up to this very call; so what is shared between ranks and with the test has to be made inside of `rank`, and
+/// the calls before must not depend on chance.
+///
+/// # Panics
+/// When a rank panics, or does not end in 120 s.
+pub fn run_ranks<F>(size: u32, rank: F)
+where
+    F: Fn(u32, Builder) + Send + Sync + 'static,
+{
+    let number = CALLS.replace(CALLS.get() + 1);
+    if let Some(place) = process::this_place() {
+        if place.call == number {
+            let (number, builder) = (place.rank, place.join());
+            rank(number, builder);
+            process::leave();
+        }
+        return;
+    }
+    let thread = thread::current();
+    let ranks = Ranks {
+        call: Call {
+            test: thread.name().unwrap_or_default(),
+            number,
+        },
+        size,
+        limit: TIMEOUT,
+    };
+    if are_processes() {
+        process::run(ranks);
+    } else {
+        let rank = Arc::new(rank);
+        ranks.run_threads(move |number, builder| rank(number, builder));
+    }
+}
+
+thread_local! {
+    /// Calls of `run_ranks` in this test: each test has a thread of its own.
+    static CALLS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What `RIPSTOP_TEST_RANKS` says.
+pub(super) fn are_processes() -> bool {
+    match env::var(VARIABLE).as_deref() {
+        Ok("processes") => true,
+        Ok("threads" | "") | Err(_) => false,
+        Ok(other) => panic!("{VARIABLE}={other}: set it to threads or processes, or unset it"),
+    }
+}
+
+impl Ranks<'_> {
+    pub(super) fn run_threads<F>(self, rank: F)
+    where
+        F: FnOnce(u32, Builder) + Clone + Send + 'static,
+    {
+        let (ended, ends) = mpsc::channel();
+        for boot in boot::threads(self.size) {
+            let (number, ended, rank) = (boot.rank, ended.clone(), rank.clone());
+            let body = move || {
+                let builder = Runtime::builder().boot(boot);
+                let outcome = panic::catch_unwind(AssertUnwindSafe(|| rank(number, builder)));
+                // Nobody listens any more when another rank has failed before.
+                drop(ended.send((number, outcome)));
+            };
+            thread::Builder::new()
+                .name(format!("rank {number}"))
+                .spawn(body)
+                .expect("a thread for a rank");
+        }
+        drop(ended);
+        let mut running: Vec<u32> = (0..self.size).collect();
+        while !running.is_empty() {
+            match ends.recv_timeout(self.limit) {
+                Ok((number, Ok(()))) => running.retain(|&rank| rank != number),
+                Ok((_, Err(panic))) => panic::resume_unwind(panic),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    panic!("{}", self.hang(&running))
+                }
+            }
+        }
+    }
+
+    pub(super) fn hang(&self, running: &[u32]) -> String {
+        format!(
+            "{}: ranks {running:?} did not end within {} s",
+            self.call.test,
+            self.limit.as_secs()
+        )
+    }
+}

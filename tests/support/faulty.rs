@@ -1,0 +1,16 @@
+//! Ranks whose messages meet faults.
+
+use ripstop::{__private::run_ranks, Runtime, fabric::hook::Faults};
+
+/// Runs `rank` on a runtime for each rank, each with chance of its own, and passes the first panic on.
+pub(crate) fn run(ranks: u32, faults: &Faults, rank: impl Fn(Runtime) + Send + Sync + 'static) {
+    let faults = faults.clone();
+    run_ranks(ranks, move |number, builder| {
+        let faults = Faults {
+            seed: faults.seed + u64::from(number),
+            ..faults.clone()
+        };
+        let runtime = builder.hook(faults).init();
+        rank(runtime.unwrap_or_else(|error| panic!("{error}")));
+    });
+}
