@@ -108,7 +108,7 @@ pub(super) fn nic(ni: u32) -> Result<Arc<Nic<ProcessMemory>>, Error> {
 /// Opens an interface, or counts another user of one that is open.
 pub(super) fn open(
     wanted: Wanted,
-    memory: impl FnOnce() -> ProcessMemory,
+    memory: impl Fn() -> ProcessMemory,
 ) -> Result<(u32, Limits), Error> {
     if wanted.rail >= RAILS {
         return Err(Error::ArgInvalid("iface"));
@@ -124,27 +124,36 @@ pub(super) fn open(
         rail: wanted.rail,
         kind: wanted.kind(),
     };
-    let pid = library.pid(&place, &wanted, &settings)?;
     let limits = wanted.limits.unwrap_or(settings.ceiling);
     let limits = limits.within(&settings.ceiling);
-    let setup = Setup {
+    let setup = |pid| Setup {
         config: Config {
             matching: wanted.matching,
             logical: wanted.logical,
             address: Address {
                 nid: settings.nid,
-                pid: pid.pid,
+                pid,
             },
             uid: rustix::process::geteuid().as_raw(),
             limits,
             packet_max: settings.wires.packet_max(),
             inline_max: settings.mode.inline_max(),
         },
-        place,
+        place: place.clone(),
         mode: settings.mode,
-        wires: settings.wires,
+        wires: settings.wires.clone(),
     };
-    let nic = Nic::open(setup, memory()).map_err(refused)?;
+    let mut passed_over = Vec::new();
+    let (nic, pid) = loop {
+        let pid = library.pid(&place, &wanted, &settings)?;
+        match Nic::open(setup(pid.pid), memory()) {
+            // Who had this id before is not gone yet, or another program has its ports. One that is asked for has to be this one.
+            Err(Errno::ADDRINUSE) if wanted.pid.is_none() && Arc::strong_count(&pid) == 1 => {
+                passed_over.push(pid);
+            }
+            opened => break (opened.map_err(refused)?, pid),
+        }
+    };
     let open = Open {
         nic: Arc::new(nic),
         users: 1,
