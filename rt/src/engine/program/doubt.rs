@@ -5,8 +5,7 @@
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
 //! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
 //!
-//! Only where drivers keep messages in order and say who has died. A simulation sees for itself that nothing can happen, and has
-//! its ranks ask then.
+//! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -28,7 +27,7 @@ pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
 impl Core {
     /// This rank is about to sleep.
     pub(crate) fn begin_doubt(&mut self, now: impl FnOnce() -> Time) {
-        if self.programs.any() && self.programs.doubt.is_none() && self.may_wait_directly() {
+        if self.programs.any() && self.programs.doubt.is_none() && self.keeps_order() {
             let timer = self.timers.insert(now() + PATIENCE, KEY);
             self.programs.doubt = Some(timer);
         }
