@@ -5,7 +5,7 @@ use std::{fmt::Display, io, sync::Arc};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Driver, Prepared},
-    portals::{Portals, PortalsConfig},
+    portals::{Node, Portals, PortalsConfig},
     shm::{Board, Shm, ShmConfig, Wake},
     verbs::{Verbs, VerbsConfig},
 };
@@ -58,6 +58,10 @@ impl Opening<'_> {
         let config = PortalsConfig {
             library: named(&self.settings.portals_library).map(Into::into),
             family: named(&self.settings.portals_abi),
+            node: Some(Node {
+                board: self.board.clone(),
+                ranks: self.boot.node.ranks.clone(),
+            }),
             ..PortalsConfig::default()
         };
         Ok(Box::new(Portals::prepare(config).map_err(unopened)?))

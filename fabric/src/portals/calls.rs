@@ -135,9 +135,11 @@ impl Ni {
         };
         if code != 0 {
             let why = format!(
-                "PtlNIInit failed with {}: is interface {} there, and free?",
+                "PtlNIInit failed with {}: is interface {} there, and free? The library is taken for one of the family {}; \
+                 RIPSTOP_PORTALS_ABI names another",
                 profile.codes.say(code),
-                interface.map_or_else(|| "(default)".to_owned(), |number| number.to_string())
+                interface.map_or_else(|| "(default)".to_owned(), |number| number.to_string()),
+                profile.name
             );
             return Err(io::Error::other(why));
         }

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
+    node::Node,
     pool::{BODY_MAX, HEADER_MAX},
     stats::PortalsCounters,
 };
@@ -29,6 +30,8 @@ pub struct PortalsConfig {
     pub slab_len: usize,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
+    /// The ranks of this node, to tell who has finished from who has failed even if it was never met.
+    pub node: Option<Node>,
     /// Where the driver counts.
     pub counters: Arc<PortalsCounters>,
 }
@@ -44,6 +47,7 @@ impl Default for PortalsConfig {
             slabs: 4,
             slab_len: 1 << 20,
             helper: false,
+            node: None,
             counters: Arc::default(),
         }
     }

@@ -79,11 +79,11 @@ impl Exports {
     /// # Errors
     /// When there is none, or no entry for it.
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Region> {
-        if len as u64 >= LEN_MAX {
+        let region = Region::anonymous(len)?;
+        if region.len() as u64 >= LEN_MAX {
             let why = format!("a region of {len} bytes: ask for less than {LEN_MAX}");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let region = Region::anonymous(len)?;
         let start = region.start().addr().get();
         let exports: Weak<Self> = Arc::downgrade(self);
         let region = region.with_farewell(move || {

@@ -24,6 +24,7 @@ mod event;
 mod exports;
 mod layout;
 mod library;
+mod node;
 mod onesided;
 mod outbox;
 mod peer;
@@ -43,7 +44,9 @@ use self::{
     pool::{BODY_MAX, HEADER_MAX},
     queues::Which,
 };
-pub use self::{config::PortalsConfig, prepare::Prepared, state::Portals, stats::PortalsCounters};
+pub use self::{
+    config::PortalsConfig, node::Node, prepare::Prepared, state::Portals, stats::PortalsCounters,
+};
 use crate::{
     driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},

@@ -12,6 +12,7 @@ use super::{
     event::{End, Event, Kind, Process},
     exports::Exports,
     library::Library,
+    node::Node,
     pool::Pool,
     queues::Queues,
     slabs::Slabs,
@@ -26,6 +27,7 @@ use crate::memory::Region;
 pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
+    pub(super) node: Option<Node>,
 }
 
 /// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
@@ -74,7 +76,7 @@ impl Prepared {
         let ni = Arc::new(Ni::open(library, config.interface)?);
         let counters = Arc::clone(&config.counters);
         check_limits(&ni.limits, config)?;
-        let [arrivals, ends, hints] = [(); 3].map(|()| ni.eq_alloc(u64::from(config.events)));
+        let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
         let [arrivals, ends, hints] = [arrivals?, ends?, hints?];
         let tables = Tables {
             board: ni.pt_alloc(Some(hints), false)?,
@@ -101,7 +103,11 @@ impl Prepared {
             nonce: nonce(),
             tables,
         };
-        let prepared = Self { ground, address };
+        let prepared = Self {
+            ground,
+            address,
+            node: config.node.clone(),
+        };
         prepared.lay_out()?;
         prepared.check_family(hints)?;
         Ok(prepared)
@@ -291,6 +297,17 @@ fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
             "the Portals interface has {name} = {has}, and {needs} are needed: raise that limit"
         );
         Err(io::Error::new(io::ErrorKind::Unsupported, why))
+    })
+}
+
+fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
+    ni.eq_alloc(u64::from(events)).map_err(|why| {
+        let why = io::Error::from(why);
+        let sentence = format!(
+            "no event queue for {events} events ({why}): raise the Portals library's limit, or ask for fewer with \
+             PortalsConfig::events"
+        );
+        io::Error::new(why.kind(), sentence)
     })
 }
 

@@ -6,6 +6,7 @@ use super::{
     calls::{Far, Md, Near},
     config::caps,
     event::{End, Event, Got, Kind},
+    node::Node,
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},
@@ -25,6 +26,7 @@ pub struct Portals {
     pub(super) ground: Ground,
     pub(super) me: u32,
     address: Address,
+    node: Option<Node>,
     pub(super) peers: Vec<Peer>,
     /// Events that may still be caused in the queue of ends.
     pub(super) credits: u32,
@@ -82,7 +84,11 @@ impl Prepared {
     /// # Errors
     /// `InvalidInput` when an address is none, is there twice, or the own one is missing; else what the library said.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Portals> {
-        let Self { ground, address } = self;
+        let Self {
+            ground,
+            address,
+            node,
+        } = self;
         let addresses = read_addresses(&peers)?;
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
@@ -96,6 +102,7 @@ impl Prepared {
         Ok(Portals {
             me,
             address,
+            node,
             peers: (addresses.into_iter())
                 .map(|address| Peer::new(address, window))
                 .collect(),
@@ -328,7 +335,8 @@ impl Portals {
     /// All that came before a suspicion has been looked at, so nothing says that the peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
         for rank in std::mem::take(&mut self.suspects) {
-            self.lose(rank, Down::Failed);
+            let how = |node: &Node| node.how_ended(rank);
+            self.lose(rank, self.node.as_ref().map_or(Down::Failed, how));
         }
     }
 
@@ -461,12 +469,7 @@ impl Portals {
 
     /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
     /// for a second is left.
-    fn say_goodbye(&mut self) {
-        let how = if std::thread::panicking() {
-            Down::Failed
-        } else {
-            Down::Finished
-        };
+    fn say_goodbye(&mut self, how: Down) {
         for rank in 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX) {
             let peer = self.peer(rank);
             if rank != self.me && peer.met && peer.life == Life::Up {
@@ -509,7 +512,15 @@ impl Portals {
 impl Drop for Portals {
     fn drop(&mut self) {
         self.ground.queues.stop_helper();
-        self.say_goodbye();
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        self.say_goodbye(how);
+        if let Some(node) = &self.node {
+            node.leave(self.me, how);
+        }
         // Before the memory of operations goes.
         self.ground.ni.close();
     }

@@ -351,6 +351,12 @@ impl Board {
         left
     }
 
+    /// How a rank with another driver than shared memory has ended.
+    pub(crate) fn say_end(&self, rank: u32, failed: bool) {
+        let how = if failed { FAILED } else { FINISHED };
+        self.word(rank, STATE).store(how, Release);
+    }
+
     /// Moves on whenever a rank comes or goes.
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
