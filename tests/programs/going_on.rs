@@ -1,6 +1,7 @@
 //! Programs whose ranks do something else: compute, drop the future, forget it, leave.
 
 use std::{
+    collections::BTreeSet,
     future::poll_fn,
     sync::{
         Arc,
@@ -182,7 +183,10 @@ fn blocks_are_told_of_once_each_and_the_rest_is_in_the_output() {
                     told.push((0..size).find(|&of| bytes == block(of)).unwrap());
                 }
                 let order: Vec<_> = (1..size).map(|away| (rank + size - away) % size).collect();
-                assert!(order.starts_with(&told), "{told:?}");
+                // Long blocks are fetched, several at a time, and may land in any order.
+                let fetched = len > 60_000 && told.iter().all(|of| order.contains(of));
+                let once = told.iter().collect::<BTreeSet<_>>().len() == told.len();
+                assert!(once && (fetched || order.starts_with(&told)), "{told:?}");
                 let (_, all) = going.await.unwrap();
                 assert!(all == (0..size).flat_map(block).collect::<Vec<_>>());
             });
