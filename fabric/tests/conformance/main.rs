@@ -17,6 +17,7 @@ mod messages;
 mod onesided;
 mod portals;
 mod processes;
+mod refusals;
 mod sleeper;
 mod verbs;
 mod waking;

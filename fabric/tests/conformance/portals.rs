@@ -4,16 +4,19 @@
 //! rank is gone.
 
 use std::{
+    collections::VecDeque,
     env, fs, io,
     os::fd::IntoRawFd,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use ripstop_fabric::{
     driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
     portals::{Portals, PortalsConfig, PortalsCounters, Prepared},
+    shm::Board,
 };
 use rustix::fs::MemfdFlags;
 
@@ -48,63 +51,110 @@ pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     }
 }
 
+/// The families of the software libraries.
+pub(crate) const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
+
+/// One rank of a job of processes, whose ranks leave their addresses on a board.
+pub(crate) fn join(board: &Board, rank: u32, family: &'static str) -> Box<dyn Driver> {
+    let hired = prepare(family, PortalsConfig::default());
+    board.leave_note(rank, &hired.1.address());
+    let notes = board.notes(Duration::from_secs(20));
+    connect(
+        hired,
+        notes.unwrap_or_else(|rank| panic!("rank {rank} has not started")),
+    )
+}
+
 fn world(
     ranks: u32,
     family: &'static str,
     change: impl Fn(PortalsConfig) -> PortalsConfig,
 ) -> Vec<Box<dyn Driver>> {
-    let prepared: Vec<(Copy, Prepared)> = (0..ranks)
-        .map(|_| {
-            let copy = Copy::hire(family);
-            let config = PortalsConfig {
-                library: Some(copy.path()),
-                ..PortalsConfig::default()
-            };
-            let prepared = Portals::prepare(change(config)).unwrap();
-            (copy, prepared)
-        })
+    let hired: Vec<_> = (0..ranks)
+        .map(|_| prepare(family, change(PortalsConfig::default())))
         .collect();
-    let addresses: Vec<_> = prepared.iter().map(|(_, one)| one.address()).collect();
-    let connect = |(copy, prepared): (Copy, Prepared)| {
-        let driver = prepared.connect(addresses.clone()).unwrap();
-        Box::new(Hired {
-            driver,
-            _copy: Return(Some(copy)),
-        }) as Box<dyn Driver>
+    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
+    let connect = |one| connect(one, addresses.clone());
+    hired.into_iter().map(connect).collect()
+}
+
+fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
+    let copy = Copy::hire(family);
+    let config = PortalsConfig {
+        library: Some(copy.path()),
+        ..config
     };
-    prepared.into_iter().map(connect).collect()
+    let prepared = Portals::prepare(config).unwrap();
+    (copy, prepared)
+}
+
+fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Box<dyn Driver> {
+    let driver = prepared.connect(addresses).unwrap();
+    Box::new(Hired {
+        driver,
+        _copy: Return(Some(copy)),
+    })
 }
 
 #[test]
-fn a_flood_into_little_room_arrives_whole_and_appends_next_to_nothing() {
-    const SENDERS: usize = 16;
-    const COUNT: u64 = 200;
-    let counters = Arc::<PortalsCounters>::default();
-    let first = Mutex::new(Some(Arc::clone(&counters)));
-    let drivers = world(SENDERS as u32 + 1, "sandia42", |config| {
-        let counters = first.lock().unwrap().take().unwrap_or_default();
+fn a_flood_of_64_into_little_room_arrives_whole_and_appends_next_to_nothing() {
+    flood(64, 1, 100);
+}
+
+#[test]
+fn several_receivers_that_are_full_at_the_same_time_do_not_stop_each_other() {
+    // What twelve have on their way at once is more than four have room for.
+    flood(12, 4, 100);
+}
+
+/// Each of the first ranks gets so many messages of each of the others, with room for four.
+fn flood(senders: usize, receivers: usize, count: u64) {
+    let counters: Vec<_> = (0..receivers)
+        .map(|_| Arc::<PortalsCounters>::default())
+        .collect();
+    let ranks = senders.max(receivers) + usize::from(receivers == 1);
+    let given = Mutex::new(counters.iter().map(Arc::clone).collect::<VecDeque<_>>());
+    let drivers = world(ranks as u32, "sandia42", |config| {
+        let counters = given.lock().unwrap().pop_front().unwrap_or_default();
         PortalsConfig {
             counters,
             ..little_room(config)
         }
     });
     let mut world = World::from_drivers(drivers);
-    let before = counters.entries.get();
-    for number in 0..COUNT {
-        for from in 1..=SENDERS {
+    let before: Vec<_> = counters
+        .iter()
+        .map(|counters| counters.entries.get())
+        .collect();
+    let pairs = || (0..receivers).flat_map(|to| (0..ranks).map(move |from| (from, to)));
+    for number in 0..count {
+        for (from, to) in pairs().filter(|(from, to)| from != to) {
             let sent = message(from, number, 8, 40);
-            world.send(from, 0, &sent.header, &sent.body);
+            world.send(from, to, &sent.header, &sent.body);
         }
     }
-    let all = usize::try_from(COUNT).unwrap() * SENDERS;
-    world.hears(0, all);
-    for from in 1..=SENDERS {
-        let sent = (0..COUNT).map(|number| message(from, number, 8, 40));
-        assert!(world[0].heard.from(from).cloned().eq(sent), "rank {from}");
+    let all = usize::try_from(count).unwrap() * (ranks - 1);
+    for to in 0..receivers {
+        world.hears(to, all);
     }
-    assert!(counters.enabled.get() > 0, "there was room enough for all");
-    let appended = counters.entries.get() - before;
-    assert!(100 * appended <= all as u64, "{appended} entries");
+    for (from, to) in pairs().filter(|(from, to)| from != to) {
+        let sent = (0..count).map(|number| message(from, number, 8, 40));
+        assert!(
+            world[to].heard.from(from).cloned().eq(sent),
+            "rank {from} to {to}"
+        );
+    }
+    for (counters, before) in counters.iter().zip(before) {
+        assert!(counters.enabled.get() > 0, "there was room enough for all");
+        let appended = counters.entries.get() - before;
+        assert!(100 * appended <= all as u64, "{appended} entries");
+    }
+    // Each sender that is refused gives a hint, and sixteen fit.
+    let lost = counters
+        .iter()
+        .map(|counters| counters.lost.get())
+        .sum::<u64>();
+    assert!(senders < 64 || lost > 0, "no hint was dropped");
 }
 
 /// The file of a library. Cargo puts it beside the tests of the packages that ask for it.

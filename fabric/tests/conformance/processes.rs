@@ -18,6 +18,8 @@ use ripstop_fabric::{
 
 use crate::{
     hostile, messages,
+    portals::{self, FAMILIES},
+    refusals,
     sleeper::{self, Rest},
     world::{Guard, Heard, Rank, World, contents, local, noise, peer},
 };
@@ -59,6 +61,9 @@ fn a_rank() {
     match of(STORY).as_str() {
         "leftovers" => leave_nothing_behind(),
         "hostile" => hostile::scribble(of(RANK).parse().unwrap()),
+        "portals leftovers" => leave_no_portals_behind(),
+        "portals refusal" => refusals::be_refused(),
+        "portals squatted" => refusals::pass_over_an_id_that_is_taken(),
         name => {
             let board = Board::attach(&of(BOARD)).unwrap();
             let ranks = board.size() as usize;
@@ -68,10 +73,21 @@ fn a_rank() {
     }
 }
 
-/// Ways to configure the driver; all must work as processes, and rank by rank mixed.
+/// Ways to configure shared memory; all must work as processes, and rank by rank mixed.
 const MODES: u32 = 4;
 
+/// All ways: behind those come the families of Portals.
+const WAYS: u32 = MODES + 2;
+
 fn open(board: &Board, rank: u32, mode: u32) -> Rank {
+    let driver = match mode {
+        0..MODES => open_shm(board, rank, mode),
+        _ => portals::join(board, rank, FAMILIES[(mode - MODES) as usize]),
+    };
+    Rank::new(Peer(rank), driver)
+}
+
+fn open_shm(board: &Board, rank: u32, mode: u32) -> Box<dyn Driver> {
     let config = ShmConfig::new(rank);
     let config = match mode {
         0 => config,
@@ -89,7 +105,7 @@ fn open(board: &Board, rank: u32, mode: u32) -> Rank {
             ..config
         },
     };
-    Rank::new(Peer(rank), Box::new(Shm::open(board, config).unwrap()))
+    Box::new(Shm::open(board, config).unwrap())
 }
 
 /// Child processes that do not outlive the test.
@@ -148,6 +164,11 @@ impl Drop for Job {
 }
 
 fn start(story: &str, rank: u32, board: &str, mode: u32) -> Child {
+    command(story, rank, board, mode).spawn().unwrap()
+}
+
+/// A process of one rank, or of a story that has none.
+pub(crate) fn command(story: &str, rank: u32, board: &str, mode: u32) -> Process {
     let mut process = Process::new(env::current_exe().unwrap());
     process
         .args(["--exact", "processes::a_rank", "--nocapture"])
@@ -160,14 +181,14 @@ fn start(story: &str, rank: u32, board: &str, mode: u32) -> Child {
         .env(RANK, rank.to_string())
         .env(BOARD, board)
         .env(MODE, mode.to_string());
-    process.spawn().unwrap()
+    process
 }
 
 #[expect(
     clippy::disallowed_methods,
     reason = "std can wait for a child only without an end"
 )]
-fn end_of(child: &mut Child) -> ExitStatus {
+pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     let guard = Guard::new();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
@@ -180,7 +201,7 @@ fn end_of(child: &mut Child) -> ExitStatus {
 
 #[test]
 fn processes_exchange_streams() {
-    for mode in 0..MODES {
+    for mode in 0..WAYS {
         Job::new(3, mode)
             .start("exchange", 0)
             .start("exchange", 1)
@@ -203,7 +224,7 @@ fn threads_and_processes_mix() {
 
 #[test]
 fn processes_put_get_and_count_in_each_others_memory() {
-    for mode in 0..MODES {
+    for mode in 0..WAYS {
         Job::new(3, mode)
             .start("share", 0)
             .start("share", 1)
@@ -279,7 +300,7 @@ fn share_memory(rank: &mut Rank, ranks: usize) {
 
 #[test]
 fn processes_count_each_other_awake() {
-    for mode in 0..MODES {
+    for mode in 0..WAYS {
         Job::new(3, mode)
             .start("count", 0)
             .start("count", 1)
@@ -344,7 +365,7 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
     eprintln!("seed {seed}");
     let mut random = Random::new(seed);
     for round in 0..12 {
-        let mut job = Job::new(3, round % MODES)
+        let mut job = Job::new(3, round % WAYS)
             .start("flood", 1)
             .start("witness", 2);
         let mut survivor = job.own_rank(0);
@@ -357,9 +378,7 @@ fn a_process_killed_while_it_sends_is_reported_and_hurts_nobody_else() {
         job.kill(0);
         // It floods us, too, so that we are in the middle of sending to it.
         (0..random.within(0..50)).for_each(|_| survivor.send(1, b"to the dead", &[1; 3000]));
-        survivor.until("the report", |heard| {
-            heard.down.iter().any(|(gone, _)| *gone == Peer(1))
-        });
+        until_death(&mut survivor);
         check_flood(&survivor, seed);
         survivor.send(1, b"again", b"");
         survivor.until("the witness", |heard| heard.down.len() == 2);
@@ -411,9 +430,22 @@ fn check_flood(rank: &Rank, seed: u64) {
 
 /// Hears that rank 1 was killed, and tells rank 0.
 fn witness(rank: &mut Rank, _ranks: usize) {
-    rank.until("the end of rank 1", |heard| !heard.down.is_empty());
+    until_death(rank);
     assert_eq!(rank.heard.down, [(Peer(1), Down::Failed)]);
     rank.send(0, b"seen", b"");
+}
+
+/// Until the death of rank 1 is known. A driver that does not watch its peers learns it from what it sends.
+fn until_death(rank: &mut Rank) {
+    let guard = Guard::new();
+    while !rank.heard.down.iter().any(|(gone, _)| *gone == Peer(1)) {
+        if !rank.driver.caps().detects_death {
+            rank.send(1, b"alive?", b"");
+        }
+        rank.progress();
+        std::thread::yield_now();
+        guard.check("the report");
+    }
 }
 
 #[test]
@@ -457,7 +489,7 @@ fn one_sided_commands_end_when_their_target_is_killed() {
     eprintln!("seed {seed}");
     let mut random = Random::new(seed);
     for round in 0..8 {
-        let (mut job, mut origin, keys) = serve_and_open(round % MODES);
+        let (mut job, mut origin, keys) = serve_and_open(round % WAYS);
         let mut bytes = vec![1; 1 << 20];
         let kill_at = random.within(0..20);
         for number in 0..20 {
@@ -543,16 +575,18 @@ fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [
 
 #[test]
 fn a_process_that_panics_has_failed_and_one_that_returns_has_finished() {
-    for (story, down) in [("panic", Down::Failed), ("greet", Down::Finished)] {
-        let job = Job::new(2, 0).start(story, 1);
-        let mut survivor = job.own_rank(0);
-        survivor.until("the report", |heard| !heard.down.is_empty());
-        assert_eq!(survivor.heard.down, [(Peer(1), down)], "{story}");
-        assert_eq!(
-            survivor.heard.messages.len(),
-            1,
-            "its last message came first: {story}"
-        );
+    for mode in [0].into_iter().chain(MODES..WAYS) {
+        for (story, down) in [("panic", Down::Failed), ("greet", Down::Finished)] {
+            let job = Job::new(2, mode).start(story, 1);
+            let mut survivor = job.own_rank(0);
+            survivor.until("the report", |heard| !heard.down.is_empty());
+            assert_eq!(survivor.heard.down, [(Peer(1), down)], "{story}");
+            assert_eq!(
+                survivor.heard.messages.len(),
+                1,
+                "its last message came first: {story}, mode {mode}"
+            );
+        }
     }
 }
 
@@ -673,6 +707,59 @@ fn leave_nothing_behind() {
     let before = held();
     (0..MODES).for_each(round);
     assert_eq!(held(), before, "descriptors and mappings");
+}
+
+#[test]
+fn nothing_of_portals_is_left_behind() {
+    let network = format!("left-{}", std::process::id());
+    let mut process = command("portals leftovers", 0, "", MODES);
+    let mut child = process.env(NETWORK, &network).spawn().unwrap();
+    assert!(end_of(&mut child).success());
+    assert_eq!(sockets(&network), [""; 0]);
+}
+
+/// In a process of its own, on a network of its own.
+fn leave_no_portals_behind() {
+    let network = env::var(NETWORK).unwrap();
+    let round = || {
+        let mut world = World::from_drivers(portals::sandia42_world(3));
+        world.meet();
+        assert!(!sockets(&network).is_empty(), "nothing is seen of them");
+        world.close(1);
+        world.settle();
+    };
+    // The first round loads libraries, which stay.
+    round();
+    let before = (held(), threads());
+    round();
+    assert_eq!(
+        (held(), threads()),
+        before,
+        "descriptors, mappings, threads"
+    );
+    assert_eq!(sockets(&network), [""; 0]);
+    let mut job = Job::new(2, MODES).start("flood", 1);
+    let mut survivor = job.own_rank(0);
+    survivor.until("the flood", |heard| heard.messages.len() > 10);
+    job.kill(0);
+    until_death(&mut survivor);
+    drop(survivor);
+    job.finish();
+    assert_eq!(sockets(&network), [""; 0]);
+}
+
+pub(crate) const NETWORK: &str = "RIPSTOP_PORTALS_NETWORK";
+
+/// Names of sockets of the software Portals on this network.
+fn sockets(network: &str) -> Vec<String> {
+    let all = std::fs::read_to_string("/proc/net/unix").unwrap();
+    let name = format!("@ripstop-portals/{network}/");
+    let ours = all.lines().filter(|line| line.contains(&name));
+    ours.map(str::to_owned).collect()
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
 }
 
 /// Descriptors and mapped memfds of this process.
