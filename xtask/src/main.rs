@@ -25,6 +25,7 @@ The gate and the chores of the workspace.
 
 cargo xtask ci              everything that must hold before a change goes in, step by step
 cargo xtask test [--fast]   all tests, with the reactor the machine offers and again with epoll; --fast: once
+cargo xtask portals         the tests of that which run over the software Portals, with ranks as processes
 cargo xtask tidy            layers, unsafe files, dead files, long lines, leftovers, book, number of crates
 cargo xtask book            build the book (installs mdbook under target/tools at first) and run its snippets
 cargo xtask examples        run the examples on 1, 2 and 4 ranks
@@ -62,6 +63,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["ci"] => Gate::open(ci::run),
         ["test"] => Gate::open(test::all),
         ["test", "--fast"] => Gate::open(test::fast),
+        ["portals"] => Gate::open(test::portals::run),
         ["tidy"] => Gate::open(tidy::run),
         ["book"] => Gate::open(book::run),
         ["examples"] => Gate::open(examples::run),

@@ -1,4 +1,6 @@
-//! `cargo xtask test`: all tests, with both reactors and on simulated fabrics.
+//! `cargo xtask test`: all tests, with both reactors, on simulated fabrics and over the software Portals.
+
+pub(crate) mod portals;
 
 use std::process::Command;
 
@@ -25,7 +27,8 @@ pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
     SIMULATED
         .iter()
         .try_for_each(|(world, tests)| simulated(gate, world, tests))?;
-    LARGE.iter().try_for_each(|tests| large(gate, tests))
+    LARGE.iter().try_for_each(|tests| large(gate, tests))?;
+    portals::run(gate)
 }
 
 /// Tests once more, on a simulated fabric.

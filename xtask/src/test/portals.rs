@@ -1,0 +1,101 @@
+//! `cargo xtask portals`: tests with ranks as processes that reach each other through the software Portals.
+
+use crate::step::{Gate, Task, target_dir};
+
+/// A library, how it works and how ranks sleep, and the tests that run so.
+struct Run {
+    name: &'static str,
+    family: &'static str,
+    variables: &'static [(&'static str, &'static str)],
+    tests: &'static [&'static str],
+}
+
+/// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
+const RUNS: [Run; 4] = [
+    Run {
+        // io_uring, on a machine that offers it.
+        name: "sandia42, the machine's reactor",
+        family: "sandia42",
+        variables: &[],
+        tests: &[
+            "messages",
+            "operations",
+            "communicators",
+            "collectives",
+            "windows",
+            "failures",
+            "scope",
+            "tokio",
+            "halo",
+            "p3dfft",
+        ],
+    },
+    Run {
+        name: "portails4, epoll",
+        family: "portails4",
+        variables: &[("RIPSTOP_REACTOR", "epoll")],
+        tests: &[
+            "messages",
+            "operations",
+            "collectives",
+            "programs",
+            "windows",
+            "failures",
+            "faults",
+            "awp",
+        ],
+    },
+    Run {
+        name: "the host matches",
+        family: "portails4",
+        variables: &[("RIPSTOP_PORTALS_MODE", "generic")],
+        tests: &["messages", "windows"],
+    },
+    Run {
+        name: "datagrams that are lost and reordered",
+        family: "sandia42",
+        variables: &[(
+            "RIPSTOP_PORTALS_FAULTS",
+            "drop=0.01,duplicate=0.01,reorder=0.05,seed=7",
+        )],
+        tests: &["messages", "communicators"],
+    },
+];
+
+/// A process is one end of a fabric, so it cannot be ranks of several jobs.
+const LEFT_OUT: [&str; 1] = ["tasks::a_process_may_hold_several_jobs"];
+
+pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    let words = [
+        "build",
+        "-p",
+        "ripstop-portals-sandia42",
+        "-p",
+        "ripstop-portals-portails4",
+    ];
+    gate.run("the software Portals", &Task::cargo(&words))?;
+    RUNS.iter().try_for_each(|run| run.start(gate))
+}
+
+impl Run {
+    fn start(&self, gate: &mut Gate) -> Result<(), String> {
+        let library = target_dir(&gate.root)
+            .join("debug")
+            .join(format!("libportals_{}.so", self.family));
+        let mut words = vec!["test", "-p", "ripstop", "--all-features", "--no-fail-fast"];
+        self.tests
+            .iter()
+            .for_each(|test| words.extend(["--test", test]));
+        words.push("--");
+        LEFT_OUT
+            .iter()
+            .for_each(|test| words.extend(["--skip", test]));
+        let task = Task::cargo(&words)
+            .with("RIPSTOP_TEST_RANKS", "processes")
+            .with("RIPSTOP_FABRIC", "portals")
+            .with("RIPSTOP_PORTALS_LIBRARY", library.display().to_string());
+        let set = |task: Task, (name, value): &(&'static str, &str)| task.with(name, *value);
+        let task = self.variables.iter().fold(task, set);
+        gate.tests(&format!("tests over Portals: {}", self.name), &task)
+    }
+}
