@@ -96,6 +96,6 @@ export PATH="$PATH:/run/ripstop/bin"
 echo began >$status
 # The command sets the PATH of the host, so `cable` must be where every PATH leads.
 ln -sf /run/ripstop/bin/cable /usr/local/bin/cable
-RIPSTOP_VM=1 /bin/sh ./command </dev/null >$out 2>$err
+/bin/sh ./command </dev/null >$out 2>$err
 echo "ended $?" >$status
 ./busybox poweroff -f

@@ -1,0 +1,7 @@
+# What must hold when all of it is over: credits have kept every message from coming where no buffer was.
+echo "== the devices afterwards"
+for refused in /sys/class/infiniband/*/ports/1/hw_counters/rcvd_rnr_err; do
+    read -r count <"$refused"
+    [ "$count" = 0 ] || { echo "$refused: $count messages came before there was a buffer for them"; status=1; }
+done
+exit $status

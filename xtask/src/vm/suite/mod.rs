@@ -1,0 +1,320 @@
+//! The tests that need InfiniBand devices, all in one guest.
+
+use std::{
+    env,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::step::{Gate, Tally};
+
+use self::table::{SUITES, Suite, What};
+use super::{guest::Guest, image::Image, options::Options, packages};
+
+mod table;
+
+/// A step of the gate: builds the test programs here, starts one guest, runs all of them in it.
+///
+/// Where the guest cannot be had the step is left out and says why; with `CI` set that is a failure.
+pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
+    let bed = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(&gate.root));
+    let image = match bed {
+        Ok(image) => image,
+        Err(why) if env::var_os("CI").is_none() => {
+            println!("\n==> {NAME}: LEFT OUT: {why}");
+            return Ok(());
+        }
+        Err(why) => return Err(why),
+    };
+    gate.counted(NAME, "cargo xtask vm-test", |root, tally| {
+        let (programs, launcher) = build(root)?;
+        let (status, output) = in_guest(&image, &script(&programs, &launcher))?;
+        count(&programs, &output, tally)?;
+        match status {
+            0 => Ok(()),
+            _ => Err(format!("status {status} in the guest")),
+        }
+    })
+}
+
+/// A suite that was built.
+#[derive(Debug)]
+struct Program {
+    suite: Suite,
+    file: PathBuf,
+    /// Where cargo would run it: where its package is.
+    folder: PathBuf,
+}
+
+impl Suite {
+    /// The program, if this is cargo's message that it was built.
+    fn built(&self, message: &Value) -> Option<Program> {
+        let target = &message["target"];
+        let library = self.package.replace('-', "_");
+        let (kind, name, test) = match self.what {
+            What::Library => ("lib", library.as_str(), true),
+            What::Test(name) => ("test", name, true),
+            What::Example(name) => ("example", name, false),
+        };
+        let fits = message["profile"]["test"] == test
+            && target["kind"].as_array()?.iter().any(|of| of == kind)
+            && target["name"] == name;
+        let manifest = Path::new(message["manifest_path"].as_str()?);
+        let file = message["executable"].as_str()?;
+        fits.then(|| Program {
+            suite: *self,
+            file: file.into(),
+            folder: manifest.parent().unwrap_or(manifest).to_owned(),
+        })
+    }
+}
+
+/// All programs, and the launcher that starts examples.
+fn build(root: &Path) -> Result<(Vec<Program>, PathBuf), String> {
+    let tests = SUITES.iter().flat_map(|suite| match suite.what {
+        What::Library => vec!["-p", suite.package, "--lib"],
+        What::Test(test) => vec!["-p", suite.package, "--test", test],
+        What::Example(_) => Vec::new(),
+    });
+    let examples = SUITES.iter().flat_map(|suite| match suite.what {
+        What::Example(name) => vec!["--example", name],
+        _ => Vec::new(),
+    });
+    let tests = [&["test", "--no-run"][..], &tests.collect::<Vec<_>>()].concat();
+    let launcher = ["build", "-p", "ripstop", "--bin", "ripstop"];
+    let examples = [&launcher[..], &examples.collect::<Vec<_>>()].concat();
+    let messages = [cargo(root, &tests)?, cargo(root, &examples)?].concat();
+    let program = |suite: &Suite| {
+        let program = messages.iter().find_map(|message| suite.built(message));
+        program.ok_or_else(|| format!("cargo built no {}", suite.title()))
+    };
+    let programs = SUITES.iter().map(program).collect::<Result<_, _>>()?;
+    let launcher = messages.iter().find_map(built_launcher);
+    Ok((programs, launcher.ok_or("cargo built no launcher")?))
+}
+
+fn built_launcher(message: &Value) -> Option<PathBuf> {
+    let target = &message["target"];
+    let fits = target["name"] == "ripstop"
+        && target["kind"][0] == "bin"
+        && message["profile"]["test"] == false;
+    let file = message["executable"].as_str()?;
+    fits.then(|| file.into())
+}
+
+/// What cargo says while it does this.
+fn cargo(root: &Path, words: &[&str]) -> Result<Vec<Value>, String> {
+    let output = Command::new("cargo")
+        .args(words)
+        .args(["--all-features", "--message-format=json"])
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|why| format!("`cargo` does not start: {why}"))?;
+    if !output.status.success() {
+        return Err("the programs for the guest do not build".to_owned());
+    }
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let messages = lines.lines().map(serde_json::from_str);
+    Ok(messages.filter_map(Result::ok).collect())
+}
+
+/// A script that runs everything, so that one failure hides no other, and ends with the last bad status.
+fn script(programs: &[Program], launcher: &Path) -> String {
+    let launcher = format!("'{}' run -n 4 --timeout 120 -- ", launcher.display());
+    let runs = programs.iter().map(|program| {
+        let Suite { what, args, env, .. } = program.suite;
+        let (folder, file) = (program.folder.display(), program.file.display());
+        let title = program.suite.title();
+        let before = match what {
+            What::Example(_) => launcher.as_str(),
+            What::Library | What::Test(_) => "",
+        };
+        format!(
+            "cd '{folder}' && run '{title}' env RIPSTOP_VERBS_REQUIRED=1 {env} {before}'{file}' {args}\n"
+        )
+    });
+    let begin = [BEGIN, include_str!("../guest/check.sh")].map(str::to_owned);
+    let end = [include_str!("../guest/after.sh").to_owned()];
+    begin.into_iter().chain(runs).chain(end).collect()
+}
+
+/// The script's status and what it printed.
+fn in_guest(image: &Image, script: &str) -> Result<(u8, String), String> {
+    let options = Options {
+        timeout: LIMIT,
+        devices: DEVICES,
+        command: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        ..Options::default()
+    };
+    let kept = Kept::default();
+    let status = Guest::start(image, &options, kept.clone())?.status()?;
+    let bytes = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// Adds up the tests of all programs, an example being one. A program that ran none is an error: a filter that fits nothing
+/// must not pass.
+fn count(programs: &[Program], output: &str, tally: &mut Tally) -> Result<(), String> {
+    for Program { suite, .. } in programs {
+        let title = suite.title();
+        let printed = part(output, &title).ok_or_else(|| format!("{title}: did not run"))?;
+        let mut own = Tally::default();
+        match suite.what {
+            What::Example(_) => own.passed += u64::from(!printed.contains(BAD_END)),
+            // Ranks that are processes run the same program, and end before it.
+            What::Library | What::Test(_) => {
+                let last = printed
+                    .lines()
+                    .rfind(|line| line.starts_with("test result"));
+                last.into_iter().for_each(|line| own.add(line));
+            }
+        }
+        if own.passed == 0 {
+            return Err(format!("{title}: no test passed"));
+        }
+        tally.join(own);
+    }
+    Ok(())
+}
+
+/// What was printed between the head of this title and the next.
+fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
+    let (_, rest) = output.split_once(&format!("== {title}\n"))?;
+    Some(rest.split_once("\n== ").map_or(rest, |(part, _)| part))
+}
+
+/// Passes output on, and keeps it.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Kept {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = io::stdout().write(bytes)?;
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.extend_from_slice(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush()
+    }
+}
+
+const NAME: &str = "tests with InfiniBand devices";
+
+const BEGIN: &str = "\
+status=0
+run() {
+    echo \"== $1\"
+    shift
+    timeout 300 \"$@\" 2>&1 || { status=$?; echo \"ended with status $status\"; }
+}
+";
+
+/// As many as most tests have ranks, so that each has one.
+const DEVICES: u32 = 4;
+
+/// What `run` says of a program that did not end well.
+const BAD_END: &str = "ended with status";
+
+/// Emulated, tests that compute take ten times as long as here.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Path, Program, Suite, Tally, What, built_launcher, count, script};
+
+    const MESSAGES: Suite = Suite {
+        package: "ripstop",
+        what: What::Test("messages"),
+        args: "",
+        env: "RIPSTOP_FABRIC=verbs",
+    };
+    const VERBS: Suite = Suite {
+        package: "ripstop-fabric",
+        what: What::Library,
+        args: "verbs::",
+        env: "",
+    };
+    const HALO: Suite = Suite {
+        package: "ripstop",
+        what: What::Example("halo"),
+        args: "--n 16",
+        env: "RIPSTOP_FABRIC=verbs",
+    };
+
+    fn programs() -> Vec<Program> {
+        [MESSAGES, VERBS, HALO]
+            .map(|suite| Program {
+                suite,
+                file: "/t/program".into(),
+                folder: "/w".into(),
+            })
+            .into()
+    }
+
+    fn message(kind: &str, name: &str, test: bool) -> serde_json::Value {
+        json!({"reason": "compiler-artifact", "executable": "/t/x", "manifest_path": "/w/Cargo.toml",
+            "profile": {"test": test}, "target": {"kind": [kind], "name": name}})
+    }
+
+    #[test]
+    fn a_program_is_found_among_cargos_messages() {
+        let built = MESSAGES.built(&message("test", "messages", true)).unwrap();
+        assert_eq!((built.file, built.folder), ("/t/x".into(), "/w".into()));
+        let found = |suite: &Suite, kind, name, test| suite.built(&message(kind, name, test));
+        assert!(found(&VERBS, "lib", "ripstop_fabric", true).is_some());
+        assert!(found(&VERBS, "lib", "ripstop_fabric", false).is_none());
+        assert!(found(&VERBS, "test", "messages", true).is_none());
+        assert!(found(&HALO, "example", "halo", false).is_some());
+        assert!(found(&HALO, "example", "halo", true).is_none());
+        assert!(VERBS.built(&json!({"reason": "build-finished"})).is_none());
+        assert!(built_launcher(&message("bin", "ripstop", false)).is_some());
+        assert!(built_launcher(&message("bin", "ripstop", true)).is_none());
+    }
+
+    #[test]
+    fn every_program_runs_with_its_environment_and_its_arguments() {
+        let script = script(&programs(), Path::new("/t/ripstop"));
+        for line in [
+            "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 ",
+            "REQUIRED=1 RIPSTOP_FABRIC=verbs '/t/program' \n",
+            "run 'ripstop-fabric library verbs::' env RIPSTOP_VERBS_REQUIRED=1  '/t/program' verbs::\n",
+            "=verbs '/t/ripstop' run -n 4 --timeout 120 -- '/t/program' --n 16\n",
+            "exit $status\n",
+        ] {
+            assert!(script.contains(line), "{script}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_ran_no_test_does_not_pass() {
+        let good = "== ripstop messages RIPSTOP_FABRIC=verbs\n\
+            test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 2 filtered out\n\
+            test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out\n\
+            == ripstop-fabric library verbs::\n\
+            test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\n\
+            == ripstop example halo RIPSTOP_FABRIC=verbs --n 16\n\
+            warm\n";
+        let mut tally = Tally::default();
+        count(&programs(), good, &mut tally).unwrap();
+        assert_eq!(tally.passed, 6, "processes of one rank do not count");
+        for (from, to, title) in [
+            ("2 passed", "0 passed", "ripstop-fabric"),
+            ("== ripstop-fabric", "= ", "ripstop-fabric"),
+            ("warm", "ended with status 1", "halo"),
+        ] {
+            let why = count(&programs(), &good.replace(from, to), &mut Tally::default());
+            let why = why.unwrap_err();
+            assert!(why.contains(title), "{why}");
+        }
+    }
+}

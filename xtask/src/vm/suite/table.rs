@@ -1,0 +1,78 @@
+//! What runs in the guest.
+
+/// Something that runs in the guest, and with what.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Suite {
+    pub(super) package: &'static str,
+    pub(super) what: What,
+    /// What a test program is told to run, as a shell takes it, and how; or an example's arguments.
+    pub(super) args: &'static str,
+    /// Variables, as a shell takes them.
+    pub(super) env: &'static str,
+}
+
+/// Which program.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    /// The tests inside the library.
+    Library,
+    /// A test by its name.
+    Test(&'static str),
+    /// An example by its name, started on 4 ranks by the launcher.
+    Example(&'static str),
+}
+
+impl Suite {
+    const fn of_fabric(what: What, args: &'static str) -> Self {
+        Self {
+            package: "ripstop-fabric",
+            what,
+            args,
+            env: "",
+        }
+    }
+
+    const fn test(name: &'static str, env: &'static str) -> Self {
+        Self {
+            package: "ripstop",
+            what: What::Test(name),
+            args: "",
+            env,
+        }
+    }
+
+    const fn example(name: &'static str, args: &'static str, env: &'static str) -> Self {
+        Self {
+            package: "ripstop",
+            what: What::Example(name),
+            args,
+            env,
+        }
+    }
+
+    /// Differs from those of all others.
+    pub(super) fn title(&self) -> String {
+        let what = match self.what {
+            What::Library => "library".to_owned(),
+            What::Test(name) => name.to_owned(),
+            What::Example(name) => format!("example {name}"),
+        };
+        let words = [self.package, &what, self.env, self.args];
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        words.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
+/// take turns among the devices.
+const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0";
+const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll";
+
+/// What runs in the guest after a look at the guest itself.
+pub(super) const SUITES: &[Suite] = &[
+    Suite::of_fabric(What::Library, "verbs::"),
+    Suite::of_fabric(What::Test("conformance"), "--include-ignored on_verbs"),
+    Suite::test("messages", ONE),
+    Suite::test("messages", ACROSS),
+    Suite::example("halo", "--n 16 --steps 20", ACROSS),
+];
