@@ -63,7 +63,7 @@ pub enum ErrorKind {
     TimedOut,
     /// Nobody: it was cancelled.
     Cancelled,
-    /// The peer: its process ended without closing.
+    /// The peer: its process ended without closing, or the network does not reach it any more.
     PeerFailed {
         /// Its rank in the communicator of the operation.
         rank: usize,
@@ -178,7 +178,10 @@ impl fmt::Display for ErrorKind {
             Self::TimedOut => f.write_str("the time limit passed first"),
             Self::Cancelled => f.write_str("cancelled"),
             Self::PeerFailed { rank } => {
-                write!(f, "rank {rank} failed: its process ended without closing")
+                write!(
+                    f,
+                    "rank {rank} failed: its process ended without closing, or cannot be reached"
+                )
             }
             Self::PeerFinished { rank } => {
                 write!(f, "rank {rank} has finished; it sends and receives no more")

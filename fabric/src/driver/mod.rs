@@ -107,6 +107,11 @@ pub trait Driver: Send + fmt::Debug {
     fn cells_from(&self, _from: Peer) -> Vec<CellName> {
         Vec::new()
     }
+
+    /// Why a peer counts as failed and what to look at, where more is known than that it is gone.
+    fn why_down(&self, _peer: Peer) -> Option<String> {
+        None
+    }
 }
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible

@@ -122,6 +122,7 @@ impl Core {
         link.words.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
         over.extend(link.asking.drain(..).map(|(_, op)| op));
+        self.dialling.remove(&peer);
         self.doom(peer);
         for op in over {
             self.abandon(op, Failure::PeerDown);

@@ -8,11 +8,9 @@ use super::{
     datagrams::Destination,
     link::REQUESTS_MAX,
     objects::{Connect, Qp},
+    why::unconnected,
 };
-use crate::{
-    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Lanes, Message, State},
-    driver::Down,
-};
+use crate::connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Lanes, Message, State};
 
 impl Core {
     /// Has a peer connected to, if it is not.
@@ -125,7 +123,10 @@ impl Core {
     /// What happened instead.
     fn perform(&mut self, peer: u32, action: Action, lane: Option<Lane>) -> Result<(), Event> {
         match action {
-            Action::Create => self.create(peer).map_err(|_| Event::CreateFailed)?,
+            Action::Create => {
+                let made = self.create(peer);
+                made.map_err(|why| self.handle_uncreated(peer, why))?;
+            }
             Action::Bind => {
                 let bound = lane.ok_or_else(|| io::ErrorKind::InvalidData.into());
                 let bound = bound.and_then(|lane| self.bind(peer, lane));
@@ -139,7 +140,7 @@ impl Core {
                 self.stir(peer);
             }
             Action::Destroy => self.doom(peer),
-            Action::Fail(_) => self.part(peer, Down::Failed),
+            Action::Fail(why) => self.fail(peer, unconnected(why)),
         }
         Ok(())
     }
@@ -158,6 +159,16 @@ impl Core {
                 Err(why)
             }
         }
+    }
+
+    /// There is no queue pair for a peer: what waits for one ends, and whoever asked for it may ask again.
+    fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
+        let link = self.link_or_new(peer);
+        let wanted = link.dial.state() == State::ReqSent;
+        if wanted || !link.waiting.is_empty() || !link.parked.is_empty() {
+            self.fail(peer, why);
+        }
+        Event::CreateFailed
     }
 
     fn make_pair(&self) -> io::Result<Qp> {

@@ -77,8 +77,12 @@ impl Library {
     /// # Errors
     /// What to install when it is not there, and which function an old one lacks.
     pub(super) fn open() -> io::Result<Self> {
+        Self::open_as(NAME)
+    }
+
+    fn open_as(name: &CStr) -> io::Result<Self> {
         // SAFETY: the name is a C string; the library's own start-up code is as trusted as the library.
-        let library = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         let library = NonNull::new(library).ok_or_else(|| {
             let why = format!(
                 "InfiniBand verbs: {}: install rdma-core (Debian: libibverbs1 and ibverbs-providers), or choose another fabric",
@@ -124,3 +128,21 @@ fn last_error() -> String {
 }
 
 const NAME: &CStr = c"libibverbs.so.1";
+
+#[cfg(test)]
+mod tests {
+    use super::Library;
+
+    #[test]
+    fn who_has_no_library_or_an_old_one_hears_what_to_install() {
+        let missing = Library::open_as(c"libripstop-has-no-such.so.1").unwrap_err();
+        let missing = missing.to_string();
+        assert!(
+            missing.contains("rdma-core") && missing.contains("libibverbs1"),
+            "{missing}"
+        );
+        // A library that is there, and has none of the functions.
+        let old = Library::open_as(c"libc.so.6").unwrap_err().to_string();
+        assert!(old.contains("ibv_") && old.contains("newer"), "{old}");
+    }
+}

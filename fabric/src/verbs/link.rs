@@ -21,7 +21,7 @@ pub(super) struct Link {
     pub(super) draining: bool,
     /// The queue pair is of no use any more, and goes when nothing of it is under way.
     pub(super) doomed: bool,
-    /// Why it broke, until that is dealt with.
+    /// Why it broke, or there was none.
     pub(super) broken: Option<io::Error>,
     pub(super) gone: Option<Down>,
     /// Messages that the peer has buffers for.

@@ -28,6 +28,7 @@ mod regions;
 mod slab;
 mod timer;
 mod turn;
+mod why;
 mod wire;
 
 use std::{io, sync::Arc, time::Duration};
@@ -38,7 +39,7 @@ pub use self::{
     prepare::{Prepared, VerbsConfig},
 };
 use crate::{
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
     offload::{NO_LISTS, NO_NAMES},
 };
@@ -155,6 +156,10 @@ impl Driver for Verbs {
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.core().exports.key_to(range)
+    }
+
+    fn why_down(&self, peer: Peer) -> Option<String> {
+        self.core_ref().why_down(peer.0)
     }
 }
 

@@ -123,12 +123,14 @@ impl Prepared {
                 format!("port {port} is down"),
             ));
         }
-        let gid = context.gid(port.port, gid_index)?;
-        if port.ethernet && gid == [0; 16] {
-            let why =
-                format!("gid_index: {gid_index} is empty at port {port}: see `ibv_devinfo -v`");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+        let gid = context.gid(port.port, gid_index);
+        let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
+        let gid = gid.ok_or_else(|| {
+            let why = format!(
+                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
         let pd = Pd::new(&context)?;
         let channel = Channel::new(&context)?;
         let rooms = Rooms::new(&limits, config.ranks);

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, io};
 
 use super::{
-    abi::{Completion, EVENT_DEVICE_FATAL, WC_FLUSHED, WC_SUCCESS},
+    abi::{Completion, EVENT_DEVICE_FATAL, WC_SUCCESS},
     core::Core,
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     outbox::{Cargo, quiet_peer},
@@ -221,9 +221,8 @@ impl Core {
     }
 
     fn note_status(&mut self, peer: u32, failed: Option<i32>) {
-        if let Some(status) = failed.filter(|status| *status != WC_FLUSHED) {
-            let why = self.own.context.status(status);
-            self.note_broken(peer, io::Error::other(why));
+        if let Some(why) = failed.and_then(|status| self.why_of(status)) {
+            self.note_broken(peer, why);
         }
     }
 
@@ -253,7 +252,7 @@ impl Core {
             if peer != self.me {
                 self.tell_dial(peer, Event::Broken, None);
             }
-            self.part(peer, Down::Failed);
+            self.part(peer, Down::Failed); // `note_broken` left the reason
         }
     }
 

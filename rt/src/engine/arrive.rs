@@ -115,6 +115,9 @@ impl Sink for Core {
     }
 
     fn peer_down(&mut self, peer: Rank, why: Down) {
+        if let Some(liveness) = self.liveness.as_mut().filter(|_| why == Down::Failed) {
+            liveness.lost.push(peer.0);
+        }
         self.hear_of_end(peer.0, why);
     }
 }

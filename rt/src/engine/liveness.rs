@@ -26,6 +26,8 @@ pub(super) struct Liveness {
     me: u32,
     /// What is said outside of all order.
     pub(super) asides: Vec<(u32, Kind)>,
+    /// Who failed, by the driver's word, since the last turn.
+    pub(super) lost: Vec<u32>,
 }
 
 impl Liveness {
@@ -35,6 +37,7 @@ impl Liveness {
             alive: Alive::new(interval),
             me,
             asides: Vec::new(),
+            lost: Vec::new(),
         }
     }
 }
@@ -49,6 +52,11 @@ impl Engine {
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
+        for rank in std::mem::take(&mut liveness.lost) {
+            if let Some(why) = self.driver.why_down(Rank(rank)) {
+                tracing::warn!(rank, why, "this rank counts as failed");
+            }
+        }
         if std::mem::take(&mut self.core.waits) {
             liveness.alive.expect_wait(now);
         }

@@ -1,7 +1,7 @@
 //! Registered memory.
 #![expect(unsafe_code, reason = "calls libibverbs, and pins memory")]
 
-use std::{io, sync::Arc};
+use std::{io, ptr::NonNull, sync::Arc};
 
 use rustix::process::Resource;
 
@@ -70,7 +70,9 @@ impl Mr {
         // as long as the registration lasts.
         let mr =
             unsafe { (pd.context.library.reg_mr)(pd.raw(), start.as_ptr().cast(), len, flags) };
-        let raw = Raw::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
+        let raw = NonNull::new(mr)
+            .map(Raw)
+            .ok_or_else(|| cannot_register(len, &io::Error::last_os_error()))?;
         let pd = Arc::clone(pd);
         let start = start.addr().get() as u64;
         Ok(Self { pd, raw, start })
@@ -142,9 +144,15 @@ fn cannot_register(len: usize, why: &io::Error) -> io::Error {
              set `memlock` to unlimited in /etc/security/limits.conf, \
              or LimitMEMLOCK=infinity for the service that starts the job"
         ),
+        io::ErrorKind::WouldBlock => {
+            ": this job's cgroup may have no more of the device (its `rdma.max`)".to_owned()
+        }
         _ => String::new(),
     };
-    io::Error::new(why.kind(), format!("{kib} KiB of memory: {why}{advice}"))
+    io::Error::new(
+        why.kind(),
+        format!("InfiniBand verbs: registering {kib} KiB of memory: {why}{advice}"),
+    )
 }
 
 #[cfg(test)]

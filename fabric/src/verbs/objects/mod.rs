@@ -58,5 +58,32 @@ fn last_error(what: &str) -> io::Error {
 }
 
 fn named(why: io::Error, what: &str) -> io::Error {
-    io::Error::new(why.kind(), format!("InfiniBand verbs: {what}: {why}"))
+    let advice = match why.raw_os_error() {
+        Some(libc::EAGAIN) => {
+            ": this job's cgroup may have no more of the device (its `rdma.max`), or the device has no more"
+        }
+        Some(libc::ENOMEM) => {
+            ": the device has no more, or memory is short: `rdma resource` says what is in use, `ibv_devinfo -v` what there is"
+        }
+        _ => "",
+    };
+    io::Error::new(
+        why.kind(),
+        format!("InfiniBand verbs: {what}: {why}{advice}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{io, named};
+
+    #[test]
+    fn who_reached_a_limit_hears_which_ones_there_are() {
+        let said = |error| named(io::Error::from_raw_os_error(error), "a queue pair").to_string();
+        assert!(said(libc::EAGAIN).contains("rdma.max"));
+        assert!(said(libc::ENOMEM).contains("rdma resource"));
+        assert!(
+            said(libc::EINVAL).ends_with(&io::Error::from_raw_os_error(libc::EINVAL).to_string())
+        );
+    }
 }

@@ -1,0 +1,78 @@
+//! Why a peer is lost, in words that say what to look at.
+
+use std::io;
+
+use super::{
+    abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED},
+    core::Core,
+};
+use crate::{
+    connect::{Reason, Why},
+    driver::Down,
+};
+
+impl Core {
+    /// A peer is lost, for this reason.
+    pub(super) fn fail(&mut self, peer: u32, why: io::Error) {
+        let link = self.link_or_new(peer);
+        link.broken.get_or_insert(why);
+        self.part(peer, Down::Failed);
+    }
+
+    /// Why a peer was lost, if it was, and as far as is known here.
+    pub(super) fn why_down(&self, peer: u32) -> Option<String> {
+        let link = self.links.get(super::core::index(peer))?.as_deref()?;
+        let failed = link.gone == Some(Down::Failed);
+        let why = link.broken.as_ref().filter(|_| failed)?;
+        Some(why.to_string())
+    }
+
+    /// What a request's status says of the connection. Nothing, when it was over before.
+    pub(super) fn why_of(&self, status: i32) -> Option<io::Error> {
+        let words = self.own.context.status(status);
+        match status {
+            WC_FLUSHED => None,
+            WC_RETRIES_EXCEEDED => Some(silent(&words)),
+            _ => Some(io::Error::other(words)),
+        }
+    }
+}
+
+/// Devices do not say why nothing comes back.
+fn silent(words: &str) -> io::Error {
+    let why = format!(
+        "{words}: its process or node is gone, a cable or switch between the ports is, or long packets do not get through: \
+         every switch must let pass what both ports' `active_mtu` says (`ibv_devinfo`), plus 76 bytes of headers on Ethernet"
+    );
+    io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Why two ranks could not be connected.
+pub(super) fn unconnected(why: Why) -> io::Error {
+    let sentence = match why {
+        Why::Unreachable => {
+            "no datagram came back from its address: see with `ibv_devinfo -v` that both ports' addresses (GIDs) are of one \
+             network and kind, and that a firewall lets UDP port 4791 pass"
+        }
+        Why::Rejected(Reason::NoQueuePair) => "it has no queue pair for this rank",
+        Why::Rejected(_) | Why::Broken => "it gave the connection up",
+        Why::Restarted => "it was started anew",
+        Why::Down => "it was lost before",
+    };
+    io::Error::new(io::ErrorKind::NotConnected, sentence)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Why, silent, unconnected};
+
+    #[test]
+    fn who_hears_nothing_is_told_what_to_look_at() {
+        let why = silent("transport retry counter exceeded").to_string();
+        for words in ["retry counter exceeded", "active_mtu", "cable"] {
+            assert!(why.contains(words), "{why}");
+        }
+        let why = unconnected(Why::Unreachable).to_string();
+        assert!(why.contains("GID") && why.contains("4791"), "{why}");
+    }
+}
