@@ -1,4 +1,10 @@
-//! Ranks on RDMA devices: all on the first one, or taking turns among those there are.
+//! Ranks on RDMA devices: all on the first one, or taking turns among those there are; and what holds only of them.
+
+mod cables;
+mod counters;
+mod cycles;
+mod opening;
+mod sleeping;
 
 use std::time::Duration;
 

@@ -1,0 +1,186 @@
+//! Cables that lose packets, are pulled, and are put back. In the virtual machine only, which has a command for that.
+
+use std::{
+    process::{Child, Command},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use ripstop_fabric::driver::{self, Down, Failure, Token};
+
+use super::{counters::of_devices, world_across_devices};
+use crate::world::{Rank, World, all_of, contents, in_threads, noise, peer};
+
+/// Messages of mixed lengths and puts, both ways, over cables of which each loses one packet in twenty.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_loss_of_five_percent_loses_nothing() {
+    let _cables = Cables::new();
+    cable("shape 0 loss 5%");
+    cable("shape 1 loss 5%");
+    let again = of_devices(AGAIN);
+    in_threads(world_across_devices, 2, |rank| {
+        talk(rank, 100, |_| ());
+        let other = 1 - rank.me.0 as usize;
+        let (region, key) = rank.memory(LONG);
+        let (source, _) = rank.memory(LONG);
+        source.write(0, &noise(u64::from(rank.me.0), LONG));
+        rank.heard.messages.clear();
+        rank.send(other, bytemuck::bytes_of(&key), b"");
+        rank.until("the other's key", |heard| !heard.messages.is_empty());
+        let into = bytemuck::pod_read_unaligned(&rank.heard.messages[0].header);
+        rank.post(driver::Command::Put {
+            to: peer(other),
+            from: all_of(&source),
+            into,
+            count: None,
+            token: Token(1),
+        });
+        rank.until("the put", |heard| heard.completed == [Token(1)]);
+        rank.send(other, b"look", b"");
+        rank.until("the other's put", |heard| heard.messages.len() == 2);
+        assert!(contents(&region)[..LONG] == noise(other as u64, LONG));
+    });
+    assert!(of_devices(AGAIN) > again, "nothing was ever lost");
+}
+
+/// Devices send again for two seconds.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_cable_that_is_pulled_for_a_second_loses_nothing() {
+    let _cables = Cables::new();
+    let again = of_devices(AGAIN);
+    in_threads(world_across_devices, 2, |rank| {
+        let mut plugging = None;
+        let me = rank.me.0;
+        talk(rank, 300, |round| {
+            if round == 100 && me == 0 {
+                plugging = Some(shell("cable pull 1; sleep 1; cable plug 1"));
+            }
+        });
+        plugging.into_iter().for_each(|mut plugging: Child| {
+            assert!(plugging.wait().unwrap().success());
+        });
+    });
+    assert!(of_devices(AGAIN) > again, "nothing was ever sent again");
+}
+
+/// Nobody is told of a pulled cable, so those who have something for the other side find out.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
+    let _cables = Cables::new();
+    let mut world = World::new(world_across_devices, 3);
+    world.meet();
+    let (_there, key) = world[1].memory(64);
+    let (here, _) = world[0].memory(64);
+    cable("pull 1");
+    let put = driver::Command::Put {
+        to: peer(1),
+        from: all_of(&here),
+        into: key,
+        count: None,
+        token: Token(3),
+    };
+    assert!(matches!(world.one_sided(0, put), Err(Failure::PeerDown)));
+    world.send(1, 0, b"lost", b"");
+    world.send(1, 2, b"lost", b"");
+    for (rank, gone) in [(0, 1), (1, 0), (1, 2)] {
+        world.until("a failure", |world| {
+            world[rank].heard.down.contains(&(peer(gone), Down::Failed))
+        });
+    }
+    world.send(0, 2, b"still there", b"");
+    world.hears(2, 1);
+}
+
+/// A port that goes down ends its connections; when it is up again, new ranks find each other.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
+    let _cables = Cables::new();
+    let mut world = World::new(world_across_devices, 2);
+    world.meet();
+    cable("down 0");
+    world.send(0, 1, b"lost", b"");
+    world.send(1, 0, b"lost", b"");
+    for rank in 0..2 {
+        world.until("a failure", |world| {
+            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+        });
+    }
+    drop(world);
+    cable("plug 0");
+    in_threads(world_across_devices, 2, |rank| talk(rank, 10, |_| ()));
+}
+
+/// A switch that is set up for shorter packets than both ports.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn packets_that_are_too_long_for_a_switch_fail_the_peer() {
+    let _cables = Cables::new();
+    let mut world = World::new(world_across_devices, 2);
+    world.meet();
+    assert!(
+        shell("ip link set port0 mtu 1500")
+            .wait()
+            .unwrap()
+            .success()
+    );
+    world.send(0, 1, b"short", b"");
+    world.hears(1, 1);
+    world.send(0, 1, b"long", &noise(1, 8000));
+    world.until("a failure", |world| {
+        world[0].heard.down == [(peer(1), Down::Failed)]
+    });
+}
+
+/// So many messages to each other, of all kinds of length, which arrive whole and in order.
+fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)) {
+    let (me, other) = (rank.me.0 as usize, 1 - rank.me.0 as usize);
+    let body = |from: usize, round: usize| noise((2 * round + from) as u64, round * 677 % 8000);
+    for round in 0..rounds {
+        before(round);
+        rank.send(other, &round.to_le_bytes(), &body(me, round));
+    }
+    rank.until("all messages", |heard| heard.messages.len() >= rounds);
+    for (round, message) in rank.heard.messages.iter().take(rounds).enumerate() {
+        assert_eq!(message.header, round.to_le_bytes());
+        assert!(message.body == body(other, round), "message {round}");
+    }
+}
+
+/// All cables in good order when a test begins and when it ends, however that is; and one test at a time.
+struct Cables {
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Cables {
+    fn new() -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        Self {
+            _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+impl Drop for Cables {
+    fn drop(&mut self) {
+        let all =
+            "for n in 0 1; do ip link set port$n mtu 9000; cable plug $n; cable shape $n; done";
+        assert!(shell(all).wait().unwrap().success());
+    }
+}
+
+fn cable(words: &str) {
+    let done = shell(&format!("cable {words}")).wait().unwrap();
+    assert!(done.success(), "cable {words}: {done}");
+}
+
+fn shell(script: &str) -> Child {
+    Command::new("sh").args(["-c", script]).spawn().unwrap()
+}
+
+/// What a device counts when it sends something a second time.
+const AGAIN: &str = "completer_retry_err";
+
+const LONG: usize = 1 << 18;

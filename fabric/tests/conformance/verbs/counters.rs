@@ -1,0 +1,41 @@
+//! What the kernel counts: of a device, and of this process.
+
+use std::{fs, path::Path};
+
+use ripstop_fabric::verbs::Port;
+
+/// The sum over all devices of a counter of theirs, like `send_rnr_err`.
+pub(super) fn of_devices(name: &str) -> u64 {
+    let ports = Port::all().unwrap();
+    let counters = ports.iter().map(|port| {
+        let folder = format!("/sys/class/infiniband/{}/ports/{}", port.device, port.port);
+        let file = Path::new(&folder).join("hw_counters").join(name);
+        let text =
+            fs::read_to_string(&file).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
+        text.trim().parse::<u64>().unwrap()
+    });
+    counters.sum()
+}
+
+/// Descriptors that this process has open.
+pub(super) fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// Memory of this process that stays where it is because a device uses it, in KiB.
+pub(super) fn pinned_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let figure = line.unwrap().trim().trim_end_matches("kB").trim();
+    figure.parse().unwrap()
+}
+
+/// How many queue pairs, completion queues and registrations there are on all devices, as `rdma resource` prints them, without
+/// those of the kernel itself.
+pub(super) fn resources() -> String {
+    let printed = std::process::Command::new("rdma")
+        .arg("resource")
+        .output()
+        .unwrap();
+    String::from_utf8(printed.stdout).unwrap()
+}

@@ -1,0 +1,148 @@
+//! What stands in the way of a device is named, with what to do. Each is tried in a process of its own, because it concerns all of
+//! a process: this program, told by `OPENING` what to do.
+
+use std::{fs, process::Command};
+
+use ripstop_fabric::{
+    driver::Down,
+    verbs::{Verbs, VerbsConfig},
+};
+
+use crate::world::{World, peer};
+
+/// Not a test: where such a process starts.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_process_that_opens_a_device() {
+    match std::env::var("OPENING").as_deref() {
+        Ok("a device") => opens(|_| ()),
+        Ok("another address") => opens(|config| config.gid_index = Some(200)),
+        Ok("what is left") => meets_a_limit(),
+        _ => {}
+    }
+}
+
+fn opens(change: fn(&mut VerbsConfig)) {
+    let mut config = VerbsConfig::new(0, 1);
+    config.device = Some("rxe0".to_owned());
+    change(&mut config);
+    let opened = Verbs::prepare(config).and_then(|prepared| {
+        let address = prepared.address();
+        prepared.connect(vec![address])
+    });
+    let why = opened.expect_err("something stands in the way");
+    eprintln!("refused: {why}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn who_may_not_open_the_device_hears_which_file_it_is() {
+    let said = in_shell(
+        "chmod 000 /dev/infiniband/uverbs0; setpriv --bounding-set -dac_override,-dac_read_search",
+        "a device",
+    );
+    assert!(shell("chmod 666 /dev/infiniband/uverbs0").contains("status: 0"));
+    names(
+        &said,
+        &["rxe0", "/dev/infiniband/uverbs", "readable and writable"],
+    );
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn who_may_not_lock_memory_hears_how_much_is_needed() {
+    let said = in_shell(
+        "ulimit -l 256; setpriv --bounding-set -ipc_lock",
+        "a device",
+    );
+    names(
+        &said,
+        &[
+            "KiB more are to be locked",
+            "is 256 KiB",
+            "memlock",
+            "LimitMEMLOCK",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn an_address_that_the_port_does_not_have_is_named() {
+    let said = in_shell("", "another address");
+    names(&said, &["gid_index", "200", "rxe0:1"]);
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_port_that_is_down_is_named() {
+    let said = in_shell("cable down 0;", "a device");
+    assert!(shell("cable plug 0").contains("status: 0"));
+    names(&said, &["no port rxe0 that is up"]);
+}
+
+/// A container may hold so many of a device's objects.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn who_may_have_no_more_of_a_device_hears_of_the_limit() {
+    let few = format!("{GROUP} echo rxe0 hca_object=6 > {FOLDER}/rdma.max;");
+    let said = in_shell(&few, "a device");
+    names(&said, &["InfiniBand verbs: ", "rdma.max"]);
+}
+
+/// The ranks were opened, and then there is no queue pair left for their connection.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_peer_for_whom_there_is_no_queue_pair_counts_as_failed() {
+    let said = in_shell(GROUP, "what is left");
+    names(&said, &["told of it"]);
+}
+
+fn meets_a_limit() {
+    let mut world = World::new(super::world_on_one_device, 2);
+    let current = fs::read_to_string(format!("{FOLDER}/rdma.current")).unwrap();
+    let device = current
+        .lines()
+        .find(|line| line.starts_with("rxe0 "))
+        .unwrap();
+    fs::write(format!("{FOLDER}/rdma.max"), device).unwrap();
+    world.send(0, 1, b"never", b"");
+    world.until("the failure", |world| {
+        world[0].heard.down == [(peer(1), Down::Failed)]
+    });
+    eprintln!("refused: told of it");
+}
+
+/// Has this program do something after what a shell does before.
+fn in_shell(before: &str, what: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    let said = shell(&format!(
+        "export OPENING='{what}'; {before} '{}' --ignored --exact --nocapture {THIS}::a_process_that_opens_a_device",
+        program.display()
+    ));
+    assert!(said.contains("1 passed"), "{said}");
+    said
+}
+
+fn shell(script: &str) -> String {
+    let output = Command::new("sh").args(["-c", script]).output().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    format!("{out}{err}{}", output.status)
+}
+
+#[track_caller]
+fn names(said: &str, words: &[&str]) {
+    let refused = said.lines().find(|line| line.contains("refused: "));
+    let refused = refused.unwrap_or_else(|| panic!("it was not refused: {said}"));
+    for word in words {
+        assert!(refused.contains(word), "no {word:?} in {refused}");
+    }
+}
+
+/// A control group of our own, which this shell goes into.
+const GROUP: &str = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/fs/cgroup; \
+    echo +rdma > /sys/fs/cgroup/cgroup.subtree_control; mkdir -p /sys/fs/cgroup/few; \
+    echo rxe0 hca_handle=max hca_object=max > /sys/fs/cgroup/few/rdma.max; echo $$ > /sys/fs/cgroup/few/cgroup.procs;";
+const FOLDER: &str = "/sys/fs/cgroup/few";
+
+const THIS: &str = "verbs::opening";

@@ -1,0 +1,137 @@
+//! Sleeping on a device: nothing is slept over, and nothing wakes for nothing.
+
+use std::time::{Duration, Instant};
+
+use ripstop_fabric::driver::{Armed, Command, Post, Token};
+
+use super::{counters::of_devices, world_across_devices, world_on_one_device};
+use crate::{
+    sleeper::{Rest, rest, sleep},
+    world::{Guard, Rank, World, all_of, in_threads, peer},
+};
+
+/// A ball is thrown for a while, and whoever waits for it sleeps: it is armed before each throw of the other's. A lost wake-up is
+/// a sleep that only its limit ends.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn no_wake_up_is_lost_in_as_many_sleeps_as_there_is_time_for() {
+    let end = now() + time_to_sleep();
+    in_threads(world_on_one_device, 2, |rank| {
+        let mut sleeps = 0_u64;
+        let mut balls = 0;
+        if rank.me.0 == 0 {
+            rank.send(1, b"ball", b"");
+        }
+        loop {
+            sleeps += catch(rank);
+            balls += 1;
+            let over = rank.heard.messages[0].header == b"over";
+            rank.heard.messages.clear();
+            let last = over || now() >= end;
+            let ball: &[u8] = if last { b"over" } else { b"ball" };
+            if !over {
+                rank.send(1 - rank.me.0 as usize, ball, b"");
+            }
+            if last {
+                break;
+            }
+        }
+        eprintln!(
+            "rank {}: {balls} balls, {sleeps} sleeps, none lost",
+            rank.me.0
+        );
+        assert!(sleeps > 1000, "only {sleeps} sleeps");
+    });
+}
+
+/// Sleeps until a message comes, and says how often.
+fn catch(rank: &mut Rank) -> u64 {
+    let waits = rank.driver.wait_on();
+    let mut sleeps = 0;
+    while rank.heard.messages.is_empty() {
+        if rank.progress() > 0 {
+            continue;
+        }
+        match rest(rank.driver.as_mut(), &waits, SLEEP_MAX) {
+            Rest::Busy => {}
+            Rest::Woken => sleeps += 1,
+            Rest::TimedOut => panic!("slept for {SLEEP_MAX:?} after {sleeps} sleeps"),
+        }
+    }
+    sleeps
+}
+
+/// Puts into a sleeper's memory are none of its business: only what is meant for it wakes it.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_host_sleeps_through_what_does_not_concern_it() {
+    let mut world = World::new(world_across_devices, 2);
+    world.meet();
+    let ((_region, key), (source, _)) = (world[1].memory(1 << 16), world[0].memory(1 << 16));
+    world.settle();
+    let waits = world[1].driver.wait_on();
+    assert_eq!(world[1].driver.arm(), Armed::Ready);
+    let guard = Guard::new();
+    for nth in 0..PUTS {
+        let put = Command::Put {
+            to: peer(1),
+            from: all_of(&source),
+            into: key,
+            count: None,
+            token: Token(nth),
+        };
+        assert!(matches!(world[0].driver.post(put), Post::Posted));
+        // Only the one that puts makes turns.
+        while world[0].heard.completed.last() != Some(&Token(nth)) {
+            world[0].progress();
+            guard.check("a put");
+        }
+    }
+    let woken = sleep(&waits, Duration::from_millis(20));
+    assert_eq!(woken, Rest::TimedOut, "woken by puts into its memory");
+    // And it does wake for what is meant for it.
+    world.send(0, 1, b"for you", b"");
+    assert_eq!(sleep(&waits, SLEEP_MAX), Rest::Woken);
+}
+
+/// Both flood each other, and look at what came only now and then: credits keep what has no buffer from being sent.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn no_message_finds_the_receiver_without_a_buffer() {
+    let before = RNR.map(of_devices);
+    in_threads(world_across_devices, 4, |rank| {
+        let others: Vec<usize> = (0..4)
+            .filter(|other| *other != rank.me.0 as usize)
+            .collect();
+        let body = vec![3; 3000];
+        for _ in 0..FLOOD {
+            others
+                .iter()
+                .for_each(|other| rank.send(*other, b"flood", &body));
+        }
+        let all = FLOOD * others.len();
+        rank.until("the flood", |heard| heard.messages.len() >= all);
+    });
+    assert_eq!(RNR.map(of_devices), before, "{RNR:?}");
+}
+
+/// What a device counts when a message finds no buffer, where it is sent from and where it arrives.
+const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
+
+/// Half a minute; `SLEEP_S` says otherwise.
+fn time_to_sleep() -> Duration {
+    let given = std::env::var("SLEEP_S").ok();
+    Duration::from_secs(given.and_then(|text| text.parse().ok()).unwrap_or(30))
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how many sleeps there are is a question of time"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+const PUTS: u64 = 50;
+const FLOOD: usize = 300;
