@@ -332,7 +332,7 @@ fn secret() -> io::Result<u32> {
 const SENDS: u32 = 4096;
 /// Bytes of one request: what comes behind it waits for so long.
 const PIECE_MAX: usize = 8 << 20;
-/// 4.096 µs · 2¹⁶ = 0.27 s until a packet is sent again; after eight times, two seconds, the peer counts as gone.
+/// 4.096 µs · 2¹⁶ = 0.27 s until a packet is sent again; after seven times, two seconds, the peer counts as gone.
 const TIMEOUT: u8 = 16;
 
 /// Typical of an adapter of 100 Gbit/s; not measured, because software devices say nothing about real ones.

@@ -241,7 +241,8 @@ impl Drop for List<'_> {
 
 fn cannot_open(name: &str, why: &io::Error) -> io::Error {
     let advice = match why.kind() {
-        io::ErrorKind::PermissionDenied => {
+        // Of a file that may not be opened the library looks for another one.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => {
             ": /dev/infiniband/uverbs* must be readable and writable for you; \
              join its group (often `rdma`), or pass the device into the container"
         }

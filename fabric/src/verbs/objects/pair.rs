@@ -198,7 +198,7 @@ impl Qp {
         send.sq_psn = to.our_psn;
         send.timeout = to.timeout;
         send.retry_cnt = RETRIES;
-        send.rnr_retry = RETRIES;
+        send.rnr_retry = RNR_RETRIES;
         send.max_rd_atomic = to.reads_max;
         let fields = abi::QP_SQ_PSN
             | abi::QP_TIMEOUT
@@ -445,6 +445,8 @@ const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
 /// 0.64 ms, until a sender tries again that found no buffer. Credits see to it that none does.
 const RNR_TIMER: u8 = 12;
-/// The most there are; for missing buffers they mean for ever.
-const RETRIES: u8 = 7;
+/// One less than the most there are, which soft-RoCE takes for ever.
+const RETRIES: u8 = 6;
+/// For ever.
+const RNR_RETRIES: u8 = 7;
 const HOPS_MAX: u8 = 64;

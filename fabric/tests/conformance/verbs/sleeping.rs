@@ -118,10 +118,10 @@ fn no_message_finds_the_receiver_without_a_buffer() {
 /// What a device counts when a message finds no buffer, where it is sent from and where it arrives.
 const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
 
-/// Half a minute; `SLEEP_S` says otherwise.
+/// Ten seconds; `SLEEP_S` says otherwise.
 fn time_to_sleep() -> Duration {
     let given = std::env::var("SLEEP_S").ok();
-    Duration::from_secs(given.and_then(|text| text.parse().ok()).unwrap_or(30))
+    Duration::from_secs(given.and_then(|text| text.parse().ok()).unwrap_or(10))
 }
 
 #[expect(

@@ -32,11 +32,11 @@ impl Suite {
         }
     }
 
-    const fn test(name: &'static str, env: &'static str) -> Self {
+    const fn test(name: &'static str, args: &'static str, env: &'static str) -> Self {
         Self {
             package: "ripstop",
             what: What::Test(name),
-            args: "",
+            args,
             env,
         }
     }
@@ -68,11 +68,45 @@ impl Suite {
 const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll";
 
-/// What runs in the guest after a look at the guest itself.
+/// A rank that is stopped for two seconds is not to count as failed.
+const PATIENT_ONE: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0 RIPSTOP_DETECT_MS=2000 KILLS=2";
+const PATIENT_ACROSS: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll RIPSTOP_DETECT_MS=2000 KILLS=2";
+
+/// Each message is a system call of the emulated kernel and a packet, so floods of tens of thousands are not for here.
+const NO_FLOODS: &str =
+    "--skip reverse_order --skip seventy_thousand --skip room_for_sixteen --skip small_store";
+
+/// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so the longest tests
+/// are left out, and what computes more than it says runs once.
 pub(super) const SUITES: &[Suite] = &[
     Suite::of_fabric(What::Library, "verbs::"),
     Suite::of_fabric(What::Test("conformance"), "--include-ignored on_verbs"),
-    Suite::test("messages", ONE),
-    Suite::test("messages", ACROSS),
+    // Cables are everybody's.
+    Suite::of_fabric(
+        What::Test("conformance"),
+        "--include-ignored --test-threads 1 verbs:: --skip on_verbs",
+    ),
+    Suite::test("messages", "", ONE),
+    Suite::test("messages", "", ACROSS),
+    Suite::test("scope", "", ONE),
+    Suite::test("scope", "", ACROSS),
+    Suite::test("communicators", "--skip at_every_size", ONE),
+    Suite::test("communicators", "--skip at_every_size", ACROSS),
+    Suite::test("operations", NO_FLOODS, ONE),
+    Suite::test("operations", NO_FLOODS, ACROSS),
+    Suite::test("collectives", "forms going_on failing", ONE),
+    Suite::test("collectives", "--skip simulated", ACROSS),
+    Suite::test("windows", "", ONE),
+    Suite::test("windows", "", ACROSS),
+    Suite::test("failures", "", PATIENT_ONE),
+    Suite::test("failures", "", PATIENT_ACROSS),
+    Suite::test("faults", "long", ONE),
+    Suite::test("halo", "four_ranks", ONE),
     Suite::example("halo", "--n 16 --steps 20", ACROSS),
+    Suite::example("awp", "--n 12 --steps 10 --mode all --check", ONE),
+    Suite::example("awp", "--n 12 --steps 10 --mode all --check", ACROSS),
+    Suite::example("p3dfft", "--n 24 --vars 2 --iters 3", ONE),
+    Suite::example("p3dfft", "--n 24 --vars 2 --iters 3", ACROSS),
 ];
