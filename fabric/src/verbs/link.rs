@@ -37,6 +37,8 @@ pub(super) struct Link {
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
     pub(super) parked: VecDeque<u32>,
     pub(super) asking: Vec<(u32, u32)>,
+    /// Counts that are not posted yet. Messages wait for them: one may say that nothing more will be counted.
+    pub(super) counts: u32,
     pub(super) imports: Imports,
     /// The end was said.
     pub(super) said_bye: bool,
@@ -68,6 +70,7 @@ impl Link {
             words: VecDeque::new(),
             parked: VecDeque::new(),
             asking: Vec::new(),
+            counts: 0,
             imports: Imports::default(),
             said_bye: false,
         }

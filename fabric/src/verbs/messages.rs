@@ -25,7 +25,9 @@ impl Core {
         if !link.waiting.is_empty() || !link.words.is_empty() {
             self.flush(to);
         }
-        let sent = self.transmit(to, header, body);
+        let is_next = |link: &mut Link| link.counts == 0 && link.waiting.is_empty();
+        let free = self.link(to).is_some_and(is_next);
+        let sent = free && self.transmit(to, header, body);
         if sent {
             self.counters.messages_sent.add(1);
         }
@@ -74,7 +76,7 @@ impl Core {
     /// Posts what waited: words first, then messages in their order, then one-sided commands.
     pub(super) fn flush(&mut self, peer: u32) {
         self.speak(peer);
-        while let Some(link) = self.link(peer).filter(|link| link.open)
+        while let Some(link) = self.link(peer).filter(|link| link.open && link.counts == 0)
             && let Some(next) = link.waiting.pop_front()
         {
             if !self.transmit(peer, &next.header, &next.body) {

@@ -95,6 +95,7 @@ impl Core {
             return false;
         }
         let id = self.ops.insert(Op::new(peer, token, wish));
+        self.link_or_new(peer).counts += wish.counts();
         if self.link_or_new(peer).gone.is_some() {
             self.abandon(id, Failure::PeerDown);
         } else if let Err(why) = wish.check(peer) {
@@ -135,7 +136,7 @@ impl Core {
         let peer = op.peer;
         match stall {
             Ok(()) => {
-                op.all_posted = true;
+                self.settle_posted(id);
                 self.finish_if_over(id);
             }
             Err(Stall::Never(why)) => self.abandon(id, why),
@@ -446,10 +447,22 @@ impl Core {
 
     /// No more of a command is posted. What is under way of it still ends it.
     pub(super) fn abandon(&mut self, id: u32, why: Failure) {
+        self.settle_posted(id);
         if let Some(op) = self.ops.get_mut(id) {
-            op.all_posted = true;
             op.why.get_or_insert(why);
             self.finish_if_over(id);
+        }
+    }
+
+    /// No more of a command is to be posted. Messages that waited for a count may go.
+    fn settle_posted(&mut self, id: u32) {
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let (peer, counts) = (op.peer, op.wish.counts());
+        if !std::mem::replace(&mut op.all_posted, true) && counts > 0 {
+            self.link_or_new(peer).counts -= counts;
+            self.stir(peer);
         }
     }
 
@@ -503,6 +516,11 @@ impl Op {
 }
 
 impl Wish {
+    /// How many counts it is by itself.
+    fn counts(&self) -> u32 {
+        u32::from(matches!(self, Self::Count { .. }))
+    }
+
     /// A count, if the key can be one to a counter.
     pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
         counter.cell().map(|cell| Self::Count { cell, by })
