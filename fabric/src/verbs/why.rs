@@ -32,9 +32,18 @@ impl Core {
         let words = self.own.context.status(status);
         match status {
             WC_FLUSHED => None,
+            _ if self.port_is_down() => Some(io::Error::new(
+                io::ErrorKind::NetworkDown,
+                format!("{words}: this rank's port is down: see its cable and switch"),
+            )),
             WC_RETRIES_EXCEEDED => Some(silent(&words)),
             _ => Some(io::Error::other(words)),
         }
+    }
+
+    fn port_is_down(&self) -> bool {
+        let state = self.own.context.port(self.own.port);
+        state.is_ok_and(|state| !state.active)
     }
 }
 

@@ -5,10 +5,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use ripstop_fabric::driver::{self, Down, Failure, Token};
+use ripstop_fabric::{
+    driver::{self, Down, Failure, Token},
+    verbs::Port,
+};
 
 use super::{counters::of_devices, world_across_devices};
-use crate::world::{Rank, World, all_of, contents, in_threads, noise, peer};
+use crate::world::{Guard, Rank, World, all_of, contents, in_threads, noise, peer};
 
 /// Messages of mixed lengths and puts, both ways, over cables of which each loses one packet in twenty.
 #[test]
@@ -108,8 +111,11 @@ fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
             world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
         });
     }
+    let why = world[0].driver.why_down(peer(1)).unwrap();
+    assert!(why.contains("port is down"), "{why}");
     drop(world);
     cable("plug 0");
+    until_all_are_up();
     in_threads(world_across_devices, 2, |rank| talk(rank, 10, |_| ()));
 }
 
@@ -132,6 +138,8 @@ fn packets_that_are_too_long_for_a_switch_fail_the_peer() {
     world.until("a failure", |world| {
         world[0].heard.down == [(peer(1), Down::Failed)]
     });
+    let why = world[0].driver.why_down(peer(1)).unwrap();
+    assert!(why.contains("active_mtu"), "{why}");
 }
 
 /// So many messages to each other, of all kinds of length, which arrive whole and in order.
@@ -168,6 +176,16 @@ impl Drop for Cables {
         let all =
             "for n in 0 1; do ip link set port$n mtu 9000; cable plug $n; cable shape $n; done";
         assert!(shell(all).wait().unwrap().success());
+        until_all_are_up();
+    }
+}
+
+/// A port says so a while after its cable was plugged in; until then ranks pass it over.
+pub(super) fn until_all_are_up() {
+    let guard = Guard::new();
+    while Port::all().unwrap().iter().any(|port| !port.active) {
+        std::thread::yield_now();
+        guard.check("all ports to be up");
     }
 }
 

@@ -8,6 +8,7 @@ use ripstop_fabric::{
     verbs::{Verbs, VerbsConfig},
 };
 
+use super::cables::until_all_are_up;
 use crate::world::{World, peer};
 
 /// Not a test: where such a process starts.
@@ -78,6 +79,7 @@ fn an_address_that_the_port_does_not_have_is_named() {
 fn a_port_that_is_down_is_named() {
     let said = in_shell("cable down 0;", "a device");
     assert!(shell("cable plug 0").contains("status: 0"));
+    until_all_are_up();
     names(&said, &["no port rxe0 that is up"]);
 }
 

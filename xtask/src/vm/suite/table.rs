@@ -64,11 +64,11 @@ impl Suite {
 }
 
 /// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
-/// take turns among the devices.
-const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0";
-const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll";
+/// take turns among the devices. A rank may have to wait long for one of the guest's processors.
+const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
+const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 
-/// A rank that is stopped for two seconds is not to count as failed.
+/// A rank that is stopped for two seconds is not to count as failed, and one that was killed is.
 const PATIENT_ONE: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0 RIPSTOP_DETECT_MS=2000 KILLS=2";
 const PATIENT_ACROSS: &str =
@@ -96,8 +96,8 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("communicators", "--skip at_every_size", ACROSS),
     Suite::test("operations", NO_FLOODS, ONE),
     Suite::test("operations", NO_FLOODS, ACROSS),
-    Suite::test("collectives", "forms going_on failing", ONE),
-    Suite::test("collectives", "--skip simulated", ACROSS),
+    Suite::test("collectives", "forms failing", ONE),
+    Suite::test("collectives", "--skip simulated --skip results", ACROSS),
     Suite::test("windows", "", ONE),
     Suite::test("windows", "", ACROSS),
     Suite::test("failures", "", PATIENT_ONE),
