@@ -1,5 +1,5 @@
-//! What stands in the way of a device is named, with what to do. Each is tried in a process of its own, because it concerns all of
-//! a process: this program, told by `OPENING` what to do.
+//! What stands in the way of a device is named, with what to do. Each is tried in a process of its own, because it concerns all
+//! of a process: this program, told by `OPENING` what to do.
 
 use std::{fs, process::Command};
 
