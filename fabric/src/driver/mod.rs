@@ -9,7 +9,7 @@ use std::{
     fmt, io,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicU32, AtomicU64, Ordering},
     },
 };
@@ -69,6 +69,10 @@ pub trait Driver: Send + fmt::Debug {
     /// The key works as long as the region has a holder; other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
 
+    /// Has `keeper` asked before a command touches this memory of ours, which only a mistake of this program's can lead outside
+    /// of what it lets in: simulated adapters ask, and panic. Others cannot, and do nothing.
+    fn guard(&mut self, _key: RemoteRegion, _keeper: Weak<dyn Doorkeeper>) {}
+
     /// A peer's memory as this process maps it, and where in it the key's range starts: loads and stores there are puts and
     /// gets that cost no command. `None` where that cannot be, or not now.
     fn reach(&mut self, _of: Peer, _key: RemoteRegion) -> Option<(Region, usize)> {
@@ -115,6 +119,12 @@ pub trait Driver: Send + fmt::Debug {
 }
 
 const _: Option<&dyn Driver> = None; // stays dyn-compatible
+
+/// Knows who may access some memory of this rank, at every moment.
+pub trait Doorkeeper: Send + Sync + fmt::Debug {
+    /// Whether this rank's commands may touch it now.
+    fn lets_in(&self, origin: Peer) -> bool;
+}
 
 /// One rank's end of a network, open, before it knows where the others' ends are.
 pub trait Prepared: Send + fmt::Debug {

@@ -1,6 +1,9 @@
 //! A rank's driver: the contract of [`driver`](crate::driver), kept by the world.
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{Arc, Weak},
+};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -12,8 +15,8 @@ use super::{
 };
 use crate::{
     driver::{
-        Armed, Caps, Command, Cost, Down, Driver, Failure, LocalRange, Payload, Peer, Post,
-        Progress, Sink, WaitOn,
+        Armed, Caps, Command, Cost, Doorkeeper, Down, Driver, Failure, LocalRange, Payload, Peer,
+        Post, Progress, Sink, WaitOn,
     },
     memory::{Region, RemoteRegion},
 };
@@ -159,6 +162,10 @@ impl Driver for Sim {
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let one_sided = self.caps.one_sided;
         one_sided.then(|| self.cluster.lock().hosts[index(self.rank)].expose(self.rank, range))
+    }
+
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+        self.cluster.lock().hosts[index(self.rank)].guard(key, keeper);
     }
 }
 

@@ -3,11 +3,12 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
+    sync::Weak,
 };
 
 use super::{host::Host, naming::Parked, world::Why};
 use crate::{
-    driver::LocalRange,
+    driver::{Doorkeeper, LocalRange, Peer},
     memory::{Region, RemoteRegion, WeakRegion},
 };
 
@@ -23,6 +24,14 @@ pub(super) struct Exports {
     named: BTreeMap<u64, Region>,
     /// What came for names that are not given yet.
     parked: Vec<Parked>,
+    guarded: Vec<Guarded>,
+}
+
+/// Memory whose owner knows whom it lets in.
+#[derive(Debug)]
+struct Guarded {
+    key: RemoteRegion,
+    keeper: Weak<dyn Doorkeeper>,
 }
 
 /// Memory behind a key.
@@ -93,6 +102,20 @@ impl Host {
         }
     }
 
+    pub(super) fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+        let guarded = &mut self.exports.get_or_insert_default().guarded;
+        guarded.retain(|guarded| guarded.keeper.strong_count() > 0);
+        guarded.push(Guarded { key, keeper });
+    }
+
+    /// Whether a command of this rank may touch what a key grants now.
+    pub(super) fn lets_in(&self, origin: u32, key: RemoteRegion) -> bool {
+        let guarded = self.exports.iter().flat_map(|exports| &exports.guarded);
+        let keepers = guarded.filter(|guarded| guarded.overlaps(key));
+        let mut keepers = keepers.filter_map(|guarded| guarded.keeper.upgrade());
+        keepers.all(|keeper| keeper.lets_in(Peer(origin)))
+    }
+
     /// The memory of `len` bytes that a key to this rank's memory grants.
     pub(super) fn place(&self, rank: u32, key: RemoteRegion, len: usize) -> Result<Place, Why> {
         let place = self
@@ -100,6 +123,15 @@ impl Host {
             .as_ref()
             .and_then(|exports| exports.place(key, len));
         place.filter(|_| key.owner == rank).ok_or(Why::BadRange)
+    }
+}
+
+impl Guarded {
+    fn overlaps(&self, key: RemoteRegion) -> bool {
+        let end = |key: RemoteRegion| key.base.saturating_add(key.len);
+        let what = |key: RemoteRegion| [key.kind, key.owner, key.id, key.generation];
+        let ours = self.key;
+        what(ours) == what(key) && ours.base < end(key) && key.base < end(ours)
     }
 }
 
@@ -181,6 +213,7 @@ impl Exports {
     /// Bytes that it takes.
     pub(super) fn footprint(&self) -> usize {
         self.plain.capacity() * size_of::<Option<LocalRange>>()
+            + self.guarded.capacity() * size_of::<Guarded>()
             + self.regions.len() * 2 * size_of::<(u64, WeakRegion)>()
     }
 }

@@ -255,6 +255,11 @@ impl World {
         let counter = deed.counts().map(|key| host.counter(target, key));
         let counter = counter.transpose()?;
         let place = host.place(target, op.key, deed.len())?;
+        assert!(
+            host.lets_in(origin, op.key),
+            "rank {origin} accesses memory of rank {target} that is not open to it, at {} ns: {deed:?}",
+            self.now / 1000
+        );
         let done = self.move_bytes(origin, deed, token, &place)?;
         if let Some(counter) = counter {
             self.count(target, &counter, 1);

@@ -1,6 +1,7 @@
 //! Claims about simulated time: what is heard when, and that it is the same each time.
 
 mod faults;
+mod guards;
 mod lives;
 mod stage;
 mod times;

@@ -1,0 +1,66 @@
+//! Owners that know whom they let in.
+
+use std::sync::{
+    Arc, Weak,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use super::stage::{Heard, Stage};
+use crate::{
+    driver::{Command, Doorkeeper, Driver, Peer, Token},
+    sim::Model,
+};
+
+const LEN: usize = 64;
+
+/// Lets rank 0 in while it is open.
+#[derive(Debug, Default)]
+struct Door {
+    open: AtomicBool,
+}
+
+impl Doorkeeper for Door {
+    fn lets_in(&self, origin: Peer) -> bool {
+        origin == Peer(0) && self.open.load(Relaxed)
+    }
+}
+
+/// Rank 0 writes to the part of rank 1's memory that starts at `at`, of which the first half has a door.
+fn put(door: &Arc<Door>, at: usize) -> Vec<Heard> {
+    let mut stage = Stage::new(Model::preset("hdr").unwrap(), 2);
+    let owner = stage.ranks[1].as_mut().unwrap();
+    let region = owner.driver.allocate(2 * LEN).unwrap();
+    let guarded = owner.driver.expose(region.range().slice(0, LEN)).unwrap();
+    let keeper: Weak<Door> = Arc::downgrade(door);
+    owner.driver.guard(guarded, keeper);
+    let into = owner.driver.expose(region.range().slice(at, LEN)).unwrap();
+    let near = owner.driver.allocate(LEN).unwrap();
+    let mut posted = false;
+    stage.run(|rank| {
+        if rank.me == 0 && !std::mem::replace(&mut posted, true) {
+            rank.post(Command::Put {
+                to: Peer(1),
+                from: near.range().slice(0, LEN),
+                into,
+                count: None,
+                token: Token(1),
+            });
+        }
+        None
+    });
+    stage.heard(0).to_vec()
+}
+
+#[test]
+fn who_is_let_in_writes_and_memory_beside_has_no_door() {
+    let door = Arc::new(Door::default());
+    assert_eq!(put(&door, LEN), [Heard::Complete(1)]);
+    door.open.store(true, Relaxed);
+    assert_eq!(put(&door, 0), [Heard::Complete(1)]);
+}
+
+#[test]
+#[should_panic(expected = "rank 0 accesses memory of rank 1 that is not open to it")]
+fn who_is_not_let_in_is_a_mistake_of_ours() {
+    put(&Arc::new(Door::default()), LEN - 1);
+}
