@@ -153,14 +153,13 @@ impl Counter {
     #[inline]
     #[must_use]
     pub fn step(&self) -> bool {
-        let after = self.count().load(Relaxed).wrapping_add(1);
-        self.count().store(after, Release);
-        if self.fenced {
-            compiler_fence(SeqCst);
-        } else {
-            fence(SeqCst);
-        }
-        after >= !Word::load(self.wake_at())
+        step(self.count(), self.wake_at(), || {
+            if self.fenced {
+                compiler_fence(SeqCst);
+            } else {
+                fence(SeqCst);
+            }
+        })
     }
 
     /// Asks for the counter's cache line, ahead of an addition to it.
@@ -200,12 +199,16 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// A word of a counter: an atomic, or a model of one. All sequentially consistent.
+/// A word of a counter: an atomic, or a model of one. Sequentially consistent, but for what says something else.
 pub(crate) trait Word {
     fn load(&self) -> u64;
     fn store(&self, value: u64);
     /// Returns what it was before.
     fn fetch_add(&self, by: u64) -> u64;
+    /// Of a word that only this thread writes.
+    fn own(&self) -> u64;
+    /// What was written before is there for whoever reads this.
+    fn publish(&self, value: u64);
 }
 
 impl Word for AtomicU64 {
@@ -220,11 +223,28 @@ impl Word for AtomicU64 {
     fn fetch_add(&self, by: u64) -> u64 {
         self.fetch_add(by, SeqCst)
     }
+    #[inline]
+    fn own(&self) -> u64 {
+        self.load(Relaxed)
+    }
+    #[inline]
+    fn publish(&self, value: u64) {
+        self.store(value, Release);
+    }
 }
 
 #[inline]
 pub(crate) fn add<W: Word>(count: &W, wake_at: &W, by: u64) -> bool {
     let after = count.fetch_add(by).wrapping_add(by);
+    after >= !wake_at.load()
+}
+
+/// `order` is a fence, or leaves that to the owner.
+#[inline]
+pub(crate) fn step<W: Word>(count: &W, wake_at: &W, order: impl FnOnce()) -> bool {
+    let after = count.own().wrapping_add(1);
+    count.publish(after);
+    order();
     after >= !wake_at.load()
 }
 

@@ -25,7 +25,7 @@ mod watches;
 pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
-pub(crate) use counter::{Word, add};
+pub(crate) use counter::{Word, add, step};
 pub use task::{Action, Landing, Target, Task, When};
 pub(crate) use watches::Watches;
 

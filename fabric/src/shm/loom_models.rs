@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     driver::{CellName, Payload},
-    offload::{self, add},
+    offload::{self, add, step},
 };
 
 const SLOTS: usize = 2;
@@ -200,6 +200,12 @@ impl offload::Word for AtomicU64 {
         fence(SeqCst);
         before
     }
+    fn own(&self) -> u64 {
+        self.load(Relaxed)
+    }
+    fn publish(&self, value: u64) {
+        self.store(value, Release);
+    }
 }
 
 #[test]
@@ -228,6 +234,34 @@ fn a_rank_that_sleeps_until_a_threshold_is_woken_by_the_count_that_reaches_it() 
         let woken = wakes.load(Relaxed);
         assert!(woken <= 1, "one sleep, {woken} wakes");
         assert!(!sleeps || woken == 1, "asleep over its threshold");
+    });
+}
+
+/// One thread of the owner sleeps already, when another sets the watch, makes a fence everywhere and looks: `Bell::order`.
+#[test]
+fn a_watch_that_is_set_while_another_thread_sleeps_is_heard_of_by_its_setter_or_by_the_sleeper() {
+    loom::model(|| {
+        let (count, wake_at) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let (bell, wakes) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        arm(&*bell);
+        let neighbour = {
+            let (count, wake_at) = (Arc::clone(&count), Arc::clone(&wake_at));
+            let (bell, wakes) = (Arc::clone(&bell), Arc::clone(&wakes));
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let reached = step(&*count, &*wake_at, || fence(SeqCst));
+                    if reached && is_armed(&*bell) && take(&*bell) {
+                        wakes.fetch_add(1, Relaxed);
+                    }
+                }
+            })
+        };
+        offload::Word::store(&*wake_at, !2);
+        let waits = offload::Word::load(&*count) < 2;
+        neighbour.join().unwrap();
+        let woken = wakes.load(Relaxed);
+        assert!(woken <= 1, "one sleep, {woken} wakes");
+        assert!(!waits || woken == 1, "a watch that nobody hears of");
     });
 }
 
