@@ -73,6 +73,11 @@ pub trait Driver: Send + fmt::Debug {
     /// of what it lets in: simulated adapters ask, and panic. Others cannot, and do nothing.
     fn guard(&mut self, _key: RemoteRegion, _keeper: Weak<dyn Doorkeeper>) {}
 
+    /// Whether peers' memory is ever mapped: then words that different ranks write are better off in different cache lines.
+    fn maps(&self) -> bool {
+        false
+    }
+
     /// A peer's memory as this process maps it, and where in it the key's range starts: loads and stores there are puts and
     /// gets that cost no command. `None` where that cannot be, or not now.
     fn reach(&mut self, _of: Peer, _key: RemoteRegion) -> Option<(Region, usize)> {

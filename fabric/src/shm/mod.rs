@@ -298,6 +298,10 @@ impl Driver for Shm {
         self.exports.key_to(range).or_else(|| self.plain_key(range))
     }
 
+    fn maps(&self) -> bool {
+        true
+    }
+
     fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
         self.mapped(of.0, key)
     }
