@@ -24,8 +24,8 @@ pub use ripstop_collectives::{
 /// The drivers, for those who want the transports alone, or to trace and break them in tests.
 pub use ripstop_fabric as fabric;
 pub use ripstop_rma::{
-    Access, Combine, Element, Exposure, Fence, Fetching, Locked, PassiveWindow, RemoteOp, SelfLock,
-    SharedView, Start, Window,
+    Access, Combine, Element, Exposure, Fence, Fetching, Locked, Overlap, PassiveWindow, Piece,
+    RemoteOp, SelfLock, SharedView, Start, Wait, Window,
 };
 pub use ripstop_rt::{
     BitAnd, BitOr, BitXor, Builder, Cart, Channel, Choices, Comm, Commutative, Error, ErrorKind,

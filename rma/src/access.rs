@@ -15,7 +15,7 @@ use ripstop_rt::{
     onesided::{Port, Starting, Target, Visit},
 };
 
-use crate::operations::operations;
+use crate::{limit::Limit, operations::operations};
 
 /// Waits for targets to post; ends in an [`Access`].
 ///
@@ -31,11 +31,6 @@ enum State<'w, T: Wire> {
     Waiting(&'w Port<T>, Starting<'w, T>),
     Failed(Error),
     Taken,
-}
-
-struct Limit {
-    after: Duration,
-    sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl<'w, T: Wire> Start<'w, T> {
@@ -59,8 +54,7 @@ impl<'w, T: Wire> Start<'w, T> {
     /// first target that had not posted, and the line of the call.
     pub fn timeout(mut self, after: Duration) -> Self {
         if let State::Waiting(port, _) = &self.state {
-            let sleep = Box::pin(port.comm().sleep(after));
-            self.limit = Some(Limit { after, sleep });
+            self.limit = Some(Limit::new(port.comm(), after));
         }
         self
     }
@@ -75,8 +69,8 @@ impl<'w, T: Wire> Future for Start<'w, T> {
             State::Waiting(_, starting) => match (starting.poll(cx), limit) {
                 (Poll::Ready(visit), _) => visit.map(|visit| Access { visit }),
                 (Poll::Pending, Some(limit)) => {
-                    ready!(limit.sleep.as_mut().poll(cx));
-                    Err(starting.gave_up(limit.after, at))
+                    let after = ready!(limit.poll(cx));
+                    Err(starting.gave_up(after, at))
                 }
                 (Poll::Pending, None) => return Poll::Pending,
             },

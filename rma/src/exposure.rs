@@ -1,10 +1,15 @@
 //! The target's side of post, start, complete, wait.
 
-use std::{future::poll_fn, panic::Location};
+use std::{
+    panic::Location,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use ripstop_rt::{Result, buffer::Wire, onesided::Port};
 
-use crate::Start;
+use crate::{Start, limit::Limit};
 
 /// Our memory is open to the origins that were named.
 ///
@@ -29,10 +34,13 @@ impl<'w, T: Wire> Exposure<'w, T> {
     /// # Errors
     /// An origin failed, finished or freed its window before that. All the others have completed then, the epoch is over and
     /// the memory is the window's again.
-    pub async fn wait(self) -> Result<&'w mut [T]> {
-        let port = self.port;
-        poll_fn(|cx| port.poll_closed(cx)).await?;
-        port.local_mut()
+    #[track_caller]
+    pub fn wait(self) -> Wait<'w, T> {
+        Wait {
+            port: Some(self.port),
+            limit: None,
+            at: Location::caller(),
+        }
     }
 
     /// Whether [`wait`](Self::wait) would not wait.
@@ -48,5 +56,49 @@ impl<'w, T: Wire> Exposure<'w, T> {
     #[track_caller]
     pub fn start(&self, targets: &[usize]) -> Start<'_, T> {
         Start::new(self.port, targets, Location::caller())
+    }
+}
+
+/// Waits for all origins to complete; ends in the own memory.
+///
+/// Dropping it is as dropping the [`Exposure`].
+#[derive(Debug)]
+#[must_use = "the memory is out of reach until this has ended"]
+pub struct Wait<'w, T: Wire> {
+    /// Until it has ended.
+    port: Option<&'w mut Port<T>>,
+    limit: Option<Limit>,
+    at: &'static Location<'static>,
+}
+
+impl<T: Wire> Wait<'_, T> {
+    /// Gives up after this time, with [`NeverCompleted`](ripstop_rt::ErrorKind::NeverCompleted): the error names the window, the
+    /// first origin that had not completed, and the line of the call. The memory is still exposed then, and
+    /// [`Window::resume`](crate::Window::resume) gives the exposure back.
+    pub fn timeout(mut self, after: Duration) -> Self {
+        self.limit = self
+            .port
+            .as_ref()
+            .map(|port| Limit::new(port.comm(), after));
+        self
+    }
+}
+
+impl<'w, T: Wire> Future for Wait<'w, T> {
+    type Output = Result<&'w mut [T]>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { port, limit, at } = &mut *self;
+        let waiting = port.as_mut().expect("a wait was polled after it had ended");
+        let closed = match (waiting.poll_closed(cx), limit) {
+            (Poll::Ready(closed), _) => closed,
+            (Poll::Pending, Some(limit)) => {
+                let after = ready!(limit.poll(cx));
+                Err(waiting.gave_up_closing(after, at))
+            }
+            (Poll::Pending, None) => return Poll::Pending,
+        };
+        let port = port.take().expect("it was there just now");
+        Poll::Ready(closed.and_then(|()| port.local_mut()))
     }
 }

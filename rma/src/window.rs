@@ -5,7 +5,7 @@ use std::{fmt, panic::Location};
 use ripstop_rt::{
     Comm, Result,
     buffer::{RegBuf, Wire},
-    onesided::Port,
+    onesided::{Overlap, Piece, Port},
 };
 
 use crate::{Exposure, Fence, PassiveWindow, Start};
@@ -41,6 +41,76 @@ impl<T: Wire> Window<T> {
     pub fn over(comm: &Comm, buf: RegBuf<T>) -> impl Future<Output = Result<Self>> + Send + use<T> {
         let port = Port::over(comm, buf);
         async move { Ok(Self { port: port.await? }) }
+    }
+
+    /// As [`allocate`](Self::allocate), with the elements of a vector. They are copied to where peers map them: a put into memory
+    /// that nobody maps is a system call or a message each time, and this is one copy.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate). The elements are lost then.
+    #[track_caller]
+    pub fn from_vec(
+        comm: &Comm,
+        elems: Vec<T>,
+    ) -> impl Future<Output = Result<Self>> + Send + use<T> {
+        let port = Port::allocate(comm, elems.len());
+        async move {
+            let mut port = port.await?;
+            // Nobody is let in yet.
+            port.local_mut()?.copy_from_slice(&elems);
+            Ok(Self { port })
+        }
+    }
+
+    /// As [`into_buffer`](Self::into_buffer), copied into a vector.
+    ///
+    /// # Errors
+    /// As [`into_buffer`](Self::into_buffer).
+    pub async fn into_vec(self) -> Result<Vec<T>> {
+        Ok(self.into_buffer().await?.to_vec())
+    }
+
+    /// A window without elements, to which each rank attaches buffers, and detaches them, when it likes.
+    ///
+    /// The runtime of the target carries out what is done to them, by messages, also on the own node: so a piece that was
+    /// detached is out of everybody's reach at once, and memory that stays is better off in another window.
+    ///
+    /// ```no_run
+    /// # use ripstop_rma::Window;
+    /// # async fn lists(world: ripstop_rt::Comm) -> ripstop_rt::Result<()> {
+    /// let mut window = Window::<u64>::dynamic(&world).await?;
+    /// let piece = window.attach(world.alloc(100)?)?;
+    /// // Others need to be told where it is.
+    /// let _told = world.send(1, 0, [piece.at(0) as u64]).await?;
+    /// window.post(&[1])?.wait().await?;
+    /// println!("{:?}", window.piece_mut(piece)?);
+    /// let buf = window.detach(piece)?;
+    /// # drop(buf); Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A member failed.
+    #[track_caller]
+    pub fn dynamic(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
+        let port = Port::growing(comm);
+        async move { Ok(Self { port: port.await? }) }
+    }
+
+    /// Meets these ranks, so that the first epoch with them costs what every other does. Neighbours that were not met are
+    /// met when they are used first, at the price of a message each way. Not collective: they have nothing to do for it.
+    ///
+    /// ```no_run
+    /// # async fn ring(world: ripstop_rt::Comm, [left, right]: [usize; 2]) -> ripstop_rt::Result<()> {
+    /// let window = ripstop_rma::Window::<f64>::allocate(&world, 1000).await?;
+    /// window.meet(&[left, right]).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// A rank that is out of range or named twice, that failed, finished or freed its window, or whose window has elements of
+    /// another type.
+    pub async fn meet(&self, neighbours: &[usize]) -> Result<()> {
+        self.port.introduce(neighbours).await
     }
 
     /// Frees the window when all members have come here, and gives its memory back, whether it was the caller's or not.
@@ -116,8 +186,43 @@ impl<T: Wire> Window<T> {
     }
 }
 
+/// Memory that comes and goes, of a window that was made with [`dynamic`](Self::dynamic).
+impl<T: Wire> Window<T> {
+    /// Attaches a buffer of [`Comm::alloc`], or a part of one. Not collective.
+    ///
+    /// # Errors
+    /// A window that was made with memory; the 2²⁰th piece, or more than 2³⁶ elements.
+    pub fn attach(&mut self, buf: RegBuf<T>) -> Result<Piece> {
+        self.port.attach(buf)
+    }
+
+    /// Takes a piece back. Whoever accesses it later gets an error. Not collective.
+    ///
+    /// # Errors
+    /// An epoch is open; a piece that is not attached here.
+    pub fn detach(&mut self, piece: Piece) -> Result<RegBuf<T>> {
+        self.port.detach(piece)
+    }
+
+    /// The elements of a piece that is attached here.
+    ///
+    /// # Errors
+    /// As [`detach`](Self::detach).
+    pub fn piece_mut(&mut self, piece: Piece) -> Result<&mut [T]> {
+        self.port.piece_mut(piece)
+    }
+}
+
 /// Epochs.
 impl<T: Wire> Window<T> {
+    /// Who copies what this rank puts to memory of its own node, or gets from it, from now on: also when the window has become
+    /// [passive](Self::into_passive).
+    ///
+    /// A put of the agent's is complete when its future says so, or when its epoch is.
+    pub fn set_overlap(&mut self, overlap: Overlap) {
+        self.port.set_overlap(overlap);
+    }
+
     /// Lets these ranks access this rank's memory, once each. Waits for nobody; an origin may have called
     /// [`start`](Self::start) before, or call it later. O(origins).
     ///

@@ -54,6 +54,15 @@ pub enum ErrorKind {
         /// The line of the program that waited.
         at: &'static Location<'static>,
     },
+    /// The program: the peer did not complete its access to this rank's memory within the time limit.
+    NeverCompleted {
+        /// The window: the number of the collective that made it.
+        window: u32,
+        /// How long was waited.
+        after: Duration,
+        /// The line of the program that waited.
+        at: &'static Location<'static>,
+    },
     /// The program: the peer has freed its window, or made another one in its place.
     NoWindow {
         /// The window: the number of the collective that made it.
@@ -171,6 +180,10 @@ impl fmt::Display for ErrorKind {
             Self::NeverPosted { window, after, at } => write!(
                 f,
                 "window {window}: it did not post to this rank within {after:?}; start was called at {at}"
+            ),
+            Self::NeverCompleted { window, after, at } => write!(
+                f,
+                "window {window}: it did not complete its access to this rank within {after:?}; wait was called at {at}"
             ),
             Self::NoWindow { window } => {
                 write!(f, "window {window} is no more: that rank has freed it")

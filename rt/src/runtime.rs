@@ -125,6 +125,12 @@ impl Runtime {
         self.shared.counters.snapshot()
     }
 
+    /// Processor time that the progress agent has had; `None` without an agent, or where the system does not say.
+    #[must_use]
+    pub fn agent_cpu(&self) -> Option<Duration> {
+        self.shared.agent.cpu()
+    }
+
     /// The settings, and where each came from.
     #[must_use]
     pub fn settings(&self) -> Vec<Row> {

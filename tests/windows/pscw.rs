@@ -1,8 +1,14 @@
 //! Post, start, complete, wait.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use ripstop::{Collectives, Comm, ErrorKind, Window};
+use ripstop::{
+    Collectives, Comm, ErrorKind, Window,
+    sim::{Simulation, now},
+};
 
 use crate::worlds::{Rank, everywhere};
 
@@ -178,6 +184,37 @@ fn a_start_that_gives_up_names_window_rank_and_line_and_has_not_happened() {
 }
 
 #[test]
+fn a_wait_that_gives_up_names_window_rank_and_line_and_the_memory_stays_exposed() {
+    fn late(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u8>::allocate(&world, 1).await.unwrap();
+            if world.rank() == 0 {
+                let limit = Duration::from_millis(2);
+                let exposure = window.post(&[1]).unwrap();
+                let error = exposure.wait().timeout(limit).await.unwrap_err();
+                let sentence = error.to_string();
+                assert!(
+                    sentence.contains("rank 1") && sentence.contains("window 0"),
+                    "{sentence}"
+                );
+                assert!(sentence.contains("pscw.rs:"), "{sentence}");
+                assert!(window.try_local_mut().is_err());
+            }
+            world.barrier().await.unwrap();
+            if world.rank() == 0 {
+                let limit = Duration::from_secs(9);
+                let exposure = window.resume().unwrap();
+                assert_eq!(exposure.wait().timeout(limit).await.unwrap(), [3]);
+            } else {
+                let access = window.start(&[0]).await.unwrap();
+                access.put(0, 0, [3]).await.unwrap();
+            }
+        })
+    }
+    everywhere(2, late);
+}
+
+#[test]
 fn memory_of_a_leaked_exposure_is_out_of_reach_until_it_is_over() {
     fn leak(world: Comm) -> Rank {
         Box::pin(async move {
@@ -259,4 +296,83 @@ fn a_window_over_a_part_of_a_buffer_writes_to_that_and_gives_it_back() {
         })
     }
     everywhere(2, part);
+}
+
+#[test]
+fn a_window_of_a_vector_has_its_elements_and_gives_them_back() {
+    fn lent(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let elems = vec![me as u64; 3 + me];
+            let mut window = Window::from_vec(&world, elems).await.unwrap();
+            let exposure = window.post(&[other]).unwrap();
+            let access = exposure.start(&[other]).await.unwrap();
+            assert_eq!(access.get(other, 0, [9]).await.unwrap(), [other as u64]);
+            access.put(other, 2, [7]).await.unwrap();
+            access.complete().await.unwrap();
+            exposure.wait().await.unwrap();
+            let mut expected = vec![me as u64; 3 + me];
+            expected[2] = 7;
+            assert_eq!(window.into_vec().await.unwrap(), expected);
+            let nothing = Window::<u64>::from_vec(&world, Vec::new()).await.unwrap();
+            assert_eq!(nothing.into_vec().await.unwrap(), []);
+        })
+    }
+    everywhere(2, lent);
+}
+
+#[test]
+fn neighbours_that_were_met_cost_nothing_more_in_the_first_epoch() {
+    fn times(meets: bool) -> [Duration; 2] {
+        let first = Arc::new(Mutex::new([Duration::ZERO; 2]));
+        let told = Arc::clone(&first);
+        let rank = move |world: Comm| {
+            let told = Arc::clone(&told);
+            async move {
+                let (me, size) = (world.rank(), world.size());
+                let neighbours = [(me + 1) % size, (me + size - 1) % size];
+                let mut window = Window::<u64>::allocate(&world, 2).await.unwrap();
+                if meets {
+                    window.meet(&neighbours).await.unwrap();
+                }
+                let mut took = [Duration::ZERO; 2];
+                for epoch in &mut took {
+                    world.barrier().await.unwrap();
+                    let start = now(&world);
+                    let exposure = window.post(&neighbours).unwrap();
+                    let access = exposure.start(&neighbours).await.unwrap();
+                    access.complete().await.unwrap();
+                    exposure.wait().await.unwrap();
+                    *epoch = now(&world) - start;
+                }
+                if me == 0 {
+                    *told.lock().unwrap() = took;
+                }
+            }
+        };
+        let run = Simulation::new(8).seed(3).fabric("hdr").run(rank);
+        assert_eq!(run.unwrap().leaked, 0);
+        *first.lock().unwrap()
+    }
+    let [[met, later], [strange, _]] = [true, false].map(times);
+    assert!(met <= later * 5 / 4, "{met:?}, later {later:?}");
+    assert!(strange > later * 3 / 2, "{strange:?}, later {later:?}");
+}
+
+#[test]
+fn strangers_cannot_be_met() {
+    fn strangers(world: Comm) -> Rank {
+        Box::pin(async move {
+            let window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            let beyond = window.meet(&[5]).await.unwrap_err().to_string();
+            assert!(beyond.contains("`neighbours` is rank 5"), "{beyond}");
+            let other = 1 - world.rank();
+            let twice = window.meet(&[other, other]).await.unwrap_err().to_string();
+            assert!(twice.contains("twice"), "{twice}");
+            window.meet(&[other]).await.unwrap();
+            window.meet(&[other, world.rank()]).await.unwrap();
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(2, strangers);
 }

@@ -50,8 +50,8 @@ pub(crate) use self::{
     sleeper::Sleeper,
     waiting::Waiting,
     window::{
-        Deed, Far, Gates, Heard, Ledger, Memory as WindowMemory, Number, Ranges, Said, Want,
-        WindowId, begin_all,
+        Deed, Extent, Far, Gates, Heard, Ledger, Looked, Memory as WindowMemory, Number, Passed,
+        Ranges, Said, Want, WindowId, begin_all,
     },
 };
 use crate::{

@@ -83,6 +83,21 @@ impl<T: Wire> Port<T> {
         self.have_completed() || self.comm.shared().with(over)
     }
 
+    /// The error of who waited for so long. The end stays open.
+    #[must_use]
+    pub fn gave_up_closing(&self, after: Duration, at: &'static Location<'static>) -> Error {
+        let window = self.id.tag;
+        let origins = self.open_to.iter();
+        let mut origins = origins.filter_map(|&origin| self.targets.find(origin));
+        match origins.find(|origin| !origin.ledger.is_completed()) {
+            Some(origin) => {
+                let why = ErrorKind::NeverCompleted { window, after, at };
+                self.error("wait", why, origin.world)
+            }
+            None => self.comm.error("wait", ErrorKind::TimedOut, None, None), // they have completed just now
+        }
+    }
+
     /// Whether all origins have, for all that their counters say.
     #[inline]
     fn have_completed(&self) -> bool {

@@ -1,11 +1,11 @@
 //! Fences: everybody opens, everybody accesses, everybody closes.
 
-use std::future::poll_fn;
+use std::{future::poll_fn, task::Poll};
 
 use super::{Port, Target};
 use crate::{
     buffer::Wire,
-    engine::{Engine, Gates},
+    engine::{Engine, Gates, Looked, Passed},
     error::{ErrorKind, Result},
 };
 
@@ -46,18 +46,21 @@ impl<T: Wire> Port<T> {
     async fn pass(&self, ending: bool) -> Result<()> {
         let (id, shared) = (self.id, self.comm.shared());
         loop {
-            let gates = shared.with(|engine| engine.begin_fence(id, ending));
-            let check = |engine: &mut Engine| {
-                if !engine.core.is_all_quiet(id) {
-                    return None;
-                }
-                match gates {
-                    Gates::Counted | Gates::Earlier => engine.pass_fence(id),
-                    Gates::None => Some(Ok(())),
-                }
-            };
+            let (gates, mut first) = shared.with(|engine| {
+                let gates = engine.begin_fence(id, ending);
+                (gates, Some(engine.go_through(id, gates)))
+            });
+            let go_on = |engine: &mut Engine| engine.go_through(id, gates);
             let passed = poll_fn(|cx| {
-                shared.poll_window(id, cx.waker(), check, |engine| engine.watch_fence(id))
+                let looked = first.take().unwrap_or_else(|| shared.with(go_on));
+                self.pass_soon(looked, go_on).map_or_else(
+                    || {
+                        let check = |engine: &mut Engine| go_on(engine).ok();
+                        let watch = |engine: &mut Engine| engine.watch_fence(id);
+                        shared.poll_window(id, cx.waker(), check, watch)
+                    },
+                    Poll::Ready,
+                )
             });
             passed
                 .await
@@ -67,6 +70,25 @@ impl<T: Wire> Port<T> {
                 Gates::Earlier => {}
                 Gates::None => return self.agree(ending).await,
             }
+        }
+    }
+
+    /// Goes on from where a look has ended, for as long as those who are waited for come soon.
+    fn pass_soon(
+        &self,
+        mut looked: Looked,
+        go_on: impl Fn(&mut Engine) -> Looked,
+    ) -> Option<Passed> {
+        let shared = self.comm.shared();
+        loop {
+            let gate = match looked {
+                Ok(passed) => return Some(passed),
+                Err(gate) => gate?,
+            };
+            if !shared.comes_soon(|| gate.is_open()) {
+                return None;
+            }
+            looked = shared.with(&go_on);
         }
     }
 

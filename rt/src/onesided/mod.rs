@@ -5,13 +5,20 @@
 mod epochs;
 mod fence;
 mod few;
+mod introduce;
 mod locks;
 mod number;
 mod op;
+mod overlap;
+mod pieces;
 mod remote;
 mod target;
 
-use std::{collections::BTreeSet, fmt, sync::atomic::AtomicUsize};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::atomic::AtomicUsize,
+};
 
 use self::target::Targets;
 pub use self::{
@@ -19,6 +26,8 @@ pub use self::{
     locks::Locking,
     number::Element,
     op::RemoteOp,
+    overlap::Overlap,
+    pieces::Piece,
     remote::Fetching,
     target::Target,
 };
@@ -26,7 +35,7 @@ pub use crate::engine::Combine;
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
     comm::Comm,
-    engine::{WindowId, WindowMemory},
+    engine::{Extent, WindowId, WindowMemory},
     error::{Error, ErrorKind, Result},
 };
 
@@ -40,6 +49,10 @@ pub struct Port<T: Wire> {
     memory: RegBuf<T>,
     /// It is to be given back.
     is_lent: bool,
+    /// Memory that was attached, by its first element's place; nothing else, where there may be such.
+    pieces: Option<BTreeMap<usize, RegBuf<T>>>,
+    /// How many were attached so far.
+    attached: usize,
     /// The other ends that were met.
     targets: Targets,
     /// Ranks that it was opened to, until they have all completed.
@@ -50,6 +63,8 @@ pub struct Port<T: Wire> {
     is_gathered: bool,
     /// Locks of this rank, or [`LOCKS_ALL`].
     locks: AtomicUsize,
+    /// Who copies.
+    overlap: Overlap,
 }
 
 impl<T: Wire> Port<T> {
@@ -67,7 +82,8 @@ impl<T: Wire> Port<T> {
                 .with(|engine| RegBuf::for_window(engine.driver(), len));
             let memory = memory
                 .map_err(|why| comm.error("allocate", ErrorKind::Transport(why), None, None))?;
-            let port = Self::open(comm, id, memory, false);
+            let extent = extent_of(&memory);
+            let port = Self::open(comm, id, memory, extent);
             // Who returns from this may be greeted by nobody who is not known yet.
             port.barrier("allocate").await?;
             Ok(port)
@@ -86,32 +102,30 @@ impl<T: Wire> Port<T> {
         let id = comm.next_window();
         let comm = comm.clone();
         async move {
-            let port = Self::open(comm, id, memory, true);
+            let extent = extent_of(&memory);
+            let mut port = Self::open(comm, id, memory, extent);
+            port.is_lent = true;
             port.barrier("over").await?;
             Ok(port)
         }
     }
 
-    fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, is_lent: bool) -> Self {
-        let (region, start) = memory.place();
-        let of_window = WindowMemory {
-            sig: T::SIG,
-            len: size_of_val(&*memory),
-            region: region.clone(),
-            start,
-        };
-        comm.shared()
-            .with(|engine| engine.open_window(id, of_window));
+    fn open(comm: Comm, id: WindowId, memory: RegBuf<T>, extent: Extent) -> Self {
+        let grows = matches!(extent, Extent::Growing(_));
+        comm.shared().with(|engine| engine.open_window(id, extent));
         Self {
             comm,
             id,
             memory,
-            is_lent,
+            is_lent: false,
+            pieces: grows.then(BTreeMap::new),
+            attached: 0,
             targets: Targets::default(),
             open_to: Vec::new(),
             is_open: false,
             is_gathered: false,
             locks: AtomicUsize::new(0),
+            overlap: Overlap::default(),
         }
     }
 
@@ -269,6 +283,21 @@ impl<T: Wire> Port<T> {
     }
 }
 
+/// What an end of this memory has.
+fn extent_of<T: Wire>(memory: &RegBuf<T>) -> Extent {
+    Extent::Fixed(memory_of(memory))
+}
+
+fn memory_of<T: Wire>(memory: &RegBuf<T>) -> WindowMemory {
+    let (region, start) = memory.place();
+    WindowMemory {
+        sig: T::SIG,
+        len: size_of_val(&**memory),
+        region: region.clone(),
+        start,
+    }
+}
+
 /// A rank that is there twice.
 fn twice(ranks: &[usize]) -> Option<usize> {
     if ranks.len() <= COMPARED_MAX {
@@ -290,6 +319,10 @@ impl<T: Wire> Drop for Port<T> {
         if self.is_lent && self.is_open() {
             // Neighbours whose epochs are open go on to write to it, and whoever lent it would not expect that.
             self.memory.keep_for_ever();
+        }
+        if self.is_open() {
+            let pieces = self.pieces.iter().flat_map(BTreeMap::values);
+            pieces.for_each(RegBuf::keep_for_ever);
         }
         self.comm
             .shared()

@@ -25,7 +25,8 @@ impl<T: Wire> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = target.mapped() {
+        let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
+        if let Some((region, start)) = copied_here {
             region.write(start + range.start, bytemuck::cast_slice(elems));
             return RemoteOp::done(buf);
         }
@@ -45,7 +46,8 @@ impl<T: Wire> Port<T> {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
-        if let Some((region, start)) = target.mapped() {
+        let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
+        if let Some((region, start)) = copied_here {
             buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
             return RemoteOp::done(buf);
         }
@@ -118,8 +120,9 @@ impl<T: Wire> Port<T> {
         buf: B,
     ) -> RemoteOp<B> {
         let about = self.about(target);
-        let shared = self.comm.shared();
+        let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
+        self.hurry(len);
         RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
             core.take_send(ticket)
         })
@@ -131,11 +134,15 @@ impl<T: Wire> Port<T> {
         target: &Target,
         deed: Deed,
         ranges: Ranges,
-        buf: B,
+        mut buf: B,
     ) -> RemoteOp<B> {
         let about = self.about(target);
-        let shared = self.comm.shared();
+        let (shared, len) = (
+            self.comm.shared(),
+            buffer::room(&mut buf) * size_of::<B::Elem>(),
+        );
         let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
+        self.hurry(len);
         RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
             core.take_recv(ticket)
         })

@@ -5,6 +5,7 @@
 //! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
 
 use std::{
+    fs,
     sync::{Arc, OnceLock, Weak, atomic::Ordering},
     thread::{self, JoinHandle},
     time::Duration,
@@ -25,6 +26,10 @@ const TICK_CROWDED: Duration = Duration::from_millis(4);
 #[derive(Debug, Default)]
 pub(crate) struct Agent {
     thread: OnceLock<Thread>,
+    /// The system's name for it.
+    number: OnceLock<rustix::thread::Pid>,
+    /// There is work that nobody else will do soon.
+    hurried: AtomicBool,
     /// Sleeps without a tick.
     deep: AtomicBool,
     stopped: AtomicBool,
@@ -57,6 +62,29 @@ impl Agent {
     pub(super) fn begin(&self) {
         let first = self.thread.set(sync::current());
         debug_assert!(first.is_ok(), "an agent is started once");
+        let _first = self.number.set(rustix::thread::gettid());
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub(crate) fn is_there(&self) -> bool {
+        self.thread.get().is_some()
+    }
+
+    /// Has it look now, and not at its next tick, whether somebody makes turns.
+    pub(crate) fn hurry(&self) {
+        if let Some(thread) = self.thread.get() {
+            self.hurried.store(true, Ordering::SeqCst);
+            thread.unpark();
+        }
+    }
+
+    /// Processor time that it has had; `None` without an agent, or where the system does not say.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        let number = self.number.get()?.as_raw_nonzero();
+        let stat = fs::read_to_string(format!("/proc/self/task/{number}/schedstat")).ok()?;
+        let nanos = stat.split(' ').next()?.parse().ok()?;
+        Some(Duration::from_nanos(nanos))
     }
 
     /// An application leaves the seat: from now on its turns must be watched again.
@@ -107,7 +135,8 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
             return;
         }
         let turns = shared.turns();
-        if seen == Some(turns) {
+        let hurried = shared.agent.hurried.swap(false, Ordering::SeqCst);
+        if hurried || seen == Some(turns) {
             look_after(&shared, turns);
         }
         seen = Some(turns);

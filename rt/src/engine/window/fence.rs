@@ -13,9 +13,9 @@ use ripstop_fabric::{driver::Down, offload::Counter};
 use super::{
     All, Core, Engine, WindowId,
     tally::{Remote, What},
+    word::{COME, Failed, GAVE_UP, Word},
 };
 use crate::{
-    engine::send::down_kind,
     error::ErrorKind,
     group::Group,
     proto::wire::{Kind, Tally},
@@ -47,21 +47,6 @@ struct Round {
     said: Word,
 }
 
-/// What a rank has said in a round, as its counter is then.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Word(u64);
-
-/// Why fences fail, and whom that was seen by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failed {
-    /// It came to a fence of the other kind, or says that somebody did.
-    Apart(u32),
-    /// It is gone.
-    Gone(u32, Down),
-    /// It says that somebody is gone.
-    GaveUp(u32),
-}
-
 /// Whether a window's fences can count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gates {
@@ -72,30 +57,24 @@ pub(crate) enum Gates {
     None,
 }
 
-impl Word {
-    fn new(come: u64, endings: u64, failed: Option<Failed>) -> Self {
-        let code = match failed {
-            None => 0,
-            Some(Failed::Apart(_)) => APART,
-            Some(Failed::Gone(..) | Failed::GaveUp(_)) => GAVE_UP,
-        };
-        Self(come * COME + code * CODE + endings % CODE)
-    }
+/// The end of a fence.
+pub(crate) type Passed = Result<(), (u32, ErrorKind)>;
 
-    fn come(self) -> u64 {
-        self.0 / COME
-    }
+/// Or what it waits for, unless that is something else than a gate.
+pub(crate) type Looked = Result<Passed, Option<AwaitedGate>>;
 
-    fn code(self) -> u64 {
-        self.0 % COME / CODE
-    }
+/// What a fence waits for in a round.
+#[derive(Debug)]
+pub(crate) struct AwaitedGate {
+    counter: Counter,
+    from: u64,
+}
 
-    /// Whether whoever said this lets us pass a fence that it has come to.
-    fn agrees(self, come: u64, endings: u64) -> bool {
-        // It may be further, but only if it agreed with all others so far. Failing is no fence.
-        let passed = self.come() - u64::from(self.code() > 0);
-        let more = (self.0 % CODE).wrapping_sub(endings) % CODE;
-        passed >= come && more <= passed - come
+impl AwaitedGate {
+    /// Whether the rank before us has come.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.counter.value() >= self.from
     }
 }
 
@@ -133,29 +112,6 @@ impl Fences {
         })
     }
 }
-
-impl Failed {
-    /// The error, in ranks of the world.
-    fn error(self, me: u32) -> (u32, ErrorKind) {
-        match self {
-            Self::Apart(rank) => {
-                let (me, other) = (me as usize, rank as usize);
-                (rank, ErrorKind::Mismatch { rank: me, other })
-            }
-            Self::Gone(rank, down) => (rank, down_kind(rank, down)),
-            Self::GaveUp(rank) => {
-                let other = rank as usize;
-                (rank, ErrorKind::Aborted { rank: other })
-            }
-        }
-    }
-}
-
-// A word: from the top, fences come to (10¹² of them), what is wrong, and endings, of which only differences count.
-const COME: u64 = 1 << 24;
-const CODE: u64 = 1 << 22;
-const APART: u64 = 1;
-const GAVE_UP: u64 = 2;
 
 impl Engine {
     /// This rank comes to the next fence, or goes on to wait in one that was given up. That may be one of the other kind: then
@@ -219,8 +175,20 @@ impl Engine {
         }
     }
 
-    /// Goes through the rounds of the last fence as far as that is possible now. Only when nothing of ours is under way.
-    pub(crate) fn pass_fence(&mut self, id: WindowId) -> Option<Result<(), (u32, ErrorKind)>> {
+    /// Goes through the last fence as far as that is possible now.
+    pub(crate) fn go_through(&mut self, id: WindowId, gates: Gates) -> Looked {
+        if !self.core.is_all_quiet(id) {
+            return Err(None);
+        }
+        if gates == Gates::None {
+            return Ok(Ok(()));
+        }
+        self.pass_fence(id)
+            .ok_or_else(|| self.core.awaited_gate(id))
+    }
+
+    /// Through its rounds. Only when nothing of ours is under way.
+    fn pass_fence(&mut self, id: WindowId) -> Option<Passed> {
         let Some(group) = self.core.members(id.ctx).cloned() else {
             return Some(Ok(()));
         };
@@ -286,6 +254,13 @@ impl Engine {
 impl Core {
     fn fences(&mut self, id: WindowId) -> Option<&mut Fences> {
         self.windows.ends.get_mut(&id)?.fences.as_mut()
+    }
+
+    fn awaited_gate(&mut self, id: WindowId) -> Option<AwaitedGate> {
+        let fences = self.fences(id).filter(|fences| fences.has_said())?;
+        let from = fences.come * COME;
+        let counter = fences.counter(fences.round)?.clone();
+        Some(AwaitedGate { counter, from })
     }
 
     /// Whether the rank before us in this round has come.
@@ -378,31 +353,4 @@ fn partners(group: &Group, me: u32, round: usize) -> Option<(u32, u32)> {
     }
     let after = group.world_of((rank + distance) % size)?;
     Some((after, group.world_of((rank + size - distance) % size)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{Failed, Word};
-
-    #[test]
-    fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
-        let word = |come, endings, failed| Word::new(come, endings, failed);
-        assert!(word(7, 3, None).agrees(7, 3));
-        assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
-        assert!(!word(8, 4, Some(Failed::Apart(1))).agrees(7, 3));
-        assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
-        for failed in [Failed::Apart(1), Failed::GaveUp(1)] {
-            assert!(!word(7, 3, Some(failed)).agrees(7, 3));
-            assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
-        }
-    }
-
-    #[test]
-    fn words_only_grow_also_when_endings_start_anew() {
-        let last = Word::new(1 << 22, (1 << 22) - 1, None);
-        let next = Word::new((1 << 22) + 1, 1 << 22, None);
-        assert!(next.0 > last.0);
-        assert!(next.agrees((1 << 22) + 1, 1 << 22));
-        assert!(next.agrees(1 << 22, (1 << 22) - 1));
-    }
 }

@@ -8,6 +8,7 @@ use super::{
     Core, Engine, WindowId,
     number::{Combine, Number},
     ops::Deed,
+    pieces::GROWING,
 };
 use crate::{
     engine::flush::{Flushed, transmit},
@@ -95,13 +96,10 @@ impl Core {
         if !self.is_let_in(id, rank) {
             return None;
         }
-        let memory = &self.windows.ends.get(&id)?.memory;
-        let region = &memory.region;
-        let [at, len] = [header.at, header.len].map(usize::try_from);
-        let (at, len) = (at.ok()?, len.ok()?);
-        let inside = at <= memory.len && len <= memory.len - at && len <= PIECE_MAX;
-        let deed = deed_of(header.deed).filter(|_| inside)?;
-        let at = memory.start + at;
+        let len = usize::try_from(header.len).ok()?;
+        let deed = deed_of(header.deed).filter(|_| len <= PIECE_MAX)?;
+        let end = self.windows.ends.get(&id)?;
+        let (region, at) = end.pieces.find(header.at, len)?;
         let sent = body.to_vec();
         match deed {
             Deed::Put => {
@@ -169,13 +167,31 @@ impl Core {
         };
         let offset = usize::try_from(header.from).unwrap_or(usize::MAX);
         let filled = body.is_empty() || slot.fill(offset, body);
-        let window = slot.about.tag.unwrap_or_default();
+        let (ctx, tag) = (slot.about.ctx, slot.about.tag.unwrap_or_default());
         let outcome = if header.status == OK && filled {
             Ok(())
         } else {
-            Err(ErrorKind::NoWindow { window })
+            Err(self.refusal(WindowId { ctx, tag }, rank))
         };
         self.remote_part_over(header.op, outcome);
+    }
+}
+
+impl Core {
+    /// Why a target did not do what it was asked to. What is out of its range was not asked for, unless nobody knew its range.
+    fn refusal(&mut self, id: WindowId, rank: u32) -> ErrorKind {
+        let far = self
+            .windows
+            .near(id, rank)
+            .and_then(|near| near.far.as_ref());
+        if far.is_some_and(|far| far.len == GROWING) {
+            let sentence = format!(
+                "rank {rank} of the world has not attached these elements to window {}, or has detached them",
+                id.tag
+            );
+            return ErrorKind::InvalidArgument(sentence);
+        }
+        ErrorKind::NoWindow { window: id.tag }
     }
 }
 

@@ -70,7 +70,7 @@ impl Door {
     }
 
     /// Whether it is let in at once.
-    fn knock(&mut self, rank: u32, want: Want) -> bool {
+    pub(super) fn knock(&mut self, rank: u32, want: Want) -> bool {
         let free = self.queue.is_empty() && self.admits(want);
         if free {
             self.inside.insert(rank, want);
@@ -198,12 +198,12 @@ impl Core {
         let (Some((want, number)), Some(end)) = (asked, end) else {
             return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
         };
-        if end.door.knows(rank) {
+        if end.entrance.at_door(|door| door.knows(rank)) {
             self.refused += 1;
             return;
         }
-        end.near.entry(rank).or_default().knocked = number;
-        if end.door.knock(rank, want) {
+        end.near(rank).knocked = number;
+        if end.entrance.at_door(|door| door.knock(rank, want)) {
             self.let_in(id, rank, want);
         }
     }
@@ -247,7 +247,7 @@ impl Core {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
-        for (rank, want) in end.door.leave(rank) {
+        for (rank, want) in end.entrance.at_door(|door| door.leave(rank)) {
             self.let_in(id, rank, want);
         }
     }

@@ -62,6 +62,27 @@ impl Core {
         Some(Err(why))
     }
 
+    /// Whether all of these have introduced their ends.
+    pub(crate) fn have_come(
+        &mut self,
+        id: WindowId,
+        ranks: &[u32],
+    ) -> Option<Result<(), (u32, ErrorKind)>> {
+        for &rank in ranks {
+            let (down, ended) = (self.peers.down(rank), self.ended);
+            let near = self.windows.near(id, rank)?;
+            let why = match down {
+                _ if near.far.is_some() => continue,
+                _ if near.gone => ErrorKind::NoWindow { window: id.tag },
+                Some(down) => down_kind(rank, down),
+                None if ended => ErrorKind::Closed,
+                None => return None,
+            };
+            return Some(Err((rank, why)));
+        }
+        Some(Ok(()))
+    }
+
     /// Whether nothing of ours is under way on this rank's memory.
     pub(crate) fn is_quiet(&mut self, id: WindowId, rank: u32) -> bool {
         let near = self.windows.near(id, rank);
@@ -110,8 +131,8 @@ impl Core {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return Err(ErrorKind::Closed);
         };
-        let sig = end.memory.sig;
-        let near = end.near.entry(target).or_default();
+        let sig = end.sig;
+        let near = end.near(target);
         if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of window {} is under way: complete it first",

@@ -15,6 +15,7 @@
 //! greets back, without help from its application, so one message each way is all that a pair of neighbours ever needs.
 //! Nothing is kept for ranks that are no neighbours.
 
+mod entrance;
 mod fence;
 mod ledger;
 mod lines;
@@ -23,7 +24,9 @@ mod look;
 mod news;
 mod number;
 mod ops;
+mod pieces;
 mod tally;
+mod word;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,18 +44,21 @@ use ripstop_fabric::{
 
 pub use self::number::Combine;
 use self::{
+    entrance::Entrance,
     fence::Fences,
     lines::Line,
-    locks::{Door, Standing},
+    locks::Standing,
     ops::Stashed,
+    pieces::Pieces,
     tally::{Ours, Pool, Remote, Theirs, Watching},
 };
 pub(crate) use self::{
-    fence::Gates,
+    fence::{Gates, Looked, Passed},
     ledger::{Ledger, Said},
     locks::Want,
     number::Number,
     ops::{Deed, Ranges},
+    pieces::{Extent, Memory},
     tally::Heard,
 };
 use super::{Core, Engine, Wanted};
@@ -86,28 +92,17 @@ pub(super) struct All {
     lines: BTreeMap<u32, Line>,
 }
 
-/// What this rank has behind a window.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    pub(crate) sig: TypeSig,
-    /// Bytes.
-    pub(crate) len: usize,
-    pub(crate) region: Region,
-    /// The byte of the region at which it starts.
-    pub(crate) start: usize,
-}
-
 struct End {
-    memory: Memory,
+    sig: TypeSig,
+    pieces: Pieces,
+    /// To the only piece, unless others come and go.
     key: RemoteRegion,
     /// By world rank.
     near: BTreeMap<u32, Near>,
     /// Futures that wait for any news.
     wakers: Vec<Waker>,
     fences: Option<Fences>,
-    door: Door,
-    /// Open to everybody: neither posts nor locks at this rank are asked for.
-    open: bool,
+    entrance: Entrance,
     /// Nobody holds it any more.
     closed: bool,
 }
@@ -174,6 +169,7 @@ impl Windows {
                     || near.wanted > 0
                     || !near.stash.is_empty()
                     || near.lock == Standing::Waiting
+                    || near.is_unanswered()
             })
             .map(|(&rank, _)| rank);
         waited.chain(in_fences).collect()
@@ -181,7 +177,7 @@ impl Windows {
 
     fn near(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
         let end = self.all.as_mut()?.ends.get_mut(&id)?;
-        Some(end.near.entry(rank).or_default())
+        Some(end.near(rank))
     }
 }
 
@@ -208,17 +204,27 @@ impl DerefMut for Windows {
 
 /// What the application asks for.
 impl Engine {
-    pub(crate) fn open_window(&mut self, id: WindowId, memory: Memory) {
-        let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
-        let key = self.driver.expose(range);
+    pub(crate) fn open_window(&mut self, id: WindowId, extent: Extent) {
+        let key = match &extent {
+            Extent::Fixed(memory) => {
+                let range = crate::buffer::range_of(&memory.region, memory.start, memory.len);
+                self.driver.expose(range)
+            }
+            Extent::Growing(_) => None,
+        };
+        let entrance = Entrance::default();
+        if let Some(key) = key {
+            self.driver.guard(key, entrance.keeper());
+        }
+        let (sig, pieces) = Pieces::new(extent);
         let end = End {
-            memory,
+            sig,
+            pieces,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
             near: BTreeMap::new(),
             wakers: Vec::new(),
             fences: None,
-            door: Door::default(),
-            open: false,
+            entrance,
             closed: false,
         };
         self.core.windows.ends.insert(id, end);
@@ -292,23 +298,24 @@ impl Engine {
         let Some(end) = ends.get_mut(&id) else {
             return;
         };
-        let near = end.near.entry(rank).or_default();
-        if std::mem::replace(&mut near.greeted, true) || core.peers.down(rank).is_some() {
-            return;
-        }
         let hello = Hello {
             base: Base::new(Kind::Hello),
             ctx: id.ctx,
             tag: id.tag,
-            sig: end.memory.sig.0,
-            len: end.memory.len as u64,
+            sig: end.sig.0,
+            len: end.pieces.extent(),
             key: end.key,
         };
-        core.peers.control(rank, &hello);
+        let near = end.near(rank);
+        if std::mem::replace(&mut near.greeted, true) || core.peers.down(rank).is_some() {
+            return;
+        }
         if let Some((ours, keys)) = Ours::new(pool, &mut **driver) {
             near.ledger.set_ours(ours);
+            // Before the greeting, so that who was greeted can count.
             core.peers.control(rank, &id.tally(Kind::Tally, keys));
         }
+        core.peers.control(rank, &hello);
     }
 
     /// A neighbour's memory, if it has introduced itself, and what to count in. What can be mapped is mapped at the first use.
@@ -337,7 +344,24 @@ impl Engine {
     }
 }
 
+impl End {
+    /// A neighbour, as far as it is known.
+    fn near(&mut self, rank: u32) -> &mut Near {
+        let Self { near, entrance, .. } = self;
+        near.entry(rank).or_insert_with(|| {
+            let near = Near::default();
+            entrance.meet(rank, &near.ledger);
+            near
+        })
+    }
+}
+
 impl Near {
+    /// Whether it was greeted and has not greeted back.
+    fn is_unanswered(&self) -> bool {
+        self.greeted && self.far.is_none() && !self.gone
+    }
+
     /// Whether operations on its memory need not wait for a word of its.
     fn may_launch(&self) -> bool {
         self.far.is_some() && self.lock != Standing::Waiting

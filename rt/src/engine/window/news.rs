@@ -97,18 +97,14 @@ impl Core {
 
     /// Whether this rank may access our memory now. What comes by message is checked: nobody else could.
     pub(super) fn is_let_in(&self, id: WindowId, rank: u32) -> bool {
-        let Some(end) = self.windows.ends.get(&id) else {
-            return false;
-        };
-        let near = end.near.get(&rank);
-        let posted = near.is_some_and(|near| !near.ledger.is_completed());
-        !end.door.keeps_out(rank) && (end.open || posted || end.door.is_inside(rank))
+        let end = self.windows.ends.get(&id);
+        end.is_some_and(|end| end.entrance.lets_in(rank))
     }
 
     /// Opens this end to everybody, or closes it again.
     pub(crate) fn open_to_all(&mut self, id: WindowId, open: bool) {
         if let Some(end) = self.windows.ends.get_mut(&id) {
-            end.open = open;
+            end.entrance.set_open(open);
         }
     }
 

@@ -161,8 +161,8 @@ impl Core {
         let Some(far) = near.and_then(|near| near.far.as_ref()) else {
             return;
         };
-        if far.sig != end.memory.sig.0 {
-            let (sent, expected) = (TypeSig(far.sig), end.memory.sig);
+        if far.sig != end.sig.0 {
+            let (sent, expected) = (TypeSig(far.sig), end.sig);
             return self.remote_over(op, Err(ErrorKind::TypeMismatch { sent, expected }));
         }
         let (has, key) = (far.len, far.key);

@@ -43,6 +43,8 @@ pub(super) struct Remote {
 pub(super) struct Pool {
     block: Option<Counters>,
     used: usize,
+    /// Of which one is used.
+    stride: usize,
 }
 
 /// The counters that the driver watches for futures which wait.
@@ -84,6 +86,7 @@ impl Pool {
     pub(super) const EMPTY: Self = Self {
         block: None,
         used: 0,
+        stride: 1,
     };
 
     pub(super) fn take(&mut self, driver: &mut dyn Driver) -> Option<(Counter, RemoteCounter)> {
@@ -96,12 +99,14 @@ impl Pool {
                 return None;
             }
             // Without memory for counters there are notes.
-            self.block = Some(Counters::new(driver, BLOCK).ok()?);
+            let block = Counters::new(driver, BLOCK).ok()?;
+            self.stride = if driver.maps() { APART } else { 1 };
+            self.block = Some(block);
             self.used = 0;
         }
         let block = self.block.as_ref()?;
         let nth = self.used;
-        self.used += STRIDE;
+        self.used += self.stride;
         Some((block.at(nth), block.remote().at(nth)?))
     }
 }
@@ -320,7 +325,10 @@ impl Remote {
 /// Counters that are made at a time: a page of them.
 const BLOCK: usize = 256;
 
-/// Each has a cache line for itself: a neighbour that looks at one would take the next, which somebody is about to add to.
-const STRIDE: usize = 64 / CELL_LEN;
+/// Where neighbours map them, each has a cache line for itself: who asks for one ahead of its addition would take the next, which
+/// somebody else is about to add to. Adapters ask for nothing ahead, and what they add to lies side by side.
+const APART: usize = LINE_LEN / CELL_LEN;
+/// Bytes of a cache line.
+const LINE_LEN: usize = 64;
 /// Bytes of a counter.
 const CELL_LEN: usize = 16;

@@ -1,0 +1,34 @@
+//! Time-outs of futures that wait for other ranks.
+
+use std::{
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use ripstop_rt::Comm;
+
+/// When a future gives up.
+pub(crate) struct Limit {
+    after: Duration,
+    sleep: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Limit {
+    pub(crate) fn new(comm: &Comm, after: Duration) -> Self {
+        let sleep = Box::pin(comm.sleep(after));
+        Self { after, sleep }
+    }
+
+    /// Ready when it has passed, with how long it was.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Duration> {
+        self.sleep.as_mut().poll(cx).map(|()| self.after)
+    }
+}
+
+impl fmt::Debug for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Limit({:?})", self.after)
+    }
+}

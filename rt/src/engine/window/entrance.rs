@@ -1,0 +1,101 @@
+//! Who may access an end's memory now. The engine asks for what comes by message, a simulated adapter for what is put and got
+//! without this rank's help. A real one cannot ask: there, that nobody comes without being let in is up to the origins.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use ripstop_fabric::driver::{Doorkeeper, Peer};
+
+use super::{ledger::Ledger, locks::Door};
+use crate::sync::{Mutex, lock};
+
+/// Shared with the adapter, which may ask at any time.
+#[derive(Default)]
+pub(super) struct Entrance(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By world rank: whom we may have posted to.
+    near: BTreeMap<u32, Arc<Ledger>>,
+    door: Door,
+    /// Everybody is let in whom the door does not keep out.
+    open: bool,
+}
+
+impl Entrance {
+    /// For the adapter.
+    pub(super) fn keeper(&self) -> Weak<dyn Doorkeeper> {
+        let keeper: Arc<dyn Doorkeeper> = Arc::clone(&self.0) as _;
+        Arc::downgrade(&keeper)
+    }
+
+    /// A neighbour that may be posted to from now on.
+    pub(super) fn meet(&self, rank: u32, ledger: &Arc<Ledger>) {
+        lock(&self.0.state).near.insert(rank, Arc::clone(ledger));
+    }
+
+    pub(super) fn set_open(&self, open: bool) {
+        lock(&self.0.state).open = open;
+    }
+
+    /// What is done at the door.
+    pub(super) fn at_door<R>(&self, deed: impl FnOnce(&mut Door) -> R) -> R {
+        deed(&mut lock(&self.0.state).door)
+    }
+
+    pub(super) fn lets_in(&self, rank: u32) -> bool {
+        self.0.lets_in(Peer(rank))
+    }
+}
+
+impl Doorkeeper for Shared {
+    fn lets_in(&self, Peer(rank): Peer) -> bool {
+        let state = lock(&self.state);
+        let ledger = state.near.get(&rank);
+        let posted = ledger.is_some_and(|ledger| !ledger.is_completed());
+        !state.door.keeps_out(rank) && (state.open || posted || state.door.is_inside(rank))
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entrance")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Entrance, Ledger};
+    use crate::engine::window::locks::Want;
+
+    #[test]
+    fn a_neighbour_is_let_in_from_when_it_was_posted_to_until_it_has_completed() {
+        let (entrance, ledger) = (Entrance::default(), Arc::new(Ledger::default()));
+        assert!(!entrance.lets_in(3));
+        entrance.meet(3, &ledger);
+        assert!(!entrance.lets_in(3));
+        ledger.add_post();
+        assert!(entrance.lets_in(3) && !entrance.lets_in(4));
+        ledger.note_completed(1);
+        assert!(!entrance.lets_in(3));
+    }
+
+    #[test]
+    fn an_open_entrance_lets_everybody_in_unless_somebody_is_alone_inside() {
+        let entrance = Entrance::default();
+        entrance.set_open(true);
+        assert!(entrance.lets_in(1) && entrance.lets_in(2));
+        assert!(entrance.at_door(|door| door.knock(2, Want::Exclusive)));
+        assert!(!entrance.lets_in(1) && entrance.lets_in(2));
+    }
+}

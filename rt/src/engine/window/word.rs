@@ -1,0 +1,97 @@
+//! What ranks say to each other in a fence: one number, which only grows.
+
+use ripstop_fabric::driver::Down;
+
+use crate::{engine::send::down_kind, error::ErrorKind};
+
+/// What a rank has said in a round, as its counter is then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+/// Why fences fail, and whom that was seen by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    /// It came to a fence of the other kind, or says that somebody did.
+    Apart(u32),
+    /// It is gone.
+    Gone(u32, Down),
+    /// It says that somebody is gone.
+    GaveUp(u32),
+}
+
+impl Word {
+    pub(super) fn new(come: u64, endings: u64, failed: Option<Failed>) -> Self {
+        let code = match failed {
+            None => 0,
+            Some(Failed::Apart(_)) => APART,
+            Some(Failed::Gone(..) | Failed::GaveUp(_)) => GAVE_UP,
+        };
+        Self(come * COME + code * CODE + endings % CODE)
+    }
+
+    pub(super) fn come(self) -> u64 {
+        self.0 / COME
+    }
+
+    pub(super) fn code(self) -> u64 {
+        self.0 % COME / CODE
+    }
+
+    /// Whether whoever said this lets us pass a fence that it has come to.
+    pub(super) fn agrees(self, come: u64, endings: u64) -> bool {
+        // It may be further, but only if it agreed with all others so far. Failing is no fence.
+        let passed = self.come() - u64::from(self.code() > 0);
+        let more = (self.0 % CODE).wrapping_sub(endings) % CODE;
+        passed >= come && more <= passed - come
+    }
+}
+
+impl Failed {
+    /// The error, in ranks of the world.
+    pub(super) fn error(self, me: u32) -> (u32, ErrorKind) {
+        match self {
+            Self::Apart(rank) => {
+                let (me, other) = (me as usize, rank as usize);
+                (rank, ErrorKind::Mismatch { rank: me, other })
+            }
+            Self::Gone(rank, down) => (rank, down_kind(rank, down)),
+            Self::GaveUp(rank) => {
+                let other = rank as usize;
+                (rank, ErrorKind::Aborted { rank: other })
+            }
+        }
+    }
+}
+
+// A word: from the top, fences come to (10¹² of them), what is wrong, and endings, of which only differences count.
+pub(super) const COME: u64 = 1 << 24;
+const CODE: u64 = 1 << 22;
+const APART: u64 = 1;
+pub(super) const GAVE_UP: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::{Failed, Word};
+
+    #[test]
+    fn who_is_further_agrees_with_what_it_has_passed_and_who_fails_does_not() {
+        let word = |come, endings, failed| Word::new(come, endings, failed);
+        assert!(word(7, 3, None).agrees(7, 3));
+        assert!(word(8, 4, None).agrees(7, 3) && word(8, 3, None).agrees(7, 3));
+        assert!(!word(8, 4, Some(Failed::Apart(1))).agrees(7, 3));
+        assert!(!word(7, 4, None).agrees(7, 3) && !word(7, 3, None).agrees(7, 4));
+        for failed in [Failed::Apart(1), Failed::GaveUp(1)] {
+            assert!(!word(7, 3, Some(failed)).agrees(7, 3));
+            assert!(word(8, 3, Some(failed)).agrees(7, 3), "it failed later");
+        }
+    }
+
+    #[test]
+    fn words_only_grow_also_when_endings_start_anew() {
+        let last = Word::new(1 << 22, (1 << 22) - 1, None);
+        let next = Word::new((1 << 22) + 1, 1 << 22, None);
+        assert!(next.0 > last.0);
+        assert!(next.agrees((1 << 22) + 1, 1 << 22));
+        assert!(next.agrees(1 << 22, (1 << 22) - 1));
+    }
+}

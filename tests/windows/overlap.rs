@@ -1,0 +1,68 @@
+//! Copies that the progress agent makes.
+
+use ripstop::{Collectives, Overlap, Runtime, Window};
+
+use crate::ranks;
+
+const LEN: usize = 1 << 20;
+
+/// Rank 0 puts to rank 1, and neither awaits it nor makes a turn until it is done.
+async fn put_and_compute(runtime: &Runtime, window: &Window<u64>) {
+    while runtime.agent_cpu().is_none() {
+        std::thread::yield_now(); // its thread has not begun yet
+    }
+    let access = window.start(&[1]).await.unwrap();
+    let before = (runtime.counters(), runtime.agent_cpu().unwrap());
+    let short = access.put(1, 0, vec![1; 8]);
+    assert!(short.is_done(), "the caller copies what is short");
+    let put = access.put(1, 0, vec![7; LEN]);
+    while !put.is_done() {
+        std::thread::yield_now();
+    }
+    let copied = (runtime.counters() - before.0).bytes_copied;
+    assert!(copied >= 8 * LEN as u64, "{copied} bytes");
+    assert!(runtime.agent_cpu().unwrap() > before.1);
+    drop(put);
+    let get = access.get(1, 0, vec![0; LEN]);
+    access.complete().await.unwrap();
+    assert!(get.is_done(), "a complete epoch has nothing under way");
+    assert_eq!(get.await.unwrap(), vec![7; LEN]);
+}
+
+#[test]
+fn a_long_put_is_copied_while_its_caller_computes() {
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "thread")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let mut window = Window::<u64>::allocate(&world, LEN).await.unwrap();
+            window.set_overlap(Overlap::Agent);
+            if world.rank() == 0 {
+                put_and_compute(&runtime, &window).await;
+            } else {
+                let mine = window.post(&[0]).unwrap().wait().await.unwrap();
+                assert!(mine.iter().all(|&elem| elem == 7));
+            }
+            world.barrier().await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn without_an_agent_the_caller_copies() {
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let mut window = Window::<u64>::allocate(&world, LEN).await.unwrap();
+            window.set_overlap(Overlap::Agent);
+            if world.rank() == 0 {
+                let access = window.start(&[1]).await.unwrap();
+                assert!(access.put(1, 0, vec![7; LEN]).is_done());
+                access.complete().await.unwrap();
+            } else {
+                let mine = window.post(&[0]).unwrap().wait().await.unwrap();
+                assert!(mine.iter().all(|&elem| elem == 7));
+            }
+        });
+        assert!(runtime.agent_cpu().is_none());
+    });
+}
