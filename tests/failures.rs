@@ -10,6 +10,8 @@
 
 #[path = "support/content.rs"]
 mod content;
+#[path = "windows/killed.rs"]
+mod killed;
 
 use std::{
     collections::BTreeSet,
@@ -62,6 +64,9 @@ fn a_rank() {
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
                 "stopped" => stopped(&world).await,
+                "epochs" => killed::epochs(&world).await,
+                "fences" => killed::fences(&world).await,
+                "locks" => killed::locks(&world).await,
                 _ => panic!("{role} is no role"),
             }
         })
@@ -449,18 +454,38 @@ fn our_files() -> BTreeSet<String> {
 
 #[test]
 fn survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on() {
+    let test = "survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on";
+    survive_kills(test, "exchange");
+}
+
+#[test]
+fn epochs_end_when_a_rank_is_killed_in_one_and_the_others_go_on_with_theirs() {
+    let test = "epochs_end_when_a_rank_is_killed_in_one_and_the_others_go_on_with_theirs";
+    survive_kills(test, "epochs");
+}
+
+#[test]
+fn fences_fail_on_all_ranks_when_one_is_killed() {
+    survive_kills("fences_fail_on_all_ranks_when_one_is_killed", "fences");
+}
+
+#[test]
+fn locks_are_handed_on_when_a_rank_is_killed() {
+    survive_kills("locks_are_handed_on_when_a_rank_is_killed", "locks");
+}
+
+/// Kills one of four ranks of this role after some milliseconds, several times. The others end well, and nothing is left behind.
+fn survive_kills(test: &str, role: &str) {
     let _turn = one_at_a_time();
     let kills = std::env::var("KILLS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(10);
-    let mut random = Random::new(seed(
-        "survivors_of_a_kill_at_any_moment_hear_of_it_and_go_on",
-    ));
+    let mut random = Random::new(seed(test));
     let files = our_files();
     let mut descriptors = None;
     for kill in 0..kills {
-        let job = Job::start("exchange", 4);
+        let job = Job::start(role, 4);
         job.all_ready();
         let victim = random.below(4);
         pause(Duration::from_micros(random.below(20_000) as u64));

@@ -1,86 +1,178 @@
-//! Random epochs between a hundred simulated ranks.
+//! Random epochs between a hundred simulated ranks. The simulated adapters ask, for each command, whether its target has let its
+//! origin in, and panic if not; so a put that came outside of an epoch ends the test.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use ripstop::{Comm, Window, fabric::random::Random, sim::Simulation};
+use ripstop::{
+    Combine, Comm, ErrorKind, Result, Window,
+    fabric::random::Random,
+    sim::{Simulation, now},
+};
 
 const RANKS: u32 = 100;
 const ROUNDS: u64 = 6;
+/// When the first round begins: everybody has its window then.
+const START: Duration = Duration::from_millis(20);
 /// What memory holds while no epoch is open.
 const CLOSED: u64 = u64::MAX;
 
+/// What one rank does to another in a round.
+#[derive(Clone, Copy)]
+struct Edge {
+    adds: bool,
+    /// The number that is there afterwards.
+    value: u64,
+}
+
 /// Whether `from` accesses `to` in this round; about four ranks do, and some rounds have none.
-fn has_edge(seed: u64, round: u64, from: usize, to: usize) -> bool {
+fn edge(seed: u64, round: u64, from: usize, to: usize) -> Option<Edge> {
     let key = (round * 1_000 + from as u64) * 1_000 + to as u64;
     let mut random = Random::new(seed ^ key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    random.within(0..25) == 0
+    let is_one = random.within(0..25) == 0;
+    let adds = random.within(0..3) == 0;
+    let value = (round + 1) * 1_000 + from as u64;
+    is_one.then_some(Edge { adds, value })
 }
 
-fn value(round: u64, from: usize) -> u64 {
-    round * 1_000 + from as u64
+/// A rank, and whom it knows to be dead.
+struct Player {
+    world: Comm,
+    seed: u64,
+    random: Random,
+    dead: BTreeSet<usize>,
 }
 
-async fn rank(world: Comm, seed: u64) {
-    let (me, size) = (world.rank(), world.size());
-    let mut random = Random::new(seed + 7 * me as u64);
-    let mut window = Window::<u64>::allocate(&world, size).await.unwrap();
-    window.local_mut().fill(CLOSED);
-    for round in 0..ROUNDS {
-        world
-            .sleep(Duration::from_nanos(random.within(0..50_000)))
-            .await;
-        // A put that came outside of an epoch would show.
-        assert!(
-            window.local().iter().all(|&elem| elem == CLOSED),
-            "round {round}"
-        );
-        let origins: Vec<usize> = (0..size)
-            .filter(|&of| has_edge(seed, round, of, me))
-            .collect();
-        let targets: Vec<usize> = (0..size)
-            .filter(|&to| has_edge(seed, round, me, to))
-            .collect();
-        let exposure = window.post(&origins).unwrap();
-        let access = exposure.start(&targets).await.unwrap();
-        for &target in &targets {
-            if random.within(0..4) == 0 {
-                world
-                    .sleep(Duration::from_nanos(random.within(0..5_000)))
-                    .await;
-            }
-            access.put(target, me, [value(round, me)]).detach();
+impl Player {
+    fn new(world: Comm, seed: u64) -> Self {
+        let random = Random::new(seed + 7 * world.rank() as u64);
+        Self {
+            world,
+            seed,
+            random,
+            dead: BTreeSet::new(),
         }
-        if random.within(0..2) == 0 {
-            access.complete().await.unwrap();
+    }
+
+    async fn pause(&mut self, ns: u64) {
+        let time = Duration::from_nanos(self.random.within(0..ns));
+        self.world.sleep(time).await;
+    }
+
+    /// All rounds; whoever dies in one is left out of the next.
+    async fn play(mut self) {
+        let size = self.world.size();
+        let window = Window::<u64>::allocate(&self.world, size).await;
+        let mut window = window.unwrap();
+        window.local_mut().fill(CLOSED);
+        self.world
+            .sleep(START.saturating_sub(now(&self.world)))
+            .await;
+        for round in 0..ROUNDS {
+            self.pause(50_000).await;
+            let mine = window.local();
+            assert!(mine.iter().all(|&elem| elem == CLOSED), "round {round}");
+            self.round(&mut window, round).await;
+        }
+        // After a death there is no way to free it together.
+        match window.free().await {
+            Ok(()) => assert!(self.dead.is_empty()),
+            Err(_) => self.world.sleep(START).await,
+        }
+    }
+
+    async fn round(&mut self, window: &mut Window<u64>, round: u64) {
+        let (me, seed) = (self.world.rank(), self.seed);
+        let origins = self.alive(|of| edge(seed, round, of, me).is_some());
+        let mut targets = self.alive(|to| edge(seed, round, me, to).is_some());
+        let exposure = window.post(&origins).unwrap();
+        let access = loop {
+            match exposure.start(&targets).await {
+                Ok(access) => break access,
+                Err(error) => targets.retain(|&rank| rank != self.lose(&error)),
+            }
+        };
+        for &target in &targets {
+            if self.random.within(0..4) == 0 {
+                self.pause(5_000).await;
+            }
+            let edge = edge(seed, round, me, target).unwrap();
+            if edge.adds {
+                let before = [edge.value - 1];
+                let put = access.put(target, me, before).await;
+                self.note(put.map(drop).map_err(Into::into));
+                access.accumulate(target, me, [1], Combine::Sum).detach();
+            } else {
+                access.put(target, me, [edge.value]).detach();
+            }
+        }
+        if self.random.within(0..2) == 0 {
+            self.note(access.complete().await);
         } else {
             drop(access);
         }
-        let mine = exposure.wait().await.unwrap();
-        for (from, elem) in mine.iter_mut().enumerate() {
-            let put = origins.contains(&from);
-            assert_eq!(
-                *elem,
-                if put { value(round, from) } else { CLOSED },
-                "{from} to {me}"
-            );
+        let ended = exposure.wait().await.map(drop);
+        let all_live = ended.is_ok();
+        self.note(ended);
+        for (from, elem) in window.local_mut().iter_mut().enumerate() {
+            let edge = edge(seed, round, from, me).filter(|_| origins.contains(&from));
+            let value = edge.map_or(CLOSED, |edge| edge.value);
+            // The error names one of the dead, and others may have come as far as that one.
+            let is_cut_off = !all_live && edge.is_some() && [value - 1, CLOSED].contains(elem);
+            if !self.dead.contains(&from) && !is_cut_off {
+                assert_eq!(*elem, value, "{from} to {me}");
+            }
             *elem = CLOSED;
         }
     }
-    window.free().await.unwrap();
+
+    fn alive(&self, of: impl Fn(usize) -> bool) -> Vec<usize> {
+        let ranks = 0..self.world.size();
+        ranks
+            .filter(|&rank| !self.dead.contains(&rank) && of(rank))
+            .collect()
+    }
+
+    fn note(&mut self, ended: Result<()>) {
+        if let Err(error) = ended {
+            self.lose(&error);
+        }
+    }
+
+    /// Only a death is an error here.
+    fn lose(&mut self, error: &ripstop::Error) -> usize {
+        let ErrorKind::PeerFailed { rank } = error.kind else {
+            panic!("{error}")
+        };
+        self.dead.insert(rank);
+        rank
+    }
+}
+
+fn plays(seed: u64, faults: &str) {
+    let simulation = Simulation::new(RANKS)
+        .seed(seed)
+        .fabric("hdr")
+        .faults(faults);
+    let run = simulation.run(move |world| Player::new(world, seed).play());
+    assert_eq!(run.unwrap().leaked, 0);
 }
 
 #[test]
 fn every_epoch_ends_and_nothing_lands_outside_of_one() {
-    for (seed, faults) in [
-        (1, ""),
-        (2, "drop=0.05,dup=0.05,reorder=16"),
-        (3, "drop=0.2"),
-    ] {
-        let simulation = Simulation::new(RANKS)
-            .seed(seed)
-            .fabric("hdr")
-            .faults(faults);
-        let report = simulation.run(move |world| rank(world, seed)).unwrap();
-        assert_eq!(report.leaked, 0);
-    }
+    plays(1, "");
+    plays(2, "drop=0.05,dup=0.05,reorder=16");
+    plays(3, "drop=0.2");
+    plays(
+        4,
+        "delay=0.3:20us,pause=17@20.03ms+200us,pause=50@20.09ms+100us",
+    );
+}
+
+#[test]
+fn every_epoch_of_the_living_ends_when_ranks_die_in_theirs() {
+    plays(5, "kill=7@20.06ms,kill=31@20.09ms,kill=64@20.15ms");
+    plays(
+        6,
+        "kill=99@20.075ms,delay=0.3:20us,drop=0.05,dup=0.05,reorder=16",
+    );
 }

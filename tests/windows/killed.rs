@@ -1,0 +1,136 @@
+//! What ranks of `tests/failures.rs` do with windows until one of them is killed, and what the others see of it then.
+
+use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Window};
+
+use crate::{afterwards, failed, ready};
+
+/// Elements that a rank has in every other's memory.
+const BLOCK: usize = 3000;
+
+/// Epochs, or locks, after everybody knows.
+const MORE: usize = 20;
+
+/// All ranks put to all others in every epoch. Survivors leave the dead out, and go on: what they put for each other is whole.
+pub(crate) async fn epochs(world: &Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let mut window = Window::<u64>::allocate(world, size * BLOCK).await?;
+    let mut peers: Vec<usize> = (0..size).filter(|&rank| rank != me).collect();
+    world.barrier().await?;
+    ready();
+    let mut victim = None;
+    let mut more = MORE;
+    for n in 0.. {
+        let knew = victim.is_some();
+        let exposure = window.post(&peers)?;
+        let access = loop {
+            match exposure.start(&peers).await {
+                Ok(access) => break access,
+                Err(error) => lose(&mut victim, &mut peers, failed(&error.kind)),
+            }
+        };
+        for &to in &peers {
+            let block = block(me, n, knew);
+            access.put(to, me * BLOCK, block).detach();
+        }
+        if let Err(error) = access.complete().await {
+            lose(&mut victim, &mut peers, failed(&error.kind));
+        }
+        if let Err(error) = exposure.wait().await {
+            lose(&mut victim, &mut peers, failed(&error.kind));
+        }
+        let mine = window.local_mut();
+        let mut all_know = knew;
+        for &from in &peers {
+            let got = &mine[from * BLOCK..][..BLOCK];
+            // A victim that is still alive for us may have been dead already when this epoch began for others.
+            let knows = got[0] == 1;
+            assert!(got == block(from, n, knows), "epoch {n} of rank {from}");
+            all_know &= knows;
+        }
+        mine.fill(0);
+        if all_know {
+            more -= 1;
+        }
+        if more == 0 {
+            break;
+        }
+    }
+    afterwards(world, victim.expect("everybody knows")).await
+}
+
+fn lose(victim: &mut Option<usize>, peers: &mut Vec<usize>, lost: usize) {
+    *victim = Some(lost);
+    peers.retain(|&peer| peer != lost);
+}
+
+/// What a rank puts in an epoch; the first element says whether it knows of the death.
+fn block(from: usize, n: u64, knows: bool) -> Vec<u64> {
+    let mut block = vec![n << 8 | from as u64; BLOCK];
+    block[0] = knows.into();
+    block
+}
+
+/// All ranks put to all others between fences: they fail on all survivors, and for good.
+pub(crate) async fn fences(world: &Comm) -> Result<()> {
+    let (me, size) = (world.rank(), world.size());
+    let mut window = Window::<u64>::allocate(world, size).await?;
+    world.barrier().await?;
+    ready();
+    let until_one_dies = async {
+        let mut epoch = window.fence().await?;
+        loop {
+            for to in 0..size {
+                epoch.put(to, me, [1]).await?;
+            }
+            epoch = epoch.fence().await?;
+        }
+    };
+    let error: ripstop::Error = match until_one_dies.await {
+        Ok(never) => never,
+        Err(error) => error,
+    };
+    assert!(is_of_a_death(&error), "{error}");
+    let again = window.fence().await.expect_err("fences fail for good");
+    assert!(is_of_a_death(&again), "{again}");
+    Ok(())
+}
+
+fn is_of_a_death(error: &ripstop::Error) -> bool {
+    matches!(
+        error.kind,
+        ErrorKind::PeerFailed { .. } | ErrorKind::Aborted { .. }
+    )
+}
+
+/// All ranks want the lock of rank 0: when one dies, perhaps with the lock, the others still get it, and are alone inside.
+pub(crate) async fn locks(world: &Comm) -> Result<()> {
+    let mark = world.rank() as u64 + 1;
+    let window = Window::<u64>::allocate(world, 1).await?;
+    let window = window.into_passive().await?;
+    let never = world.recv_into(Source::Any, 2, [0_u8]);
+    world.barrier().await?;
+    ready();
+    let mut more = MORE;
+    while more > 0 {
+        if never.is_done() {
+            more -= 1;
+        }
+        let lock = match window.lock(0, true).await {
+            Ok(lock) => lock,
+            Err(error) => {
+                assert_eq!(failed(&error.kind), 0);
+                return afterwards(world, 0).await;
+            }
+        };
+        lock.put(0, 0, [mark]).detach();
+        for _ in 0..20 {
+            match lock.get(0, 0, [0]).await {
+                Ok([inside]) => assert_eq!(inside, mark, "two ranks are alone inside"),
+                Err(gone) => assert_eq!(failed(&gone.error.kind), 0),
+            }
+        }
+        lock.unlock().await;
+    }
+    let victim = failed(&never.await.expect_err("never sent").error.kind);
+    afterwards(world, victim).await
+}
