@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{ErrorKind, PassiveWindow, buffer::Layout};
+use ripstop::{ErrorKind, Overlap, PassiveWindow, buffer::Layout};
 
 // ANCHOR: first
 use ripstop::{Window, prelude::*};
@@ -195,5 +195,47 @@ async fn an_exposure_that_was_dropped_is_taken_up_again(world: Comm) -> Result<(
     }
     window.local_mut()[0] = 1.0;
     // ANCHOR_END: resume
+    window.free().await
+}
+
+#[ripstop::test(ranks = 2)]
+async fn neighbours_are_met_ahead_and_long_copies_handed_over(world: Comm) -> Result<()> {
+    let other = 1 - world.rank();
+    let field = vec![1.5; 1 << 15];
+    // ANCHOR: made
+    let mut window = Window::from_vec(&world, field).await?;
+    window.meet(&[other]).await?; // the first epoch costs what all others do
+    window.set_overlap(Overlap::Agent); // 128 KiB and more are copied while we compute
+    // ANCHOR_END: made
+    let exposure = window.post(&[other])?;
+    let access = exposure.start(&[other]).await?;
+    access.put(other, 0, vec![2.5; 1 << 15]).detach();
+    access.complete().await?;
+    exposure.wait().await?;
+    // ANCHOR: given
+    let field = window.into_vec().await?;
+    // ANCHOR_END: given
+    assert_eq!(field, vec![2.5; 1 << 15]);
+    Ok(())
+}
+
+#[ripstop::test(ranks = 2)]
+async fn memory_is_attached_and_detached(world: Comm) -> Result<()> {
+    // ANCHOR: dynamic
+    let mut window = Window::<u64>::dynamic(&world).await?;
+    if world.rank() == 0 {
+        let piece = window.attach(world.alloc(100)?)?;
+        world.send(1, 0, [piece.at(10) as u64]).await?; // nobody else knows where it is
+        window.post(&[1])?.wait().await?;
+        assert_eq!(window.piece_mut(piece)?[10], 7);
+        drop(window.detach(piece)?); // out of everybody's reach
+    } else {
+        let ([at], _) = world.recv_into(0, 0, [0_u64]).await?;
+        let access = window.start(&[0]).await?;
+        let at = usize::try_from(at).expect("an element's number");
+        access.put(0, at, [7]).await?;
+        access.complete().await?;
+    }
+    // ANCHOR_END: dynamic
     window.free().await
 }
