@@ -9,8 +9,8 @@ pub enum Scheme {
     OnDemand,
     /// All of them when the job starts, so that no message waits for any.
     AllToAll,
-    /// Those of a pair with its first message; and when a rank has as many as it may have, the pair that was silent longest
-    /// gives its own up.
+    /// Those of a pair that says much: what is short goes without, as datagrams, until they are there. When a rank has as many
+    /// as it may have, the pair that was silent longest gives its own up.
     Hybrid,
 }
 

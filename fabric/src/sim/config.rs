@@ -26,7 +26,7 @@ pub struct Config {
     /// Queue pairs that a node can have at a time. Those of [`Scheme::AllToAll`] must fit; on demand, the connection that was
     /// silent longest gives its own up when there are no more, with [`Scheme::OnDemand`] as with [`Scheme::Hybrid`].
     pub queue_pairs_max: u32,
-    /// Threads of a node that make queue pairs at a time for [`Scheme::AllToAll`], at least 1. Its ranks take turns.
+    /// Threads of a rank that make queue pairs at a time, at least 1. For [`Scheme::AllToAll`] the ranks of a node take turns.
     pub connect_threads: u32,
     /// Puts and gets of so many bytes or more carry a hash instead of bytes, if both ends are registered memory: the digest
     /// depends on what is sent, and what was at the other end stays there. So a message may be longer than there is memory.

@@ -248,14 +248,14 @@ impl World {
         if self.wire.is_some() && packet.from != packet.to {
             return self.leave_by_wire(slot, rail);
         }
-        self.go(slot, rail)
+        self.go(slot, rail, self.now)
     }
 
-    /// A packet crosses the network, and nothing happens to it.
-    pub(super) fn go(&mut self, slot: u32, rail: u32) -> Time {
+    /// A packet crosses the network from `at` on, and nothing happens to it.
+    pub(super) fn go(&mut self, slot: u32, rail: u32, at: Time) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        let passage = self.network.carry(self.now, (from, to), len, rail);
+        let passage = self.network.carry(at, (from, to), len, rail);
         self.stats.packets += 1;
         self.heap.push(passage.arrives, What::Arrive(slot));
         passage.next

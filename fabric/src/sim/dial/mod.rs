@@ -5,18 +5,23 @@
 //!
 //! Where all are made when the job starts ([`Scheme::AllToAll`]), nobody speaks of them: the ranks of a node take turns, so that
 //! the numbers of each rank's queue pairs are one range, and a packet waits until both ends have had theirs.
+//!
+//! With [`Scheme::Hybrid`] what is short does not wait (`datagrams`). Ranks of one node need no queue pairs.
 
+mod datagrams;
+mod makers;
 mod scarce;
 mod share;
 
-use self::share::Share;
+pub(super) use self::datagrams::Way;
+use self::{makers::Makers, share::Share};
 use super::{
     Config,
     faults::Flow,
     heap::{NEVER, Time, What},
     link::Inbox,
     slab::{NO_SLOT, Slab, index},
-    world::{Cargo, World, ps},
+    world::{Cargo, World},
 };
 use crate::{
     connect::{
@@ -30,14 +35,13 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Dial {
     seed: u64,
-    /// To make the queue pairs of a connection, one for each rail.
-    cost: Time,
     sides: Slab<Side>,
-    /// Queue pairs that each rank has made, and when it is through with making them.
-    made: Vec<(u32, Time)>,
+    makers: Makers,
     actions: Vec<Action>,
-    /// All queue pairs are made at the start.
-    ahead: bool,
+    /// Where all queue pairs are made at the start: when each rank is through with that.
+    ahead: Vec<Time>,
+    /// The longest datagram, where what is short goes as such while there is no connection; else 0.
+    datagram: u32,
     /// Connections that a rank may have at a time, and those of each, where it may not have one with every peer.
     connections_max: u32,
     shares: Vec<Share>,
@@ -68,52 +72,47 @@ struct Side {
     flying: u32,
     draining: bool,
     used_at: u64,
+    /// What went to the peer without a connection.
+    datagrams: u32,
+    datagram_bytes: u64,
 }
 
 impl Dial {
     pub(super) fn new(config: &Config) -> Self {
-        let nic = &config.model.nic;
         let connections_max = config.job(Pattern::Unknown).connections_max();
-        let scarce = connections_max < config.ranks - 1;
+        let scarce = connections_max < config.ranks.saturating_sub(config.model.node.ranks);
         let mut dial = Self {
             seed: config.seed,
-            cost: ps(nic.connect_ns).saturating_mul(u64::from(nic.rails)),
             sides: Slab::new(),
-            made: vec![(0, 0); index(config.ranks)],
+            makers: Makers::new(config),
             actions: Vec::new(),
-            ahead: config.scheme == Scheme::AllToAll,
+            ahead: Vec::new(),
+            datagram: 0,
             connections_max,
             shares: Vec::new(),
             uses: 0,
         };
-        if dial.ahead {
-            dial.make_all(config);
-        } else if scarce {
+        match config.scheme {
+            Scheme::AllToAll => dial.ahead = dial.makers.make_all(),
+            Scheme::Hybrid => dial.datagram = config.model.nic.datagram,
+            Scheme::OnDemand => {}
+        }
+        if scarce && dial.ahead.is_empty() {
             dial.shares.resize_with(index(config.ranks), Share::default);
         }
         dial
     }
 
-    /// The ranks of a node one after the other.
-    fn make_all(&mut self, config: &Config) {
-        let others = config.ranks - 1;
-        let each = self.cost.saturating_mul(u64::from(others)) / u64::from(config.connect_threads);
-        for (rank, made) in (0_u64..).zip(&mut self.made) {
-            let turn = rank % u64::from(config.model.node.ranks) + 1;
-            *made = (others, each.saturating_mul(turn));
-        }
-    }
-
     /// Queue pairs that were made before anything was sent.
     pub(super) fn made_ahead(&self) -> u64 {
-        let made = |(made, _): &(u32, Time)| u64::from(*made);
-        self.made.iter().map(made).sum()
+        self.makers.made()
     }
 
     /// Bytes that it takes, without what waits in it.
     pub(super) fn footprint(&self) -> usize {
         self.sides.footprint()
-            + self.made.len() * size_of::<(u32, Time)>()
+            + self.makers.footprint()
+            + self.ahead.len() * size_of::<Time>()
             + self.shares.len() * size_of::<Share>()
     }
 
@@ -150,36 +149,45 @@ impl World {
             flying: 0,
             draining: false,
             used_at: 0,
+            datagrams: 0,
+            datagram_bytes: 0,
         });
         self.link(rank, peer).side = Some(side);
         side
     }
 
-    /// Whether a packet may leave; if not, it waits for the connection.
-    pub(super) fn has_dialled(&mut self, from: u32, to: u32, packet: u32) -> bool {
-        if self.dial().ahead {
-            return self.has_made(from, to, packet);
+    /// How a packet leaves. One that may not yet waits for the connection.
+    pub(super) fn way(&mut self, from: u32, to: u32, packet: u32) -> Way {
+        if self.network.is_inside(from, to) {
+            return Way::Connected;
+        }
+        if !self.dial().ahead.is_empty() {
+            return self.way_ahead(from, to, packet);
         }
         let slot = self.side(from, to);
-        let side = &mut self.dial().sides[slot];
-        let state = side.connection.state();
-        if state == State::Ready && side.pending.is_empty() {
-            return true;
+        let side = &self.dial().sides[slot];
+        let (state, first) = (side.connection.state(), side.pending.is_empty());
+        if state == State::Ready && first {
+            return Way::Connected;
+        }
+        if first && let Some(count) = self.datagrams(packet) {
+            self.note_datagrams(slot, packet);
+            return Way::Datagrams(count);
         }
         self.wait_for_side(slot, packet);
         if matches!(state, State::Idle | State::Failed) {
             self.connect_side(slot);
         }
-        false
+        Way::Waits
     }
 
     /// The same where all queue pairs are made at the start.
-    fn has_made(&mut self, from: u32, to: u32, packet: u32) -> bool {
+    fn way_ahead(&mut self, from: u32, to: u32, packet: u32) -> Way {
         let now = self.now;
-        let made = &self.dial().made;
-        let ready = made[index(from)].1.max(made[index(to)].1);
+        let ends = &self.dial().ahead;
+        let ready = ends[index(from)].max(ends[index(to)]);
         if now > ready {
-            return true;
+            return Way::Connected;
         }
         let slot = self.side(from, to);
         self.wait_for_side(slot, packet);
@@ -188,7 +196,7 @@ impl World {
             side.timer = ready;
             self.heap.push(ready, What::Redial(slot));
         }
-        false
+        Way::Waits
     }
 
     fn wait_for_side(&mut self, slot: u32, packet: u32) {
@@ -199,7 +207,7 @@ impl World {
 
     /// Data from a peer came through a rank's queue pair.
     pub(super) fn hear_data(&mut self, rank: u32, peer: u32) {
-        if self.wire().dial.is_some() {
+        if self.wire().dial.is_some() && !self.network.is_inside(rank, peer) {
             let side = self.side(rank, peer);
             self.tell_side(side, Event::Data, 0);
         }
@@ -225,7 +233,7 @@ impl World {
             return;
         }
         state.timer = NEVER;
-        if self.dial().ahead {
+        if !self.dial().ahead.is_empty() {
             self.send_pending(side);
         } else {
             self.tell_side(side, Event::Timeout, 0);
@@ -250,7 +258,11 @@ impl World {
         let mut actions = std::mem::take(&mut dial.actions);
         // Who waits for an answer waits from when its word leaves, and that is when the queue pair is made.
         let starts = event == Event::Connect;
-        let ahead = if starts { dial.made_at(rank, now) } else { now };
+        let ahead = if starts {
+            dial.makers.due(rank, now)
+        } else {
+            now
+        };
         let mut cx = Context {
             local: &local,
             now: ahead,
@@ -359,7 +371,7 @@ impl World {
                 Cargo::Chunk { .. } => packet % self.network.rails(),
                 _ => self.network.home_rail(rank, peer),
             };
-            self.leave_connected(packet, rail);
+            self.leave_in(Way::Connected, packet, rail);
         }
     }
 
@@ -372,17 +384,9 @@ impl World {
 }
 
 impl Dial {
-    /// When a queue pair would be made that a rank begins now, or as soon as it is through with others.
-    fn made_at(&self, rank: u32, now: Time) -> Time {
-        now.max(self.made[index(rank)].1) + self.cost
-    }
-
     fn create(&mut self, slot: u32, now: Time) {
         let side = &mut self.sides[slot];
-        let (made, free_at) = &mut self.made[index(side.rank)];
-        *made += 1;
-        *free_at = now.max(*free_at) + self.cost;
-        (side.own, side.ready) = (*made, *free_at);
+        (side.own, side.ready) = self.makers.make(side.rank, now);
     }
 }
 

@@ -38,7 +38,7 @@ impl World {
 
     /// A packet leaves through a connection.
     pub(in crate::sim) fn use_connection(&mut self, from: u32, to: u32) {
-        if !self.has_shares() {
+        if !self.has_shares() || self.network.is_inside(from, to) {
             return;
         }
         let slot = self.side(from, to);
@@ -52,7 +52,7 @@ impl World {
 
     /// It has arrived.
     pub(in crate::sim) fn leave_connection(&mut self, from: u32, to: u32) {
-        if from == to || !self.has_shares() {
+        if self.network.is_inside(from, to) || !self.has_shares() {
             return;
         }
         let slot = self.side(from, to);

@@ -20,6 +20,14 @@ impl Model {
                 "0, and at least 1 is needed".to_owned()
             })?;
         }
+        need(
+            nic.connect_alone_ns <= nic.connect_ns,
+            "nic.connect_alone_ns",
+            || {
+                let (alone, all) = (nic.connect_alone_ns, nic.connect_ns);
+                format!("{alone}, and a queue pair takes {all} in all (nic.connect_ns)")
+            },
+        )?;
         for (field, time) in self.times() {
             need(TIME_NS.contains(&time), field, || {
                 format!("{time}, and at most {} can be", TIME_NS.end())
@@ -55,7 +63,7 @@ impl Model {
 
 impl Model {
     /// What is added up to the time of an event.
-    const fn times(&self) -> [(&'static str, u64); 12] {
+    const fn times(&self) -> [(&'static str, u64); 14] {
         [
             ("host.send_ns", self.host.send_ns),
             ("host.recv_ns", self.host.recv_ns),
@@ -64,6 +72,8 @@ impl Model {
             ("nic.command_ns", self.nic.command_ns),
             ("nic.gap_ns", self.nic.gap_ns),
             ("nic.match_ns", self.nic.match_ns),
+            ("nic.connect_ns", self.nic.connect_ns),
+            ("nic.datagram_ns", self.nic.datagram_ns),
             ("network.latency_ns", self.network.latency_ns),
             ("network.hop_ns", self.network.hop_ns),
             ("network.failure_ns", self.network.failure_ns),

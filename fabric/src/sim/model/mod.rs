@@ -114,8 +114,15 @@ pub struct NicModel {
     pub triggered_ns: u64,
     /// Such operations that can wait at a time.
     pub triggered: u32,
-    /// To create a queue pair.
+    /// To create a queue pair, for one thread.
     pub connect_ns: u64,
+    /// The part of that which an adapter does for one thread at a time.
+    pub connect_alone_ns: u64,
+    /// What a message that needs no queue pair of its own takes its adapter for each [`datagram`](Self::datagram) more than
+    /// another: its header, and the answer that it has come.
+    pub datagram_ns: u64,
+    /// The longest piece of such a message, in bytes; 0 where there are none.
+    pub datagram: u32,
     /// Messages to one peer that may be under way, that is, posted and not taken by its host, before a post is refused.
     pub queue: u32,
     /// The same in bytes.
@@ -224,6 +231,9 @@ impl Default for NicModel {
             triggered_ns: 0,
             triggered: 1024,
             connect_ns: 0,
+            connect_alone_ns: 0,
+            datagram_ns: 0,
+            datagram: 0,
             queue: 1024,
             queue_bytes: 4 << 20,
             commands: 4096,

@@ -106,6 +106,9 @@ impl Model {
         fields.time("match_ns", &mut nic.match_ns)?;
         fields.time("triggered_ns", &mut nic.triggered_ns)?;
         fields.time("connect_ns", &mut nic.connect_ns)?;
+        fields.time("connect_alone_ns", &mut nic.connect_alone_ns)?;
+        fields.time("datagram_ns", &mut nic.datagram_ns)?;
+        fields.small("datagram", &mut nic.datagram, 0..=1 << 16)?;
         fields.small("queue", &mut nic.queue, 1..=1 << 20)?;
         fields.small("queue_bytes", &mut nic.queue_bytes, 1..=1 << 30)?;
         fields.small("triggered", &mut nic.triggered, 8..=1 << 20)?;

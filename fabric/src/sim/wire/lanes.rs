@@ -107,7 +107,8 @@ impl World {
         if state.sender.is_dead() || self.is_deaf(to, from) {
             return;
         }
-        if !std::mem::replace(&mut self.wire().lanes[lane].met, true) {
+        let met = &mut self.wire().lanes[lane].met;
+        if parcel.connected && !std::mem::replace(met, true) {
             self.hear_data(to, from);
         }
         let limits = self.lane_limits(distance);

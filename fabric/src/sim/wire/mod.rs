@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, time::Duration};
 use self::crossing::Trip;
 use super::{
     Config, Faults, Transport,
-    dial::Dial,
+    dial::{Dial, Way},
     faults::Flow,
     goback::{Answer, Data, Pool, Receiver, Sender},
     heap::{Time, What},
@@ -67,6 +67,8 @@ struct Lane {
 pub(super) struct Parcel {
     slot: u32,
     len: u64,
+    /// It goes by the queue pairs of its ends.
+    connected: bool,
 }
 
 /// Something in the network, between two adapters.
@@ -137,19 +139,23 @@ impl World {
     pub(super) fn leave_by_wire(&mut self, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to) = (packet.from, packet.to);
-        if self.wire().dial.is_some() && !self.has_dialled(from, to, slot) {
-            return self.now;
+        if self.wire().dial.is_none() {
+            return self.leave_in(Way::Connected, slot, rail);
         }
-        self.leave_connected(slot, rail)
+        match self.way(from, to, slot) {
+            Way::Waits => self.now,
+            way => self.leave_in(way, slot, rail),
+        }
     }
 
-    /// A packet leaves whose ends are connected.
-    pub(super) fn leave_connected(&mut self, slot: u32, rail: u32) -> Time {
+    /// A packet leaves that does not wait any more.
+    pub(super) fn leave_in(&mut self, way: Way, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
         self.use_connection(from, to);
         if !self.wire().repairs {
-            return self.leave_unrepaired(slot, rail);
+            let at = self.now + way.toll(self.model.nic.datagram_ns);
+            return self.leave_unrepaired(slot, rail, at);
         }
         let lane = self.lane(from, to, rail);
         let now = self.now;
@@ -158,21 +164,27 @@ impl World {
             self.lose(slot);
             return now;
         }
-        sender.push(Parcel { slot, len }, now);
+        let connected = way == Way::Connected;
+        let parcel = Parcel {
+            slot,
+            len,
+            connected,
+        };
+        sender.push(parcel, now);
         self.transmit(lane)
     }
 
     /// A packet leaves for which nobody repairs anything. Faults do not reach the word that a rank has closed.
-    fn leave_unrepaired(&mut self, slot: u32, rail: u32) -> Time {
+    fn leave_unrepaired(&mut self, slot: u32, rail: u32, at: Time) -> Time {
         let packet = &self.packets[slot];
         let (pair, len) = ((packet.from, packet.to), packet.len());
         if matches!(packet.cargo, Cargo::Bye(_)) || self.wire().faults.is_none() {
-            return self.go(slot, rail);
+            return self.go(slot, rail, at);
         }
         let image = self.image(&[], slot);
         let place = Flow::Packets.next(&mut self.link(pair.0, pair.1).crossed);
         let crossed = self.cross(Trip {
-            at: self.now,
+            at,
             pair,
             rail,
             place,

@@ -1,0 +1,151 @@
+//! Who makes queue pairs: threads of the ranks, and the adapters of their nodes, which do a part of it for one at a time.
+
+use super::super::{Config, heap::Time, slab::index, world::ps};
+
+/// What the making of queue pairs takes, and how far it is.
+#[derive(Debug)]
+pub(super) struct Makers {
+    /// Of one connection, a queue pair for each rail: for a thread, and for each adapter.
+    cost: Time,
+    alone: Time,
+    threads: u32,
+    ranks_per_node: u32,
+    /// Connections that each rank has made.
+    made: Vec<u32>,
+    /// When each thread of each rank is through with what it was asked for.
+    threads_free: Vec<Time>,
+    /// The same of the adapters of each node. They serve whoever asks first, and are never idle while somebody waits.
+    adapters_free: Vec<Time>,
+}
+
+impl Makers {
+    pub(super) fn new(config: &Config) -> Self {
+        let nic = &config.model.nic;
+        let nodes = config.ranks.div_ceil(config.model.node.ranks);
+        Self {
+            cost: ps(nic.connect_ns).saturating_mul(u64::from(nic.rails)),
+            alone: ps(nic.connect_alone_ns),
+            threads: config.connect_threads,
+            ranks_per_node: config.model.node.ranks,
+            made: vec![0; index(config.ranks)],
+            threads_free: Vec::new(),
+            adapters_free: vec![0; index(nodes)],
+        }
+    }
+
+    /// Makes those for all peers of other nodes; the ranks of a node take turns, so that each has one range of numbers. Says when
+    /// each rank is through.
+    pub(super) fn make_all(&mut self) -> Vec<Time> {
+        let ranks = u32::try_from(self.made.len()).unwrap_or(u32::MAX);
+        let each = (self.cost / u64::from(self.threads)).max(self.alone);
+        let mut ends = Vec::with_capacity(self.made.len());
+        for rank in 0..ranks {
+            let first = rank - rank % self.ranks_per_node;
+            let beside = self.ranks_per_node.min(ranks - first);
+            let others = ranks - beside;
+            let own = each.saturating_mul(u64::from(others));
+            ends.push(own.saturating_mul(u64::from(rank - first + 1)));
+            self.made[index(rank)] = others;
+        }
+        ends
+    }
+
+    /// When one would be there that a rank begins now, or as soon as a thread is through with others.
+    pub(super) fn due(&self, rank: u32, now: Time) -> Time {
+        let thread = self.threads_free.get(self.thread(rank)).copied();
+        let by_thread = now.max(thread.unwrap_or(0)) + self.cost;
+        let by_adapter = now.max(self.adapters_free[self.node(rank)]) + self.alone;
+        by_thread.max(by_adapter)
+    }
+
+    /// Makes one. Returns its number, and when it is there.
+    pub(super) fn make(&mut self, rank: u32, now: Time) -> (u32, Time) {
+        let due = self.due(rank, now);
+        let (thread, node) = (self.thread(rank), self.node(rank));
+        if self.threads_free.is_empty() {
+            let threads = self.made.len() * index(self.threads);
+            self.threads_free.resize(threads, 0);
+        }
+        self.threads_free[thread] = due;
+        self.adapters_free[node] = now.max(self.adapters_free[node]) + self.alone;
+        let made = &mut self.made[index(rank)];
+        *made += 1;
+        (*made, due)
+    }
+
+    /// All that were made.
+    pub(super) fn made(&self) -> u64 {
+        self.made.iter().map(|made| u64::from(*made)).sum()
+    }
+
+    /// Bytes that it takes.
+    pub(super) const fn footprint(&self) -> usize {
+        let times = self.threads_free.len() + self.adapters_free.len();
+        self.made.len() * size_of::<u32>() + times * size_of::<Time>()
+    }
+
+    /// Threads take turns: each takes as long as any other.
+    fn thread(&self, rank: u32) -> usize {
+        let turn = self.made[index(rank)] % self.threads;
+        index(rank) * index(self.threads) + index(turn)
+    }
+
+    fn node(&self, rank: u32) -> usize {
+        index(rank / self.ranks_per_node)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, Makers};
+    use crate::sim::Model;
+
+    const COST: u64 = 500_000_000;
+
+    fn makers(ranks: u32, per_node: u32, connect_threads: u32) -> Makers {
+        let mut model = Model::preset("qdr").unwrap();
+        (model.nic.connect_ns, model.nic.connect_alone_ns) = (500_000, 125_000);
+        model.node.ranks = per_node;
+        Makers::new(&Config {
+            model,
+            connect_threads,
+            ..Config::new(ranks)
+        })
+    }
+
+    #[test]
+    fn threads_help_each_other_until_the_adapter_is_busy_all_the_time() {
+        let last = |threads| {
+            let mut makers = makers(2, 1, threads);
+            (0..100).map(|_| makers.make(0, 0).1).max().unwrap()
+        };
+        assert_eq!(last(1), 100 * COST);
+        assert_eq!(last(2), 50 * COST);
+        assert_eq!(last(4), 25 * COST);
+        assert_eq!(last(16), 25 * COST);
+    }
+
+    #[test]
+    fn ranks_of_a_node_share_its_adapter() {
+        let mut makers = makers(16, 8, 1);
+        let mut last = 0;
+        for _ in 0..50 {
+            for rank in 0..8 {
+                last = last.max(makers.make(rank, 0).1);
+            }
+        }
+        // Eight threads, and the adapter does no more than four have to do.
+        assert_eq!(last, 50 * 8 * COST / 4);
+        assert_eq!(makers.make(8, 0), (1, COST));
+        assert_eq!(makers.made(), 401);
+    }
+
+    #[test]
+    fn all_of_them_are_made_in_turns_and_none_for_neighbours_in_the_node() {
+        let mut makers = makers(6, 2, 2);
+        let ends = makers.make_all();
+        assert_eq!(ends[..2], [2 * COST, 4 * COST]);
+        assert_eq!(ends[..2], ends[4..]);
+        assert_eq!(makers.made(), 6 * 4);
+    }
+}
