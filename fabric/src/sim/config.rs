@@ -106,6 +106,7 @@ impl Config {
             ranks_per_node: self.model.node.ranks.min(self.ranks),
             lanes: self.model.nic.rails,
             queue_pairs_max: self.queue_pairs_max,
+            datagrams: self.model.nic.datagram > 0,
             pattern,
         }
     }
@@ -117,7 +118,11 @@ impl Config {
                 "0, and at least 1 is needed",
             ));
         }
-        let fits = Scheme::choose(&self.job(Pattern::Dense)) == Scheme::AllToAll;
+        let job = Job {
+            datagrams: false,
+            ..self.job(Pattern::Dense)
+        };
+        let fits = Scheme::choose(&job) == Scheme::AllToAll;
         if self.scheme == Scheme::AllToAll && !fits {
             let max = self.queue_pairs_max;
             return Err(ConfigError::new(
