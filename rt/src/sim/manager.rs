@@ -35,6 +35,8 @@ struct State {
 enum What {
     /// All have come to the fence.
     Fence,
+    /// All are where something begins.
+    Gathering,
     /// The leader of this node knows all addresses.
     Node(usize),
 }
@@ -44,7 +46,7 @@ enum What {
 struct Event {
     /// How often it has happened.
     times: u64,
-    /// Who has come to the fence since.
+    /// Who has come since.
     inside: usize,
     waiting: Vec<Waker>,
 }
@@ -87,17 +89,26 @@ impl Manager {
     /// Asks to be told when all ranks have asked.
     pub async fn fence(&self, world: &Comm) {
         self.ask(world, 1).await;
-        let before = self.times(What::Fence);
+        self.all_come(What::Fence, world).await;
+    }
+
+    /// Waits until all ranks have come, and asks nobody: what is measured after that begins everywhere at once.
+    pub async fn gather(&self, world: &Comm) {
+        self.all_come(What::Gathering, world).await;
+    }
+
+    async fn all_come(&self, what: What, world: &Comm) {
+        let before = self.times(what);
         let is_last = {
             let mut state = self.state.borrow_mut();
-            let fence = state.events.entry(What::Fence).or_default();
-            fence.inside = (fence.inside + 1) % world.size();
-            fence.inside == 0
+            let event = state.events.entry(what).or_default();
+            event.inside = (event.inside + 1) % world.size();
+            event.inside == 0
         };
         if is_last {
-            self.happen(What::Fence);
+            self.happen(what);
         }
-        self.until(What::Fence, before + 1).await;
+        self.until(what, before + 1).await;
     }
 
     /// What ranks do until they know each other: the leader of each node puts the address of its board, which its other ranks

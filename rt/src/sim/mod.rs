@@ -14,7 +14,10 @@ mod time;
 
 use std::{future::Future, time::Duration};
 
-use ripstop_fabric::sim::{Config, ConfigError};
+use ripstop_fabric::{
+    connect::{Pattern, Scheme},
+    sim::{Config, ConfigError},
+};
 
 pub use ripstop_fabric::sim::{Faults, Model, Stats, Transport};
 
@@ -109,6 +112,30 @@ impl Simulation {
     /// Who hides losses: the simulated NIC, as by default, or the runtime.
     pub fn transport(mut self, transport: Transport) -> Self {
         self.config.transport = transport;
+        self
+    }
+
+    /// When queue pairs are made, on a fabric that has such: with a pair's first message, if this is not said.
+    pub fn scheme(mut self, scheme: Scheme) -> Self {
+        self.config.scheme = scheme;
+        self
+    }
+
+    /// The scheme that [`Scheme::choose`] chooses for this job as it is now, if its ranks speak with whom `pattern` says.
+    #[must_use]
+    pub fn best_scheme(&self, pattern: Pattern) -> Scheme {
+        Scheme::choose(&self.config.job(pattern))
+    }
+
+    /// Queue pairs that a node can have at a time; as many as are needed, if this is not said.
+    pub fn queue_pairs_max(mut self, queue_pairs: u32) -> Self {
+        self.config.queue_pairs_max = queue_pairs;
+        self
+    }
+
+    /// Threads of a rank that make queue pairs, at least 1: as many at a time.
+    pub fn connect_threads(mut self, threads: u32) -> Self {
+        self.config.connect_threads = threads;
         self
     }
 
