@@ -1,175 +1,217 @@
-//! First iterations: what it costs that ranks which never spoke must connect, and how that can be kept small.
-//!
-//! After "Optimized All-to-all Connection Establishment for High-Performance MPI Libraries over InfiniBand": there, the first
-//! all-to-all of 896 ranks took 448 times as long as later ones when each pair connected on its first message.
+//! How the ranks of a job learn each other's addresses, and come to be connected.
 
 use std::time::Duration;
 
-use ripstop::{Collectives, Comm, Max, Result, Tuned, Tuning, collectives::plan::AllToAll, sim};
-
-use super::{
-    collective::{blocks, check_blocks},
-    scenario::{Figures, TAG, Work, all_found},
+use ripstop::{
+    Collectives, Comm, Result, Tuned, Tuning,
+    collectives::plan::AllToAll,
+    fabric::connect::{Pattern, Scheme},
+    sim::{self, Manager, Simulation},
 };
 
-/// How ranks come to be connected, where every pair exchanges something.
-pub(super) const WAYS: &[&str] = &["stepwise", "on-demand", "ahead"];
-/// The same where a rank has a few partners.
-pub(super) const WAYS_OF_FEW: &[&str] = &["on-demand", "ahead"];
+use super::scenario::TAG;
 
-/// When a rank connects to its peers.
+/// The ways in which the ranks of a job come to be connected: see [`Contact::of`].
+pub(super) const WAYS: &[&str] = &[
+    "pairs",
+    "ranges",
+    "node",
+    "naive",
+    "on-demand",
+    "hybrid",
+    "auto",
+];
+
+/// The way that the library goes, for `auto`; any other is itself.
+pub(super) fn settled(way: &'static str, job: &Simulation, pattern: Pattern) -> &'static str {
+    match (way, job.best_scheme(pattern)) {
+        ("auto", Scheme::AllToAll) => "node",
+        ("auto", Scheme::OnDemand) => "on-demand",
+        ("auto", _) => "hybrid",
+        _ => way,
+    }
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contact {
+    /// Who tells whom where ranks are.
+    exchange: Exchange,
+    scheme: Scheme,
+    threads: Threads,
+    /// Where all ranks have something for all others.
+    all: All,
+}
+
+/// How addresses are exchanged through the process manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contact {
-    /// With one peer after the other, as an all-to-all in steps comes to them.
-    Stepwise,
-    /// With whom the chosen algorithm needs, several at a time.
-    OnDemand,
-    /// With everybody, before anything is measured.
-    Ahead,
+enum Exchange {
+    /// An address in two parts, and for each part a key of each pair and a fence for each distance.
+    Pairs,
+    /// A record of each rank, which all others read.
+    Ranks,
+    /// A record of each rank; each rank reads those of six.
+    Few,
+    /// A record of each node, which the nodes read.
+    Nodes,
+}
+
+/// Threads that make them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Threads {
+    /// Each rank makes its own.
+    One,
+    /// The ranks of a node take turns, and each has those of all.
+    Turns,
+    /// Those that a node has for its ranks, at least one for each.
+    Shared,
+}
+
+/// How ranks come to their peers where each has something for all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum All {
+    /// As the chosen algorithm does.
+    Chosen,
+    /// One after the other.
+    Steps,
+    /// Connections with all are asked for at once, and then as chosen.
+    Bulk,
 }
 
 impl Contact {
-    fn of(way: &str) -> Self {
+    pub(super) fn of(way: &str) -> Self {
+        let contact = |exchange, scheme, threads, all| Self {
+            exchange,
+            scheme,
+            threads,
+            all,
+        };
+        let (made, asked) = (Scheme::AllToAll, Scheme::OnDemand);
         match way {
-            "stepwise" => Self::Stepwise,
-            "ahead" => Self::Ahead,
-            _ => Self::OnDemand,
+            // As MVAPICH2 2.3.7 does.
+            "pairs" => contact(Exchange::Pairs, made, Threads::One, All::Chosen),
+            // As the paper proposes.
+            "ranges" => contact(Exchange::Ranks, made, Threads::Turns, All::Chosen),
+            "node" => contact(Exchange::Nodes, made, Threads::Turns, All::Chosen),
+            // As MPI libraries do: connections come one by one, when a message needs one.
+            "naive" => contact(Exchange::Few, asked, Threads::One, All::Steps),
+            "on-demand" => contact(Exchange::Nodes, asked, Threads::Shared, All::Bulk),
+            _ => contact(
+                Exchange::Nodes,
+                Scheme::Hybrid,
+                Threads::Shared,
+                All::Chosen,
+            ),
         }
     }
 
-    /// How an all-to-all is done then.
-    fn tuned(self, world: &Comm) -> Tuned {
-        world.tuned(match self {
-            Self::Stepwise => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
-            Self::OnDemand | Self::Ahead => Tuning::AUTO,
+    /// A job whose ranks are connected so.
+    pub(super) fn job(self, job: Simulation, node: Node) -> Simulation {
+        let threads = match self.threads {
+            Threads::One if self.makes_all() => node.ranks,
+            Threads::One => 1,
+            Threads::Turns => node.threads,
+            Threads::Shared => (node.threads / node.ranks).max(1),
+        };
+        job.connect_threads(threads).scheme(self.scheme)
+    }
+
+    /// Whether all queue pairs are made before anything else is done.
+    fn makes_all(self) -> bool {
+        self.scheme == Scheme::AllToAll
+    }
+
+    /// Connects with everybody, where that comes before an exchange with everybody.
+    pub(super) async fn meet(self, world: &Comm) -> Result<()> {
+        match self.all {
+            All::Bulk => connect(world).await,
+            All::Chosen | All::Steps => Ok(()),
+        }
+    }
+
+    pub(super) fn tuned(self, world: &Comm) -> Tuned {
+        world.tuned(match self.all {
+            All::Steps => Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 1 }),
+            All::Chosen | All::Bulk => Tuning::AUTO,
         })
     }
 }
 
-/// An all-to-all of blocks of `work.size` bytes.
-pub(super) async fn all_to_all(world: Comm, work: Work) -> Result<Figures> {
-    let contact = Contact::of(work.way);
-    let tuned = contact.tuned(&world);
-    let (mut send, mut recv) = blocks(&world, work.size);
-    let mut times = Times::start(&world, contact).await?;
-    for _ in 0..=work.iters {
-        (send, recv) = tuned.all_to_all_into(send, recv).await?;
-        times.lap(&world).await?;
-    }
-    check_blocks(&world, &recv, work.size);
-    times.figures(&world).await
+/// What a node has to make queue pairs with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    pub(super) ranks: u32,
+    pub(super) threads: u32,
 }
 
-/// An allreduce of `work.size` bytes.
-pub(super) async fn all_reduce(world: Comm, work: Work) -> Result<Figures> {
-    let mut times = Times::start(&world, Contact::of(work.way)).await?;
-    let mut numbers = vec![1_u64; work.size.div_ceil(size_of::<u64>())];
-    for _ in 0..=work.iters {
-        numbers = world.all_reduce(numbers, Max).await?;
-        times.lap(&world).await?;
-    }
-    times.figures(&world).await
+/// How long a start took, on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Start {
+    /// Until all queue pairs were made, where they are made at the start.
+    pub(super) making: Duration,
+    /// From then on, until all ranks knew the addresses that they need.
+    pub(super) exchange: Duration,
 }
 
-/// A broadcast of `work.size` bytes.
-pub(super) async fn bcast(world: Comm, work: Work) -> Result<Figures> {
-    let mut times = Times::start(&world, Contact::of(work.way)).await?;
-    let mut bytes = vec![1_u8; work.size];
-    for _ in 0..=work.iters {
-        bytes = world.bcast(0, bytes).await?;
-        times.lap(&world).await?;
-    }
-    times.figures(&world).await
-}
-
-/// The kernel of FT of the NAS benchmarks, class B: `work.iters` times (there, 20 times) a 3-D transform of 512 x 256 x 256
-/// complex numbers, whose transpose is an all-to-all, and a checksum.
-pub(super) async fn ft(world: Comm, work: Work) -> Result<Figures> {
-    let contact = Contact::of(work.way);
-    let tuned = contact.tuned(&world);
-    let ranks = world.size();
-    let (mut send, mut recv) = blocks(&world, FT_BYTES.div_ceil(ranks * ranks));
-    let flops = 5.0 * FT_POINTS * FT_POINTS.log2();
-    let compute = Duration::from_secs_f64(flops / ranks as f64 / FT_FLOPS);
-    let begun = sim::now(&world);
-    let start = contact.begin(&world).await?;
-    for _ in 0..work.iters {
-        sim::compute(&world, compute).await;
-        (send, recv) = tuned.all_to_all_into(send, recv).await?;
-        world.all_reduce([1.0_f64, 0.0], ripstop::Sum).await?;
-    }
-    let end = sim::now(&world);
-    let rate = |time: Duration| work.iters as f64 * flops / time.as_secs_f64() / 1e9;
-    let figures = [
-        ("gflop_per_s", "GFLOP/s", rate(end - start)),
-        ("gflop_per_s_in_all", "GFLOP/s in all", rate(end - begun)),
-        ("ahead_us", "ahead µs", micros(start - begun)),
-    ];
-    Ok(all_found(&world, figures))
-}
-
-impl Contact {
-    /// Returns the time when it begins to count.
-    async fn begin(self, world: &Comm) -> Result<Duration> {
-        if self == Self::Ahead {
-            connect(world).await?;
-            world.barrier().await?;
+impl Start {
+    /// Starts a job. All ranks return at the same instant.
+    pub(super) async fn of(world: &Comm, contact: Contact, manager: &Manager) -> Result<Self> {
+        if contact.makes_all() {
+            make_all(world).await?;
         }
-        Ok(sim::now(world))
+        manager.gather(world).await;
+        let making = sim::now(world);
+        contact.exchange.run(world, manager).await;
+        manager.gather(world).await;
+        let exchange = sim::now(world) - making;
+        let making = if contact.makes_all() {
+            making
+        } else {
+            Duration::ZERO
+        };
+        Ok(Self { making, exchange })
     }
 }
 
-/// What iterations took, on a rank.
-struct Times {
-    ahead: Duration,
-    /// When the iteration began.
-    begun: Duration,
-    first: Option<Duration>,
-    /// The shortest of the others: none of them waited for a connection, not even of the barriers between.
-    steady: Duration,
-}
-
-impl Times {
-    async fn start(world: &Comm, contact: Contact) -> Result<Self> {
-        let before = sim::now(world);
-        let begun = contact.begin(world).await?;
-        Ok(Self {
-            ahead: begun - before,
-            begun,
-            first: None,
-            steady: Duration::MAX,
-        })
-    }
-
-    /// An iteration is over. The next one begins when all are through.
-    async fn lap(&mut self, world: &Comm) -> Result<()> {
-        let took = sim::now(world) - self.begun;
-        match self.first {
-            None => self.first = Some(took),
-            Some(_) => self.steady = self.steady.min(took),
+impl Exchange {
+    async fn run(self, world: &Comm, manager: &Manager) {
+        let others = world.size() - 1;
+        match self {
+            Self::Pairs => {
+                for _ in 0..2 * others {
+                    manager.ask(world, 1).await;
+                    manager.fence(world).await;
+                    manager.ask(world, 1).await;
+                }
+                manager.fence(world).await;
+            }
+            Self::Nodes => manager.start(world).await,
+            Self::Ranks | Self::Few => {
+                let read = if self == Self::Few {
+                    FEW.min(others)
+                } else {
+                    others
+                };
+                manager.ask(world, 1).await;
+                manager.fence(world).await;
+                manager.ask(world, read).await;
+                manager.fence(world).await;
+            }
         }
-        world.barrier().await?;
-        self.begun = sim::now(world);
-        Ok(())
-    }
-
-    /// The slowest rank's first iteration and its steady one, and how many of those the first one is.
-    async fn figures(self, world: &Comm) -> Result<Figures> {
-        let first = self.first.unwrap_or_default();
-        let mine = [first, self.steady, self.ahead].map(micros);
-        let [first, steady, ahead] = world.all_reduce(mine, Max).await?;
-        let figures = [
-            ("first_us", "first µs", first),
-            ("steady_us", "steady µs", steady),
-            ("ratio", "first/steady", first / steady.max(1e-3)),
-            ("ahead_us", "ahead µs", ahead),
-        ];
-        Ok(all_found(world, figures))
     }
 }
 
-fn micros(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e6
+/// Waits until the own queue pairs are made, and those of the rank in the same place of the next node.
+async fn make_all(world: &Comm) -> Result<()> {
+    let (rank, size) = (world.rank(), world.size());
+    let per_node = (0..size)
+        .take_while(|&other| world.node_of(other) == world.node_of(0))
+        .count();
+    let (to, from) = ((rank + per_node) % size, (rank + size - per_node) % size);
+    let message = world.recv_into(from, TAG, [0_u8; 0]);
+    world.send(to, TAG, [0_u8; 0]).await?;
+    message.await?;
+    Ok(())
 }
 
 /// Exchanges an empty message with everybody, so that all pairs are connected. All begin at once, so queue pairs are made while
@@ -190,8 +232,5 @@ async fn connect(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Grid points of class B, and their bytes.
-const FT_POINTS: f64 = 512.0 * 256.0 * 256.0;
-const FT_BYTES: usize = 512 * 256 * 256 * 16;
-/// Assumed: what a rank gets out of its processor in a 1-D transform, in floating-point operations each second.
-const FT_FLOPS: f64 = 2e9;
+/// Neighbours in a three-dimensional stencil.
+const FEW: usize = 6;

@@ -7,6 +7,7 @@ mod awp;
 mod bars;
 mod collective;
 mod contact;
+mod first;
 mod load;
 mod options;
 mod overlapped;
@@ -27,6 +28,7 @@ use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
 
 use self::{
     bars::Bars,
+    contact::Node,
     load::Load,
     options::{Assignment, Sweep, assignment, sweep},
     plot::Plot,
@@ -82,6 +84,14 @@ pub(crate) struct Args {
     #[arg(long)]
     from_start: bool,
 
+    /// Queue pairs that a node can have at a time [default: as many as are needed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    queue_pairs: Option<u32>,
+
+    /// Threads of a node that make queue pairs, where ranks do not each make their own
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    connect_threads: u32,
+
     /// Ranks of a node, instead of the fabric's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     per_node: Option<u32>,
@@ -107,9 +117,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "F", value_parser = load::factor, default_value = "1")]
     slower: f64,
 
-    /// Of a scenario that runs in several ways, this one only
-    #[arg(long, value_name = "NAME")]
-    way: Option<String>,
+    /// Of a scenario that runs in several ways, these only
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    way: Vec<String>,
 
     /// How often each rank does it
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
@@ -158,7 +168,9 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
         if overlapped::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
             job = job.set("RIPSTOP_COLLECTIVES", "messages");
         }
-        let outcome = args.once(job, case);
+        let way = args.scenario.settled(&job, case.way);
+        let job = args.scenario.connected(job, way, args.node(ranks)?);
+        let outcome = args.once(job, Case { way, ..case });
         let (report, mut figures) =
             outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?;
         if let Some((whole, parts)) = args.scenario.compared() {
@@ -263,6 +275,9 @@ impl Args {
         if self.from_start {
             simulation = simulation.from_start();
         }
+        if let Some(queue_pairs) = self.queue_pairs {
+            simulation = simulation.queue_pairs_max(queue_pairs);
+        }
         if self.datagrams {
             simulation = simulation.transport(Transport::Datagram);
         }
@@ -283,6 +298,13 @@ impl Args {
         Ok(model)
     }
 
+    fn node(&self, ranks: u32) -> Result<Node, Trouble> {
+        Ok(Node {
+            ranks: self.fabric_model()?.node.ranks.min(ranks),
+            threads: self.connect_threads,
+        })
+    }
+
     fn load(&self) -> Load {
         Load {
             edge: self.edge,
@@ -300,9 +322,9 @@ impl Args {
             return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
         }
         let ways = self.scenario.ways();
-        let wanted = |way: &&str| self.way.as_ref().is_none_or(|wanted| wanted == way);
+        let wanted = |way: &&str| self.way.is_empty() || self.way.iter().any(|name| name == way);
         let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();
-        if chosen.is_empty() {
+        if chosen.len() < self.way.len() || chosen.is_empty() {
             let name = self.scenario.name();
             return Err(match ways {
                 [""] => format!("--way: {name} has only one"),
@@ -388,6 +410,7 @@ impl Args {
             .field("slower", self.slower)
             .field("messages", stats.messages)
             .field("queue_pairs", stats.queue_pairs)
+            .field("evictions", stats.evictions)
             .field("drops", stats.drops)
             .field("duplicates", stats.duplicates)
             .field("retransmissions", stats.retransmissions)
@@ -415,6 +438,9 @@ impl Args {
         }
         words.extend(self.per_node.map(|ranks| format!("--per-node {ranks}")));
         words.extend(self.load().words());
+        words.extend(self.queue_pairs.map(|most| format!("--queue-pairs {most}")));
+        let threads = self.connect_threads;
+        words.extend((threads != 8).then(|| format!("--connect-threads {threads}")));
         words.extend(
             self.faults
                 .iter()
@@ -454,6 +480,7 @@ Examples:
   ripstop sim ialltoall --ranks 512 --size 262144 --preset bxi --svg overlap.svg
   ripstop sim awp --ranks 8192 --per-node 16 --preset sdr --slower 20 --iters 3 --svg awp.svg
   ripstop sim p3dfft --ranks 128 --per-node 8 --preset qdr --slower 12 --vars 8 --iters 1 --svg p3dfft.svg
+  ripstop sim seven-point --ranks 512 --preset qdr --way naive,hybrid,auto --iters 10
   ripstop sim deadlock --ranks 4
 
 The same seed gives the same digest, on any machine. A run that fails prints the command that repeats it.";

@@ -5,10 +5,17 @@ use std::{pin::Pin, time::Duration};
 use clap::ValueEnum;
 use ripstop::{
     Cart, Collectives, Comm, ErrorKind, Result, Source, Tag,
-    sim::{self, Manager},
+    fabric::connect::Pattern,
+    sim::{self, Manager, Simulation},
 };
 
-use super::{awp, collective, contact, load::Load, overlapped, p3dfft, startup, traffic};
+use super::{
+    awp, collective,
+    contact::{self, Contact, Node},
+    first,
+    load::Load,
+    overlapped, p3dfft, startup, traffic,
+};
 
 /// The scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,7 +48,7 @@ pub(super) enum Scenario {
     P3dfft,
     /// Every rank sends one message to every other at the same instant
     Connect,
-    /// The first all-to-all of ranks that never spoke, and later ones; each way of connecting them
+    /// The first all-to-all of ranks that never spoke, and later ones, for each way of connecting them
     FirstAlltoall,
     /// The first allreduce, likewise
     FirstAllreduce,
@@ -49,7 +56,9 @@ pub(super) enum Scenario {
     FirstBcast,
     /// The kernel of NAS FT, class B, likewise
     Ft,
-    /// Ranks exchange their addresses through the process manager
+    /// A job of a 3-D 7-point stencil, likewise, from its start to its end
+    SevenPoint,
+    /// Ranks exchange their addresses through the process manager, and make queue pairs
     Startup,
     /// Every rank sends synchronously before it receives, which cannot end: shows what is said then
     Deadlock,
@@ -93,6 +102,7 @@ impl Scenario {
             Self::FirstAllreduce => "first-allreduce",
             Self::FirstBcast => "first-bcast",
             Self::Ft => "ft",
+            Self::SevenPoint => "seven-point",
             Self::Startup => "startup",
             Self::Deadlock => "deadlock",
         }
@@ -105,10 +115,36 @@ impl Scenario {
             Self::Ialltoall => overlapped::WAYS,
             Self::Awp => awp::WAYS,
             Self::P3dfft => p3dfft::WAYS,
-            Self::FirstAlltoall | Self::Ft => contact::WAYS,
-            Self::FirstAllreduce | Self::FirstBcast => contact::WAYS_OF_FEW,
-            Self::Startup => startup::WAYS,
+            _ if self.pattern().is_some() => contact::WAYS,
             _ => &[""],
+        }
+    }
+
+    /// With whom the ranks speak, where the scenario is about connecting them.
+    fn pattern(self) -> Option<Pattern> {
+        match self {
+            Self::FirstAlltoall | Self::Ft => Some(Pattern::Dense),
+            Self::FirstAllreduce | Self::FirstBcast | Self::SevenPoint => Some(Pattern::Sparse {
+                peers: PEERS_OF_FEW,
+            }),
+            Self::Startup => Some(Pattern::Unknown),
+            _ => None,
+        }
+    }
+
+    /// The way that a job goes: what `auto` stands for where there is a choice of how to connect.
+    pub(super) fn settled(self, job: &Simulation, way: &'static str) -> &'static str {
+        match self.pattern() {
+            Some(pattern) => contact::settled(way, job, pattern),
+            None => way,
+        }
+    }
+
+    /// The job of that way.
+    pub(super) fn connected(self, job: Simulation, way: &str, node: Node) -> Simulation {
+        match self.pattern() {
+            Some(_) => Contact::of(way).job(job, node),
+            None => job,
         }
     }
 
@@ -119,7 +155,7 @@ impl Scenario {
 
     /// Whether a way's collectives go by messages that the rank moves when it looks, and not by lists of the adapter.
     pub(super) fn goes_by_messages(self, way: &str) -> bool {
-        self == Self::P3dfft && way != "offload"
+        self == Self::P3dfft && way != "offload" || self.pattern().is_some()
     }
 
     /// Whether every rank has a block of memory for every other.
@@ -157,10 +193,11 @@ impl Scenario {
             Self::Awp => Box::pin(awp::steps(world, work)),
             Self::P3dfft => Box::pin(p3dfft::transforms(world, work)),
             Self::Connect => Box::pin(traffic::connect(world, work)),
-            Self::FirstAlltoall => Box::pin(contact::all_to_all(world, work)),
-            Self::FirstAllreduce => Box::pin(contact::all_reduce(world, work)),
-            Self::FirstBcast => Box::pin(contact::bcast(world, work)),
-            Self::Ft => Box::pin(contact::ft(world, work)),
+            Self::FirstAlltoall => Box::pin(first::all_to_all(world, work, manager)),
+            Self::FirstAllreduce => Box::pin(first::all_reduce(world, work, manager)),
+            Self::FirstBcast => Box::pin(first::bcast(world, work, manager)),
+            Self::Ft => Box::pin(first::ft(world, work, manager)),
+            Self::SevenPoint => Box::pin(first::seven_point(world, work, manager)),
             Self::Startup => Box::pin(startup::start_up(world, work, manager)),
             Self::Deadlock => Box::pin(deadlock(world)),
         }
@@ -299,3 +336,6 @@ pub(super) fn all_found<const N: usize>(
 }
 
 pub(super) const TAG: u32 = 1;
+
+/// Those of a rank whose messages go to neighbours and through trees.
+const PEERS_OF_FEW: u32 = 32;

@@ -20,10 +20,7 @@ fn run(
         way,
         load: Load::default(),
     };
-    let mut model = Model::preset(fabric).unwrap();
-    if scenario == Scenario::Startup {
-        model.node.ranks = 56;
-    }
+    let model = Model::preset(fabric).unwrap();
     let manager = Manager::new(&model);
     // The models are those of messages; by lists of an adapter the same algorithms take another time.
     let mut report = Simulation::new(ranks)
@@ -95,61 +92,6 @@ fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks()
             assert!(partners <= 600, "{partners} bytes for each new partner");
             known = now;
         }
-    }
-}
-
-#[test]
-fn ranks_that_are_connected_ahead_have_no_slow_first_iteration() {
-    for (scenario, limit) in [
-        (Scenario::FirstAlltoall, 1.1),
-        (Scenario::FirstAllreduce, 1.15),
-        (Scenario::FirstBcast, 1.3),
-    ] {
-        let first = |way| figure(&run((scenario, way), (64, "qdr"), 8).1, "first_us");
-        let (_, ahead) = run((scenario, "ahead"), (64, "qdr"), 8);
-        let ratio = figure(&ahead, "ratio");
-        println!("{scenario:?}: {ratio:.2} of a steady one");
-        assert!(ratio <= limit, "{scenario:?}: {ratio:.2}");
-        assert!(first("on-demand") > 100.0 * first("ahead"));
-    }
-    let first = |way| {
-        figure(
-            &run((Scenario::FirstAlltoall, way), (64, "qdr"), 8).1,
-            "first_us",
-        )
-    };
-    let (stepwise, on_demand) = (first("stepwise"), first("on-demand"));
-    println!("first all-to-all: {stepwise:.0} µs in steps, {on_demand:.0} µs as chosen");
-    assert!(stepwise > 4.0 * on_demand, "{stepwise} and {on_demand}");
-}
-
-#[test]
-#[cfg_attr(
-    debug_assertions,
-    ignore = "a grid of 512 MiB: `cargo xtask test` has an optimised build for it"
-)]
-fn a_transform_whose_ranks_are_connected_ahead_is_faster_than_one_that_connects_in_steps() {
-    let rate = |way| figure(&run((Scenario::Ft, way), (64, "qdr"), 0).1, "gflop_per_s");
-    let (stepwise, ahead) = (rate("stepwise"), rate("ahead"));
-    println!("{stepwise:.0} and {ahead:.0} GFLOP/s");
-    assert!(ahead >= 1.2 * stepwise, "{ahead} of {stepwise}");
-}
-
-#[test]
-fn a_start_takes_the_managers_time_for_each_of_its_requests() {
-    let (ranks, service_us) = (112_u32, 10.0);
-    let all = f64::from(ranks);
-    for (way, requests) in [
-        ("pairs", all * (6.0 * (all - 1.0) + 1.0)),
-        ("ranks", all * (3.0 + all - 1.0)),
-        ("few", all * (3.0 + 6.0)),
-        ("nodes", all * 3.0 + 2.0 + 2.0 * 2.0),
-    ] {
-        let (_, found) = run((Scenario::Startup, way), (ranks, "qdr"), 8);
-        assert!((figure(&found, "requests") - requests).abs() < 0.5, "{way}");
-        let ratio = figure(&found, "start_us") / (requests * service_us);
-        // A rank that waits for an answer leaves the manager idle at times.
-        assert!((0.99..1.05).contains(&ratio), "{way}: {ratio:.3}");
     }
 }
 
