@@ -33,6 +33,7 @@ cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
 cargo xtask vm -- COMMAND   run a command on a virtual machine with soft-RoCE devices; `vm --help` says how
 cargo xtask vm-test         the tests that need InfiniBand devices, all in one virtual machine
+cargo xtask bench verbs     Ripstop over verbs beside perftest on the devices of a virtual machine; `bench verbs --help`
 cargo xtask bench calibrate fit the simulator to this machine, and show what it predicts";
 
 fn main() -> ExitCode {
@@ -70,6 +71,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["loom"] => Gate::open(loom::run),
         ["vm-test"] => Gate::open(vm::test),
         ["bench", "compare", ..] => compare::run(&args[2..]),
+        ["bench", "verbs", ..] => vm::bench(&step::root(), &args[2..]),
         ["bench", "calibrate", ..] => calibrate::run(&step::root(), &args[2..]),
         _ => Err(format!(
             "`cargo xtask {}` is unknown.\n\n{HELP}",

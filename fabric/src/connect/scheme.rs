@@ -144,7 +144,11 @@ mod tests {
 
     #[test]
     fn where_short_messages_wait_for_nothing_no_pair_is_connected_before_it_says_much() {
-        for pattern in [Pattern::Unknown, Pattern::Dense, Pattern::Sparse { peers: 6 }] {
+        for pattern in [
+            Pattern::Unknown,
+            Pattern::Dense,
+            Pattern::Sparse { peers: 6 },
+        ] {
             let job = Job {
                 datagrams: true,
                 pattern,

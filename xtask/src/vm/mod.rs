@@ -5,9 +5,10 @@
 
 use std::{io, path::Path, process::ExitCode};
 
-pub(crate) use self::suite::run as test;
+pub(crate) use self::{bench::run as bench, suite::run as test};
 use self::{guest::Guest, image::Image, options::Options};
 
+mod bench;
 mod clock;
 mod command;
 mod cpio;

@@ -18,6 +18,8 @@ sees the files of this one where they are. What COMMAND writes is lost, except b
   --env NAME=VALUE sets a variable for COMMAND (again for more); HOME, LANG, PATH, TERM, USER and what begins with
                    CARGO, RIPSTOP or RUST goes along anyhow
   --cpus N         processors (default 2)
+  --parallel       the guest's processors run at the same time, for what they do to each other; on a busy machine
+                   it takes minutes to start
   --memory MIB     (default 2048)
   --log            shows what the kernel says
 
@@ -39,6 +41,8 @@ pub(crate) struct Options {
     pub(crate) shares: Vec<PathBuf>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cpus: u32,
+    /// They run at the same time.
+    pub(crate) parallel: bool,
     pub(crate) memory_mib: u32,
     pub(crate) log: bool,
     pub(crate) command: Vec<String>,
@@ -53,6 +57,7 @@ impl Default for Options {
             shares: Vec::new(),
             env: Vec::new(),
             cpus: 2,
+            parallel: false,
             memory_mib: 2048,
             log: false,
             command: Vec::new(),
@@ -69,6 +74,7 @@ impl Options {
             match arg.as_str() {
                 "--help" | "-h" => return Ok(None),
                 "--log" => options.log = true,
+                "--parallel" => options.parallel = true,
                 "--" => {
                     options.command = args.by_ref().cloned().collect();
                 }
@@ -167,7 +173,7 @@ mod tests {
     fn all_arguments_are_understood() {
         let options = parse(
             "--devices 4 --rate 200mbit --loss 2% --delay 5ms --timeout 7 --share / --env A=b=c \
-             --cpus 3 --memory 512 --log -- prog --devices 9",
+             --cpus 3 --parallel --memory 512 --log -- prog --devices 9",
         );
         let expected = Options {
             devices: 4,
@@ -178,6 +184,7 @@ mod tests {
             shares: vec!["/".into()],
             env: vec![("A".to_owned(), "b=c".to_owned())],
             cpus: 3,
+            parallel: true,
             memory_mib: 512,
             log: true,
             command: ["prog", "--devices", "9"].map(str::to_owned).to_vec(),

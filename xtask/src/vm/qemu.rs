@@ -8,7 +8,11 @@ use super::{clock, options::Options};
 pub(super) fn arguments(kernel: &Path, options: &Options, ports: &[String]) -> Vec<OsString> {
     let emulated = !has_kvm();
     let mut words: Vec<OsString> = FIXED.iter().map(OsString::from).collect();
-    let (accelerator, processor) = if emulated { EMULATED } else { REAL };
+    let (accelerator, processor) = match (emulated, options.parallel) {
+        (true, false) => EMULATED,
+        (true, true) => (EMULATED_PARALLEL, EMULATED.1),
+        (false, _) => REAL,
+    };
     words.extend(["-accel", accelerator, "-cpu", processor].map(OsString::from));
     words.extend(["-smp".into(), options.cpus.to_string().into()]);
     words.extend(["-m".into(), options.memory_mib.to_string().into()]);
@@ -97,6 +101,7 @@ const FIXED: [&str; 13] = [
 /// thread, and on a busy host a guest takes minutes to start. `erms`: copies by `rep movsb` are emulated byte by byte; and
 /// `fsrm` without it makes the kernel's `memmove` run for ever.
 const EMULATED: (&str, &str) = ("tcg,thread=single", "max,-erms,-fsrm");
+const EMULATED_PARALLEL: &str = "tcg,thread=multi";
 const REAL: (&str, &str) = ("kvm", "host");
 
 const BOOT_LINE: &str = "console=ttyS0 panic=-1 oops=panic nokaslr mitigations=off edd=off random.trust_cpu=on audit=0 \
