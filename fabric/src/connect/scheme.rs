@@ -53,8 +53,8 @@ impl Scheme {
     /// Where short messages wait for nothing, pairs are connected when they say much, whatever the job: `ripstop sim ft` and
     /// `seven-point` show that no other scheme is over sooner.
     ///
-    /// Where they have to wait, all at once pays where most pairs speak; where nobody said so, it is taken for jobs in which it is
-    /// over soon and leaves half of the adapter to others.
+    /// Where they have to wait, all at once pays where most pairs speak; where nobody said so, it is taken for jobs in which it
+    /// is over soon and leaves half of the adapter to others.
     #[must_use]
     pub fn choose(job: &Job) -> Self {
         let others = job.ranks.saturating_sub(1);
