@@ -23,6 +23,12 @@ pub struct Counters {
     pub wakes_sent: Count,
     /// System calls that look after the peers' lives and the own bell: none per message.
     pub checks: Count,
+    /// List entries given to an adapter for what peers send, or for memory that they reach.
+    pub entries: Count,
+    /// Events taken from an adapter's queues.
+    pub events: Count,
+    /// Of those, words that something has arrived at a peer.
+    pub acks: Count,
 }
 
 impl Counters {
@@ -37,6 +43,9 @@ impl Counters {
             system_calls: self.system_calls.get(),
             wakes_sent: self.wakes_sent.get(),
             checks: self.checks.get(),
+            entries: self.entries.get(),
+            events: self.events.get(),
+            acks: self.acks.get(),
         }
     }
 }
@@ -71,6 +80,9 @@ pub struct Snapshot {
     pub system_calls: u64,
     pub wakes_sent: u64,
     pub checks: u64,
+    pub entries: u64,
+    pub events: u64,
+    pub acks: u64,
 }
 
 impl Sub for Snapshot {
@@ -87,6 +99,9 @@ impl Sub for Snapshot {
             system_calls: self.system_calls.wrapping_sub(earlier.system_calls),
             wakes_sent: self.wakes_sent.wrapping_sub(earlier.wakes_sent),
             checks: self.checks.wrapping_sub(earlier.checks),
+            entries: self.entries.wrapping_sub(earlier.entries),
+            events: self.events.wrapping_sub(earlier.events),
+            acks: self.acks.wrapping_sub(earlier.acks),
         }
     }
 }

@@ -69,8 +69,8 @@ impl Fences {
         self.failed.without(self.closed)
     }
 
-    /// A lane that does not work is closed here: nothing by it reaches memory. Whether that is new: then the word is to be said, and
-    /// the lane may be fenced by it.
+    /// A lane that does not work is closed here: nothing by it reaches memory. Whether that is new: then the word is to be
+    /// said, and the lane may be fenced by it.
     pub fn close(&mut self, lane: u32) -> bool {
         let is_new = self.to_close().has(lane);
         if is_new {

@@ -76,6 +76,8 @@ pub(super) struct Entry {
 pub(super) enum EntryKind {
     /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others.
     Slab { min_free: u64 },
+    /// One message of that process; then it is gone.
+    Once { from: Process },
     /// Puts, whose events are told.
     Board,
     /// Puts, gets and atomics, of which nothing is told.
@@ -248,11 +250,14 @@ impl Ni {
         me.put(16, profile.handle_len, profile.ct_none);
         me.put(layout.me_uid, 4, self.uid);
         me.put(layout.me_options, 4, entry.kind.options(profile).into());
-        Process {
-            nid: profile.any.nid,
-            pid: profile.any.pid,
-        }
-        .write(&mut me, layout.me_match_id, layout);
+        let from = match entry.kind {
+            EntryKind::Once { from } => from,
+            _ => Process {
+                nid: profile.any.nid,
+                pid: profile.any.pid,
+            },
+        };
+        from.write(&mut me, layout.me_match_id, layout);
         me.put(40, 8, entry.match_bits);
         me.put(48, 8, entry.ignore_bits);
         if let EntryKind::Slab { min_free } = entry.kind {
@@ -406,6 +411,13 @@ impl Ni {
         })
     }
 
+    /// How often the adapter has interrupted the host, where the library counts that: the software one does.
+    pub(super) fn interrupts(&self) -> Option<u64> {
+        let count = self.library.interrupts?;
+        // SAFETY: takes a handle.
+        Some(unsafe { count(self.ni) })
+    }
+
     /// The library's own descriptors to sleep on, duplicated, or none.
     pub(super) fn wake_fds(&self) -> io::Result<Vec<OwnedFd>> {
         let mut fds = PollFds::default();
@@ -512,6 +524,9 @@ impl EntryKind {
         match self {
             Self::Slab { .. } => {
                 quiet | options.me_op_put | options.me_manage_local | options.me_no_truncate
+            }
+            Self::Once { .. } => {
+                quiet | options.me_op_put | options.me_use_once | options.me_no_truncate
             }
             Self::Board => quiet | options.me_op_put | options.me_no_truncate,
             Self::Exposed => {

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
+    compat::{self, Compat},
     node::Node,
     pool::{BODY_MAX, HEADER_MAX},
     stats::PortalsCounters,
@@ -32,6 +33,9 @@ pub struct PortalsConfig {
     pub helper: bool,
     /// The ranks of this node, to tell who has finished from who has failed even if it was never met.
     pub node: Option<Node>,
+    /// The layout of somebody else, to be compared with: the same at all ranks. `slabs`, `slab_len` and, for pscom, `events` are
+    /// its own then.
+    pub compat: Option<Compat>,
     /// Where the driver counts.
     pub counters: Arc<PortalsCounters>,
 }
@@ -48,15 +52,47 @@ impl Default for PortalsConfig {
             slab_len: 1 << 20,
             helper: false,
             node: None,
+            compat: None,
             counters: Arc::default(),
         }
     }
 }
 
 impl PortalsConfig {
+    /// As it is with the layout of somebody else.
+    pub(super) fn laid_out(mut self) -> Self {
+        match &self.compat {
+            None => {}
+            Some(Compat::Mpc) => {
+                (self.slabs, self.slab_len) = (compat::MPC_BLOCKS, compat::MPC_BLOCK_LEN);
+            }
+            Some(Compat::Pscom(pscom)) => {
+                (self.slabs, self.events) = (0, pscom.eq_size);
+            }
+        }
+        self
+    }
+
+    /// The longest body of a message.
+    pub(super) fn body_max(&self) -> usize {
+        match &self.compat {
+            None => BODY_MAX,
+            Some(Compat::Mpc) => compat::MPC_BODY_MAX,
+            Some(Compat::Pscom(pscom)) => {
+                let sends = pscom.sendq_size * pscom.buffer_size - HEADER_MAX;
+                let whole = usize::try_from(pscom.rendezvous).unwrap_or(usize::MAX);
+                // Control messages of the runtime have bodies too.
+                whole.clamp(BODY_LEAST, BODY_MAX).min(sends)
+            }
+        }
+    }
+
     /// # Errors
     /// `InvalidInput`, with the field and its range.
     pub(super) fn check(&self) -> io::Result<()> {
+        if self.compat.is_some() {
+            return Ok(()); // checked when its variables were read
+        }
         let checks = [
             ("events", u64::from(self.events), u64::from(EVENTS_MIN)),
             ("slabs", self.slabs as u64, 2),
@@ -73,12 +109,12 @@ impl PortalsConfig {
 }
 
 /// What every rank can do.
-pub(super) fn caps() -> Caps {
+pub(super) fn caps(body_max: usize) -> Caps {
     Caps {
         name: "portals",
         inline_max: INLINE_MAX,
         header_max: HEADER_MAX,
-        body_max: BODY_MAX,
+        body_max,
         ordered: true,
         reliable: true,
         detects_death: false,
@@ -108,5 +144,7 @@ pub(super) fn caps() -> Caps {
 /// The longest header and the longest body.
 pub(super) const MESSAGE_MAX: usize = HEADER_MAX + BODY_MAX;
 const INLINE_MAX: usize = 64;
+/// What a message must be able to carry.
+const BODY_LEAST: usize = 128;
 /// Some for pauses, some for data.
 const EVENTS_MIN: u32 = 8;

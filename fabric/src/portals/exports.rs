@@ -65,7 +65,7 @@ impl Exports {
             ignore_bits: 0,
         };
         ni.append(pt, &everything, 0)?;
-        counters.entries.add(1);
+        counters.all.entries.add(1);
         Ok(Arc::new(Self {
             ni: Arc::clone(ni),
             pt,
@@ -108,7 +108,7 @@ impl Exports {
             regions
                 .by_start
                 .insert(start, Exposed { len, serial, entry });
-            self.counters.entries.add(1);
+            self.counters.all.entries.add(1);
         }
         drop(regions); // a region that is refused says farewell
         appended?;

@@ -22,7 +22,12 @@ pub(super) struct Library {
     pub(super) symbols: Symbols,
     /// Those for sleeping on descriptors, where the library has them.
     pub(super) waking: Option<Waking>,
+    /// How often the host was interrupted, where the library counts that.
+    pub(super) interrupts: Option<Interrupts>,
 }
+
+/// Takes a handle of an interface.
+type Interrupts = unsafe extern "C" fn(H) -> u64;
 
 /// What `dlopen` gave.
 #[derive(Clone, Copy)]
@@ -113,6 +118,7 @@ impl Library {
             profile,
             symbols,
             waking,
+            interrupts: loaded.interrupts(),
         })
     }
 }
@@ -188,6 +194,13 @@ impl Loaded {
         let name = CString::new(name).ok()?;
         // SAFETY: what `dlopen` gave and nobody closes, and a string that ends with a zero.
         NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+
+    /// The software library counts interrupts of its host.
+    fn interrupts(self) -> Option<Interrupts> {
+        let address = self.symbol("RipstopPortalsInterrupts")?;
+        // SAFETY: the function of this name takes a handle, which lies in the low part of its register, and returns a number.
+        Some(unsafe { std::mem::transmute::<NonNull<c_void>, Interrupts>(address) })
     }
 
     /// The software library says which family it is.

@@ -15,10 +15,14 @@
 //! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
+//! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
+//! can be counted and timed beside this.
+//!
 //! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
 //! than were started, and hints about the board may be lost (`queues`).
 
 mod calls;
+mod compat;
 mod config;
 mod event;
 mod exports;
@@ -38,15 +42,15 @@ mod stats;
 
 use std::io;
 
-use self::{
-    config::MESSAGE_MAX,
-    onesided::Deed,
-    pool::{BODY_MAX, HEADER_MAX},
-    queues::Which,
-};
 pub use self::{
-    config::PortalsConfig, node::Node, prepare::Prepared, state::Portals, stats::PortalsCounters,
+    compat::{Compat, Pscom, PscomVariable},
+    config::PortalsConfig,
+    node::Node,
+    prepare::Prepared,
+    state::Portals,
+    stats::PortalsCounters,
 };
+use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
 use crate::{
     driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
@@ -73,7 +77,7 @@ impl Driver for Portals {
         let room = match command {
             Command::Message { to, header, body } => {
                 check_length("header", header.len(), HEADER_MAX);
-                check_length("body", body.len(), BODY_MAX);
+                check_length("body", body.len(), self.caps.body_max);
                 self.send(to.0, header, body)
             }
             Command::Put {
@@ -224,5 +228,3 @@ fn check_length(what: &str, len: usize, max: usize) {
         "a message {what} of {len} bytes; the longest is {max}: ask `Caps`"
     );
 }
-
-const _: () = assert!(MESSAGE_MAX == HEADER_MAX + BODY_MAX);

@@ -8,12 +8,13 @@ use std::{
 
 use super::{
     calls::{Entry, EntryKind, Eq, Far, Limits, Md, Near, Ni},
+    compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig},
     event::{End, Event, Kind, Process},
     exports::Exports,
     library::Library,
     node::Node,
-    pool::Pool,
+    pool::{HEADER_MAX, Pool},
     queues::Queues,
     slabs::Slabs,
     stats::PortalsCounters,
@@ -28,6 +29,8 @@ pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
     pub(super) node: Option<Node>,
+    pub(super) compat: Option<Compat>,
+    pub(super) body_max: usize,
 }
 
 /// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
@@ -71,26 +74,34 @@ pub(super) struct Tables {
 
 impl Prepared {
     pub(super) fn open(config: &PortalsConfig) -> io::Result<Self> {
+        let config = config.clone().laid_out();
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
-        let ni = Arc::new(Ni::open(library, config.interface)?);
+        let mut ni = Ni::open(library, config.interface)?;
+        let pscom = config.compat.as_ref().and_then(Compat::pscom);
+        if let Some(pscom) = pscom {
+            let most = &mut ni.limits.max_msg_size;
+            *most = pscom.rndv_fragment_size.clamp(MESSAGE_MAX as u64, *most);
+        }
+        let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
-        check_limits(&ni.limits, config)?;
+        check_limits(&ni.limits, &config)?;
         let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
         let [arrivals, ends, hints] = [arrivals?, ends?, hints?];
         let tables = Tables {
             board: ni.pt_alloc(Some(hints), false)?,
-            eager: ni.pt_alloc(Some(arrivals), true)?,
+            eager: ni.pt_alloc(Some(arrivals), pscom.is_none())?,
             rdma: ni.pt_alloc(None, false)?,
         };
         let pool = Pool::new()?;
+        let body_max = config.body_max();
         let ground = Ground {
             queues: Queues::new(&ni, [arrivals, ends, hints], config.helper)?,
             ends,
             pool_md: ni.md_bind(Some(pool.range()), ends)?,
             pool,
             all_md: ni.md_bind(None, ends)?,
-            slabs: Slabs::new(config.slabs, config.slab_len, MESSAGE_MAX)?,
+            slabs: Slabs::new(config.slabs, config.slab_len, HEADER_MAX + body_max)?,
             board: Region::vacant(BOARD_LEN)?,
             exports: Exports::new(&ni, tables.rdma, &counters)?,
             // One place less than asked for, for libraries that need it to tell full from empty.
@@ -106,7 +117,9 @@ impl Prepared {
         let prepared = Self {
             ground,
             address,
-            node: config.node.clone(),
+            node: config.node,
+            body_max,
+            compat: config.compat,
         };
         prepared.lay_out()?;
         prepared.check_family(hints)?;
@@ -129,7 +142,7 @@ impl Prepared {
             ignore_bits: SENDER,
         };
         ni.append(self.address.tables.board, &entry, 0)?;
-        self.ground.counters.entries.add(1);
+        self.ground.counters.all.entries.add(1);
         (0..self.ground.slabs.count())
             .try_for_each(|slab| self.ground.give_slab(self.address.tables.eager, slab))
     }
@@ -210,8 +223,13 @@ impl Ground {
             match_bits: MESSAGE_BITS,
             ignore_bits: !KIND,
         };
-        self.ni.append(pt, &entry, slab as u64)?;
-        self.counters.entries.add(1);
+        self.append(pt, &entry, slab as u64)
+    }
+
+    /// Appends an entry, and counts it.
+    pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> io::Result<()> {
+        self.ni.append(pt, entry, user)?;
+        self.counters.all.entries.add(1);
         Ok(())
     }
 }

@@ -40,7 +40,7 @@ impl Slabs {
     /// When there is no memory for them.
     pub(super) fn new(count: usize, len: usize, min_free: usize) -> io::Result<Self> {
         Ok(Self {
-            region: Region::anonymous(count * len)?,
+            region: Region::anonymous((count * len).max(1))?,
             len,
             min_free,
             slabs: vec![Slab::default(); count],

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, io};
 
 use super::{
     calls::{Far, Md, Near},
+    compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
     event::{End, Event, Got, Kind},
     node::Node,
@@ -46,6 +47,11 @@ pub struct Portals {
     refused: VecDeque<u32>,
     /// The adapter lets no messages in.
     disabled: bool,
+    /// In the layout of pscom: what messages come into and leave from.
+    pub(super) buffers: Option<Box<Buffers>>,
+    pub(super) buffers_md: Md,
+    /// To have no room for messages is the end.
+    fragile: bool,
     pub(super) caps: Caps,
 }
 
@@ -88,18 +94,30 @@ impl Prepared {
             ground,
             address,
             node,
+            compat,
+            body_max,
         } = self;
+        let pscom = compat.as_ref().and_then(Compat::pscom);
         let addresses = read_addresses(&peers)?;
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
-        let operations = Operations::new(ground.credits)?;
+        let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
+        let operations = Operations::new(ground.credits.min(most))?;
         // What one peer does not take leaves enough for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let words = Region::vacant(peers.len() * Words::LEN)?;
         let words_md = ground.ni.md_bind(Some(operations.range()), ground.ends)?;
         let out_md = ground.ni.md_bind(Some(words.range()), ground.ends)?;
-        Ok(Portals {
+        let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
+        let buffers = buffers.transpose()?.map(Box::new);
+        let buffers_md = match &buffers {
+            Some(buffers) => ground.ni.md_bind(Some(buffers.outbound()), ground.ends)?,
+            None => ground.pool_md,
+        };
+        let per_peer = size_of::<Peer>() + 2 * Words::LEN + pscom.map_or(0, Pscom::peer_len);
+        ground.counters.peer_bytes.add(per_peer as u64);
+        let portals = Portals {
             me,
             address,
             node,
@@ -118,9 +136,16 @@ impl Prepared {
             suspects: Vec::new(),
             refused: VecDeque::new(),
             disabled: false,
-            caps: caps(),
+            buffers,
+            buffers_md,
+            fragile: compat == Some(Compat::Mpc),
+            caps: caps(body_max),
             ground,
-        })
+        };
+        if let Some(buffers) = &portals.buffers {
+            portals.lay_out_buffers(buffers)?;
+        }
+        Ok(portals)
     }
 }
 
@@ -150,6 +175,16 @@ fn invalid(why: &str) -> io::Error {
 }
 
 impl Portals {
+    /// How often the adapter has interrupted the host so far, where the library counts that: the software one does.
+    #[must_use]
+    pub fn interrupts(&self) -> Option<u64> {
+        self.ground.ni.interrupts()
+    }
+
+    pub(super) const fn own_address(&self) -> Address {
+        self.address
+    }
+
     pub(super) fn peer(&self, rank: u32) -> &Peer {
         let peer = self.peers.get(rank as usize);
         peer.unwrap_or_else(|| panic!("rank {rank} in a world of {}", self.peers.len()))
@@ -166,6 +201,10 @@ impl Portals {
         let peer = self.peer(to);
         if peer.life != Life::Up {
             return true;
+        }
+        if self.buffers.is_some() {
+            let label = Label::Message(u8::try_from(header.len()).unwrap_or(u8::MAX));
+            return self.send_by_buffers(to, label, [header, body]);
         }
         let (outbox, len) = (&peer.outbox, header.len() + body.len());
         let mut slot = None;
@@ -208,6 +247,7 @@ impl Portals {
 
     /// Gives the adapter what may leave.
     pub(super) fn transmit(&mut self) {
+        self.transmit_buffers();
         while self.credits > 0
             && let Some(to) = self.due.pop_front()
         {
@@ -291,6 +331,11 @@ impl Portals {
         }
         self.credits += 1;
         self.ground.counters.ends.add(1);
+        self.ground
+            .counters
+            .all
+            .acks
+            .add(u64::from(event.kind == Kind::Ack));
         match Ticket::of(event.user) {
             Some(Ticket::Message(to, number)) => self.handle_taken(to, number, event.end),
             Some(Ticket::Operation(slot, generation)) => {
@@ -302,6 +347,9 @@ impl Portals {
     }
 
     fn handle_taken(&mut self, to: u32, number: u32, end: End) {
+        if self.buffers.is_some() {
+            return self.handle_buffer_end(to, number, end);
+        }
         let taken = end == End::Well;
         if !taken && !matches!(end, End::PtDisabled | End::Dropped) {
             self.suspect(to);
@@ -340,7 +388,7 @@ impl Portals {
         }
     }
 
-    fn lose(&mut self, rank: u32, how: Down) {
+    pub(super) fn lose(&mut self, rank: u32, how: Down) {
         let peer = &mut self.peers[rank as usize];
         if std::mem::replace(&mut peer.life, Life::Down) == Life::Down {
             return;
@@ -365,7 +413,7 @@ impl Portals {
     }
 
     /// The rank that a message says it is from, if it comes from there.
-    fn sender(&self, event: &Event) -> Option<u32> {
+    pub(super) fn sender(&self, event: &Event) -> Option<u32> {
         let rank = u32::try_from(event.match_bits & u64::from(u32::MAX)).ok()?;
         let peer = self.peers.get(rank as usize)?;
         (peer.address.process == event.initiator).then_some(rank)
@@ -409,7 +457,9 @@ impl Portals {
     pub(super) fn handle_arrival(&mut self, Got { event, dropped }: Got, sink: &mut dyn Sink) {
         self.ground.counters.lost.add(u64::from(dropped));
         match event.kind {
+            Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
             Kind::PtDisabled => self.disabled = true,
+            Kind::Put if self.buffers.is_some() => self.handle_piece(&event, sink),
             Kind::Put => self.handle_message(&event, sink),
             _ => {}
         }
@@ -470,14 +520,17 @@ impl Portals {
     /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
     /// for a second is left.
     fn say_goodbye(&mut self, how: Down) {
-        for rank in 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX) {
-            let peer = self.peer(rank);
-            if rank != self.me && peer.met && peer.life == Life::Up {
-                self.push(rank, Letter::new(None, 0, Label::Bye(how).bits()));
-            }
-        }
+        let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
+        let refused = self.ground.counters.refused.get();
         let mut idle = 0;
-        while idle < GOODBYE_TURNS && !self.is_through() {
+        loop {
+            unsaid.retain(|rank| !self.bid_farewell(*rank, Label::Bye(how)));
+            let refusals = self.ground.counters.refused.get() - refused;
+            let through = unsaid.is_empty() && self.is_through();
+            if through || idle == GOODBYE_TURNS || refusals > GOODBYE_REFUSALS {
+                return;
+            }
             let turn = Driver::progress(self, 64, &mut Nobody);
             idle = match turn.events {
                 0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
@@ -486,16 +539,35 @@ impl Portals {
         }
     }
 
+    /// Whether a peer need not be told any more.
+    fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
+        let peer = self.peer(rank);
+        if !peer.met || peer.life != Life::Up {
+            return true;
+        }
+        if self.buffers.is_some() {
+            return self.send_by_buffers(rank, label, [&[]; 2]);
+        }
+        self.push(rank, Letter::new(None, 0, label.bits()));
+        true
+    }
+
     fn is_through(&self) -> bool {
+        let is_idle = |rank| self.buffers.as_ref().is_none_or(|all| all.is_idle(rank));
         let others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
         self.operations.is_idle()
             && self.due.is_empty()
-            && others.into_iter().all(|(_, peer)| peer.outbox.is_empty())
+            && (others.into_iter()).all(|(rank, peer)| peer.outbox.is_empty() && is_idle(rank))
     }
 
     /// Whether there is something to do without an event.
     pub(super) fn has_news(&self) -> bool {
-        !self.told.is_empty()
+        let unsent = self
+            .buffers
+            .as_ref()
+            .is_some_and(|all| !all.unsent.is_empty());
+        unsent
+            || !self.told.is_empty()
             || !self.suspects.is_empty()
             || self.watches.is_reached()
             || self.credits > RESERVED && !self.sendable.is_empty()
@@ -504,7 +576,11 @@ impl Portals {
 
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
         let got = self.ground.queues.next(which);
-        self.ground.counters.events.add(u64::from(got.is_some()));
+        self.ground
+            .counters
+            .all
+            .events
+            .add(u64::from(got.is_some()));
         got
     }
 }
@@ -552,5 +628,7 @@ const WINDOW_MAX: u32 = 256;
 /// One second without anything is enough for a peer that is there.
 const GOODBYE_TURNS: u32 = 100;
 const GOODBYE_MILLIS: u32 = 10;
+/// What is put again at once when it is dropped, as pscom does, is put no more often than this: about a second.
+const GOODBYE_REFUSALS: u64 = 100_000;
 
 const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");

@@ -10,12 +10,10 @@ use crate::counters::{Count, Counters};
 pub struct PortalsCounters {
     /// What all drivers count.
     pub all: Arc<Counters>,
-    /// List entries appended: slabs given to the adapter, and regions.
-    pub entries: Count,
-    /// Events taken from queues.
-    pub events: Count,
-    /// Of them, ends of own operations.
+    /// Of the events, ends of own operations.
     pub ends: Count,
+    /// Bytes that were kept for each peer when the driver was connected.
+    pub peer_bytes: Count,
     /// Messages that a peer had no room for, each time.
     pub refused: Count,
     /// Times that this rank had no room, and let messages in again.
@@ -26,4 +24,15 @@ pub struct PortalsCounters {
     pub nonsense: Count,
     /// Times that a queue had lost events.
     pub lost: Count,
+}
+
+impl PortalsCounters {
+    /// With what all drivers count in `all`.
+    #[must_use]
+    pub fn of(all: &Arc<Counters>) -> Self {
+        Self {
+            all: Arc::clone(all),
+            ..Self::default()
+        }
+    }
 }

@@ -8,6 +8,7 @@
 )]
 
 mod cells;
+mod compat;
 mod counting;
 mod ending;
 mod faults;
@@ -120,6 +121,32 @@ macro_rules! conformance {
     };
 }
 
+/// For layouts that are there to be compared with. They need not keep the whole contract: what pscom drops is put again for
+/// ever, so a rank whose peer does not look cannot end in good order.
+macro_rules! exchanges {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                messages::messages_of_every_inline_size_arrive_intact
+                messages::headers_of_every_length_arrive_intact
+                messages::bodies_up_to_the_longest_arrive_intact
+                messages::the_senders_memory_is_free_when_posted
+                messages::messages_of_one_peer_arrive_in_order
+                messages::many_peers_at_once_do_not_mix
+                messages::first_contact_of_all_with_all_at_the_same_time
+                messages::a_rank_sends_to_itself
+                messages::a_full_post_gives_back_the_command_and_nothing_is_lost
+                messages::both_sides_full_of_each_other_still_move
+                messages::threads_exchange_streams_while_they_sleep_and_wake
+                waking::no_wake_up_is_lost_in_a_game_of_ping_pong
+                waking::no_wake_up_is_lost_among_many_senders
+                waking::room_ends_the_sleep_of_a_refused_sender
+                onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
+            }
+        }
+    };
+}
+
 /// For drivers that run task lists.
 macro_rules! lists {
     ($driver:ident, $make:path) => {
@@ -214,6 +241,11 @@ conformance!(on_portals_with_little_room, crate::portals::small_world);
 conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
+);
+exchanges!(on_portals_as_pscom, crate::compat::pscom_world);
+exchanges!(
+    on_portals_as_pscom_with_little_room,
+    crate::compat::little_pscom_world
 );
 conformance!(
     claims_on_a_device,

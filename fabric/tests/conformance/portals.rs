@@ -59,17 +59,26 @@ pub(crate) fn join(board: &Board, rank: u32, family: &'static str) -> Box<dyn Dr
     let hired = prepare(family, PortalsConfig::default());
     board.leave_note(rank, &hired.1.address());
     let notes = board.notes(Duration::from_secs(20));
-    connect(
-        hired,
-        notes.unwrap_or_else(|rank| panic!("rank {rank} has not started")),
-    )
+    let notes = notes.unwrap_or_else(|rank| panic!("rank {rank} has not started"));
+    Box::new(connect(hired, notes))
 }
 
-fn world(
+pub(crate) fn world(
     ranks: u32,
     family: &'static str,
-    change: impl Fn(PortalsConfig) -> PortalsConfig,
+    change: impl FnMut(PortalsConfig) -> PortalsConfig,
 ) -> Vec<Box<dyn Driver>> {
+    let drivers = hired(ranks, family, change).into_iter();
+    drivers
+        .map(|driver| Box::new(driver) as Box<dyn Driver>)
+        .collect()
+}
+
+pub(crate) fn hired(
+    ranks: u32,
+    family: &'static str,
+    mut change: impl FnMut(PortalsConfig) -> PortalsConfig,
+) -> Vec<Hired> {
     let hired: Vec<_> = (0..ranks)
         .map(|_| prepare(family, change(PortalsConfig::default())))
         .collect();
@@ -88,12 +97,12 @@ fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
     (copy, prepared)
 }
 
-fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Box<dyn Driver> {
+fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Hired {
     let driver = prepared.connect(addresses).unwrap();
-    Box::new(Hired {
+    Hired {
         driver,
         _copy: Return(Some(copy)),
-    })
+    }
 }
 
 #[test]
@@ -124,7 +133,7 @@ fn flood(senders: usize, receivers: usize, count: u64) {
     let mut world = World::from_drivers(drivers);
     let before: Vec<_> = counters
         .iter()
-        .map(|counters| counters.entries.get())
+        .map(|counters| counters.all.entries.get())
         .collect();
     let pairs = || (0..receivers).flat_map(|to| (0..ranks).map(move |from| (from, to)));
     for number in 0..count {
@@ -146,7 +155,7 @@ fn flood(senders: usize, receivers: usize, count: u64) {
     }
     for (counters, before) in counters.iter().zip(before) {
         assert!(counters.enabled.get() > 0, "there was room enough for all");
-        let appended = counters.entries.get() - before;
+        let appended = counters.all.entries.get() - before;
         assert!(100 * appended <= all as u64, "{appended} entries");
     }
     // Each sender that is refused gives a hint, and sixteen fit.
@@ -200,8 +209,8 @@ impl Copy {
 
 /// A driver, and what it runs on.
 #[derive(Debug)]
-struct Hired {
-    driver: Portals,
+pub(crate) struct Hired {
+    pub(crate) driver: Portals,
     _copy: Return,
 }
 

@@ -90,6 +90,7 @@ pub(super) struct Options {
     pub(super) md_event_send_disable: u32,
     pub(super) me_op_put: u32,
     pub(super) me_op_get: u32,
+    pub(super) me_use_once: u32,
     pub(super) me_manage_local: u32,
     pub(super) me_no_truncate: u32,
     pub(super) me_event_link_disable: u32,
@@ -176,6 +177,7 @@ mod tests {
             let entry = [
                 options.me_op_put,
                 options.me_op_get,
+                options.me_use_once,
                 options.me_manage_local,
                 options.me_no_truncate,
                 options.me_event_link_disable,
@@ -183,7 +185,7 @@ mod tests {
                 options.me_event_unlink_disable,
             ];
             let all = entry.iter().fold(0, |all, bit| all | bit);
-            assert_eq!(all.count_ones(), 7, "{}", profile.name);
+            assert_eq!(all.count_ones(), 8, "{}", profile.name);
         }
     }
 }

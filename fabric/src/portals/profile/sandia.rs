@@ -104,6 +104,7 @@ pub(super) const SANDIA43: Profile = Profile {
         md_event_send_disable: 0x80,
         me_op_put: 2,
         me_op_get: 4,
+        me_use_once: 8,
         me_event_link_disable: 0x40,
         me_event_comm_disable: 0x80,
         me_event_unlink_disable: 0x800,

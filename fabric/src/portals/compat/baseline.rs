@@ -1,0 +1,261 @@
+//! Messages by buffers of each peer: an entry appended for each, an acknowledgement for each, and again when it is dropped.
+
+use super::{
+    super::{
+        calls::{Entry, EntryKind, Far, Near},
+        event::{End, Event},
+        onesided::RESERVED,
+        peer::{Label, Life, Ticket},
+        pool::HEADER_MAX,
+        state::Portals,
+    },
+    buffers::{Buffers, Place, Whole},
+};
+use crate::driver::{self, Down, Payload, Sink};
+
+impl Portals {
+    /// Appends an entry for every buffer.
+    pub(in super::super) fn lay_out_buffers(&self, buffers: &Buffers) -> std::io::Result<()> {
+        let ranks = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        for from in 0..ranks {
+            (0..buffers.receives()).try_for_each(|nth| self.append_buffer(buffers, from, nth))?;
+        }
+        Ok(())
+    }
+
+    fn append_buffer(&self, buffers: &Buffers, from: u32, nth: u32) -> std::io::Result<()> {
+        let entry = Entry {
+            memory: Some(buffers.inbox(from, nth)),
+            kind: EntryKind::Once {
+                from: self.peer(from).address.process,
+            },
+            match_bits: self.own_address().message_bits(from),
+            ignore_bits: 0,
+        };
+        let user = u64::from(from) << 32 | u64::from(nth);
+        self.ground
+            .append(self.own_address().tables.eager, &entry, user)
+    }
+
+    /// Takes a message. Whether there was room.
+    pub(in super::super) fn send_by_buffers(
+        &mut self,
+        to: u32,
+        label: Label,
+        parts: [&[u8]; 2],
+    ) -> bool {
+        let credits = (self.credits - RESERVED.min(self.credits)) as usize;
+        let Some(buffers) = &mut self.buffers else {
+            return false;
+        };
+        let len = parts[0].len() + parts[1].len();
+        let pieces = buffers.pieces(len);
+        if pieces > buffers.room(to) || pieces > credits {
+            return false;
+        }
+        let slots = buffers.fill(to, label.bits(), parts);
+        let all = &self.ground.counters.all;
+        all.messages_sent.add(1);
+        all.copies.add(u64::from(len > 0));
+        all.bytes_copied.add(len as u64);
+        self.peer_mut(to).met = true;
+        slots.into_iter().for_each(|slot| self.put_buffer(to, slot));
+        true
+    }
+
+    fn put_buffer(&mut self, to: u32, slot: u32) {
+        let Some(buffers) = &mut self.buffers else {
+            return;
+        };
+        let Some(piece) = buffers.piece(to, slot) else {
+            return;
+        };
+        let offset = buffers.offset(to, slot) as u64;
+        let peer = self.peer(to);
+        let near = Near {
+            md: self.buffers_md,
+            offset,
+            len: piece.len as u64,
+            user: Ticket::Message(to, slot).bits(),
+        };
+        let far = Far {
+            process: peer.address.process,
+            pt: peer.address.tables.eager,
+            match_bits: peer.address.message_bits(self.me),
+            offset: 0,
+        };
+        let header = u64::from(piece.label) << 32 | u64::from(piece.number);
+        if self.credits > 0 && self.ground.ni.put(near, far, header, true).is_ok() {
+            self.credits -= 1;
+        } else if let Some(buffers) = &mut self.buffers {
+            buffers.unsent.push_back((to, slot));
+        }
+    }
+
+    /// Puts what the library has not taken so far.
+    pub(in super::super) fn transmit_buffers(&mut self) {
+        let unsent = self
+            .buffers
+            .as_ref()
+            .map_or(0, |buffers| buffers.unsent.len());
+        for _ in 0..unsent {
+            let next = self
+                .buffers
+                .as_mut()
+                .and_then(|buffers| buffers.unsent.pop_front());
+            let Some((to, slot)) = next else { return };
+            self.put_buffer(to, slot);
+        }
+    }
+
+    /// The end of a put: what was dropped is put again at once, however often.
+    pub(in super::super) fn handle_buffer_end(&mut self, to: u32, slot: u32, end: End) {
+        let refused = matches!(end, End::PtDisabled | End::Dropped);
+        self.ground.counters.refused.add(u64::from(refused));
+        if !refused && end != End::Well {
+            self.suspect(to);
+        }
+        let again = refused
+            && self
+                .peers
+                .get(to as usize)
+                .is_some_and(|peer| peer.life != Life::Down);
+        if again {
+            return self.put_buffer(to, slot);
+        }
+        if let Some(buffers) = &mut self.buffers
+            && (to as usize) < self.peers.len()
+        {
+            buffers.taken(to, slot);
+        }
+    }
+
+    /// A piece has come. Its buffer is appended again when it has been looked at.
+    pub(in super::super) fn handle_piece(&mut self, event: &Event, sink: &mut dyn Sink) {
+        let [nth, rank] = bytemuck::cast::<u64, [u32; 2]>(event.user);
+        let from = self.sender(event).filter(|from| {
+            *from == rank && event.match_bits == self.own_address().message_bits(rank)
+        });
+        let Some(mut buffers) = self.buffers.take() else {
+            return;
+        };
+        let place = from.and_then(|from| buffers.place(from, nth, event.mlength));
+        match place {
+            Some(place) if event.end == End::Well => {
+                self.take_piece(&mut buffers, (place, event.header), sink);
+            }
+            _ => self.ground.counters.nonsense.add(1),
+        }
+        if (rank as usize) < self.peers.len() && nth < buffers.receives() {
+            // One that the library does not take back is missing from now on; the others go on.
+            let _appended = self.append_buffer(&buffers, rank, nth);
+        }
+        self.buffers = Some(buffers);
+    }
+
+    fn take_piece(
+        &mut self,
+        buffers: &mut Buffers,
+        (place, header): (Place, u64),
+        sink: &mut dyn Sink,
+    ) {
+        let [number, label] = bytemuck::cast::<u64, [u32; 2]>(header);
+        let from = place.from;
+        self.peer_mut(from).met = true;
+        let expected = self.peer(from).expected;
+        if number != expected {
+            if number.wrapping_sub(expected) < u32::MAX / 2 {
+                buffers.keep(from, number, label, buffers.read(place));
+            }
+            return self.ground.counters.repeated.add(1);
+        }
+        self.peer_mut(from).expected = expected.wrapping_add(1);
+        if buffers.is_whole(from, label) {
+            self.take_whole(
+                (from, label),
+                place.len,
+                &Lent::InPlace(buffers, place),
+                sink,
+            );
+        } else if let Some(whole) = buffers.join(from, label, buffers.read(place)) {
+            self.take_whole(
+                (from, whole.label),
+                whole.bytes.len(),
+                &Lent::Joined(&whole),
+                sink,
+            );
+        }
+        while let Some((label, bytes)) = buffers.kept(from, self.peer(from).expected) {
+            let next = self.peer(from).expected.wrapping_add(1);
+            self.peer_mut(from).expected = next;
+            if let Some(whole) = buffers.join(from, label, bytes) {
+                self.take_whole(
+                    (from, whole.label),
+                    whole.bytes.len(),
+                    &Lent::Joined(&whole),
+                    sink,
+                );
+            }
+        }
+    }
+
+    fn take_whole(
+        &mut self,
+        (from, label): (u32, u32),
+        len: usize,
+        lent: &Lent<'_>,
+        sink: &mut dyn Sink,
+    ) {
+        if self.peer(from).life == Life::Down {
+            return;
+        }
+        match Label::of(label) {
+            Some(Label::Bye(how)) => self.lose(from, how),
+            Some(Label::Message(header_len)) if usize::from(header_len) <= len.min(HEADER_MAX) => {
+                self.ground.counters.all.messages_received.add(1);
+                let header_len = usize::from(header_len);
+                let mut header = [0; HEADER_MAX];
+                lent.read(&mut header[..header_len]);
+                sink.message(
+                    driver::Peer(from),
+                    &header[..header_len],
+                    lent.body(header_len),
+                );
+            }
+            _ => self.ground.counters.nonsense.add(1),
+        }
+    }
+
+    /// The adapter lets no messages in, and in MPC's layout that is the end: every peer is lost.
+    pub(in super::super) fn handle_no_blocks(&mut self) {
+        let me = self.me;
+        let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        for rank in ranks.filter(|rank| *rank != me) {
+            self.lose(rank, Down::Failed);
+        }
+    }
+}
+
+/// The bytes of a whole message.
+enum Lent<'a> {
+    /// In its receive buffer.
+    InPlace(&'a Buffers, Place),
+    /// Put together from pieces.
+    Joined(&'a Whole),
+}
+
+impl Lent<'_> {
+    fn read(&self, into: &mut [u8]) {
+        match self {
+            Self::InPlace(buffers, place) => buffers.read_start(*place, into),
+            Self::Joined(whole) => into.copy_from_slice(&whole.bytes[..into.len()]),
+        }
+    }
+
+    fn body(&self, after: usize) -> Payload<'_> {
+        match self {
+            Self::InPlace(buffers, place) => buffers.payload(*place, after),
+            Self::Joined(whole) => Payload::from_slice(&whole.bytes[after..]),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Buffers for each peer, as pscom4portals has them: some that its messages come into, some that messages to it leave from.
+//!
+//! A message longer than a buffer goes in pieces. Pieces are numbered; those that come before others that were dropped are kept
+//! aside until these have come again. Pure: whoever owns it appends entries and makes the puts.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
+
+use super::Pscom;
+use crate::{
+    driver::{LocalRange, Payload},
+    memory::Region,
+};
+
+/// The buffers of all peers.
+#[derive(Debug)]
+pub(in super::super) struct Buffers {
+    layout: Pscom,
+    inbound: Region,
+    outbound: Region,
+    sides: Vec<Side>,
+    /// Pieces that the library did not take: they are put in the next turn.
+    pub(in super::super) unsent: VecDeque<(u32, u32)>,
+}
+
+/// What is kept for one peer besides its buffers.
+#[derive(Debug, Default)]
+struct Side {
+    free: Vec<u32>,
+    sent: Vec<Piece>,
+    /// The number of the next piece to it.
+    next: u32,
+    /// Pieces from it that came before others.
+    early: BTreeMap<u32, (u32, Vec<u8>)>,
+    /// The pieces of a message from it of which more are to come.
+    begun: Vec<u8>,
+}
+
+/// A piece in a send buffer.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct Piece {
+    pub(in super::super) number: u32,
+    pub(in super::super) label: u32,
+    pub(in super::super) len: usize,
+}
+
+/// Where a piece has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Place {
+    pub(in super::super) from: u32,
+    nth: u32,
+    pub(in super::super) len: usize,
+}
+
+/// A whole message that has come in pieces.
+#[derive(Debug)]
+pub(in super::super) struct Whole {
+    pub(in super::super) label: u32,
+    pub(in super::super) bytes: Vec<u8>,
+}
+
+/// Of a label: other pieces of the same message come after this one.
+const MORE: u32 = 1 << 16;
+
+impl Buffers {
+    /// # Errors
+    /// When there is no memory for so many peers.
+    pub(in super::super) fn new(layout: &Pscom, peers: usize) -> io::Result<Self> {
+        let region = |count: usize| Region::vacant(peers * count * layout.buffer_size);
+        let sends = u32::try_from(layout.sendq_size).unwrap_or(u32::MAX);
+        let side = || Side {
+            free: (0..sends).rev().collect(),
+            sent: vec![Piece::default(); layout.sendq_size],
+            ..Side::default()
+        };
+        Ok(Self {
+            inbound: region(layout.recvq_size)?,
+            outbound: region(layout.sendq_size)?,
+            sides: (0..peers).map(|_| side()).collect(),
+            unsent: VecDeque::new(),
+            layout: layout.clone(),
+        })
+    }
+
+    /// Receive buffers of each peer.
+    pub(in super::super) fn receives(&self) -> u32 {
+        u32::try_from(self.layout.recvq_size).unwrap_or(u32::MAX)
+    }
+
+    /// A receive buffer.
+    pub(in super::super) fn inbox(&self, from: u32, nth: u32) -> LocalRange {
+        let size = self.layout.buffer_size;
+        self.inbound.range().slice(self.inbox_at(from, nth), size)
+    }
+
+    fn inbox_at(&self, from: u32, nth: u32) -> usize {
+        (from as usize * self.layout.recvq_size + nth as usize) * self.layout.buffer_size
+    }
+
+    /// All send buffers, for a descriptor.
+    pub(in super::super) fn outbound(&self) -> LocalRange {
+        self.outbound.range()
+    }
+
+    /// Where a send buffer is among them.
+    pub(in super::super) fn offset(&self, to: u32, slot: u32) -> usize {
+        (to as usize * self.layout.sendq_size + slot as usize) * self.layout.buffer_size
+    }
+
+    pub(in super::super) fn piece(&self, to: u32, slot: u32) -> Option<Piece> {
+        let side = self.sides.get(to as usize)?;
+        side.sent.get(slot as usize).copied()
+    }
+
+    /// Buffers that a message of so many bytes needs.
+    pub(in super::super) const fn pieces(&self, len: usize) -> usize {
+        let pieces = len.div_ceil(self.layout.buffer_size);
+        if pieces == 0 { 1 } else { pieces }
+    }
+
+    pub(in super::super) fn room(&self, to: u32) -> usize {
+        self.sides[to as usize].free.len()
+    }
+
+    /// Lays a message into send buffers, of which there are enough, and gives their numbers.
+    pub(in super::super) fn fill(&mut self, to: u32, label: u32, parts: [&[u8]; 2]) -> Vec<u32> {
+        let len = parts[0].len() + parts[1].len();
+        let (count, size) = (self.pieces(len), self.layout.buffer_size);
+        let slots = (0..count).filter_map(|nth| {
+            let slot = self.sides[to as usize].free.pop()?;
+            let piece = nth * size..len.min((nth + 1) * size);
+            self.write(self.offset(to, slot), parts, piece.clone());
+            let side = &mut self.sides[to as usize];
+            let more = if nth + 1 < count { MORE } else { 0 };
+            side.sent[slot as usize] = Piece {
+                number: side.next,
+                label: label | more,
+                len: piece.len(),
+            };
+            side.next = side.next.wrapping_add(1);
+            Some(slot)
+        });
+        slots.collect()
+    }
+
+    /// Writes the bytes of `wanted` out of both parts, one after the other.
+    fn write(&self, at: usize, parts: [&[u8]; 2], wanted: std::ops::Range<usize>) {
+        let (mut begin, mut at) = (0, at);
+        for part in parts {
+            let end = begin + part.len();
+            let (from, to) = (wanted.start.clamp(begin, end), wanted.end.clamp(begin, end));
+            self.outbound.write(at, &part[from - begin..to - begin]);
+            at += to - from;
+            begin = end;
+        }
+    }
+
+    /// A piece has arrived there, or never will.
+    pub(in super::super) fn taken(&mut self, to: u32, slot: u32) {
+        let side = &mut self.sides[to as usize];
+        if !side.free.contains(&slot) {
+            side.free.push(slot);
+        }
+    }
+
+    /// Whether nothing is on its way to it.
+    pub(in super::super) fn is_idle(&self, to: u32) -> bool {
+        self.room(to) == self.layout.sendq_size
+    }
+
+    /// Where a piece of so many bytes lies, if that is inside a receive buffer.
+    pub(in super::super) fn place(&self, from: u32, nth: u32, len: u64) -> Option<Place> {
+        let len = usize::try_from(len).ok()?;
+        let fits = nth < self.receives() && len <= self.layout.buffer_size;
+        fits.then_some(Place { from, nth, len })
+    }
+
+    /// All of it.
+    pub(in super::super) fn read(&self, place: Place) -> Vec<u8> {
+        let mut bytes = vec![0; place.len];
+        self.read_start(place, &mut bytes);
+        bytes
+    }
+
+    /// Its first bytes.
+    pub(in super::super) fn read_start(&self, place: Place, into: &mut [u8]) {
+        self.inbound
+            .read(self.inbox_at(place.from, place.nth), into);
+    }
+
+    /// What follows them.
+    pub(in super::super) fn payload(&self, place: Place, after: usize) -> Payload<'_> {
+        let at = self.inbox_at(place.from, place.nth);
+        self.inbound.payload(at + after, place.len - after)
+    }
+
+    /// Whether the next piece in order is a message by itself.
+    pub(in super::super) fn is_whole(&self, from: u32, label: u32) -> bool {
+        label & MORE == 0 && self.sides[from as usize].begun.is_empty()
+    }
+
+    /// Keeps a piece that came before others.
+    pub(in super::super) fn keep(&mut self, from: u32, number: u32, label: u32, bytes: Vec<u8>) {
+        let side = &mut self.sides[from as usize];
+        if side.early.len() < EARLY_MAX {
+            side.early.insert(number, (label, bytes));
+        }
+    }
+
+    /// One that was kept, if it is there.
+    pub(in super::super) fn kept(&mut self, from: u32, number: u32) -> Option<(u32, Vec<u8>)> {
+        self.sides[from as usize].early.remove(&number)
+    }
+
+    /// The next piece in order. The message, if that is whole by it and not too long.
+    pub(in super::super) fn join(
+        &mut self,
+        from: u32,
+        label: u32,
+        bytes: Vec<u8>,
+    ) -> Option<Whole> {
+        let begun = &mut self.sides[from as usize].begun;
+        let bytes = if begun.is_empty() {
+            bytes
+        } else {
+            begun.extend_from_slice(&bytes);
+            std::mem::take(begun)
+        };
+        if label & MORE == 0 {
+            return Some(Whole { label, bytes });
+        }
+        if bytes.len() <= WHOLE_MAX {
+            self.sides[from as usize].begun = bytes;
+        }
+        None
+    }
+}
+
+/// A peer's send queue holds no more.
+const EARLY_MAX: usize = 4096;
+/// The longest message that a send queue can hold.
+const WHOLE_MAX: usize = 4096 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::{Buffers, Pscom};
+
+    fn buffers() -> Buffers {
+        let layout = Pscom {
+            buffer_size: 256,
+            recvq_size: 2,
+            sendq_size: 4,
+            ..Pscom::default()
+        };
+        Buffers::new(&layout, 2).expect("memory")
+    }
+
+    #[test]
+    fn a_message_goes_in_pieces_and_is_joined_again() {
+        let mut buffers = buffers();
+        let body: Vec<u8> = (0..=255).cycle().take(600).collect();
+        assert_eq!(buffers.pieces(610), 3);
+        let slots = buffers.fill(1, 5, [b"0123456789", &body]);
+        assert_eq!(
+            (slots.len(), buffers.room(1), buffers.is_idle(1)),
+            (3, 1, false)
+        );
+        let mut whole = None;
+        for slot in slots {
+            let piece = buffers.piece(1, slot).expect("filled");
+            let mut bytes = vec![0; piece.len];
+            let at = buffers.offset(1, slot);
+            buffers.outbound().slice(at, piece.len).read(&mut bytes);
+            assert!(whole.is_none(), "whole before its last piece");
+            whole = buffers.join(0, piece.label, bytes);
+            buffers.taken(1, slot);
+        }
+        let whole = whole.expect("all pieces");
+        assert_eq!(
+            (whole.label, &whole.bytes[..10], &whole.bytes[10..]),
+            (5, &b"0123456789"[..], &body[..])
+        );
+        assert!(buffers.is_idle(1));
+    }
+
+    #[test]
+    fn an_empty_message_is_a_piece_and_early_ones_wait() {
+        let mut buffers = buffers();
+        let slots = buffers.fill(0, 7, [b"", b""]);
+        assert_eq!(buffers.piece(0, slots[0]).map(|piece| piece.len), Some(0));
+        buffers.keep(0, 3, 9, vec![1]);
+        assert_eq!(buffers.kept(0, 2), None);
+        assert_eq!(buffers.kept(0, 3), Some((9, vec![1])));
+        assert_eq!(buffers.place(0, 2, 1), None, "no such buffer");
+        assert_eq!(buffers.place(0, 1, 257), None, "longer than a buffer");
+    }
+}

@@ -1,0 +1,277 @@
+//! The variables of pscom and pscom4portals: what each may be, what it is if nobody says, and what it does here.
+
+use std::io;
+
+/// The values that act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by who opens a driver"
+)]
+pub struct Pscom {
+    /// `PSP_PORTALS_BUFFER_SIZE`: bytes of a buffer.
+    pub buffer_size: usize,
+    /// `PSP_PORTALS_RECVQ_SIZE`: buffers that messages of one peer come into.
+    pub recvq_size: usize,
+    /// `PSP_PORTALS_SENDQ_SIZE`: buffers that messages to one peer leave from.
+    pub sendq_size: usize,
+    /// `PSP_PORTALS_EQ_SIZE`: events that a queue holds.
+    pub eq_size: u32,
+    /// `PSP_PORTALS_MAX_RNDV_REQS`: one-sided commands under way at a time.
+    pub max_rndv_reqs: u32,
+    /// `PSP_PORTALS_RNDV_FRAGMENT_SIZE`: bytes that one operation of the adapter moves at most.
+    pub rndv_fragment_size: u64,
+    /// `PSP_PORTALS_RENDEZVOUS`, else `PSP_RENDEZVOUS`: longer messages are offered.
+    pub rendezvous: u64,
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PscomVariable {
+    /// The variable.
+    pub name: &'static str,
+    /// What holds when nobody says anything.
+    pub default: &'static str,
+    /// What it may be.
+    pub range: &'static str,
+    /// What it is here.
+    pub maps_to: &'static str,
+    /// Whether a value is one.
+    check: Check,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Check {
+    /// Numbers from the one to the other.
+    Number(u64, u64),
+    /// The same, or `inf`.
+    NumberOrInf(u64, u64),
+    Words(&'static [&'static str]),
+}
+
+impl Default for Pscom {
+    fn default() -> Self {
+        Self {
+            buffer_size: 8192,
+            recvq_size: 16,
+            sendq_size: 16,
+            eq_size: 65_536,
+            max_rndv_reqs: 4096,
+            rndv_fragment_size: u64::MAX,
+            rendezvous: 40_000,
+        }
+    }
+}
+
+impl Pscom {
+    /// As the variables say that are in the table; others are ignored.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a wrong value: its variable, and what it may be.
+    pub fn from_variables(
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> io::Result<Self> {
+        let mut pscom = Self::default();
+        let mut of_portals = None;
+        for (name, text) in variables {
+            let Some(row) = TABLE.iter().find(|row| row.name == name) else {
+                continue;
+            };
+            let value = row.read(&text)?;
+            match row.name {
+                "PSP_PORTALS_BUFFER_SIZE" => pscom.buffer_size = size(value),
+                "PSP_PORTALS_RECVQ_SIZE" => pscom.recvq_size = size(value),
+                "PSP_PORTALS_SENDQ_SIZE" => pscom.sendq_size = size(value),
+                "PSP_PORTALS_EQ_SIZE" => pscom.eq_size = count(value),
+                "PSP_PORTALS_MAX_RNDV_REQS" => pscom.max_rndv_reqs = count(value),
+                "PSP_PORTALS_RNDV_FRAGMENT_SIZE" => pscom.rndv_fragment_size = value,
+                "PSP_PORTALS_RENDEZVOUS" => of_portals = Some(value),
+                "PSP_RENDEZVOUS" => pscom.rendezvous = value,
+                _ => {}
+            }
+        }
+        pscom.rendezvous = of_portals.unwrap_or(pscom.rendezvous);
+        Ok(pscom)
+    }
+
+    /// The table.
+    #[must_use]
+    pub const fn variables() -> &'static [PscomVariable] {
+        TABLE
+    }
+
+    /// Bytes of the buffers of one peer.
+    #[must_use]
+    pub const fn peer_len(&self) -> usize {
+        (self.recvq_size + self.sendq_size) * self.buffer_size
+    }
+}
+
+impl PscomVariable {
+    /// The number that a text stands for; 0 for a word.
+    fn read(&self, text: &str) -> io::Result<u64> {
+        let number = || text.trim().parse::<u64>().ok();
+        let value = match self.check {
+            Check::Number(least, most) => number().filter(|value| (least..=most).contains(value)),
+            Check::NumberOrInf(..) if text.trim() == "inf" => Some(u64::MAX),
+            Check::NumberOrInf(least, most) => {
+                number().filter(|value| (least..=most).contains(value))
+            }
+            Check::Words(words) => words.contains(&text.trim()).then_some(0),
+        };
+        value.ok_or_else(|| {
+            let Self { name, range, .. } = self;
+            let why = format!("{name}={text} is out of range: it may be {range}");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })
+    }
+}
+
+/// What was checked to be below 2³².
+fn count(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+fn size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}
+
+macro_rules! table {
+    ($($name:literal = $default:literal, $check:expr, $range:literal, $maps_to:literal;)+) => {
+        &[$(PscomVariable { name: $name, default: $default, range: $range, maps_to: $maps_to, check: $check },)+]
+    };
+}
+
+const SWITCH: Check = Check::Number(0, 1);
+const ANY: Check = Check::Number(0, u32::MAX as u64);
+
+const TABLE: &[PscomVariable] = table! {
+    "PSP_PORTALS_BUFFER_SIZE" = "8192", Check::Number(256, 1 << 20), "256..=1048576 bytes",
+        "the same; without compat mode RIPSTOP_EAGER_MAX, and slabs that all peers share";
+    "PSP_PORTALS_RECVQ_SIZE" = "16", Check::Number(1, 4096), "1..=4096 buffers",
+        "the same; without compat mode nothing is kept for a peer";
+    "PSP_PORTALS_SENDQ_SIZE" = "16", Check::Number(1, 4096), "1..=4096 buffers",
+        "the same; without compat mode nothing is kept for a peer";
+    "PSP_PORTALS_EQ_SIZE" = "65536", Check::Number(64, 1 << 24), "64..=16777216 events",
+        "the same; without compat mode 4096";
+    "PSP_PORTALS_FOSTER_PROGRESS" = "0", SWITCH, "0 | 1",
+        "nothing: every turn looks at all queues; RIPSTOP_PROGRESS says who makes turns";
+    "PSP_PORTALS_MAX_RNDV_REQS" = "4096", Check::Number(1, 1 << 20), "1..=1048576 commands",
+        "the same; without compat mode as many as a queue holds events";
+    "PSP_PORTALS_RNDV_FRAGMENT_SIZE" = "inf", Check::NumberOrInf(4096, u64::MAX), "4096.. bytes | inf",
+        "the same: the most that one operation of the adapter moves; never more than its limit";
+    "PSP_PORTALS_RENDEZVOUS" = "40000", Check::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
+        "the longest message that is not offered, but no more than the send queue holds; without compat mode RIPSTOP_EAGER_MAX";
+    "PSP_RENDEZVOUS" = "inf", Check::NumberOrInf(0, u64::MAX), "0.. bytes | inf",
+        "the same as PSP_PORTALS_RENDEZVOUS, where that is not set";
+    "PSP_TCP_BACKLOG" = "262144", ANY, "0..=4294967295 connections",
+        "nothing: ranks do not connect to each other by TCP";
+    "PSP_UNEXPECTED_RECEIVES" = "0", SWITCH, "0 | 1",
+        "nothing: what nobody has asked for is always taken, up to RIPSTOP_UNEXPECTED_BYTES";
+    "PSP_SCHED_YIELD" = "0", SWITCH, "0 | 1",
+        "nothing: a wait spins, yields and sleeps by itself; RIPSTOP_SPIN_US_MAX";
+    "PSP_READAHEAD" = "350", ANY, "0..=4294967295 bytes",
+        "nothing: there is no stream to read ahead in";
+    "PSP_RETRY" = "10", ANY, "0..=4294967295 times",
+        "nothing: nobody is connected; a start that waits too long ends by RIPSTOP_BOOT_TIMEOUT";
+    "PSP_SHUTDOWN_TIMEOUT" = "0", ANY, "0..=4294967295 milliseconds",
+        "nothing: a rank that ends waits for each peer to take what is under way, for a second at most";
+    "PSP_GUARD" = "0", SWITCH, "0 | 1",
+        "always on: RIPSTOP_DETECT_MS";
+    "PSP_PRECON_TYPE" = "tcp", Check::Words(&["tcp", "rrcomm"]), "tcp | rrcomm",
+        "nothing: the process manager tells where ranks are; RIPSTOP_BOOT";
+    "PSP_IPROBE_COUNT" = "0", ANY, "0..=4294967295 probes",
+        "nothing: a probe is a future";
+    "PSP_DEADLOCK_WARNINGS" = "0", SWITCH, "0 | 1",
+        "nothing; in simulation a job that hangs says who waits for whom";
+    "PSP_DEBUG" = "0", ANY, "0..=4294967295",
+        "nothing";
+};
+
+#[cfg(test)]
+mod tests {
+    use super::{Pscom, TABLE};
+
+    fn one(name: &str, value: &str) -> std::io::Result<Pscom> {
+        Pscom::from_variables([(name.to_owned(), value.to_owned())])
+    }
+
+    #[test]
+    fn defaults_are_those_that_pscom_documents() {
+        let documented = [
+            ("PSP_PORTALS_BUFFER_SIZE", "8192"),
+            ("PSP_PORTALS_RECVQ_SIZE", "16"),
+            ("PSP_PORTALS_SENDQ_SIZE", "16"),
+            ("PSP_PORTALS_EQ_SIZE", "65536"),
+            ("PSP_PORTALS_FOSTER_PROGRESS", "0"),
+            ("PSP_PORTALS_MAX_RNDV_REQS", "4096"),
+            ("PSP_PORTALS_RNDV_FRAGMENT_SIZE", "inf"),
+            ("PSP_PORTALS_RENDEZVOUS", "40000"),
+            ("PSP_RENDEZVOUS", "inf"),
+            ("PSP_TCP_BACKLOG", "262144"),
+            ("PSP_UNEXPECTED_RECEIVES", "0"),
+            ("PSP_SCHED_YIELD", "0"),
+            ("PSP_READAHEAD", "350"),
+            ("PSP_RETRY", "10"),
+            ("PSP_SHUTDOWN_TIMEOUT", "0"),
+            ("PSP_GUARD", "0"),
+            ("PSP_PRECON_TYPE", "tcp"),
+            ("PSP_IPROBE_COUNT", "0"),
+            ("PSP_DEADLOCK_WARNINGS", "0"),
+            ("PSP_DEBUG", "0"),
+        ];
+        let table: Vec<_> = TABLE.iter().map(|row| (row.name, row.default)).collect();
+        assert_eq!(table, documented);
+        for row in TABLE.iter().filter(|row| row.name != "PSP_RENDEZVOUS") {
+            let as_said = one(row.name, row.default).expect(row.name);
+            assert_eq!(as_said, Pscom::default(), "{}", row.name);
+        }
+        assert_eq!(Pscom::default().peer_len(), 262_144);
+    }
+
+    #[test]
+    fn values_act_and_the_general_threshold_gives_way_to_that_of_portals() {
+        assert_eq!(
+            one("PSP_PORTALS_BUFFER_SIZE", "4096")
+                .expect("right")
+                .buffer_size,
+            4096
+        );
+        assert_eq!(
+            one("PSP_PORTALS_RENDEZVOUS", "inf")
+                .expect("right")
+                .rendezvous,
+            u64::MAX
+        );
+        assert_eq!(one("PSP_RENDEZVOUS", "100").expect("right").rendezvous, 100);
+        let both = [("PSP_PORTALS_RENDEZVOUS", "7"), ("PSP_RENDEZVOUS", "100")];
+        for both in [both, [both[1], both[0]]] {
+            let both = both.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            assert_eq!(Pscom::from_variables(both).expect("right").rendezvous, 7);
+        }
+        assert_eq!(
+            one("PSP_NOTHING_OF_OURS", "x").expect("ignored"),
+            Pscom::default()
+        );
+    }
+
+    #[test]
+    fn bad_values_are_refused_with_what_they_may_be() {
+        for (name, value, range) in [
+            ("PSP_PORTALS_BUFFER_SIZE", "255", "256..=1048576"),
+            ("PSP_PORTALS_RECVQ_SIZE", "0", "1..=4096"),
+            ("PSP_PORTALS_SENDQ_SIZE", "many", "1..=4096"),
+            ("PSP_PORTALS_EQ_SIZE", "-1", "64..="),
+            ("PSP_PORTALS_RNDV_FRAGMENT_SIZE", "1", "inf"),
+            ("PSP_PORTALS_FOSTER_PROGRESS", "2", "0 | 1"),
+            ("PSP_PRECON_TYPE", "udp", "tcp | rrcomm"),
+        ] {
+            let why = one(name, value).expect_err(name).to_string();
+            assert!(
+                why.contains(&format!("{name}={value}")) && why.contains(range),
+                "{why}"
+            );
+        }
+    }
+}
