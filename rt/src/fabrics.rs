@@ -5,7 +5,7 @@ use std::{fmt::Display, io, sync::Arc};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Driver, Prepared},
-    portals::{Node, Portals, PortalsConfig},
+    portals::{Compat, Node, Portals, PortalsConfig, PortalsCounters},
     shm::{Board, Shm, ShmConfig, Wake},
     verbs::{Verbs, VerbsConfig},
 };
@@ -62,9 +62,22 @@ impl Opening<'_> {
                 board: self.board.clone(),
                 ranks: self.boot.node.ranks.clone(),
             }),
+            compat: self.compat().map_err(unopened)?,
+            counters: Arc::new(PortalsCounters::of(self.counters)),
             ..PortalsConfig::default()
         };
         Ok(Box::new(Portals::prepare(config).map_err(unopened)?))
+    }
+
+    /// The layout of somebody else, with the variables that are his.
+    fn compat(&self) -> io::Result<Option<Compat>> {
+        let variables = std::env::vars_os().filter_map(|(name, value)| {
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
+        });
+        Compat::named(&self.settings.portals_compat, variables)
     }
 
     fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {

@@ -22,6 +22,8 @@ pub struct Settings {
     pub portals_library: String,
     /// `RIPSTOP_PORTALS_ABI`.
     pub portals_abi: String,
+    /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
+    pub portals_compat: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
     /// `RIPSTOP_REACTOR`.
@@ -89,6 +91,7 @@ impl Settings {
             fabric: FabricChoice::Auto,
             portals_library: String::new(),
             portals_abi: "auto".to_owned(),
+            portals_compat: "off".to_owned(),
             verbs_device: String::new(),
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,

@@ -93,6 +93,13 @@ pub(super) const TABLE: &[Spec] = &[
         String::clone
     ),
     row!(
+        portals_compat: "RIPSTOP_PORTALS_COMPAT",
+        "off | pscom | mpc",
+        "messages over Portals laid out as somebody else does, to compare with; the same on all ranks",
+        |value| one_of("off | pscom | mpc", value),
+        String::clone
+    ),
+    row!(
         verbs_device: "RIPSTOP_VERBS_DEVICE",
         "a device, or device:port",
         "the adapter, like mlx5_0:1; else ranks take turns among those that are up",

@@ -42,9 +42,14 @@ pub(crate) struct Paths {
 
 impl Paths {
     pub(crate) fn new(caps: &Caps, settings: &Settings) -> Self {
+        // The others go by the threshold of their layout, whatever things cost.
+        let compat = settings.portals_compat != "off" && caps.name == "portals";
         let rules = Rules {
-            eager_max: settings.eager_max,
+            eager_max: settings
+                .eager_max
+                .or_else(|| compat.then_some(caps.body_max)),
             rendezvous: match settings.rendezvous {
+                Rendezvous::Auto if compat => Some(Path::RendezvousPut),
                 Rendezvous::Auto => None,
                 Rendezvous::Get => Some(Path::RendezvousGet),
                 Rendezvous::Put => Some(Path::RendezvousPut),

@@ -4,6 +4,7 @@ use super::{
     Memory, Path, Paths, Rules,
     envelope::{Line, Row, envelope},
 };
+use crate::settings::Settings;
 
 fn caps() -> Caps {
     Caps {
@@ -247,4 +248,31 @@ buffers in the driver's memory, at both ends
       2302 and more    B  rendezvous by get   0.47 to 51.56 µs at 1048576 B
 ";
     assert_eq!(printed, expected);
+}
+
+#[test]
+fn layouts_of_others_keep_their_threshold_whatever_things_cost() {
+    let portals = Caps {
+        name: "portals",
+        body_max: 40_000,
+        ..caps()
+    };
+    let mut settings = Settings::new();
+    settings.set("RIPSTOP_PORTALS_COMPAT", "pscom").unwrap();
+    let path = |caps: &Caps, settings: &Settings, len| Paths::new(caps, settings).choose(len, true);
+    assert_eq!(path(&portals, &settings, 40_000), Eager);
+    assert_eq!(path(&portals, &settings, 40_001), RendezvousPut);
+    let by_cost = path(&caps(), &settings, 8192);
+    assert_eq!(
+        by_cost,
+        path(&caps(), &Settings::new(), 8192),
+        "another driver has no such layout"
+    );
+    settings.set("RIPSTOP_EAGER_MAX", "100").unwrap();
+    settings.set("RIPSTOP_RENDEZVOUS", "get").unwrap();
+    assert_eq!(
+        path(&portals, &settings, 101),
+        RendezvousGet,
+        "what was asked for comes first"
+    );
 }
