@@ -17,6 +17,7 @@ use ripstop::{
         },
     },
 };
+use ripstop_fabric::portals::Pscom;
 use serde_json::{Value, json};
 
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
@@ -43,6 +44,10 @@ pub(crate) struct Args {
     #[arg(long)]
     settings: bool,
 
+    /// Only the variables of pscom4portals, and what each is here
+    #[arg(long)]
+    compat: bool,
+
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -67,6 +72,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn show(args: &Args) -> Result<(), Box<dyn Error>> {
+    if args.compat {
+        let text = compat(args.json);
+        return Ok(writeln!(io::stdout().lock(), "{}", text.trim_end())?);
+    }
     let boot = boot::discover(&Environment::of_process())?;
     let (rank, found) = (boot.rank, boot.found);
     let runtime = Runtime::builder().boot(boot).init()?;
@@ -268,6 +277,31 @@ impl<'a> Facts<'a> {
         });
         Value::Array(rows.collect())
     }
+}
+
+/// The variables of pscom4portals. They act with `RIPSTOP_PORTALS_COMPAT=pscom`.
+fn compat(as_json: bool) -> String {
+    let rows = Pscom::variables().iter();
+    if as_json {
+        let rows = rows.map(|row| {
+            json!({
+                "name": row.name,
+                "default": row.default,
+                "range": row.range,
+                "maps_to": row.maps_to,
+            })
+        });
+        return Value::Array(rows.collect()).to_string();
+    }
+    let mut text =
+        "Variables of pscom4portals, which act with RIPSTOP_PORTALS_COMPAT=pscom\n".to_owned();
+    for row in rows {
+        text += &format!(
+            "{:<31} {:<8} {}\n{:31} {}\n",
+            row.name, row.default, row.range, "", row.maps_to
+        );
+    }
+    text
 }
 
 /// Whether io_uring works here; where another reactor was asked for, by trying.

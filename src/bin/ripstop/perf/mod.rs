@@ -11,6 +11,7 @@ mod collective;
 mod idle;
 mod latency;
 mod matching;
+mod netpipe;
 mod onesided;
 pub(crate) mod options;
 mod overlap;
@@ -35,6 +36,10 @@ use self::{
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
+    /// Over Portals, lay messages out as somebody else does, to compare with: sets RIPSTOP_PORTALS_COMPAT
+    #[arg(long, global = true, value_name = "WHOSE", value_parser = ["off", "pscom", "mpc"])]
+    compat: Option<String>,
+
     #[command(subcommand)]
     program: Program,
 }
@@ -47,6 +52,7 @@ enum Program {
     Bibandwidth(stream::Args),
     Rate(stream::RateArgs),
     Matching(matching::Args),
+    Netpipe(netpipe::Args),
     /// Writing to the other rank's memory, by the driver alone
     Put(onesided::Args),
     /// Reading the other rank's memory, by the driver alone
@@ -89,7 +95,7 @@ type Trouble = Box<dyn Error>;
 
 /// Measures, as one rank of a job.
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match measure(&args.program) {
+    match measure(args) {
         Ok(code) => code,
         Err(trouble) => {
             tell(&trouble.to_string());
@@ -98,14 +104,20 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-fn measure(program: &Program) -> Result<ExitCode, Trouble> {
+fn measure(args: &Args) -> Result<ExitCode, Trouble> {
+    let program = &args.program;
     if let Program::Put(args) | Program::Get(args) = program {
         return onesided::run(program.name(), args);
     }
     if let Program::Startup(args) = program {
         return startup::run(args);
     }
-    let runtime = Runtime::init()?;
+    let builder = Runtime::builder();
+    let builder = match &args.compat {
+        Some(whose) => builder.set("RIPSTOP_PORTALS_COMPAT", whose),
+        None => builder,
+    };
+    let runtime = builder.init()?;
     let world = runtime.world();
     if let Some(sentence) = program.refuses(world.size()) {
         return Ok(refuse(world.rank() == 0, &sentence));
@@ -142,6 +154,7 @@ impl Pair<'_> {
             Program::Bibandwidth(args) => stream::bandwidth(self, args, true, report).await,
             Program::Rate(args) => stream::rate(self, args, report).await,
             Program::Matching(args) => matching::run(self, args, report).await,
+            Program::Netpipe(args) => netpipe::run(self, args, report).await,
             Program::Pscw(args)
             | Program::Fence(args)
             | Program::LockFlush(args)
@@ -163,10 +176,14 @@ impl Pair<'_> {
     /// Adds how this rank was set up.
     fn signed(&self, row: Row) -> Row {
         let settings = self.runtime.settings();
-        let progress = settings.iter().find(|row| row.name == "RIPSTOP_PROGRESS");
-        let progress = progress.map_or_else(String::new, |row| row.value.clone());
+        let value = |name| {
+            let row = settings.iter().find(|row| row.name == name);
+            row.map_or_else(String::new, |row| row.value.clone())
+        };
         row.field("reactor", self.runtime.choices().reactor)
-            .field("progress", progress)
+            .field("progress", value("RIPSTOP_PROGRESS"))
+            .field("fabric", value("RIPSTOP_FABRIC"))
+            .field("compat", value("RIPSTOP_PORTALS_COMPAT"))
     }
 }
 
@@ -178,6 +195,7 @@ impl Program {
             Self::Bibandwidth(_) => "bibandwidth",
             Self::Rate(_) => "rate",
             Self::Matching(_) => "matching",
+            Self::Netpipe(_) => "netpipe",
             Self::Put(_) => "put",
             Self::Get(_) => "get",
             Self::Pscw(_)
@@ -218,6 +236,7 @@ impl Program {
             Self::Bandwidth(args) | Self::Bibandwidth(args) => (args.common.json, args.lines()),
             Self::Rate(args) => (args.common.json, 1),
             Self::Matching(args) => (args.common.json, args.lines()),
+            Self::Netpipe(args) => (args.common.json, args.lines()),
             Self::Put(args) | Self::Get(args) => (args.common.json, args.lines()),
             Self::Pscw(args)
             | Self::Fence(args)

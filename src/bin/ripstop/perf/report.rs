@@ -129,6 +129,10 @@ impl Row {
             .field("copies_per_message", each(tally.copies))
             .field("wakes_per_message", each(tally.wakes))
             .field("allocations_per_message", each(tally.allocations))
+            .field("driver_messages_per_message", each(tally.messages))
+            .field("entries_per_message", each(tally.entries))
+            .field("events_per_message", each(tally.events))
+            .field("acks_per_message", each(tally.acks))
     }
 
     /// Something for the JSON line only.

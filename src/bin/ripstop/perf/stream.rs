@@ -97,7 +97,7 @@ pub(super) async fn rate(
 }
 
 /// What a window works with, made once.
-struct Stream<'a, S: SendBuf, R: RecvBuf> {
+pub(super) struct Stream<'a, S: SendBuf, R: RecvBuf> {
     pair: &'a Pair<'a>,
     both_ways: bool,
     out: S,
@@ -106,11 +106,11 @@ struct Stream<'a, S: SendBuf, R: RecvBuf> {
     sends: Vec<SendOp<S>>,
 }
 
-struct Measured {
-    samples: Samples,
-    tally: Tally,
+pub(super) struct Measured {
+    pub(super) samples: Samples,
+    pub(super) tally: Tally,
     messages_per_window: f64,
-    messages: u64,
+    pub(super) messages: u64,
 }
 
 impl<'a, S, R> Stream<'a, S, R>
@@ -118,7 +118,7 @@ where
     S: SendBuf<Elem = u8> + Clone,
     R: RecvBuf<Elem = u8>,
 {
-    fn new(pair: &'a Pair<'a>, both_ways: bool, out: S, inbox: impl Fn() -> R) -> Self {
+    pub(super) fn new(pair: &'a Pair<'a>, both_ways: bool, out: S, inbox: impl Fn() -> R) -> Self {
         let inbox = (0..WINDOW).map(|_| inbox()).collect();
         Self {
             pair,
@@ -130,9 +130,14 @@ where
         }
     }
 
-    async fn measure(mut self, common: &Common, size: usize) -> Result<Measured> {
+    async fn measure(self, common: &Common, size: usize) -> Result<Measured> {
         let iters = common.windows(size);
-        for _ in 0..common.warmup(iters, 2) {
+        self.windows(common.warmup(iters, 2), iters).await
+    }
+
+    /// The times of `iters` windows, after some that do not count.
+    pub(super) async fn windows(mut self, warmup: u64, iters: u64) -> Result<Measured> {
+        for _ in 0..warmup {
             self.window().await?;
         }
         let mut samples = Samples::new(1.0);

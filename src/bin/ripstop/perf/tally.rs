@@ -11,6 +11,11 @@ pub(super) struct Tally {
     pub(super) copies: u64,
     pub(super) wakes: u64,
     pub(super) allocations: u64,
+    /// Messages of the driver: those of the runtime among them.
+    pub(super) messages: u64,
+    pub(super) entries: u64,
+    pub(super) events: u64,
+    pub(super) acks: u64,
 }
 
 impl Tally {
@@ -24,16 +29,19 @@ impl Tally {
             copies: counters.copies,
             wakes: counters.wakes_sent,
             allocations: allocations::count(),
+            messages: counters.messages_sent,
+            entries: counters.entries,
+            events: counters.events,
+            acks: counters.acks,
         }
     }
 
     pub(super) fn since(self, earlier: Self) -> Self {
-        Self {
-            system_calls: self.system_calls - earlier.system_calls,
-            copies: self.copies - earlier.copies,
-            wakes: self.wakes - earlier.wakes,
-            allocations: self.allocations - earlier.allocations,
+        let (mut numbers, earlier) = (self.numbers(), earlier.numbers());
+        for (number, earlier) in numbers.iter_mut().zip(earlier) {
+            *number -= earlier;
         }
+        Self::from_numbers(numbers)
     }
 
     /// The sum of all ranks, on rank 0; elsewhere what came in.
@@ -44,7 +52,7 @@ impl Tally {
             return Ok(self);
         }
         for rank in 1..world.size() {
-            let (theirs, _) = world.recv_into(rank, TAG_TALLY, [0_u64; 4]).await?;
+            let (theirs, _) = world.recv_into(rank, TAG_TALLY, [0_u64; COUNTS]).await?;
             for (sum, theirs) in sum.iter_mut().zip(theirs) {
                 *sum += theirs;
             }
@@ -52,16 +60,41 @@ impl Tally {
         Ok(Self::from_numbers(sum))
     }
 
-    const fn numbers(self) -> [u64; 4] {
-        [self.system_calls, self.copies, self.wakes, self.allocations]
+    const fn numbers(self) -> [u64; COUNTS] {
+        [
+            self.system_calls,
+            self.copies,
+            self.wakes,
+            self.allocations,
+            self.messages,
+            self.entries,
+            self.events,
+            self.acks,
+        ]
     }
 
-    const fn from_numbers([system_calls, copies, wakes, allocations]: [u64; 4]) -> Self {
+    const fn from_numbers(numbers: [u64; COUNTS]) -> Self {
+        let [
+            system_calls,
+            copies,
+            wakes,
+            allocations,
+            messages,
+            entries,
+            events,
+            acks,
+        ] = numbers;
         Self {
             system_calls,
             copies,
             wakes,
             allocations,
+            messages,
+            entries,
+            events,
+            acks,
         }
     }
 }
+
+const COUNTS: usize = 8;
