@@ -17,7 +17,8 @@ pub(crate) fn pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", pscom)
 }
 
-/// Two buffers of 256 bytes each way, so that most messages go in pieces and many are dropped at first.
+/// Two buffers of 1 KiB for what comes and nine for what leaves, so that long messages go in pieces and many are dropped at
+/// first.
 pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let little = || Pscom {
         buffer_size: 1024,

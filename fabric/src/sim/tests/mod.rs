@@ -3,5 +3,6 @@
 mod faults;
 mod guards;
 mod lives;
+mod rails;
 mod stage;
 mod times;
