@@ -29,6 +29,10 @@ pub struct Counters {
     pub events: Count,
     /// Of those, words that something has arrived at a peer.
     pub acks: Count,
+    /// Ranges of the application's memory that were registered with a device.
+    pub registrations: Count,
+    /// Uses of such memory that found it registered.
+    pub registrations_shared: Count,
 }
 
 impl Counters {
@@ -46,6 +50,8 @@ impl Counters {
             entries: self.entries.get(),
             events: self.events.get(),
             acks: self.acks.get(),
+            registrations: self.registrations.get(),
+            registrations_shared: self.registrations_shared.get(),
         }
     }
 }
@@ -83,6 +89,8 @@ pub struct Snapshot {
     pub entries: u64,
     pub events: u64,
     pub acks: u64,
+    pub registrations: u64,
+    pub registrations_shared: u64,
 }
 
 impl Sub for Snapshot {
@@ -102,6 +110,10 @@ impl Sub for Snapshot {
             entries: self.entries.wrapping_sub(earlier.entries),
             events: self.events.wrapping_sub(earlier.events),
             acks: self.acks.wrapping_sub(earlier.acks),
+            registrations: self.registrations.wrapping_sub(earlier.registrations),
+            registrations_shared: self
+                .registrations_shared
+                .wrapping_sub(earlier.registrations_shared),
         }
     }
 }

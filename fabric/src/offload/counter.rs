@@ -16,7 +16,7 @@ use std::{
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
-    driver::Driver,
+    driver::{Driver, LocalRange},
     memory::{Region, RemoteRegion, prefetch_line},
 };
 
@@ -171,6 +171,11 @@ impl Counter {
     /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
     pub(crate) fn wake_from(&self, threshold: u64) {
         Word::store(self.wake_at(), !threshold);
+    }
+
+    /// Its two words.
+    pub(crate) fn range(&self) -> LocalRange {
+        self.region.range().slice(self.offset, CELL_LEN)
     }
 
     /// Where it is: to find what waits for it.

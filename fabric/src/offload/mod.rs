@@ -19,6 +19,7 @@
 //! there is no substitute: whoever would begin tasks in turns can as well send messages in them, and that takes fewer words.
 
 mod counter;
+mod lists;
 mod task;
 mod watches;
 
@@ -26,6 +27,7 @@ pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
 pub(crate) use counter::{Word, add, step};
+pub(crate) use lists::{Lists, Order, TASKS_MAX, Told, is_own};
 pub use task::{Action, Landing, Target, Task, When};
 pub(crate) use watches::Watches;
 

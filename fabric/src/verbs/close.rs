@@ -14,6 +14,7 @@ impl Core {
     /// Says that this is the end to all who are connected, now or soon.
     pub(super) fn begin_close(&mut self, how: Down) {
         self.closing = Some(how);
+        self.drop_lists();
         for peer in (0..).take(self.links.len()) {
             let Some(link) = self.link(peer) else {
                 continue;

@@ -12,18 +12,21 @@ use super::{
     datagrams::Datagrams,
     inbox::Inbox,
     link::Link,
+    lists::Tasks,
+    names::Names,
     objects::{Channel, Context, Pd},
     onesided::Op,
     outbox::Outbox,
     regions::Exports,
+    registrations::Registrations,
     slab::Slab,
     timer::Timer,
 };
 use crate::{
     connect::{Action, Local},
     counters::Counters,
-    driver::{Caps, Down, Failure, Sink, Token},
-    offload::Watches,
+    driver::{Caps, Command, Down, Failure, Sink, Token},
+    offload::{Lists, Told, Watches, is_own},
     random::Random,
 };
 
@@ -36,6 +39,8 @@ pub(super) struct Core {
     pub(super) inbox: Inbox,
     pub(super) outbox: Outbox,
     pub(super) exports: Exports,
+    pub(super) names: Names,
+    pub(super) registrations: Registrations,
     pub(super) ops: Slab<Op>,
     pub(super) me: u32,
     pub(super) caps: Caps,
@@ -44,6 +49,8 @@ pub(super) struct Core {
     pub(super) own: Own,
     pub(super) by_qpn: BTreeMap<u32, u32>,
     pub(super) watches: Watches,
+    pub(super) lists: Lists,
+    pub(super) tasks: Tasks,
     pub(super) news: VecDeque<News>,
     /// Peers with something that can go on when there is room.
     pub(super) stirred: BTreeSet<u32>,
@@ -100,6 +107,18 @@ pub(super) enum News {
 }
 
 impl Core {
+    /// Commands that need no room.
+    pub(super) fn take(&mut self, command: &Command<'_>) {
+        match command {
+            Command::Unwatch { token } => self.watches.remove(*token),
+            Command::Cancel { token } => self.cancel_lists(*token),
+            Command::Name { name, region } => self.name(*name, region),
+            Command::Unname { name } => self.unname(*name),
+            Command::Withdraw { key } => self.registrations.withdraw(*key),
+            other => unreachable!("{other:?} needs room"),
+        }
+    }
+
     pub(super) fn link(&mut self, peer: u32) -> Option<&mut Link> {
         self.links.get_mut(index(peer))?.as_deref_mut()
     }
@@ -122,12 +141,14 @@ impl Core {
         link.words.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
         over.extend(link.asking.drain(..).map(|(_, op)| op));
+        over.extend(link.naming.drain(..).map(|(_, op)| op));
         self.dialling.remove(&peer);
         self.doom(peer);
         for op in over {
             self.abandon(op, Failure::PeerDown);
         }
         self.exports.lost(peer);
+        self.names.lost(peer);
         if peer != self.me {
             self.news.push_back(News::Down(peer, how));
         }
@@ -165,7 +186,16 @@ impl Core {
     pub(super) fn tell(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
         while let Some(token) = self.watches.pop_reached() {
-            sink.reached(token);
+            if !is_own(token) {
+                sink.reached(token);
+                events += 1;
+            }
+        }
+        while let Some(told) = self.lists.poll_told() {
+            match told {
+                Told::Triggered(token) => sink.triggered(token),
+                Told::Failed(token, why) => sink.failed(token, why),
+            }
             events += 1;
         }
         while events < budget
@@ -191,6 +221,19 @@ impl Core {
             link.broken = Some(why);
             self.broken.insert(peer);
         }
+    }
+}
+
+impl Sleep {
+    pub(super) fn new(own: &Own) -> io::Result<Self> {
+        Ok(Self {
+            completions: Arc::new(own.channel.fd()?),
+            events: Arc::new(own.context.events()?),
+            timer: Timer::new()?,
+            arrivals_armed: false,
+            sends_armed: false,
+            slept: false,
+        })
     }
 }
 

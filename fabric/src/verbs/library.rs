@@ -26,7 +26,7 @@ macro_rules! library {
                     $($symbol: {
                         let name = concat!("ibv_", stringify!($symbol), "\0");
                         let found = symbol(library, name)?;
-                        // SAFETY: the function of this name has had this type since the library's version 1.1.
+                        // SAFETY: the function of this name has had this type since it has been in the library.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
@@ -52,6 +52,7 @@ library! {
     alloc_pd(*mut Context) -> *mut Pd;
     dealloc_pd(*mut Pd) -> c_int;
     reg_mr(*mut Pd, *mut c_void, usize, c_int) -> *mut Mr;
+    reg_mr_iova(*mut Pd, *mut c_void, usize, u64, c_int) -> *mut Mr;
     dereg_mr(*mut Mr) -> c_int;
     create_comp_channel(*mut Context) -> *mut Channel;
     destroy_comp_channel(*mut Channel) -> c_int;

@@ -39,6 +39,8 @@ pub(super) struct Link {
     pub(super) asking: Vec<(u32, u32)>,
     /// Counts that are not posted yet. Messages wait for them: one may say that nothing more will be counted.
     pub(super) counts: u32,
+    /// Those that wait for a name.
+    pub(super) naming: Vec<(u64, u32)>,
     pub(super) imports: Imports,
     /// The end was said.
     pub(super) said_bye: bool,
@@ -71,6 +73,7 @@ impl Link {
             parked: VecDeque::new(),
             asking: Vec::new(),
             counts: 0,
+            naming: Vec::new(),
             imports: Imports::default(),
             said_bye: false,
         }
@@ -95,6 +98,13 @@ impl Link {
     /// The peer gave credits back. Never more than it has buffers, whatever it says.
     pub(super) fn add_credits(&mut self, credits: u16) {
         self.credits = (self.credits + u32::from(credits)).min(WINDOW);
+    }
+
+    /// Has a command wait for nothing any more.
+    pub(super) fn forget_op(&mut self, op: u32) {
+        self.parked.retain(|parked| *parked != op);
+        self.asking.retain(|(_, asking)| *asking != op);
+        self.naming.retain(|(_, naming)| *naming != op);
     }
 
     /// Whether a word may take a credit. The last one is for credits, so that both sides can always give them back.

@@ -4,8 +4,9 @@
 //! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
 //! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each. Messages (`messages`) land in one
 //! shared queue of buffers (`inbox`), by credits, so that no sender ever finds none. Puts, gets, atomics and counts
-//! (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far. A turn is in `turn`, what a
-//! rank has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
+//! (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far, `names` has keys that nobody
+//! was told, and `registrations` the application's own memory. Turns begin the tasks of `lists`. A turn is in `turn`, what a rank
+//! has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
 
 mod abi;
 mod address;
@@ -19,12 +20,15 @@ mod inbox;
 mod layout;
 mod library;
 mod link;
+mod lists;
 mod messages;
+mod names;
 mod objects;
 mod onesided;
 mod outbox;
 mod prepare;
 mod regions;
+mod registrations;
 mod slab;
 mod timer;
 mod turn;
@@ -33,7 +37,7 @@ mod wire;
 
 use std::{io, sync::Arc, time::Duration};
 
-use self::{core::Core, onesided::Wish};
+use self::core::Core;
 pub use self::{
     device::Port,
     prepare::{Prepared, VerbsConfig},
@@ -41,7 +45,6 @@ pub use self::{
 use crate::{
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    offload::{NO_LISTS, NO_NAMES},
 };
 
 /// A rank on a device that speaks verbs.
@@ -64,10 +67,6 @@ impl Driver for Verbs {
         let core = self.core();
         let room = match &command {
             Command::Message { to, header, body } => core.send(to.0, header, body),
-            Command::Count { to, counter, by } => {
-                let wish = Wish::count(*counter, *by);
-                wish.is_none_or(|wish| core.begin(to.0, None, wish))
-            }
             Command::Watch {
                 counter,
                 threshold,
@@ -76,55 +75,19 @@ impl Driver for Verbs {
                 core.watches.add(counter, *threshold, *token);
                 true
             }
-            Command::Unwatch { token } => {
-                core.watches.remove(*token);
+            Command::List { tasks, token } => core.post_list(tasks, *token),
+            Command::Unwatch { .. }
+            | Command::Cancel { .. }
+            | Command::Name { .. }
+            | Command::Unname { .. }
+            | Command::Withdraw { .. } => {
+                core.take(&command);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
-            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
-            Command::Withdraw { .. } => true,
-            Command::Put {
-                to,
-                from,
-                into,
-                count,
-                token,
-            } => {
-                let cell = count.map(|count| count.cell());
-                match cell {
-                    Some(None) => core.refuse(*token),
-                    _ => {
-                        let wish = Wish::Put {
-                            from: *from,
-                            into: *into,
-                            count: cell.flatten(),
-                        };
-                        core.begin(to.0, Some(*token), wish)
-                    }
-                }
-            }
-            Command::Get {
-                to,
-                from,
-                into,
-                token,
-            } => core.begin(
-                to.0,
-                Some(*token),
-                Wish::Get {
-                    from: *from,
-                    into: *into,
-                },
-            ),
-            Command::Atomic { to, at, op, token } => core.begin(
-                to.0,
-                Some(*token),
-                Wish::Atomic {
-                    at: *at,
-                    op: *op,
-                    known: None,
-                },
-            ),
+            Command::Put { .. }
+            | Command::Get { .. }
+            | Command::Atomic { .. }
+            | Command::Count { .. } => core.move_bytes(&command),
         };
         if room {
             Post::Posted
@@ -155,7 +118,9 @@ impl Driver for Verbs {
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
-        self.core().exports.key_to(range)
+        let core = self.core();
+        let key = core.exports.key_to(range);
+        key.or_else(|| core.registrations.expose(range))
     }
 
     fn why_down(&self, peer: Peer) -> Option<String> {

@@ -10,23 +10,22 @@ use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
     core::{Core, News, index},
     inbox::BODY_MAX,
-    objects::{Access, CHAIN_MAX, Local, Mr, Remote, What, Work},
+    objects::{Access, CHAIN_MAX, Local, Remote, What, Work},
     outbox::{Cargo, Flight, Step, quiet},
     regions::{ENTRY_LEN, Entry, Found, check, entry_of},
     wire::Word,
 };
 use crate::{
-    driver::{AtomicOp, Failure, LocalRange, Token},
+    driver::{AtomicOp, Command, Failure, LocalRange, Token},
     memory::RemoteRegion,
-    offload::{CELL_LEN, RemoteCounter},
+    offload::{CELL_LEN, Landing, RemoteCounter},
 };
 
 /// A command under way.
 #[derive(Debug)]
 pub(super) struct Op {
     peer: u32,
-    /// `None` for a count: nobody is told of its end.
-    token: Option<Token>,
+    owner: Owner,
     wish: Wish,
     /// Bytes that are posted, and whether nothing is left to post.
     posted: usize,
@@ -36,8 +35,18 @@ pub(super) struct Op {
     old: u64,
     /// The memory here as the device knows it, and what is given back at the end.
     here: Option<Local>,
-    registered: Option<Mr>,
+    registered: Option<u32>,
     chunk: Option<u32>,
+}
+
+/// Who hears of the end of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Nobody: it is a count.
+    Nobody,
+    Caller(Token),
+    /// A task of a list, by its number.
+    Task(u64),
 }
 
 /// What is asked for.
@@ -45,6 +54,12 @@ pub(super) struct Op {
 pub(super) enum Wish {
     Put {
         from: LocalRange,
+        into: RemoteRegion,
+        count: Option<RemoteRegion>,
+    },
+    /// A put of these few words.
+    Offer {
+        landing: Landing,
         into: RemoteRegion,
         count: Option<RemoteRegion>,
     },
@@ -70,6 +85,8 @@ enum Stall {
     Room,
     /// Until this slot of the peer's table is read.
     Slot(u32),
+    /// Until the peer has given this name.
+    Name(u64),
     Never(Failure),
 }
 
@@ -83,8 +100,43 @@ impl From<Failure> for Stall {
 type Places = (Remote, Option<Remote>);
 
 impl Core {
+    /// Takes a command about a peer's memory. Whether there was room.
+    pub(super) fn move_bytes(&mut self, command: &Command<'_>) -> bool {
+        let (to, owner, wish) = match *command {
+            Command::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } => {
+                let owner = Owner::Caller(token);
+                match cell_of(count) {
+                    Ok(count) => (to, owner, Wish::Put { from, into, count }),
+                    Err(_) => return self.refuse(token),
+                }
+            }
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } => (to, Owner::Caller(token), Wish::Get { from, into }),
+            Command::Atomic { to, at, op, token } => {
+                let known = None;
+                (to, Owner::Caller(token), Wish::Atomic { at, op, known })
+            }
+            Command::Count { to, counter, by } => match Wish::count(counter, by) {
+                Some(wish) => (to, Owner::Nobody, wish),
+                None => return true,
+            },
+            ref other => unreachable!("{other:?} is not about a peer's memory"),
+        };
+        self.begin(to.0, owner, wish)
+    }
+
     /// Takes a command. Whether there was room.
-    pub(super) fn begin(&mut self, peer: u32, token: Option<Token>, wish: Wish) -> bool {
+    pub(super) fn begin(&mut self, peer: u32, owner: Owner, wish: Wish) -> bool {
         assert!(
             index(peer) < self.peers.len(),
             "rank {peer} in a job of {}",
@@ -94,7 +146,7 @@ impl Core {
             self.refused = true;
             return false;
         }
-        let id = self.ops.insert(Op::new(peer, token, wish));
+        let id = self.ops.insert(Op::new(peer, owner, wish));
         self.link_or_new(peer).counts += wish.counts();
         if self.link_or_new(peer).gone.is_some() {
             self.abandon(id, Failure::PeerDown);
@@ -113,7 +165,7 @@ impl Core {
     }
 
     /// A command that cannot be right ends at once.
-    pub(super) fn refuse(&mut self, token: Token) -> bool {
+    fn refuse(&mut self, token: Token) -> bool {
         self.news.push_back(News::Failed(token, Failure::BadRange));
         true
     }
@@ -128,7 +180,7 @@ impl Core {
         }
     }
 
-    fn run(&mut self, id: u32) {
+    pub(super) fn run(&mut self, id: u32) {
         let stall = self.advance(id);
         let Some(op) = self.ops.get_mut(id) else {
             return;
@@ -148,6 +200,7 @@ impl Core {
                 self.stir(peer);
             }
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push((slot, id)),
+            Err(Stall::Name(name)) => self.link_or_new(peer).naming.push((name, id)),
         }
     }
 
@@ -163,8 +216,8 @@ impl Core {
                 from, count: None, ..
             } if from.is_empty() => Ok(()),
             Wish::Get { into, .. } if into.is_empty() => Ok(()),
-            Wish::Put { from, .. } => self.post_pieces(id, peer, places, from, true),
-            Wish::Get { into, .. } => self.post_pieces(id, peer, places, into, false),
+            Wish::Put { .. } | Wish::Offer { .. } => self.post_pieces(id, peer, places, true),
+            Wish::Get { .. } => self.post_pieces(id, peer, places, false),
             Wish::Count { by, .. } => self.post_count(id, peer, places.0, by, None),
             Wish::Atomic { op, known, .. } => self.post_atomic(id, peer, places.0, op, known),
         }
@@ -193,6 +246,12 @@ impl Core {
         let slot = match link.imports.find(key)? {
             Found::There(place) => return Ok(place),
             Found::Asked(slot) => return Err(Stall::Slot(slot)),
+            Found::Naming(name) => return Err(Stall::Name(name)),
+            Found::Unnamed(name) => {
+                link.imports.ask_name(name);
+                self.say(peer, Word::Ask(name));
+                return Err(Stall::Name(name));
+            }
             Found::Unknown(slot) => slot,
         };
         let answer = outbox
@@ -250,15 +309,15 @@ impl Core {
         id: u32,
         peer: u32,
         (place, count): Places,
-        range: LocalRange,
         put: bool,
     ) -> Result<(), Stall> {
-        let here = self.reach(id, range, put)?;
+        let here = self.reach(id)?;
+        let whole = here.len();
         loop {
             let at = self.ops.get(id).map_or(0, |op| op.posted);
-            let len = (range.len() - at).min(self.own.piece_max);
+            let len = (whole - at).min(self.own.piece_max);
             let (piece, there) = (here.part(at, len), place.at(at as u64));
-            let last = at + len == range.len();
+            let last = at + len == whole;
             let what = if put {
                 What::Write {
                     from: (len > 0).then_some(piece),
@@ -283,28 +342,38 @@ impl Core {
         }
     }
 
-    /// The range as the device knows it.
-    fn reach(&mut self, id: u32, range: LocalRange, put: bool) -> Result<Local, Stall> {
-        let Some(op) = self.ops.get_mut(id) else {
-            return Err(Stall::Room);
-        };
+    /// The memory here as the device knows it.
+    fn reach(&mut self, id: u32) -> Result<Local, Stall> {
+        let op = self.ops.get_mut(id).ok_or(Stall::Room)?;
         if let Some(here) = op.here {
             return Ok(here);
         }
+        let (range, access) = match &op.wish {
+            Wish::Offer { landing, .. } => {
+                let filled = self.outbox.fill(&[bytemuck::bytes_of(landing)]);
+                let (chunk, here) = filled.ok_or(Stall::Room)?;
+                (op.chunk, op.here) = (Some(chunk), Some(here));
+                return Ok(here);
+            }
+            Wish::Put { from, .. } => (*from, Access::Read),
+            Wish::Get { into, .. } => (*into, Access::Write),
+            Wish::Atomic { .. } | Wish::Count { .. } => return Err(Stall::Room),
+        };
         let here = if let Some(own) = self.exports.local(range) {
             own
         } else if range.len() <= BOUNCE_MAX {
+            let put = access == Access::Read;
             let chunk = self.outbox.bounce(range, put).ok_or(Stall::Room)?;
             op.chunk = Some(chunk);
             self.counters.copies.add(1);
             self.counters.bytes_copied.add(range.len() as u64);
             self.outbox.chunk(chunk, range.len())
         } else {
-            let access = if put { Access::Read } else { Access::Write };
-            let mr = Mr::new(&self.own.pd, range, access).map_err(Failure::Transport)?;
-            let here = mr.piece(0, range.len());
-            op.registered = Some(mr);
-            here
+            let taken = self.registrations.take(range, access);
+            let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
+            op.registered = Some(registered);
+            let here = self.registrations.local(registered, range);
+            here.ok_or(Stall::Room)?
         };
         op.here = Some(here);
         Ok(here)
@@ -483,12 +552,29 @@ impl Core {
             }
             self.outbox.free_chunk(chunk);
         }
-        let Some(token) = op.token else { return };
+        if let Some(registered) = op.registered {
+            self.registrations.give_back(registered);
+        }
+        let token = match op.owner {
+            Owner::Nobody => return,
+            Owner::Task(serial) => return self.task_over(serial, op.why.map_or(Ok(()), Err)),
+            Owner::Caller(token) => token,
+        };
         self.news.push_back(match (op.why, op.wish) {
             (Some(why), _) => News::Failed(token, why),
             (None, Wish::Atomic { .. }) => News::Fetched(token, op.old),
             (None, _) => News::Complete(token),
         });
+    }
+
+    /// Ends a command of which nothing is under way.
+    pub(super) fn recall(&mut self, owner: Owner) {
+        let found = self.ops.find(|op| op.owner == owner && op.flights == 0);
+        if let Some(id) = found {
+            let peer = self.ops.get(id).map_or(self.me, |op| op.peer);
+            self.link_or_new(peer).forget_op(id);
+            self.abandon(id, Failure::Cancelled);
+        }
     }
 
     /// Whether anything under way touches memory of the application.
@@ -498,10 +584,10 @@ impl Core {
 }
 
 impl Op {
-    const fn new(peer: u32, token: Option<Token>, wish: Wish) -> Self {
+    const fn new(peer: u32, owner: Owner, wish: Wish) -> Self {
         Self {
             peer,
-            token,
+            owner,
             wish,
             posted: 0,
             all_posted: false,
@@ -528,7 +614,7 @@ impl Wish {
 
     const fn keys(&self) -> (RemoteRegion, Option<RemoteRegion>) {
         match *self {
-            Self::Put { into, count, .. } => (into, count),
+            Self::Put { into, count, .. } | Self::Offer { into, count, .. } => (into, count),
             Self::Get { from, .. } => (from, None),
             Self::Atomic { at, .. } => (at, None),
             Self::Count { cell, .. } => (cell, None),
@@ -545,6 +631,10 @@ impl Wish {
         match *self {
             Self::Put { from, into, count } => {
                 check(into, peer, from.len())?;
+                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
+            }
+            Self::Offer { into, count, .. } => {
+                check(into, peer, size_of::<Landing>())?;
                 count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
             }
             Self::Get { from, into } => check(from, peer, into.len()),
@@ -566,6 +656,12 @@ impl Wish {
         *known = Some(old);
         !done
     }
+}
+
+/// The counter of a put, if its key can be one to a counter.
+pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegion>, Failure> {
+    let cell = count.map(|count| count.cell().ok_or(Failure::BadRange));
+    cell.transpose()
 }
 
 impl AtomicOp {

@@ -15,18 +15,20 @@ use super::{
     datagrams::{self, Datagrams},
     device::Port,
     inbox::{BODY_MAX, HEADER_MAX, Inbox, WINDOW},
+    lists::Tasks,
+    names::Names,
     objects::{Channel, Context, Cq, Limits, Pd, PortState},
     outbox::Outbox,
     regions::Exports,
+    registrations::Registrations,
     slab::Slab,
-    timer::Timer,
     wire::HEAD,
 };
 use crate::{
     connect,
     counters::Counters,
     driver::{self, Caps, Cost, Driver},
-    offload::Watches,
+    offload::{Lists, TASKS_MAX, Watches},
     random::Random,
 };
 
@@ -41,6 +43,9 @@ pub struct VerbsConfig {
     pub device: Option<String>,
     /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
     pub gid_index: Option<u8>,
+    /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`] gave. What does not
+    /// fit goes in messages, or waits.
+    pub pinned_max: u64,
     /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
     pub linger: Duration,
     /// Where the driver counts.
@@ -56,6 +61,7 @@ impl VerbsConfig {
             ranks,
             device: None,
             gid_index: None,
+            pinned_max: PINNED_MAX,
             linger: Duration::from_secs(2),
             counters: Arc::default(),
         }
@@ -202,14 +208,13 @@ impl Prepared {
         let [sends, receives] = queues;
         let inbox = Inbox::new(&own.pd, &receives, rooms.receives)?;
         let outbox = Outbox::new(&own.pd, &sends, rooms.sends, config.ranks)?;
-        let sleep = Sleep {
-            completions: Arc::new(own.channel.fd()?),
-            events: Arc::new(own.context.events()?),
-            timer: Timer::new()?,
-            arrivals_armed: false,
-            sends_armed: false,
-            slept: false,
-        };
+        let sleep = Sleep::new(&own)?;
+        let registrations = Registrations::new(
+            Arc::clone(&own.pd),
+            config.rank,
+            config.pinned_max,
+            Arc::clone(&config.counters),
+        );
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
         let incarnation = self.address.incarnation;
         let end = connect::End {
@@ -224,6 +229,8 @@ impl Prepared {
             inbox,
             outbox,
             exports,
+            names: Names::default(),
+            registrations,
             ops: Slab::new(),
             me: config.rank,
             caps: caps(&limits, own.inline_max),
@@ -232,6 +239,8 @@ impl Prepared {
             own,
             by_qpn: BTreeMap::new(),
             watches: Watches::new(),
+            lists: Lists::new(TASKS_MAX),
+            tasks: Tasks::default(),
             news: VecDeque::new(),
             stirred: BTreeSet::new(),
             dialling: BTreeSet::new(),
@@ -311,10 +320,10 @@ fn caps(limits: &Limits, inline_max: usize) -> Caps {
         one_sided: true,
         atomics: limits.atomics,
         counters: limits.atomics,
-        names: false,
-        any_memory: Err("verbs reaches only memory that it allocated and registered".to_owned()),
+        names: true,
+        any_memory: Ok(()),
         tag_matching: false,
-        triggered_max: 0,
+        triggered_max: if limits.atomics { TASKS_MAX } else { 0 },
         lanes: 1,
         cost: COST,
     }
@@ -328,6 +337,8 @@ fn secret() -> io::Result<u32> {
     Ok(u32::from_ne_bytes(bytes) & 0x7fff_ffff)
 }
 
+/// A quarter of what small nodes have for each rank; no command is ever so long.
+const PINNED_MAX: u64 = 1 << 30;
 /// Requests under way to all peers together.
 const SENDS: u32 = 4096;
 /// Bytes of one request: what comes behind it waits for so long.

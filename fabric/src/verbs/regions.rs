@@ -17,7 +17,9 @@ use std::{
 };
 
 use super::{
+    names::Named,
     objects::{Access, Local, Mr, Pd, Remote},
+    registrations::{is_plain, is_sealed, place_of},
     wire::Name,
 };
 use crate::{
@@ -154,6 +156,17 @@ impl Exports {
         Some(lent.mr.piece(offset, range.len()))
     }
 
+    /// The region that a range lies in, as peers see it.
+    pub(super) fn entry_of(&self, range: LocalRange) -> Option<(u32, Entry)> {
+        let (id, slot, lent, _) = self.find(range)?;
+        let entry = Entry {
+            generation: slot.generation,
+            place: lent.mr.remote(),
+            len: lent.len as u64,
+        };
+        Some((id, entry))
+    }
+
     fn find(&self, range: LocalRange) -> Option<(u32, &Slot, &Lent, usize)> {
         (0..).zip(&self.slots).find_map(|(id, slot)| {
             let lent = slot.lent.as_ref()?;
@@ -235,9 +248,9 @@ impl Dropped {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     /// 0 while the slot is free.
-    generation: u32,
-    place: Remote,
-    len: u64,
+    pub(super) generation: u32,
+    pub(super) place: Remote,
+    pub(super) len: u64,
 }
 
 impl Entry {
@@ -291,6 +304,8 @@ pub(super) struct Imports {
     known: BTreeMap<u32, Entry>,
     /// Slots that are being looked up, and whether what is read may be out of date.
     asked: BTreeMap<u32, bool>,
+    /// The slots of names; `None` while the owner has not answered.
+    names: BTreeMap<u64, Option<u32>>,
 }
 
 /// What a key comes to.
@@ -301,11 +316,21 @@ pub(super) enum Found {
     Unknown(u32),
     /// It is being looked up.
     Asked(u32),
+    /// The owner must be asked for its name.
+    Unnamed(u64),
+    /// The owner was asked for it.
+    Naming(u64),
 }
 
 impl Imports {
     /// Where the range of a key is that [`check`] let through.
     pub(super) fn find(&self, key: RemoteRegion) -> Result<Found, Failure> {
+        if is_plain(key) {
+            return Ok(Found::There(place_of(key)));
+        }
+        if let Some(name) = key.name() {
+            return self.find_named(name, key);
+        }
         match self.known.get(&key.id) {
             None if self.asked.contains_key(&key.id) => Ok(Found::Asked(key.id)),
             None => Ok(Found::Unknown(key.id)),
@@ -315,6 +340,38 @@ impl Imports {
             // A slot gets a new region only after everybody has forgotten the old one.
             Some(_) => Err(Failure::BadRange),
         }
+    }
+
+    fn find_named(&self, name: u64, key: RemoteRegion) -> Result<Found, Failure> {
+        let slot = match self.names.get(&name) {
+            None => return Ok(Found::Unnamed(name)),
+            Some(None) => return Ok(Found::Naming(name)),
+            Some(Some(slot)) => slot,
+        };
+        match self.known.get(slot) {
+            Some(entry) if key.base <= entry.len && key.len <= entry.len - key.base => {
+                Ok(Found::There(entry.place.at(key.base)))
+            }
+            _ => Err(Failure::BadRange),
+        }
+    }
+
+    /// The owner is asked for a name.
+    pub(super) fn ask_name(&mut self, name: u64) {
+        self.names.insert(name, None);
+    }
+
+    /// The owner has answered.
+    pub(super) fn name(&mut self, named: Named) {
+        if let Some(asked) = self.names.get_mut(&named.name) {
+            *asked = Some(named.slot);
+            self.known.insert(named.slot, named.entry);
+        }
+    }
+
+    /// The owner has taken a name back.
+    pub(super) fn unname(&mut self, name: u64) {
+        self.names.remove(&name);
     }
 
     /// A slot is being looked up.
@@ -362,8 +419,10 @@ impl Imports {
 
 /// Whether a key can be one of this peer's, and grants exactly `len` bytes.
 pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Failure> {
-    let inside = key.base <= key.whole && key.len <= key.whole - key.base;
-    let ours = key.kind == KIND && key.owner == owner && key.generation != 0 && key.id < SLOTS;
+    let named = key.name().is_some();
+    let inside = key.base <= key.whole && key.len <= key.whole - key.base || named;
+    let region = key.kind == KIND && key.generation != 0 && key.id < SLOTS || named;
+    let ours = key.owner == owner && region || is_plain(key) && is_sealed(key, owner);
     (inside && ours && key.len == len as u64)
         .then_some(())
         .ok_or(Failure::BadRange)

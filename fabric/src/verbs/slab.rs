@@ -32,6 +32,14 @@ impl<T> Slab<T> {
         self.places.iter().flatten()
     }
 
+    /// The number of the first value of this kind.
+    pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
+        let found = |place: &Option<T>| place.as_ref().is_some_and(&is_it);
+        (0..)
+            .zip(&self.places)
+            .find_map(|(at, place)| found(place).then_some(at))
+    }
+
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         self.places.get(at as usize)?.as_ref()
     }

@@ -21,6 +21,7 @@ impl Core {
         let mut events = self.tell(budget, sink);
         events += self.receive(budget.saturating_sub(events).max(1), sink);
         events += self.reap();
+        events += self.begin_tasks();
         self.redial();
         self.forget_dropped();
         for peer in std::mem::take(&mut self.stirred) {
@@ -28,6 +29,7 @@ impl Core {
             self.flush(peer);
         }
         self.break_off();
+        events += self.begin_tasks();
         events + self.tell(budget.saturating_sub(events), sink)
     }
 
@@ -64,8 +66,11 @@ impl Core {
         self.sleep.timer.set(next)
     }
 
-    fn has_news(&self) -> bool {
-        !self.news.is_empty() || self.watches.is_reached() || self.exports.has_dropped()
+    fn has_news(&mut self) -> bool {
+        self.lists.has_news()
+            || !self.news.is_empty()
+            || self.watches.is_reached()
+            || self.exports.has_dropped()
     }
 
     /// The first turn after a sleep takes what woke it.
@@ -178,6 +183,9 @@ impl Core {
                 self.say(from, Word::Forgot(name));
             }
             Word::Forgot(name) => self.exports.forgot(name, from),
+            Word::Ask(name) => self.answer_name(from, name),
+            Word::Named(named) => self.handle_named(from, named),
+            Word::Unnamed(name) => self.link_or_new(from).imports.unname(name),
             Word::Bye(how) => self.part(from, how),
         }
     }

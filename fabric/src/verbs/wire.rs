@@ -4,10 +4,12 @@
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
 //! message: header, body             forget, forgot: slot u32, generation u32
 //! credit, wake: nothing             bye: 0 finished, 1 failed: u8
+//! ask, unnamed: name u64            named: name u64, slot u32, generation u32, address u64, key u32, length u64
 //! ```
 //! Every one of them takes a credit: a buffer that the receiver keeps for this sender. `credits` gives back those that are free
 //! again.
 
+use super::{names::Named, objects::Remote, regions::Entry};
 use crate::driver::Down;
 
 /// The name of a region at its owner: a slot, and which of the regions that lay there.
@@ -28,6 +30,12 @@ pub(super) enum Word {
     Forgot(Name),
     /// A counter of yours has come to where you wait for it.
     Wake,
+    /// Which region has this name?
+    Ask(u64),
+    /// This one.
+    Named(Named),
+    /// None any more.
+    Unnamed(u64),
     /// The end.
     Bye(Down),
 }
@@ -67,6 +75,25 @@ impl Word {
             Self::Bye(how) => {
                 put(0, &[u8::from(how != Down::Finished)]);
                 (BYE, 1)
+            }
+            Self::Ask(name) | Self::Unnamed(name) => {
+                put(0, &name.to_le_bytes());
+                let asks = matches!(self, Self::Ask(_));
+                (if asks { ASK } else { UNNAMED }, 8)
+            }
+            Self::Named(named) => {
+                let Entry {
+                    generation,
+                    place,
+                    len,
+                } = named.entry;
+                put(0, &named.name.to_le_bytes());
+                put(8, &named.slot.to_le_bytes());
+                put(12, &generation.to_le_bytes());
+                put(16, &place.address.to_le_bytes());
+                put(24, &place.key.to_le_bytes());
+                put(28, &len.to_le_bytes());
+                (NAMED, 36)
             }
             Self::Forget(name) | Self::Forgot(name) => {
                 put(0, &name.slot.to_le_bytes());
@@ -110,6 +137,9 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
         BYE => (Word::Bye(Down::Failed), 1),
         FORGET => (Word::Forget(name), 8),
         FORGOT => (Word::Forgot(name), 8),
+        ASK => (Word::Ask(long(first, 0)), 8),
+        UNNAMED => (Word::Unnamed(long(first, 0)), 8),
+        NAMED => (Word::Named(named(first)), 36),
         _ => return Err(Malformed),
     };
     (rest == expected)
@@ -121,10 +151,31 @@ fn word(first: &[u8; WORD_MAX], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|nth| first[HEAD + at + nth]))
 }
 
+fn long(first: &[u8; WORD_MAX], at: usize) -> u64 {
+    u64::from(word(first, at)) | u64::from(word(first, at + 4)) << 32
+}
+
+fn named(first: &[u8; WORD_MAX]) -> Named {
+    let place = Remote {
+        address: long(first, 16),
+        key: word(first, 24),
+    };
+    let (generation, len) = (word(first, 12), long(first, 28));
+    Named {
+        name: long(first, 0),
+        slot: word(first, 8),
+        entry: Entry {
+            generation,
+            place,
+            len,
+        },
+    }
+}
+
 /// Bytes before every message.
 pub(super) const HEAD: usize = 8;
 /// The longest word.
-pub(super) const WORD_MAX: usize = HEAD + 8;
+pub(super) const WORD_MAX: usize = HEAD + 36;
 
 const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
@@ -132,15 +183,34 @@ const FORGET: u8 = 3;
 const FORGOT: u8 = 4;
 const WAKE: u8 = 5;
 const BYE: u8 = 6;
+const ASK: u8 = 7;
+const NAMED: u8 = 8;
+const UNNAMED: u8 = 9;
 
 #[cfg(test)]
 mod tests {
-    use super::{Arrival, Down, HEAD, Malformed, Name, WORD_MAX, Word, message_head, parse};
+    use super::{
+        Arrival, Down, Entry, HEAD, Malformed, Name, Named, Remote, WORD_MAX, Word, message_head,
+        parse,
+    };
     use crate::random::Random;
 
     const NAME: Name = Name {
         slot: 7,
         generation: 0x8000_0001,
+    };
+
+    const NAMED: Named = Named {
+        name: 0xfeed_0000_0000_beef,
+        slot: 7,
+        entry: Entry {
+            generation: 5,
+            place: Remote {
+                address: 0x7f00_1234_5000,
+                key: 0x8765_4321,
+            },
+            len: 1 << 33,
+        },
     };
 
     #[test]
@@ -150,6 +220,9 @@ mod tests {
             Word::Forget(NAME),
             Word::Forgot(NAME),
             Word::Wake,
+            Word::Ask(0x0123_4567_89ab_cdef),
+            Word::Named(NAMED),
+            Word::Unnamed(u64::MAX),
             Word::Bye(Down::Finished),
             Word::Bye(Down::Failed),
         ] {
@@ -180,7 +253,7 @@ mod tests {
         let mut bytes = [0; WORD_MAX];
         for _ in 0..10_000 {
             random.fill(&mut bytes);
-            bytes[0] %= 9;
+            bytes[0] %= 12;
             let len = usize::try_from(random.within(0..100)).unwrap();
             let _no_panic = parse(&bytes, len);
         }

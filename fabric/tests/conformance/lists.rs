@@ -521,6 +521,7 @@ pub(crate) fn a_name_that_was_taken_back_or_never_given_opens_nothing(make: Make
     let ended = bench.world.one_sided(0, beside);
     assert!(matches!(ended, Err(Failure::BadRange)), "{ended:?}");
     bench.world.post(1, Command::Unname { name });
+    bench.world.settle(); // who knows a name hears that it is gone
     for (name, token) in [(name, 2), (never, 3)] {
         let early = put(&bench, RemoteRegion::named(1, name, 0, 8), token);
         bench.world.post(0, early);

@@ -150,8 +150,11 @@ macro_rules! exchanges {
 /// For drivers that run task lists.
 macro_rules! lists {
     ($driver:ident, $make:path) => {
+        lists!(claims, $driver, $make);
+    };
+    ($claims:ident, $driver:ident, $make:path) => {
         mod $driver {
-            claims! { $make:
+            $claims! { $make:
                 lists::a_task_begins_when_its_counters_have_come_far_enough
                 lists::a_list_is_told_once_when_all_of_it_has_begun
                 lists::a_put_goes_where_its_peer_says_when_it_begins
@@ -171,8 +174,11 @@ macro_rules! lists {
 /// For those that give names, too.
 macro_rules! names {
     ($driver:ident, $make:path) => {
+        names!(claims, $driver, $make);
+    };
+    ($claims:ident, $driver:ident, $make:path) => {
         mod $driver {
-            claims! { $make:
+            $claims! { $make:
                 lists::what_comes_before_its_name_is_given_waits_for_it
                 lists::a_name_that_was_taken_back_or_never_given_opens_nothing
             }
@@ -255,6 +261,27 @@ conformance!(
 conformance!(
     claims_on_a_device,
     on_verbs_across_devices,
+    crate::verbs::world_across_devices
+);
+
+lists!(
+    claims_on_a_device,
+    lists_on_verbs,
+    crate::verbs::world_on_one_device
+);
+names!(
+    claims_on_a_device,
+    names_on_verbs,
+    crate::verbs::world_on_one_device
+);
+lists!(
+    claims_on_a_device,
+    lists_on_verbs_across_devices,
+    crate::verbs::world_across_devices
+);
+names!(
+    claims_on_a_device,
+    names_on_verbs_across_devices,
     crate::verbs::world_across_devices
 );
 

@@ -1,7 +1,7 @@
 //! Registered memory.
 #![expect(unsafe_code, reason = "calls libibverbs, and pins memory")]
 
-use std::{io, ptr::NonNull, sync::Arc};
+use std::{io, sync::Arc};
 
 use rustix::process::Resource;
 
@@ -54,27 +54,32 @@ impl Mr {
         range: LocalRange,
         access: Access,
     ) -> io::Result<Self> {
-        let flags = match access {
-            Access::Read => 0,
-            Access::Write => abi::ACCESS_LOCAL_WRITE,
-            Access::Shown => abi::ACCESS_REMOTE_READ,
-            Access::Peers => {
-                abi::ACCESS_LOCAL_WRITE
-                    | abi::ACCESS_REMOTE_WRITE
-                    | abi::ACCESS_REMOTE_READ
-                    | abi::ACCESS_REMOTE_ATOMIC
-            }
-        };
         let (start, len) = (range.start(), range.len());
+        let address = start.as_ptr().cast();
         // SAFETY: the pages of the range are pinned by the kernel before this returns, so that the device touches nothing else
         // as long as the registration lasts.
-        let mr =
-            unsafe { (pd.context.library.reg_mr)(pd.raw(), start.as_ptr().cast(), len, flags) };
-        let raw = NonNull::new(mr)
-            .map(Raw)
-            .ok_or_else(|| cannot_register(len, &io::Error::last_os_error()))?;
+        let mr = unsafe { (pd.context.library.reg_mr)(pd.raw(), address, len, access.flags()) };
+        Self::hold(pd, mr, (len, start.addr().get() as u64))
+    }
+
+    /// As [`new`](Self::new), but devices count addresses in it from where the first byte is in its page.
+    pub(in crate::verbs) fn from_zero(
+        pd: &Arc<Pd>,
+        range: LocalRange,
+        access: Access,
+    ) -> io::Result<Self> {
+        let (start, len) = (range.start(), range.len());
+        let (address, first) = (start.as_ptr().cast(), (start.addr().get() % PAGE) as u64);
+        // SAFETY: as in `new`.
+        let mr = unsafe {
+            (pd.context.library.reg_mr_iova)(pd.raw(), address, len, first, access.flags())
+        };
+        Self::hold(pd, mr, (len, first))
+    }
+
+    fn hold(pd: &Arc<Pd>, mr: *mut abi::Mr, (len, start): (usize, u64)) -> io::Result<Self> {
+        let raw = Raw::new(mr, "registering").map_err(|why| cannot_register(len, &why))?;
         let pd = Arc::clone(pd);
-        let start = start.addr().get() as u64;
         Ok(Self { pd, raw, start })
     }
 
@@ -101,6 +106,22 @@ impl Mr {
     }
 }
 
+impl Access {
+    const fn flags(self) -> i32 {
+        match self {
+            Self::Read => 0,
+            Self::Write => abi::ACCESS_LOCAL_WRITE,
+            Self::Shown => abi::ACCESS_REMOTE_READ,
+            Self::Peers => {
+                abi::ACCESS_LOCAL_WRITE
+                    | abi::ACCESS_REMOTE_WRITE
+                    | abi::ACCESS_REMOTE_READ
+                    | abi::ACCESS_REMOTE_ATOMIC
+            }
+        }
+    }
+}
+
 impl Drop for Mr {
     fn drop(&mut self) {
         // SAFETY: ours, once.
@@ -110,6 +131,11 @@ impl Drop for Mr {
 }
 
 impl Local {
+    /// Bytes.
+    pub(in crate::verbs) const fn len(self) -> usize {
+        self.len as usize
+    }
+
     /// A part of it.
     pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
@@ -130,6 +156,9 @@ impl Remote {
         }
     }
 }
+
+/// Devices want an address of theirs to be as far into a page as the memory is; larger pages are multiples of this.
+const PAGE: usize = 4096;
 
 fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     let kib = len.div_ceil(1024);

@@ -1,0 +1,204 @@
+//! Task lists where the processor begins the tasks: which wait, which may begin, and what is known of those that have. Pure:
+//! who has them carries tasks out, says how they ended, and watches counters as it is told.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Action, Counter, Task, When};
+use crate::driver::{Failure, Token};
+
+/// The lists of a rank. A turn costs a load for each counter of each waiting task.
+#[derive(Debug)]
+pub(crate) struct Lists {
+    /// In the order of posting.
+    waiting: Vec<Waiting>,
+    room: usize,
+    runs: BTreeMap<u64, Run>,
+    told: VecDeque<Told>,
+    orders: VecDeque<Order>,
+    serial: u64,
+    /// A list found no room.
+    full: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    task: Task,
+    token: Token,
+    /// Which list of its token.
+    list: u64,
+    /// The watches that end a sleep for it.
+    watches: [Option<Token>; 2],
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    /// Tasks of each list that have not begun.
+    left: BTreeMap<u64, usize>,
+    flying: usize,
+    broken: Option<Failure>,
+}
+
+/// Watches to begin or to end. Their tokens are those of [`is_own`].
+#[derive(Debug)]
+pub(crate) enum Order {
+    Watch {
+        counter: Counter,
+        threshold: u64,
+        token: Token,
+    },
+    Unwatch(Token),
+}
+
+/// What the owner of lists is to hear.
+#[derive(Debug)]
+pub(crate) enum Told {
+    Triggered(Token),
+    Failed(Token, Failure),
+}
+
+impl Lists {
+    /// For so many tasks that wait.
+    pub(crate) const fn new(room: usize) -> Self {
+        Self {
+            waiting: Vec::new(),
+            room,
+            runs: BTreeMap::new(),
+            told: VecDeque::new(),
+            orders: VecDeque::new(),
+            serial: OWN,
+            full: false,
+        }
+    }
+
+    /// Takes a list. Whether there was room.
+    ///
+    /// # Panics
+    /// When it is empty, or longer than there could ever be room for.
+    pub(crate) fn post(&mut self, tasks: &[Task], token: Token) -> bool {
+        let room = self.room;
+        assert!(
+            (1..=room).contains(&tasks.len()),
+            "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
+            tasks.len()
+        );
+        let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
+        if self.waiting.len() + waiting.count() > room {
+            self.full = true;
+            return false;
+        }
+        let list = self.number();
+        let run = self.runs.entry(token.0).or_default();
+        run.left.insert(list, tasks.len());
+        for task in tasks {
+            let watches = [Some(&task.when), task.and.as_ref()].map(|when| self.watch(when?));
+            self.waiting.push(Waiting {
+                task: task.clone(),
+                token,
+                list,
+                watches,
+            });
+        }
+        true
+    }
+
+    fn watch(&mut self, when: &When) -> Option<Token> {
+        if when.is_met() {
+            return None;
+        }
+        let token = Token(self.number());
+        self.orders.push_back(Order::Watch {
+            counter: when.counter.clone(),
+            threshold: when.threshold,
+            token,
+        });
+        Some(token)
+    }
+
+    /// A number that nothing else has: a token of the lists' own.
+    pub(crate) fn number(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial
+    }
+
+    /// The first task that may begin, which has begun then. It is to be said how it [`ended`](Self::ended).
+    pub(crate) fn poll_begin(&mut self) -> Option<(Action, Token)> {
+        let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
+        let at = self.waiting.iter().position(may_begin)?;
+        let Waiting {
+            task, token, list, ..
+        } = self.waiting.remove(at);
+        let run = self.runs.entry(token.0).or_default();
+        run.flying += 1;
+        if let Some(left) = run.left.get_mut(&list) {
+            *left -= 1;
+            if *left == 0 {
+                run.left.remove(&list);
+                self.told.push_back(Told::Triggered(token));
+            }
+        }
+        Some((task.then, token))
+    }
+
+    /// A task of a token is over. A failure takes back all that belongs to it.
+    pub(crate) fn ended(&mut self, token: Token, how: Result<(), Failure>) {
+        if let Some(run) = self.runs.get_mut(&token.0) {
+            run.flying -= 1;
+        }
+        match how {
+            Ok(()) => self.settle(token),
+            Err(why) => self.break_off(token, why),
+        }
+    }
+
+    /// No further task of a token begins. When none is under way any more, its owner is told why.
+    pub(crate) fn break_off(&mut self, token: Token, why: Failure) {
+        let (gone, kept) = std::mem::take(&mut self.waiting)
+            .into_iter()
+            .partition(|waiting: &Waiting| waiting.token == token);
+        self.waiting = kept;
+        let watches = |waiting: &Waiting| waiting.watches;
+        let orders = gone.iter().flat_map(watches).flatten();
+        self.orders.extend(orders.map(Order::Unwatch));
+        let run = self.runs.entry(token.0).or_default();
+        run.left.clear();
+        run.broken.get_or_insert(why);
+        self.settle(token);
+    }
+
+    fn settle(&mut self, token: Token) {
+        let is_over = |run: &Run| run.left.is_empty() && run.flying == 0;
+        if self.runs.get(&token.0).is_some_and(is_over)
+            && let Some(why) = self.runs.remove(&token.0).and_then(|run| run.broken)
+        {
+            self.told.push_back(Told::Failed(token, why));
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    #[must_use]
+    pub(crate) fn poll_told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    /// Whether the next turn has something to do. Who was refused hears of room: when all have begun, any list has it.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let has_room = self.full && self.waiting.is_empty();
+        self.full &= !has_room;
+        let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
+        has_room || !self.told.is_empty() || self.waiting.iter().any(may_begin)
+    }
+}
+
+/// Whether it is a token of the lists' own: of a watch, or of what a task does.
+pub(crate) const fn is_own(token: Token) -> bool {
+    token.0 > OWN
+}
+
+/// Tasks that may wait: a turn looks at all of them.
+pub(crate) const TASKS_MAX: usize = 128;
+/// Greater tokens are the lists' own.
+const OWN: u64 = 1 << 63;

@@ -1,0 +1,212 @@
+//! Task lists: the queue pairs carry tasks out, and turns begin them.
+//!
+//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and has each queue pair do all
+//! of its own with one call. Who sleeps is woken by a count that a task waits for, and by the last completion of what was
+//! posted, which stands for those before it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{
+    core::Core,
+    onesided::{Owner, Wish, cell_of},
+};
+use crate::{
+    driver::{Failure, Token},
+    offload::{Action, Counter, Lists, Order, TASKS_MAX, Task},
+};
+
+/// Tasks under way.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    begun: BTreeMap<u64, Begun>,
+    /// Over, and how.
+    over: VecDeque<(u64, Result<(), Failure>)>,
+    /// What found no room.
+    stuck: VecDeque<Stuck>,
+}
+
+/// A task that has begun.
+#[derive(Debug)]
+struct Begun {
+    token: Token,
+    done: Option<Counter>,
+}
+
+/// A command that found no room.
+#[derive(Debug)]
+struct Stuck {
+    peer: u32,
+    owner: Owner,
+    wish: Wish,
+}
+
+impl Core {
+    /// Takes a list. Whether there was room.
+    pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        let taken = self.lists.post(tasks, token);
+        if taken {
+            self.begin_tasks();
+        }
+        taken
+    }
+
+    /// Takes the lists of a token back.
+    pub(super) fn cancel_lists(&mut self, token: Token) {
+        self.lists.break_off(token, Failure::Cancelled);
+        self.forget_tasks(token);
+        self.begin_tasks();
+    }
+
+    /// Has tasks begin that may. How many.
+    pub(super) fn begin_tasks(&mut self) -> u32 {
+        let mut begun = 0;
+        self.retry();
+        loop {
+            while let Some((serial, how)) = self.tasks.over.pop_front() {
+                self.settle_task(serial, how);
+            }
+            self.obey();
+            let Some((then, token)) = self.lists.poll_begin() else {
+                return begun;
+            };
+            self.carry_out(then, token);
+            begun += 1;
+        }
+    }
+
+    /// A task's command is over.
+    pub(super) fn task_over(&mut self, serial: u64, how: Result<(), Failure>) {
+        self.tasks.over.push_back((serial, how));
+    }
+
+    /// Tasks that have not begun never will.
+    pub(super) fn drop_lists(&mut self) {
+        self.lists = Lists::new(TASKS_MAX);
+        self.tasks.stuck.clear();
+    }
+
+    fn retry(&mut self) {
+        while let Some(stuck) = self.tasks.stuck.pop_front() {
+            let Stuck { peer, owner, wish } = stuck;
+            if !self.begin(peer, owner, wish) {
+                return self.tasks.stuck.push_front(stuck);
+            }
+        }
+    }
+
+    fn obey(&mut self) {
+        while let Some(order) = self.lists.poll_order() {
+            match order {
+                Order::Watch {
+                    counter,
+                    threshold,
+                    token,
+                } => self.watches.add(&counter, threshold, token),
+                Order::Unwatch(token) => self.watches.remove(token),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, then: Action, token: Token) {
+        let serial = self.lists.number();
+        let mut begun = Begun { token, done: None };
+        let (peer, wish) = match then {
+            Action::Put {
+                to,
+                from,
+                target,
+                done,
+            } => {
+                begun.done = done;
+                let Some((into, count)) = target.read() else {
+                    return self.end_at_once(serial, begun, Err(Failure::Unmatched));
+                };
+                let put = cell_of(count).map(|count| Wish::Put { from, into, count });
+                (to.0, put)
+            }
+            Action::Offer {
+                to,
+                landing,
+                place,
+                count,
+            } => {
+                let offer = cell_of(Some(count)).map(|count| Wish::Offer {
+                    landing,
+                    into: place,
+                    count,
+                });
+                (to.0, offer)
+            }
+            Action::Count { to, counter, by } => {
+                if let Some(wish) = Wish::count(counter, by) {
+                    self.begin_or_wait(to.0, Owner::Nobody, wish);
+                }
+                return self.end_at_once(serial, begun, Ok(()));
+            }
+            Action::Copy { from, into, done } => {
+                from.copy_to(into);
+                begun.done = done;
+                return self.end_at_once(serial, begun, Ok(()));
+            }
+        };
+        match wish {
+            Ok(wish) => {
+                self.tasks.begun.insert(serial, begun);
+                self.begin_or_wait(peer, Owner::Task(serial), wish);
+            }
+            Err(_) if self.link_or_new(peer).gone.is_some() => {
+                self.end_at_once(serial, begun, Err(Failure::PeerDown));
+            }
+            Err(why) => self.end_at_once(serial, begun, Err(why)),
+        }
+    }
+
+    fn end_at_once(&mut self, serial: u64, begun: Begun, how: Result<(), Failure>) {
+        self.tasks.begun.insert(serial, begun);
+        self.task_over(serial, how);
+    }
+
+    fn begin_or_wait(&mut self, peer: u32, owner: Owner, wish: Wish) {
+        if !self.tasks.stuck.is_empty() || !self.begin(peer, owner, wish) {
+            self.tasks.stuck.push_back(Stuck { peer, owner, wish });
+        }
+    }
+
+    fn settle_task(&mut self, serial: u64, how: Result<(), Failure>) {
+        let Some(Begun { token, done }) = self.tasks.begun.remove(&serial) else {
+            return;
+        };
+        let failed = how.is_err();
+        if let (Ok(()), Some(done)) = (&how, done) {
+            self.count_here(&done);
+        }
+        self.lists.ended(token, how);
+        if failed {
+            self.forget_tasks(token);
+        }
+    }
+
+    /// By our own device, because what it counts for peers and what the processor counts know nothing of each other.
+    fn count_here(&mut self, counter: &Counter) {
+        if let Some(cell) = self.exports.key_to(counter.range()) {
+            self.begin_or_wait(self.me, Owner::Nobody, Wish::Count { cell, by: 1 });
+        }
+    }
+
+    /// What has begun and has not left yet, perhaps because a name is never given, is not waited for.
+    fn forget_tasks(&mut self, token: Token) {
+        let of_token = |(_, begun): &(&u64, &Begun)| begun.token == token;
+        let begun = self.tasks.begun.iter().filter(of_token);
+        let serials: Vec<u64> = begun.map(|(serial, _)| *serial).collect();
+        for serial in serials {
+            let owner = Owner::Task(serial);
+            let stuck = &mut self.tasks.stuck;
+            if let Some(at) = stuck.iter().position(|stuck| stuck.owner == owner) {
+                stuck.remove(at);
+                self.task_over(serial, Err(Failure::Cancelled));
+            } else {
+                self.recall(owner);
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Memory of the application that is registered for a while: for a key that peers have, or for a command of this rank.
+//!
+//! To register memory takes as long as to copy some pages of it, so uses that overlap in time share a registration: the
+//! messages of one buffer to many peers, or the blocks of a collective that cut one buffer. It ends with the last of its uses,
+//! because after that the memory is the application's, who may unmap it and says nothing of that: pages that are kept pinned
+//! would not be those that have come to be at their address since. A budget bounds what is pinned at a time; what does not fit
+//! goes in messages, or waits.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use super::{
+    objects::{Access, Local, Mr, Pd, Remote},
+    slab::Slab,
+};
+use crate::{counters::Counters, driver::LocalRange, memory::RemoteRegion};
+
+/// Memory of the application that is registered.
+#[derive(Debug)]
+pub(super) struct Registrations {
+    pd: Arc<Pd>,
+    me: u32,
+    all: Slab<Registration>,
+    /// Where they begin, and which they are: longer ones come first.
+    by_start: BTreeMap<(usize, usize), u32>,
+    by_key: BTreeMap<u32, u32>,
+    pinned: u64,
+    pinned_max: u64,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug)]
+struct Registration {
+    mr: Mr,
+    access: Access,
+    start: usize,
+    len: usize,
+    users: u32,
+}
+
+impl Registrations {
+    pub(super) const fn new(
+        pd: Arc<Pd>,
+        me: u32,
+        pinned_max: u64,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            pd,
+            me,
+            all: Slab::new(),
+            by_start: BTreeMap::new(),
+            by_key: BTreeMap::new(),
+            pinned: 0,
+            pinned_max,
+            counters,
+        }
+    }
+
+    /// A registration of a range, which is to be given back. `None`: as much is pinned as may be.
+    ///
+    /// # Errors
+    /// What the system says, with what to raise.
+    pub(super) fn take(&mut self, range: LocalRange, access: Access) -> io::Result<Option<u32>> {
+        if let Some(id) = self.covering(range, access) {
+            if let Some(known) = self.all.get_mut(id) {
+                known.users += 1;
+            }
+            self.counters.registrations_shared.add(1);
+            return Ok(Some(id));
+        }
+        let bytes = range.len() as u64;
+        // One that is longer than the budget is let through when it is alone, because nothing could come of waiting.
+        if self.pinned > 0 && self.pinned.saturating_add(bytes) > self.pinned_max {
+            return Ok(None);
+        }
+        let mr = Mr::from_zero(&self.pd, range, access)?;
+        let (start, len) = (range.start().addr().get(), range.len());
+        let key = mr.remote().key;
+        let id = self.all.insert(Registration {
+            mr,
+            access,
+            start,
+            len,
+            users: 1,
+        });
+        self.by_start.insert((start, !len), id);
+        if access == Access::Peers {
+            self.by_key.insert(key, id);
+        }
+        self.pinned += bytes;
+        self.counters.registrations.add(1);
+        Ok(Some(id))
+    }
+
+    /// One that covers the range and allows as much.
+    fn covering(&self, range: LocalRange, access: Access) -> Option<u32> {
+        let (start, len) = (range.start().addr().get(), range.len());
+        let before = self.by_start.range(..=(start, usize::MAX)).rev();
+        let found = before.take(LOOKED_AT_MAX).map(|(_, id)| *id);
+        found.into_iter().find(|id| {
+            self.all.get(*id).is_some_and(|known| {
+                let inside =
+                    start - known.start <= known.len && len <= known.len - (start - known.start);
+                inside && (known.access == access || known.access == Access::Peers)
+            })
+        })
+    }
+
+    /// A use is over. After the last one the memory is not pinned any more.
+    pub(super) fn give_back(&mut self, id: u32) {
+        let Some(known) = self.all.get_mut(id) else {
+            return;
+        };
+        known.users -= 1;
+        if known.users > 0 {
+            return;
+        }
+        let at = (known.start, !known.len);
+        if self.by_start.get(&at) == Some(&id) {
+            self.by_start.remove(&at);
+        }
+        if let Some(over) = self.all.remove(id) {
+            self.by_key.remove(&over.mr.remote().key);
+            self.pinned -= over.len as u64;
+        }
+    }
+
+    /// A range of it as the own device knows it.
+    pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<Local> {
+        let known = self.all.get(id)?;
+        let offset = range.start().addr().get().checked_sub(known.start)?;
+        Some(known.mr.piece(offset, range.len()))
+    }
+
+    /// A key to memory that stays in place until the key is withdrawn. `None` when it cannot be registered, or not now.
+    pub(super) fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        if range.is_empty() {
+            return None;
+        }
+        // Memory that may not be written, say, or a limit that is reached: messages go another way then.
+        let id = self.take(range, Access::Peers).ok().flatten()?;
+        let known = self.all.get(id)?;
+        let Remote { address, key } = known.mr.remote();
+        let offset = (range.start().addr().get() - known.start) as u64;
+        let whole = address + known.len as u64;
+        Some(RemoteRegion {
+            kind: KIND,
+            owner: self.me,
+            id: seal(self.me, key, whole),
+            generation: key,
+            whole,
+            base: address + offset,
+            len: range.len() as u64,
+        })
+    }
+
+    /// A key is used no more.
+    pub(super) fn withdraw(&mut self, key: RemoteRegion) {
+        if key.kind == KIND
+            && key.owner == self.me
+            && let Some(&id) = self.by_key.get(&key.generation)
+        {
+            self.give_back(id);
+        }
+    }
+}
+
+/// Whether a key is one to memory of an application.
+pub(super) const fn is_plain(key: RemoteRegion) -> bool {
+    key.kind == KIND
+}
+
+/// Whether it can be one of this owner's.
+pub(super) fn is_sealed(key: RemoteRegion, owner: u32) -> bool {
+    key.owner == owner && key.id == seal(owner, key.generation, key.whole)
+}
+
+/// Where it leads, if it is sealed and its range inside of what it grants.
+pub(super) const fn place_of(key: RemoteRegion) -> Remote {
+    Remote {
+        address: key.base,
+        key: key.generation,
+    }
+}
+
+/// Keys that were garbled on their way are not to reach the device, where they would break the connection.
+fn seal(owner: u32, key: u32, whole: u64) -> u32 {
+    let words = [u64::from(owner) << 32 | u64::from(key), whole];
+    let mixed = words.into_iter().fold(!0_u64, |sum, word| {
+        (sum ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(31)
+    });
+    let [low, .., high] = bytemuck::cast::<_, [u16; 4]>(mixed);
+    u32::from(high) << 16 | u32::from(low)
+}
+
+/// What [`RemoteRegion::kind`] is in our keys.
+const KIND: u32 = 0x1b5f;
+
+/// Registrations that are looked at for one that covers a range: more overlap hardly ever.
+const LOOKED_AT_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::{KIND, RemoteRegion, is_sealed, place_of, seal};
+
+    const KEY: RemoteRegion = RemoteRegion {
+        kind: KIND,
+        owner: 3,
+        id: 0,
+        generation: 0x1234,
+        whole: 0x4010,
+        base: 0x10,
+        len: 0x4000,
+    };
+
+    #[test]
+    fn parts_of_a_key_are_keys_and_garbled_ones_are_not() {
+        let key = RemoteRegion {
+            id: seal(3, 0x1234, 0x4010),
+            ..KEY
+        };
+        let part = key.slice(0x100, 8).unwrap();
+        assert!(is_sealed(key, 3) && is_sealed(part, 3));
+        assert_eq!(place_of(part).address, 0x110);
+        assert!(!is_sealed(key, 4), "another one's");
+        for wrong in [
+            RemoteRegion {
+                whole: 0x8010,
+                ..key
+            },
+            RemoteRegion {
+                generation: 0x1235,
+                ..key
+            },
+            RemoteRegion {
+                id: key.id ^ 1,
+                ..key
+            },
+        ] {
+            assert!(!is_sealed(wrong, 3), "{wrong:?}");
+        }
+    }
+}
