@@ -24,8 +24,8 @@
 //! Between two neighbours there are two numbers in each direction: how often the one has posted to the other, and how many
 //! accesses of the other are complete: 16 bytes for each, with what it takes to wake who waits. Where neighbours map them each
 //! has a cache line of its own, because who waits for the one must not take the other from who is about to write it. They only
-//! grow; no flag is ever reset, so nothing can overtake anything. For ranks that are no neighbours nothing is kept, and neighbours
-//! need not be named before they are used.
+//! grow; no flag is ever reset, so nothing can overtake anything. For ranks that are no neighbours nothing is kept, and
+//! neighbours need not be named before they are used.
 //!
 //! # Order and atomicity (after MPI-4, chapter 12)
 //!

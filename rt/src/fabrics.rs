@@ -5,8 +5,8 @@ use std::{fmt::Display, io, sync::Arc};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Driver, Prepared},
-    portals::{Compat, Node, Portals, PortalsConfig, PortalsCounters},
-    shm::{Board, Shm, ShmConfig, Wake},
+    portals::{Compat, Portals, PortalsConfig, PortalsCounters},
+    shm::{Board, Node, Shm, ShmConfig, Wake},
     verbs::{Verbs, VerbsConfig},
 };
 
@@ -58,10 +58,10 @@ impl Opening<'_> {
         let config = PortalsConfig {
             library: named(&self.settings.portals_library).map(Into::into),
             family: named(&self.settings.portals_abi),
-            node: Some(Node {
+            ends: Some(Arc::new(Node {
                 board: self.board.clone(),
                 ranks: self.boot.node.ranks.clone(),
-            }),
+            })),
             compat: self.compat().map_err(unopened)?,
             counters: Arc::new(PortalsCounters::of(self.counters)),
             ..PortalsConfig::default()

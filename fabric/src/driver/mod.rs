@@ -131,6 +131,16 @@ pub trait Doorkeeper: Send + Sync + fmt::Debug {
     fn lets_in(&self, origin: Peer) -> bool;
 }
 
+/// Where ranks say how they ended. Who leaves tells those whom it has met; to anybody else it is a process that is not there, and
+/// could as well have died.
+pub trait Ends: Send + Sync + fmt::Debug {
+    /// This rank is about to end.
+    fn leave(&self, rank: u32, how: Down);
+
+    /// How a rank that nobody reaches has ended.
+    fn how_ended(&self, rank: u32) -> Down;
+}
+
 /// One rank's end of a network, open, before it knows where the others' ends are.
 pub trait Prepared: Send + fmt::Debug {
     /// Where this end is, for the other ranks: 1 to 48 bytes.

@@ -4,11 +4,10 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
     compat::{self, Compat},
-    node::Node,
     pool::{BODY_MAX, HEADER_MAX},
     stats::PortalsCounters,
 };
-use crate::driver::{Caps, Cost};
+use crate::driver::{Caps, Cost, Ends};
 
 /// How to open a [`Portals`](super::Portals).
 #[derive(Clone, Debug)]
@@ -31,8 +30,8 @@ pub struct PortalsConfig {
     pub slab_len: usize,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
-    /// The ranks of this node, to tell who has finished from who has failed even if it was never met.
-    pub node: Option<Node>,
+    /// To tell who has finished from who has failed even if it was never met.
+    pub ends: Option<Arc<dyn Ends>>,
     /// The layout of somebody else, to be compared with: the same at all ranks. `slabs`, `slab_len` and, for pscom, `events` are
     /// its own then.
     pub compat: Option<Compat>,
@@ -51,7 +50,7 @@ impl Default for PortalsConfig {
             slabs: 4,
             slab_len: 1 << 20,
             helper: false,
-            node: None,
+            ends: None,
             compat: None,
             counters: Arc::default(),
         }

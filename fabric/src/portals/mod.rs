@@ -28,7 +28,6 @@ mod event;
 mod exports;
 mod layout;
 mod library;
-mod node;
 mod onesided;
 mod outbox;
 mod peer;
@@ -45,7 +44,6 @@ use std::io;
 pub use self::{
     compat::{Compat, Pscom, PscomVariable},
     config::PortalsConfig,
-    node::Node,
     prepare::Prepared,
     state::Portals,
     stats::PortalsCounters,

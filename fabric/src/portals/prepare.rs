@@ -13,13 +13,12 @@ use super::{
     event::{End, Event, Kind, Process},
     exports::Exports,
     library::Library,
-    node::Node,
     pool::{HEADER_MAX, Pool},
     queues::Queues,
     slabs::Slabs,
     stats::PortalsCounters,
 };
-use crate::memory::Region;
+use crate::{driver::Ends, memory::Region};
 
 /// An open interface, with memory for messages, but without peers.
 ///
@@ -28,7 +27,7 @@ use crate::memory::Region;
 pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
-    pub(super) node: Option<Node>,
+    pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
     pub(super) body_max: usize,
 }
@@ -117,7 +116,7 @@ impl Prepared {
         let prepared = Self {
             ground,
             address,
-            node: config.node,
+            said: config.ends,
             body_max,
             compat: config.compat,
         };

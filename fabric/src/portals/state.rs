@@ -1,13 +1,12 @@
 //! A rank with peers: what it keeps, and what comes of each event.
 
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, sync::Arc};
 
 use super::{
     calls::{Far, Md, Near},
     compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
     event::{End, Event, Got, Kind},
-    node::Node,
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},
@@ -16,7 +15,7 @@ use super::{
     queues::Which,
 };
 use crate::{
-    driver::{self, Caps, Down, Driver, Failure, Sink, Token},
+    driver::{self, Caps, Down, Driver, Ends, Failure, Sink, Token},
     memory::Region,
     offload::Watches,
 };
@@ -27,7 +26,8 @@ pub struct Portals {
     pub(super) ground: Ground,
     pub(super) me: u32,
     address: Address,
-    node: Option<Node>,
+    /// Where ranks say how they ended.
+    said: Option<Arc<dyn Ends>>,
     pub(super) peers: Vec<Peer>,
     /// Events that may still be caused in the queue of ends.
     pub(super) credits: u32,
@@ -93,7 +93,7 @@ impl Prepared {
         let Self {
             ground,
             address,
-            node,
+            said,
             compat,
             body_max,
         } = self;
@@ -120,7 +120,7 @@ impl Prepared {
         let portals = Portals {
             me,
             address,
-            node,
+            said,
             peers: (addresses.into_iter())
                 .map(|address| Peer::new(address, window))
                 .collect(),
@@ -383,8 +383,8 @@ impl Portals {
     /// All that came before a suspicion has been looked at, so nothing says that the peer has finished.
     pub(super) fn confirm_suspects(&mut self) {
         for rank in std::mem::take(&mut self.suspects) {
-            let how = |node: &Node| node.how_ended(rank);
-            self.lose(rank, self.node.as_ref().map_or(Down::Failed, how));
+            let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
+            self.lose(rank, how.unwrap_or(Down::Failed));
         }
     }
 
@@ -594,8 +594,8 @@ impl Drop for Portals {
             Down::Finished
         };
         self.say_goodbye(how);
-        if let Some(node) = &self.node {
-            node.leave(self.me, how);
+        if let Some(ends) = &self.said {
+            ends.leave(self.me, how);
         }
         // Before the memory of operations goes.
         self.ground.ni.close();

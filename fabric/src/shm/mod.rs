@@ -49,6 +49,7 @@ mod link;
 #[cfg(loom)]
 mod loom_models;
 mod mapped;
+mod node;
 mod onesided;
 mod pool;
 mod proc;
@@ -62,6 +63,7 @@ mod tests;
 pub use board::{Board, PeerState};
 pub use config::{ShmConfig, Wake};
 pub use footprint::Footprint;
+pub use node::Node;
 
 /// A rank's driver on a node's shared memory.
 #[derive(Debug)]

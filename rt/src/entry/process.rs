@@ -128,8 +128,8 @@ impl Job {
             let said = ended.map(|rank| rank.said()).collect::<String>();
             match end {
                 Ok(status) if status.success() => {}
-                Ok(status) => _ = failed.get_or_insert((number, status.to_string(), said)),
-                Err(error) => _ = failed.get_or_insert((number, error.to_string(), said)),
+                Ok(status) => _ = failed.get_or_insert_with(|| (number, status.to_string(), said)),
+                Err(error) => _ = failed.get_or_insert_with(|| (number, error.to_string(), said)),
             }
         }
         if let Some((number, end, said)) = failed {

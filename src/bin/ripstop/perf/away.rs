@@ -30,7 +30,7 @@ impl Args {
     pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
         let computing = self
             .computing
-            .map_or(world.size(), |ranks| ranks.min(world.size()));
+            .map_or_else(|| world.size(), |ranks| ranks.min(world.size()));
         self.away.map(|millis| Away {
             time: Duration::from_millis(millis),
             computing,

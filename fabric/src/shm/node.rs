@@ -1,14 +1,9 @@
-//! How the ranks of this node ended.
-//!
-//! Who leaves tells those whom it has met. To anybody else it is a process that is not there, and could as well have died; so on
-//! its own node it says on the board that it has finished. Between nodes nothing says so, and it counts as failed.
+//! How the ranks of this node ended, for drivers of networks.
 
-use crate::{
-    driver::Down,
-    shm::{Board, PeerState},
-};
+use super::{Board, PeerState};
+use crate::driver::{Down, Ends};
 
-/// The ranks of this node, and their board.
+/// The ranks of this node, and their board. Nothing says how those of other nodes ended: they count as failed.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::exhaustive_structs,
@@ -28,16 +23,16 @@ impl Node {
             .ok()
             .filter(|place| *place < self.board.size())
     }
+}
 
-    /// This rank is about to end.
-    pub(super) fn leave(&self, rank: u32, how: Down) {
+impl Ends for Node {
+    fn leave(&self, rank: u32, how: Down) {
         if let Some(place) = self.place_of(rank) {
             self.board.say_end(place, how == Down::Failed);
         }
     }
 
-    /// How a rank that nobody reaches has ended.
-    pub(super) fn how_ended(&self, rank: u32) -> Down {
+    fn how_ended(&self, rank: u32) -> Down {
         let state = self.place_of(rank).map(|place| self.board.state_of(place));
         match state {
             Some(PeerState::Finished) => Down::Finished,
@@ -48,7 +43,7 @@ impl Node {
 
 #[cfg(test)]
 mod tests {
-    use super::{Board, Down, Node};
+    use super::{Board, Down, Ends, Node};
 
     #[test]
     fn ranks_of_the_node_say_how_they_ended_and_others_have_failed() {
