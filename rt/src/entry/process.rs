@@ -126,11 +126,12 @@ impl Job {
             };
             let ended = self.running.extract_if(.., |rank| rank.number == number);
             let said = ended.map(|rank| rank.said()).collect::<String>();
-            match end {
-                Ok(status) if status.success() => {}
-                Ok(status) => _ = failed.get_or_insert_with(|| (number, status.to_string(), said)),
-                Err(error) => _ = failed.get_or_insert_with(|| (number, error.to_string(), said)),
-            }
+            let how = match end {
+                Ok(status) if status.success() => continue,
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            failed = failed.or(Some((number, how, said)));
         }
         if let Some((number, end, said)) = failed {
             panic!("rank {number} of {}: {end}\n{said}", ranks.call.test);

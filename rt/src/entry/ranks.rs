@@ -35,9 +35,9 @@ pub(super) struct Ranks<'a> {
 
 /// Runs `rank` with each rank's number and a builder for its runtime, and passes on the first panic.
 ///
-/// Ranks are threads unless `RIPSTOP_TEST_RANKS=processes`. Then the test binary starts itself once for each rank, with only this
-/// test, which is run up to this very call; so what is shared between ranks and with the test has to be made inside of `rank`,
-/// and the calls before must not depend on chance.
+/// Ranks are threads unless `RIPSTOP_TEST_RANKS=processes`. Then the test binary starts itself once for each rank, with only
+/// this test, which is run up to this very call; so what is shared between ranks and with the test has to be made inside of
+/// `rank`, and the calls before must not depend on chance.
 ///
 /// # Panics
 /// When a rank panics, or does not end in 120 s.
