@@ -3,6 +3,7 @@
 use std::{fmt::Display, io, sync::Arc};
 
 use ripstop_fabric::{
+    connect::Scheme,
     counters::Counters,
     driver::{Driver, Prepared},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters},
@@ -83,6 +84,13 @@ impl Opening<'_> {
     fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {
         let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
         let device = &self.settings.verbs_device;
+        config.scheme = match self.settings.connect.as_str() {
+            "all-to-all" => Some(Scheme::AllToAll),
+            "on-demand" => Some(Scheme::OnDemand),
+            _ => None,
+        };
+        config.ranks_per_node = u32::try_from(self.boot.node.ranks.len()).unwrap_or(u32::MAX);
+        config.pinned_max = self.settings.verbs_pinned as u64;
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
         Ok(Box::new(Verbs::prepare(config).map_err(unopened)?))

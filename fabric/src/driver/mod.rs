@@ -78,6 +78,17 @@ pub trait Driver: Send + fmt::Debug {
         false
     }
 
+    /// Connects to peers that there will be something for, all at the same time, where connections are made when they are first
+    /// used. Whether that is so. Waits for nobody, and what cannot be connected to is heard of when it is used.
+    fn connect_many(&mut self, _peers: &[Peer]) -> bool {
+        false
+    }
+
+    /// Whether a key to plain memory holds on to that until it is withdrawn. When not, nobody needs to withdraw one.
+    fn pins_exposed(&self) -> bool {
+        false
+    }
+
     /// A peer's memory as this process maps it, and where in it the key's range starts: loads and stores there are puts and
     /// gets that cost no command. `None` where that cannot be, or not now.
     fn reach(&mut self, _of: Peer, _key: RemoteRegion) -> Option<(Region, usize)> {

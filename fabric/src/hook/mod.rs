@@ -258,6 +258,14 @@ impl Driver for Hook {
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.driver.expose(range)
     }
+
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        self.driver.connect_many(peers)
+    }
+
+    fn pins_exposed(&self) -> bool {
+        self.driver.pins_exposed()
+    }
 }
 
 /// Sends what is held, as far as there is room: closing in good order loses nothing that no fault took.

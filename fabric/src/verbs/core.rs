@@ -23,7 +23,7 @@ use super::{
     timer::Timer,
 };
 use crate::{
-    connect::{Action, Local},
+    connect::{Action, Local, Message},
     counters::Counters,
     driver::{Caps, Command, Down, Failure, Sink, Token},
     offload::{Lists, Told, Watches, is_own},
@@ -58,6 +58,8 @@ pub(super) struct Core {
     pub(super) dialling: BTreeSet<u32>,
     pub(super) broken: BTreeSet<u32>,
     pub(super) actions: Vec<Action>,
+    /// Words about connections that found no room.
+    pub(super) unsaid: VecDeque<(u32, Message)>,
     pub(super) local: Local,
     pub(super) random: Random,
     pub(super) sleep: Sleep,

@@ -55,9 +55,13 @@ impl Datagrams {
         (0..RECEIVES).try_for_each(|nth| self.give(u64::from(nth)))
     }
 
+    pub(super) const fn has_room(&self) -> bool {
+        self.under_way < SENDS
+    }
+
     /// Sends bytes, or loses them.
     pub(super) fn send(&mut self, pd: &Arc<Pd>, to: &Destination, bytes: &[u8]) -> io::Result<()> {
-        if self.under_way >= SENDS || bytes.len() > DATA_MAX {
+        if !self.has_room() || bytes.len() > DATA_MAX {
             return Ok(());
         }
         let way = match self.ways.entry(to.peer) {

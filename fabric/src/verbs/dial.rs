@@ -22,6 +22,23 @@ impl Core {
         }
     }
 
+    /// Has a peer connected to that nothing was said to yet.
+    pub(super) fn connect(&mut self, peer: u32) {
+        let met = self.link(peer).is_some_and(|link| link.qp.is_some());
+        if !met && index(peer) < self.peers.len() && self.closing.is_none() {
+            self.dial(peer);
+        }
+    }
+
+    /// Has all peers connected to.
+    pub(super) fn connect_all(&mut self) {
+        let all = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        all.filter(|peer| *peer != self.me)
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|peer| self.connect(peer));
+    }
+
     /// Our own end is connected to itself, so that all a rank does to itself is done by the device that peers use: their
     /// atomics and the processor's know nothing of each other.
     fn open_self(&mut self) {
@@ -200,7 +217,19 @@ impl Core {
         self.stir(peer);
     }
 
+    /// Says what found no room: many connections are made at the same time.
+    pub(super) fn speak_up(&mut self) {
+        while self.datagrams.has_room()
+            && let Some((peer, message)) = self.unsaid.pop_front()
+        {
+            self.send_word(peer, message);
+        }
+    }
+
     fn send_word(&mut self, peer: u32, message: Message) {
+        if !self.datagrams.has_room() {
+            return self.unsaid.push_back((peer, message));
+        }
         let mut frame = Frame::bare(message);
         if matches!(message.kind, Kind::Request | Kind::Reply) {
             let lane = self.link_or_new(peer).lane();

@@ -126,6 +126,16 @@ impl Driver for Verbs {
     fn why_down(&self, peer: Peer) -> Option<String> {
         self.core_ref().why_down(peer.0)
     }
+
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        let core = self.core();
+        peers.iter().for_each(|peer| core.connect(peer.0));
+        true
+    }
+
+    fn pins_exposed(&self) -> bool {
+        true
+    }
 }
 
 impl Verbs {

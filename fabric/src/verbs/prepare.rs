@@ -25,7 +25,7 @@ use super::{
     wire::HEAD,
 };
 use crate::{
-    connect,
+    connect::{self, Job, Pattern, Scheme},
     counters::Counters,
     driver::{self, Caps, Cost, Driver},
     offload::{Lists, TASKS_MAX, Watches},
@@ -43,6 +43,10 @@ pub struct VerbsConfig {
     pub device: Option<String>,
     /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
     pub gid_index: Option<u8>,
+    /// When ranks are connected; `None` is by the size of the job.
+    pub scheme: Option<Scheme>,
+    /// The most ranks of a node, which share its adapter.
+    pub ranks_per_node: u32,
     /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`] gave. What does not
     /// fit goes in messages, or waits.
     pub pinned_max: u64,
@@ -61,6 +65,8 @@ impl VerbsConfig {
             ranks,
             device: None,
             gid_index: None,
+            scheme: Some(Scheme::OnDemand),
+            ranks_per_node: ranks,
             pinned_max: PINNED_MAX,
             linger: Duration::from_secs(2),
             counters: Arc::default(),
@@ -195,6 +201,7 @@ impl Prepared {
     /// An address that is none, with its rank; or memory that cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
         let peers = self.parse(&peers)?;
+        let scheme = self.scheme();
         let Self {
             config,
             own,
@@ -209,12 +216,7 @@ impl Prepared {
         let inbox = Inbox::new(&own.pd, &receives, rooms.receives)?;
         let outbox = Outbox::new(&own.pd, &sends, rooms.sends, config.ranks)?;
         let sleep = Sleep::new(&own)?;
-        let registrations = Registrations::new(
-            Arc::clone(&own.pd),
-            config.rank,
-            config.pinned_max,
-            Arc::clone(&config.counters),
-        );
+        let registrations = Registrations::new(&own.pd, &config);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
         let incarnation = self.address.incarnation;
         let end = connect::End {
@@ -246,6 +248,7 @@ impl Prepared {
             dialling: BTreeSet::new(),
             broken: BTreeSet::new(),
             actions: Vec::new(),
+            unsaid: VecDeque::new(),
             local: connect::Local {
                 end,
                 limits: connect::Limits::default(),
@@ -257,10 +260,32 @@ impl Prepared {
             closing: None,
             scratch: Vec::new(),
         };
+        let mut core = Box::new(core);
+        if scheme == Scheme::AllToAll {
+            core.connect_all();
+        }
         Ok(Verbs {
-            core: Some(Box::new(core)),
+            core: Some(core),
             linger: config.linger,
         })
+    }
+
+    /// The scheme that was asked for, or that all ranks choose alike.
+    fn scheme(&self) -> Scheme {
+        let VerbsConfig {
+            ranks,
+            ranks_per_node,
+            scheme,
+            ..
+        } = self.config;
+        let job = Job {
+            ranks,
+            ranks_per_node,
+            lanes: 1,
+            queue_pairs_max: self.limits.qp_max,
+            pattern: Pattern::Unknown,
+        };
+        scheme.unwrap_or_else(|| Scheme::choose(&job))
     }
 
     fn parse(&self, peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
@@ -337,8 +362,8 @@ fn secret() -> io::Result<u32> {
     Ok(u32::from_ne_bytes(bytes) & 0x7fff_ffff)
 }
 
-/// A quarter of what small nodes have for each rank; no command is ever so long.
-const PINNED_MAX: u64 = 1 << 30;
+/// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
+const PINNED_MAX: u64 = 16 << 30;
 /// Requests under way to all peers together.
 const SENDS: u32 = 4096;
 /// Bytes of one request: what comes behind it waits for so long.

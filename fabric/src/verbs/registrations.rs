@@ -9,6 +9,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use super::{
+    VerbsConfig,
     objects::{Access, Local, Mr, Pd, Remote},
     slab::Slab,
 };
@@ -23,9 +24,17 @@ pub(super) struct Registrations {
     /// Where they begin, and which they are: longer ones come first.
     by_start: BTreeMap<(usize, usize), u32>,
     by_key: BTreeMap<u32, u32>,
-    pinned: u64,
+    pinned: Pinned,
     pinned_max: u64,
     counters: Arc<Counters>,
+}
+
+/// Bytes, by what they were registered for. Each has half of the budget: keys last until peers are done, who may wait for
+/// commands of ours, and those must not wait for keys.
+#[derive(Debug, Default)]
+struct Pinned {
+    keys: u64,
+    commands: u64,
 }
 
 #[derive(Debug)]
@@ -38,21 +47,19 @@ struct Registration {
 }
 
 impl Registrations {
-    pub(super) const fn new(
-        pd: Arc<Pd>,
-        me: u32,
-        pinned_max: u64,
-        counters: Arc<Counters>,
-    ) -> Self {
+    pub(super) fn new(pd: &Arc<Pd>, config: &VerbsConfig) -> Self {
         Self {
-            pd,
-            me,
+            pd: Arc::clone(pd),
+            me: config.rank,
             all: Slab::new(),
             by_start: BTreeMap::new(),
             by_key: BTreeMap::new(),
-            pinned: 0,
-            pinned_max,
-            counters,
+            pinned: Pinned {
+                keys: 0,
+                commands: 0,
+            },
+            pinned_max: config.pinned_max,
+            counters: Arc::clone(&config.counters),
         }
     }
 
@@ -69,8 +76,9 @@ impl Registrations {
             return Ok(Some(id));
         }
         let bytes = range.len() as u64;
+        let pinned = *self.pinned.of(access);
         // One that is longer than the budget is let through when it is alone, because nothing could come of waiting.
-        if self.pinned > 0 && self.pinned.saturating_add(bytes) > self.pinned_max {
+        if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
             return Ok(None);
         }
         let mr = Mr::from_zero(&self.pd, range, access)?;
@@ -87,7 +95,7 @@ impl Registrations {
         if access == Access::Peers {
             self.by_key.insert(key, id);
         }
-        self.pinned += bytes;
+        *self.pinned.of(access) += bytes;
         self.counters.registrations.add(1);
         Ok(Some(id))
     }
@@ -121,7 +129,7 @@ impl Registrations {
         }
         if let Some(over) = self.all.remove(id) {
             self.by_key.remove(&over.mr.remote().key);
-            self.pinned -= over.len as u64;
+            *self.pinned.of(over.access) -= over.len as u64;
         }
     }
 
@@ -161,6 +169,15 @@ impl Registrations {
             && let Some(&id) = self.by_key.get(&key.generation)
         {
             self.give_back(id);
+        }
+    }
+}
+
+impl Pinned {
+    const fn of(&mut self, access: Access) -> &mut u64 {
+        match access {
+            Access::Peers | Access::Shown => &mut self.keys,
+            Access::Read | Access::Write => &mut self.commands,
         }
     }
 }

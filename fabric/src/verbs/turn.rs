@@ -22,6 +22,7 @@ impl Core {
         events += self.receive(budget.saturating_sub(events).max(1), sink);
         events += self.reap();
         events += self.begin_tasks();
+        self.speak_up();
         self.redial();
         self.forget_dropped();
         for peer in std::mem::take(&mut self.stirred) {
@@ -58,7 +59,8 @@ impl Core {
             self.sleep.arrivals_armed = true;
         }
         // Errors come as completions even of those who asked for none, so whoever has something under way listens.
-        if !self.sleep.sends_armed && !self.outbox.is_idle() {
+        let listens = !self.outbox.is_idle() || !self.unsaid.is_empty();
+        if !self.sleep.sends_armed && listens {
             self.outbox.cq.notify(false)?;
             self.sleep.sends_armed = true;
         }

@@ -33,6 +33,7 @@ impl Engine {
         if self.core.peers.any_marked() | self.core.programs.are_told() {
             self.flush_rest();
         }
+        self.withdraw_keys();
     }
 
     fn flush_rest(&mut self) {
@@ -189,7 +190,9 @@ impl Engine {
 
     pub(super) fn offer_header(&mut self, op: OpId) -> Offer {
         let slot = self.core.ops.live(op);
-        let key = self.driver.expose(slot.range(slot.area.len));
+        let range = slot.range(slot.area.len);
+        let key = self.expose(op, range);
+        let slot = self.core.ops.live(op);
         let put = if self.driver.caps().one_sided {
             MODE_PUT
         } else {
@@ -295,9 +298,6 @@ impl Engine {
                 return true;
             }
             Wanted::Count { rank, counter, by } => return self.count(rank, counter, by),
-            Wanted::Withdraw { key } => {
-                return matches!(self.driver.post(Command::Withdraw { key }), Post::Posted);
-            }
             Wanted::Unname { name } => {
                 return matches!(self.driver.post(Command::Unname { name }), Post::Posted);
             }
@@ -352,10 +352,12 @@ impl Engine {
                 .abandon(op, down_kind(landing.landed.source, down));
         }
         slot.blank(landing.landed.bytes);
-        let Some(key) = self.driver.expose(slot.range(landing.landed.bytes)) else {
+        let range = slot.range(landing.landed.bytes);
+        let Some(key) = self.expose(op, range) else {
             self.core.ask_for_fragments(op);
             return;
         };
+        let slot = self.core.ops.live(op);
         landing.invited = true;
         slot.life = Life::Landing(landing);
         self.core

@@ -10,12 +10,14 @@
 mod arrive;
 mod close;
 mod down;
+mod exposed;
 mod fallen;
 mod flush;
 mod footprint;
 mod gone;
 mod groups;
 mod liveness;
+mod meeting;
 mod message;
 mod peer;
 mod program;
@@ -83,6 +85,8 @@ pub(crate) struct Core {
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
     shares: share::Shares,
+    meeting: Option<meeting::Meeting>,
+    exposed: exposed::Exposed,
     /// Long messages are moved by both ends, when they go one way only.
     shares_long: bool,
     /// Our own offers that are out: while there are any, both ends have enough to do.
@@ -149,8 +153,6 @@ enum Wanted {
     Answer { op: OpId, first: bool },
     /// Not a command: a window's first word to a neighbour.
     Greet { id: WindowId, rank: u32 },
-    /// A key opens nothing any more.
-    Withdraw { key: RemoteRegion },
     /// A name is given to no region any more.
     Unname { name: u64 },
     /// No operation waits for it.
@@ -177,7 +179,8 @@ pub(crate) struct EngineSetup {
 }
 
 impl Engine {
-    pub(crate) fn new(driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
+    pub(crate) fn new(mut driver: Box<dyn Driver>, setup: EngineSetup) -> Self {
+        let connects = driver.connect_many(&[]);
         let caps = driver.caps();
         let watches = !caps.detects_death;
         let peers = Peers::new(
@@ -194,6 +197,8 @@ impl Engine {
             paths: setup.paths,
             wanted: Vec::new(),
             shares: share::Shares::default(),
+            exposed: exposed::Exposed::new(driver.pins_exposed()),
+            meeting: connects.then(meeting::Meeting::default),
             shares_long: setup.shares_long,
             offers: 0,
             groups: groups::Groups::default(),
@@ -410,6 +415,7 @@ impl Core {
 
     /// The operation is complete: its waker is kept for after the lock, and what nobody will take is let go.
     fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
+        self.exposed.close(id);
         let slot = self.ops.live(id);
         self.offers -= usize::from(slot.life.is_offered());
         let waker = match outcome {

@@ -149,9 +149,10 @@ impl Engine {
         let Some((front, rear)) = halves else {
             return false;
         };
-        let Some(here) = self.driver.expose(whole.slice(at, total - at)) else {
+        let Some(here) = self.expose(op, whole.slice(at, total - at)) else {
             return false;
         };
+        let slot = self.core.ops.live(op);
         landing.shared = true;
         slot.life = Life::Landing(landing);
         self.core.shares.put(op, at, rear);

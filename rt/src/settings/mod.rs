@@ -26,6 +26,10 @@ pub struct Settings {
     pub portals_compat: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
+    /// `RIPSTOP_CONNECT`.
+    pub connect: String,
+    /// `RIPSTOP_VERBS_PINNED`, bytes.
+    pub verbs_pinned: usize,
     /// `RIPSTOP_REACTOR`.
     pub reactor: ReactorChoice,
     /// `RIPSTOP_PROGRESS`.
@@ -93,6 +97,8 @@ impl Settings {
             portals_abi: "auto".to_owned(),
             portals_compat: "off".to_owned(),
             verbs_device: String::new(),
+            connect: "auto".to_owned(),
+            verbs_pinned: 16 << 30,
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,
             eager_max: None,

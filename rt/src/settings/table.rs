@@ -107,6 +107,20 @@ pub(super) const TABLE: &[Spec] = &[
         String::clone
     ),
     row!(
+        connect: "RIPSTOP_CONNECT",
+        "auto | on-demand | all-to-all",
+        "when ranks are connected on a network that has connections: with their first message, or all at the start",
+        |value| one_of("auto | on-demand | all-to-all", value),
+        String::clone
+    ),
+    row!(
+        verbs_pinned: "RIPSTOP_VERBS_PINNED",
+        "65536..=1099511627776 bytes",
+        "memory of the application that an adapter may hold at a time; what does not fit goes in messages, or waits",
+        |value| within(65_536..=1 << 40, value),
+        usize::to_string
+    ),
+    row!(
         reactor: "RIPSTOP_REACTOR",
         "auto | uring | epoll",
         "how the reactor sleeps",

@@ -24,6 +24,7 @@ pub(in crate::verbs) struct Context {
 pub(in crate::verbs) struct Limits {
     pub(in crate::verbs) srq_wr_max: u32,
     pub(in crate::verbs) qp_wr_max: u32,
+    pub(in crate::verbs) qp_max: u32,
     pub(in crate::verbs) cqe_max: u32,
     pub(in crate::verbs) reads_max: u8,
     pub(in crate::verbs) atomics: bool,
@@ -72,6 +73,7 @@ impl Context {
         Ok(Limits {
             srq_wr_max: number(attributes.max_srq_wr),
             qp_wr_max: number(attributes.max_qp_wr),
+            qp_max: number(attributes.max_qp),
             cqe_max: number(attributes.max_cqe),
             reads_max: u8::try_from(reads.clamp(1, READS_MAX)).unwrap_or(1),
             atomics: attributes.atomic_cap != abi::ATOMIC_NONE,

@@ -335,8 +335,7 @@ impl Core {
     /// The program is over: its slot is the next one's, and its memory is closed.
     pub(super) fn leave_slot(&mut self, index: u32, listed: &Listed) {
         let keys = listed.posted.iter().flat_map(Posted::keys);
-        let withdrawn = keys.map(|key| Wanted::Withdraw { key });
-        self.wanted.extend(withdrawn);
+        keys.for_each(|key| self.exposed.withdraw(key));
         let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
             return;
         };

@@ -299,6 +299,7 @@ impl Engine {
         buffers: Pair<I, O>,
         over: usize,
     ) -> RunTicket<I, O> {
+        self.meet(&call.group, &call.program);
         let (buffers, areas) = self.core.ops.hold_pair(call.about(), buffers);
         let run = self.core.begin(call, buffers.op, areas, over);
         if self.core.ended {

@@ -1,0 +1,74 @@
+//! Keys that are out to the memory of operations, where a driver pins that as long as they are.
+//!
+//! An operation that is complete gives its buffer away, and at that address there may be another one soon: so the key is
+//! withdrawn in the same turn, before anybody can have the buffer.
+
+use std::collections::BTreeMap;
+
+use ripstop_fabric::{
+    driver::{Command, LocalRange},
+    memory::RemoteRegion,
+};
+
+use super::Engine;
+use crate::proto::wire::OpId;
+
+/// The keys of operations, in the order in which each was given out. Empty where drivers pin nothing.
+#[derive(Debug, Default)]
+pub(super) struct Exposed {
+    pins: bool,
+    out: BTreeMap<(u64, u32), RemoteRegion>,
+    serial: u32,
+    /// To be withdrawn.
+    over: Vec<RemoteRegion>,
+}
+
+impl Exposed {
+    pub(super) fn new(pins: bool) -> Self {
+        Self {
+            pins,
+            ..Self::default()
+        }
+    }
+
+    /// An operation is complete.
+    #[inline]
+    pub(super) fn close(&mut self, op: OpId) {
+        if !self.out.is_empty() {
+            self.close_all_of(op.pack());
+        }
+    }
+
+    fn close_all_of(&mut self, op: u64) {
+        while let Some((&at, &key)) = self.out.range((op, 0)..=(op, u32::MAX)).next() {
+            self.out.remove(&at);
+            self.over.push(key);
+        }
+    }
+
+    /// A key is needed no more.
+    pub(super) fn withdraw(&mut self, key: RemoteRegion) {
+        self.over.push(key);
+    }
+}
+
+impl Engine {
+    /// A key to a part of an operation's buffer, for as long as the operation is under way.
+    pub(super) fn expose(&mut self, op: OpId, range: LocalRange) -> Option<RemoteRegion> {
+        let key = self.driver.expose(range)?;
+        let exposed = &mut self.core.exposed;
+        if exposed.pins {
+            exposed.serial = exposed.serial.wrapping_add(1);
+            exposed.out.insert((op.pack(), exposed.serial), key);
+        }
+        Some(key)
+    }
+
+    #[inline]
+    pub(super) fn withdraw_keys(&mut self) {
+        while let Some(key) = self.core.exposed.over.pop() {
+            // Always taken: it needs no room.
+            let _ = self.driver.post(Command::Withdraw { key });
+        }
+    }
+}
