@@ -15,6 +15,7 @@ use super::{
 
 /// How ranks are away.
 #[derive(clap::Args, Debug)]
+#[group(id = "being_away")]
 pub(super) struct Args {
     /// Stay away from the runtime for so many milliseconds, and say whether the collective was over then
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
@@ -28,9 +29,7 @@ pub(super) struct Args {
 impl Args {
     /// What this rank does, if ranks are to be away.
     pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
-        let computing = self
-            .computing
-            .map_or_else(|| world.size(), |ranks| ranks.min(world.size()));
+        let computing = self.computing.unwrap_or(usize::MAX).min(world.size());
         self.away.map(|millis| Away {
             time: Duration::from_millis(millis),
             computing,
