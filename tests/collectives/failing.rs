@@ -25,6 +25,21 @@ macro_rules! stray {
     };
 }
 
+/// As [`stray`], of what is called when it is polled.
+macro_rules! making {
+    (|$comm:ident, $size:tt, $odd:ident| $made:expr) => {
+        |comm, _size, $odd| {
+            let $comm = comm.clone();
+            making!(@size $size = _size);
+            Box::pin(async move { $made })
+        }
+    };
+    (@size _ = $given:ident) => {};
+    (@size $size:ident = $given:ident) => {
+        let $size = $given;
+    };
+}
+
 /// By `len` elements where others have another number.
 const STRAYS: &[(&str, Stray)] = &[
     (
@@ -112,10 +127,60 @@ const STRAYS: &[(&str, Stray)] = &[
     ),
 ];
 
+/// Where one makes a communicator, others make another one, or none.
+const STRAY_MAKERS: &[(&str, Stray)] = &[
+    (
+        "a twin among parts",
+        making!(|comm, _, odd| match odd {
+            true => comm.dup().await.map(drop),
+            false => comm.split(Some(1), 0).await.map(drop),
+        }),
+    ),
+    (
+        "dimensions of a grid",
+        making!(|comm, size, odd| {
+            let dims = if odd { [1, size] } else { [size, 1] };
+            comm.cart(&dims, &[true; 2]).await.map(drop)
+        }),
+    ),
+    (
+        "a grid that wraps around",
+        making!(|comm, size, odd| comm.cart(&[size], &[odd]).await.map(drop)),
+    ),
+    (
+        "a twin among barriers",
+        making!(|comm, _, odd| match odd {
+            true => comm.dup().await.map(drop),
+            false => comm.barrier().await,
+        }),
+    ),
+    (
+        "parts among broadcasts of rank 1",
+        making!(|comm, _, odd| match odd {
+            true => comm.split(Some(1), 0).await.map(drop),
+            false => comm
+                .bcast(1, [7_u8; 9])
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        }),
+    ),
+    (
+        "a grid among long reductions",
+        making!(|comm, size, odd| match odd {
+            true => comm.cart(&[size], &[true]).await.map(drop),
+            false => {
+                let sums = comm.all_reduce(vec![1_u32; 70_000], Sum);
+                sums.await.map(drop).map_err(Error::from)
+            }
+        }),
+    ),
+];
+
 /// Every stray call, each on a communicator of its own.
 pub(crate) async fn disagree(world: &Comm, odd: usize) {
     let size = world.size();
-    for (what, stray) in STRAYS {
+    for (what, stray) in STRAYS.iter().chain(STRAY_MAKERS) {
         let twin = world.dup().await.unwrap();
         let me = twin.rank();
         let first = stray(&twin, size, me == odd).await;
@@ -143,6 +208,29 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
             });
         }
     }
+}
+
+#[test]
+fn a_grid_that_one_rank_gets_wrong_ends_on_all() {
+    ranks::run(3, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let me = world.rank();
+            let dims = if me == 1 { [2, 2] } else { [3, 1] };
+            let error = world.cart(&dims, &[true; 2]).await.unwrap_err();
+            match &error.kind {
+                ErrorKind::InvalidArgument(text) => {
+                    assert!(me == 1 && text.contains("[2, 2]"), "{text}");
+                }
+                ErrorKind::Mismatch { rank, other } => {
+                    assert!(me != 1 && [*rank, *other].contains(&1), "{error}");
+                }
+                _ => panic!("{error}"),
+            }
+            let later = world.dup().await.unwrap_err();
+            assert!(matches!(later.kind, ErrorKind::Revoked), "{later}");
+        });
+    });
 }
 
 fn named(what: &str, error: &Error) {

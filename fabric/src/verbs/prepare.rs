@@ -283,6 +283,7 @@ impl Prepared {
             ranks_per_node,
             lanes: 1,
             queue_pairs_max: self.limits.qp_max,
+            datagrams: false,
             pattern: Pattern::Unknown,
         };
         scheme.unwrap_or_else(|| Scheme::choose(&job))

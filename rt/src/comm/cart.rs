@@ -3,7 +3,10 @@
 use std::ops::Deref;
 
 use super::Comm;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    offload::Signature,
+};
 
 /// A communicator whose ranks form a grid. Rank order is row-major: the last dimension varies fastest, as in MPI.
 ///
@@ -21,35 +24,61 @@ impl Comm {
     /// numbers. [`Cart::dims_for`] finds balanced dimensions.
     ///
     /// # Errors
-    /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator.
-    pub async fn cart(&self, dims: &[usize], periodic: &[bool]) -> Result<Cart> {
+    /// `dims` and `periodic` differ in length, or the product of `dims` is not the size of the communicator
+    /// (`InvalidArgument`); ranks have different ones, or call another collective (`Mismatch`); a member failed or finished.
+    #[track_caller]
+    pub fn cart(
+        &self,
+        dims: &[usize],
+        periodic: &[bool],
+    ) -> impl Future<Output = Result<Cart>> + Send {
+        let wrong = self.wrong_grid(dims, periodic);
+        let signature = grid_signature(dims, periodic);
+        let (dims, periodic) = (dims.to_vec(), periodic.to_vec());
+        let dup = self.dup_as("cart", signature);
+        async move {
+            // Also who knows better takes part: the others wait for it.
+            let made = dup.await;
+            if let Some(sentence) = wrong {
+                return Err(Error::argument("cart", sentence));
+            }
+            let comm = made?;
+            let coords = coords_of(comm.rank(), &dims);
+            Ok(Cart {
+                comm,
+                dims,
+                periodic,
+                coords,
+            })
+        }
+    }
+
+    fn wrong_grid(&self, dims: &[usize], periodic: &[bool]) -> Option<String> {
         let product = dims
             .iter()
             .try_fold(1_usize, |product, &dim| product.checked_mul(dim));
         if product != Some(self.size()) {
-            let sentence = format!(
+            return Some(format!(
                 "`dims` {dims:?} makes another number of ranks than the {} there are; see `Cart::dims_for`",
                 self.size()
-            );
-            return Err(Error::argument("cart", sentence));
+            ));
         }
-        if dims.len() != periodic.len() {
-            let sentence = format!(
+        (dims.len() != periodic.len()).then(|| {
+            format!(
                 "`periodic` has {} entries for {} dimensions",
                 periodic.len(),
                 dims.len()
-            );
-            return Err(Error::argument("cart", sentence));
-        }
-        let comm = self.dup().await?;
-        let coords = coords_of(comm.rank(), dims);
-        Ok(Cart {
-            comm,
-            dims: dims.to_vec(),
-            periodic: periodic.to_vec(),
-            coords,
+            )
         })
     }
+}
+
+fn grid_signature(dims: &[usize], periodic: &[bool]) -> Signature {
+    let lens = [dims.len(), periodic.len()];
+    let dims = lens.iter().chain(dims).map(|len| *len as u64);
+    let wraps = periodic.iter().map(|wraps| u64::from(*wraps));
+    dims.chain(wraps)
+        .fold(Signature::of("cart"), Signature::with)
 }
 
 impl Cart {

@@ -67,8 +67,8 @@ impl Comm {
             bit *= 2;
         }
         if bit < size {
-            (buf, _) = self
-                .recv_for(call, at(place - bit), buf)
+            buf = self
+                .recv_whole(call, at(place - bit), buf)
                 .await
                 .map_err(|error| renamed("bcast", error))?;
         }
@@ -113,19 +113,10 @@ impl Comm {
             }
             if rank + bit < size {
                 let theirs = vec![T::zeroed(); mine.len()];
-                let (theirs, status) = self
-                    .recv_for(call, rank + bit, theirs)
+                let theirs = self
+                    .recv_whole(call, rank + bit, theirs)
                     .await
                     .map_err(|error| as_op("all_reduce", error))?;
-                if status.len != mine.len() {
-                    let sentence = format!(
-                        "`buf` has {} elements here and {} on rank {}",
-                        mine.len(),
-                        status.len,
-                        rank + bit
-                    );
-                    return Err(Error::argument("all_reduce", sentence));
-                }
                 for (mine, theirs) in mine.iter_mut().zip(theirs) {
                     *mine = op.combine(*mine, theirs);
                 }
@@ -160,6 +151,41 @@ impl Comm {
                 buf,
             ),
             Err(error) => SendOp::failed(OpError { error, buf }),
+        }
+    }
+
+    /// As [`recv_for`](Self::recv_for), of a message as long as the buffer. Who sends another one has called something else.
+    pub(super) async fn recv_whole<B: RecvBuf>(
+        &self,
+        call: Call,
+        from: usize,
+        buf: B,
+    ) -> Result<B, OpError<B>> {
+        let len = buf.elems().len();
+        match self.recv_for(call, from, buf).await {
+            Ok((buf, status)) if status.len == len => Ok(buf),
+            Ok((buf, _)) => Err(OpError {
+                error: self.apart(from),
+                buf,
+            }),
+            Err(failed) => Err(OpError {
+                error: match failed.error.kind {
+                    ErrorKind::TypeMismatch { .. } | ErrorKind::Truncated { .. } => {
+                        self.apart(from)
+                    }
+                    _ => failed.error,
+                },
+                buf: failed.buf,
+            }),
+        }
+    }
+
+    /// This rank and another one do not call the same collective.
+    fn apart(&self, other: usize) -> Error {
+        let (rank, other) = (self.rank().min(other), self.rank().max(other));
+        Error {
+            comm: Some(self.id()),
+            ..Error::new("collective", ErrorKind::Mismatch { rank, other })
         }
     }
 

@@ -11,6 +11,7 @@ mod reduce;
 pub(crate) mod spare;
 mod split;
 mod stream;
+mod vote;
 
 use std::{
     any::Any,

@@ -5,10 +5,11 @@ use std::{
     sync::{Arc, Mutex, atomic::AtomicU32},
 };
 
-use super::{Call, Comm, Max, Min};
+use super::{Call, Comm, Min, vote::Vote};
 use crate::{
     error::{Error, Result},
     group::Group,
+    offload::Signature,
 };
 
 /// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
@@ -79,23 +80,40 @@ impl Comm {
     /// are ordered by `key`, and those with the same key by their old rank. Collective.
     ///
     /// # Errors
-    /// A member failed or finished.
+    /// A member failed or finished; a rank called another collective in its place (`Mismatch`). Later collectives on this
+    /// communicator end with `Revoked` then.
     #[track_caller]
     pub fn split(
         &self,
         color: Option<u32>,
         key: i32,
     ) -> impl Future<Output = Result<Option<Self>>> + Send {
+        self.split_as("split", color, key)
+    }
+
+    #[track_caller]
+    fn split_as(
+        &self,
+        name: &'static str,
+        color: Option<u32>,
+        key: i32,
+    ) -> impl Future<Output = Result<Option<Self>>> + Send {
         let call = self.next_collective();
         async move {
-            self.split_with(call, color, key)
-                .await
-                .map_err(|error| error.renamed("split"))
+            let vote = Vote::new(Signature::of(name));
+            let made = self.split_with(call, vote, color, key).await;
+            self.settled(name, call, made)
         }
     }
 
-    async fn split_with(&self, call: Call, color: Option<u32>, key: i32) -> Result<Option<Self>> {
-        let ctx = self.agree_on_context(call).await?;
+    async fn split_with(
+        &self,
+        call: Call,
+        vote: Vote,
+        color: Option<u32>,
+        key: i32,
+    ) -> Result<Option<Self>> {
+        let ctx = self.agree_on_context(call, vote).await?;
         let all = self
             .gather_all(
                 call,
@@ -136,15 +154,23 @@ impl Comm {
     /// The same ranks in the same order, with messages of their own. Collective.
     ///
     /// # Errors
-    /// A member failed or finished.
+    /// As of [`split`](Self::split).
     #[track_caller]
     pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send {
+        self.dup_as("dup", Signature::of("dup"))
+    }
+
+    /// A [`dup`](Self::dup) that goes well only if all ranks have this signature.
+    #[track_caller]
+    pub(super) fn dup_as(
+        &self,
+        name: &'static str,
+        signature: Signature,
+    ) -> impl Future<Output = Result<Self>> + Send {
         let call = self.next_collective();
         async move {
-            let ctx = self
-                .agree_on_context(call)
-                .await
-                .map_err(|error| error.renamed("dup"))?;
+            let agreed = self.agree_on_context(call, Vote::new(signature)).await;
+            let ctx = self.settled(name, call, agreed)?;
             Ok(Self::new(
                 self.shared().clone(),
                 ctx,
@@ -157,12 +183,12 @@ impl Comm {
     /// The ranks that share this rank's node. Collective.
     ///
     /// # Errors
-    /// A member failed or finished.
+    /// As of [`split`](Self::split).
     #[track_caller]
     pub fn split_node(&self) -> impl Future<Output = Result<Self>> + Send {
-        let split = self.split(Some(self.shared().place.node), 0);
+        let split = self.split_as("split_node", Some(self.shared().place.node), 0);
         async move {
-            let comm = split.await.map_err(|error| error.renamed("split_node"))?;
+            let comm = split.await?;
             comm.ok_or_else(|| {
                 Error::argument("split_node", "this rank's node has no ranks".to_owned())
             })
@@ -171,12 +197,13 @@ impl Comm {
 
     /// A context that was never used on any rank. Each proposes one; the greatest is taken if it is free everywhere, else the
     /// next round starts above it. Splits of overlapping communicators may run at the same time.
-    async fn agree_on_context(&self, call: Call) -> Result<u32> {
+    async fn agree_on_context(&self, call: Call, vote: Vote) -> Result<u32> {
+        self.begin_agreement(call)?;
         let contexts = &self.shared().contexts;
         let mut from = 2;
         loop {
             let proposed = contexts.reserve(from);
-            let [agreed] = self.all_reduce_with(call, [proposed], Max).await?;
+            let agreed = self.elect(call, vote, proposed).await?;
             let free = agreed == proposed || contexts.reserve_exactly(agreed);
             let [everywhere] = self.all_reduce_with(call, [u8::from(free)], Min).await?;
             if everywhere == 1 {
@@ -195,10 +222,7 @@ impl Comm {
         let mut all = vec![mine; self.size()];
         if self.rank() == 0 {
             for (rank, entry) in all.iter_mut().enumerate().skip(1) {
-                (*entry, _) = self
-                    .recv_for(call, rank, [[0_i64; 3]])
-                    .await
-                    .map(|(buf, status)| (buf[0], status))?;
+                [*entry] = self.recv_whole(call, rank, [[0_i64; 3]]).await?;
             }
         } else {
             self.send_for(call, 0, [mine]).await?;

@@ -124,6 +124,11 @@ impl Calls {
         self.asked.push_back((key, rank, sig));
     }
 
+    /// Whether any rank has asked for a collective that this one has not begun.
+    pub(super) fn any_asked(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     /// A rank that has asked for this collective and has called another one in its place. Those that have asked are forgotten.
     pub(super) fn take_stranger(&mut self, key: Key, sig: u64) -> Option<u32> {
         let is_strange = |&&(of, _, its): &&(Key, u32, u64)| of == key && its != sig;

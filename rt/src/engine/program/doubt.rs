@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{News, run::By};
+use super::{News, calls::Why, run::By};
 use crate::{
     clock::Time,
     engine::{Core, sleeper},
@@ -111,7 +111,14 @@ impl Core {
             (None, Some(sig)) => {
                 self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
             }
-            (None, None) => self.programs.calls.was_asked(key, rank, header.sig),
+            (None, None) => match self.agrees_in_vain(key, rank) {
+                Some(first) => {
+                    let me = self.programs.me;
+                    let why = Why::Mismatch(rank.min(me), rank.max(me));
+                    self.revoke((header.ctx, first), why);
+                }
+                None => self.programs.calls.was_asked(key, rank, header.sig),
+            },
         }
     }
 

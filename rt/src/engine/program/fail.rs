@@ -159,7 +159,12 @@ impl Core {
         let waits =
             |want: &Want| want.ctx == ctx && want.tag.is_some_and(|its| !is_before(its, tag));
         for op in self.matching.drain_posted(waits) {
-            self.land(op, Err(ErrorKind::Revoked));
+            let kind = if self.ops.live(op).about.tag == Some(tag) {
+                why.kind()
+            } else {
+                ErrorKind::Revoked
+            };
+            self.land(op, Err(kind));
         }
         let is_for = |envelope: &Envelope| envelope.ctx == ctx && !is_before(envelope.tag, tag);
         for index in self.matching.drain_unexpected(is_for) {

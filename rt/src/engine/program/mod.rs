@@ -9,6 +9,7 @@
 //!
 //! A program's buffers stay until every message and every job of it is over, however it ends.
 
+mod agree;
 mod calls;
 mod carry;
 mod direct;

@@ -210,6 +210,11 @@ impl<R: Copy, M: Copy> Matching<R, M> {
             .collect()
     }
 
+    /// What posted receives want, in no order.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Want> {
+        self.receives.iter().map(|(_, receive)| &receive.want)
+    }
+
     /// Takes out every waiting message that `filter` picks, in the order they came.
     pub(crate) fn drain_unexpected(&mut self, mut filter: impl FnMut(&Envelope) -> bool) -> Vec<M> {
         let mut drained = Vec::new();

@@ -1,0 +1,125 @@
+//! How ranks find out whether all of them make the same communicator, before any of them has it.
+
+use super::{Call, Comm};
+use crate::{
+    error::{Error, ErrorKind, Result},
+    offload::Signature,
+};
+
+/// What a rank makes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Vote(u64);
+
+/// Proposed context; the least signature, and whose it is; the greatest one, and whose.
+type Ballot = [u64; 5];
+
+impl Vote {
+    pub(super) const fn new(signature: Signature) -> Self {
+        Self(signature.0.0)
+    }
+
+    fn ballot(self, proposed: u32, rank: usize) -> Ballot {
+        let (sig, rank) = (self.0, rank as u64);
+        [proposed.into(), sig, rank, sig, rank]
+    }
+}
+
+/// Both ballots as one. Of equal signatures the lower rank's counts, so all ranks name the same two.
+fn count(one: Ballot, other: Ballot) -> Ballot {
+    let least = if other[1] < one[1] { other } else { one };
+    let greatest = if other[3] > one[3] { other } else { one };
+    [
+        one[0].max(other[0]),
+        least[1],
+        least[2],
+        greatest[3],
+        greatest[4],
+    ]
+}
+
+impl Comm {
+    /// The greatest proposal, if all ranks make the same.
+    pub(super) async fn elect(&self, call: Call, vote: Vote, proposed: u32) -> Result<u32> {
+        let ballot = vote.ballot(proposed, self.rank());
+        let [counted] = self.all_reduce_with(call, [ballot], count).await?;
+        let [agreed, least, one, greatest, other] = counted;
+        if least == greatest {
+            return Ok(u32::try_from(agreed).unwrap_or(u32::MAX));
+        }
+        let rank_of = |rank: u64| usize::try_from(rank).unwrap_or(usize::MAX);
+        let (one, other) = (rank_of(one), rank_of(other));
+        let (rank, other) = (one.min(other), one.max(other));
+        Err(Error {
+            comm: Some(self.id()),
+            ..Error::new("split", ErrorKind::Mismatch { rank, other })
+        })
+    }
+
+    /// A rank that waits for this one in another collective may have asked already.
+    pub(super) fn begin_agreement(&self, call: Call) -> Result<()> {
+        let key = (self.id() + 1, call.tag);
+        let stranger = self
+            .shared()
+            .with(|engine| engine.core.begin_agreement(key));
+        let kind = stranger.map_or(Ok(()), Err);
+        kind.map_err(|kind| self.error("split", kind, None, None))
+    }
+
+    /// What a rank that could not make a communicator tells the others, who may wait for it.
+    pub(super) fn settled<T>(&self, name: &'static str, call: Call, made: Result<T>) -> Result<T> {
+        made.map_err(|error| {
+            let key = (self.id() + 1, call.tag);
+            // A runtime that closes says so itself.
+            if !matches!(error.kind, ErrorKind::Closed) {
+                let kind = self.in_world(&error.kind);
+                self.shared()
+                    .with(|engine| engine.give_up_agreement(key, &kind));
+            }
+            error.renamed(name)
+        })
+    }
+
+    /// An error whose ranks are the world's, as far as others want to know of it.
+    fn in_world(&self, kind: &ErrorKind) -> ErrorKind {
+        let world = |rank: &usize| {
+            let world = self.group().world_of(*rank);
+            world.map_or(usize::MAX, |rank| rank as usize)
+        };
+        match kind {
+            ErrorKind::PeerFailed { rank } => ErrorKind::PeerFailed { rank: world(rank) },
+            ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: world(rank) },
+            ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: world(rank) },
+            ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {
+                rank: world(rank),
+                other: world(other),
+            },
+            _ => ErrorKind::Cancelled,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Signature, Vote, count};
+
+    #[test]
+    fn the_count_names_the_same_two_ranks_in_any_tree() {
+        let sigs = ["dup", "split", "dup", "cart", "split"];
+        let ballots: Vec<_> = (0..5)
+            .map(|rank| {
+                Vote::new(Signature::of(sigs[rank]))
+                    .ballot(10 - 2 * u32::try_from(rank).unwrap(), rank)
+            })
+            .collect();
+        let row = ballots.iter().copied().reduce(count).unwrap();
+        let pairs = count(
+            count(ballots[0], ballots[1]),
+            count(count(ballots[2], ballots[3]), ballots[4]),
+        );
+        assert_eq!(row, pairs);
+        assert_eq!(row[0], 10);
+        assert!(row[1] < row[3] && row[2] != row[4], "{row:?}");
+        let same = count(ballots[0], ballots[2]);
+        assert_eq!((same[1], same[2]), (same[3], 0));
+    }
+}

@@ -1,0 +1,51 @@
+//! Collectives that are no programs: ranks agree by plain messages when they make a communicator. To whoever runs a program in
+//! that place they are what another program is, one that does not match.
+
+use super::calls::{Why, is_before};
+use crate::{
+    engine::{Core, Engine},
+    error::ErrorKind,
+};
+
+impl Engine {
+    /// Ranks have not agreed: everybody is told, and there are no later collectives on the communicator.
+    pub(crate) fn give_up_agreement(&mut self, key: (u32, u32), kind: &ErrorKind) {
+        let why = Why::of(kind, self.core.programs.me);
+        self.core.revoke(key, why);
+        self.flush();
+    }
+}
+
+impl Core {
+    /// This rank is about to agree with others. Why it cannot: there are no more collectives, or another rank has asked for a
+    /// program in this place.
+    pub(crate) fn begin_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
+        if let Some(kind) = self.programs.calls.revoked_kind(key) {
+            return Some(kind);
+        }
+        if !self.programs.calls.any_asked() {
+            return None;
+        }
+        let stranger = self.programs.calls.take_stranger(key, NO_PROGRAM)?;
+        let is_member = self
+            .members(key.0)
+            .is_some_and(|group| group.contains(stranger));
+        is_member.then(|| self.mismatch_with(stranger))
+    }
+
+    /// A peer waits for this rank in a program. The first place in which this rank agrees with others in vain then: the same one,
+    /// or an earlier one where it waits for that peer, whose messages come in order.
+    pub(super) fn agrees_in_vain(&self, (ctx, tag): (u32, u32), rank: u32) -> Option<u32> {
+        self.members(ctx).filter(|group| group.contains(rank))?;
+        let of_ctx = self.matching.wanted().filter(|want| want.ctx == ctx);
+        let in_vain = of_ctx.filter_map(|want| {
+            let its = want.tag?;
+            let earlier = is_before(its, tag) && want.source == Some(rank);
+            (its == tag || earlier).then_some(its)
+        });
+        in_vain.reduce(|first, its| if is_before(its, first) { its } else { first })
+    }
+}
+
+/// The signature of what is no program.
+const NO_PROGRAM: u64 = 0;
