@@ -63,6 +63,15 @@ pub trait Driver: Send + fmt::Debug {
     /// What the system said when there was no memory, or `InvalidInput` for a length of zero.
     fn allocate(&mut self, len: usize) -> io::Result<Region>;
 
+    /// As [`allocate`](Self::allocate), for [counters that tasks wait for](crate::offload::Counters::for_tasks): an adapter that
+    /// runs lists may count elsewhere, and write the value here when it tells of it.
+    ///
+    /// # Errors
+    /// As there.
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.allocate(len)
+    }
+
     /// A key to a range of this rank's memory, to send to a peer: always for a range inside a region from
     /// [`allocate`](Self::allocate), for other memory where the fabric can reach it ([`Caps::any_memory`]), else `None`.
     ///

@@ -255,6 +255,10 @@ impl Driver for Hook {
         self.driver.allocate(len)
     }
 
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.driver.allocate_counters(len)
+    }
+
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.driver.expose(range)
     }

@@ -56,6 +56,24 @@ impl Counters {
     /// `Unsupported` where [`Caps::counters`](crate::driver::Caps::counters) says no, `InvalidInput` for none or too many, else
     /// what the system said when there was no memory.
     pub fn new(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
+        Self::make(driver, count, |driver, len| driver.allocate(len))
+    }
+
+    /// The same, for tasks to wait for and to add to. Where an adapter counts by itself, [`Counter::value`] is what it was when a
+    /// watch was last told of the counter, or its owner armed last; so the owner watches instead of looking. To add much to one
+    /// may take as many steps.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn for_tasks(driver: &mut dyn Driver, count: usize) -> io::Result<Self> {
+        Self::make(driver, count, |driver, len| driver.allocate_counters(len))
+    }
+
+    fn make(
+        driver: &mut dyn Driver,
+        count: usize,
+        allocate: impl FnOnce(&mut dyn Driver, usize) -> io::Result<Region>,
+    ) -> io::Result<Self> {
         if !driver.caps().counters {
             return Err(no_counters(driver.caps().name));
         }
@@ -66,7 +84,7 @@ impl Counters {
             );
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
-        let region = driver.allocate(len)?;
+        let region = allocate(driver, len)?;
         let key = driver.expose(region.range().slice(0, len));
         let key = key.ok_or_else(|| no_counters(driver.caps().name))?;
         Ok(Self {

@@ -28,7 +28,7 @@ pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]
 pub(crate) use counter::{Word, add, step};
 pub(crate) use lists::{Lists, Order, TASKS_MAX, Told, is_own};
-pub use task::{Action, Landing, Target, Task, When};
+pub use task::{Action, Landing, Pair, Target, Task, When};
 pub(crate) use watches::Watches;
 
 /// What a driver without task lists says to one.

@@ -24,7 +24,7 @@ pub struct Task {
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
 pub struct When {
-    /// Of this rank.
+    /// Of this rank, and [for tasks](super::Counters::for_tasks), as all that tasks of this rank add to.
     pub counter: Counter,
     /// Cumulative: counters are never reset.
     pub threshold: u64,
@@ -55,6 +55,8 @@ pub enum Action {
         place: RemoteRegion,
         /// A counter of the same peer to which 1 is added when the landing is there.
         count: RemoteCounter,
+        /// Which put it is for: then the adapter may bring the two together by itself, and put no landing.
+        pair: Option<Pair>,
     },
     /// As [`Command::Count`](crate::driver::Command::Count).
     Count {
@@ -96,7 +98,19 @@ pub enum Target {
         /// What the landing is to say that it is for; another one ends the put in
         /// [`Failure::Unmatched`](crate::driver::Failure::Unmatched).
         word: u64,
+        /// Which offer it waits for. The adapter may write the place then.
+        pair: Option<Pair>,
     },
+}
+
+/// What an offer and the put that it is for say of each other, so that an adapter that matches brings them together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "written out by who makes lists")]
+pub struct Pair {
+    /// A row of such pairs from one rank to another; both know its number.
+    pub lane: u64,
+    /// Which one of the row. Pairs of a row that are under way at a time differ by less than 4096.
+    pub nth: u64,
 }
 
 /// Where a peer wants a put, and what is to be counted then, in the words in which it says so.
@@ -131,6 +145,7 @@ impl Target {
                 region,
                 offset,
                 word,
+                ..
             } => {
                 let landing = Landing::read(region, *offset);
                 (landing.word == *word).then_some((landing.into, Some(landing.count)))

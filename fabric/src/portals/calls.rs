@@ -26,8 +26,8 @@ use crate::driver::{AtomicOp, LocalRange};
 /// queue of real hardware takes commands from one thread.
 #[derive(Debug)]
 pub(super) struct Ni {
-    library: Library,
-    ni: u64,
+    pub(super) library: Library,
+    pub(super) ni: u64,
     /// The user whose processes may touch memory here.
     uid: u64,
     /// Whether it is open.
@@ -40,15 +40,17 @@ pub(super) struct Ni {
 pub(super) struct Limits {
     pub(super) max_entries: u32,
     pub(super) max_mds: u32,
+    pub(super) max_cts: u32,
     pub(super) max_eqs: u32,
     pub(super) max_pt_index: u32,
+    pub(super) max_triggered_ops: u32,
     pub(super) max_msg_size: u64,
     pub(super) max_fetch_atomic_size: u64,
 }
 
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident)+) => {
-        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq)] pub(super) struct $name(u64);)+
+        $($(#[$doc])* #[derive(Clone, Copy, Debug, PartialEq, Eq)] pub(super) struct $name(pub(super) u64);)+
     };
 }
 
@@ -59,6 +61,8 @@ handles! {
     Md
     /// A match list entry.
     Me
+    /// A counter of the adapter's.
+    Ct
 }
 
 /// A list entry to append.
@@ -69,6 +73,23 @@ pub(super) struct Entry {
     pub(super) kind: EntryKind,
     pub(super) match_bits: u64,
     pub(super) ignore_bits: u64,
+}
+
+/// The same in the words of the library.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawEntry {
+    /// Where it begins, and its length in bytes.
+    pub(super) memory: (u64, u64),
+    pub(super) options: u32,
+    pub(super) match_bits: u64,
+    pub(super) ignore_bits: u64,
+    pub(super) min_free: u64,
+    /// What counts for it.
+    pub(super) ct: Option<Ct>,
+    /// Whose messages it takes: everybody's, or one process's.
+    pub(super) from: Option<Process>,
+    /// On the list for what nothing else takes.
+    pub(super) overflow: bool,
 }
 
 /// What an entry is for.
@@ -82,6 +103,8 @@ pub(super) enum EntryKind {
     Board,
     /// Puts, gets and atomics, of which nothing is told.
     Exposed,
+    /// The same, of which nothing is done.
+    Beside,
 }
 
 /// The local end of an operation.
@@ -112,16 +135,21 @@ pub(super) enum Refused {
     Code(String),
 }
 
-type Result<T> = std::result::Result<T, Refused>;
+pub(super) type Result<T> = std::result::Result<T, Refused>;
 
 impl Ni {
     /// # Errors
     /// What the library said.
-    pub(super) fn open(library: Library, interface: Option<u32>) -> io::Result<Self> {
+    pub(super) fn open(
+        library: Library,
+        interface: Option<u32>,
+        triggered: u32,
+    ) -> io::Result<Self> {
         let profile = library.profile;
         let (options, any) = (&profile.options, &profile.any);
         let mut desired = Bytes::default();
         (0..9).for_each(|at| desired.put(4 * at, 4, u64::from(u32::MAX >> 1)));
+        desired.put(TRIGGERED_AT, 4, triggered.into());
         (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size));
         let (mut actual, mut ni) = (Bytes::default(), Bytes::default());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
@@ -242,38 +270,56 @@ impl Ni {
     /// Appends to the priority list. `user` comes back in events.
     pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
         let profile = self.profile();
+        let min_free = match entry.kind {
+            EntryKind::Slab { min_free } => min_free,
+            _ => 0,
+        };
+        let raw = RawEntry {
+            memory: span(entry.memory, profile),
+            options: entry.kind.options(profile),
+            match_bits: entry.match_bits,
+            ignore_bits: entry.ignore_bits,
+            min_free,
+            ct: None,
+            from: match entry.kind {
+                EntryKind::Once { from } => Some(from),
+                _ => None,
+            },
+            overflow: false,
+        };
+        self.append_raw(pt, &raw, user)
+    }
+
+    /// Appends an entry in the words of the library.
+    pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
+        let profile = self.profile();
         let layout = &profile.layout;
-        let (start, len) = span(entry.memory, profile);
+        let (start, len) = entry.memory;
         let mut me = Bytes::default();
         me.put(0, 8, start);
         me.put(8, 8, len);
-        me.put(16, profile.handle_len, profile.ct_none);
+        let ct = entry.ct.map_or(profile.ct_none, |Ct(ct)| ct);
+        me.put(16, profile.handle_len, ct);
         me.put(layout.me_uid, 4, self.uid);
-        me.put(layout.me_options, 4, entry.kind.options(profile).into());
-        let from = match entry.kind {
-            EntryKind::Once { from } => from,
-            _ => Process {
-                nid: profile.any.nid,
-                pid: profile.any.pid,
-            },
+        me.put(layout.me_options, 4, entry.options.into());
+        let anybody = Process {
+            nid: profile.any.nid,
+            pid: profile.any.pid,
         };
+        let from = entry.from.unwrap_or(anybody);
         from.write(&mut me, layout.me_match_id, layout);
         me.put(40, 8, entry.match_bits);
         me.put(48, 8, entry.ignore_bits);
-        if let EntryKind::Slab { min_free } = entry.kind {
-            me.put(56, 8, min_free);
-        }
+        me.put(56, 8, entry.min_free);
+        let list = if entry.overflow {
+            OVERFLOW_LIST
+        } else {
+            PRIORITY_LIST
+        };
         let mut place = Bytes::default();
         // SAFETY: the structure is as the family lays it out, and the place is long enough.
         self.call("PtlMEAppend", || unsafe {
-            (self.library.symbols.me_append)(
-                self.ni,
-                pt,
-                me.read(),
-                PRIORITY_LIST,
-                user,
-                place.write(),
-            )
+            (self.library.symbols.me_append)(self.ni, pt, me.read(), list, user, place.write())
         })?;
         Ok(Me(place.get(0, profile.handle_len)))
     }
@@ -467,7 +513,7 @@ impl Ni {
         })
     }
 
-    fn call(&self, name: &str, call: impl FnOnce() -> c_int) -> Result<()> {
+    pub(super) fn call(&self, name: &str, call: impl FnOnce() -> c_int) -> Result<()> {
         let open = self.lock();
         if !*open {
             return Err(Refused::Code(format!("{name} on a closed interface")));
@@ -509,8 +555,10 @@ impl Limits {
         Self {
             max_entries: count(0),
             max_mds: count(8),
+            max_cts: count(12),
             max_eqs: count(16),
             max_pt_index: count(20),
+            max_triggered_ops: count(TRIGGERED_AT),
             max_msg_size: limits.get(40, 8),
             max_fetch_atomic_size: limits.get(56, 8),
         }
@@ -535,6 +583,9 @@ impl EntryKind {
                     | options.me_op_get
                     | options.me_no_truncate
                     | options.me_event_comm_disable
+            }
+            Self::Beside => {
+                quiet | options.me_op_put | options.me_op_get | options.me_event_comm_disable
             }
         }
     }
@@ -590,4 +641,7 @@ impl PollFds {
 
 const FDS_MAX: usize = 8;
 const POLLIN: c_int = 1;
+/// Where the limit of triggered operations is among the limits.
+const TRIGGERED_AT: usize = 32;
 const PRIORITY_LIST: u32 = 0;
+const OVERFLOW_LIST: u32 = 1;

@@ -3,7 +3,9 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{
+    calls::Ni,
     compat::{self, Compat},
+    lists,
     pool::{BODY_MAX, HEADER_MAX},
     stats::PortalsCounters,
 };
@@ -28,6 +30,8 @@ pub struct PortalsConfig {
     pub slabs: usize,
     /// Bytes of a slab, at least twice the longest message (131 328).
     pub slab_len: usize,
+    /// Triggered operations that may wait for a counter: the library may give less. With less than 8, collectives do without.
+    pub triggered: u32,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
     /// To tell who has finished from who has failed even if it was never met.
@@ -49,6 +53,7 @@ impl Default for PortalsConfig {
             events: 4096,
             slabs: 4,
             slab_len: 1 << 20,
+            triggered: u32::MAX >> 1,
             helper: false,
             ends: None,
             compat: None,
@@ -108,7 +113,8 @@ impl PortalsConfig {
 }
 
 /// What every rank can do.
-pub(super) fn caps(body_max: usize) -> Caps {
+pub(super) fn caps(ni: &Ni, body_max: usize) -> Caps {
+    let triggered_max = lists::room(ni);
     Caps {
         name: "portals",
         inline_max: INLINE_MAX,
@@ -120,10 +126,10 @@ pub(super) fn caps(body_max: usize) -> Caps {
         one_sided: true,
         atomics: true,
         counters: true,
-        names: false,
+        names: triggered_max > 0,
         any_memory: Ok(()),
         tag_matching: false,
-        triggered_max: 0,
+        triggered_max,
         lanes: 1,
         cost: Cost {
             send_ns: 500.0,

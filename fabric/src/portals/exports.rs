@@ -12,11 +12,13 @@ use std::{
 
 use super::{
     calls::{Entry, EntryKind, Me, Ni, Refused},
+    lists::bits,
     stats::PortalsCounters,
 };
 use crate::{
     driver::LocalRange,
-    memory::{Region, RemoteRegion},
+    memory::{Region, RemoteRegion, WeakRegion},
+    offload::CELL_LEN,
 };
 
 /// The memory of this rank that others may reach.
@@ -33,13 +35,24 @@ pub(super) struct Exports {
 struct Regions {
     by_start: BTreeMap<usize, Exposed>,
     serial: u32,
+    /// Counters of tasks that nobody has any more.
+    gone: Vec<u32>,
+    counters: BTreeMap<u32, WeakRegion>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Exposed {
     len: usize,
     serial: u32,
-    entry: Me,
+    /// Nothing for counters of tasks, which the adapter keeps.
+    entry: Option<Me>,
+}
+
+/// A counter of tasks: of which allocation, and which one there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub(super) serial: u32,
+    pub(super) nth: u32,
 }
 
 /// Whose keys these are.
@@ -79,6 +92,18 @@ impl Exports {
     /// # Errors
     /// When there is none, or no entry for it.
     pub(super) fn allocate(self: &Arc<Self>, len: usize) -> io::Result<Region> {
+        self.make(len, true)
+    }
+
+    /// New memory for what counters of tasks have counted, which no peer reaches.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn allocate_counters(self: &Arc<Self>, len: usize) -> io::Result<Region> {
+        self.make(len, false)
+    }
+
+    fn make(self: &Arc<Self>, len: usize, reachable: bool) -> io::Result<Region> {
         let region = Region::anonymous(len)?;
         if region.len() as u64 >= LEN_MAX {
             let why = format!("a region of {len} bytes: ask for less than {LEN_MAX}");
@@ -95,24 +120,91 @@ impl Exports {
         let serial = regions.serial.checked_add(1).ok_or_else(|| {
             io::Error::other("2³² regions were allocated: start the process anew")
         })?;
-        let entry = Entry {
-            memory: Some(region.range()),
-            kind: EntryKind::Exposed,
-            match_bits: region_bits(serial, region.len() as u64),
-            ignore_bits: 0,
-        };
-        let appended = self.ni.append(self.pt, &entry, 0);
+        let appended = reachable.then(|| self.append(serial, &region)).transpose();
         if let Ok(entry) = appended {
             regions.serial = serial;
             let len = region.len();
             regions
                 .by_start
                 .insert(start, Exposed { len, serial, entry });
-            self.counters.all.entries.add(1);
+            if entry.is_none() {
+                regions.counters.insert(serial, region.downgrade());
+            }
         }
         drop(regions); // a region that is refused says farewell
         appended?;
         Ok(region)
+    }
+
+    fn append(&self, serial: u32, region: &Region) -> Result<Me, Refused> {
+        let entry = Entry {
+            memory: Some(region.range()),
+            kind: EntryKind::Exposed,
+            match_bits: region_bits(serial, region.len() as u64),
+            ignore_bits: 0,
+        };
+        self.counters.all.entries.add(1);
+        self.ni.append(self.pt, &entry, 0)
+    }
+
+    /// The counter of tasks that lies there.
+    pub(super) fn spot(&self, (start, offset): (usize, usize)) -> Option<Spot> {
+        let serial = self.serial_of(start)?;
+        let nth = u32::try_from(offset / CELL_LEN).ok()?;
+        Some(Spot { serial, nth })
+    }
+
+    /// The number of an allocation for counters of tasks.
+    pub(super) fn serial_of(&self, start: usize) -> Option<u32> {
+        let regions = self.lock();
+        let region = regions.by_start.get(&start)?;
+        region.entry.is_none().then_some(region.serial)
+    }
+
+    /// The memory of an allocation for counters of tasks.
+    pub(super) fn counters_of(&self, serial: u32) -> Option<WeakRegion> {
+        self.lock().counters.get(&serial).cloned()
+    }
+
+    /// Entries that peers reach by a name. The second takes what does not fit into the first, and none of its bytes: whoever puts
+    /// there is not to think that the name is not given yet.
+    pub(super) fn name(&self, name: u64, region: &Region) -> Option<[Me; 2]> {
+        let match_bits = bits::region(name)?;
+        let append = |kind, memory| {
+            let entry = Entry {
+                memory: Some(memory),
+                kind,
+                match_bits,
+                ignore_bits: 0,
+            };
+            self.counters.all.entries.add(1);
+            self.ni.append(self.pt, &entry, 0).ok()
+        };
+        let whole = append(EntryKind::Exposed, region.range())?;
+        Some([
+            whole,
+            append(EntryKind::Beside, region.range().slice(0, 0))?,
+        ])
+    }
+
+    /// Where memory of this rank is that a key of its own names.
+    pub(super) fn address_of(&self, key: RemoteRegion) -> Option<u64> {
+        match key.kind {
+            PLAIN => Some(key.base),
+            REGION => {
+                let regions = self.lock();
+                let mut all = regions.by_start.iter();
+                let (start, region) = all.find(|(_, region)| region.serial == key.id)?;
+                let end = key.base.checked_add(key.len)?;
+                (end <= region.len as u64).then_some(*start as u64 + key.base)
+            }
+            _ => None,
+        }
+    }
+
+    /// Counters of tasks that went since the last call.
+    pub(super) fn take_gone(&self) -> Vec<u32> {
+        std::mem::take(&mut self.lock().gone)
     }
 
     /// The key to a range of a region, or of plain memory.
@@ -136,7 +228,7 @@ impl Exports {
             return key;
         }
         RemoteRegion {
-            kind: REGION,
+            kind: region.entry.map_or(CELLS, |_| REGION),
             id: region.serial,
             whole: region.len as u64,
             base: offset as u64,
@@ -146,11 +238,17 @@ impl Exports {
 
     /// Takes the entry of a region away, before its memory goes.
     fn withdraw(&self, start: usize) {
-        let Some(region) = self.lock().by_start.remove(&start) else {
+        let mut regions = self.lock();
+        let Some(region) = regions.by_start.remove(&start) else {
             return;
         };
+        let Some(entry) = region.entry else {
+            regions.counters.remove(&region.serial);
+            return regions.gone.push(region.serial);
+        };
+        drop(regions);
         // An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
-        while let Err(Refused::InUse) = self.ni.unlink(region.entry) {
+        while let Err(Refused::InUse) = self.ni.unlink(entry) {
             std::thread::yield_now();
         }
     }
@@ -165,6 +263,12 @@ impl Exports {
 pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
     let end = key.base.checked_add(key.len)?;
+    if let Some(name) = key.name() {
+        let ours = key.owner == owner.rank && key.len == len as u64;
+        return bits::region(name)
+            .filter(|_| ours)
+            .map(|bits| (bits, key.base));
+    }
     match key.kind {
         REGION if ours && end <= key.whole && key.whole < LEN_MAX => key
             .whole
@@ -175,6 +279,14 @@ pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64
     }
 }
 
+/// The counter of tasks that a key of this owner names.
+pub(super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot> {
+    let ours = key.owner == owner.rank && key.generation == owner.nonce;
+    let nth = u32::try_from(key.base / CELL_LEN as u64).ok()?;
+    let serial = key.id;
+    (ours && key.kind == CELLS && key.len == CELL_LEN as u64).then_some(Spot { serial, nth })
+}
+
 /// The length is in them, so that a key with another length opens nothing.
 const fn region_bits(serial: u32, len: u64) -> u64 {
     8 << 60 | (len / PAGE) << 32 | serial as u64
@@ -183,6 +295,7 @@ const fn region_bits(serial: u32, len: u64) -> u64 {
 /// [`RemoteRegion::kind`] of our keys.
 const REGION: u32 = 0x9047_a151;
 const PLAIN: u32 = 0x3fb8_5eae;
+const CELLS: u32 = 0x6a09_e667;
 
 const PLAIN_BITS: u64 = 3 << 60;
 /// Lengths of regions are counted in these: pages are never smaller.

@@ -24,6 +24,8 @@ pub(super) struct Library {
     pub(super) waking: Option<Waking>,
     /// How often the host was interrupted, where the library counts that.
     pub(super) interrupts: Option<Interrupts>,
+    /// Those for work that the adapter does by itself.
+    pub(super) triggers: Option<Triggers>,
 }
 
 /// Takes a handle of an interface.
@@ -98,6 +100,20 @@ symbols! {
     poll_events = "PtlPollEvents"(H, Out);
 }
 
+symbols! {
+    /// Counters, and operations that wait for them.
+    Triggers:
+    ct_alloc = "PtlCTAlloc"(H, Out);
+    ct_free = "PtlCTFree"(H);
+    ct_cancel = "PtlCTCancelTriggered"(H);
+    ct_get = "PtlCTGet"(H, Out);
+    ct_set = "PtlCTSet"(H, u64, u64);
+    ct_inc = "PtlCTInc"(H, u64, u64);
+    md_release = "PtlMDRelease"(H);
+    triggered_put = "PtlTriggeredPut"(H, u64, u64, u32, P, u32, u64, u64, u64, u64, H, u64);
+    triggered_inc = "PtlTriggeredCTInc"(H, u64, u64, H, u64);
+}
+
 impl Library {
     /// Loads the library of this path, or the one that the loader finds, and initialises it.
     ///
@@ -114,11 +130,13 @@ impl Library {
             return Err(io::Error::other(why));
         }
         let waking = Waking::find(loaded).ok();
+        let triggers = Triggers::find(loaded).ok();
         Ok(Self {
             profile,
             symbols,
             waking,
             interrupts: loaded.interrupts(),
+            triggers,
         })
     }
 }

@@ -28,6 +28,7 @@ mod event;
 mod exports;
 mod layout;
 mod library;
+mod lists;
 mod onesided;
 mod outbox;
 mod peer;
@@ -38,6 +39,7 @@ mod queues;
 mod slabs;
 mod state;
 mod stats;
+mod triggers;
 
 use std::io;
 
@@ -52,7 +54,6 @@ use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
 use crate::{
     driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    offload::{NO_LISTS, NO_NAMES},
 };
 
 impl Portals {
@@ -107,15 +108,27 @@ impl Driver for Portals {
                 threshold,
                 token,
             } => {
-                self.watches.add(counter, threshold, token);
+                self.watch(counter, threshold, token);
                 true
             }
             Command::Unwatch { token } => {
                 self.watches.remove(token);
+                self.lists.unwatch(token);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
-            Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
+            Command::List { tasks, token } => self.post_list(tasks, token),
+            Command::Cancel { token } => {
+                self.cancel(token);
+                true
+            }
+            Command::Name { name, region } => {
+                self.name(name, region);
+                true
+            }
+            Command::Unname { name } => {
+                self.unname(name);
+                true
+            }
             Command::Withdraw { .. } => true,
         };
         if room {
@@ -129,6 +142,7 @@ impl Driver for Portals {
         self.ground.queues.disarm();
         let mut turn = Turn { budget, events: 0 };
         self.take_ends(&mut turn, sink);
+        self.take_lists(&mut turn, sink);
         self.take_hints(&mut turn);
         self.take_arrivals(&mut turn, sink);
         self.tell(&mut turn, sink);
@@ -139,6 +153,7 @@ impl Driver for Portals {
     }
 
     fn arm(&mut self) -> Armed {
+        self.show_counts();
         if !self.has_news() && self.ground.queues.arm() && !self.watches.is_reached() {
             Armed::Ready
         } else {
@@ -152,6 +167,13 @@ impl Driver for Portals {
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
         self.ground.exports.allocate(len)
+    }
+
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        if self.caps.triggered_max == 0 {
+            return self.allocate(len);
+        }
+        self.ground.exports.allocate_counters(len)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
@@ -206,6 +228,18 @@ impl Portals {
         }
     }
 
+    fn take_lists(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
+        while turn.goes_on()
+            && let Some(got) = self.next(Which::Lists)
+        {
+            self.handle_list_event(got);
+            turn.events += 1;
+        }
+        self.tend_lists();
+        self.try_again();
+        self.tell(turn, sink);
+    }
+
     fn tell(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
         while let Some(token) = self.watches.pop_reached() {
             sink.reached(token);
@@ -214,8 +248,10 @@ impl Portals {
         while turn.goes_on()
             && let Some(told) = self.told.pop_front()
         {
-            told.hand_to(sink);
-            turn.events += 1;
+            if let Some(told) = self.keep_own(told) {
+                told.hand_to(sink);
+                turn.events += 1;
+            }
         }
     }
 }

@@ -7,7 +7,8 @@
 use super::{
     calls::{Far, Near, Refused},
     event::End,
-    exports::{self},
+    exports,
+    lists::bits,
     peer::{Life, Ticket},
     prepare::Ground,
     state::{Portals, Told},
@@ -25,6 +26,10 @@ pub(super) struct Operations {
     free: Vec<u32>,
     /// For each slot: an operand, what was there before, and a counter's two words.
     words: Region,
+    /// What has no entry at its peer yet: a name that is not given, or no room for a count.
+    later: Vec<u32>,
+    /// Turns since those were tried last.
+    patience: u32,
 }
 
 #[derive(Debug, Default)]
@@ -64,6 +69,8 @@ enum Step {
     Add,
     /// Look whether its owner waits for that.
     Look,
+    /// Count at a counter of tasks, so many times.
+    Tick(u64),
 }
 
 impl Operations {
@@ -73,6 +80,8 @@ impl Operations {
             slots: (0..count).map(|_| Slot::default()).collect(),
             free: (0..count).rev().collect(),
             words: Region::anonymous(len)?,
+            later: Vec::new(),
+            patience: 0,
         })
     }
 
@@ -80,8 +89,12 @@ impl Operations {
         self.words.range()
     }
 
+    pub(super) const fn waits_for_entries(&self) -> bool {
+        !self.later.is_empty()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.free.len() + self.later.len() == self.slots.len()
     }
 
     fn insert(&mut self, work: Work) -> Option<u32> {
@@ -121,12 +134,39 @@ const fn place(slot: u32, word: Word) -> usize {
     slot as usize * WORDS_LEN + 8 * word as usize
 }
 
+impl Work {
+    /// Whether nothing was done, because a name is that of something else.
+    fn falls_beside(&self, moved: u64) -> bool {
+        let named = match (self.step, self.deed) {
+            (Step::Move(from), Deed::Put(local, key, _) | Deed::Get(local, key)) => {
+                key.name().is_some() && from < local.len()
+            }
+            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+            _ => false,
+        };
+        named && moved == 0
+    }
+
+    /// Whether its peer may have an entry for it later.
+    fn waits_for_entry(&self) -> bool {
+        match (self.step, self.deed) {
+            (Step::Tick(_), _) => true,
+            (Step::Move(_), Deed::Put(_, key, _) | Deed::Get(_, key)) => key.name().is_some(),
+            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+            _ => false,
+        }
+    }
+}
+
 impl Deed {
     /// The first step, if all keys are right as far as can be seen from here.
     fn first(self, owner: exports::Owner) -> Result<Step, Failure> {
         let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
         match self {
             Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
+            Self::Put(from, into, Some(cell)) if bits::count(cell, owner).is_some() => {
+                known(into, from.len()).map(|_| Step::Move(0))
+            }
             Self::Put(from, into, Some(cell)) => {
                 known(into, from.len())?;
                 known(cell, CELL_LEN).map(|_| Step::Probe)
@@ -137,6 +177,7 @@ impl Deed {
                 let aligned = offset.is_multiple_of(8);
                 aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
             }
+            Self::Count(by, cell) if bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
             Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
         }
     }
@@ -183,6 +224,13 @@ impl Portals {
         let Some(cell) = counter.cell() else {
             return true;
         };
+        if to == self.me
+            && let Some(ct) = self.own_cell(cell)
+        {
+            // The interface is closed if it is refused.
+            let _added = self.ground.ni.ct_inc(ct, by);
+            return true;
+        }
         let deed = Deed::Count(by, cell);
         match deed.first(owner) {
             Ok(step) if self.peer(to).life == Life::Up => self.begin(to, None, deed, step),
@@ -249,6 +297,9 @@ impl Portals {
             (step, deed) => {
                 let cell = deed.cell().ok_or_else(no_step)?;
                 match step {
+                    Step::Tick(_) => {
+                        ni.put(words(Word::Cell, 0), self.tick(work.to, cell)?, 0, true)
+                    }
                     Step::Probe => ni.get(words(Word::Cell, 16), far(cell, 0, CELL_LEN)?),
                     Step::Look => ni.get(words(Word::Cell, 8), far(cell, 8, CELL_LEN)?),
                     _ => {
@@ -269,7 +320,24 @@ impl Portals {
         (self.ground.near(piece, user), from as u64)
     }
 
-    fn far(&self, to: u32, key: RemoteRegion, at: u64, len: usize) -> Result<Far, Refused> {
+    fn tick(&self, to: u32, cell: RemoteRegion) -> Result<Far, Refused> {
+        let peer = self.peer(to);
+        let match_bits = bits::count(cell, peer.owner(to)).ok_or_else(no_step)?;
+        Ok(Far {
+            process: peer.address.process,
+            pt: peer.address.tables.lists,
+            match_bits,
+            offset: 0,
+        })
+    }
+
+    pub(super) fn far(
+        &self,
+        to: u32,
+        key: RemoteRegion,
+        at: u64,
+        len: usize,
+    ) -> Result<Far, Refused> {
         let peer = self.peer(to);
         let named = exports::target(key, peer.owner(to), len);
         let (match_bits, offset) = named.ok_or_else(no_step)?;
@@ -290,7 +358,14 @@ impl Portals {
             if end == End::Undeliverable {
                 self.suspect(work.to);
             }
+            if end == End::Dropped && work.waits_for_entry() && self.peer(work.to).life == Life::Up
+            {
+                return self.operations.later.push(slot);
+            }
             return self.finish(slot, work, Err(failure(end)));
+        }
+        if work.falls_beside(moved) {
+            return self.finish(slot, work, Err(Failure::BadRange));
         }
         if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
             self.told.push_back(Told::Complete(token));
@@ -314,6 +389,7 @@ impl Portals {
                 let all = local.len() - from <= most.unwrap_or(usize::MAX) || moved == 0;
                 match work.deed.cell() {
                     _ if !all && done < local.len() => Some(Step::Move(done)),
+                    Some(cell) if self.is_tick(work.to, cell) => Some(Step::Tick(1)),
                     Some(_) => Some(Step::Add),
                     None => None,
                 }
@@ -329,7 +405,33 @@ impl Portals {
                 }
                 None
             }
+            (Step::Tick(left), _) => (left > 1).then(|| Step::Tick(left - 1)),
             (Step::Move(_) | Step::Combine, _) => None,
+        }
+    }
+
+    fn is_tick(&self, to: u32, cell: RemoteRegion) -> bool {
+        bits::count(cell, self.peer(to).owner(to)).is_some()
+    }
+
+    /// Tries again what found no entry at its peer.
+    pub(super) fn try_again(&mut self) {
+        self.operations.patience += 1;
+        if self.operations.patience < PATIENCE {
+            return;
+        }
+        self.operations.patience = 0;
+        for slot in std::mem::take(&mut self.operations.later) {
+            let Some(work) = self.operations.slots[slot as usize].work else {
+                continue;
+            };
+            if self.peer(work.to).life != Life::Up {
+                self.finish(slot, work, Err(Failure::PeerDown));
+            } else if self.credits > RESERVED {
+                self.take_step(slot, work);
+            } else {
+                self.operations.later.push(slot);
+            }
         }
     }
 
@@ -396,7 +498,7 @@ const fn operand_of(op: AtomicOp) -> u64 {
     }
 }
 
-fn failure(end: End) -> Failure {
+pub(super) fn failure(end: End) -> Failure {
     match end {
         End::Undeliverable => Failure::PeerDown,
         End::Dropped | End::Forbidden => Failure::BadRange,
@@ -412,6 +514,8 @@ fn no_step() -> Refused {
     Refused::Code("a step that its command does not have".to_owned())
 }
 
+/// Turns between two looks for an entry at a peer, which costs both a packet.
+const PATIENCE: u32 = 64;
 /// Bytes of a slot's words.
 const WORDS_LEN: usize = 32;
 /// Events that are kept for words on boards.

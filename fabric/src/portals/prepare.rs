@@ -39,6 +39,8 @@ pub(super) struct Ground {
     pub(super) queues: Queues,
     /// For ends of operations.
     pub(super) ends: Eq,
+    /// For what task lists come to.
+    pub(super) lists: Eq,
     pub(super) pool: Pool,
     pub(super) pool_md: Md,
     /// For operations on any memory.
@@ -69,6 +71,10 @@ pub(super) struct Tables {
     pub(super) eager: u32,
     /// Exposed memory.
     pub(super) rdma: u32,
+    /// Counts and data of task lists.
+    pub(super) lists: u32,
+    /// What task lists tell their own rank.
+    pub(super) wakes: u32,
 }
 
 impl Prepared {
@@ -76,7 +82,7 @@ impl Prepared {
         let config = config.clone().laid_out();
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
-        let mut ni = Ni::open(library, config.interface)?;
+        let mut ni = Ni::open(library, config.interface, config.triggered)?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
         if let Some(pscom) = pscom {
             let most = &mut ni.limits.max_msg_size;
@@ -85,18 +91,21 @@ impl Prepared {
         let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
         check_limits(&ni.limits, &config)?;
-        let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
-        let [arrivals, ends, hints] = [arrivals?, ends?, hints?];
+        let [arrivals, ends, hints, lists] = [(); 4].map(|()| queue(&ni, config.events));
+        let [arrivals, ends, hints, lists] = [arrivals?, ends?, hints?, lists?];
         let tables = Tables {
             board: ni.pt_alloc(Some(hints), false)?,
             eager: ni.pt_alloc(Some(arrivals), pscom.is_none())?,
             rdma: ni.pt_alloc(None, false)?,
+            lists: ni.pt_alloc(None, false)?,
+            wakes: ni.pt_alloc(Some(lists), false)?,
         };
         let pool = Pool::new()?;
         let body_max = config.body_max();
         let ground = Ground {
-            queues: Queues::new(&ni, [arrivals, ends, hints], config.helper)?,
+            queues: Queues::new(&ni, [arrivals, ends, hints, lists], config.helper)?,
             ends,
+            lists,
             pool_md: ni.md_bind(Some(pool.range()), ends)?,
             pool,
             all_md: ni.md_bind(None, ends)?,
@@ -125,7 +134,7 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// How peers reach this rank: 28 bytes, for [`connect`](Self::connect) at all ranks.
+    /// How peers reach this rank: 36 bytes, for [`connect`](Self::connect) at all ranks.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
         self.address.to_bytes()
@@ -142,6 +151,7 @@ impl Prepared {
         };
         ni.append(self.address.tables.board, &entry, 0)?;
         self.ground.counters.all.entries.add(1);
+        self.ground.lay_out_lists(&self.address.tables)?;
         (0..self.ground.slabs.count())
             .try_for_each(|slab| self.ground.give_slab(self.address.tables.eager, slab))
     }
@@ -270,12 +280,14 @@ impl Address {
             tables.board,
             tables.eager,
             tables.rdma,
+            tables.lists,
+            tables.wakes,
         ];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 28] = bytes.try_into().ok()?;
+        let bytes: &[u8; 36] = bytes.try_into().ok()?;
         let (words, _) = bytes.as_chunks();
         let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
         (word(0)? == MAGIC).then_some(Self {
@@ -288,6 +300,8 @@ impl Address {
                 board: word(4)?,
                 eager: word(5)?,
                 rdma: word(6)?,
+                lists: word(7)?,
+                wakes: word(8)?,
             },
         })
     }
@@ -296,14 +310,14 @@ impl Address {
 /// Whether the interface has room for what the driver cannot do without.
 fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
     let least = [
-        ("max_eqs", u64::from(limits.max_eqs), 3),
+        ("max_eqs", u64::from(limits.max_eqs), 4),
         ("max_mds", u64::from(limits.max_mds), 2),
-        ("max_pt_index", u64::from(limits.max_pt_index), 2),
-        // The board, all memory, the slabs, and some regions.
+        ("max_pt_index", u64::from(limits.max_pt_index), 4),
+        // The board, all memory, the slabs, what lists need, and some regions.
         (
             "max_entries",
             u64::from(limits.max_entries),
-            config.slabs as u64 + 4,
+            config.slabs as u64 + 7,
         ),
         ("max_msg_size", limits.max_msg_size, MESSAGE_MAX as u64),
         ("max_fetch_atomic_size", limits.max_fetch_atomic_size, 8),
@@ -343,7 +357,7 @@ const SENDER: u64 = 0xffff_ffff;
 /// Words for a million ranks, and some for the probe; pages are made as they are written.
 pub(super) const BOARD_LEN: usize = (1 << 24) + 4096;
 /// The last byte is the version of what travels.
-const MAGIC: u32 = 0x5250_5401;
+const MAGIC: u32 = 0x5250_5402;
 
 const WORD: u64 = 0x7465_6172_7374_6f70;
 const USER: u64 = 0x1122_3344_5566_7788;
@@ -366,12 +380,14 @@ mod tests {
                 board: 4,
                 eager: 5,
                 rdma: 6,
+                lists: 7,
+                wakes: 8,
             },
         };
         let bytes = address.to_bytes();
         assert!(bytes.len() <= 48);
         assert_eq!(Address::from_bytes(&bytes), Some(address));
         assert_eq!(Address::from_bytes(&bytes[1..]), None);
-        assert_eq!(Address::from_bytes(&[0; 28]), None);
+        assert_eq!(Address::from_bytes(&[0; 36]), None);
     }
 }

@@ -24,13 +24,15 @@ pub(super) enum Which {
     Ends,
     /// Hints that a word on the board has changed: the word counts, so one that is lost does no harm.
     Board,
+    /// What task lists have come to.
+    Lists,
 }
 
-/// The three queues.
+/// The queues.
 #[derive(Debug)]
 pub(super) struct Queues {
     ni: Arc<Ni>,
-    queues: [Eq; 3],
+    queues: [Eq; 4],
     /// An event that was taken to see whether there is one.
     held: Option<(Got, Which)>,
     rest: Rest,
@@ -72,7 +74,7 @@ impl Queues {
     ///
     /// # Errors
     /// When the system has no descriptors or threads left.
-    pub(super) fn new(ni: &Arc<Ni>, queues: [Eq; 3], helper: bool) -> io::Result<Self> {
+    pub(super) fn new(ni: &Arc<Ni>, queues: [Eq; 4], helper: bool) -> io::Result<Self> {
         let fds = if helper { Vec::new() } else { ni.wake_fds()? };
         let rest = if fds.is_empty() {
             Rest::Helper(Helper::start(ni, queues)?)
@@ -163,7 +165,7 @@ impl Queues {
 }
 
 impl Helper {
-    fn start(ni: &Arc<Ni>, queues: [Eq; 3]) -> io::Result<Self> {
+    fn start(ni: &Arc<Ni>, queues: [Eq; 4]) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -237,6 +239,6 @@ impl Shared {
     }
 }
 
-const ALL: [Which; 3] = [Which::Arrivals, Which::Ends, Which::Board];
+const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
 /// How long the end of the driver may have to wait for its thread.
 const TURN_MILLIS: u32 = 50;

@@ -7,6 +7,7 @@ use super::{
     compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
     event::{End, Event, Got, Kind},
+    lists::Lists,
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},
@@ -25,7 +26,7 @@ use crate::{
 pub struct Portals {
     pub(super) ground: Ground,
     pub(super) me: u32,
-    address: Address,
+    pub(super) address: Address,
     /// Where ranks say how they ended.
     said: Option<Arc<dyn Ends>>,
     pub(super) peers: Vec<Peer>,
@@ -37,6 +38,7 @@ pub struct Portals {
     words: Region,
     out_md: Md,
     pub(super) watches: Watches,
+    pub(super) lists: Lists,
     /// What the sink is to hear next.
     pub(super) told: VecDeque<Told>,
     /// Peers to whom something may leave, and to whose boards.
@@ -60,6 +62,8 @@ pub(super) enum Told {
     Complete(Token),
     Fetched(Token, u64),
     Failed(Token, Failure),
+    Reached(Token),
+    Triggered(Token),
     Down(u32, Down),
 }
 
@@ -69,6 +73,8 @@ impl Told {
             Self::Complete(token) => sink.complete(token),
             Self::Fetched(token, old) => sink.fetched(token, old),
             Self::Failed(token, why) => sink.failed(token, why),
+            Self::Reached(token) => sink.reached(token),
+            Self::Triggered(token) => sink.triggered(token),
             Self::Down(rank, how) => sink.peer_down(driver::Peer(rank), how),
         }
     }
@@ -130,6 +136,7 @@ impl Prepared {
             words,
             out_md,
             watches: Watches::new(),
+            lists: Lists::default(),
             told: VecDeque::new(),
             sendable: VecDeque::new(),
             due: VecDeque::new(),
@@ -139,7 +146,7 @@ impl Prepared {
             buffers,
             buffers_md,
             fragile: compat == Some(Compat::Mpc),
-            caps: caps(body_max),
+            caps: caps(&ground.ni, body_max),
             ground,
         };
         if let Some(buffers) = &portals.buffers {
@@ -396,6 +403,8 @@ impl Portals {
         let pool = &mut self.ground.pool;
         peer.outbox.abandon(|slot| pool.give_back(slot));
         self.refused.retain(|other| *other != rank);
+        self.give_up_landings(rank);
+        self.show_counts();
         self.told.push_back(Told::Down(rank, how));
     }
 
@@ -570,6 +579,8 @@ impl Portals {
             || !self.told.is_empty()
             || !self.suspects.is_empty()
             || self.watches.is_reached()
+            || self.lists.have_news()
+            || self.operations.waits_for_entries()
             || self.credits > RESERVED && !self.sendable.is_empty()
             || self.credits > 0 && !self.due.is_empty()
     }

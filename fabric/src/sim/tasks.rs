@@ -199,6 +199,7 @@ impl World {
                 landing,
                 place,
                 count,
+                ..
             } => {
                 let deed = Deed::Offer(landing, count);
                 let put = Put { deed, into: place };

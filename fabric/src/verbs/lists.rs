@@ -129,6 +129,7 @@ impl Core {
                 landing,
                 place,
                 count,
+                ..
             } => {
                 let offer = cell_of(Some(count)).map(|count| Wish::Offer {
                     landing,

@@ -159,6 +159,9 @@ macro_rules! lists {
                 lists::a_list_is_told_once_when_all_of_it_has_begun
                 lists::a_put_goes_where_its_peer_says_when_it_begins
                 lists::a_put_does_not_go_to_a_place_for_something_else
+                lists::the_put_of_a_pair_goes_where_it_was_offered
+                lists::the_put_of_a_pair_does_not_go_where_something_else_was_offered
+                lists::who_was_offered_something_and_goes_ends_the_list
                 lists::tasks_count_each_other_on_from_rank_to_rank
                 lists::who_sleeps_is_woken_for_its_tasks
                 lists::a_copy_within_the_rank_is_done_before_it_is_counted
@@ -253,6 +256,24 @@ exchanges!(
     on_portals_as_pscom_with_little_room,
     crate::compat::little_pscom_world
 );
+lists!(lists_on_portals_as_sandia42, crate::portals::sandia42_world);
+lists!(
+    lists_on_portals_as_portails4,
+    crate::portals::portails4_world
+);
+lists!(
+    lists_on_portals_with_little_room,
+    crate::portals::small_world
+);
+lists!(
+    lists_on_portals_with_a_waiting_thread,
+    crate::portals::helped_world
+);
+lists!(
+    lists_on_portals_with_eight_triggers,
+    crate::portals::eight_world
+);
+names!(names_on_portals, crate::portals::sandia42_world);
 conformance!(
     claims_on_a_device,
     on_verbs,

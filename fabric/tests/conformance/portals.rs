@@ -20,7 +20,7 @@ use ripstop_fabric::{
 };
 use rustix::fs::MemfdFlags;
 
-use crate::{messages::message, world::World};
+use crate::{lists, messages::message, world::World};
 
 pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| config)
@@ -33,6 +33,14 @@ pub(crate) fn portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 /// Two slabs of two messages, and sixteen events.
 pub(crate) fn small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", little_room)
+}
+
+/// Eight triggered operations for a counter.
+pub(crate) fn eight_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", |config| PortalsConfig {
+        triggered: 8,
+        ..config
+    })
 }
 
 pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -166,6 +174,30 @@ fn flood(senders: usize, receivers: usize, count: u64) {
     assert!(senders < 64 || lost > 0, "no hint was dropped");
 }
 
+#[test]
+fn a_list_of_any_length_ends_one_sleep_and_needs_no_help() {
+    const TASKS: u64 = 40;
+    let all: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
+    let left = Mutex::new(all.clone());
+    let drivers = world(2, "sandia42", |config| PortalsConfig {
+        counters: left.lock().unwrap().pop().unwrap(),
+        ..config
+    });
+    lists::a_row_of_pairs_is_put(World::from_drivers(drivers), TASKS);
+    for counters in &all {
+        // The list, and the watch for its end.
+        assert_eq!(counters.words.get(), 2);
+        assert_eq!(counters.aided.get(), 0);
+    }
+}
+
+#[test]
+fn a_rank_that_makes_no_turns_serves_its_part_of_a_list() {
+    for make in [sandia42_world, portails4_world, eight_world] {
+        lists::what_is_passed_on_needs_no_turns_of_who_passes_it_on(make);
+    }
+}
+
 /// The file of a library. Cargo puts it beside the tests of the packages that ask for it.
 pub(crate) fn library(family: &str) -> PathBuf {
     let test = env::current_exe().unwrap();
@@ -248,6 +280,10 @@ impl Driver for Hired {
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
         self.driver.allocate(len)
+    }
+
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.driver.allocate_counters(len)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

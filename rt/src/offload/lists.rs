@@ -5,7 +5,7 @@ use std::io;
 use ripstop_fabric::{
     driver::{Command, Driver, LocalRange, Peer, Post, Token},
     memory::{Region, RemoteRegion},
-    offload::{Action, Counters, Landing, RemoteCounter, Target, Task, When},
+    offload::{Action, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
 };
 
 use super::{
@@ -102,7 +102,7 @@ impl Slot {
     ) -> io::Result<Self> {
         let lanes = Lanes::new(lanes_of(group.len()));
         let all = group.len() * usize::try_from(lanes.count()).unwrap_or(usize::MAX);
-        let counters = Counters::new(driver, all)?;
+        let counters = Counters::for_tasks(driver, all)?;
         let places = driver.allocate(all * LANDING_LEN)?;
         for (name, region) in [(name, counters.region()), (name | 1, &places)] {
             take(driver, Command::Name { name, region });
@@ -157,6 +157,13 @@ impl Slot {
         usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
     }
 
+    /// What a message of a lane is to both its ends: contexts, slots and lanes have numbers that are the same there.
+    fn pair(&self, lane: Lane, nth: u64) -> Pair {
+        let (ctx, slot) = (self.name >> 32, (self.name & 0xffff_ffff) >> 1);
+        let lane = ctx << 4 | slot << 2 | lane.nth;
+        Pair { lane, nth }
+    }
+
     /// To no bytes.
     const fn nothing(&self) -> RemoteRegion {
         RemoteRegion::named(self.world, self.name | 1, 0, 0)
@@ -175,7 +182,7 @@ impl Posted {
         (word, token): (u64, u64),
     ) -> io::Result<(Self, Duties)> {
         let mut begun = Self {
-            own: Counters::new(driver, lowering.counters())?,
+            own: Counters::for_tasks(driver, lowering.counters())?,
             lowering,
             memory,
             word,
@@ -365,7 +372,12 @@ impl Posted {
 
     fn deed(&self, deed: Deed, slot: &Slot) -> Action {
         match deed {
-            Deed::Invite { lane, into, end } => {
+            Deed::Invite {
+                lane,
+                nth: message,
+                into,
+                end,
+            } => {
                 let (owner, nth) = (slot.world_of(lane.peer), slot.mine(lane));
                 let len = LANDING_LEN as u64;
                 Action::Offer {
@@ -377,15 +389,22 @@ impl Posted {
                     },
                     place: RemoteRegion::named(owner, slot.name | 1, nth * len, len),
                     count: RemoteCounter::named(owner, slot.name, nth),
+                    pair: Some(slot.pair(lane, message)),
                 }
             }
-            Deed::Put { lane, from, end } => Action::Put {
+            Deed::Put {
+                lane,
+                nth,
+                from,
+                end,
+            } => Action::Put {
                 to: Peer(slot.world_of(lane.peer)),
                 from: self.range_of(&from),
                 target: Target::Given {
                     region: slot.places.clone(),
                     offset: slot.theirs(lane) * LANDING_LEN,
                     word: self.word,
+                    pair: Some(slot.pair(lane, nth)),
                 },
                 done: Some(self.own.at(end as usize)),
             },

@@ -43,6 +43,7 @@ const ALLOWED: &[&str] = &[
     "fabric/src/memory/region.rs",
     "fabric/src/portals/calls.rs",
     "fabric/src/portals/library.rs",
+    "fabric/src/portals/triggers.rs",
     "fabric/src/shm/bell.rs",
     "fabric/src/shm/cma.rs",
     "fabric/src/shm/loom_models.rs",

@@ -87,7 +87,9 @@ pub(super) struct Options {
     pub(super) ni_matching: u32,
     pub(super) ni_physical: u32,
     pub(super) pt_flowctrl: u32,
+    pub(super) md_event_success_disable: u32,
     pub(super) md_event_send_disable: u32,
+    pub(super) md_event_ct_ack: u32,
     pub(super) me_op_put: u32,
     pub(super) me_op_get: u32,
     pub(super) me_use_once: u32,
@@ -95,7 +97,10 @@ pub(super) struct Options {
     pub(super) me_no_truncate: u32,
     pub(super) me_event_link_disable: u32,
     pub(super) me_event_comm_disable: u32,
+    pub(super) me_event_over_disable: u32,
     pub(super) me_event_unlink_disable: u32,
+    pub(super) me_event_ct_comm: u32,
+    pub(super) me_event_ct_overflow: u32,
     pub(super) ack_req: u32,
 }
 
@@ -182,10 +187,13 @@ mod tests {
                 options.me_no_truncate,
                 options.me_event_link_disable,
                 options.me_event_comm_disable,
+                options.me_event_over_disable,
                 options.me_event_unlink_disable,
+                options.me_event_ct_comm,
+                options.me_event_ct_overflow,
             ];
             let all = entry.iter().fold(0, |all, bit| all | bit);
-            assert_eq!(all.count_ones(), 8, "{}", profile.name);
+            assert_eq!(all.count_ones(), 12, "{}", profile.name);
         }
     }
 }

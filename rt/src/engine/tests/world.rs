@@ -95,6 +95,10 @@ impl Driver for Lossy {
         self.inner.allocate(len)
     }
 
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.inner.allocate_counters(len)
+    }
+
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         self.inner.expose(range)
     }

@@ -107,9 +107,20 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     /// Put into a lane of the peer that it may put its message to `into`, and is to count that at `end`; then count in that lane.
-    Invite { lane: Lane, into: Span, end: u32 },
+    Invite {
+        lane: Lane,
+        /// Which message of the lane, from 1 on.
+        nth: u64,
+        into: Span,
+        end: u32,
+    },
     /// Put to where the peer said in this lane.
-    Put { lane: Lane, from: Span, end: u32 },
+    Put {
+        lane: Lane,
+        nth: u64,
+        from: Span,
+        end: u32,
+    },
     /// Add 1 to a counter of the own.
     Pass { to: u32 },
     /// Copy.
@@ -290,14 +301,29 @@ impl Lowering {
         let (and, deed) = match action {
             Action::Send { to, from } => {
                 let lane = lane_of(self.lanes, to, step.message);
-                let value = step.message / self.lanes + 1;
-                let counter = Counter::Lane(lane);
-                let allowed = Least { counter, value };
-                (Some(allowed), Deed::Put { lane, from, end })
+                let nth = step.message / self.lanes + 1;
+                let allowed = Least {
+                    counter: Counter::Lane(lane),
+                    value: nth,
+                };
+                let put = Deed::Put {
+                    lane,
+                    nth,
+                    from,
+                    end,
+                };
+                (Some(allowed), put)
             }
             Action::Recv { from, into } => {
                 let lane = lane_of(self.lanes, from, step.message);
-                (None, Deed::Invite { lane, into, end })
+                let nth = step.message / self.lanes + 1;
+                let invite = Deed::Invite {
+                    lane,
+                    nth,
+                    into,
+                    end,
+                };
+                (None, invite)
             }
             action if is_for_host(&action) => (None, Deed::Host { step: at, end }),
             Action::Copy { from, into } => (None, Deed::Copy { from, into, end }),

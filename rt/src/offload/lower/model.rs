@@ -405,16 +405,19 @@ impl<'a> Model<'a> {
     fn begin(&mut self, rank: usize, number: usize, deed: Deed) {
         let slot = number % self.job.slots;
         let event = match deed {
-            Deed::Invite { lane, into, end } => Event::Invited {
+            Deed::Invite {
+                lane, into, end, ..
+            } => Event::Invited {
                 rank: lane.peer,
                 slot,
                 lane: Lane { peer: rank, ..lane },
                 place: Key::new(number, into, end),
             },
-            Deed::Put { lane, from, end } => {
-                let Some((theirs, into, counts)) =
-                    self.ranks[rank].slots[slot].places.remove(&lane)
-                else {
+            Deed::Put {
+                lane, from, end, ..
+            } => {
+                let places = &mut self.ranks[rank].slots[slot].places;
+                let Some((theirs, into, counts)) = places.remove(&lane) else {
                     self.early = true;
                     return;
                 };

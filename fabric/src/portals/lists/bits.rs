@@ -1,0 +1,112 @@
+//! Match bits of what task lists send: counts, by key or by name, and data.
+
+use super::super::exports::{self, Owner, Spot};
+use crate::{
+    memory::RemoteRegion,
+    offload::{CELL_LEN, Pair},
+};
+
+/// Of a count at a counter of tasks, if the key is one to such a counter of `owner`.
+pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
+    if let Some(name) = key.name() {
+        let ours = key.owner == owner.rank && key.len == CELL_LEN as u64;
+        return named(name, key.base / CELL_LEN as u64).filter(|_| ours);
+    }
+    exports::counter(key, owner).map(keyed)
+}
+
+/// Of a counter by its allocation.
+pub(super) fn keyed(spot: Spot) -> u64 {
+    KEYED | u64::from(spot.serial) << NTH | u64::from(spot.nth) & NTH_MAX
+}
+
+/// Of a counter by its name, which has to be that of a communicator's slot.
+pub(super) fn named(name: u64, nth: u64) -> Option<u64> {
+    short(name)
+        .filter(|_| nth <= NTH_MAX)
+        .map(|name| NAMED | name << NTH | nth)
+}
+
+/// Of a named region.
+pub(in super::super) fn region(name: u64) -> Option<u64> {
+    short(name).map(|name| PLACE | name << NTH)
+}
+
+/// Of the put of a pair. What both ends are to agree on is in them, shortened: what one sends and the other does not expect is
+/// refused, but for one in 2²⁴.
+pub(super) fn data(pair: Pair, word: u64, len: u64) -> Option<u64> {
+    let agreed = (word ^ len.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let nth = pair.nth % (1 << 12);
+    (pair.lane < 1 << 24).then_some(DATA | pair.lane << 36 | nth << 24 | agreed)
+}
+
+/// Eighteen bits of a context, and sixteen of what it has.
+const fn short(name: u64) -> Option<u64> {
+    let (high, low) = (name >> 32, name & 0xffff_ffff);
+    if high < 1 << 18 && low < 1 << 16 {
+        Some(high << 16 | low)
+    } else {
+        None
+    }
+}
+
+pub(super) const KEYED: u64 = 9 << 60;
+pub(super) const NAMED: u64 = 10 << 60;
+pub(super) const WAKE: u64 = 13 << 60;
+/// All of a count's bits but its kind.
+pub(super) const ANY: u64 = !(0xf << 60);
+const DATA: u64 = 11 << 60;
+const PLACE: u64 = 12 << 60;
+const NTH: u32 = 26;
+const NTH_MAX: u64 = (1 << NTH) - 1;
+
+#[cfg(test)]
+mod tests {
+    use super::{Pair, data, keyed, named, region};
+    use crate::portals::exports::Spot;
+
+    #[test]
+    fn what_differs_has_other_bits() {
+        let spot = Spot { serial: 7, nth: 3 };
+        let name = 5 << 32 | 6;
+        let of_names = [
+            named(name, 3),
+            named(name | 1, 3),
+            named(name, 4),
+            region(name),
+        ];
+        let mut all: Vec<u64> = of_names.into_iter().flatten().collect();
+        all.extend([keyed(spot), keyed(Spot { nth: 4, ..spot })]);
+        for (lane, nth, word, len) in [
+            (1, 2, 3, 4),
+            (2, 2, 3, 4),
+            (1, 3, 3, 4),
+            (1, 2, 9, 4),
+            (1, 2, 3, 5),
+        ] {
+            all.extend(data(Pair { lane, nth }, word, len));
+        }
+        assert_eq!(all.len(), 11);
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 11);
+    }
+
+    #[test]
+    fn what_is_too_long_has_none() {
+        assert_eq!(named(1 << 50, 0), None);
+        assert_eq!(named(1 << 16, 0), None);
+        assert_eq!(named(1, 1 << 26), None);
+        assert_eq!(
+            data(
+                Pair {
+                    lane: 1 << 24,
+                    nth: 0
+                },
+                0,
+                0
+            ),
+            None
+        );
+    }
+}

@@ -1,0 +1,242 @@
+//! Counters of tasks: the adapter counts, and their memory shows what it has counted when somebody is told of it.
+//!
+//! Each that is used has a counter of the adapter's, and list entries without memory that count what comes: one by its key, one
+//! by its name. What comes before is kept as an unexpected header, and counted when the entry is appended.
+
+use super::{
+    super::{
+        calls::{Ct, Me, RawEntry, Refused},
+        exports::Spot,
+        prepare::Ground,
+        state::{Portals, Told},
+    },
+    Code, Polled, Waits, bits,
+};
+use crate::{
+    driver::Token,
+    memory::{Region, RemoteRegion, WeakRegion},
+    offload::{CELL_LEN, Counter, NO_NAMES},
+};
+
+/// A counter that the adapter keeps.
+#[derive(Debug)]
+pub(super) struct Cell {
+    pub(super) ct: Ct,
+    entries: Vec<Me>,
+    memory: Option<WeakRegion>,
+}
+
+/// What has a name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Named {
+    Counters(u32),
+    Memory([Me; 2]),
+}
+
+/// A threshold that the owner waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) token: Token,
+    pub(super) spot: Spot,
+    pub(super) threshold: u64,
+}
+
+impl Portals {
+    /// Asks for word of a threshold.
+    pub(in super::super) fn watch(&mut self, counter: &Counter, threshold: u64, token: Token) {
+        let Some(spot) = self.ground.exports.spot(counter.place()) else {
+            return self.watches.add(counter, threshold, token);
+        };
+        let watch = Watch {
+            token,
+            spot,
+            threshold,
+        };
+        let id = self.lists.next();
+        self.lists.watches.insert(id, watch);
+        let asked = self.cell(spot).and_then(|ct| {
+            let bell = self.bell()?;
+            self.ring_when(bell, Code::Watch(id), (ct, threshold))
+        });
+        if asked.is_err() {
+            // Too many wait for this counter: it is looked at in each turn.
+            self.lists.polled.push(Polled::Watch(id));
+        }
+    }
+
+    /// The adapter's counter of a counter of tasks.
+    pub(super) fn cell(&mut self, spot: Spot) -> Result<Ct, Refused> {
+        if let Some(cell) = self.lists.cells.get(&spot) {
+            return Ok(cell.ct);
+        }
+        let ct = self.ground.ni.ct_alloc()?;
+        let mut entries =
+            vec![
+                self.ground
+                    .count_at(self.address.tables.lists, ct, bits::keyed(spot))?,
+            ];
+        for (name, named) in &self.lists.names {
+            let ours = matches!(named, Named::Counters(serial) if *serial == spot.serial);
+            if let Some(bits) = bits::named(*name, spot.nth.into()).filter(|_| ours) {
+                entries.push(self.ground.count_at(self.address.tables.lists, ct, bits)?);
+            }
+        }
+        let memory = self.ground.exports.counters_of(spot.serial);
+        let cell = Cell {
+            ct,
+            entries,
+            memory,
+        };
+        self.lists.cells.insert(spot, cell);
+        Ok(ct)
+    }
+
+    /// The adapter's counter for a key to a counter of this rank's tasks.
+    pub(in super::super) fn own_cell(&mut self, key: RemoteRegion) -> Option<Ct> {
+        let spot = self.own_spot(key)?;
+        self.ground.exports.counters_of(spot.serial)?;
+        self.cell(spot).ok()
+    }
+
+    /// The counter of this rank's tasks that a key names.
+    pub(super) fn own_spot(&self, key: RemoteRegion) -> Option<Spot> {
+        let owner = self.peer(self.me).owner(self.me);
+        let Some(name) = key.name() else {
+            return super::super::exports::counter(key, owner);
+        };
+        match self.lists.names.get(&name) {
+            Some(Named::Counters(serial)) if key.owner == owner.rank => Some(Spot {
+                serial: *serial,
+                nth: u32::try_from(key.base / CELL_LEN as u64).ok()?,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Gives memory, or counters, a name.
+    pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
+        assert!(self.caps.names, "{NO_NAMES}");
+        // Counters that had the name before take no counts any more.
+        self.sweep();
+        let start = region.start().addr().get();
+        let lists = self.address.tables.lists;
+        let named = match self.ground.exports.serial_of(start) {
+            Some(serial) => {
+                let spots = spots_of(serial);
+                for (spot, cell) in self.lists.cells.range_mut(spots) {
+                    let bits = bits::named(name, spot.nth.into());
+                    let entry = bits.map(|bits| self.ground.count_at(lists, cell.ct, bits));
+                    cell.entries.extend(entry.and_then(Result::ok));
+                }
+                Some(Named::Counters(serial))
+            }
+            None => self.ground.exports.name(name, region).map(Named::Memory),
+        };
+        self.lists.names.extend(named.map(|named| (name, named)));
+    }
+
+    /// Takes a name back.
+    pub(in super::super) fn unname(&mut self, name: u64) {
+        let Some(Named::Memory(entries)) = self.lists.names.remove(&name) else {
+            return;
+        };
+        for entry in entries {
+            while let Err(Refused::InUse) = self.ground.ni.unlink(entry) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Has all counters show what the adapter has counted.
+    pub(in super::super) fn show_counts(&self) {
+        for (spot, cell) in &self.lists.cells {
+            self.show(*spot, cell);
+        }
+    }
+
+    fn show(&self, spot: Spot, cell: &Cell) {
+        if let Some(region) = cell.memory.as_ref().and_then(WeakRegion::upgrade) {
+            let count = self.ground.ni.ct_get(cell.ct).success;
+            let word = region.atomic_u64(spot.nth as usize * CELL_LEN);
+            word.store(count, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    /// Tells of a watch that has been reached.
+    pub(super) fn reached(&mut self, id: u32) {
+        let Some(watch) = self.lists.watches.remove(&id) else {
+            return; // taken back
+        };
+        if let Some(cell) = self.lists.cells.get(&watch.spot) {
+            self.show(watch.spot, cell);
+        }
+        self.told.push_back(Told::Reached(watch.token));
+    }
+
+    /// Forgets counters that nobody has any more.
+    pub(super) fn sweep(&mut self) {
+        for serial in self.ground.exports.take_gone() {
+            let spots = spots_of(serial);
+            while let Some((&spot, _)) = self.lists.cells.range(spots.clone()).next() {
+                let cell = self.lists.cells.remove(&spot);
+                cell.into_iter().for_each(|cell| self.ground.forget(&cell));
+            }
+            self.lists
+                .landings
+                .retain(|landing| landing.serial != serial);
+            self.lists
+                .watches
+                .retain(|_, watch| watch.spot.serial != serial);
+        }
+    }
+
+    /// Whether it has come to pass, as far as the adapter knows.
+    pub(super) fn is_met(&self, waits: Waits) -> bool {
+        let cell = self.lists.cells.get(&waits.spot);
+        cell.is_none_or(|cell| self.ground.ni.ct_get(cell.ct).sum() >= waits.threshold)
+    }
+}
+
+impl Watch {
+    pub(super) const fn waits(&self) -> Waits {
+        let (spot, threshold) = (self.spot, self.threshold);
+        Waits { spot, threshold }
+    }
+}
+
+impl Ground {
+    /// An entry without memory, which counts what comes to it.
+    fn count_at(&self, pt: u32, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
+        let options = &self.ni.profile().options;
+        let entry = RawEntry {
+            memory: (0, 0),
+            options: super::quiet(self.ni.profile())
+                | options.me_op_put
+                | options.me_no_truncate
+                | options.me_event_ct_comm
+                | options.me_event_ct_overflow,
+            match_bits,
+            ignore_bits: 0,
+            min_free: 0,
+            ct: Some(ct),
+            from: None,
+            overflow: false,
+        };
+        self.counters.all.entries.add(1);
+        self.ni.append_raw(pt, &entry, 0)
+    }
+
+    fn forget(&self, cell: &Cell) {
+        for entry in &cell.entries {
+            while let Err(Refused::InUse) = self.ni.unlink(*entry) {
+                std::thread::yield_now();
+            }
+        }
+        self.ni.ct_free(cell.ct);
+    }
+}
+
+fn spots_of(serial: u32) -> std::ops::RangeInclusive<Spot> {
+    let all = |nth| Spot { serial, nth };
+    all(0)..=all(u32::MAX)
+}

@@ -1,0 +1,220 @@
+//! What a task needs of the adapter, and how it is set going.
+
+use super::{
+    super::{
+        calls::{Ct, Far, Md, Near, Refused},
+        queues::Which,
+        state::Portals,
+    },
+    Code, Polled, Waits, bits,
+    lower::Plan,
+    whens,
+};
+use crate::{
+    driver::Token,
+    memory::Region,
+    offload::{Action, Task, When},
+};
+
+/// A counter, and a descriptor of all memory that counts there.
+#[derive(Debug)]
+pub(super) struct Gear {
+    pub(super) wheel: Wheel,
+    pub(super) work: Option<Work>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wheel {
+    pub(super) go: Ct,
+    pub(super) md: Md,
+}
+
+/// The task of a gear.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) token: Token,
+    /// What the counter comes to when all is over.
+    pub(super) full: u64,
+    pub(super) waits: Vec<Waits>,
+    pub(super) then: Then,
+}
+
+/// What is to be known of a task when it does not go well, or is the host's.
+#[derive(Debug)]
+pub(super) enum Then {
+    Nothing,
+    /// To this rank, for an offer that is assumed to be there.
+    Put(u32, Option<(Region, usize)>),
+    Count(u32, Far),
+    /// The host's, when it is due.
+    Task(Action),
+    /// Under way at the host, with memory that is put from.
+    Doing {
+        _keeps: Option<Region>,
+    },
+}
+
+impl Portals {
+    /// Hands a task to the adapter.
+    pub(super) fn arm(&mut self, task: &Task, token: Token, begun: Ct) -> Result<(), Refused> {
+        let late = whens(task).filter(|when| when.threshold > 0);
+        let waits: Vec<(Ct, Waits)> = late
+            .map(|when| self.waits_for(when))
+            .collect::<Result<_, _>>()?;
+        let (plan, then) = self.plan(&task.then, token)?;
+        let id = self.take_gear()?;
+        let at = waits.len() as u64;
+        let Some(gear) = self.lists.gears.get_mut(&id) else {
+            return Ok(());
+        };
+        let wheel = gear.wheel;
+        gear.work = Some(Work {
+            token,
+            full: at + plan.ends(),
+            waits: waits.iter().map(|(_, waits)| *waits).collect(),
+            then,
+        });
+        self.engage(id, wheel, &plan, (at, begun))?;
+        for (ct, waits) in waits {
+            let wait = self.ground.ni.inc_when(wheel.go, 1, (ct, waits.threshold));
+            if wait.is_err() {
+                self.lists.polled.push(Polled::Gear(id, waits));
+            }
+        }
+        Ok(())
+    }
+
+    fn waits_for(&mut self, when: &When) -> Result<(Ct, Waits), Refused> {
+        let spot = self.ground.exports.spot(when.counter.place());
+        let spot = spot.ok_or_else(|| {
+            Refused::Code(
+                "a task waits for a counter that is not of `Counters::for_tasks`".to_owned(),
+            )
+        })?;
+        let threshold = when.threshold;
+        Ok((self.cell(spot)?, Waits { spot, threshold }))
+    }
+
+    /// What happens when a gear's counter comes to `at`, and after that.
+    fn engage(
+        &self,
+        id: u32,
+        wheel: Wheel,
+        plan: &Plan,
+        (at, begun): (u64, Ct),
+    ) -> Result<(), Refused> {
+        let ni = &self.ground.ni;
+        let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
+        let empty = near(wheel.md, (0, 0), id.into());
+        match plan {
+            Plan::Put { from, far, .. } => {
+                ni.put_when(near(wheel.md, *from, id.into()), *far, 0, go)?;
+            }
+            Plan::Count(far) => ni.put_when(empty, *far, 0, go)?,
+            Plan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
+            Plan::Task { .. } => self.ring_when(wheel, Code::Task(id), go)?,
+        }
+        ni.inc_when(begun, 1, go)?;
+        if let Plan::Put {
+            count: Some(far), ..
+        } = plan
+        {
+            ni.put_when(empty, *far, 0, over)?;
+        }
+        if let Plan::Put {
+            done: Some(done), ..
+        }
+        | Plan::Task { done: Some(done) } = plan
+        {
+            ni.inc_when(*done, 1, over)?;
+        }
+        Ok(())
+    }
+
+    /// Has the adapter tell this rank of something.
+    pub(super) fn ring_when(
+        &self,
+        wheel: Wheel,
+        code: Code,
+        when: (Ct, u64),
+    ) -> Result<(), Refused> {
+        let far = Far {
+            process: self.address.process,
+            pt: self.address.tables.wakes,
+            match_bits: bits::WAKE,
+            offset: 0,
+        };
+        let near = near(wheel.md, (0, 0), NOBODY);
+        self.ground.ni.put_when(near, far, code.pack(), when)
+    }
+
+    /// What rings for lists and watches.
+    pub(super) fn bell(&mut self) -> Result<Wheel, Refused> {
+        if let Some(bell) = self.lists.bell {
+            return Ok(bell);
+        }
+        let bell = self.new_wheel()?;
+        self.lists.bell = Some(bell);
+        Ok(bell)
+    }
+
+    fn new_wheel(&self) -> Result<Wheel, Refused> {
+        let go = self.ground.ni.ct_alloc()?;
+        let md = self.ground.ni.md_bind_counting(go, self.ground.lists)?;
+        Ok(Wheel { go, md })
+    }
+
+    fn take_gear(&mut self) -> Result<u32, Refused> {
+        if self.lists.idle.is_empty() {
+            self.reclaim();
+        }
+        if let Some(id) = self.lists.idle.pop() {
+            return Ok(id);
+        }
+        let (wheel, id) = (self.new_wheel()?, self.lists.next());
+        self.lists.gears.insert(id, Gear { wheel, work: None });
+        Ok(id)
+    }
+
+    /// Makes gears idle whose tasks are over.
+    fn reclaim(&mut self) {
+        let ni = &self.ground.ni;
+        let is_over = |gear: &Gear| {
+            let work = gear.work.as_ref();
+            work.is_some_and(|work| ni.ct_get(gear.wheel.go).sum() >= work.full)
+        };
+        let gears = self.lists.gears.iter();
+        let over: Vec<u32> = gears
+            .filter(|(_, gear)| is_over(gear))
+            .map(|(id, _)| *id)
+            .collect();
+        // What they were to tell is in the queue by now.
+        while let Some(got) = self.next(Which::Lists) {
+            self.handle_list_event(got);
+        }
+        for id in over {
+            let Some(gear) = self.lists.gears.get_mut(&id) else {
+                continue;
+            };
+            let token = gear.work.as_ref().map(|work| work.token.0);
+            let is_ending = token.is_some_and(|token| self.lists.ending.contains_key(&token));
+            if !is_ending && !self.lists.again.contains(&id) {
+                gear.work = None;
+                self.ground.ni.ct_reset(gear.wheel.go);
+                self.lists.idle.push(id);
+            }
+        }
+    }
+}
+
+pub(super) const fn near(md: Md, (start, len): (u64, u64), user: u64) -> Near {
+    Near {
+        md,
+        offset: start,
+        len,
+        user,
+    }
+}
+
+/// No gear has this number.
+const NOBODY: u64 = u64::MAX;

@@ -1,0 +1,262 @@
+//! What a task is to the adapter.
+
+use bytemuck::Zeroable;
+
+use super::{
+    super::{
+        calls::{Ct, Far, RawEntry, Refused},
+        peer::Life,
+        state::Portals,
+    },
+    Landed, bits,
+    gear::Then,
+    quiet,
+};
+use crate::{
+    driver::{LocalRange, Peer, Token},
+    memory::{Region, RemoteRegion},
+    offload::{Action, Counter, Landing, Pair, RemoteCounter, Target},
+};
+
+/// What the adapter does for a task.
+#[derive(Debug)]
+pub(super) enum Plan {
+    Put {
+        /// Where it begins, and its length.
+        from: (u64, u64),
+        far: Far,
+        /// A count at the peer, when the data is there.
+        count: Option<Far>,
+        done: Option<Ct>,
+    },
+    Count(Far),
+    /// Add to a counter of this rank.
+    Add(Ct, u64),
+    /// Tell the host that it is due.
+    Task {
+        done: Option<Ct>,
+    },
+}
+
+impl Plan {
+    /// What is added to the gear's counter from when it begins until what it does is over.
+    pub(super) const fn over(&self) -> u64 {
+        match self {
+            Self::Put { .. } | Self::Count(_) => 1,
+            Self::Add(..) => 0,
+            // The word to the host, and the host's.
+            Self::Task { .. } => 2,
+        }
+    }
+
+    /// The same until nothing is added any more.
+    pub(super) const fn ends(&self) -> u64 {
+        match self {
+            Self::Put { count: Some(_), .. } => 2,
+            _ => self.over(),
+        }
+    }
+}
+
+impl Portals {
+    /// What the adapter does, and what is to be known of it.
+    pub(super) fn plan(&mut self, action: &Action, token: Token) -> Result<(Plan, Then), Refused> {
+        let done = match action {
+            Action::Put { done, .. } | Action::Copy { done, .. } => done.as_ref(),
+            Action::Offer { .. } | Action::Count { .. } => None,
+        };
+        let done = done.map(|done| self.cell_of(done)).transpose()?;
+        let native = match action {
+            Action::Put {
+                to, from, target, ..
+            } => self.plan_put(*to, *from, target, done),
+            Action::Offer {
+                to,
+                landing,
+                count,
+                pair: Some(pair),
+                ..
+            } => self.plan_offer(*to, (landing, *pair), *count, token)?,
+            Action::Offer { .. } => None,
+            Action::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
+            Action::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
+        };
+        // What cannot go well is the host's, too: it fails when it is due.
+        Ok(native.unwrap_or_else(|| (Plan::Task { done }, Then::Task(action.clone()))))
+    }
+
+    fn cell_of(&mut self, counter: &Counter) -> Result<Ct, Refused> {
+        let spot = self.ground.exports.spot(counter.place());
+        let spot = spot.ok_or_else(|| {
+            Refused::Code(
+                "a task adds to a counter that is not of `Counters::for_tasks`".to_owned(),
+            )
+        })?;
+        self.cell(spot)
+    }
+
+    fn plan_put(
+        &self,
+        to: Peer,
+        from: LocalRange,
+        target: &Target,
+        done: Option<Ct>,
+    ) -> Option<(Plan, Then)> {
+        let (far, count, presumed) = match target {
+            Target::Known { into, count } => {
+                let far = self.far(to.0, *into, 0, from.len()).ok()?;
+                let count = match count {
+                    Some(count) => Some(self.far_count(to, *count)?),
+                    None => None,
+                };
+                (far, count, None)
+            }
+            Target::Given {
+                region,
+                offset,
+                word,
+                pair,
+            } => {
+                let far = self.far_list(to, bits::data((*pair)?, *word, from.len() as u64)?)?;
+                presume(region, *offset, (*word, from.len()));
+                (far, None, Some((region.clone(), *offset)))
+            }
+        };
+        let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
+        let plan = Plan::Put {
+            from: span(from),
+            far,
+            count,
+            done,
+        };
+        (fits && self.is_up(to)).then_some((plan, Then::Put(to.0, presumed)))
+    }
+
+    fn plan_offer(
+        &mut self,
+        to: Peer,
+        (landing, pair): (&Landing, Pair),
+        count: RemoteCounter,
+        token: Token,
+    ) -> Result<Option<(Plan, Then)>, Refused> {
+        let len = landing.into.len;
+        let memory = if len == 0 {
+            Some(0)
+        } else {
+            self.ground.exports.address_of(landing.into)
+        };
+        let ends = landing
+            .count
+            .cell()
+            .and_then(|key| Some((self.own_spot(key)?, self.own_cell(key)?)));
+        let (Some(far), Some(start), Some((spot, ct)), Some(match_bits), true) = (
+            self.far_count(to, count),
+            memory,
+            ends,
+            bits::data(pair, landing.word, len),
+            self.is_up(to) && len <= self.ground.ni.limits.max_msg_size,
+        ) else {
+            return Ok(None);
+        };
+        let profile = self.ground.ni.profile();
+        let options = &profile.options;
+        let entry = RawEntry {
+            memory: (start, len),
+            options: quiet(profile)
+                | options.me_op_put
+                | options.me_use_once
+                | options.me_no_truncate
+                | options.me_event_ct_comm,
+            match_bits,
+            ignore_bits: 0,
+            min_free: 0,
+            ct: Some(ct),
+            from: Some(self.peer(to.0).address.process),
+            overflow: false,
+        };
+        let entry = self
+            .ground
+            .ni
+            .append_raw(self.address.tables.lists, &entry, 0)?;
+        self.ground.counters.all.entries.add(1);
+        self.lists.landings.push(Landed {
+            entry,
+            from: to.0,
+            token,
+            serial: spot.serial,
+        });
+        Ok(Some((Plan::Count(far), Then::Count(to.0, far))))
+    }
+
+    fn plan_count(&mut self, to: Peer, counter: RemoteCounter, by: u64) -> Option<(Plan, Then)> {
+        let own = counter.cell().filter(|_| to.0 == self.me);
+        if let Some(ct) = own.and_then(|key| self.own_cell(key)) {
+            return Some((Plan::Add(ct, by), Then::Nothing));
+        }
+        let far = self.far_count(to, counter)?;
+        (by == 1 && self.is_up(to)).then_some((Plan::Count(far), Then::Count(to.0, far)))
+    }
+
+    fn plan_copy(
+        &self,
+        from: LocalRange,
+        into: LocalRange,
+        done: Option<Ct>,
+    ) -> Option<(Plan, Then)> {
+        let owner = self.peer(self.me).owner(self.me);
+        let key = self.ground.exports.expose(owner, into);
+        let far = self.far(self.me, key, 0, from.len()).ok()?;
+        let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
+        let plan = Plan::Put {
+            from: span(from),
+            far,
+            count: None,
+            done,
+        };
+        fits.then_some((plan, Then::Put(self.me, None)))
+    }
+
+    /// A counter of tasks at a peer.
+    fn far_count(&self, to: Peer, counter: RemoteCounter) -> Option<Far> {
+        let bits = bits::count(counter.cell()?, self.peer(to.0).owner(to.0))?;
+        self.far_list(to, bits)
+    }
+
+    fn far_list(&self, to: Peer, match_bits: u64) -> Option<Far> {
+        let address = self.peer(to.0).address;
+        Some(Far {
+            process: address.process,
+            pt: address.tables.lists,
+            match_bits,
+            offset: 0,
+        })
+    }
+
+    fn is_up(&self, to: Peer) -> bool {
+        self.peer(to.0).life == Life::Up
+    }
+}
+
+/// Writes what the offer of a pair would have put there. What the peer refuses is then [put right](disown).
+fn presume(region: &Region, offset: usize, (word, len): (u64, usize)) {
+    let into = RemoteRegion {
+        len: len as u64,
+        ..Zeroable::zeroed()
+    };
+    let landing = Landing {
+        into,
+        word,
+        count: Zeroable::zeroed(),
+    };
+    region.write(offset, bytemuck::bytes_of(&landing));
+}
+
+/// The peer has offered something else.
+pub(super) fn disown(region: &Region, offset: usize, word: u64) {
+    presume(region, offset, (!word, 0));
+}
+
+fn span(range: LocalRange) -> (u64, u64) {
+    let start = range.start().as_ptr().expose_provenance() as u64;
+    (start, range.len() as u64)
+}

@@ -1,0 +1,307 @@
+//! Task lists as triggered operations: the adapter begins them, counts, and wakes the host when a list has begun.
+//!
+//! A task has a *gear*: a counter GO of its own, and a descriptor that counts acknowledgements there. What it waits for adds to
+//! GO (`TriggeredCTInc`), and at that sum the adapter does what it is to do, and counts it at its list; with the
+//! acknowledgement GO goes on, and what the end of the task adds to follows. When all tasks of a list are counted, the adapter
+//! puts a word to its own rank, which ends the host's sleep. Gears are used again when they have come to their end.
+//!
+//! An offer appends the entry for its data at once, for one put of that peer with the bits of its [`Pair`](crate::offload::Pair),
+//! and what is triggered is only the count that lets the peer put. So the two meet without any host, and no address travels. What
+//! an adapter cannot do, it tells the host when it is due, which does it in its next turn: puts to where memory says, counts of
+//! more than one, keys that are wrong.
+//!
+//! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
+//! that a peer has failed may so begin a task too early; it is told of the failure, and what its list does then is void.
+
+pub(super) mod bits;
+pub(super) mod cells;
+mod gear;
+mod lower;
+mod turn;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+};
+
+use self::{
+    cells::{Cell, Named, Watch},
+    gear::{Gear, Wheel},
+};
+use super::{
+    calls::{Ct, Me, Ni, RawEntry, Refused},
+    exports::Spot,
+    prepare::{Ground, Tables},
+    profile::Profile,
+    state::{Portals, Told},
+};
+use crate::{
+    driver::{Failure, Token},
+    offload::{NO_LISTS, Task, When},
+};
+
+/// All lists of a rank.
+#[derive(Debug, Default)]
+pub(super) struct Lists {
+    cells: BTreeMap<Spot, Cell>,
+    names: BTreeMap<u64, Named>,
+    gears: BTreeMap<u32, Gear>,
+    /// Of the gears, those that do nothing.
+    idle: Vec<u32>,
+    /// For words to the own rank.
+    bell: Option<Wheel>,
+    spare: Vec<Ct>,
+    /// Counters of gears that were taken back, to which something may still be added.
+    zombies: Vec<Zombie>,
+    lists: BTreeMap<u32, List>,
+    /// Tokens whose lists are taken back, and why.
+    ending: BTreeMap<u64, Failure>,
+    watches: BTreeMap<u32, Watch>,
+    polled: Vec<Polled>,
+    landings: Vec<Landed>,
+    /// Gears whose task is the host's to do, and found no room.
+    due: VecDeque<u32>,
+    /// Gears whose count found no room at the peer.
+    again: VecDeque<u32>,
+    serial: u32,
+}
+
+/// A list of which some tasks have not begun.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    token: Token,
+    count: u64,
+    begun: Ct,
+}
+
+/// A threshold of a counter of tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waits {
+    spot: Spot,
+    threshold: u64,
+}
+
+/// What found no room among what waits for a counter, and is looked at in each turn.
+#[derive(Clone, Copy, Debug)]
+enum Polled {
+    Watch(u32),
+    /// A gear's wait.
+    Gear(u32, Waits),
+}
+
+#[derive(Debug)]
+struct Zombie {
+    go: Ct,
+    waits: Vec<Waits>,
+}
+
+/// An entry for the data of an offer.
+#[derive(Clone, Copy, Debug)]
+struct Landed {
+    entry: Me,
+    from: u32,
+    token: Token,
+    /// Of the counters that it counts at: it is forgotten with them.
+    serial: u32,
+}
+
+/// What a rank tells itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Code {
+    List(u32),
+    Watch(u32),
+    /// The task of this gear is the host's.
+    Task(u32),
+}
+
+/// Tasks that may wait on this interface.
+pub(super) fn room(ni: &Ni) -> usize {
+    let most = ni.limits.max_triggered_ops;
+    let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
+    match most.min(gears) {
+        _ if !ni.has_triggers() => 0,
+        few @ 0..64 => few.min(8) as usize,
+        many => (many / 4).min(TASKS_MAX) as usize,
+    }
+}
+
+impl Portals {
+    /// Takes a list. Whether there was room.
+    pub(super) fn post_list(&mut self, tasks: &[Task], token: Token) -> bool {
+        let room = self.caps.triggered_max;
+        assert!(room > 0, "{NO_LISTS}");
+        assert!(
+            (1..=room).contains(&tasks.len()),
+            "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
+            tasks.len()
+        );
+        self.sweep();
+        if !self.has_room_for(tasks) {
+            return false;
+        }
+        if let Err(refused) = self.arm_list(tasks, token) {
+            self.break_off(token, Failure::Transport(refused.into()));
+        }
+        true
+    }
+
+    fn has_room_for(&self, tasks: &[Task]) -> bool {
+        let waits = |task: &&Task| !whens(task).all(|when| self.is_over(when));
+        let new = tasks.iter().filter(waits).count() as u64;
+        let ni = &self.ground.ni;
+        let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
+        let waiting: u64 = self.lists.lists.values().map(left).sum();
+        waiting + new <= self.caps.triggered_max as u64
+    }
+
+    fn is_over(&self, when: &When) -> bool {
+        let threshold = when.threshold;
+        let spot = self.ground.exports.spot(when.counter.place());
+        threshold == 0
+            || spot.is_some_and(|spot| {
+                self.lists.cells.contains_key(&spot) && self.is_met(Waits { spot, threshold })
+            })
+    }
+
+    fn arm_list(&mut self, tasks: &[Task], token: Token) -> Result<(), Refused> {
+        let begun = match self.lists.spare.pop() {
+            Some(ct) => ct,
+            None => self.ground.ni.ct_alloc()?,
+        };
+        let (id, count) = (self.lists.next(), tasks.len() as u64);
+        let list = List {
+            token,
+            count,
+            begun,
+        };
+        self.lists.lists.insert(id, list);
+        let bell = self.bell()?;
+        self.ring_when(bell, Code::List(id), (begun, count))?;
+        tasks
+            .iter()
+            .try_for_each(|task| self.arm(task, token, begun))
+    }
+
+    /// A list has begun.
+    fn list_begun(&mut self, id: u32) {
+        if let Some(list) = self.lists.lists.remove(&id) {
+            self.ground.ni.ct_reset(list.begun);
+            self.lists.spare.push(list.begun);
+            self.told.push_back(Told::Triggered(list.token));
+        }
+    }
+}
+
+impl Lists {
+    fn next(&mut self) -> u32 {
+        self.serial = self.serial.wrapping_add(1);
+        self.serial
+    }
+
+    pub(super) fn unwatch(&mut self, token: Token) {
+        self.watches.retain(|_, watch| watch.token != token);
+    }
+
+    /// Whether something is to be done without an event.
+    pub(super) fn have_news(&self) -> bool {
+        let polls = |polled: &Polled| match polled {
+            Polled::Watch(id) => self.watches.contains_key(id),
+            Polled::Gear(..) => true,
+        };
+        !self.ending.is_empty()
+            || !self.due.is_empty()
+            || !self.again.is_empty()
+            || self.polled.iter().any(polls)
+    }
+}
+
+impl Code {
+    const fn pack(self) -> u64 {
+        let (kind, id) = match self {
+            Self::List(id) => (0_u64, id),
+            Self::Watch(id) => (1, id),
+            Self::Task(id) => (2, id),
+        };
+        kind << 32 | id as u64
+    }
+
+    fn unpack(word: u64) -> Option<Self> {
+        let id = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+        match word >> 32 {
+            0 => Some(Self::List(id)),
+            1 => Some(Self::Watch(id)),
+            2 => Some(Self::Task(id)),
+            _ => None,
+        }
+    }
+}
+
+impl Ground {
+    /// Entries that take counts which nobody waits for yet, and words to the own rank.
+    pub(super) fn lay_out_lists(&self, tables: &Tables) -> io::Result<()> {
+        if !self.ni.has_triggers() {
+            return Ok(());
+        }
+        let profile = self.ni.profile();
+        let early = RawEntry {
+            memory: (0, 0),
+            options: quiet(profile) | profile.options.me_op_put,
+            match_bits: bits::KEYED,
+            ignore_bits: bits::ANY,
+            min_free: 0,
+            ct: None,
+            from: None,
+            overflow: true,
+        };
+        let named = RawEntry {
+            match_bits: bits::NAMED,
+            ..early
+        };
+        let words = RawEntry {
+            options: early.options & !profile.options.me_event_comm_disable,
+            match_bits: bits::WAKE,
+            ignore_bits: 0,
+            overflow: false,
+            ..early
+        };
+        for (pt, entry) in [
+            (tables.lists, early),
+            (tables.lists, named),
+            (tables.wakes, words),
+        ] {
+            self.ni.append_raw(pt, &entry, 0)?;
+            self.counters.all.entries.add(1);
+        }
+        Ok(())
+    }
+}
+
+/// Options of an entry of which nothing is told.
+const fn quiet(profile: &Profile) -> u32 {
+    let options = &profile.options;
+    options.me_event_link_disable
+        | options.me_event_unlink_disable
+        | options.me_event_comm_disable
+        | options.me_event_over_disable
+}
+
+/// What a task waits for.
+fn whens(task: &Task) -> impl Iterator<Item = &When> {
+    [Some(&task.when), task.and.as_ref()].into_iter().flatten()
+}
+
+/// Enough for any schedule that is cut into lists, and no burden for an adapter.
+const TASKS_MAX: u32 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::Code;
+
+    #[test]
+    fn codes_come_back_as_they_were() {
+        for code in [Code::List(1), Code::Watch(u32::MAX), Code::Task(0)] {
+            assert_eq!(Code::unpack(code.pack()), Some(code));
+        }
+        assert_eq!(Code::unpack(3 << 32), None);
+    }
+}

@@ -1,0 +1,391 @@
+//! What comes of lists: events, tasks that are the host's, and lists that are taken back.
+
+use super::{
+    super::{
+        calls::Refused,
+        event::{End, Got, Kind},
+        onesided::{self, Deed},
+        state::{Portals, Told},
+    },
+    Code, Polled, Zombie, bits,
+    gear::{Then, Work, near},
+    lower::disown,
+};
+use crate::{
+    driver::{Failure, Token},
+    memory::Region,
+    offload::{Action, Landing, RemoteCounter},
+};
+
+impl Portals {
+    /// Something that lists have come to.
+    pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped }: Got) {
+        if dropped {
+            self.ground.counters.lost.add(1);
+            self.look_for_lost();
+        }
+        match event.kind {
+            Kind::Put
+                if event.match_bits == bits::WAKE && event.initiator == self.address.process =>
+            {
+                self.ground.counters.words.add(1);
+                match Code::unpack(event.header) {
+                    Some(Code::List(id)) => self.list_begun(id),
+                    Some(Code::Watch(id)) => self.reached(id),
+                    Some(Code::Task(id)) => self.task_due(id),
+                    None => {}
+                }
+            }
+            Kind::Ack if event.end != End::Well => self.task_failed(event.user, event.end),
+            _ => {}
+        }
+    }
+
+    /// Events were lost: what they told can be seen in the counters.
+    fn look_for_lost(&mut self) {
+        let ni = std::sync::Arc::clone(&self.ground.ni);
+        let lists = self.lists.lists.iter();
+        let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
+        let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
+        begun.into_iter().for_each(|id| self.list_begun(id));
+        let watched: Vec<u32> = self.lists.watches.keys().copied().collect();
+        self.lists
+            .polled
+            .extend(watched.into_iter().map(Polled::Watch));
+        let mut broken = Vec::new();
+        let mut due = Vec::new();
+        for (id, gear) in &self.lists.gears {
+            let count = ni.ct_get(gear.wheel.go);
+            match &gear.work {
+                Some(work) if count.failure > 0 => broken.push(work.token),
+                Some(Work {
+                    then: Then::Task(_),
+                    waits,
+                    ..
+                }) if count.sum() >= waits.len() as u64 => {
+                    due.push(*id);
+                }
+                _ => {}
+            }
+        }
+        due.into_iter().for_each(|id| self.task_due(id));
+        for token in broken {
+            let why = std::io::Error::other(
+                "a put of a task list failed, and the event that says why was lost",
+            );
+            self.break_off(token, Failure::Transport(why));
+        }
+    }
+
+    /// Goes on with what is not told by events.
+    pub(in super::super) fn tend_lists(&mut self) {
+        if !self.lists.have_news() {
+            return;
+        }
+        for polled in std::mem::take(&mut self.lists.polled) {
+            self.look_again(polled);
+        }
+        for id in std::mem::take(&mut self.lists.again) {
+            self.count_again(id);
+        }
+        for id in std::mem::take(&mut self.lists.due) {
+            self.task_due(id);
+        }
+        let ending: Vec<u64> = self.lists.ending.keys().copied().collect();
+        ending
+            .into_iter()
+            .for_each(|token| self.settle_list(Token(token)));
+        self.bury();
+    }
+
+    fn look_again(&mut self, polled: Polled) {
+        match polled {
+            Polled::Watch(id) => match self.lists.watches.get(&id) {
+                Some(watch) if self.is_met(watch.waits()) => self.reached(id),
+                Some(_) => self.lists.polled.push(polled),
+                None => {}
+            },
+            Polled::Gear(id, waits) => {
+                let Some(gear) = self.lists.gears.get(&id) else {
+                    return;
+                };
+                let goes_on = self.is_met(waits) && self.ground.ni.ct_inc(gear.wheel.go, 1).is_ok();
+                if !goes_on {
+                    self.lists.polled.push(polled);
+                }
+            }
+        }
+    }
+
+    /// The peer had no room for a count.
+    fn count_again(&mut self, id: u32) {
+        let Some(gear) = self.lists.gears.get_mut(&id) else {
+            return;
+        };
+        if let Some(Work {
+            full,
+            then: Then::Count(_, far),
+            ..
+        }) = &mut gear.work
+        {
+            let near = near(gear.wheel.md, (0, 0), id.into());
+            match self.ground.ni.put(near, *far, 0, true) {
+                Ok(()) => *full += 1,
+                Err(_) => self.lists.again.push_back(id),
+            }
+        }
+    }
+
+    fn task_failed(&mut self, user: u64, end: End) {
+        let gear = u32::try_from(user)
+            .ok()
+            .and_then(|id| Some((id, self.lists.gears.get(&id)?)));
+        let Some((id, Some(work))) = gear.map(|(id, gear)| (id, gear.work.as_ref())) else {
+            return;
+        };
+        let token = work.token;
+        if self.lists.ending.contains_key(&token.0) {
+            return;
+        }
+        let (to, why) = match &work.then {
+            Then::Count(_, _) if end == End::Dropped => return self.lists.again.push_back(id),
+            Then::Put(to, Some((region, offset))) if end == End::Dropped => {
+                disown(region, *offset, Landing::read(region, *offset).word);
+                (*to, Failure::Unmatched)
+            }
+            Then::Put(to, _) | Then::Count(to, _) => (*to, onesided::failure(end)),
+            Then::Nothing | Then::Task(_) | Then::Doing { .. } => return,
+        };
+        if end == End::Undeliverable {
+            self.suspect(to);
+        }
+        self.show_counts();
+        self.break_off(token, why);
+    }
+
+    /// A task that is the host's may begin.
+    fn task_due(&mut self, id: u32) {
+        let Some(work) = self
+            .lists
+            .gears
+            .get_mut(&id)
+            .and_then(|gear| gear.work.as_mut())
+        else {
+            return;
+        };
+        let token = work.token;
+        if self.lists.ending.contains_key(&token.0) {
+            return;
+        }
+        match std::mem::replace(&mut work.then, Then::Doing { _keeps: None }) {
+            Then::Task(action) => match self.carry_out(id, &action) {
+                Ok(true) => self.ground.counters.aided.add(1),
+                Ok(false) => {
+                    self.leave(id, Then::Task(action));
+                    self.lists.due.push_back(id);
+                }
+                Err(why) => {
+                    self.leave(id, Then::Nothing);
+                    self.break_off(token, why);
+                }
+            },
+            other => self.leave(id, other),
+        }
+    }
+
+    fn leave(&mut self, id: u32, then: Then) {
+        if let Some(work) = self
+            .lists
+            .gears
+            .get_mut(&id)
+            .and_then(|gear| gear.work.as_mut())
+        {
+            work.then = then;
+        }
+    }
+
+    /// Does what the adapter cannot. Whether there was room.
+    fn carry_out(&mut self, id: u32, action: &Action) -> Result<bool, Failure> {
+        let token = Token(OWN | u64::from(id));
+        let (to, from, into, count) = match action {
+            Action::Put {
+                to, from, target, ..
+            } => {
+                let (into, count) = target.read().ok_or(Failure::Unmatched)?;
+                (*to, *from, into, count)
+            }
+            Action::Offer {
+                to,
+                landing,
+                place,
+                count,
+                ..
+            } => {
+                let bytes = bytemuck::bytes_of(landing);
+                let region = Region::anonymous(bytes.len()).map_err(Failure::Transport)?;
+                region.write(0, bytes);
+                let from = region.range().slice(0, bytes.len());
+                self.leave(
+                    id,
+                    Then::Doing {
+                        _keeps: Some(region),
+                    },
+                );
+                (*to, from, *place, Some(*count))
+            }
+            Action::Count { to, counter, by } => {
+                let posted = self.count(to.0, *counter, *by);
+                if posted {
+                    self.aided(id, Ok(()));
+                }
+                return Ok(posted);
+            }
+            Action::Copy { from, into, .. } => {
+                from.copy_to(*into);
+                self.aided(id, Ok(()));
+                return Ok(true);
+            }
+        };
+        let cell = count.map(RemoteCounter::cell);
+        let deed = match cell {
+            Some(None) => None,
+            cell => Some(Deed::Put(from, into, cell.flatten())),
+        };
+        Ok(self.command(to.0, deed, token))
+    }
+
+    /// What the host has done for a task is over.
+    fn aided(&mut self, id: u32, how: Result<(), Failure>) {
+        self.leave(id, Then::Nothing);
+        let Some(gear) = self.lists.gears.get(&id) else {
+            return;
+        };
+        let Some(token) = gear.work.as_ref().map(|work| work.token) else {
+            return;
+        };
+        match how {
+            // The interface is closed if it is refused.
+            Ok(()) => _ = self.ground.ni.ct_inc(gear.wheel.go, 1),
+            Err(why) => self.break_off(token, why),
+        }
+    }
+
+    /// Takes what is the driver's own out of what the sink is to hear.
+    pub(in super::super) fn keep_own(&mut self, told: Told) -> Option<Told> {
+        let id = |token: Token| {
+            u32::try_from(token.0 & !OWN)
+                .ok()
+                .filter(|_| token.0 & OWN != 0)
+        };
+        match told {
+            Told::Complete(token) if let Some(id) = id(token) => self.aided(id, Ok(())),
+            Told::Failed(token, why) => match id(token) {
+                Some(id) => self.aided(id, Err(why)),
+                None => return Some(Told::Failed(token, why)),
+            },
+            told => return Some(told),
+        }
+        None
+    }
+
+    /// Takes the lists of a token back.
+    pub(in super::super) fn cancel(&mut self, token: Token) {
+        self.break_off(token, Failure::Cancelled);
+    }
+
+    /// No further task of a token begins.
+    pub(super) fn break_off(&mut self, token: Token, why: Failure) {
+        if self.lists.ending.contains_key(&token.0) {
+            return;
+        }
+        self.lists.ending.insert(token.0, why);
+        let ni = &self.ground.ni;
+        let mut gone = Vec::new();
+        for (id, gear) in &self.lists.gears {
+            if gear.work.as_ref().is_some_and(|work| work.token == token) {
+                ni.ct_cancel(gear.wheel.go);
+                gone.push(*id);
+            }
+        }
+        self.lists.due.retain(|id| !gone.contains(id));
+        self.lists.again.retain(|id| !gone.contains(id));
+        self.lists
+            .polled
+            .retain(|polled| !matches!(polled, Polled::Gear(id, _) if gone.contains(id)));
+        let mut spare = Vec::new();
+        self.lists.lists.retain(|_, list| {
+            if list.token == token {
+                ni.ct_cancel(list.begun);
+                ni.ct_reset(list.begun);
+                spare.push(list.begun);
+            }
+            list.token != token
+        });
+        self.lists.spare.append(&mut spare);
+    }
+
+    /// Tells of lists that are taken back when nothing touches their memory any more.
+    fn settle_list(&mut self, token: Token) {
+        let ni = std::sync::Arc::clone(&self.ground.ni);
+        let mut left = false;
+        let mut zombies = Vec::new();
+        self.lists.gears.retain(|_, gear| {
+            let Some(work) = gear.work.as_ref().filter(|work| work.token == token) else {
+                return true;
+            };
+            let flies = matches!(work.then, Then::Doing { .. })
+                || matches!(ni.md_release(gear.wheel.md), Err(Refused::InUse));
+            left |= flies;
+            if !flies {
+                let waits = work.waits.clone();
+                zombies.push(Zombie {
+                    go: gear.wheel.go,
+                    waits,
+                });
+            }
+            flies
+        });
+        self.lists.zombies.append(&mut zombies);
+        self.lists.landings.retain(|landing| {
+            let stays =
+                landing.token == token && matches!(ni.unlink(landing.entry), Err(Refused::InUse));
+            left |= stays;
+            stays || landing.token != token
+        });
+        if !left && let Some(why) = self.lists.ending.remove(&token.0) {
+            self.told.push_back(Told::Failed(token, why));
+        }
+    }
+
+    /// Frees counters that nothing is added to any more.
+    fn bury(&mut self) {
+        let zombies = std::mem::take(&mut self.lists.zombies);
+        for zombie in zombies {
+            if zombie.waits.iter().all(|waits| self.is_met(*waits)) {
+                self.ground.ni.ct_free(zombie.go);
+            } else {
+                self.lists.zombies.push(zombie);
+            }
+        }
+    }
+
+    /// A rank is gone: what it was offered and has not put never comes.
+    pub(in super::super) fn give_up_landings(&mut self, rank: u32) {
+        let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists.landings)
+            .into_iter()
+            .partition(|landing| landing.from == rank);
+        self.lists.landings = others;
+        for landing in of_rank {
+            // An entry that is gone has had its put.
+            match self.ground.ni.unlink(landing.entry) {
+                Err(Refused::Code(_)) => continue,
+                Err(Refused::InUse) => self.lists.landings.push(landing),
+                Ok(()) => {}
+            }
+            self.break_off(landing.token, Failure::PeerDown);
+        }
+    }
+}
+
+/// Greater tokens are the driver's own.
+const OWN: u64 = 1 << 63;

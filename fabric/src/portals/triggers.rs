@@ -1,0 +1,155 @@
+//! Counters of an interface, and operations that wait for them.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use std::ffi::c_int;
+
+use super::{
+    calls::{Ct, Eq, Far, Md, Near, Ni, Refused, Result},
+    layout::Bytes,
+    library::Triggers,
+};
+
+/// What a counter has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) success: u64,
+    pub(super) failure: u64,
+}
+
+impl Count {
+    /// What operations wait for.
+    pub(super) const fn sum(self) -> u64 {
+        self.success.saturating_add(self.failure)
+    }
+}
+
+impl Ni {
+    /// Whether the library has what this file calls.
+    pub(super) const fn has_triggers(&self) -> bool {
+        self.library.triggers.is_some()
+    }
+
+    pub(super) fn ct_alloc(&self) -> Result<Ct> {
+        let mut ct = Bytes::default();
+        // SAFETY: the place is long enough.
+        self.trigger("PtlCTAlloc", |triggers| unsafe {
+            (triggers.ct_alloc)(self.ni, ct.write())
+        })?;
+        Ok(Ct(ct.get(0, self.profile().handle_len)))
+    }
+
+    /// What waits for it is forgotten.
+    pub(super) fn ct_free(&self, ct: Ct) {
+        // SAFETY: takes a handle that `ct_alloc` gave.
+        let _freed = self.trigger("PtlCTFree", |triggers| unsafe { (triggers.ct_free)(ct.0) });
+    }
+
+    /// Forgets what waits for it.
+    pub(super) fn ct_cancel(&self, ct: Ct) {
+        // SAFETY: takes a handle that `ct_alloc` gave.
+        let _cancelled = self.trigger("PtlCTCancelTriggered", |triggers| unsafe {
+            (triggers.ct_cancel)(ct.0)
+        });
+    }
+
+    /// Zero when it cannot be read: then the interface is closed.
+    pub(super) fn ct_get(&self, ct: Ct) -> Count {
+        let mut count = Bytes::default();
+        // SAFETY: the place is long enough.
+        let read = self.trigger("PtlCTGet", |triggers| unsafe {
+            (triggers.ct_get)(ct.0, count.write())
+        });
+        read.map_or_else(
+            |_| Count::default(),
+            |()| Count {
+                success: count.get(0, 8),
+                failure: count.get(8, 8),
+            },
+        )
+    }
+
+    /// Sets it to zero. Nobody may add to it then.
+    pub(super) fn ct_reset(&self, ct: Ct) {
+        // SAFETY: takes numbers only.
+        let _set = self.trigger("PtlCTSet", |triggers| unsafe {
+            (triggers.ct_set)(ct.0, 0, 0)
+        });
+    }
+
+    pub(super) fn ct_inc(&self, ct: Ct, by: u64) -> Result<()> {
+        // SAFETY: takes numbers only.
+        self.trigger("PtlCTInc", |triggers| unsafe {
+            (triggers.ct_inc)(ct.0, by, 0)
+        })
+    }
+
+    /// A descriptor for all memory, whose operations count at `ct` when they are acknowledged, and tell `eq` when they fail.
+    pub(super) fn md_bind_counting(&self, ct: Ct, eq: Eq) -> Result<Md> {
+        let profile = self.profile();
+        let options = &profile.options;
+        let all = options.md_event_success_disable
+            | options.md_event_send_disable
+            | options.md_event_ct_ack;
+        let mut md = Bytes::default();
+        md.put(8, 8, profile.any.size);
+        md.put(16, 4, all.into());
+        md.put(profile.layout.md_eq, profile.handle_len, eq.0);
+        md.put(profile.layout.md_ct, profile.handle_len, ct.0);
+        let mut place = Bytes::default();
+        // SAFETY: the structure is as the family lays it out, and the place is long enough.
+        self.call("PtlMDBind", || unsafe {
+            (self.library.symbols.md_bind)(self.ni, md.read(), place.write())
+        })?;
+        Ok(Md(place.get(0, profile.handle_len)))
+    }
+
+    /// `InUse` while an operation may touch memory through it.
+    pub(super) fn md_release(&self, md: Md) -> Result<()> {
+        // SAFETY: takes a handle that `md_bind` gave.
+        self.trigger("PtlMDRelease", |triggers| unsafe {
+            (triggers.md_release)(md.0)
+        })
+    }
+
+    /// An acknowledged put, when a counter has come to a value.
+    pub(super) fn put_when(
+        &self,
+        near: Near,
+        far: Far,
+        header: u64,
+        when: (Ct, u64),
+    ) -> Result<()> {
+        let ack = self.profile().options.ack_req;
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.trigger("PtlTriggeredPut", |triggers| unsafe {
+            (triggers.triggered_put)(
+                near.md.0,
+                near.offset,
+                near.len,
+                ack,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+                header,
+                when.0.0,
+                when.1,
+            )
+        })
+    }
+
+    /// Adds to a counter when another, or the same, has come to a value.
+    pub(super) fn inc_when(&self, ct: Ct, by: u64, when: (Ct, u64)) -> Result<()> {
+        // SAFETY: takes numbers only.
+        self.trigger("PtlTriggeredCTInc", |triggers| unsafe {
+            (triggers.triggered_inc)(ct.0, by, 0, when.0.0, when.1)
+        })
+    }
+
+    fn trigger(&self, name: &str, call: impl FnOnce(&Triggers) -> c_int) -> Result<()> {
+        let missing = || Refused::Code(format!("the Portals library has no {name}"));
+        let triggers = self.library.triggers.as_ref().ok_or_else(missing)?;
+        self.call(name, || call(triggers))
+    }
+}
