@@ -148,10 +148,15 @@ pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
 }
 
 impl Codes {
-    /// A code's name, and the number for those without one.
+    /// A code's name. One without shows that the library may be of another family.
     pub(super) fn say(&self, code: i32) -> String {
         let found = self.names.iter().find(|(number, _)| *number == code);
-        found.map_or_else(|| format!("code {code}"), |(_, name)| (*name).to_owned())
+        let unknown = || {
+            format!(
+                "code {code}, which its family does not have: does RIPSTOP_PORTALS_ABI name the right one?"
+            )
+        };
+        found.map_or_else(unknown, |(_, name)| (*name).to_owned())
     }
 }
 
