@@ -83,7 +83,8 @@ fn crossing() -> Command {
     command.args(["messages_of_all_lengths_cross", "--exact", "--nocapture"]);
     command
         .env_remove("RIPSTOP_REACTOR")
-        .env_remove("RIPSTOP_FABRIC");
+        .env_remove("RIPSTOP_FABRIC")
+        .env("RUST_TEST_NOCAPTURE", "1"); // for its ranks
     command
 }
 

@@ -95,7 +95,7 @@ fn a_family_that_the_library_is_not_of_is_found_out_before_anything_is_sent() {
 #[test]
 fn limits_that_are_too_small_to_start_are_named() {
     let cases = [
-        ("max_eqs=2", "max_eqs = 2|3 are needed|raise that limit"),
+        ("max_eqs=2", "max_eqs = 2|4 are needed|raise that limit"),
         ("max_mds=1", "max_mds = 1|2 are needed"),
         ("max_pt_index=1", "max_pt_index = 1"),
         ("max_entries=5", "max_entries = 5|8 are needed"),

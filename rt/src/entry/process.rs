@@ -22,6 +22,7 @@ use rustix::{
 use super::ranks::Ranks;
 use crate::{
     boot::one_of,
+    error::remedy,
     runtime::{Builder, Runtime},
 };
 
@@ -95,7 +96,12 @@ pub(super) fn run(ranks: Ranks<'_>) {
     let (ended, ends) = mpsc::channel();
     let start = |rank| {
         let started = start(ranks, rank, &board, &ended);
-        started.unwrap_or_else(|error| panic!("rank {rank} could not be started: {error}"))
+        started.unwrap_or_else(|error| {
+            panic!(
+                "rank {rank} could not be started: {error}{}",
+                remedy(&error)
+            )
+        })
     };
     let mut job = Job { running: vec![] };
     (0..ranks.size).for_each(|rank| job.running.push(start(rank)));
@@ -111,8 +117,9 @@ struct Job {
 
 struct Rank {
     number: u32,
-    /// Stays this process's when its id is somebody else's already.
-    process: OwnedFd,
+    /// Stays this process's when its id is somebody else's already. Where there are none, a rank that hangs ends with the test's
+    /// process.
+    process: Option<OwnedFd>,
     output: Option<File>,
 }
 
@@ -146,9 +153,9 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        for rank in &self.running {
+        for process in self.running.iter().filter_map(|rank| rank.process.as_ref()) {
             // It may have ended by itself.
-            let _ = pidfd_send_signal(&rank.process, Signal::KILL);
+            let _ = pidfd_send_signal(process, Signal::KILL);
         }
     }
 }
@@ -187,7 +194,7 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<End>) -> i
         command.stdout(file.try_clone()?).stderr(file.try_clone()?);
     }
     let mut child = command.spawn()?;
-    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+    let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok();
     let ended = ended.clone();
     // Nobody listens any more when the test has ended.
     thread::spawn(move || drop(ended.send((number, child.wait()))));

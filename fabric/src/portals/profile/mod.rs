@@ -198,7 +198,7 @@ mod tests {
                 options.me_event_ct_overflow,
             ];
             let all = entry.iter().fold(0, |all, bit| all | bit);
-            assert_eq!(all.count_ones(), 12, "{}", profile.name);
+            assert_eq!(all.count_ones(), 11, "{}", profile.name);
         }
     }
 }
