@@ -98,7 +98,7 @@ fn limits_that_are_too_small_to_start_are_named() {
         ("max_eqs=2", "max_eqs = 2|4 are needed|raise that limit"),
         ("max_mds=1", "max_mds = 1|2 are needed"),
         ("max_pt_index=1", "max_pt_index = 1"),
-        ("max_entries=5", "max_entries = 5|8 are needed"),
+        ("max_entries=5", "max_entries = 5|11 are needed"),
         ("max_msg_size=65536", "max_msg_size = 65536"),
         (
             "max_eq_size=100",
