@@ -95,10 +95,11 @@ pub(crate) async fn fences(world: &Comm) -> Result<()> {
     Ok(())
 }
 
+/// Where deaths are not seen at once, a survivor that knows may have left before another one knows.
 fn is_of_a_death(error: &ripstop::Error) -> bool {
     matches!(
         error.kind,
-        ErrorKind::PeerFailed { .. } | ErrorKind::Aborted { .. }
+        ErrorKind::PeerFailed { .. } | ErrorKind::PeerFinished { .. } | ErrorKind::Aborted { .. }
     )
 }
 
