@@ -1,8 +1,7 @@
 //! Task lists: the queue pairs carry tasks out, and turns begin them.
 //!
-//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and has each queue pair do all
-//! of its own with one call. Who sleeps is woken by a count that a task waits for, and by the last completion of what was
-//! posted, which stands for those before it.
+//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts each by itself. Who
+//! sleeps is woken by a count that a task waits for, and by the completions of what was posted.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -11,7 +11,8 @@
 //! more than one, keys that are wrong.
 //!
 //! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
-//! that a peer has failed may so begin a task too early; it is told of the failure, and what its list does then is void.
+//! that a peer has failed may so begin a task too early, and pass on what is not there yet; it is told of the failure, what its
+//! list does then is void, and the collective fails on all ranks.
 
 pub(super) mod bits;
 pub(super) mod cells;
