@@ -4,6 +4,7 @@
 mod failing;
 mod forms;
 mod going_on;
+mod killed;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;
