@@ -63,7 +63,7 @@ const RUNS: [Run; 4] = [
 ];
 
 /// A process is one end of a fabric, so it cannot be ranks of several jobs. Agents copy between mapped memory only. Survivors of
-/// a death in an epoch or a fence do not always agree here, or wait for each other: an open defect.
+/// a death in an epoch or a fence may wait for ever for a put to the dead here: an open defect.
 const LEFT_OUT: [&str; 4] = [
     "tasks::a_process_may_hold_several_jobs",
     "overlap::",
