@@ -38,7 +38,7 @@ impl<M: Memory + Send> Shared<M> {
                 state.port.attend();
             }
             self.take_packets(&mut state);
-            state.probe_if_silent();
+            state.probe_debtors();
             self.flush(&mut state);
             drop(state);
             if let Some(host) = &self.host {
@@ -94,7 +94,6 @@ impl<M: Memory + Send> Shared<M> {
         }
         state.inbox = packet;
         if any {
-            state.agent.heard = state.port.now();
             state.agent.quiet = false;
         }
         any
@@ -184,7 +183,7 @@ impl<M: Memory> State<M> {
         let full = self.port.full();
         let timed = !self.agent.quiet || self.interface.awaits_answers();
         let ends = [
-            timed.then_some(self.agent.heard + SILENCE_NS),
+            timed.then_some(self.agent.probed + PROBE_NS),
             naps.then_some(now + NAP_NS),
             self.port.deadline(),
         ];
@@ -217,13 +216,13 @@ impl<M: Memory> State<M> {
         more
     }
 
-    /// Asks those who owe an answer whether they are there, if nobody was heard of for long.
-    fn probe_if_silent(&mut self) {
+    /// Asks those who owe an answer whether they are there, now and then: that others speak says nothing of them.
+    fn probe_debtors(&mut self) {
         let now = self.port.now();
-        if now < self.agent.heard + SILENCE_NS {
+        if now < self.agent.probed + PROBE_NS {
             return;
         }
-        self.agent.heard = now;
+        self.agent.probed = now;
         self.agent.quiet = true;
         for peer in self.interface.awaited() {
             self.port.probe(peer);
@@ -241,7 +240,7 @@ fn span(nanos: u64) -> Timespec {
 
 /// Packets taken under one lock: callers get their turn in between.
 const PACKETS_MAX: u32 = 64;
-/// After this long without a packet, those who owe an answer are probed. A peer that died is found within twice that.
-const SILENCE_NS: u64 = 500_000_000;
+/// This often those who owe an answer are probed. A peer that died is found within twice that.
+const PROBE_NS: u64 = 500_000_000;
 /// While callers poll, the agent looks this often whether they still do: what comes after their last look waits as long.
 const NAP_NS: u64 = 1_000_000;

@@ -119,9 +119,9 @@ pub(super) struct Agent {
     pub(super) watched: usize,
     /// It leaves packets to callers who look for them, and is not told of any.
     pub(super) naps: bool,
-    /// When a packet came last, or peers were probed.
-    pub(super) heard: u64,
-    /// None came for as long as a peer may be silent.
+    /// When those who owe an answer were probed last.
+    pub(super) probed: u64,
+    /// No packet came since then.
     pub(super) quiet: bool,
 }
 
