@@ -68,13 +68,9 @@ impl Suite {
 const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 
-/// Each message is a system call of the emulated kernel and a packet, so floods of tens of thousands are not for here.
-const NO_FLOODS: &str =
-    "--skip reverse_order --skip seventy_thousand --skip room_for_sixteen --skip small_store";
-
 /// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so the longest tests
-/// are left out. So are windows, deaths of ranks, collectives of many ranks, `awp` and `p3dfft`, which do not always end well on
-/// verbs yet.
+/// are left out. So are the races of operations, windows, deaths of ranks, collectives of many ranks, `awp` and `p3dfft`, which do
+/// not always end well on verbs yet.
 pub(super) const SUITES: &[Suite] = &[
     Suite::of_fabric(What::Library, "verbs::"),
     // Without the claim that opens a thousand devices: it takes as long as all others together.
@@ -82,10 +78,10 @@ pub(super) const SUITES: &[Suite] = &[
         What::Test("conformance"),
         "--include-ignored on_verbs --skip ranks_that_close_at_once",
     ),
-    // Cables are everybody's.
+    // Cables are everybody's. How long one is out is a matter of the guest's speed, so what must survive that is run by hand.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored --test-threads 1 verbs:: --skip on_verbs",
+        "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip pulled_for_a_moment",
     ),
     Suite::test("messages", "", ONE),
     Suite::test("messages", "", ACROSS),
@@ -93,8 +89,6 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("scope", "", ACROSS),
     Suite::test("communicators", "--skip at_every_size", ONE),
     Suite::test("communicators", "--skip at_every_size", ACROSS),
-    Suite::test("operations", NO_FLOODS, ONE),
-    Suite::test("operations", NO_FLOODS, ACROSS),
     Suite::test("collectives", "forms", ONE),
     Suite::example("halo", "--n 16 --steps 20", ACROSS),
 ];
