@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     core::Core,
-    onesided::{Owner, Wish, cell_of},
+    onesided::Owner,
+    wish::{Wish, cell_of},
 };
 use crate::{
     driver::{Failure, Token},

@@ -26,6 +26,7 @@ mod names;
 mod objects;
 mod onesided;
 mod outbox;
+mod posting;
 mod prepare;
 mod regions;
 mod registrations;
@@ -34,6 +35,7 @@ mod timer;
 mod turn;
 mod why;
 mod wire;
+mod wish;
 
 use std::{io, sync::Arc, time::Duration};
 

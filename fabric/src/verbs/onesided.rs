@@ -4,39 +4,33 @@
 //! threshold reached wakes the owner. Memory of this rank that is no region of its own is registered for the command, or,
 //! when it is short, copied.
 
-use std::sync::atomic::AtomicU64;
-
 use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
     core::{Core, News, index},
-    inbox::BODY_MAX,
-    objects::{Access, CHAIN_MAX, Local, Remote, What, Work},
-    outbox::{Cargo, Flight, Step, quiet},
-    regions::{ENTRY_LEN, Entry, Found, check, entry_of},
+    objects::Local,
+    outbox::Step,
+    posting::Stall,
     wire::Word,
+    wish::{Wish, cell_of},
 };
-use crate::{
-    driver::{AtomicOp, Command, Failure, LocalRange, Token},
-    memory::RemoteRegion,
-    offload::{CELL_LEN, Landing, RemoteCounter},
-};
+use crate::driver::{Command, Failure, Token};
 
 /// A command under way.
 #[derive(Debug)]
 pub(super) struct Op {
     peer: u32,
     owner: Owner,
-    wish: Wish,
+    pub(super) wish: Wish,
     /// Bytes that are posted, and whether nothing is left to post.
-    posted: usize,
+    pub(super) posted: usize,
     all_posted: bool,
-    flights: u32,
+    pub(super) flights: u32,
     why: Option<Failure>,
-    old: u64,
+    pub(super) old: u64,
     /// The memory here as the device knows it, and what is given back at the end.
-    here: Option<Local>,
-    registered: Option<u32>,
-    chunk: Option<u32>,
+    pub(super) here: Option<Local>,
+    pub(super) registered: Option<u32>,
+    pub(super) chunk: Option<u32>,
 }
 
 /// Who hears of the end of a command.
@@ -48,56 +42,6 @@ pub(super) enum Owner {
     /// A task of a list, by its number.
     Task(u64),
 }
-
-/// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Wish {
-    Put {
-        from: LocalRange,
-        into: RemoteRegion,
-        count: Option<RemoteRegion>,
-    },
-    /// A put of these few words.
-    Offer {
-        landing: Landing,
-        into: RemoteRegion,
-        count: Option<RemoteRegion>,
-    },
-    Get {
-        from: RemoteRegion,
-        into: LocalRange,
-    },
-    /// `known`: what the word was when it was last looked at.
-    Atomic {
-        at: RemoteRegion,
-        op: AtomicOp,
-        known: Option<u64>,
-    },
-    Count {
-        cell: RemoteRegion,
-        by: u64,
-    },
-}
-
-/// Why a command cannot go on.
-enum Stall {
-    /// There is no room, or no connection yet.
-    Room,
-    /// Until this slot of the peer's table is read.
-    Slot(u32),
-    /// Until the peer has given this name.
-    Name(u64),
-    Never(Failure),
-}
-
-impl From<Failure> for Stall {
-    fn from(why: Failure) -> Self {
-        Self::Never(why)
-    }
-}
-
-/// Where a command goes: its memory, and its counter.
-type Places = (Remote, Option<Remote>);
 
 impl Core {
     /// Takes a command about a peer's memory. Whether there was room.
@@ -223,266 +167,6 @@ impl Core {
         }
     }
 
-    /// Where a command goes, if both its keys are known to be good.
-    fn find(&mut self, peer: u32, wish: &Wish) -> Result<Places, Stall> {
-        let (main, count) = wish.keys();
-        let main = self.look_up(peer, main)?;
-        let count = count.map(|count| self.look_up(peer, count)).transpose()?;
-        Ok((main, count))
-    }
-
-    /// Where a key's range is, or a look at the owner's table under way.
-    fn look_up(&mut self, peer: u32, key: RemoteRegion) -> Result<Remote, Stall> {
-        let Self {
-            links,
-            outbox,
-            peers,
-            ..
-        } = self;
-        let link = links[index(peer)]
-            .as_deref_mut()
-            .filter(|link| link.has_room(1));
-        let link = link.ok_or(Stall::Room)?;
-        let slot = match link.imports.find(key)? {
-            Found::There(place) => return Ok(place),
-            Found::Asked(slot) => return Err(Stall::Slot(slot)),
-            Found::Naming(name) => return Err(Stall::Name(name)),
-            Found::Unnamed(name) => {
-                link.imports.ask_name(name);
-                self.say(peer, Word::Ask(name));
-                return Err(Stall::Name(name));
-            }
-            Found::Unknown(slot) => slot,
-        };
-        let answer = outbox
-            .has_room(1)
-            .then(|| outbox.answer())
-            .flatten()
-            .ok_or(Stall::Room)?;
-        let into = outbox.answer_at(answer, 0, ENTRY_LEN / 8);
-        let from = entry_of(peers[index(peer)].table, slot);
-        let what = What::Read { from, into };
-        let work = Work {
-            id: quiet(peer),
-            what,
-            signaled: false,
-            solicited: false,
-        };
-        let what = Cargo::LookUp { slot };
-        link.imports.ask(slot);
-        let posted = outbox.post(
-            link,
-            Flight {
-                peer,
-                requests: 1,
-                what,
-                answer: Some(answer),
-            },
-            &[work],
-        );
-        if let Err(why) = posted {
-            self.note_broken(peer, why);
-        }
-        Err(Stall::Slot(slot))
-    }
-
-    /// An entry of a peer's table was read, or will not be.
-    pub(super) fn handle_entry(&mut self, peer: u32, slot: u32, answer: Option<u32>, read: bool) {
-        let words = answer
-            .map(|answer| self.outbox.take_answer(answer))
-            .filter(|_| read);
-        let link = self.link_or_new(peer);
-        let _again_if_not = link.imports.answer(slot, words.and_then(Entry::parse));
-        let asking = std::mem::take(&mut link.asking);
-        for (of, id) in asking {
-            if of == slot {
-                self.run(id);
-            } else {
-                self.link_or_new(peer).asking.push((of, id));
-            }
-        }
-        self.link_or_new(peer).imports.drop_empty(slot);
-    }
-
-    fn post_pieces(
-        &mut self,
-        id: u32,
-        peer: u32,
-        (place, count): Places,
-        put: bool,
-    ) -> Result<(), Stall> {
-        let here = self.reach(id)?;
-        let whole = here.len();
-        loop {
-            let at = self.ops.get(id).map_or(0, |op| op.posted);
-            let len = (whole - at).min(self.own.piece_max);
-            let (piece, there) = (here.part(at, len), place.at(at as u64));
-            let last = at + len == whole;
-            let what = if put {
-                What::Write {
-                    from: (len > 0).then_some(piece),
-                    into: there,
-                }
-            } else {
-                What::Read {
-                    from: there,
-                    into: piece,
-                }
-            };
-            match count.filter(|_| last) {
-                Some(cell) => self.post_count(id, peer, cell, 1, Some(what))?,
-                None => self.post_step(id, peer, Step::Move, None, &[what])?,
-            }
-            if let Some(op) = self.ops.get_mut(id) {
-                op.posted += len;
-            }
-            if last {
-                return Ok(());
-            }
-        }
-    }
-
-    /// The memory here as the device knows it.
-    fn reach(&mut self, id: u32) -> Result<Local, Stall> {
-        let op = self.ops.get_mut(id).ok_or(Stall::Room)?;
-        if let Some(here) = op.here {
-            return Ok(here);
-        }
-        let (range, access) = match &op.wish {
-            Wish::Offer { landing, .. } => {
-                let filled = self.outbox.fill(&[bytemuck::bytes_of(landing)]);
-                let (chunk, here) = filled.ok_or(Stall::Room)?;
-                (op.chunk, op.here) = (Some(chunk), Some(here));
-                return Ok(here);
-            }
-            Wish::Put { from, .. } => (*from, Access::Read),
-            Wish::Get { into, .. } => (*into, Access::Write),
-            Wish::Atomic { .. } | Wish::Count { .. } => return Err(Stall::Room),
-        };
-        let here = if let Some(own) = self.exports.local(range) {
-            own
-        } else if range.len() <= BOUNCE_MAX {
-            let put = access == Access::Read;
-            let chunk = self.outbox.bounce(range, put).ok_or(Stall::Room)?;
-            op.chunk = Some(chunk);
-            self.counters.copies.add(1);
-            self.counters.bytes_copied.add(range.len() as u64);
-            self.outbox.chunk(chunk, range.len())
-        } else {
-            let taken = self.registrations.take(range, access);
-            let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
-            op.registered = Some(registered);
-            let here = self.registrations.local(registered, range);
-            here.ok_or(Stall::Room)?
-        };
-        op.here = Some(here);
-        Ok(here)
-    }
-
-    /// Adds to a counter after `before`, and looks at it.
-    fn post_count(
-        &mut self,
-        id: u32,
-        peer: u32,
-        cell: Remote,
-        by: u64,
-        before: Option<What<'_>>,
-    ) -> Result<(), Stall> {
-        let answer = self.outbox.answer().ok_or(Stall::Room)?;
-        let old = self.outbox.answer_at(answer, 0, 1);
-        let both = self.outbox.answer_at(answer, 1, 2);
-        let add = What::Add { at: cell, by, old };
-        let look = What::Read {
-            from: cell,
-            into: both,
-        };
-        match before {
-            Some(before) => {
-                self.post_step(id, peer, Step::Count, Some(answer), &[before, add, look])
-            }
-            None => self.post_step(id, peer, Step::Count, Some(answer), &[add, look]),
-        }
-    }
-
-    fn post_atomic(
-        &mut self,
-        id: u32,
-        peer: u32,
-        at: Remote,
-        op: AtomicOp,
-        known: Option<u64>,
-    ) -> Result<(), Stall> {
-        let (expected, wanted) = match (op, known) {
-            (AtomicOp::CompareSwap { expected, new }, _) => (Some(expected), new),
-            (AtomicOp::Add(_) | AtomicOp::Fetch, _) | (_, None) => (None, 0),
-            (_, Some(known)) => (Some(known), op.after(known)),
-        };
-        if expected == Some(wanted) && known.is_some() {
-            if let Some(op) = self.ops.get_mut(id) {
-                op.old = wanted; // it would stay as it was seen
-            }
-            return Ok(());
-        }
-        let answer = self.outbox.answer().ok_or(Stall::Room)?;
-        let old = self.outbox.answer_at(answer, 0, 1);
-        let what = match (expected, op) {
-            (Some(expected), _) => What::CompareSwap {
-                at,
-                expected,
-                new: wanted,
-                old,
-            },
-            (None, AtomicOp::Add(by)) => What::Add { at, by, old },
-            (None, _) => What::Add { at, by: 0, old },
-        };
-        self.post_step(id, peer, Step::Atomic { expected }, Some(answer), &[what])
-    }
-
-    fn post_step(
-        &mut self,
-        id: u32,
-        peer: u32,
-        step: Step,
-        answer: Option<u32>,
-        chain: &[What<'_>],
-    ) -> Result<(), Stall> {
-        let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
-        let Self {
-            links, outbox, ops, ..
-        } = self;
-        let link = links[index(peer)].as_deref_mut().ok_or(Stall::Room)?;
-        if !link.has_room(requests) || !outbox.has_room(requests) {
-            answer
-                .into_iter()
-                .for_each(|answer| outbox.free_answer(answer));
-            return Err(Stall::Room);
-        }
-        let flight = Flight {
-            peer,
-            requests,
-            what: Cargo::Step { op: id, step },
-            answer,
-        };
-        let first = Work {
-            id: quiet(peer),
-            what: chain[0],
-            signaled: false,
-            solicited: false,
-        };
-        let mut works = [first; CHAIN_MAX];
-        for (work, what) in works.iter_mut().zip(chain) {
-            work.what = *what;
-        }
-        let posted = outbox.post(link, flight, &works[..chain.len()]);
-        if let Some(op) = ops.get_mut(id) {
-            op.flights += 1;
-        }
-        if let Err(why) = posted {
-            self.note_broken(peer, why);
-        }
-        Ok(())
-    }
-
     /// A step of a command is over.
     pub(super) fn handle_step(&mut self, id: u32, step: Step, answer: Option<u32>, status: i32) {
         let found = answer.map(|answer| self.outbox.take_answer(answer));
@@ -601,80 +285,5 @@ impl Op {
     }
 }
 
-impl Wish {
-    /// How many counts it is by itself.
-    fn counts(&self) -> u32 {
-        u32::from(matches!(self, Self::Count { .. }))
-    }
-
-    /// A count, if the key can be one to a counter.
-    pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
-        counter.cell().map(|cell| Self::Count { cell, by })
-    }
-
-    const fn keys(&self) -> (RemoteRegion, Option<RemoteRegion>) {
-        match *self {
-            Self::Put { into, count, .. } | Self::Offer { into, count, .. } => (into, count),
-            Self::Get { from, .. } => (from, None),
-            Self::Atomic { at, .. } => (at, None),
-            Self::Count { cell, .. } => (cell, None),
-        }
-    }
-
-    /// Whether its keys can be keys of this peer's at all.
-    fn check(&self, peer: u32) -> Result<(), Failure> {
-        let word = |key: RemoteRegion, len| {
-            let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
-            check(key, peer, len)?;
-            aligned.then_some(()).ok_or(Failure::BadRange)
-        };
-        match *self {
-            Self::Put { from, into, count } => {
-                check(into, peer, from.len())?;
-                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
-            }
-            Self::Offer { into, count, .. } => {
-                check(into, peer, size_of::<Landing>())?;
-                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
-            }
-            Self::Get { from, into } => check(from, peer, into.len()),
-            Self::Atomic { at, .. } => word(at, size_of::<u64>()),
-            Self::Count { cell, .. } => word(cell, CELL_LEN),
-        }
-    }
-
-    /// After a look at the word of an atomic that the device has not: whether it has to be tried (again). Notes what was seen.
-    fn wants_another_look(&mut self, expected: Option<u64>, old: u64) -> bool {
-        let Self::Atomic { op, known, .. } = self else {
-            return false;
-        };
-        let native = matches!(
-            op,
-            AtomicOp::Add(_) | AtomicOp::Fetch | AtomicOp::CompareSwap { .. }
-        );
-        let done = native || expected == Some(old);
-        *known = Some(old);
-        !done
-    }
-}
-
-/// The counter of a put, if its key can be one to a counter.
-pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegion>, Failure> {
-    let cell = count.map(|count| count.cell().ok_or(Failure::BadRange));
-    cell.transpose()
-}
-
-impl AtomicOp {
-    /// What a word becomes by it.
-    fn after(self, word: u64) -> u64 {
-        let word = AtomicU64::new(word);
-        self.apply(&word);
-        word.into_inner()
-    }
-}
-
 /// Commands that may be under way or wait.
 const OPS_MAX: usize = 1024;
-
-/// What is not longer is copied: about as long as to register it takes.
-const BOUNCE_MAX: usize = BODY_MAX;

@@ -1,0 +1,112 @@
+//! What a command asks for: its keys, and whether they can be right.
+
+use std::sync::atomic::AtomicU64;
+
+use super::regions::check;
+use crate::{
+    driver::{AtomicOp, Failure, LocalRange},
+    memory::RemoteRegion,
+    offload::{CELL_LEN, Landing, RemoteCounter},
+};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wish {
+    Put {
+        from: LocalRange,
+        into: RemoteRegion,
+        count: Option<RemoteRegion>,
+    },
+    /// A put of these few words.
+    Offer {
+        landing: Landing,
+        into: RemoteRegion,
+        count: Option<RemoteRegion>,
+    },
+    Get {
+        from: RemoteRegion,
+        into: LocalRange,
+    },
+    /// `known`: what the word was when it was last looked at.
+    Atomic {
+        at: RemoteRegion,
+        op: AtomicOp,
+        known: Option<u64>,
+    },
+    Count {
+        cell: RemoteRegion,
+        by: u64,
+    },
+}
+
+impl Wish {
+    /// How many counts it is by itself.
+    pub(super) fn counts(&self) -> u32 {
+        u32::from(matches!(self, Self::Count { .. }))
+    }
+
+    /// A count, if the key can be one to a counter.
+    pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
+        counter.cell().map(|cell| Self::Count { cell, by })
+    }
+
+    pub(super) const fn keys(&self) -> (RemoteRegion, Option<RemoteRegion>) {
+        match *self {
+            Self::Put { into, count, .. } | Self::Offer { into, count, .. } => (into, count),
+            Self::Get { from, .. } => (from, None),
+            Self::Atomic { at, .. } => (at, None),
+            Self::Count { cell, .. } => (cell, None),
+        }
+    }
+
+    /// Whether its keys can be keys of this peer's at all.
+    pub(super) fn check(&self, peer: u32) -> Result<(), Failure> {
+        let word = |key: RemoteRegion, len| {
+            let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
+            check(key, peer, len)?;
+            aligned.then_some(()).ok_or(Failure::BadRange)
+        };
+        match *self {
+            Self::Put { from, into, count } => {
+                check(into, peer, from.len())?;
+                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
+            }
+            Self::Offer { into, count, .. } => {
+                check(into, peer, size_of::<Landing>())?;
+                count.map_or(Ok(()), |cell| word(cell, CELL_LEN))
+            }
+            Self::Get { from, into } => check(from, peer, into.len()),
+            Self::Atomic { at, .. } => word(at, size_of::<u64>()),
+            Self::Count { cell, .. } => word(cell, CELL_LEN),
+        }
+    }
+
+    /// After a look at the word of an atomic that the device has not: whether it has to be tried (again). Notes what was seen.
+    pub(super) fn wants_another_look(&mut self, expected: Option<u64>, old: u64) -> bool {
+        let Self::Atomic { op, known, .. } = self else {
+            return false;
+        };
+        let native = matches!(
+            op,
+            AtomicOp::Add(_) | AtomicOp::Fetch | AtomicOp::CompareSwap { .. }
+        );
+        let done = native || expected == Some(old);
+        *known = Some(old);
+        !done
+    }
+}
+
+/// The counter of a put, if its key can be one to a counter.
+pub(super) fn cell_of(count: Option<RemoteCounter>) -> Result<Option<RemoteRegion>, Failure> {
+    let cell = count.map(|count| count.cell().ok_or(Failure::BadRange));
+    cell.transpose()
+}
+
+impl AtomicOp {
+    /// What a word becomes by it.
+    pub(super) fn after(self, word: u64) -> u64 {
+        let word = AtomicU64::new(word);
+        self.apply(&word);
+        word.into_inner()
+    }
+}
