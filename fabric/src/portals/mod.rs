@@ -21,11 +21,14 @@
 //! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
 //! than were started, and hints about the board may be lost (`queues`).
 
+mod arrivals;
 mod calls;
 mod compat;
 mod config;
+mod connect;
 mod event;
 mod exports;
+mod goodbye;
 mod layout;
 mod library;
 mod lists;

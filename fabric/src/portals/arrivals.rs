@@ -1,0 +1,82 @@
+//! What peers sent, taken from the slabs that the adapter has filled.
+
+use super::{
+    event::{End, Event, Got, Kind},
+    peer::{Label, Life},
+    pool::HEADER_MAX,
+    state::Portals,
+};
+use crate::driver::{self, Sink};
+
+impl Portals {
+    /// What came. Whether the sink was called.
+    pub(super) fn handle_arrival(&mut self, Got { event, dropped }: Got, sink: &mut dyn Sink) {
+        self.ground.counters.lost.add(u64::from(dropped));
+        match event.kind {
+            Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
+            Kind::PtDisabled => self.disabled = true,
+            Kind::Put if self.buffers.is_some() => self.handle_piece(&event, sink),
+            Kind::Put => self.handle_message(&event, sink),
+            _ => {}
+        }
+    }
+
+    fn handle_message(&mut self, event: &Event, sink: &mut dyn Sink) {
+        if event.end == End::Well {
+            self.take_message(event, sink);
+        }
+        let place = self.ground.slabs.place(event.start, event.mlength);
+        let Some(place) = place.filter(|_| event.mlength > 0) else {
+            return;
+        };
+        // One that the library does not take back is missing from now on; the others go on.
+        if self.ground.slabs.done(place) {
+            let _given = self.ground.give_slab(self.address.tables.eager, place.slab);
+        }
+    }
+
+    fn take_message(&mut self, event: &Event, sink: &mut dyn Sink) {
+        let [number, label] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        let label = Label::of(label);
+        let sender = self.sender(event);
+        let stamped = sender.filter(|rank| event.match_bits == self.address.message_bits(*rank));
+        let (Some(rank), Some(label)) = (stamped, label) else {
+            return self.ground.counters.nonsense.add(1);
+        };
+        let peer = &mut self.peers[rank as usize];
+        peer.met = true;
+        if number != peer.expected || peer.life == Life::Down {
+            // Others before it were refused, so it comes again after them.
+            return self.ground.counters.repeated.add(1);
+        }
+        peer.expected = number.wrapping_add(1);
+        match label {
+            Label::Bye(how) => self.lose(rank, how),
+            Label::Message(header) => self.hand_over(rank, event, usize::from(header), sink),
+        }
+    }
+
+    fn hand_over(&self, from: u32, event: &Event, header_len: usize, sink: &mut dyn Sink) {
+        let from = driver::Peer(from);
+        self.ground.counters.all.messages_received.add(1);
+        if event.mlength == 0 {
+            return sink.message(from, &[], driver::Payload::from_slice(&[]));
+        }
+        let place = self.ground.slabs.place(event.start, event.mlength);
+        let fits = header_len as u64 <= event.mlength && header_len <= HEADER_MAX;
+        let Some(place) = place.filter(|_| fits) else {
+            return self.ground.counters.nonsense.add(1);
+        };
+        let mut header = [0; HEADER_MAX];
+        self.ground.slabs.read(place, &mut header[..header_len]);
+        let body = self.ground.slabs.payload(place, header_len);
+        sink.message(from, &header[..header_len], body);
+    }
+
+    /// The rank that a message says it is from, if it comes from there.
+    pub(super) fn sender(&self, event: &Event) -> Option<u32> {
+        let rank = u32::try_from(event.match_bits & u64::from(u32::MAX)).ok()?;
+        let peer = self.peers.get(rank as usize)?;
+        (peer.address.process == event.initiator).then_some(rank)
+    }
+}

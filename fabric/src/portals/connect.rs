@@ -1,0 +1,122 @@
+//! From a rank that can be found to one that knows its peers.
+
+use std::{collections::VecDeque, io};
+
+use super::{
+    compat::{Compat, Pscom, buffers::Buffers},
+    config::caps,
+    lists::Lists,
+    onesided::Operations,
+    peer::{Peer, Words},
+    prepare::{Address, BOARD_LEN, Prepared},
+    state::Portals,
+};
+use crate::{
+    driver::{self, Driver},
+    memory::Region,
+    offload::Watches,
+};
+
+impl driver::Prepared for Prepared {
+    fn address(&self) -> Vec<u8> {
+        Self::address(self)
+    }
+
+    fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
+        Ok(Box::new(Self::connect(*self, addresses.to_vec())?))
+    }
+}
+
+impl Prepared {
+    /// Joins the ranks whose addresses these are, in the order of ranks. The own one is found by its address.
+    ///
+    /// # Errors
+    /// `InvalidInput` when an address is none, is there twice, or the own one is missing; else what the library said.
+    pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Portals> {
+        let Self {
+            ground,
+            address,
+            said,
+            compat,
+            body_max,
+        } = self;
+        let pscom = compat.as_ref().and_then(Compat::pscom);
+        let addresses = read_addresses(&peers)?;
+        let found = addresses.iter().position(|other| *other == address);
+        let me = found.and_then(|rank| u32::try_from(rank).ok());
+        let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
+        let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
+        let operations = Operations::new(ground.credits.min(most))?;
+        // What one peer does not take leaves enough for the others.
+        let window = (ground.credits / 2).min(WINDOW_MAX);
+        let words = Region::vacant(peers.len() * Words::LEN)?;
+        let words_md = ground.ni.md_bind(Some(operations.range()), ground.ends)?;
+        let out_md = ground.ni.md_bind(Some(words.range()), ground.ends)?;
+        let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
+        let buffers = buffers.transpose()?.map(Box::new);
+        let buffers_md = match &buffers {
+            Some(buffers) => ground.ni.md_bind(Some(buffers.outbound()), ground.ends)?,
+            None => ground.pool_md,
+        };
+        let per_peer = size_of::<Peer>() + 2 * Words::LEN + pscom.map_or(0, Pscom::peer_len);
+        ground.counters.peer_bytes.add(per_peer as u64);
+        let portals = Portals {
+            me,
+            address,
+            said,
+            peers: (addresses.into_iter())
+                .map(|address| Peer::new(address, window))
+                .collect(),
+            credits: ground.credits,
+            operations,
+            words_md,
+            words,
+            out_md,
+            watches: Watches::new(),
+            lists: Lists::default(),
+            told: VecDeque::new(),
+            sendable: VecDeque::new(),
+            due: VecDeque::new(),
+            suspects: Vec::new(),
+            refused: VecDeque::new(),
+            disabled: false,
+            buffers,
+            buffers_md,
+            fragile: compat == Some(Compat::Mpc),
+            caps: caps(&ground.ni, body_max),
+            ground,
+        };
+        if let Some(buffers) = &portals.buffers {
+            portals.lay_out_buffers(buffers)?;
+        }
+        Ok(portals)
+    }
+}
+
+fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
+    if peers.len() > (BOARD_LEN - 4096) / Words::LEN {
+        return Err(invalid("more than 2²⁰ ranks"));
+    }
+    let mut seen = std::collections::BTreeMap::new();
+    let read = peers.iter().enumerate().map(|(rank, bytes)| {
+        let address = Address::from_bytes(bytes).ok_or_else(|| {
+            invalid(&format!(
+                "what rank {rank} gave is no address of this driver: do all ranks run the same version?"
+            ))
+        })?;
+        match seen.insert(address.process, rank) {
+            None => Ok(address),
+            Some(other) => Err(invalid(&format!(
+                "ranks {other} and {rank} have the same Portals process id: run each rank in a process of its own"
+            ))),
+        }
+    });
+    read.collect()
+}
+
+fn invalid(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
+/// Messages that are on their way to one peer: as many as it has short slots for.
+const WINDOW_MAX: u32 = 256;

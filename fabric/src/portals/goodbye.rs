@@ -1,0 +1,89 @@
+//! The end of a rank: what it says to its peers, and for how long it waits for them.
+
+use super::{
+    outbox::Letter,
+    peer::{Label, Life},
+    state::Portals,
+};
+use crate::driver::{self, Down, Driver, Failure, Sink, Token};
+
+impl Portals {
+    /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
+    /// for a second is left.
+    fn say_goodbye(&mut self, how: Down) {
+        let ranks = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        let mut unsaid: Vec<_> = ranks.filter(|rank| *rank != self.me).collect();
+        let refused = self.ground.counters.refused.get();
+        let mut idle = 0;
+        loop {
+            unsaid.retain(|rank| !self.bid_farewell(*rank, Label::Bye(how)));
+            let refusals = self.ground.counters.refused.get() - refused;
+            let through = unsaid.is_empty() && self.is_through();
+            if through || idle == GOODBYE_TURNS || refusals > GOODBYE_REFUSALS {
+                return;
+            }
+            let turn = Driver::progress(self, 64, &mut Nobody);
+            idle = match turn.events {
+                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                _ => 0,
+            };
+        }
+    }
+
+    /// Whether a peer need not be told any more.
+    fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
+        let peer = self.peer(rank);
+        if !peer.met || peer.life != Life::Up {
+            return true;
+        }
+        if self.buffers.is_some() {
+            return self.send_by_buffers(rank, label, [&[]; 2]);
+        }
+        self.push(rank, Letter::new(None, 0, label.bits()));
+        true
+    }
+
+    fn is_through(&self) -> bool {
+        let is_idle = |rank| self.buffers.as_ref().is_none_or(|all| all.is_idle(rank));
+        let others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        self.operations.is_idle()
+            && self.due.is_empty()
+            && (others.into_iter()).all(|(rank, peer)| peer.outbox.is_empty() && is_idle(rank))
+    }
+}
+
+impl Drop for Portals {
+    fn drop(&mut self) {
+        self.ground.queues.stop_helper();
+        let how = if std::thread::panicking() {
+            Down::Failed
+        } else {
+            Down::Finished
+        };
+        self.say_goodbye(how);
+        if let Some(ends) = &self.said {
+            ends.leave(self.me, how);
+        }
+        // Before the memory of operations goes.
+        self.ground.ni.close();
+    }
+}
+
+/// For what comes when nobody listens any more.
+struct Nobody;
+
+impl Sink for Nobody {
+    fn message(&mut self, _: driver::Peer, _: &[u8], _: driver::Payload<'_>) {}
+    fn complete(&mut self, _: Token) {}
+    fn fetched(&mut self, _: Token, _: u64) {}
+    fn failed(&mut self, _: Token, _: Failure) {}
+    fn reached(&mut self, _: Token) {}
+    fn triggered(&mut self, _: Token) {}
+    fn peer_down(&mut self, _: driver::Peer, _: Down) {}
+}
+
+/// One second without anything is enough for a peer that is there.
+const GOODBYE_TURNS: u32 = 100;
+const GOODBYE_MILLIS: u32 = 10;
+/// What is put again at once when it is dropped, as pscom does, is put no more often than this: about a second.
+const GOODBYE_REFUSALS: u64 = 100_000;
