@@ -1,4 +1,5 @@
-//! One network interface: calls of the library, with structures of its family's layout.
+//! One network interface: calls of the library, with structures of its family's layout. Those about list entries, about moving
+//! bytes, about sleeping and about triggers are in `entries`, `moves`, `wakes` and `triggers`.
 //!
 //! What is given to the library as memory comes as a [`LocalRange`], whose maker has promised that it stays until the command is
 //! over, or as an entry, whose owner unlinks it before the memory goes.
@@ -8,9 +9,8 @@
 )]
 
 use std::{
-    ffi::{c_int, c_void},
+    ffi::c_int,
     io,
-    os::fd::{BorrowedFd, OwnedFd},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -18,9 +18,9 @@ use super::{
     event::{Event, Got, Process},
     layout::Bytes,
     library::Library,
-    profile::{Operators, Profile},
+    profile::Profile,
 };
-use crate::driver::{AtomicOp, LocalRange};
+use crate::driver::LocalRange;
 
 /// A physical interface with matching. All methods may be called from any thread: one at a time gets through, because a command
 /// queue of real hardware takes commands from one thread.
@@ -29,7 +29,7 @@ pub(super) struct Ni {
     pub(super) library: Library,
     pub(super) ni: u64,
     /// The user whose processes may touch memory here.
-    uid: u64,
+    pub(super) uid: u64,
     /// Whether it is open.
     open: Mutex<bool>,
     pub(super) limits: Limits,
@@ -63,67 +63,6 @@ handles! {
     Me
     /// A counter of the adapter's.
     Ct
-}
-
-/// A list entry to append.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    /// `None` for all memory of this process.
-    pub(super) memory: Option<LocalRange>,
-    pub(super) kind: EntryKind,
-    pub(super) match_bits: u64,
-    pub(super) ignore_bits: u64,
-}
-
-/// The same in the words of the library.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RawEntry {
-    /// Where it begins, and its length in bytes.
-    pub(super) memory: (u64, u64),
-    pub(super) options: u32,
-    pub(super) match_bits: u64,
-    pub(super) ignore_bits: u64,
-    pub(super) min_free: u64,
-    /// What counts for it.
-    pub(super) ct: Option<Ct>,
-    /// Whose messages it takes: everybody's, or one process's.
-    pub(super) from: Option<Process>,
-    /// On the list for what nothing else takes.
-    pub(super) overflow: bool,
-}
-
-/// What an entry is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EntryKind {
-    /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others.
-    Slab { min_free: u64 },
-    /// One message of that process; then it is gone.
-    Once { from: Process },
-    /// Puts, whose events are told.
-    Board,
-    /// Puts, gets and atomics, of which nothing is told.
-    Exposed,
-    /// The same, of which nothing is done.
-    Beside,
-}
-
-/// The local end of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Near {
-    pub(super) md: Md,
-    pub(super) offset: u64,
-    pub(super) len: u64,
-    /// Comes back in the event.
-    pub(super) user: u64,
-}
-
-/// The other end.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Far {
-    pub(super) process: Process,
-    pub(super) pt: u32,
-    pub(super) match_bits: u64,
-    pub(super) offset: u64,
 }
 
 /// Why a call did not do what it should.
@@ -267,70 +206,6 @@ impl Ni {
         Ok(Md(place.get(0, profile.handle_len)))
     }
 
-    /// Appends to the priority list. `user` comes back in events.
-    pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
-        let profile = self.profile();
-        let min_free = match entry.kind {
-            EntryKind::Slab { min_free } => min_free,
-            _ => 0,
-        };
-        let raw = RawEntry {
-            memory: span(entry.memory, profile),
-            options: entry.kind.options(profile),
-            match_bits: entry.match_bits,
-            ignore_bits: entry.ignore_bits,
-            min_free,
-            ct: None,
-            from: match entry.kind {
-                EntryKind::Once { from } => Some(from),
-                _ => None,
-            },
-            overflow: false,
-        };
-        self.append_raw(pt, &raw, user)
-    }
-
-    /// Appends an entry in the words of the library.
-    pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
-        let profile = self.profile();
-        let layout = &profile.layout;
-        let (start, len) = entry.memory;
-        let mut me = Bytes::default();
-        me.put(0, 8, start);
-        me.put(8, 8, len);
-        let ct = entry.ct.map_or(profile.ct_none, |Ct(ct)| ct);
-        me.put(16, profile.handle_len, ct);
-        me.put(layout.me_uid, 4, self.uid);
-        me.put(layout.me_options, 4, entry.options.into());
-        let anybody = Process {
-            nid: profile.any.nid,
-            pid: profile.any.pid,
-        };
-        let from = entry.from.unwrap_or(anybody);
-        from.write(&mut me, layout.me_match_id, layout);
-        me.put(40, 8, entry.match_bits);
-        me.put(48, 8, entry.ignore_bits);
-        me.put(56, 8, entry.min_free);
-        let list = if entry.overflow {
-            OVERFLOW_LIST
-        } else {
-            PRIORITY_LIST
-        };
-        let mut place = Bytes::default();
-        // SAFETY: the structure is as the family lays it out, and the place is long enough.
-        self.call("PtlMEAppend", || unsafe {
-            (self.library.symbols.me_append)(self.ni, pt, me.read(), list, user, place.write())
-        })?;
-        Ok(Me(place.get(0, profile.handle_len)))
-    }
-
-    pub(super) fn unlink(&self, me: Me) -> Result<()> {
-        // SAFETY: takes a handle that `append` gave.
-        self.call("PtlMEUnlink", || unsafe {
-            (self.library.symbols.me_unlink)(me.0)
-        })
-    }
-
     /// The next event, if there is one.
     pub(super) fn eq_get(&self, eq: Eq) -> Option<Got> {
         let mut event = Bytes::default();
@@ -362,146 +237,11 @@ impl Ni {
         self.got(code, &event).map(|got| (got, which))
     }
 
-    /// `user` comes back when it is acknowledged; nothing comes back if it is not to be.
-    pub(super) fn put(&self, near: Near, far: Far, header: u64, acknowledge: bool) -> Result<()> {
-        let ack = if acknowledge {
-            self.profile().options.ack_req
-        } else {
-            0
-        };
-        // SAFETY: takes numbers only; memory was named to the descriptor.
-        self.call("PtlPut", || unsafe {
-            (self.library.symbols.put)(
-                near.md.0,
-                near.offset,
-                near.len,
-                ack,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
-                header,
-            )
-        })
-    }
-
-    pub(super) fn get(&self, near: Near, far: Far) -> Result<()> {
-        // SAFETY: takes numbers only; memory was named to the descriptor.
-        self.call("PtlGet", || unsafe {
-            (self.library.symbols.get)(
-                near.md.0,
-                near.offset,
-                near.len,
-                far.process.bits(),
-                far.pt,
-                far.match_bits,
-                far.offset,
-                near.user,
-            )
-        })
-    }
-
-    /// A 64-bit atomic. The operand is read from `operand` in the memory of `near`, and the old value is written to where `near`
-    /// says.
-    pub(super) fn atomic(&self, near: Near, operand: u64, far: Far, op: AtomicOp) -> Result<()> {
-        let operators = &self.profile().operators;
-        let symbols = &self.library.symbols;
-        let (md, len, user) = (near.md.0, near.len, near.user);
-        let (process, pt, bits) = (far.process.bits(), far.pt, far.match_bits);
-        let fetching = operators.of(op);
-        if let Some(operator) = fetching {
-            // SAFETY: takes numbers only; memory was named to the descriptor.
-            return self.call("PtlFetchAtomic", || unsafe {
-                (symbols.fetch_atomic)(
-                    md,
-                    near.offset,
-                    md,
-                    operand,
-                    len,
-                    process,
-                    pt,
-                    bits,
-                    far.offset,
-                    user,
-                    0,
-                    operator,
-                    operators.uint64,
-                )
-            });
-        }
-        let (operator, expected) = match op {
-            AtomicOp::CompareSwap { expected, .. } => (operators.cswap, expected),
-            _ => (operators.swap, 0),
-        };
-        let mut compared = Bytes::default();
-        compared.put(0, 8, expected);
-        // SAFETY: takes numbers, and an operand that is long enough.
-        self.call("PtlSwap", || unsafe {
-            (symbols.swap)(
-                md,
-                near.offset,
-                md,
-                operand,
-                len,
-                process,
-                pt,
-                bits,
-                far.offset,
-                user,
-                0,
-                compared.read(),
-                operator,
-                operators.uint64,
-            )
-        })
-    }
-
     /// How often the adapter has interrupted the host, where the library counts that: the software one does.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
         // SAFETY: takes a handle.
         Some(unsafe { count(self.ni) })
-    }
-
-    /// The library's own descriptors to sleep on, duplicated, or none.
-    pub(super) fn wake_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        let mut fds = PollFds::default();
-        let count = self.poll_fds(&mut fds);
-        let fds = fds.0[..count].iter().map(|poll| {
-            // SAFETY: open as long as the interface is, and duplicated at once.
-            let fd = unsafe { BorrowedFd::borrow_raw(poll.fd) };
-            fd.try_clone_to_owned()
-        });
-        fds.collect()
-    }
-
-    /// Has the descriptors become readable by what comes from now on. Whether there are any.
-    pub(super) fn arm_fds(&self) -> bool {
-        self.poll_fds(&mut PollFds::default()) > 0
-    }
-
-    /// Has them not readable any more.
-    pub(super) fn disarm_fds(&self) {
-        if let Some(waking) = &self.library.waking {
-            let mut fds = PollFds::default();
-            // SAFETY: a place for as many as there can be.
-            let _events = unsafe { (waking.poll_events)(self.ni, fds.write()) };
-        }
-    }
-
-    fn poll_fds(&self, fds: &mut PollFds) -> usize {
-        let Some(waking) = &self.library.waking else {
-            return 0;
-        };
-        // SAFETY: takes a handle.
-        let wanted = usize::try_from(unsafe { (waking.n_fds)(self.ni) }).unwrap_or(0);
-        if wanted > FDS_MAX {
-            return 0;
-        }
-        // SAFETY: a place for as many as it said.
-        let given = unsafe { (waking.poll_fds)(self.ni, fds.write(), POLLIN) };
-        usize::try_from(given).unwrap_or(0).min(wanted)
     }
 
     fn got(&self, code: c_int, event: &Bytes) -> Option<Got> {
@@ -565,48 +305,7 @@ impl Limits {
     }
 }
 
-impl EntryKind {
-    const fn options(self, profile: &Profile) -> u32 {
-        let options = &profile.options;
-        let quiet = options.me_event_link_disable | options.me_event_unlink_disable;
-        match self {
-            Self::Slab { .. } => {
-                quiet | options.me_op_put | options.me_manage_local | options.me_no_truncate
-            }
-            Self::Once { .. } => {
-                quiet | options.me_op_put | options.me_use_once | options.me_no_truncate
-            }
-            Self::Board => quiet | options.me_op_put | options.me_no_truncate,
-            Self::Exposed => {
-                quiet
-                    | options.me_op_put
-                    | options.me_op_get
-                    | options.me_no_truncate
-                    | options.me_event_comm_disable
-            }
-            Self::Beside => {
-                quiet | options.me_op_put | options.me_op_get | options.me_event_comm_disable
-            }
-        }
-    }
-}
-
-impl Operators {
-    /// The operator of those that always write, by one operand.
-    const fn of(&self, op: AtomicOp) -> Option<u32> {
-        Some(match op {
-            AtomicOp::Add(_) | AtomicOp::Fetch => self.sum,
-            AtomicOp::And(_) => self.band,
-            AtomicOp::Or(_) => self.bor,
-            AtomicOp::Xor(_) => self.bxor,
-            AtomicOp::Max(_) => self.max,
-            AtomicOp::Min(_) => self.min,
-            AtomicOp::Swap(_) | AtomicOp::CompareSwap { .. } => return None,
-        })
-    }
-}
-
-fn span(memory: Option<LocalRange>, profile: &Profile) -> (u64, u64) {
+pub(super) fn span(memory: Option<LocalRange>, profile: &Profile) -> (u64, u64) {
     match memory {
         // The library reads and writes there, so the address is exposed to it.
         Some(range) => (
@@ -621,27 +320,5 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// `struct pollfd`s.
-#[derive(Default)]
-struct PollFds([PollFd; FDS_MAX]);
-
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-struct PollFd {
-    fd: c_int,
-    events: i16,
-    revents: i16,
-}
-
-impl PollFds {
-    const fn write(&mut self) -> *mut c_void {
-        self.0.as_mut_ptr().cast()
-    }
-}
-
-const FDS_MAX: usize = 8;
-const POLLIN: c_int = 1;
 /// Where the limit of triggered operations is among the limits.
 const TRIGGERED_AT: usize = 32;
-const PRIORITY_LIST: u32 = 0;
-const OVERFLOW_LIST: u32 = 1;

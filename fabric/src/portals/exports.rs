@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    calls::{Entry, EntryKind, Me, Ni, Refused},
+    calls::{Me, Ni, Refused},
+    entries::{Entry, EntryKind},
     lists::bits,
     stats::PortalsCounters,
 };

@@ -26,12 +26,14 @@ mod calls;
 mod compat;
 mod config;
 mod connect;
+mod entries;
 mod event;
 mod exports;
 mod goodbye;
 mod layout;
 mod library;
 mod lists;
+mod moves;
 mod onesided;
 mod outbox;
 mod peer;
@@ -43,6 +45,7 @@ mod slabs;
 mod state;
 mod stats;
 mod triggers;
+mod wakes;
 
 use std::io;
 

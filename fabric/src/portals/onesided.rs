@@ -5,10 +5,11 @@
 //! writes nothing.
 
 use super::{
-    calls::{Far, Near, Refused},
+    calls::Refused,
     event::End,
     exports,
     lists::bits,
+    moves::{Far, Near},
     peer::{Life, Ticket},
     prepare::Ground,
     state::{Portals, Told},

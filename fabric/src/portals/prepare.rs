@@ -7,12 +7,14 @@ use std::{
 };
 
 use super::{
-    calls::{Entry, EntryKind, Eq, Far, Limits, Md, Near, Ni},
+    calls::{Eq, Limits, Md, Ni},
     compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig},
+    entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::Exports,
     library::Library,
+    moves::{Far, Near},
     pool::{HEADER_MAX, Pool},
     queues::Queues,
     slabs::Slabs,

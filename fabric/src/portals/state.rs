@@ -3,10 +3,11 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
-    calls::{Far, Md, Near},
+    calls::Md,
     compat::buffers::Buffers,
     event::{End, Got, Kind},
     lists::Lists,
+    moves::{Far, Near},
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},

@@ -4,9 +4,10 @@
 use std::ffi::c_int;
 
 use super::{
-    calls::{Ct, Eq, Far, Md, Near, Ni, Refused, Result},
+    calls::{Ct, Eq, Md, Ni, Refused, Result},
     layout::Bytes,
     library::Triggers,
+    moves::{Far, Near},
 };
 
 /// What a counter has counted.

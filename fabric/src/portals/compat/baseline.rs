@@ -2,8 +2,9 @@
 
 use super::{
     super::{
-        calls::{Entry, EntryKind, Far, Near},
+        entries::{Entry, EntryKind},
         event::{End, Event},
+        moves::{Far, Near},
         onesided::RESERVED,
         peer::{Label, Life, Ticket},
         pool::HEADER_MAX,

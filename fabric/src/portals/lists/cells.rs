@@ -5,7 +5,8 @@
 
 use super::{
     super::{
-        calls::{Ct, Me, RawEntry, Refused},
+        calls::{Ct, Me, Refused},
+        entries::RawEntry,
         exports::Spot,
         prepare::Ground,
         state::{Portals, Told},

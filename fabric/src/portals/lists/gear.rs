@@ -2,7 +2,8 @@
 
 use super::{
     super::{
-        calls::{Ct, Far, Md, Near, Refused},
+        calls::{Ct, Md, Refused},
+        moves::{Far, Near},
         queues::Which,
         state::Portals,
     },

@@ -4,7 +4,9 @@ use bytemuck::Zeroable;
 
 use super::{
     super::{
-        calls::{Ct, Far, RawEntry, Refused},
+        calls::{Ct, Refused},
+        entries::RawEntry,
+        moves::Far,
         peer::Life,
         state::Portals,
     },

@@ -30,7 +30,8 @@ use self::{
     gear::{Gear, Wheel},
 };
 use super::{
-    calls::{Ct, Me, Ni, RawEntry, Refused},
+    calls::{Ct, Me, Ni, Refused},
+    entries::RawEntry,
     exports::Spot,
     prepare::{Ground, Tables},
     profile::Profile,

@@ -1,0 +1,150 @@
+//! Match list entries: what is appended, for what, and in the words of the library.
+#![expect(
+    unsafe_code,
+    reason = "calls C functions, and reads and writes the descriptors that they name"
+)]
+
+use super::{
+    calls::{Ct, Me, Ni, Result, span},
+    event::Process,
+    layout::Bytes,
+    profile::Profile,
+};
+use crate::driver::LocalRange;
+
+/// A list entry to append.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    /// `None` for all memory of this process.
+    pub(super) memory: Option<LocalRange>,
+    pub(super) kind: EntryKind,
+    pub(super) match_bits: u64,
+    pub(super) ignore_bits: u64,
+}
+
+/// The same in the words of the library.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RawEntry {
+    /// Where it begins, and its length in bytes.
+    pub(super) memory: (u64, u64),
+    pub(super) options: u32,
+    pub(super) match_bits: u64,
+    pub(super) ignore_bits: u64,
+    pub(super) min_free: u64,
+    /// What counts for it.
+    pub(super) ct: Option<Ct>,
+    /// Whose messages it takes: everybody's, or one process's.
+    pub(super) from: Option<Process>,
+    /// On the list for what nothing else takes.
+    pub(super) overflow: bool,
+}
+
+/// What an entry is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EntryKind {
+    /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others.
+    Slab { min_free: u64 },
+    /// One message of that process; then it is gone.
+    Once { from: Process },
+    /// Puts, whose events are told.
+    Board,
+    /// Puts, gets and atomics, of which nothing is told.
+    Exposed,
+    /// The same, of which nothing is done.
+    Beside,
+}
+
+impl Ni {
+    /// Appends to the priority list. `user` comes back in events.
+    pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
+        let profile = self.profile();
+        let min_free = match entry.kind {
+            EntryKind::Slab { min_free } => min_free,
+            _ => 0,
+        };
+        let raw = RawEntry {
+            memory: span(entry.memory, profile),
+            options: entry.kind.options(profile),
+            match_bits: entry.match_bits,
+            ignore_bits: entry.ignore_bits,
+            min_free,
+            ct: None,
+            from: match entry.kind {
+                EntryKind::Once { from } => Some(from),
+                _ => None,
+            },
+            overflow: false,
+        };
+        self.append_raw(pt, &raw, user)
+    }
+
+    /// Appends an entry in the words of the library.
+    pub(super) fn append_raw(&self, pt: u32, entry: &RawEntry, user: u64) -> Result<Me> {
+        let profile = self.profile();
+        let layout = &profile.layout;
+        let (start, len) = entry.memory;
+        let mut me = Bytes::default();
+        me.put(0, 8, start);
+        me.put(8, 8, len);
+        let ct = entry.ct.map_or(profile.ct_none, |Ct(ct)| ct);
+        me.put(16, profile.handle_len, ct);
+        me.put(layout.me_uid, 4, self.uid);
+        me.put(layout.me_options, 4, entry.options.into());
+        let anybody = Process {
+            nid: profile.any.nid,
+            pid: profile.any.pid,
+        };
+        let from = entry.from.unwrap_or(anybody);
+        from.write(&mut me, layout.me_match_id, layout);
+        me.put(40, 8, entry.match_bits);
+        me.put(48, 8, entry.ignore_bits);
+        me.put(56, 8, entry.min_free);
+        let list = if entry.overflow {
+            OVERFLOW_LIST
+        } else {
+            PRIORITY_LIST
+        };
+        let mut place = Bytes::default();
+        // SAFETY: the structure is as the family lays it out, and the place is long enough.
+        self.call("PtlMEAppend", || unsafe {
+            (self.library.symbols.me_append)(self.ni, pt, me.read(), list, user, place.write())
+        })?;
+        Ok(Me(place.get(0, profile.handle_len)))
+    }
+
+    pub(super) fn unlink(&self, me: Me) -> Result<()> {
+        // SAFETY: takes a handle that `append` gave.
+        self.call("PtlMEUnlink", || unsafe {
+            (self.library.symbols.me_unlink)(me.0)
+        })
+    }
+}
+
+impl EntryKind {
+    const fn options(self, profile: &Profile) -> u32 {
+        let options = &profile.options;
+        let quiet = options.me_event_link_disable | options.me_event_unlink_disable;
+        match self {
+            Self::Slab { .. } => {
+                quiet | options.me_op_put | options.me_manage_local | options.me_no_truncate
+            }
+            Self::Once { .. } => {
+                quiet | options.me_op_put | options.me_use_once | options.me_no_truncate
+            }
+            Self::Board => quiet | options.me_op_put | options.me_no_truncate,
+            Self::Exposed => {
+                quiet
+                    | options.me_op_put
+                    | options.me_op_get
+                    | options.me_no_truncate
+                    | options.me_event_comm_disable
+            }
+            Self::Beside => {
+                quiet | options.me_op_put | options.me_op_get | options.me_event_comm_disable
+            }
+        }
+    }
+}
+
+const PRIORITY_LIST: u32 = 0;
+const OVERFLOW_LIST: u32 = 1;

@@ -1,0 +1,141 @@
+//! Puts, gets and atomics.
+#![expect(unsafe_code, reason = "calls C functions")]
+
+use super::{
+    calls::{Md, Ni, Result},
+    event::Process,
+    layout::Bytes,
+    profile::Operators,
+};
+use crate::driver::AtomicOp;
+
+/// The local end of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Near {
+    pub(super) md: Md,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Comes back in the event.
+    pub(super) user: u64,
+}
+
+/// The other end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Far {
+    pub(super) process: Process,
+    pub(super) pt: u32,
+    pub(super) match_bits: u64,
+    pub(super) offset: u64,
+}
+
+impl Ni {
+    /// `user` comes back when it is acknowledged; nothing comes back if it is not to be.
+    pub(super) fn put(&self, near: Near, far: Far, header: u64, acknowledge: bool) -> Result<()> {
+        let ack = if acknowledge {
+            self.profile().options.ack_req
+        } else {
+            0
+        };
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.call("PtlPut", || unsafe {
+            (self.library.symbols.put)(
+                near.md.0,
+                near.offset,
+                near.len,
+                ack,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+                header,
+            )
+        })
+    }
+
+    pub(super) fn get(&self, near: Near, far: Far) -> Result<()> {
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.call("PtlGet", || unsafe {
+            (self.library.symbols.get)(
+                near.md.0,
+                near.offset,
+                near.len,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+            )
+        })
+    }
+
+    /// A 64-bit atomic. The operand is read from `operand` in the memory of `near`, and the old value is written to where `near`
+    /// says.
+    pub(super) fn atomic(&self, near: Near, operand: u64, far: Far, op: AtomicOp) -> Result<()> {
+        let operators = &self.profile().operators;
+        let symbols = &self.library.symbols;
+        let (md, len, user) = (near.md.0, near.len, near.user);
+        let (process, pt, bits) = (far.process.bits(), far.pt, far.match_bits);
+        let fetching = operators.of(op);
+        if let Some(operator) = fetching {
+            // SAFETY: takes numbers only; memory was named to the descriptor.
+            return self.call("PtlFetchAtomic", || unsafe {
+                (symbols.fetch_atomic)(
+                    md,
+                    near.offset,
+                    md,
+                    operand,
+                    len,
+                    process,
+                    pt,
+                    bits,
+                    far.offset,
+                    user,
+                    0,
+                    operator,
+                    operators.uint64,
+                )
+            });
+        }
+        let (operator, expected) = match op {
+            AtomicOp::CompareSwap { expected, .. } => (operators.cswap, expected),
+            _ => (operators.swap, 0),
+        };
+        let mut compared = Bytes::default();
+        compared.put(0, 8, expected);
+        // SAFETY: takes numbers, and an operand that is long enough.
+        self.call("PtlSwap", || unsafe {
+            (symbols.swap)(
+                md,
+                near.offset,
+                md,
+                operand,
+                len,
+                process,
+                pt,
+                bits,
+                far.offset,
+                user,
+                0,
+                compared.read(),
+                operator,
+                operators.uint64,
+            )
+        })
+    }
+}
+
+impl Operators {
+    /// The operator of those that always write, by one operand.
+    const fn of(&self, op: AtomicOp) -> Option<u32> {
+        Some(match op {
+            AtomicOp::Add(_) | AtomicOp::Fetch => self.sum,
+            AtomicOp::And(_) => self.band,
+            AtomicOp::Or(_) => self.bor,
+            AtomicOp::Xor(_) => self.bxor,
+            AtomicOp::Max(_) => self.max,
+            AtomicOp::Min(_) => self.min,
+            AtomicOp::Swap(_) | AtomicOp::CompareSwap { .. } => return None,
+        })
+    }
+}
