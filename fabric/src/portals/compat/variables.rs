@@ -113,9 +113,8 @@ impl PscomVariable {
     fn read(&self, text: &str) -> io::Result<u64> {
         let number = || text.trim().parse::<u64>().ok();
         let value = match self.check {
-            Check::Number(least, most) => number().filter(|value| (least..=most).contains(value)),
             Check::NumberOrInf(..) if text.trim() == "inf" => Some(u64::MAX),
-            Check::NumberOrInf(least, most) => {
+            Check::Number(least, most) | Check::NumberOrInf(least, most) => {
                 number().filter(|value| (least..=most).contains(value))
             }
             Check::Words(words) => words.contains(&text.trim()).then_some(0),
