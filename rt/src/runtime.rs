@@ -147,7 +147,7 @@ impl Runtime {
         let Some(agent) = lock(&self.agent).take() else {
             return Ok(());
         };
-        self.shared.with(Engine::begin_close);
+        self.shared.begin_close();
         executor::drain(&self.shared);
         self.shared.agent.stop();
         self.shared.nudge();

@@ -148,8 +148,11 @@ fn a_thread_that_takes_the_seat_to_look_for_it_may_keep_the_agent_asleep() {
     agent_waits_for_the_seat(sleep_deep, |_, seat| drop(seat.take()));
 }
 
-/// An application makes one turn, then computes. The agent saw `seen(..)` turns.
-fn agent_leaves_after_a_turn(seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static) {
+/// An application makes one turn and computes, or does something else to disturb the agent. That saw `seen(..)` turns.
+fn agent_leaves_after(
+    disturb: fn(&mut Watch) -> bool,
+    seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync + 'static,
+) {
     sync::explore(move || {
         let (watch, bell) = (
             Arc::new(Mutex::new(Watch::default())),
@@ -170,7 +173,7 @@ fn agent_leaves_after_a_turn(seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync +
                 watch.lock().unwrap().leave();
             })
         };
-        let disturbed = watch.lock().unwrap().announce();
+        let disturbed = disturb(&mut watch.lock().unwrap());
         if disturbed {
             bell.unpark();
         }
@@ -180,13 +183,18 @@ fn agent_leaves_after_a_turn(seen: impl Fn(&Watch) -> u64 + Copy + Send + Sync +
 
 #[test]
 fn the_agent_leaves_the_seat_when_an_application_makes_a_turn() {
-    agent_leaves_after_a_turn(|_| 0);
+    agent_leaves_after(Watch::announce, |_| 0);
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
 fn an_agent_that_counts_turns_when_it_sits_down_misses_one() {
-    agent_leaves_after_a_turn(|watch| watch.turns);
+    agent_leaves_after(Watch::announce, |watch| watch.turns);
+}
+
+#[test]
+fn the_agent_stays_out_of_the_seat_when_the_runtime_closes() {
+    agent_leaves_after(Watch::close, |watch| watch.turns);
 }
 
 /// A driver that rings when a message comes and it is armed; a turn disarms it.

@@ -10,6 +10,8 @@ pub(crate) struct Watch {
     /// An application is asleep, and the driver armed for it. A turn of another thread would disarm it, and nobody would ever
     /// ring: what comes is the sleeper's.
     guarded: bool,
+    /// The runtime is closing. Who closes it waits for what no waker tells of, and makes all turns: the agent stays out.
+    closing: bool,
 }
 
 impl Watch {
@@ -19,9 +21,15 @@ impl Watch {
         self.agent_sits
     }
 
+    /// The runtime closes. Whether the agent must be told to leave the seat.
+    pub(crate) fn close(&mut self) -> bool {
+        self.closing = true;
+        self.agent_sits
+    }
+
     /// The agent sits down, or stays, unless there were turns after the ones that it has seen.
     pub(crate) fn sit(&mut self, seen: u64) -> bool {
-        self.agent_sits = self.turns == seen;
+        self.agent_sits = self.turns == seen && !self.closing;
         self.agent_sits
     }
 

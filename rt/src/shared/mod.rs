@@ -127,6 +127,17 @@ impl Shared {
         Some(events)
     }
 
+    /// From now on nothing is received, and who calls this is to make turns until all is sent.
+    pub(crate) fn begin_close(&self) {
+        let disturbed = self.with(|engine| {
+            engine.begin_close();
+            engine.watch.close()
+        });
+        if disturbed {
+            self.notifier.notify();
+        }
+    }
+
     /// A buffer in a new region of the driver's.
     pub(crate) fn alloc<T: Wire>(&self, len: usize) -> Result<RegBuf<T>> {
         let size = size_of::<T>();
