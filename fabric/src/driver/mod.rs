@@ -137,6 +137,12 @@ pub trait Driver: Send + fmt::Debug {
         Vec::new()
     }
 
+    /// How many of our commands the adapter of this peer has answered so far, where the driver counts them. Who answers is
+    /// there, though what it says itself may lie behind much that was sent before.
+    fn answers(&self, _peer: Peer) -> u64 {
+        0
+    }
+
     /// Why a peer counts as failed and what to look at, where more is known than that it is gone.
     fn why_down(&self, _peer: Peer) -> Option<String> {
         None

@@ -263,6 +263,14 @@ impl Driver for Hook {
         self.driver.expose(range)
     }
 
+    fn answers(&self, peer: Peer) -> u64 {
+        self.driver.answers(peer)
+    }
+
+    fn why_down(&self, peer: Peer) -> Option<String> {
+        self.driver.why_down(peer)
+    }
+
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         self.driver.connect_many(peers)
     }

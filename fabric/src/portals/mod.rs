@@ -58,7 +58,7 @@ pub use self::{
 };
 use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
 use crate::{
-    driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
 };
 
@@ -180,6 +180,10 @@ impl Driver for Portals {
             return self.allocate(len);
         }
         self.ground.exports.allocate_counters(len)
+    }
+
+    fn answers(&self, peer: Peer) -> u64 {
+        self.peer(peer.0).answers
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

@@ -22,6 +22,8 @@ pub(super) struct Peer {
     pub(super) queued: bool,
     /// Words for it wait to be written.
     pub(super) due: bool,
+    /// Messages that its adapter has taken or refused.
+    pub(super) answers: u64,
     /// How often it refused us.
     pub(super) pauses: u64,
     /// How often we refused it and have heard of it.
@@ -47,6 +49,7 @@ impl Peer {
             met: false,
             queued: false,
             due: false,
+            answers: 0,
             pauses: 0,
             pauses_heard: 0,
         }

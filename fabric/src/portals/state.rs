@@ -243,7 +243,7 @@ impl Portals {
             .acks
             .add(u64::from(event.kind == Kind::Ack));
         match Ticket::of(event.user) {
-            Some(Ticket::Message(to, number)) => self.handle_taken(to, number, event.end),
+            Some(Ticket::Message(to, number)) => self.handle_message_end(to, number, event.end),
             Some(Ticket::Operation(slot, generation)) => {
                 self.handle_step(slot, generation, event.end, event.mlength);
             }
@@ -252,12 +252,16 @@ impl Portals {
         }
     }
 
-    fn handle_taken(&mut self, to: u32, number: u32, end: End) {
+    fn handle_message_end(&mut self, to: u32, number: u32, end: End) {
+        let answered = matches!(end, End::Well | End::PtDisabled | End::Dropped);
+        if let Some(peer) = self.peers.get_mut(to as usize) {
+            peer.answers += u64::from(answered);
+        }
         if self.buffers.is_some() {
             return self.handle_buffer_end(to, number, end);
         }
         let taken = end == End::Well;
-        if !taken && !matches!(end, End::PtDisabled | End::Dropped) {
+        if !answered {
             self.suspect(to);
         }
         let Some(peer) = self.peers.get_mut(to as usize) else {

@@ -61,7 +61,8 @@ impl Engine {
             liveness.alive.expect_wait(now);
         }
         if liveness.alive.next_look().is_some_and(|due| due <= now) {
-            self.core.look(now);
+            let answers = |rank| self.driver.answers(Rank(rank));
+            self.core.look(now, answers);
         }
         let liveness = self.core.liveness.as_mut();
         for (rank, kind) in
@@ -107,13 +108,13 @@ impl Core {
         false
     }
 
-    fn look(&mut self, now: u64) {
+    fn look(&mut self, now: u64, answers: impl Fn(u32) -> u64) {
         let mut waited = self.waited_for();
         let Some(liveness) = &mut self.liveness else {
             return;
         };
         waited.remove(&liveness.me);
-        let found = liveness.alive.look(now, &waited);
+        let found = liveness.alive.look(now, &waited, answers);
         let pings = found.to_ping.into_iter().map(|rank| (rank, Kind::Ping));
         let gone = found.failed.iter().map(|&rank| (rank, Kind::Gone));
         liveness.asides.extend(pings.chain(gone));

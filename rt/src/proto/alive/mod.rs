@@ -5,6 +5,9 @@
 //! one that is dead is known to be dead within two intervals of its death, or of the beginning of the wait. Nobody is pinged
 //! while nothing is waited for.
 //!
+//! Where the driver counts what a peer's adapter has answered, that is a sign of life too: what a busy peer says itself lies
+//! behind all that it was sent before.
+//!
 //! Our own absence is not the peers' silence: who looks late gives everybody another interval to answer.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Alive {
     interval: u64,
     watched: BTreeMap<u32, Watched>,
+    /// When we looked last.
+    looked: u64,
     next: Option<u64>,
 }
 
@@ -23,6 +28,8 @@ struct Watched {
     heard: u64,
     /// Not pinged before this.
     quiet_until: u64,
+    /// By its adapter, at the last look.
+    answers: u64,
 }
 
 /// What is to be done after a look.
@@ -39,6 +46,7 @@ impl Alive {
         Self {
             interval: interval.max(u64::from(PINGS)),
             watched: BTreeMap::new(),
+            looked: 0,
             next: None,
         }
     }
@@ -62,10 +70,18 @@ impl Alive {
     }
 
     /// Who must be pinged, and who has failed, of those that are waited for now. Costs what is waited for.
-    pub(crate) fn look(&mut self, now: u64, waited: &BTreeSet<u32>) -> Findings {
+    ///
+    /// `answers` tells how often the adapter of a peer has answered so far.
+    pub(crate) fn look(
+        &mut self,
+        now: u64,
+        waited: &BTreeSet<u32>,
+        answers: impl Fn(u32) -> u64,
+    ) -> Findings {
         let Self {
             interval, watched, ..
         } = self;
+        let looked = std::mem::replace(&mut self.looked, now);
         // The longest silence that we may hold against somebody whom we did not listen to.
         let one_interval_ago = now.saturating_sub(*interval);
         let late = self.next.map_or(0, |due| now.saturating_sub(due));
@@ -76,10 +92,16 @@ impl Alive {
         }
         watched.retain(|rank, _| waited.contains(rank));
         for &rank in waited {
-            watched.entry(rank).or_insert(Watched {
+            let answers = answers(rank);
+            let peer = watched.entry(rank).or_insert(Watched {
                 heard: one_interval_ago,
                 quiet_until: 0,
+                answers,
             });
+            if std::mem::replace(&mut peer.answers, answers) != answers {
+                // It was there after the last look; nothing is known of when.
+                peer.heard = peer.heard.max(looked);
+            }
         }
         let findings = self.judge(now);
         self.next = self.watched.values().map(|peer| self.due(peer)).min();

@@ -12,10 +12,15 @@ fn set<const N: usize>(ranks: [u32; N]) -> BTreeSet<u32> {
     BTreeSet::from(ranks)
 }
 
+/// A driver that does not count answers.
+fn unanswered(_rank: u32) -> u64 {
+    0
+}
+
 /// An observer that waits for some peers and has looked once, at time 0.
 fn watching<const N: usize>(ranks: [u32; N]) -> (Alive, BTreeSet<u32>) {
     let (mut alive, waited) = (Alive::new(INTERVAL), set(ranks));
-    let first = alive.look(0, &waited);
+    let first = alive.look(0, &waited, unanswered);
     assert_eq!((first.to_ping.len(), first.failed.len()), (0, 0));
     ranks.iter().for_each(|&rank| alive.handle_heard(rank, 0));
     (alive, waited)
@@ -26,7 +31,7 @@ fn who_is_silent_is_pinged_after_one_interval_and_failed_after_two() {
     let (mut alive, waited) = watching([3]);
     let mut pings = Vec::new();
     while let Some(now) = alive.next_look() {
-        let found = alive.look(now, &waited);
+        let found = alive.look(now, &waited, unanswered);
         if !found.failed.is_empty() {
             assert_eq!((now, found.failed), (2 * INTERVAL, vec![3]));
             break;
@@ -42,7 +47,7 @@ fn who_answers_is_asked_once_in_an_interval() {
     let (mut alive, waited) = watching([1]);
     let mut pings = 0;
     while let Some(now) = alive.next_look().filter(|&now| now < 100 * INTERVAL) {
-        let found = alive.look(now, &waited);
+        let found = alive.look(now, &waited, unanswered);
         assert_eq!(found.failed, []);
         if !found.to_ping.is_empty() {
             pings += 1;
@@ -58,7 +63,10 @@ fn nobody_is_pinged_while_nothing_is_waited_for() {
     assert_eq!(alive.next_look(), None);
     alive.expect_wait(50);
     assert_eq!(alive.next_look(), Some(50 + INTERVAL));
-    assert_eq!(alive.look(50 + INTERVAL, &set([])), Findings::default());
+    assert_eq!(
+        alive.look(50 + INTERVAL, &set([]), unanswered),
+        Findings::default()
+    );
     assert_eq!(alive.next_look(), None);
 }
 
@@ -67,7 +75,7 @@ fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
     let mut alive = Alive::new(INTERVAL);
     alive.expect_wait(1_000_000);
     let mut now = 1_000_000;
-    while alive.look(now, &set([9])).failed.is_empty() {
+    while alive.look(now, &set([9]), unanswered).failed.is_empty() {
         now = alive.next_look().expect("somebody is waited for");
     }
     assert!(now <= 1_000_000 + 2 * INTERVAL, "{now}");
@@ -77,7 +85,7 @@ fn a_wait_that_began_after_a_death_ends_within_two_intervals_too() {
 fn our_own_absence_is_nobodys_silence() {
     let (mut alive, waited) = watching([1, 2]);
     let away = 50 * INTERVAL;
-    let found = alive.look(away, &waited);
+    let found = alive.look(away, &waited, unanswered);
     assert_eq!(
         found,
         Findings {
@@ -88,7 +96,7 @@ fn our_own_absence_is_nobodys_silence() {
     alive.handle_heard(1, away + 1);
     let mut failed = Vec::new();
     while let Some(now) = alive.next_look().filter(|&now| now <= away + INTERVAL) {
-        failed.extend(alive.look(now, &waited).failed);
+        failed.extend(alive.look(now, &waited, unanswered).failed);
     }
     assert_eq!(failed, [2]);
 }
@@ -145,7 +153,7 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
                 answers.pop_first();
                 alive.handle_heard(rank, at);
             }
-            let found = alive.look(now, &waited);
+            let found = alive.look(now, &waited, unanswered);
             for rank in found.failed {
                 let died = peers[rank as usize].dies;
                 assert!(died < now, "rank {rank} was wronged at {now}");
@@ -167,4 +175,24 @@ fn the_dead_are_found_in_time_and_the_paused_are_spared_although_a_third_of_all_
             .filter(|&&rank| peers[rank as usize].dies < end - 3 * INTERVAL);
         assert_eq!(missed.count(), 0);
     }
+}
+
+#[test]
+fn whose_adapter_answers_has_not_failed_until_two_intervals_after_its_last_answer() {
+    let (mut alive, waited) = watching([5]);
+    let (mut answers, mut now) = (0, 0);
+    while now < 100 * INTERVAL {
+        now = alive.next_look().expect("somebody is waited for");
+        let found = alive.look(now, &waited, |_| answers);
+        assert_eq!(found.failed, []);
+        answers += u64::from(!found.to_ping.is_empty());
+    }
+    let died = now;
+    loop {
+        now = alive.next_look().expect("somebody is waited for");
+        if !alive.look(now, &waited, |_| answers).failed.is_empty() {
+            break;
+        }
+    }
+    assert!(now <= died + 2 * INTERVAL, "{now}, died {died}");
 }
