@@ -33,6 +33,8 @@ pub struct Counters {
     pub registrations: Count,
     /// Uses of such memory that found it registered.
     pub registrations_shared: Count,
+    /// Connections that gave way to others, where a rank may not have one to each peer.
+    pub evictions: Count,
 }
 
 impl Counters {
@@ -52,6 +54,7 @@ impl Counters {
             acks: self.acks.get(),
             registrations: self.registrations.get(),
             registrations_shared: self.registrations_shared.get(),
+            evictions: self.evictions.get(),
         }
     }
 }
@@ -91,6 +94,7 @@ pub struct Snapshot {
     pub acks: u64,
     pub registrations: u64,
     pub registrations_shared: u64,
+    pub evictions: u64,
 }
 
 impl Sub for Snapshot {
@@ -114,6 +118,7 @@ impl Sub for Snapshot {
             registrations_shared: self
                 .registrations_shared
                 .wrapping_sub(earlier.registrations_shared),
+            evictions: self.evictions.wrapping_sub(earlier.evictions),
         }
     }
 }

@@ -90,6 +90,10 @@ impl Opening<'_> {
             _ => None,
         };
         config.ranks_per_node = u32::try_from(self.boot.node.ranks.len()).unwrap_or(u32::MAX);
+        config.connections_max = self
+            .settings
+            .verbs_connections
+            .map(|max| u32::try_from(max).unwrap_or(u32::MAX));
         config.pinned_max = self.settings.verbs_pinned as u64;
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);

@@ -25,6 +25,7 @@ mod message;
 mod model;
 mod ranges;
 mod scheme;
+mod share;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ pub use message::{
 };
 pub use ranges::{BadRecord, NodeRecord};
 pub use scheme::{Job, Pattern, Scheme};
+pub(crate) use share::{Caller, Next, Share};
 
 /// What all connections of one process have in common.
 #[derive(Clone, Copy, Debug)]

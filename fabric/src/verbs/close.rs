@@ -57,10 +57,15 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            if link.open && !link.said_bye && link.waiting.is_empty() {
+            if link.owes_bye() && link.waiting.is_empty() {
                 link.said_bye = true;
+                let open = link.open;
                 self.say(peer, Word::Bye(how));
-                self.flush(peer);
+                if open {
+                    self.flush(peer);
+                } else {
+                    self.want(peer);
+                }
             }
         }
     }
@@ -68,8 +73,8 @@ impl Core {
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
         self.links.iter().flatten().all(|link| {
-            let over = link.gone.is_some() || link.qp.is_none() && link.waiting.is_empty();
-            over || link.is_done() && (link.said_bye || link.open)
+            let idle = link.qp.is_none() && !link.has_something() && !link.owes_bye();
+            link.gone.is_some() || idle || link.is_done() && (link.said_bye || link.open)
         }) && !(0..)
             .take(self.links.len())
             .any(|peer| self.touches_memory(peer))

@@ -19,6 +19,7 @@ use super::{
     outbox::Outbox,
     regions::Exports,
     registrations::Registrations,
+    scarce::Scarce,
     slab::Slab,
     timer::Timer,
 };
@@ -56,6 +57,8 @@ pub(super) struct Core {
     pub(super) stirred: BTreeSet<u32>,
     /// Peers whose connections wait for an answer.
     pub(super) dialling: BTreeSet<u32>,
+    /// Where not all peers may be connected to.
+    pub(super) scarce: Option<Scarce>,
     pub(super) broken: BTreeSet<u32>,
     pub(super) actions: Vec<Action>,
     /// Words about connections that found no room.
@@ -139,12 +142,14 @@ impl Core {
         }
         link.gone = Some(how);
         link.open = false;
+        let before = link.dial.state();
         link.waiting.clear();
         link.words.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
         over.extend(link.asking.drain(..).map(|(_, op)| op));
         over.extend(link.naming.drain(..).map(|(_, op)| op));
         self.dialling.remove(&peer);
+        self.note_state(peer, before);
         self.doom(peer);
         for op in over {
             self.abandon(op, Failure::PeerDown);

@@ -18,14 +18,14 @@ impl Core {
         if peer == self.me {
             self.open_self();
         } else {
-            self.tell_dial(peer, Event::Connect, None);
+            self.want(peer);
         }
     }
 
-    /// Has a peer connected to that nothing was said to yet.
+    /// Has a peer connected to that nothing was said to yet, if that costs nobody else a connection.
     pub(super) fn connect(&mut self, peer: u32) {
         let met = self.link(peer).is_some_and(|link| link.qp.is_some());
-        if !met && index(peer) < self.peers.len() && self.closing.is_none() {
+        if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
             self.dial(peer);
         }
     }
@@ -75,7 +75,7 @@ impl Core {
         if known && from != self.me {
             self.link_or_new(from);
             let lane = frame.lanes.as_slice().first().copied();
-            self.tell_dial(from, Event::Message(frame.message), lane);
+            self.hear_word(from, frame.message, lane);
         }
     }
 
@@ -115,8 +115,10 @@ impl Core {
             now,
             actions: &mut actions,
         };
+        let before = link.dial.state();
         link.dial.handle(event, cx);
         let awaited = link.dial.next_timeout().is_some();
+        self.note_state(peer, before);
         if awaited {
             self.dialling.insert(peer);
         } else {
@@ -133,6 +135,8 @@ impl Core {
         self.actions = actions;
         if let Some(event) = next {
             self.tell_dial(peer, event, None);
+        } else {
+            self.settle_dial(peer);
         }
     }
 
@@ -151,12 +155,14 @@ impl Core {
             }
             Action::Send(message) => self.send_word(peer, message),
             Action::Open => self.open(peer),
-            Action::Quiesce => {
-                let link = self.link_or_new(peer);
-                (link.open, link.draining) = (false, true);
-                self.stir(peer);
+            Action::Quiesce => self.quiesce(peer),
+            Action::Destroy => {
+                self.doom(peer);
+                // Who asks anew has taken down what was, and is answered at once.
+                if self.link_or_new(peer).dial.state() != State::Failed {
+                    self.forget_connection(peer);
+                }
             }
-            Action::Destroy => self.doom(peer),
             Action::Fail(why) => self.fail(peer, unconnected(why)),
         }
         Ok(())
@@ -213,8 +219,12 @@ impl Core {
     }
 
     fn open(&mut self, peer: u32) {
-        self.link_or_new(peer).open = true;
+        let link = self.link_or_new(peer);
+        (link.open, link.met) = (true, true);
+        self.touch(peer);
         self.stir(peer);
+        // Before it may have to give way again.
+        self.flush(peer);
     }
 
     /// Says what found no room: many connections are made at the same time.

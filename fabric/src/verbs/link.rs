@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io};
 
 use super::{inbox::WINDOW, objects::Qp, regions::Imports, wire::Word};
 use crate::{
-    connect::{Connection, Lane},
+    connect::{Connection, Lane, State},
     driver::Down,
 };
 
@@ -44,6 +44,10 @@ pub(super) struct Link {
     pub(super) imports: Imports,
     /// The end was said.
     pub(super) said_bye: bool,
+    /// It was connected once.
+    pub(super) met: bool,
+    /// When it was used last, where connections are scarce.
+    pub(super) used_at: u64,
 }
 
 /// A message that waits for its connection.
@@ -76,6 +80,8 @@ impl Link {
             naming: Vec::new(),
             imports: Imports::default(),
             said_bye: false,
+            met: false,
+            used_at: 0,
         }
     }
 
@@ -87,7 +93,35 @@ impl Link {
 
     /// Whether so many more requests fit into the queue pair.
     pub(super) const fn has_room(&self, requests: u32) -> bool {
-        self.open && self.broken.is_none() && self.used + requests <= REQUESTS_MAX
+        self.open && self.broken.is_none() && self.has_slots(requests)
+    }
+
+    pub(super) const fn has_slots(&self, requests: u32) -> bool {
+        self.used + requests <= REQUESTS_MAX
+    }
+
+    /// Whether there is something to say.
+    pub(super) fn has_something(&self) -> bool {
+        !self.waiting.is_empty() || !self.parked.is_empty() || !self.words.is_empty()
+    }
+
+    /// Whether the peer knows this rank, and may wait for it without end if it hears of none.
+    pub(super) fn owes_bye(&self) -> bool {
+        let reachable = self.open || self.met && self.dial.state() == State::Idle;
+        reachable && self.gone.is_none() && !self.said_bye
+    }
+
+    /// As before the first connection, but for what waits.
+    pub(super) fn renew(&mut self) {
+        self.draining = false;
+        (self.credits, self.owed) = (WINDOW, 0);
+        self.imports = Imports::default();
+        self.words.retain(|word| word.outlives());
+        let asked = self
+            .asking
+            .drain(..)
+            .chain(self.naming.drain(..).map(|(_, op)| (0, op)));
+        self.parked.extend(asked.map(|(_, op)| op));
     }
 
     /// Credits to give back with the next message.

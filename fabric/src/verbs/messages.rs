@@ -28,6 +28,7 @@ impl Core {
         let is_next = |link: &mut Link| link.counts == 0 && link.waiting.is_empty();
         let free = self.link(to).is_some_and(is_next);
         let sent = free && self.transmit(to, header, body);
+        self.touch(to);
         if sent {
             self.counters.messages_sent.add(1);
         }
@@ -89,6 +90,7 @@ impl Core {
         if let Some(link) = self.link(peer)
             && link.is_done()
             && link.parked.is_empty()
+            && !link.draining
         {
             self.stirred.remove(&peer);
         }

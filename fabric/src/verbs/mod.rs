@@ -30,6 +30,7 @@ mod posting;
 mod prepare;
 mod regions;
 mod registrations;
+mod scarce;
 mod slab;
 mod timer;
 mod turn;

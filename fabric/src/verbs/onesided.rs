@@ -100,6 +100,7 @@ impl Core {
             if !self.link_or_new(peer).open {
                 self.dial(peer);
             }
+            self.touch(peer);
             self.run(id);
             if self.stirred.contains(&peer) {
                 self.flush(peer);

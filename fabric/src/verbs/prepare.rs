@@ -21,6 +21,7 @@ use super::{
     outbox::Outbox,
     regions::Exports,
     registrations::Registrations,
+    scarce::Scarce,
     slab::Slab,
     wire::HEAD,
 };
@@ -47,6 +48,8 @@ pub struct VerbsConfig {
     pub scheme: Option<Scheme>,
     /// The most ranks of a node, which share its adapter.
     pub ranks_per_node: u32,
+    /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
+    pub connections_max: Option<u32>,
     /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`] gave. What does not
     /// fit goes in messages, or waits.
     pub pinned_max: u64,
@@ -67,6 +70,7 @@ impl VerbsConfig {
             gid_index: None,
             scheme: Some(Scheme::OnDemand),
             ranks_per_node: ranks,
+            connections_max: None,
             pinned_max: PINNED_MAX,
             linger: Duration::from_secs(2),
             counters: Arc::default(),
@@ -201,7 +205,8 @@ impl Prepared {
     /// An address that is none, with its rank; or memory that cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
         let peers = self.parse(&peers)?;
-        let scheme = self.scheme();
+        let job = self.job();
+        let scheme = self.config.scheme.unwrap_or_else(|| Scheme::choose(&job));
         let Self {
             config,
             own,
@@ -246,6 +251,7 @@ impl Prepared {
             news: VecDeque::new(),
             stirred: BTreeSet::new(),
             dialling: BTreeSet::new(),
+            scarce: Scarce::of(&job, config.connections_max),
             broken: BTreeSet::new(),
             actions: Vec::new(),
             unsaid: VecDeque::new(),
@@ -270,23 +276,21 @@ impl Prepared {
         })
     }
 
-    /// The scheme that was asked for, or that all ranks choose alike.
-    fn scheme(&self) -> Scheme {
+    /// What all ranks choose a scheme by, alike.
+    fn job(&self) -> Job {
         let VerbsConfig {
             ranks,
             ranks_per_node,
-            scheme,
             ..
         } = self.config;
-        let job = Job {
+        Job {
             ranks,
             ranks_per_node,
             lanes: 1,
             queue_pairs_max: self.limits.qp_max,
             datagrams: false,
             pattern: Pattern::Unknown,
-        };
-        scheme.unwrap_or_else(|| Scheme::choose(&job))
+        }
     }
 
     fn parse(&self, peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {

@@ -127,6 +127,7 @@ impl Core {
         let from = self.by_qpn.get(&came.qp_num).copied();
         let alive = from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()));
         if let Some(from) = alive {
+            self.touch(from);
             let taken = match came.status {
                 WC_SUCCESS => self.handle_message(from, came, sink),
                 status => Err(io::Error::other(self.own.context.status(status))),
@@ -263,16 +264,6 @@ impl Core {
                 self.tell_dial(peer, Event::Broken, None);
             }
             self.part(peer, Down::Failed); // `note_broken` left the reason
-        }
-    }
-
-    /// A connection that is to go says so when nothing of it is under way.
-    pub(super) fn settle_drain(&mut self, peer: u32) {
-        let quiet = self
-            .link(peer)
-            .is_some_and(|link| link.draining && link.used == link.quiet);
-        if quiet {
-            self.tell_dial(peer, Event::Quiet, None);
         }
     }
 }

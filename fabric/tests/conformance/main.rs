@@ -306,6 +306,17 @@ names!(
     crate::verbs::world_across_devices
 );
 
+/// Claims that more than two ranks make. Whoever gave a connection up takes part in the next one, so claims of ranks that do
+/// not look are left out.
+mod on_verbs_with_few_connections {
+    claims_on_a_device! { crate::verbs::world_with_few_connections:
+        messages::many_peers_at_once_do_not_mix
+        messages::first_contact_of_all_with_all_at_the_same_time
+        ending::the_only_messages_of_ranks_that_close_at_once_arrive
+        ending::ranks_may_close_in_any_order_with_messages_in_flight
+    }
+}
+
 fn loopback_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     loopback::world(ranks)
         .into_iter()

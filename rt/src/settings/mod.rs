@@ -28,6 +28,8 @@ pub struct Settings {
     pub verbs_device: String,
     /// `RIPSTOP_CONNECT`.
     pub connect: String,
+    /// `RIPSTOP_VERBS_CONNECTIONS`; `None` is by what the adapter has.
+    pub verbs_connections: Option<usize>,
     /// `RIPSTOP_VERBS_PINNED`, bytes.
     pub verbs_pinned: usize,
     /// `RIPSTOP_REACTOR`.
@@ -98,6 +100,7 @@ impl Settings {
             portals_compat: "off".to_owned(),
             verbs_device: String::new(),
             connect: "auto".to_owned(),
+            verbs_connections: None,
             verbs_pinned: 16 << 30,
             reactor: ReactorChoice::Auto,
             progress: ProgressMode::Thread,

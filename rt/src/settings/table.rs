@@ -114,6 +114,13 @@ pub(super) const TABLE: &[Spec] = &[
         String::clone
     ),
     row!(
+        verbs_connections: "RIPSTOP_VERBS_CONNECTIONS",
+        "auto | 2..=1048576 peers",
+        "peers that a rank is connected to at a time; of more, those that were silent longest give way",
+        |value| or_auto(value, |value| within(2..=1 << 20, value)),
+        |peers| auto_or(peers, usize::to_string)
+    ),
+    row!(
         verbs_pinned: "RIPSTOP_VERBS_PINNED",
         "65536..=1099511627776 bytes",
         "memory of the application that an adapter may hold at a time; what does not fit goes in messages, or waits",

@@ -11,10 +11,9 @@
 mod datagrams;
 mod makers;
 mod scarce;
-mod share;
 
 pub(super) use self::datagrams::Way;
-use self::{makers::Makers, share::Share};
+use self::makers::Makers;
 use super::{
     Config,
     faults::Flow,
@@ -25,8 +24,8 @@ use super::{
 };
 use crate::{
     connect::{
-        Action, CAPS_NONE, Connection, Context, End, Event, Frame, Kind, Lane, Lanes, Limits,
-        Local, Message, Pattern, Scheme, State,
+        Action, CAPS_NONE, Caller, Connection, Context, End, Event, Frame, Kind, Lane, Lanes,
+        Limits, Local, Message, Next, Pattern, Scheme, Share, State,
     },
     driver::Down,
 };
@@ -44,7 +43,7 @@ pub(super) struct Dial {
     datagram: u32,
     /// Connections that a rank may have at a time, and those of each, where it may not have one with every peer.
     connections_max: u32,
-    shares: Vec<Share>,
+    shares: Vec<Share<u32>>,
     /// Counts packets, to know which connection was silent longest.
     uses: u64,
 }
@@ -113,7 +112,7 @@ impl Dial {
         self.sides.footprint()
             + self.makers.footprint()
             + self.ahead.len() * size_of::<Time>()
-            + self.shares.len() * size_of::<Share>()
+            + self.shares.len() * size_of::<Share<u32>>()
     }
 
     /// Sides with packets that wait for a connection.

@@ -1,9 +1,6 @@
 //! Queue pairs where a rank may not have one for each peer.
 
-use super::{
-    Dial, Event, Kind, Message, State, World, index,
-    share::{Caller, Next, Share},
-};
+use super::{Caller, Dial, Event, Kind, Message, Next, Share, State, World, index};
 
 impl World {
     pub(super) fn connect_side(&mut self, slot: u32) {

@@ -4,8 +4,10 @@ mod cables;
 mod counters;
 mod cycles;
 mod opening;
+mod scarce;
 mod sleeping;
 
+pub(crate) use self::scarce::world_with_few_connections;
 use std::time::Duration;
 
 use ripstop_fabric::{

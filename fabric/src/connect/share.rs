@@ -7,12 +7,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::index;
-use crate::connect::{Message, State};
+use super::{Message, State};
 
-/// The queue pairs of one rank.
-#[derive(Debug, Default)]
-pub(super) struct Share {
+/// The queue pairs of one rank. `L` is what a request says of its own.
+#[derive(Debug)]
+pub(crate) struct Share<L> {
     /// Connections that have some, that ask with them, and that are being taken down.
     used: u32,
     asking: u32,
@@ -21,24 +20,24 @@ pub(super) struct Share {
     ready: BTreeSet<(u64, u32)>,
     /// Sides that have packets to send and no queue pairs.
     waiting: VecDeque<u32>,
-    callers: VecDeque<Caller>,
+    callers: VecDeque<Caller<L>>,
     /// Steps are being made.
     busy: bool,
 }
 
 /// A peer's request that waits for queue pairs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Caller {
-    pub(super) side: u32,
-    pub(super) message: Message,
-    pub(super) lane: u32,
+pub(crate) struct Caller<L> {
+    pub(crate) side: u32,
+    pub(crate) message: Message,
+    pub(crate) lane: L,
 }
 
 /// What a rank does next about its queue pairs.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(crate) enum Next<L> {
     /// Hear this request.
-    Hear(Caller),
+    Hear(Caller<L>),
     /// Connect this side, if it still wants to.
     Connect(u32),
     /// Take this side's connection down.
@@ -47,9 +46,23 @@ pub(super) enum Next {
     Rest,
 }
 
-impl Share {
+impl<L> Default for Share<L> {
+    fn default() -> Self {
+        Self {
+            used: 0,
+            asking: 0,
+            draining: 0,
+            ready: BTreeSet::new(),
+            waiting: VecDeque::new(),
+            callers: VecDeque::new(),
+            busy: false,
+        }
+    }
+}
+
+impl<L> Share<L> {
     /// A connection went from one state to another; it was used at `used_at`.
-    pub(super) fn note(&mut self, side: u32, used_at: u64, before: State, after: State) {
+    pub(crate) fn note(&mut self, side: u32, used_at: u64, before: State, after: State) {
         self.count(side, used_at, before, false);
         self.count(side, used_at, after, true);
         if after != State::Idle {
@@ -59,21 +72,21 @@ impl Share {
     }
 
     /// A ready connection was used.
-    pub(super) fn touch(&mut self, side: u32, before: u64, now: u64) {
+    pub(crate) fn touch(&mut self, side: u32, before: u64, now: u64) {
         if self.ready.remove(&(before, side)) {
             self.ready.insert((now, side));
         }
     }
 
     /// A side has packets to send.
-    pub(super) fn wait(&mut self, side: u32) {
+    pub(crate) fn wait(&mut self, side: u32) {
         if !self.waiting.contains(&side) {
             self.waiting.push_back(side);
         }
     }
 
     /// A peer asks. Its last word counts, and keeps its place.
-    pub(super) fn call(&mut self, caller: Caller) {
+    pub(crate) fn call(&mut self, caller: Caller<L>) {
         match self
             .callers
             .iter_mut()
@@ -85,25 +98,25 @@ impl Share {
     }
 
     /// Whether there is a queue pair for a caller.
-    pub(super) fn has_room(&self, max: u32) -> bool {
+    pub(crate) fn has_room(&self, max: u32) -> bool {
         self.used < max && self.callers.is_empty()
     }
 
-    pub(super) const fn used(&self) -> u32 {
+    pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
     /// Whether steps may be made; no others before [`end`](Self::end).
-    pub(super) fn begin(&mut self) -> bool {
+    pub(crate) fn begin(&mut self) -> bool {
         !std::mem::replace(&mut self.busy, true)
     }
 
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.busy = false;
     }
 
     /// One step of those that are due.
-    pub(super) fn next(&mut self, max: u32) -> Next {
+    pub(crate) fn next(&mut self, max: u32) -> Next<L> {
         let may_ask = self.asking < max / 2;
         if self.used < max {
             if let Some(caller) = self.callers.pop_front() {
@@ -117,7 +130,7 @@ impl Share {
         let wanted = self.callers.len() + askers;
         let coming = self.draining + max.saturating_sub(self.used);
         match self.ready.first() {
-            Some(&(_, side)) if index(coming) < wanted => Next::Evict(side),
+            Some(&(_, side)) if (coming as usize) < wanted => Next::Evict(side),
             _ => Next::Rest,
         }
     }
@@ -144,8 +157,9 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, Share};
-    use crate::connect::State;
+    use super::{Next, State};
+
+    type Share = super::Share<()>;
 
     /// Four sides; a rank may have two.
     fn full() -> Share {

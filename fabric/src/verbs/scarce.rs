@@ -1,0 +1,215 @@
+//! Where a rank may not have a queue pair for each peer: connections that were silent longest give way, and what was meant for
+//! them waits for the next one.
+
+use super::{
+    core::{Core, index},
+    objects::{What, Work},
+    outbox::{Cargo, Flight, quiet},
+    wire::Word,
+};
+use crate::connect::{Caller, Event, Job, Kind, Lane, Message, Next, Share, State};
+
+/// Who may have queue pairs.
+#[derive(Debug)]
+pub(super) struct Scarce {
+    share: Share<Option<Lane>>,
+    max: u32,
+    /// Uses of connections so far.
+    uses: u64,
+}
+
+impl Scarce {
+    /// For a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs for. `None`: it
+    /// may be to all.
+    pub(super) fn of(job: &Job, asked: Option<u32>) -> Option<Self> {
+        let max = asked.map_or_else(|| job.connections_max(), |asked| asked.max(2));
+        (max < job.ranks - 1).then(|| Self {
+            share: Share::default(),
+            max,
+            uses: 0,
+        })
+    }
+}
+
+impl Core {
+    /// There is something to say to a peer, and no connection.
+    pub(super) fn want(&mut self, peer: u32) {
+        let idle = self.link_or_new(peer).dial.state() == State::Idle;
+        match &mut self.scarce {
+            Some(scarce) if idle => {
+                scarce.share.wait(peer);
+                self.share_out();
+            }
+            _ => self.tell_dial(peer, Event::Connect, None),
+        }
+    }
+
+    /// Whether one more may be connected to without taking another's connection down.
+    pub(super) fn has_spare(&self) -> bool {
+        self.scarce
+            .as_ref()
+            .is_none_or(|scarce| scarce.share.has_room(scarce.max))
+    }
+
+    /// A peer said something about its connection. A request may have to wait for a queue pair.
+    pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Lane>) {
+        let idle = self.link_or_new(peer).dial.state() == State::Idle;
+        if let Some(scarce) = &mut self.scarce
+            && idle
+            && message.kind == Kind::Request
+            && !scarce.share.has_room(scarce.max)
+        {
+            let side = peer;
+            scarce.share.call(Caller {
+                side,
+                message,
+                lane,
+            });
+            return self.share_out();
+        }
+        self.tell_dial(peer, Event::Message(message), lane);
+    }
+
+    /// A connection is used, so it is not the one that was silent longest.
+    #[inline]
+    pub(super) fn touch(&mut self, peer: u32) {
+        if self.scarce.is_some() {
+            self.note_use(peer);
+        }
+    }
+
+    fn note_use(&mut self, peer: u32) {
+        let Self { scarce, links, .. } = self;
+        let link = links.get_mut(index(peer)).and_then(Option::as_deref_mut);
+        if let (Some(scarce), Some(link)) = (scarce, link) {
+            scarce.uses += 1;
+            let before = std::mem::replace(&mut link.used_at, scarce.uses);
+            scarce.share.touch(peer, before, scarce.uses);
+        }
+    }
+
+    /// A connection went from one state to another, or its peer is gone.
+    pub(super) fn note_state(&mut self, peer: u32, before: State) {
+        let Self { scarce, links, .. } = self;
+        let link = links.get(index(peer)).and_then(Option::as_deref);
+        if let (Some(scarce), Some(link)) = (scarce, link) {
+            let gone = link.gone.is_some();
+            let after = if gone {
+                State::Failed
+            } else {
+                link.dial.state()
+            };
+            scarce.share.note(peer, link.used_at, before, after);
+        }
+    }
+
+    /// What a connection's new state asks for: who has something to say wants another one.
+    pub(super) fn settle_dial(&mut self, peer: u32) {
+        let wants = self.link(peer).is_some_and(|link| {
+            link.dial.state() == State::Idle && link.gone.is_none() && link.has_something()
+        });
+        if wants {
+            self.want(peer);
+        } else if self.scarce.is_some() {
+            self.share_out();
+        }
+    }
+
+    /// Gives queue pairs to those who wait, as many as there are.
+    fn share_out(&mut self) {
+        // What a step leads to is done by whoever made the step.
+        if !self
+            .scarce
+            .as_mut()
+            .is_some_and(|scarce| scarce.share.begin())
+        {
+            return;
+        }
+        while let Some(scarce) = &mut self.scarce {
+            match scarce.share.next(scarce.max) {
+                Next::Hear(caller) => {
+                    self.tell_dial(caller.side, Event::Message(caller.message), caller.lane);
+                }
+                Next::Connect(peer) => self.tell_dial(peer, Event::Connect, None),
+                Next::Evict(peer) => {
+                    self.counters.evictions.add(1);
+                    self.tell_dial(peer, Event::Evict, None);
+                }
+                Next::Rest => break,
+            }
+        }
+        if let Some(scarce) = &mut self.scarce {
+            scarce.share.end();
+        }
+    }
+
+    /// Posts no more to a peer until there is a new connection.
+    pub(super) fn quiesce(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        (link.open, link.draining) = (false, true);
+        self.stir(peer);
+        // No turn may come before somebody sleeps.
+        self.settle_drain(peer);
+    }
+
+    /// A connection that is to go says so when nothing of it is under way. What asked for no completion is under way until one
+    /// behind it has completed.
+    pub(super) fn settle_drain(&mut self, peer: u32) {
+        let Self {
+            links,
+            outbox,
+            peers,
+            ..
+        } = self;
+        let Some(link) = links[index(peer)]
+            .as_deref_mut()
+            .filter(|link| link.draining && link.broken.is_none())
+        else {
+            return;
+        };
+        if link.used == 0 {
+            link.draining = false;
+            return self.tell_dial(peer, Event::Quiet, None);
+        }
+        let unseen = link.used == link.quiet;
+        if !unseen || !link.has_slots(1) || !outbox.has_room(1) {
+            return;
+        }
+        let what = Cargo::Message { chunk: None };
+        let flight = Flight {
+            peer,
+            requests: 1,
+            what,
+            answer: None,
+        };
+        let nothing = What::Write {
+            from: None,
+            into: peers[index(peer)].table,
+        };
+        let work = Work {
+            id: quiet(peer),
+            what: nothing,
+            signaled: false,
+            solicited: false,
+        };
+        if let Err(why) = outbox.post(link, flight, &[work]) {
+            self.note_broken(peer, why);
+        }
+    }
+
+    /// A connection was taken down in good order: nothing of it is under way on either side. Commands that waited for an answer
+    /// of the peer's begin anew, as it does not know of them any more.
+    pub(super) fn forget_connection(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        link.renew();
+        self.exports.lost(peer);
+        self.names.lost(peer);
+    }
+}
+
+impl Word {
+    /// Whether it means anything on another connection.
+    pub(super) const fn outlives(self) -> bool {
+        matches!(self, Self::Wake | Self::Bye(_))
+    }
+}

@@ -1,0 +1,105 @@
+//! More peers than a rank may be connected to.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{AtomicOp, Command, Driver, Token},
+    memory::RemoteRegion,
+    random::Random,
+    verbs::Port,
+};
+
+use super::world;
+use crate::world::{in_threads, peer};
+
+/// Ranks that are connected to two peers at a time.
+pub(crate) fn world_with_few_connections(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let first = Port::all().unwrap().remove(0).to_string();
+    let mut counters = counters();
+    counters.clear();
+    let each = (0..ranks).map(|_| Arc::new(Counters::default()));
+    counters.extend(each);
+    world(ranks, |config| {
+        config.device = Some(first.clone());
+        config.connections_max = Some(CONNECTIONS);
+        config.counters = Arc::clone(&counters[config.rank as usize]);
+    })
+}
+
+/// Messages and sums at all peers, in an order by chance: nothing is lost or overtakes, although connections come and go.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
+    in_threads(world_with_few_connections, RANKS, |rank| {
+        let me = rank.me.0 as usize;
+        let mut random = Random::new(SEED + me as u64);
+        let (sum, key) = rank.memory(8);
+        let others = || (0..RANKS).filter(|other| *other != me);
+        for other in others() {
+            rank.send(other, bytemuck::bytes_of(&key), b"key");
+        }
+        let keys = |heard: &crate::world::Heard| -> Vec<(usize, RemoteRegion)> {
+            let of_keys = heard.messages.iter().filter(|one| one.body == b"key");
+            let key = |bytes: &[u8]| bytemuck::pod_read_unaligned(bytes);
+            of_keys
+                .map(|one| (one.from.0 as usize, key(&one.header)))
+                .collect()
+        };
+        rank.until("all keys", |heard| keys(heard).len() == RANKS - 1);
+        let keys = keys(&rank.heard);
+        let mut left: Vec<usize> = others().flat_map(|other| [other; EACH]).collect();
+        let mut numbers = [0_u32; RANKS];
+        let mut added = 0;
+        while !left.is_empty() {
+            let at = usize::try_from(random.within(0..left.len() as u64)).unwrap();
+            let other = left.swap_remove(at);
+            let &(_, at) = keys.iter().find(|(from, _)| *from == other).unwrap();
+            rank.post(Command::Atomic {
+                to: peer(other),
+                at: at.slice(0, 8).unwrap(),
+                op: AtomicOp::Add(1),
+                token: Token(added),
+            });
+            added += 1;
+            rank.send(other, &numbers[other].to_le_bytes(), b"number");
+            numbers[other] += 1;
+        }
+        rank.until("all messages and all ends", |heard| {
+            let numbers = heard.messages.iter().filter(|one| one.body == b"number");
+            assert!(heard.failed.is_empty(), "{:?}", heard.failed);
+            heard.fetched.len() as u64 == added && numbers.count() == (RANKS - 1) * EACH
+        });
+        for other in others() {
+            let numbers = rank.heard.from(other).filter(|one| one.body == b"number");
+            let numbers: Vec<Vec<u8>> = numbers.map(|one| one.header.clone()).collect();
+            let in_order = (0..EACH as u32).map(|number| number.to_le_bytes().to_vec());
+            assert!(numbers == in_order.collect::<Vec<_>>(), "from {other}");
+        }
+        // A sum is complete when all who added to it say so.
+        for other in others() {
+            rank.send(other, b"", b"done");
+        }
+        rank.until("all to be done", |heard| {
+            let done = heard.messages.iter().filter(|one| one.body == b"done");
+            done.count() == RANKS - 1
+        });
+        let sum = sum.atomic_u64(0).load(std::sync::atomic::Ordering::SeqCst);
+        assert_eq!(sum, ((RANKS - 1) * EACH) as u64);
+    });
+    let evictions = counters()
+        .iter()
+        .map(|one| one.evictions.get())
+        .sum::<u64>();
+    assert!(evictions > RANKS as u64, "{evictions}");
+}
+
+fn counters() -> std::sync::MutexGuard<'static, Vec<Arc<Counters>>> {
+    static COUNTERS: Mutex<Vec<Arc<Counters>>> = Mutex::new(Vec::new());
+    COUNTERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const CONNECTIONS: u32 = 2;
+const RANKS: usize = 6;
+const EACH: usize = 40;
+const SEED: u64 = 7;
