@@ -128,6 +128,12 @@ impl Core {
         self.links.get_mut(index(peer))?.as_deref_mut()
     }
 
+    /// How many requests a peer's adapter has acknowledged.
+    pub(super) fn answers(&self, peer: u32) -> u64 {
+        let link = self.links.get(index(peer)).and_then(Option::as_deref);
+        link.map_or(0, |link| link.answers)
+    }
+
     /// The link to a peer, made if it is the first time.
     pub(super) fn link_or_new(&mut self, peer: u32) -> &mut Link {
         let psn = u32::try_from(self.random.bits() & 0x00ff_ffff).unwrap_or(0);

@@ -28,6 +28,8 @@ pub(super) struct Link {
     pub(super) credits: u32,
     /// Its messages whose buffers are free again, and that it was not told of.
     pub(super) owed: u32,
+    /// Requests that the peer's adapter has acknowledged.
+    pub(super) answers: u64,
     /// Requests in the queue pair, and those of them that no flight stands for.
     pub(super) used: u32,
     pub(super) quiet: u32,
@@ -70,6 +72,7 @@ impl Link {
             gone: None,
             credits: WINDOW,
             owed: 0,
+            answers: 0,
             used: 0,
             quiet: 0,
             waiting: VecDeque::new(),

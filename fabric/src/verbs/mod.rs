@@ -126,6 +126,10 @@ impl Driver for Verbs {
         key.or_else(|| core.registrations.expose(range))
     }
 
+    fn answers(&self, peer: Peer) -> u64 {
+        self.core_ref().answers(peer.0)
+    }
+
     fn why_down(&self, peer: Peer) -> Option<String> {
         self.core_ref().why_down(peer.0)
     }

@@ -217,6 +217,9 @@ impl Core {
         self.outbox.subtract(flight.requests);
         if let Some(link) = self.link(flight.peer) {
             link.used -= flight.requests;
+            if failed.is_none() {
+                link.answers += u64::from(flight.requests);
+            }
         }
         self.note_status(flight.peer, failed);
         match flight.what {
