@@ -299,7 +299,9 @@ fn assemble(
         size: boot.size,
         paths,
         store: settings.store(),
-        shares_long: !crowded && settings.rendezvous == Rendezvous::Auto,
+        shares_long: !crowded
+            && driver.caps().by_processor
+            && settings.rendezvous == Rendezvous::Auto,
         seed: u64::from(boot.rank),
         detect: settings.detect_ns(),
     };

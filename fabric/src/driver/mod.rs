@@ -489,6 +489,9 @@ pub struct Caps {
     pub one_sided: bool,
     /// [`Command::Atomic`] works.
     pub atomics: bool,
+    /// Puts, gets and atomics are done by the processor of who posts them. So two ranks can share the work of a long one; and
+    /// [`Command::Atomic`] and the owner's own atomics heed each other, which those of an adapter and of a processor do not.
+    pub by_processor: bool,
     /// [`Command::Count`], [`Command::Watch`] and counting puts work.
     pub counters: bool,
     /// [`Command::Name`] works.

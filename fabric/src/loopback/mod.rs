@@ -294,6 +294,7 @@ fn caps() -> Caps {
         detects_death: true,
         one_sided: true,
         atomics: true,
+        by_processor: true,
         counters: true,
         names: false,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),

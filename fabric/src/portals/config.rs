@@ -125,6 +125,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize) -> Caps {
         detects_death: false,
         one_sided: true,
         atomics: true,
+        by_processor: false,
         counters: true,
         names: triggered_max > 0,
         any_memory: Ok(()),

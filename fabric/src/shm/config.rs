@@ -92,6 +92,7 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         detects_death: true,
         one_sided: true,
         atomics: true,
+        by_processor: true,
         counters: true,
         names: false,
         any_memory: if single_copy {

@@ -308,6 +308,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         detects_death: !config.faults.silences(),
         one_sided: reliable,
         atomics: reliable,
+        by_processor: false,
         counters: reliable,
         names: reliable,
         any_memory: if reliable {

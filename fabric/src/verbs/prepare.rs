@@ -349,6 +349,7 @@ fn caps(limits: &Limits, inline_max: usize) -> Caps {
         detects_death: false,
         one_sided: true,
         atomics: limits.atomics,
+        by_processor: false,
         counters: limits.atomics,
         names: true,
         any_memory: Ok(()),

@@ -17,6 +17,7 @@ fn caps() -> Caps {
         detects_death: true,
         one_sided: true,
         atomics: true,
+        by_processor: true,
         counters: false,
         names: false,
         any_memory: Ok(()),
