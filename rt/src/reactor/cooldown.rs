@@ -51,6 +51,9 @@ impl Cooldown {
             return Rest::Park; // the sleep ended without cause
         }
         self.turns += 1;
+        if self.spin_max.is_zero() {
+            return self.park(now());
+        }
         if oversubscribed {
             return self.step_aside(now);
         }
@@ -210,6 +213,14 @@ mod tests {
             turns_until_park(&mut cooldown, false, &clock),
             TURNS_PER_LOOK - 1
         );
+    }
+
+    #[test]
+    fn who_may_not_spin_parks_after_the_first_empty_turn() {
+        for oversubscribed in [false, true] {
+            let (mut cooldown, clock) = (Cooldown::new(Duration::ZERO), Clock::manual());
+            assert_eq!(turns_until_park(&mut cooldown, oversubscribed, &clock), 0);
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::{
     hint,
     task::{Poll, Waker},
+    time::Duration,
 };
 
 use super::{Shared, engine_turn};
@@ -94,7 +95,7 @@ impl Shared {
         let crowded = self.is_crowded();
         let mut left = match found {
             Look::Waits if crowded => YIELDS,
-            Look::Waits => IMPATIENCE,
+            Look::Waits => self.impatience(),
             _ => 1,
         };
         let mut disturbed = false;
@@ -176,7 +177,8 @@ impl Shared {
 
     /// Turns that a poll makes.
     fn impatience(&self) -> u32 {
-        if self.is_crowded() { 1 } else { IMPATIENCE }
+        let spins = !self.is_crowded() && self.settings.spin_max != Some(Duration::ZERO);
+        if spins { IMPATIENCE } else { 1 }
     }
 }
 
