@@ -23,6 +23,8 @@ pub(super) struct Inbox {
     /// Slabs that belong to connections.
     taken: usize,
     arrived: VecDeque<Completion>,
+    /// Something did since somebody last asked.
+    pub(super) came: bool,
 }
 
 /// The buffers of one connection. When it ends, they serve the next.
@@ -42,6 +44,7 @@ impl Inbox {
             slabs_max: (room / WINDOW) as usize,
             taken: 0,
             arrived: VecDeque::with_capacity(BATCH),
+            came: false,
         })
     }
 
@@ -81,6 +84,7 @@ impl Inbox {
             let mut batch = [Completion::default(); BATCH];
             let came = self.cq.poll(&mut batch);
             self.arrived.extend(&batch[..came]);
+            self.came |= came > 0;
         }
         !self.arrived.is_empty()
     }

@@ -27,6 +27,8 @@ pub(super) struct Outbox {
     chunks: Pool,
     answers: Pool,
     done: VecDeque<Completion>,
+    /// Something was since somebody last asked.
+    pub(super) came: bool,
 }
 
 /// A request whose completion is asked for, with those before it that it stands for.
@@ -82,6 +84,7 @@ impl Outbox {
             chunks: Pool::new(pd, BUFFER_LEN, CHUNKS)?,
             answers: Pool::new(pd, ANSWER_LEN, ANSWERS)?,
             done: VecDeque::with_capacity(BATCH),
+            came: false,
         })
     }
 
@@ -117,6 +120,7 @@ impl Outbox {
             let mut batch = [Completion::default(); BATCH];
             let came = self.cq.poll(&mut batch);
             self.done.extend(&batch[..came]);
+            self.came |= came > 0;
         }
         !self.done.is_empty()
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, io};
 
 use super::{
     abi::{Completion, EVENT_DEVICE_FATAL, WC_SUCCESS},
-    core::Core,
+    core::{Core, Sleep},
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     outbox::{Cargo, quiet_peer},
     wire::{Arrival, HEAD, Word, parse},
@@ -43,7 +43,9 @@ impl Core {
         {
             return Armed::Busy;
         }
-        self.drain_channel();
+        // A queue that was armed and has got something since may have its event in the channel, which would end the sleep.
+        let came = std::mem::take(&mut self.inbox.came) | std::mem::take(&mut self.outbox.came);
+        while came && self.take_event() {}
         let notified = self.notify();
         debug_assert!(notified.is_ok(), "a queue that works can be armed");
         if notified.is_err() || self.inbox.look() | self.outbox.look() {
@@ -80,7 +82,10 @@ impl Core {
         if !std::mem::take(&mut self.sleep.slept) {
             return;
         }
-        self.drain_channel();
+        // Each look is a system call, so there is one: whatever else there may be ends the next sleep.
+        if self.take_event() {
+            return;
+        }
         while let Some(event) = self.own.context.next_event() {
             if event == EVENT_DEVICE_FATAL {
                 self.break_all();
@@ -88,18 +93,25 @@ impl Core {
         }
     }
 
-    /// A queue is armed until its event has been taken.
-    fn drain_channel(&mut self) {
-        if !self.sleep.arrivals_armed && !self.sleep.sends_armed {
-            return;
+    /// A queue is armed until its event has been taken. Whether there was one.
+    fn take_event(&mut self) -> bool {
+        let Sleep {
+            arrivals_armed,
+            sends_armed,
+            ..
+        } = &mut self.sleep;
+        if !*arrivals_armed && !*sends_armed {
+            return false;
         }
-        while let Some(handle) = self.own.channel.take() {
-            if handle == self.inbox.cq.handle() {
-                self.sleep.arrivals_armed = false;
-            } else {
-                self.sleep.sends_armed = false;
-            }
+        let Some(handle) = self.own.channel.take() else {
+            return false;
+        };
+        if handle == self.inbox.cq.handle() {
+            *arrivals_armed = false;
+        } else {
+            *sends_armed = false;
         }
+        true
     }
 
     fn break_all(&mut self) {
