@@ -25,6 +25,8 @@ pub struct Counters {
     pub checks: Count,
     /// List entries given to an adapter for what peers send, or for memory that they reach.
     pub entries: Count,
+    /// Times that an adapter was given requests, each with one or more.
+    pub posts: Count,
     /// Events taken from an adapter's queues.
     pub events: Count,
     /// Of those, words that something has arrived at a peer.
@@ -50,6 +52,7 @@ impl Counters {
             wakes_sent: self.wakes_sent.get(),
             checks: self.checks.get(),
             entries: self.entries.get(),
+            posts: self.posts.get(),
             events: self.events.get(),
             acks: self.acks.get(),
             registrations: self.registrations.get(),
@@ -90,6 +93,7 @@ pub struct Snapshot {
     pub wakes_sent: u64,
     pub checks: u64,
     pub entries: u64,
+    pub posts: u64,
     pub events: u64,
     pub acks: u64,
     pub registrations: u64,
@@ -112,6 +116,7 @@ impl Sub for Snapshot {
             wakes_sent: self.wakes_sent.wrapping_sub(earlier.wakes_sent),
             checks: self.checks.wrapping_sub(earlier.checks),
             entries: self.entries.wrapping_sub(earlier.entries),
+            posts: self.posts.wrapping_sub(earlier.posts),
             events: self.events.wrapping_sub(earlier.events),
             acks: self.acks.wrapping_sub(earlier.acks),
             registrations: self.registrations.wrapping_sub(earlier.registrations),

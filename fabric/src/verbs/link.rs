@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, io};
 
-use super::{inbox::WINDOW, objects::Qp, regions::Imports, wire::Word};
+use super::{chain::Chain, inbox::WINDOW, objects::Qp, regions::Imports, wire::Word};
 use crate::{
     connect::{Connection, Lane, State},
     driver::Down,
@@ -33,6 +33,7 @@ pub(super) struct Link {
     /// Requests in the queue pair, and those of them that no flight stands for.
     pub(super) used: u32,
     pub(super) quiet: u32,
+    pub(super) chain: Chain,
     /// Messages that came before the connection.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) words: VecDeque<Word>,
@@ -75,6 +76,7 @@ impl Link {
             answers: 0,
             used: 0,
             quiet: 0,
+            chain: Chain::default(),
             waiting: VecDeque::new(),
             words: VecDeque::new(),
             parked: VecDeque::new(),

@@ -1,12 +1,12 @@
 //! Task lists: the queue pairs carry tasks out, and turns begin them.
 //!
-//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts each by itself. Who
+//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts them, those to one peer together. Who
 //! sleeps is woken by a count that a task waits for, and by the completions of what was posted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{
-    core::Core,
+    core::{Core, index},
     onesided::Owner,
     wish::{Wish, cell_of},
 };
@@ -57,8 +57,22 @@ impl Core {
         self.begin_tasks();
     }
 
-    /// Has tasks begin that may. How many.
+    /// Has tasks begin that may, and posts what they are to do in one go for each peer. How many.
     pub(super) fn begin_tasks(&mut self) -> u32 {
+        self.outbox.gathers = true;
+        let begun = self.begin_all();
+        self.outbox.gathers = false;
+        while let Some(peer) = self.outbox.gathered.pop() {
+            let Self { links, outbox, .. } = self;
+            let link = links[index(peer)].as_deref_mut();
+            if let Some(Err(why)) = link.map(|link| outbox.post_chain(link)) {
+                self.note_broken(peer, why);
+            }
+        }
+        begun
+    }
+
+    fn begin_all(&mut self) -> u32 {
         let mut begun = 0;
         self.retry();
         loop {

@@ -4,8 +4,8 @@ use super::{
     core::{Core, index},
     inbox::{BODY_MAX, HEADER_MAX},
     link::{Link, WAITING_MAX, Waiting},
-    objects::{CHAIN_MAX, What, Work},
-    outbox::{Cargo, Flight, Outbox, quiet, signaled},
+    objects::{What, Work},
+    outbox::{Cargo, Flight},
     wire::{HEAD, WORD_MAX, Word, message_head},
 };
 
@@ -174,6 +174,7 @@ impl Core {
                     requests: 1,
                     what,
                     answer: None,
+                    before: Vec::new(),
                 },
                 &[work],
             )
@@ -183,63 +184,6 @@ impl Core {
             self.note_broken(peer, why);
         }
         true
-    }
-}
-
-impl Outbox {
-    /// Posts a chain of which the last request completes as the flight.
-    pub(super) fn post(
-        &mut self,
-        link: &mut Link,
-        mut flight: Flight,
-        chain: &[Work<'_>],
-    ) -> std::io::Result<()> {
-        let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
-        flight.requests = requests + std::mem::take(&mut link.quiet);
-        link.used += requests;
-        self.add(requests);
-        let id = self.launch(flight);
-        let mut works = [chain[0]; CHAIN_MAX];
-        works[..chain.len()].copy_from_slice(chain);
-        let last = chain.len() - 1;
-        works[last] = signaled(works[last], id);
-        link.qp
-            .as_ref()
-            .map_or(Ok(()), |qp| qp.post(&works[..chain.len()]))
-    }
-
-    /// Posts bytes that the device copies. `seen`: whether its completion matters.
-    fn post_inline(
-        &mut self,
-        link: &mut Link,
-        peer: u32,
-        bytes: &[u8],
-        seen: bool,
-    ) -> std::io::Result<()> {
-        let what = What::Inline(bytes);
-        let work = Work {
-            id: quiet(peer),
-            what,
-            signaled: false,
-            solicited: true,
-        };
-        if seen || link.quiet + 1 >= self.signal_every {
-            let what = Cargo::Message { chunk: None };
-            return self.post(
-                link,
-                Flight {
-                    peer,
-                    requests: 1,
-                    what,
-                    answer: None,
-                },
-                &[work],
-            );
-        }
-        link.used += 1;
-        link.quiet += 1;
-        self.add(1);
-        link.qp.as_ref().map_or(Ok(()), |qp| qp.post(&[work]))
     }
 }
 

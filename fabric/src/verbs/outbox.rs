@@ -6,13 +6,14 @@
 use std::{collections::VecDeque, io, sync::Arc};
 
 use super::{
+    VerbsConfig,
     abi::Completion,
     inbox::BUFFER_LEN,
     objects::{Access, Cq, Local, Mr, Pd, Work},
     regions::ENTRY_LEN,
     slab::Slab,
 };
-use crate::{driver::LocalRange, memory::Region};
+use crate::{counters::Counters, driver::LocalRange, memory::Region};
 
 /// Requests under way.
 #[derive(Debug)]
@@ -23,6 +24,10 @@ pub(super) struct Outbox {
     room: u32,
     /// Of how many short messages one completes.
     pub(super) signal_every: u32,
+    /// Steps wait for each other, and to which peers some do.
+    pub(super) gathers: bool,
+    pub(super) gathered: Vec<u32>,
+    pub(super) counters: Arc<Counters>,
     flights: Slab<Flight>,
     chunks: Pool,
     answers: Pool,
@@ -40,6 +45,8 @@ pub(super) struct Flight {
     pub(super) what: Cargo,
     /// What the device wrote for us.
     pub(super) answer: Option<u32>,
+    /// Those posted in the same chain, which it stands for.
+    pub(super) before: Vec<Self>,
 }
 
 /// What a flight was for.
@@ -74,12 +81,20 @@ struct Pool {
 }
 
 impl Outbox {
-    pub(super) fn new(pd: &Arc<Pd>, cq: &Arc<Cq>, room: u32, peers: u32) -> io::Result<Self> {
+    pub(super) fn new(
+        pd: &Arc<Pd>,
+        cq: &Arc<Cq>,
+        room: u32,
+        config: &VerbsConfig,
+    ) -> io::Result<Self> {
         Ok(Self {
             cq: Arc::clone(cq),
             used: 0,
             room,
-            signal_every: (room / 2 / peers.max(1)).clamp(1, SIGNAL_EVERY_MAX),
+            signal_every: (room / 2 / config.ranks.max(1)).clamp(1, SIGNAL_EVERY_MAX),
+            gathers: false,
+            gathered: Vec::new(),
+            counters: Arc::clone(&config.counters),
             flights: Slab::new(),
             chunks: Pool::new(pd, BUFFER_LEN, CHUNKS)?,
             answers: Pool::new(pd, ANSWER_LEN, ANSWERS)?,

@@ -3,7 +3,7 @@
 use super::{
     core::{Core, index},
     inbox::BODY_MAX,
-    objects::{Access, CHAIN_MAX, Local, Remote, What, Work},
+    objects::{Access, Local, Remote, STEP_MAX, What, Work},
     outbox::{Cargo, Flight, Step, quiet},
     regions::{ENTRY_LEN, Entry, Found, entry_of},
     wire::Word,
@@ -89,6 +89,7 @@ impl Core {
                 requests: 1,
                 what,
                 answer: Some(answer),
+                before: Vec::new(),
             },
             &[work],
         );
@@ -198,7 +199,7 @@ impl Core {
         peer: u32,
         cell: Remote,
         by: u64,
-        before: Option<What<'_>>,
+        before: Option<What<'static>>,
     ) -> Result<(), Stall> {
         let answer = self.outbox.answer().ok_or(Stall::Room)?;
         let old = self.outbox.answer_at(answer, 0, 1);
@@ -256,7 +257,7 @@ impl Core {
         peer: u32,
         step: Step,
         answer: Option<u32>,
-        chain: &[What<'_>],
+        chain: &[What<'static>],
     ) -> Result<(), Stall> {
         let requests = u32::try_from(chain.len()).unwrap_or(u32::MAX);
         let Self {
@@ -274,6 +275,7 @@ impl Core {
             requests,
             what: Cargo::Step { op: id, step },
             answer,
+            before: Vec::new(),
         };
         let first = Work {
             id: quiet(peer),
@@ -281,11 +283,11 @@ impl Core {
             signaled: false,
             solicited: false,
         };
-        let mut works = [first; CHAIN_MAX];
+        let mut works = [first; STEP_MAX];
         for (work, what) in works.iter_mut().zip(chain) {
             work.what = *what;
         }
-        let posted = outbox.post(link, flight, &works[..chain.len()]);
+        let posted = outbox.post_step(link, flight, &works[..chain.len()]);
         if let Some(op) = ops.get_mut(id) {
             op.flights += 1;
         }

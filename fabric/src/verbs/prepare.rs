@@ -219,7 +219,7 @@ impl Prepared {
         } = self;
         let [sends, receives] = queues;
         let inbox = Inbox::new(&own.pd, &receives, rooms.receives)?;
-        let outbox = Outbox::new(&own.pd, &sends, rooms.sends, config.ranks)?;
+        let outbox = Outbox::new(&own.pd, &sends, rooms.sends, &config)?;
         let sleep = Sleep::new(&own)?;
         let registrations = Registrations::new(&own.pd, &config);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);

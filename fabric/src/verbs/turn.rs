@@ -6,7 +6,7 @@ use super::{
     abi::{Completion, EVENT_DEVICE_FATAL, WC_SUCCESS},
     core::{Core, Sleep},
     inbox::{BODY_MAX, HEADER_MAX, len_of},
-    outbox::{Cargo, quiet_peer},
+    outbox::{Cargo, Flight, quiet_peer},
     wire::{Arrival, HEAD, Word, parse},
 };
 use crate::{
@@ -126,6 +126,7 @@ impl Core {
             && let Some(came) = self.inbox.next()
         {
             events += 1;
+            self.counters.events.add(1);
             if came.qp_num == self.datagrams.qp.number() {
                 self.handle_datagram(&came);
             } else {
@@ -209,6 +210,7 @@ impl Core {
     fn reap(&mut self) -> u32 {
         let mut room = false;
         while let Some(over) = self.outbox.next() {
+            self.counters.events.add(1);
             self.handle_over(&over);
             room = true;
         }
@@ -223,9 +225,18 @@ impl Core {
         if let Some(peer) = quiet_peer(over.wr_id) {
             return self.note_status(peer, failed);
         }
-        let Some(flight) = self.outbox.flight(over.wr_id) else {
+        let Some(mut flight) = self.outbox.flight(over.wr_id) else {
             return;
         };
+        for before in std::mem::take(&mut flight.before) {
+            self.end_flight(&before, over.status);
+        }
+        self.end_flight(&flight, over.status);
+        self.bury(flight.peer);
+    }
+
+    fn end_flight(&mut self, flight: &Flight, status: i32) {
+        let failed = (status != WC_SUCCESS).then_some(status);
         self.outbox.subtract(flight.requests);
         if let Some(link) = self.link(flight.peer) {
             link.used -= flight.requests;
@@ -241,9 +252,8 @@ impl Core {
             Cargo::LookUp { slot } => {
                 self.handle_entry(flight.peer, slot, flight.answer, failed.is_none());
             }
-            Cargo::Step { op, step } => self.handle_step(op, step, flight.answer, over.status),
+            Cargo::Step { op, step } => self.handle_step(op, step, flight.answer, status),
         }
-        self.bury(flight.peer);
     }
 
     fn note_status(&mut self, peer: u32, failed: Option<i32>) {

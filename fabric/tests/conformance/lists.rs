@@ -12,9 +12,9 @@ use ripstop_fabric::{
 use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
 
 /// A world of ranks that each have a region of 64 KiB, and counters.
-struct Bench {
-    world: World,
-    regions: Vec<Region>,
+pub(crate) struct Bench {
+    pub(crate) world: World,
+    pub(crate) regions: Vec<Region>,
     counters: Vec<Counters>,
 }
 
@@ -25,7 +25,7 @@ impl Bench {
         Self::of(World::new(make, ranks), ranks)
     }
 
-    fn of(mut world: World, ranks: u32) -> Self {
+    pub(crate) fn of(mut world: World, ranks: u32) -> Self {
         let regions = (0..ranks as usize)
             .map(|rank| world[rank].memory(LEN).0)
             .collect();
@@ -40,22 +40,27 @@ impl Bench {
         }
     }
 
-    fn own(&self, rank: usize, nth: usize) -> Counter {
+    pub(crate) fn own(&self, rank: usize, nth: usize) -> Counter {
         self.counters[rank].at(nth)
     }
 
-    fn part(&self, rank: usize, at: usize, len: usize) -> LocalRange {
+    pub(crate) fn part(&self, rank: usize, at: usize, len: usize) -> LocalRange {
         all_of(&self.regions[rank]).slice(at, len)
     }
 
-    fn when(&self, rank: usize, nth: usize, threshold: u64) -> When {
+    pub(crate) fn when(&self, rank: usize, nth: usize, threshold: u64) -> When {
         When {
             counter: self.own(rank, nth),
             threshold,
         }
     }
 
-    fn landing(&mut self, rank: usize, (at, len): (usize, usize), nth: usize) -> Landing {
+    pub(crate) fn landing(
+        &mut self,
+        rank: usize,
+        (at, len): (usize, usize),
+        nth: usize,
+    ) -> Landing {
         let part = self.part(rank, at, len);
         let into = self.world[rank]
             .driver
@@ -68,7 +73,7 @@ impl Bench {
         }
     }
 
-    fn count(&mut self, from: usize, to: usize, nth: usize, by: u64) {
+    pub(crate) fn count(&mut self, from: usize, to: usize, nth: usize, by: u64) {
         let counter = self.counters[to].remote().at(nth).unwrap();
         self.world.post(
             from,
@@ -80,7 +85,7 @@ impl Bench {
         );
     }
 
-    fn post(&mut self, rank: usize, tasks: &[Task], token: u64) {
+    pub(crate) fn post(&mut self, rank: usize, tasks: &[Task], token: u64) {
         self.world.post(
             rank,
             Command::List {

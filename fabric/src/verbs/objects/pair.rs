@@ -251,11 +251,16 @@ impl Qp {
     /// # Panics
     /// When there are more than [`CHAIN_MAX`].
     pub(in crate::verbs) fn post(&self, works: &[Work<'_>]) -> io::Result<()> {
-        assert!(
-            works.len() <= CHAIN_MAX,
-            "{} requests in a chain",
-            works.len()
-        );
+        // A long chain's room takes long to clear, and most are short.
+        if works.len() <= STEP_MAX {
+            self.post_up_to::<STEP_MAX>(works)
+        } else {
+            self.post_up_to::<CHAIN_MAX>(works)
+        }
+    }
+
+    fn post_up_to<const MAX: usize>(&self, works: &[Work<'_>]) -> io::Result<()> {
+        assert!(works.len() <= MAX, "{} requests in a chain", works.len());
         let Some(post) = self.pd.context.ops().post_send else {
             return Err(io::ErrorKind::Unsupported.into());
         };
@@ -263,8 +268,8 @@ impl Qp {
             addr: 0,
             length: 0,
             lkey: 0,
-        }; CHAIN_MAX];
-        let mut requests = [const { blank() }; CHAIN_MAX];
+        }; MAX];
+        let mut requests = [const { blank() }; MAX];
         for (at, work) in works.iter().enumerate() {
             work.write_to(&mut requests[at], &mut pieces[at]);
         }
@@ -438,7 +443,9 @@ fn attributes(state: i32) -> abi::QpAttributes {
 }
 
 /// Requests posted with one call.
-pub(in crate::verbs) const CHAIN_MAX: usize = 3;
+pub(in crate::verbs) const CHAIN_MAX: usize = 24;
+/// Those of one step of a command.
+pub(in crate::verbs) const STEP_MAX: usize = 3;
 
 /// From the most that short messages profit from to what every device has.
 const INLINE_TRIED: [u32; 3] = [256, 128, 96];

@@ -1,6 +1,7 @@
 //! Ranks on RDMA devices: all on the first one, or taking turns among those there are; and what holds only of them.
 
 mod cables;
+mod chains;
 mod counters;
 mod cycles;
 mod opening;
