@@ -133,6 +133,8 @@ impl Row {
             .field("entries_per_message", each(tally.entries))
             .field("events_per_message", each(tally.events))
             .field("acks_per_message", each(tally.acks))
+            .field("posts_per_message", each(tally.posts))
+            .field("registrations_per_message", each(tally.registrations))
     }
 
     /// Something for the JSON line only.

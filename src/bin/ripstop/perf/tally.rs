@@ -16,6 +16,8 @@ pub(super) struct Tally {
     pub(super) entries: u64,
     pub(super) events: u64,
     pub(super) acks: u64,
+    pub(super) posts: u64,
+    pub(super) registrations: u64,
 }
 
 impl Tally {
@@ -33,6 +35,8 @@ impl Tally {
             entries: counters.entries,
             events: counters.events,
             acks: counters.acks,
+            posts: counters.posts,
+            registrations: counters.registrations,
         }
     }
 
@@ -70,6 +74,8 @@ impl Tally {
             self.entries,
             self.events,
             self.acks,
+            self.posts,
+            self.registrations,
         ]
     }
 
@@ -83,6 +89,8 @@ impl Tally {
             entries,
             events,
             acks,
+            posts,
+            registrations,
         ] = numbers;
         Self {
             system_calls,
@@ -93,8 +101,10 @@ impl Tally {
             entries,
             events,
             acks,
+            posts,
+            registrations,
         }
     }
 }
 
-const COUNTS: usize = 8;
+const COUNTS: usize = 10;
