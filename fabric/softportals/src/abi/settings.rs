@@ -20,7 +20,7 @@ pub(super) struct Settings {
     pub(super) nid: u32,
     /// `RIPSTOP_PORTALS_LIMITS`: what an interface has at most, as `name=number,name=number`.
     pub(super) ceiling: Limits,
-    /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS` and `.._RATE`.
+    /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS`, `.._RATE` and `.._CUT`.
     pub(super) wires: Wires,
     /// The greatest process id of that transport.
     pub(super) pid_max: u32,
@@ -69,6 +69,8 @@ impl Settings {
             wires: Wires {
                 medium,
                 rate: of_rail(rail, look("RIPSTOP_PORTALS_RATE"), "bytes per second")?,
+                cut_after: of_rail(rail, look("RIPSTOP_PORTALS_CUT"), CUT)?
+                    .filter(|bytes| *bytes > 0),
             },
             pid_max,
             reuse: choice(
@@ -79,6 +81,8 @@ impl Settings {
         })
     }
 }
+
+const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value and what it should have been.
 type Wrong = (&'static str, String, &'static str);
@@ -180,11 +184,14 @@ mod tests {
             ("RIPSTOP_PORTALS_TRANSPORT", "udp"),
             ("RIPSTOP_PORTALS_HOST", "10.0.0.1, 10.0.1.1"),
             ("RIPSTOP_PORTALS_RATE", "1000"),
+            ("RIPSTOP_PORTALS_CUT", "0,5000"),
         ];
         for (rail, host) in [(0, [10, 0, 0, 1]), (1, [10, 0, 1, 1]), (3, [10, 0, 1, 1])] {
             let settings = from(rail, &said).expect("right");
             assert_eq!(settings.nid, u32::from(Ipv4Addr::from(host)));
             assert_eq!(settings.wires.rate, Some(1000));
+            let cut = [None, Some(5_000)][usize::from(rail > 0)];
+            assert_eq!(settings.wires.cut_after, cut);
         }
     }
 
@@ -208,6 +215,7 @@ mod tests {
             ("RIPSTOP_PORTALS_TRANSPORT", "tcp"),
             ("RIPSTOP_PORTALS_FAULTS", "drop=2"),
             ("RIPSTOP_PORTALS_RATE", "fast"),
+            ("RIPSTOP_PORTALS_CUT", "soon"),
             ("RIPSTOP_PORTALS_REUSE", "yes"),
         ] {
             let (named, said, wanted) = from(0, &[(name, value)]).expect_err("wrong");

@@ -5,6 +5,7 @@
 //! than its rail is said to be.
 
 mod conversation;
+mod cut;
 mod faults;
 mod local;
 mod ring;
@@ -14,13 +15,14 @@ mod udp;
 use std::{fmt, net::Ipv4Addr, os::fd::OwnedFd, sync::Arc};
 
 use rustix::{
+    event::{EventfdFlags, eventfd},
     io::Errno,
     time::{ClockId, clock_gettime},
 };
 
 pub(crate) use self::udp::PID_MAX;
+use self::{cut::Cut, local::Local, udp::Udp};
 pub use self::{faults::Faults, local::Reservation};
-use self::{local::Local, udp::Udp};
 use crate::{
     event::Address,
     interface::{Link, Packet},
@@ -47,6 +49,8 @@ pub struct Wires {
     pub medium: Medium,
     /// Bytes per second that leave an interface at most.
     pub rate: Option<u64>,
+    /// Bytes that leave an interface before it is cut off, as if somebody had pulled its cable.
+    pub cut_after: Option<u64>,
 }
 
 /// What carries packets.
@@ -109,6 +113,7 @@ trait Wire: fmt::Debug + Send {
 pub struct Port {
     wire: Box<dyn Wire>,
     rate: Option<Rate>,
+    cut: Option<Doom>,
     now: u64,
 }
 
@@ -120,6 +125,13 @@ struct Rate {
     free_at: u64,
     /// Somebody was told to wait.
     waited: bool,
+}
+
+/// When an interface is cut off, and what it sleeps on from then on.
+#[derive(Debug)]
+struct Doom {
+    bytes_left: u64,
+    silence: OwnedFd,
 }
 
 impl Port {
@@ -139,9 +151,17 @@ impl Port {
             free_at: 0,
             waited: false,
         });
+        let cut = wires.cut_after.map(|bytes_left| {
+            let silence = eventfd(0, EventfdFlags::CLOEXEC)?;
+            Ok(Doom {
+                bytes_left,
+                silence,
+            })
+        });
         Ok(Self {
             wire,
             rate,
+            cut: cut.transpose()?,
             now: now(),
         })
     }
@@ -206,6 +226,17 @@ impl Port {
         due.into_iter().flatten().min()
     }
 
+    /// So many bytes leave: at the end of its life they, and all others, are gone.
+    fn age(&mut self, bytes: u64) {
+        let is_over = |doom: &mut Doom| {
+            doom.bytes_left = doom.bytes_left.saturating_sub(bytes);
+            doom.bytes_left == 0
+        };
+        if let Some(doom) = self.cut.take_if(is_over) {
+            self.wire = Box::new(Cut::new(doom.silence));
+        }
+    }
+
     /// When it looked at the clock last, in nanoseconds of a clock that only goes forward.
     #[must_use]
     pub const fn now(&self) -> u64 {
@@ -225,8 +256,9 @@ impl Link for Port {
     }
 
     fn send(&mut self, peer: Address, packet: Packet<'_>) {
+        let bytes = (packet.head.len() + packet.payload.len()) as u64;
+        self.age(bytes);
         if let Some(rate) = &mut self.rate {
-            let bytes = (packet.head.len() + packet.payload.len()) as u64;
             let lasts = bytes.saturating_mul(1_000_000_000) / rate.bytes_per_second;
             rate.free_at = rate.free_at.max(self.now) + lasts;
         }

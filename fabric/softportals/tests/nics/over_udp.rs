@@ -19,7 +19,7 @@ fn wires(faults: &str) -> Wires {
             host: Ipv4Addr::new(127, a | 1, b, c | 1),
             faults: Faults::parse(faults).expect("right"),
         },
-        rate: None,
+        ..Wires::default()
     }
 }
 

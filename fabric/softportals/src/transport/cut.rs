@@ -1,0 +1,67 @@
+//! The end of an interface that was cut off: nothing leaves, nothing comes, and nobody is there.
+
+use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc};
+
+use super::Wire;
+use crate::{event::Address, interface::Packet};
+
+/// What is left of a medium's end.
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// Never readable.
+    silence: Arc<OwnedFd>,
+    /// Whom somebody asked for.
+    lost: BTreeSet<Address>,
+}
+
+impl Cut {
+    pub(super) fn new(silence: OwnedFd) -> Self {
+        Self {
+            silence: Arc::new(silence),
+            lost: BTreeSet::new(),
+        }
+    }
+}
+
+impl Wire for Cut {
+    fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.silence)
+    }
+
+    fn full(&self) -> Vec<Arc<OwnedFd>> {
+        Vec::new()
+    }
+
+    fn flush(&mut self, _now: u64) {}
+
+    fn attend(&mut self) {}
+
+    fn receive(&mut self, _now: u64, _into: &mut Vec<u8>) -> Option<Address> {
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    fn disarm(&mut self) {}
+
+    fn probe(&mut self, _now: u64, peer: Address) {
+        self.lost.insert(peer);
+    }
+
+    fn next_lost(&mut self) -> Option<Address> {
+        self.lost.pop_first()
+    }
+
+    fn deadline(&self) -> Option<u64> {
+        None
+    }
+
+    fn has_room(&mut self, peer: Address) -> bool {
+        self.lost.insert(peer);
+        false
+    }
+
+    fn send(&mut self, _now: u64, _peer: Address, _packet: Packet<'_>) {}
+}
