@@ -7,6 +7,7 @@ use super::{
     compat::{self, Compat},
     lists,
     pool::{BODY_MAX, HEADER_MAX},
+    rails::RAILS_MAX,
     stats::PortalsCounters,
 };
 use crate::driver::{Caps, Cost, Ends};
@@ -21,8 +22,9 @@ pub struct PortalsConfig {
     /// Its family: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. `None`: what `RIPSTOP_PORTALS_ABI` names, else what the
     /// library says or its symbols tell.
     pub family: Option<String>,
-    /// The network interface. `None`: the library's default.
-    pub interface: Option<u32>,
+    /// The network interfaces, four at most. None: the library's default. The first one carries messages, and all of them pieces
+    /// of long puts and gets; the second of a rank reaches the second of another, and so on.
+    pub interfaces: Vec<u32>,
     /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked
     /// at.
     pub events: u32,
@@ -49,7 +51,7 @@ impl Default for PortalsConfig {
         Self {
             library: None,
             family: None,
-            interface: None,
+            interfaces: Vec::new(),
             events: 4096,
             slabs: 4,
             slab_len: 1 << 20,
@@ -94,6 +96,19 @@ impl PortalsConfig {
     /// # Errors
     /// `InvalidInput`, with the field and its range.
     pub(super) fn check(&self) -> io::Result<()> {
+        let wrong = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        let interfaces = &self.interfaces;
+        if interfaces.len() > RAILS_MAX {
+            return wrong(format!(
+                "PortalsConfig::interfaces are {interfaces:?}: name {RAILS_MAX} or fewer"
+            ));
+        }
+        let twice = |at: usize| interfaces[..at].contains(&interfaces[at]);
+        if (0..interfaces.len()).any(twice) {
+            return wrong(format!(
+                "PortalsConfig::interfaces are {interfaces:?}: name each once"
+            ));
+        }
         if self.compat.is_some() {
             return Ok(()); // checked when its variables were read
         }
@@ -104,8 +119,9 @@ impl PortalsConfig {
         ];
         for (field, value, least) in checks {
             if value < least {
-                let why = format!("PortalsConfig::{field} is {value}: use {least} or more");
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+                return wrong(format!(
+                    "PortalsConfig::{field} is {value}: use {least} or more"
+                ));
             }
         }
         Ok(())
@@ -113,7 +129,7 @@ impl PortalsConfig {
 }
 
 /// What every rank can do.
-pub(super) fn caps(ni: &Ni, body_max: usize) -> Caps {
+pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
     let triggered_max = lists::room(ni);
     Caps {
         name: "portals",
@@ -131,7 +147,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize) -> Caps {
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max,
-        lanes: 1,
+        lanes,
         cost: Cost {
             send_ns: 500.0,
             recv_ns: 500.0,

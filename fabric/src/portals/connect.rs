@@ -9,6 +9,7 @@ use super::{
     onesided::Operations,
     peer::{Peer, Words},
     prepare::{Address, BOARD_LEN, Prepared},
+    rails::{Place, Rails},
     state::Portals,
 };
 use crate::{
@@ -36,12 +37,13 @@ impl Prepared {
         let Self {
             ground,
             address,
+            places: own_places,
             said,
             compat,
             body_max,
         } = self;
         let pscom = compat.as_ref().and_then(Compat::pscom);
-        let addresses = read_addresses(&peers)?;
+        let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
@@ -58,8 +60,15 @@ impl Prepared {
             Some(buffers) => ground.ni.md_bind(Some(buffers.outbound()), ground.ends)?,
             None => ground.pool_md,
         };
-        let per_peer = size_of::<Peer>() + 2 * Words::LEN + pscom.map_or(0, Pscom::peer_len);
+        let nis = ground.rails.iter().map(|rail| &rail.ni).chain([&ground.ni]);
+        let piece_max = nis.map(|ni| ni.limits.max_msg_size).min().unwrap_or(0);
+        let rails = Rails::new(own_places.len(), places, piece_max);
+        let per_peer = size_of::<Peer>()
+            + 2 * Words::LEN
+            + rails.peer_len()
+            + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
+        let lanes = u32::try_from(1 + own_places.len()).unwrap_or(1);
         let portals = Portals {
             me,
             address,
@@ -83,7 +92,8 @@ impl Prepared {
             buffers,
             buffers_md,
             fragile: compat == Some(Compat::Mpc),
-            caps: caps(&ground.ni, body_max),
+            rails,
+            caps: caps(&ground.ni, body_max, lanes),
             ground,
         };
         if let Some(buffers) = &portals.buffers {
@@ -93,7 +103,7 @@ impl Prepared {
     }
 }
 
-fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
+fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<(Address, Vec<Place>)>> {
     if peers.len() > (BOARD_LEN - 4096) / Words::LEN {
         return Err(invalid("more than 2²⁰ ranks"));
     }
@@ -104,7 +114,7 @@ fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
                 "what rank {rank} gave is no address of this driver: do all ranks run the same version?"
             ))
         })?;
-        match seen.insert(address.process, rank) {
+        match seen.insert(address.0.process, rank) {
             None => Ok(address),
             Some(other) => Err(invalid(&format!(
                 "ranks {other} and {rank} have the same Portals process id: run each rank in a process of its own"

@@ -14,6 +14,7 @@ use super::{
     calls::{Me, Ni, Refused},
     entries::{Entry, EntryKind},
     lists::bits,
+    rails::Door,
     stats::PortalsCounters,
 };
 use crate::{
@@ -39,6 +40,8 @@ struct Regions {
     /// Counters of tasks that nobody has any more.
     gone: Vec<u32>,
     counters: BTreeMap<u32, WeakRegion>,
+    /// The same memory by rails beside the first one.
+    doors: Vec<Door>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,13 +75,7 @@ impl Exports {
         pt: u32,
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Arc<Self>> {
-        let everything = Entry {
-            memory: None,
-            kind: EntryKind::Exposed,
-            match_bits: PLAIN_BITS,
-            ignore_bits: 0,
-        };
-        ni.append(pt, &everything, 0)?;
+        ni.append(pt, &EVERYTHING, 0)?;
         counters.all.entries.add(1);
         Ok(Arc::new(Self {
             ni: Arc::clone(ni),
@@ -86,6 +83,40 @@ impl Exports {
             regions: Mutex::default(),
             counters: Arc::clone(counters),
         }))
+    }
+
+    /// Exposes all memory by another rail too. The index of its table entry.
+    ///
+    /// # Errors
+    /// When the library has no entry for it.
+    pub(super) fn add_rail(&self, ni: &Arc<Ni>) -> io::Result<u8> {
+        let table = ni.pt_alloc(None, false)?;
+        let table = small(table)?;
+        let mut door = Door::new(Arc::clone(ni), table);
+        door.append(PLAIN_SERIAL, EVERYTHING)?;
+        self.counters.all.entries.add(1);
+        let mut regions = self.lock();
+        debug_assert!(regions.by_start.is_empty(), "rails come before regions");
+        regions.doors.push(door);
+        Ok(table)
+    }
+
+    /// The tables of rails that were left for others; none when there was no other.
+    pub(super) fn tables(&self) -> Vec<Option<u8>> {
+        self.lock().doors.iter().map(Door::table).collect()
+    }
+
+    /// Moves memory on a rail to another table entry.
+    pub(super) fn leave(&self, rail: usize) {
+        if let Some(door) = self.lock().doors.get_mut(rail) {
+            door.leave();
+        }
+    }
+
+    /// Whether nothing comes by the tables that were left on a rail.
+    pub(super) fn has_left(&self, rail: usize) -> bool {
+        let mut regions = self.lock();
+        regions.doors.get_mut(rail).is_none_or(Door::has_left)
     }
 
     /// New memory, which peers reach until its last holder is gone.
@@ -121,8 +152,22 @@ impl Exports {
         let serial = regions.serial.checked_add(1).ok_or_else(|| {
             io::Error::other("2³² regions were allocated: start the process anew")
         })?;
-        let appended = reachable.then(|| self.append(serial, &region)).transpose();
+        let exposed = Entry {
+            memory: Some(region.range()),
+            kind: EntryKind::Exposed,
+            match_bits: region_bits(serial, region.len() as u64),
+            ignore_bits: 0,
+        };
+        let appended = reachable.then(|| self.append(&exposed)).transpose();
         if let Ok(entry) = appended {
+            if reachable {
+                // What a rail has no room for is reached by the first one: pieces that find no entry go there.
+                let doors = regions.doors.iter_mut();
+                let added = doors
+                    .map(|door| door.append(serial, exposed))
+                    .filter(Result::is_ok);
+                self.counters.all.entries.add(added.count() as u64);
+            }
             regions.serial = serial;
             let len = region.len();
             regions
@@ -137,15 +182,9 @@ impl Exports {
         Ok(region)
     }
 
-    fn append(&self, serial: u32, region: &Region) -> Result<Me, Refused> {
-        let entry = Entry {
-            memory: Some(region.range()),
-            kind: EntryKind::Exposed,
-            match_bits: region_bits(serial, region.len() as u64),
-            ignore_bits: 0,
-        };
+    fn append(&self, entry: &Entry) -> Result<Me, Refused> {
         self.counters.all.entries.add(1);
-        self.ni.append(self.pt, &entry, 0)
+        self.ni.append(self.pt, entry, 0)
     }
 
     /// The counter of tasks that lies there.
@@ -247,16 +286,35 @@ impl Exports {
             regions.counters.remove(&region.serial);
             return regions.gone.push(region.serial);
         };
+        let doors = regions.doors.iter_mut();
+        let mut entries: Vec<_> = doors
+            .flat_map(|door| door.withdraw(region.serial))
+            .collect();
         drop(regions);
+        entries.push((Arc::clone(&self.ni), entry));
         // An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
-        while let Err(Refused::InUse) = self.ni.unlink(entry) {
-            std::thread::yield_now();
+        for (ni, entry) in entries {
+            while let Err(Refused::InUse) = ni.unlink(entry) {
+                std::thread::yield_now();
+            }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Regions> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An index as it travels in addresses.
+///
+/// # Errors
+/// When it is too large for that.
+pub(super) fn small(table: u32) -> io::Result<u8> {
+    let travels = u8::try_from(table).ok().filter(|table| *table < TABLE_MAX);
+    travels.ok_or_else(|| {
+        let why = format!("the Portals library gave portal table entry {table}, and addresses have room for {TABLE_MAX}");
+        io::Error::new(io::ErrorKind::Unsupported, why)
+    })
 }
 
 /// What a key names at its owner: match bits, and where they count from. `None` when it is none of this owner's keys, or not to
@@ -299,6 +357,16 @@ const PLAIN: u32 = 0x3fb8_5eae;
 const CELLS: u32 = 0x6a09_e667;
 
 const PLAIN_BITS: u64 = 3 << 60;
+/// So that one more, and the greatest number, can mean something else.
+const TABLE_MAX: u8 = 254;
+/// No region has this serial.
+const PLAIN_SERIAL: u32 = 0;
+const EVERYTHING: Entry = Entry {
+    memory: None,
+    kind: EntryKind::Exposed,
+    match_bits: PLAIN_BITS,
+    ignore_bits: 0,
+};
 /// Lengths of regions are counted in these: pages are never smaller.
 const PAGE: u64 = 4096;
 /// Twenty-eight bits of pages: a tebibyte.

@@ -65,7 +65,7 @@ impl Drop for Portals {
             ends.leave(self.me, how);
         }
         // Before the memory of operations goes.
-        self.ground.ni.close();
+        self.ground.close();
     }
 }
 

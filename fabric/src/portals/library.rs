@@ -16,7 +16,7 @@ use super::profile::{self, Profile};
 /// A library that has all functions that this driver calls, and the family whose numbers it speaks.
 ///
 /// It stays loaded until the process ends, because a library can rarely be unloaded: some have threads of their own.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Library {
     pub(super) profile: &'static Profile,
     pub(super) symbols: Symbols,

@@ -15,6 +15,9 @@
 //! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
+//! **Rails.** Long puts and gets go in pieces by all interfaces of a rank; one that fails is left, and what it had goes by the others
+//! (`rails`).
+//!
 //! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
 //! can be counted and timed beside this.
 //!
@@ -41,6 +44,7 @@ mod pool;
 mod prepare;
 mod profile;
 mod queues;
+mod rails;
 mod slabs;
 mod state;
 mod stats;
@@ -151,6 +155,8 @@ impl Driver for Portals {
         self.take_lists(&mut turn, sink);
         self.take_hints(&mut turn);
         self.take_arrivals(&mut turn, sink);
+        self.feed_stripes();
+        self.close_lanes();
         self.tell(&mut turn, sink);
         self.transmit();
         Progress {

@@ -42,10 +42,10 @@ struct Slot {
 /// A command under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Work {
-    to: u32,
+    pub(super) to: u32,
     /// Who is to be told; nobody after that.
     token: Option<Token>,
-    deed: Deed,
+    pub(super) deed: Deed,
     step: Step,
 }
 
@@ -114,6 +114,11 @@ impl Operations {
     fn work(&self, slot: u32, generation: u32) -> Option<Work> {
         let entry = self.slots.get(slot as usize)?;
         entry.work.filter(|_| entry.generation == generation)
+    }
+
+    /// What is under way in a slot.
+    pub(super) fn work_in(&self, slot: u32) -> Option<Work> {
+        self.slots.get(slot as usize)?.work
     }
 
     fn word(&self, slot: u32, word: Word) -> u64 {
@@ -259,6 +264,9 @@ impl Portals {
 
     /// Has the adapter do the step of a slot.
     fn take_step(&mut self, slot: u32, work: Work) {
+        if matches!(work.step, Step::Move(0)) && self.stripe(slot, &work) {
+            return;
+        }
         match self.issue(slot, work) {
             Ok(()) => self.credits -= 1,
             Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
@@ -371,7 +379,23 @@ impl Portals {
         if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
             self.told.push_back(Told::Complete(token));
         }
-        match self.next_step(slot, &work, moved) {
+        let next = self.next_step(slot, &work, moved);
+        self.go_to(slot, work, next);
+    }
+
+    /// All bytes of a put or a get have moved, by several lanes, or will not.
+    pub(super) fn moved(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
+        match how {
+            Ok(()) => {
+                let next = self.after_move(&work);
+                self.go_to(slot, work, next);
+            }
+            Err(why) => self.finish(slot, work, Err(why)),
+        }
+    }
+
+    fn go_to(&mut self, slot: u32, mut work: Work, next: Option<Step>) {
+        match next {
             Some(step) => {
                 work.step = step;
                 self.operations.slots[slot as usize].work = Some(work);
@@ -381,6 +405,12 @@ impl Portals {
         }
     }
 
+    fn after_move(&self, work: &Work) -> Option<Step> {
+        let tick = |cell| self.is_tick(work.to, cell);
+        let cell = work.deed.cell()?;
+        Some(if tick(cell) { Step::Tick(1) } else { Step::Add })
+    }
+
     fn next_step(&self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
         match (work.step, work.deed) {
             (Step::Probe, _) => Some(Step::Move(0)),
@@ -388,11 +418,10 @@ impl Portals {
                 let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
                 let most = usize::try_from(self.ground.ni.limits.max_msg_size);
                 let all = local.len() - from <= most.unwrap_or(usize::MAX) || moved == 0;
-                match work.deed.cell() {
-                    _ if !all && done < local.len() => Some(Step::Move(done)),
-                    Some(cell) if self.is_tick(work.to, cell) => Some(Step::Tick(1)),
-                    Some(_) => Some(Step::Add),
-                    None => None,
+                if !all && done < local.len() {
+                    Some(Step::Move(done))
+                } else {
+                    self.after_move(work)
                 }
             }
             (Step::Add, _) => Some(Step::Look),
@@ -471,7 +500,7 @@ impl Portals {
 
 impl Ground {
     /// Local memory, as an operation names it.
-    fn near(&self, range: LocalRange, user: u64) -> Near {
+    pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
         Near {
             md: self.all_md,
             offset: range.start().as_ptr().expose_provenance() as u64,
@@ -511,7 +540,7 @@ pub(super) fn failure(end: End) -> Failure {
 }
 
 /// Keys were looked at before the first step, and deeds only take steps of theirs.
-fn no_step() -> Refused {
+pub(super) fn no_step() -> Refused {
     Refused::Code("a step that its command does not have".to_owned())
 }
 

@@ -1,7 +1,8 @@
 //! The other ranks, and the words on their boards that end a pause.
 //!
 //! A rank that was refused writes, on the board of who refused it, how often it was; who has room again writes that number back.
-//! Both words only grow, so it does not matter how often, or when, anybody looks at them.
+//! Both words only grow, so it does not matter how often, or when, anybody looks at them; nor with the third, about rails, of which
+//! each part only goes one way.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -63,24 +64,27 @@ impl Peer {
     }
 }
 
-/// The two words of one rank on another's board.
+/// The words of one rank on another's board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
     /// How often the writer was refused.
     pub(super) pauses: u64,
     /// How often the reader was, as far as the writer has let it in again.
     pub(super) resumed: u64,
+    /// What the writer says of rails between the two.
+    pub(super) rails: u64,
 }
 
 impl Words {
     /// Bytes of them.
-    pub(super) const LEN: usize = 16;
+    pub(super) const LEN: usize = 24;
 
     pub(super) fn read(board: &Region, rank: u32) -> Self {
         let at = Self::at(rank);
         Self {
             pauses: board.atomic_u64(at).load(SeqCst),
             resumed: board.atomic_u64(at + 8).load(SeqCst),
+            rails: board.atomic_u64(at + 16).load(SeqCst),
         }
     }
 
@@ -88,6 +92,7 @@ impl Words {
         let at = Self::at(rank);
         board.atomic_u64(at).store(self.pauses, SeqCst);
         board.atomic_u64(at + 8).store(self.resumed, SeqCst);
+        board.atomic_u64(at + 16).store(self.rails, SeqCst);
     }
 
     pub(super) const fn at(rank: u32) -> usize {
@@ -133,6 +138,8 @@ pub(super) enum Ticket {
     Operation(u32, u32),
     /// Words for this rank.
     Words(u32),
+    /// A piece of the operation in this slot, by this lane: its number there.
+    Piece(u32, u32, u32),
 }
 
 impl Ticket {
@@ -141,6 +148,7 @@ impl Ticket {
             Self::Message(rank, number) => (0_u64, rank, number),
             Self::Operation(slot, generation) => (1, slot, generation),
             Self::Words(rank) => (2, rank, 0),
+            Self::Piece(slot, lane, piece) => (3, slot << LANE_BITS | lane, piece),
         };
         (high as u64) << 32 | class << 30 | low as u64
     }
@@ -152,10 +160,15 @@ impl Ticket {
             0 => Some(Self::Message(low, high)),
             1 => Some(Self::Operation(low, high)),
             2 => Some(Self::Words(low)),
+            3 => Some(Self::Piece(low >> LANE_BITS, low & LANE_MASK, high)),
             _ => None,
         }
     }
 }
+
+/// Lanes are fewer than four, and slots than 2²⁸.
+const LANE_BITS: u32 = 2;
+const LANE_MASK: u32 = (1 << LANE_BITS) - 1;
 
 #[cfg(test)]
 mod tests {
@@ -167,10 +180,10 @@ mod tests {
             Ticket::Message(0x3fff_ffff, u32::MAX),
             Ticket::Operation(7, 0),
             Ticket::Words(1),
+            Ticket::Piece(0x0fff_ffff, 3, u32::MAX),
         ] {
             assert_eq!(Ticket::of(ticket.bits()), Some(ticket));
         }
-        assert_eq!(Ticket::of(3 << 30), None);
         for label in [
             Label::Message(128),
             Label::Bye(Down::Finished),

@@ -12,11 +12,12 @@ use super::{
     config::{MESSAGE_MAX, PortalsConfig},
     entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
-    exports::Exports,
+    exports::{Exports, small},
     library::Library,
     moves::{Far, Near},
     pool::{HEADER_MAX, Pool},
     queues::Queues,
+    rails::{Place, RAILS_MAX, Rail},
     slabs::Slabs,
     stats::PortalsCounters,
 };
@@ -29,6 +30,8 @@ use crate::{driver::Ends, memory::Region};
 pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
+    /// How peers reach its rails beside the first one.
+    pub(super) places: Vec<Place>,
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
     pub(super) body_max: usize,
@@ -38,6 +41,8 @@ pub struct Prepared {
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) ni: Arc<Ni>,
+    /// The interfaces beside it.
+    pub(super) rails: Vec<Rail>,
     pub(super) queues: Queues,
     /// For ends of operations.
     pub(super) ends: Eq,
@@ -84,7 +89,8 @@ impl Prepared {
         let config = config.clone().laid_out();
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
-        let mut ni = Ni::open(library, config.interface, config.triggered)?;
+        let first = config.interfaces.first().copied();
+        let mut ni = Ni::open(library, first, config.triggered)?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
         if let Some(pscom) = pscom {
             let most = &mut ni.limits.max_msg_size;
@@ -102,10 +108,17 @@ impl Prepared {
             lists: ni.pt_alloc(None, false)?,
             wakes: ni.pt_alloc(Some(lists), false)?,
         };
+        let others = config.interfaces.iter().skip(1);
+        let rails = others.map(|interface| Rail::open(&ni.library, *interface, config.events));
+        let rails = rails.collect::<io::Result<Vec<_>>>()?;
+        tables
+            .all()
+            .into_iter()
+            .try_for_each(|table| small(table).map(drop))?;
         let pool = Pool::new()?;
         let body_max = config.body_max();
         let ground = Ground {
-            queues: Queues::new(&ni, [arrivals, ends, hints, lists], config.helper)?,
+            queues: Queues::new(&ni, [arrivals, ends, hints, lists], &rails, config.helper)?,
             ends,
             lists,
             pool_md: ni.md_bind(Some(pool.range()), ends)?,
@@ -117,6 +130,7 @@ impl Prepared {
             // One place less than asked for, for libraries that need it to tell full from empty.
             credits: config.events - 1,
             counters,
+            rails,
             ni,
         };
         let address = Address {
@@ -125,6 +139,7 @@ impl Prepared {
             tables,
         };
         let prepared = Self {
+            places: ground.open_rails()?,
             ground,
             address,
             said: config.ends,
@@ -136,10 +151,11 @@ impl Prepared {
         Ok(prepared)
     }
 
-    /// How peers reach this rank: 36 bytes, for [`connect`](Self::connect) at all ranks.
+    /// How peers reach this rank: 21 bytes and 9 for each interface beside the first one, for [`connect`](Self::connect) at all
+    /// ranks.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
-        self.address.to_bytes()
+        self.address.to_bytes(&self.places)
     }
 
     /// Appends the board and the slabs.
@@ -237,6 +253,23 @@ impl Ground {
         self.append(pt, &entry, slab as u64)
     }
 
+    /// Exposes memory by the rails beside the first one, and says where.
+    fn open_rails(&self) -> io::Result<Vec<Place>> {
+        let open = |rail: &Rail| {
+            Ok(Place {
+                process: rail.ni.id()?,
+                table: self.exports.add_rail(&rail.ni)?,
+            })
+        };
+        self.rails.iter().map(open).collect()
+    }
+
+    /// Closes all interfaces: nothing touches memory for them any more.
+    pub(super) fn close(&self) {
+        self.rails.iter().for_each(|rail| rail.ni.close());
+        self.ni.close();
+    }
+
     /// Appends an entry, and counts it.
     pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> io::Result<()> {
         self.ni.append(pt, entry, user)?;
@@ -248,7 +281,7 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         self.queues.stop_helper();
-        self.ni.close();
+        self.close();
     }
 }
 
@@ -268,43 +301,84 @@ impl Address {
         (self.nonce as u64 & 0x0fff_ffff) << 32
     }
 
-    fn to_bytes(self) -> Vec<u8> {
+    fn to_bytes(self, rails: &[Place]) -> Vec<u8> {
         let Self {
             process,
             nonce,
             tables,
         } = self;
-        let words = [
-            MAGIC,
-            process.nid,
-            process.pid,
-            nonce,
-            tables.board,
-            tables.eager,
-            tables.rdma,
-            tables.lists,
-            tables.wakes,
-        ];
-        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        let words = [MAGIC, process.nid, process.pid, nonce];
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        words
+            .chain(tables.to_bytes())
+            .chain(rails.iter().flat_map(|place| place.to_bytes()))
+            .collect()
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; 36] = bytes.try_into().ok()?;
-        let (words, _) = bytes.as_chunks();
+    /// Also where the rails beside the first one are.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<Place>)> {
+        let (words, rest) = bytes.split_first_chunk::<16>()?;
+        let (tables, rails) = rest.split_first_chunk::<5>()?;
+        let (words, _) = words.as_chunks();
         let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
-        (word(0)? == MAGIC).then_some(Self {
+        let address = Self {
             process: Process {
                 nid: word(1)?,
                 pid: word(2)?,
             },
             nonce: word(3)?,
-            tables: Tables {
-                board: word(4)?,
-                eager: word(5)?,
-                rdma: word(6)?,
-                lists: word(7)?,
-                wakes: word(8)?,
+            tables: Tables::from_bytes(*tables),
+        };
+        let (rails, rest) = rails.as_chunks::<PLACE_LEN>();
+        let right = word(0)? == MAGIC && rest.is_empty() && rails.len() < RAILS_MAX;
+        let places = rails
+            .iter()
+            .map(Place::from_bytes)
+            .collect::<Option<Vec<_>>>()?;
+        right.then_some((address, places))
+    }
+}
+
+impl Tables {
+    const fn all(self) -> [u32; 5] {
+        [self.board, self.eager, self.rdma, self.lists, self.wakes]
+    }
+
+    fn to_bytes(self) -> [u8; 5] {
+        // Checked when they were made.
+        self.all()
+            .map(|table| u8::try_from(table).unwrap_or(u8::MAX))
+    }
+
+    fn from_bytes(bytes: [u8; 5]) -> Self {
+        let [board, eager, rdma, lists, wakes] = bytes.map(u32::from);
+        Self {
+            board,
+            eager,
+            rdma,
+            lists,
+            wakes,
+        }
+    }
+}
+
+impl Place {
+    fn to_bytes(self) -> [u8; PLACE_LEN] {
+        let mut bytes = [0; PLACE_LEN];
+        bytes[..4].copy_from_slice(&self.process.nid.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.process.pid.to_le_bytes());
+        bytes[8] = self.table;
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; PLACE_LEN]) -> Option<Self> {
+        let word = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_le_bytes);
+        Some(Self {
+            process: Process {
+                nid: word(0)?,
+                pid: word(4)?,
             },
+            table: bytes[8],
         })
     }
 }
@@ -357,9 +431,11 @@ const MESSAGE_BITS: u64 = 2 << 60;
 const KIND: u64 = 0xf << 60;
 const SENDER: u64 = 0xffff_ffff;
 /// Words for a million ranks, and some for the probe; pages are made as they are written.
-pub(super) const BOARD_LEN: usize = (1 << 24) + 4096;
+pub(super) const BOARD_LEN: usize = (24 << 20) + 4096;
 /// The last byte is the version of what travels.
-const MAGIC: u32 = 0x5250_5402;
+const MAGIC: u32 = 0x5250_5403;
+/// Bytes of a [`Place`].
+const PLACE_LEN: usize = 9;
 
 const WORD: u64 = 0x7465_6172_7374_6f70;
 const USER: u64 = 0x1122_3344_5566_7788;
@@ -371,7 +447,7 @@ const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxe
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Process, Tables};
+    use super::{Address, Place, Process, Tables};
 
     #[test]
     fn an_address_is_read_as_it_was_written_and_others_are_not() {
@@ -386,10 +462,14 @@ mod tests {
                 wakes: 8,
             },
         };
-        let bytes = address.to_bytes();
-        assert!(bytes.len() <= 48);
-        assert_eq!(Address::from_bytes(&bytes), Some(address));
-        assert_eq!(Address::from_bytes(&bytes[1..]), None);
-        assert_eq!(Address::from_bytes(&[0; 36]), None);
+        let process = Process { nid: 9, pid: 10 };
+        for rails in 0..4 {
+            let places = vec![Place { process, table: 11 }; rails];
+            let bytes = address.to_bytes(&places);
+            assert!(bytes.len() <= 48, "what a board has room for");
+            assert_eq!(Address::from_bytes(&bytes), Some((address, places)));
+            assert_eq!(Address::from_bytes(&bytes[1..]), None);
+            assert_eq!(Address::from_bytes(&vec![0; bytes.len()]), None);
+        }
     }
 }

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{
     calls::{Eq, Ni},
     event::Got,
+    rails::Rail,
 };
 use crate::driver::WaitOn;
 
@@ -20,7 +21,7 @@ use crate::driver::WaitOn;
 pub(super) enum Which {
     /// Messages from peers. Flow control holds it: when it is full, peers are refused.
     Arrivals,
-    /// Ends of own operations: never more than were started.
+    /// Ends of own operations, by all rails: never more than were started.
     Ends,
     /// Hints that a word on the board has changed: the word counts, so one that is lost does no harm.
     Board,
@@ -31,8 +32,16 @@ pub(super) enum Which {
 /// The queues.
 #[derive(Debug)]
 pub(super) struct Queues {
-    ni: Arc<Ni>,
-    queues: [Eq; 4],
+    /// The first one, and those of rails.
+    nis: Vec<Arc<Ni>>,
+    /// Of each kind, and then the ends of each rail.
+    queues: Vec<Eq>,
+    /// Something is under way by rails beside the first one.
+    striping: bool,
+    /// Their descriptors may be readable.
+    rails_armed: bool,
+    /// Turns until rails are looked at although nothing is under way there.
+    patience: u32,
     /// An event that was taken to see whether there is one.
     held: Option<(Got, Which)>,
     rest: Rest,
@@ -74,16 +83,31 @@ impl Queues {
     ///
     /// # Errors
     /// When the system has no descriptors or threads left.
-    pub(super) fn new(ni: &Arc<Ni>, queues: [Eq; 4], helper: bool) -> io::Result<Self> {
-        let fds = if helper { Vec::new() } else { ni.wake_fds()? };
+    pub(super) fn new(
+        ni: &Arc<Ni>,
+        queues: [Eq; 4],
+        rails: &[Rail],
+        helper: bool,
+    ) -> io::Result<Self> {
+        let others = rails.iter().map(|rail| Arc::clone(&rail.ni));
+        let nis: Vec<_> = std::iter::once(Arc::clone(ni)).chain(others).collect();
+        let ends = rails.iter().map(|rail| rail.ends);
+        let queues: Vec<_> = queues.into_iter().chain(ends).collect();
+        let mut fds = Vec::new();
+        for ni in nis.iter().filter(|_| !helper) {
+            fds.extend(ni.wake_fds()?);
+        }
         let rest = if fds.is_empty() {
-            Rest::Helper(Helper::start(ni, queues)?)
+            Rest::Helper(Helper::start(ni, &queues)?)
         } else {
             Rest::Fds(fds.into_iter().map(Arc::new).collect())
         };
         Ok(Self {
-            ni: Arc::clone(ni),
+            nis,
             queues,
+            striping: false,
+            rails_armed: false,
+            patience: 0,
             held: None,
             rest,
         })
@@ -94,6 +118,11 @@ impl Queues {
             Rest::Fds(fds) => fds.iter().map(|fd| WaitOn::Fd(Arc::clone(fd))).collect(),
             Rest::Helper(helper) => vec![WaitOn::Fd(Arc::clone(&helper.shared.bell))],
         }
+    }
+
+    /// Whether something is under way by rails beside the first one. While nothing is, a turn does not look there.
+    pub(super) const fn set_striping(&mut self, striping: bool) {
+        self.striping = striping;
     }
 
     /// The next event of a queue.
@@ -112,8 +141,22 @@ impl Queues {
                 self.held = None;
                 Some(got)
             }
-            _ => self.ni.eq_get(self.queues[which as usize]),
+            _ => self.take(which),
         }
+    }
+
+    fn take(&mut self, which: Which) -> Option<Got> {
+        let got = self.nis[0].eq_get(self.queues[which as usize]);
+        if got.is_some() || which != Which::Ends || self.nis.len() == 1 {
+            return got;
+        }
+        self.patience = self.patience.wrapping_add(1) % PATIENCE;
+        if !self.striping && self.patience > 0 {
+            return None;
+        }
+        // A queue belongs to the library, whichever interface looks.
+        let mut rails = self.queues[ALL.len()..].iter();
+        rails.find_map(|eq| self.nis[0].eq_get(*eq))
     }
 
     /// Ends what `arm` began.
@@ -127,7 +170,7 @@ impl Queues {
     pub(super) fn arm(&mut self) -> bool {
         match &self.rest {
             // What was taken since the last look must not end the sleep.
-            Rest::Fds(_) => self.ni.disarm_fds(),
+            Rest::Fds(_) => self.awake().iter().for_each(|ni| ni.disarm_fds()),
             Rest::Helper(helper) if helper.shared.lock().waits => return true,
             Rest::Helper(_) => {}
         }
@@ -140,17 +183,29 @@ impl Queues {
             return false;
         }
         match &self.rest {
-            Rest::Fds(_) => _ = self.ni.arm_fds(),
+            Rest::Fds(_) => {
+                self.rails_armed = self.striping;
+                self.awake().iter().for_each(|ni| _ = ni.arm_fds());
+            }
             Rest::Helper(helper) => helper.send_in(),
         }
         true
     }
 
+    /// The interfaces whose descriptors count.
+    fn awake(&self) -> &[Arc<Ni>] {
+        if self.striping || self.rails_armed {
+            &self.nis
+        } else {
+            &self.nis[..1]
+        }
+    }
+
     /// Waits for an event, for so many milliseconds. Whether there is one.
     pub(super) fn wait(&mut self, millis: u32) -> bool {
         if self.held.is_none() {
-            let polled = self.ni.eq_poll(&self.queues, millis);
-            self.held = polled.and_then(|(got, at)| Some((got, *ALL.get(at)?)));
+            let polled = self.nis[0].eq_poll(&self.queues, millis);
+            self.held = polled.map(|(got, at)| (got, which(at)));
         }
         self.held.is_some()
     }
@@ -165,7 +220,7 @@ impl Queues {
 }
 
 impl Helper {
-    fn start(ni: &Arc<Ni>, queues: [Eq; 4]) -> io::Result<Self> {
+    fn start(ni: &Arc<Ni>, queues: &[Eq]) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -173,6 +228,7 @@ impl Helper {
             bell: Arc::new(bell),
         });
         let (ni, for_thread) = (Arc::clone(ni), Arc::clone(&shared));
+        let queues = queues.to_vec();
         let thread = std::thread::Builder::new().name("portals-waiter".to_owned());
         let thread = thread.spawn(move || for_thread.run(&ni, &queues))?;
         Ok(Self {
@@ -222,7 +278,7 @@ impl Shared {
             }
             // A finite time, because a wait cannot be broken off in every library.
             let polled = ni.eq_poll(queues, TURN_MILLIS);
-            let found = polled.and_then(|(got, at)| Some((got, *ALL.get(at)?)));
+            let found = polled.map(|(got, at)| (got, which(at)));
             if found.is_some() {
                 let mut state = self.lock();
                 state.found = found;
@@ -239,6 +295,13 @@ impl Shared {
     }
 }
 
+/// The kind of a queue: those of rails come behind the others.
+fn which(at: usize) -> Which {
+    ALL.get(at).copied().unwrap_or(Which::Ends)
+}
+
 const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
+/// A library may make progress only while somebody looks at its queues.
+const PATIENCE: u32 = 64;
 /// How long the end of the driver may have to wait for its thread.
 const TURN_MILLIS: u32 = 50;

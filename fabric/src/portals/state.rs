@@ -14,6 +14,7 @@ use super::{
     pool::{OF_ONE_PEER, Pool},
     prepare::{Address, Ground},
     queues::Which,
+    rails::Rails,
 };
 use crate::{
     driver::{self, Caps, Down, Ends, Failure, Sink, Token},
@@ -39,6 +40,7 @@ pub struct Portals {
     pub(super) out_md: Md,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
+    pub(super) rails: Rails,
     /// What the sink is to hear next.
     pub(super) told: VecDeque<Told>,
     /// Peers to whom something may leave, and to whose boards.
@@ -204,6 +206,7 @@ impl Portals {
         let words = Words {
             pauses: peer.pauses,
             resumed: peer.pauses_heard,
+            rails: self.word_of_rails(to),
         };
         words.write(&self.words, to);
         let near = Near {
@@ -224,7 +227,7 @@ impl Portals {
         }
     }
 
-    fn say_words(&mut self, to: u32) {
+    pub(super) fn say_words(&mut self, to: u32) {
         if !std::mem::replace(&mut self.peer_mut(to).due, true) {
             self.due.push_back(to);
         }
@@ -246,6 +249,9 @@ impl Portals {
             Some(Ticket::Message(to, number)) => self.handle_message_end(to, number, event.end),
             Some(Ticket::Operation(slot, generation)) => {
                 self.handle_step(slot, generation, event.end, event.mlength);
+            }
+            Some(Ticket::Piece(slot, lane, piece)) => {
+                self.handle_piece_end(slot, lane, piece, event.end)
             }
             Some(Ticket::Words(to)) if event.end != End::Well => self.suspect(to),
             Some(Ticket::Words(_)) | None => {}
@@ -307,6 +313,7 @@ impl Portals {
         peer.outbox.abandon(|slot| pool.give_back(slot));
         self.refused.retain(|other| *other != rank);
         self.give_up_landings(rank);
+        self.give_up_stripes(rank);
         self.show_counts();
         self.told.push_back(Told::Down(rank, how));
     }
@@ -335,6 +342,7 @@ impl Portals {
             peer.outbox.resume();
             self.may_send(rank);
         }
+        self.hear_of_rails(rank, words.rails);
         let peer = &mut self.peers[rank as usize];
         if words.pauses != peer.pauses_heard {
             peer.pauses_heard = words.pauses;
@@ -369,6 +377,7 @@ impl Portals {
             || !self.suspects.is_empty()
             || self.watches.is_reached()
             || self.lists.have_news()
+            || self.rails.have_news(self.credits > RESERVED)
             || self.operations.waits_for_entries()
             || self.credits > RESERVED && !self.sendable.is_empty()
             || self.credits > 0 && !self.due.is_empty()

@@ -27,6 +27,10 @@ pub struct PortalsCounters {
     pub repeated: Count,
     /// Arrivals that no peer of ours can have sent.
     pub nonsense: Count,
+    /// Pieces of long puts and gets that went by several rails.
+    pub pieces: Count,
+    /// Rails to a peer that this rank has found not to work.
+    pub lanes_failed: Count,
     /// Times that a queue had lost events.
     pub lost: Count,
 }

@@ -18,6 +18,7 @@ mod messages;
 mod onesided;
 mod portals;
 mod processes;
+mod rails;
 mod refusals;
 mod sleeper;
 mod verbs;
@@ -251,6 +252,11 @@ conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
 );
+conformance!(on_portals_by_two_rails, crate::rails::two_rails_world);
+conformance!(
+    on_portals_by_four_rails_and_a_waiting_thread,
+    crate::rails::four_rails_world
+);
 exchanges!(on_portals_as_pscom, crate::compat::pscom_world);
 exchanges!(
     on_portals_as_pscom_with_little_room,
@@ -273,6 +279,7 @@ lists!(
     lists_on_portals_with_eight_triggers,
     crate::portals::eight_world
 );
+lists!(lists_on_portals_by_two_rails, crate::rails::two_rails_world);
 names!(names_on_portals, crate::portals::sandia42_world);
 conformance!(
     claims_on_a_device,

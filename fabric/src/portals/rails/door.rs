@@ -1,0 +1,71 @@
+//! Entries of exposed memory on a rail.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use super::super::{
+    calls::{Me, Ni, Refused},
+    entries::Entry,
+    exports::small,
+};
+
+/// The exposed memory of a rank, as it is reached by one rail.
+#[derive(Debug)]
+pub(in super::super) struct Door {
+    ni: Arc<Ni>,
+    /// The table entry that it is reached by. None when the library has no other one left.
+    table: Option<u8>,
+    entries: BTreeMap<u32, (Me, Entry)>,
+    /// Entries of tables that were left, in which something is being delivered.
+    stale: Vec<(u32, Me)>,
+}
+
+impl Door {
+    pub(in super::super) const fn new(ni: Arc<Ni>, table: u8) -> Self {
+        Self {
+            ni,
+            table: Some(table),
+            entries: BTreeMap::new(),
+            stale: Vec::new(),
+        }
+    }
+
+    pub(in super::super) const fn table(&self) -> Option<u8> {
+        self.table
+    }
+
+    /// # Errors
+    /// When the library has no room for it.
+    pub(in super::super) fn append(&mut self, serial: u32, entry: Entry) -> Result<(), Refused> {
+        if let Some(table) = self.table {
+            let me = self.ni.append(table.into(), &entry, 0)?;
+            self.entries.insert(serial, (me, entry));
+        }
+        Ok(())
+    }
+
+    /// What is to be unlinked of memory that goes.
+    pub(in super::super) fn withdraw(&mut self, serial: u32) -> Vec<(Arc<Ni>, Me)> {
+        let entry = self.entries.remove(&serial).map(|(me, _)| (serial, me));
+        let stale = self.stale.extract_if(.., |(of, _)| *of == serial);
+        let all = stale.chain(entry);
+        all.map(|(_, me)| (Arc::clone(&self.ni), me)).collect()
+    }
+
+    /// Moves everything to another table entry.
+    pub(in super::super) fn leave(&mut self) {
+        let new = self.ni.pt_alloc(None, false).ok();
+        self.table = new.and_then(|table| small(table).ok());
+        for (serial, (me, entry)) in std::mem::take(&mut self.entries) {
+            self.stale.push((serial, me));
+            // What finds no room is reached by the first rail.
+            let _appended = self.append(serial, entry);
+        }
+    }
+
+    /// Whether nothing is delivered any more by tables that were left.
+    pub(in super::super) fn has_left(&mut self) -> bool {
+        let in_use = |me| matches!(self.ni.unlink(me), Err(Refused::InUse));
+        self.stale.retain(|(_, me)| in_use(*me));
+        self.stale.is_empty()
+    }
+}

@@ -1,0 +1,269 @@
+//! Long puts and gets in pieces, by all lanes to a peer.
+
+use super::super::{
+    calls::Refused,
+    event::End,
+    exports,
+    moves::{Far, Near},
+    onesided::{Deed, RESERVED, Work, failure, no_step},
+    peer::Ticket,
+    state::Portals,
+};
+use super::RAILS_MAX;
+use crate::{
+    driver::{Failure, LocalRange},
+    lanes::{LaneSet, PIECE_MIN, Piece, PieceId, Standing, Stripe},
+    memory::RemoteRegion,
+};
+
+/// A put or a get under way by several lanes.
+#[derive(Debug)]
+pub(super) struct Striped {
+    to: u32,
+    stripe: Stripe,
+    /// Pieces of each lane whose ends were not told.
+    told_not: [u32; RAILS_MAX],
+    /// Lanes that this command goes without, though they work: nothing of it can still arrive there.
+    without: LaneSet,
+    /// It ends so, as soon as all pieces have ended.
+    failure: Option<Failure>,
+}
+
+impl Striped {
+    pub(super) const fn is_towards(&self, rank: u32) -> bool {
+        self.to == rank
+    }
+
+    /// What failed lanes had goes by others, once they are fenced.
+    fn repeat(&mut self, fenced: LaneSet) {
+        for lane in self.without.or(fenced).iter() {
+            if self.told_not[lane as usize] == 0 {
+                self.stripe.handle_fenced(lane);
+            }
+        }
+    }
+
+    /// How it has ended, if it has.
+    fn end(&mut self) -> Option<Result<(), Failure>> {
+        if self.failure.is_some() {
+            let told = self.told_not == [0; RAILS_MAX];
+            return self.failure.take_if(|_| told).map(Err);
+        }
+        match self.stripe.standing() {
+            Standing::UnderWay => None,
+            Standing::Done => Some(Ok(())),
+            Standing::Stranded => Some(Err(Failure::PeerDown)),
+        }
+    }
+}
+
+impl Portals {
+    /// Whether a move goes by several lanes; then it has begun.
+    pub(in super::super) fn stripe(&mut self, slot: u32, work: &Work) -> bool {
+        let Some((local, key)) = ends_of(work) else {
+            return false;
+        };
+        let (len, lanes) = (local.len() as u64, self.rails.lanes(work.to));
+        if lanes.len() < 2 || len < STRIPE_MIN || key.name().is_some() {
+            return false;
+        }
+        let rails = &mut self.rails;
+        let striped = Striped {
+            to: work.to,
+            stripe: Stripe::new(len, &rails.speeds, lanes, rails.piece_max),
+            told_not: [0; RAILS_MAX],
+            without: LaneSet::EMPTY,
+            failure: None,
+        };
+        rails.striped.insert(slot, striped);
+        self.ground.queues.set_striping(true);
+        self.go_on(slot);
+        true
+    }
+
+    /// Gives lanes what they take of an operation, or ends it.
+    fn go_on(&mut self, slot: u32) {
+        let Some(mut striped) = self.rails.striped.remove(&slot) else {
+            return;
+        };
+        let Some(work) = self.operations.work_in(slot) else {
+            return;
+        };
+        striped.repeat(self.rails.fenced(striped.to));
+        while self.feed(slot, &work, &mut striped) {
+            striped.repeat(self.rails.fenced(striped.to));
+        }
+        let Some(end) = striped.end() else {
+            self.rails.striped.insert(slot, striped);
+            return;
+        };
+        self.ground
+            .queues
+            .set_striping(!self.rails.striped.is_empty());
+        self.moved(slot, work, end);
+    }
+
+    /// Whether a lane was left, so that others may take more.
+    fn feed(&mut self, slot: u32, work: &Work, striped: &mut Striped) -> bool {
+        for lane in striped.stripe.lanes().iter() {
+            while striped.failure.is_none() {
+                if self.credits <= RESERVED {
+                    self.rails.hungry = true;
+                    return false;
+                }
+                let Some(piece) = striped.stripe.poll_piece(lane, &self.rails.speeds) else {
+                    break;
+                };
+                let Err(refused) = self.put_or_get(slot, work, &piece) else {
+                    self.credits -= 1;
+                    self.ground.counters.pieces.add(1);
+                    striped.told_not[lane as usize] += 1;
+                    continue;
+                };
+                striped.stripe.refuse(piece.id);
+                if lane == 0 {
+                    striped.failure = Some(Failure::Transport(refused.into()));
+                    return false;
+                }
+                self.do_without(striped, lane);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn put_or_get(&self, slot: u32, work: &Work, piece: &Piece) -> Result<(), Refused> {
+        let (local, key) = ends_of(work).ok_or_else(no_step)?;
+        let peer = self.peer(work.to);
+        let named = exports::target(key, peer.owner(work.to), local.len());
+        let (match_bits, offset) = named.ok_or_else(no_step)?;
+        let rail = match piece.lane.checked_sub(1) {
+            None => (
+                &self.ground.ni,
+                self.ground.all_md,
+                peer.address.process,
+                peer.address.tables.rdma,
+            ),
+            Some(rail) => {
+                let place = self.rails.ways[work.to as usize].places[rail as usize];
+                let place = place.ok_or_else(no_step)?;
+                let rail = &self.ground.rails[rail as usize];
+                (&rail.ni, rail.all_md, place.process, place.table.into())
+            }
+        };
+        let (ni, md, process, pt) = rail;
+        let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
+        let user = Ticket::Piece(slot, piece.lane, piece.id.0).bits();
+        let near = Near {
+            md,
+            ..self.ground.near(local.slice(from, to - from), user)
+        };
+        let far = Far {
+            process,
+            pt,
+            match_bits,
+            offset: offset + piece.range.start,
+        };
+        match work.deed {
+            Deed::Put(..) => ni.put(near, far, 0, true),
+            _ => ni.get(near, far),
+        }
+    }
+
+    /// A piece has ended.
+    pub(in super::super) fn handle_piece_end(
+        &mut self,
+        slot: u32,
+        lane: u32,
+        piece: u32,
+        end: End,
+    ) {
+        let Some(mut striped) = self.rails.striped.remove(&slot) else {
+            return;
+        };
+        let told_not = &mut striped.told_not[lane as usize];
+        *told_not = told_not.saturating_sub(1);
+        let piece = PieceId(piece);
+        let to = striped.to;
+        let mut fails = false;
+        match end {
+            End::Well => striped.stripe.handle_landed(piece),
+            End::Dropped | End::PtDisabled | End::Forbidden if lane > 0 => {
+                // Nothing was written. If the first lane has no entry either, the key is wrong.
+                striped.stripe.refuse(piece);
+                self.do_without(&mut striped, lane);
+            }
+            _ if lane > 0 => fails = true,
+            end => {
+                if matches!(end, End::Undeliverable | End::Other(_)) {
+                    self.suspect(to);
+                }
+                striped.failure = Some(failure(end));
+            }
+        }
+        if fails {
+            striped.without = striped.without.without(LaneSet::EMPTY.with(lane));
+            striped.stripe.handle_failed(lane, self.rails.lanes(to));
+        }
+        self.rails.striped.insert(slot, striped);
+        if fails {
+            self.fail_lane(to, lane);
+        }
+        self.go_on(slot);
+    }
+
+    fn do_without(&self, striped: &mut Striped, lane: u32) {
+        striped.without = striped.without.with(lane);
+        let others = self.rails.lanes(striped.to).without(striped.without);
+        striped.stripe.handle_failed(lane, others);
+    }
+
+    /// No operation towards a peer begins anything by this lane any more.
+    pub(super) fn leave_lane(&mut self, rank: u32, lane: u32) {
+        let others = self.rails.lanes(rank);
+        for slot in self.rails.towards(rank) {
+            if let Some(striped) = self.rails.striped.get_mut(&slot) {
+                striped.stripe.handle_failed(lane, others);
+            }
+        }
+    }
+
+    pub(super) fn go_on_towards(&mut self, rank: u32) {
+        let slots = self.rails.towards(rank).into_iter();
+        slots.for_each(|slot| self.go_on(slot));
+    }
+
+    /// There may be room for those who found none.
+    pub(in super::super) fn feed_stripes(&mut self) {
+        if self.credits > RESERVED && std::mem::take(&mut self.rails.hungry) {
+            let slots: Vec<_> = self.rails.striped.keys().copied().collect();
+            slots.into_iter().for_each(|slot| self.go_on(slot));
+        }
+    }
+
+    /// Nobody is there any more.
+    pub(in super::super) fn give_up_stripes(&mut self, rank: u32) {
+        for slot in self.rails.towards(rank) {
+            if let Some(striped) = self.rails.striped.get_mut(&slot) {
+                striped.failure.get_or_insert(Failure::PeerDown);
+            }
+            self.go_on(slot);
+        }
+    }
+}
+
+/// What a put or a get moves.
+const fn ends_of(work: &Work) -> Option<(LocalRange, RemoteRegion)> {
+    match work.deed {
+        Deed::Put(local, key, _) | Deed::Get(local, key) => Some((local, key)),
+        Deed::Atomic(..) | Deed::Count(..) => None,
+    }
+}
+
+/// Pieces are of ranges of this process.
+fn in_memory(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+/// Shorter ones go by one lane.
+const STRIPE_MIN: u64 = 2 * PIECE_MIN;
