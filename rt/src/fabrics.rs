@@ -59,6 +59,7 @@ impl Opening<'_> {
         let config = PortalsConfig {
             library: named(&self.settings.portals_library).map(Into::into),
             family: named(&self.settings.portals_abi),
+            interfaces: self.settings.portals_ifaces.clone(),
             ends: Some(Arc::new(Node {
                 board: self.board.clone(),
                 ranks: self.boot.node.ranks.clone(),

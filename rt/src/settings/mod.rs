@@ -22,6 +22,8 @@ pub struct Settings {
     pub portals_library: String,
     /// `RIPSTOP_PORTALS_ABI`.
     pub portals_abi: String,
+    /// `RIPSTOP_PORTALS_IFACES`; none is the library's default.
+    pub portals_ifaces: Vec<u32>,
     /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
     pub portals_compat: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
@@ -97,6 +99,7 @@ impl Settings {
             fabric: FabricChoice::Auto,
             portals_library: String::new(),
             portals_abi: "auto".to_owned(),
+            portals_ifaces: Vec::new(),
             portals_compat: "off".to_owned(),
             verbs_device: String::new(),
             connect: "auto".to_owned(),

@@ -18,6 +18,7 @@ pub(super) struct Spec {
 
 /// What the launcher sets for its ranks, what says how tests run, and what the software Portals reads by itself; not settings.
 pub(super) const OTHERS: &[&str] = &[
+    "RIPSTOP_PORTALS_CUT",
     "RIPSTOP_PORTALS_FAULTS",
     "RIPSTOP_PORTALS_HOST",
     "RIPSTOP_PORTALS_LIMITS",
@@ -91,6 +92,13 @@ pub(super) const TABLE: &[Spec] = &[
         "whose binary interface that library has",
         |value| one_of("auto | sandia42 | sandia43 | portails4 | bxi2 | bxi3", value),
         String::clone
+    ),
+    row!(
+        portals_ifaces: "RIPSTOP_PORTALS_IFACES",
+        "auto | interfaces, like 0,1,2,3",
+        "the network interfaces of a rank: the first carries messages, all of them the pieces of long transfers",
+        |value| or_auto(value, interfaces).map(Option::unwrap_or_default),
+        |all: &Vec<u32>| auto_or(&(!all.is_empty()).then_some(all), |all| join(all))
     ),
     row!(
         portals_compat: "RIPSTOP_PORTALS_COMPAT",
@@ -250,6 +258,21 @@ pub(super) const TABLE: &[Spec] = &[
 
 fn text(value: &str) -> Option<String> {
     Some(value.to_owned())
+}
+
+/// One to four, each once.
+fn interfaces(value: &str) -> Option<Vec<u32>> {
+    let all: Vec<u32> = value
+        .split(',')
+        .map(|one| one.trim().parse().ok())
+        .collect::<Option<_>>()?;
+    let once = |at: usize| !all[..at].contains(&all[at]);
+    (all.len() <= 4 && (0..all.len()).all(once)).then_some(all)
+}
+
+fn join(all: &[u32]) -> String {
+    let all: Vec<_> = all.iter().map(u32::to_string).collect();
+    all.join(",")
 }
 
 fn one_of(words: &str, value: &str) -> Option<String> {
