@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "1")]
     min: usize,
 
-    /// The longest power of two in bytes, up to 16 MiB
+    /// The longest power of two in bytes, up to 256 MiB; in windows up to 1 MiB
     #[arg(long, value_name = "BYTES", value_parser = bytes_of_window, default_value = "1M")]
     max: usize,
 
@@ -78,7 +78,15 @@ enum How {
 
 impl Args {
     pub(super) fn lines(&self) -> usize {
-        self.what.len() * self.how.len() * (self.sizes().len() + 1)
+        let sizes = self.how.iter().map(|how| self.sizes_of(*how).len() + 1);
+        self.what.len() * sizes.sum::<usize>()
+    }
+
+    /// Those that a window of them leaves room for.
+    fn sizes_of(&self, how: How) -> Vec<usize> {
+        let mut sizes = self.sizes();
+        sizes.retain(|size| how == How::Single || *size <= WINDOWED_MAX);
+        sizes
     }
 
     /// Powers of two, and what is around them.
@@ -123,7 +131,7 @@ pub(super) async fn run(
     for &what in &args.what {
         for &how in &args.how {
             let mut curve = Vec::new();
-            for size in args.sizes() {
+            for size in args.sizes_of(how) {
                 report.announce(format!("{} {} {}", what.name(), how.name(), human(size)));
                 let timed = time(pair, args, (what, how), size).await?;
                 let micros = timed.samples.micros_at(0.5);
@@ -295,7 +303,7 @@ impl How {
 }
 
 fn bytes_of_window(text: &str) -> std::result::Result<usize, String> {
-    super::options::bytes_up_to(16 << 20, text)
+    super::options::bytes_up_to(256 << 20, text)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -304,6 +312,8 @@ const fn lossy(count: usize) -> f64 {
 }
 
 const WINDOW: usize = 64;
+/// A window of them is 64 MiB and some, at each end.
+const WINDOWED_MAX: usize = (1 << 20) + (1 << 10);
 
 #[cfg(test)]
 mod tests {
