@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::contestant::{Who, cores};
+use super::{collectives, windows};
 
 /// One launch per contestant and repeat, and the rows of the table that come from it.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Pick {
         }
     }
 
-    fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
         self.wanted.push((name, value.into()));
         self
     }
@@ -92,12 +93,12 @@ impl Pick {
 
 impl Row {
     /// Ours against the better of the two peers, by the same figure.
-    fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
+    pub(super) fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
         let against = PEERS.map(|peer| (peer, pick.clone())).to_vec();
         Self::new(label, pick, Target { against, limit })
     }
 
-    fn new(label: impl Into<String>, pick: &Pick, target: Target) -> Self {
+    pub(super) fn new(label: impl Into<String>, pick: &Pick, target: Target) -> Self {
         Self {
             label: label.into(),
             who: Who::Ours,
@@ -114,7 +115,7 @@ impl Row {
 }
 
 impl Job {
-    fn perf(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
+    pub(super) fn perf(group: &'static str, args: &str, rows: Vec<Row>) -> Self {
         Self {
             group,
             ranks: 2,
@@ -146,7 +147,7 @@ impl Job {
         }
     }
 
-    fn on(mut self, ranks: u32) -> Self {
+    pub(super) fn on(mut self, ranks: u32) -> Self {
         self.ranks = ranks;
         self
     }
@@ -168,11 +169,11 @@ impl Job {
     }
 }
 
-/// The jobs whose group is in `only`, or all when it is empty.
+/// The jobs whose group is in `only`, or all when it is empty; of these, the rows whose names have one of `rows` in them.
 ///
 /// # Errors
-/// Names the group that does not exist.
-pub(super) fn catalogue(only: &[String]) -> Result<Vec<Job>, String> {
+/// Names the group that does not exist, or the text that is in no row.
+pub(super) fn catalogue(only: &[String], rows: &[String]) -> Result<Vec<Job>, String> {
     let jobs = all();
     if let Some(unknown) = only
         .iter()
@@ -186,7 +187,29 @@ pub(super) fn catalogue(only: &[String]) -> Result<Vec<Job>, String> {
         ));
     }
     let wanted = |job: &Job| only.is_empty() || only.iter().any(|name| name == job.group);
-    Ok(jobs.into_iter().filter(wanted).collect())
+    let jobs = jobs.into_iter().filter(wanted).collect();
+    with_rows(jobs, rows)
+}
+
+/// Those of the jobs that have such rows, and no others in them.
+fn with_rows(mut jobs: Vec<Job>, texts: &[String]) -> Result<Vec<Job>, String> {
+    let labels = || jobs.iter().flat_map(|job| &job.rows).map(|row| &row.label);
+    if let Some(unknown) = texts
+        .iter()
+        .find(|text| !labels().any(|label| label.contains(text.as_str())))
+    {
+        return Err(format!(
+            "--row {unknown:?}: no row has this in its name; --list prints the names"
+        ));
+    }
+    if !texts.is_empty() {
+        for job in &mut jobs {
+            let wanted = |row: &Row| texts.iter().any(|text| row.label.contains(text.as_str()));
+            job.rows.retain(wanted);
+        }
+        jobs.retain(|job| !job.rows.is_empty());
+    }
+    Ok(jobs)
 }
 
 const PEERS: [Who; 2] = [Who::Mpich, Who::OpenMpi];
@@ -198,9 +221,6 @@ fn all() -> Vec<Job> {
         bandwidth("bibandwidth"),
         rate(),
         matching(),
-        collectives(2, "8,65536,1048576"),
-        collectives(4, "8,4096"),
-        collectives(8, "8,1024,65536"),
         ring(),
         halo(64, 2000),
         halo(128, 200),
@@ -213,10 +233,9 @@ fn all() -> Vec<Job> {
         idle(2),
         idle(8),
         overlap(),
-        hidden(),
     ];
-    jobs.extend(rma_times());
-    jobs.extend(rma_streams());
+    jobs.extend(collectives::jobs());
+    jobs.extend(windows::jobs());
     jobs
 }
 
@@ -288,58 +307,6 @@ fn rate() -> Job {
         vec![Row::against_peers("rate 8 B, window 64", &pick, 1.2)],
     )
 }
-
-/// With more ranks than cores, fewer calls: the peers need milliseconds for one.
-fn collectives(ranks: u32, sizes: &str) -> Job {
-    let crowded = ranks > 2;
-    let mut rows = Vec::new();
-    let lines = COLLECTIVES.iter().flat_map(|name| {
-        let sizes = if *name == "barrier" { "0" } else { sizes };
-        sizes.split(',').map(move |size| (*name, size))
-    });
-    for (name, size) in lines {
-        let size: u64 = size.parse().unwrap_or_default();
-        let pick = Pick::new("collective", "mean_us", Better::Lower)
-            .with("collective", name)
-            .with("size", size);
-        let limit = if crowded || size > 8 { 1.0 } else { 0.9 };
-        let label = format!("{name} {size} B, {ranks} ranks");
-        rows.push(Row::against_peers(label, &pick, limit));
-    }
-    let mut args = format!("collective {} --size {sizes}", COLLECTIVES.join(" "));
-    if crowded {
-        args += " --iters 50";
-    }
-    Job {
-        peer_program: Some("collective"),
-        peer_args: words(args.trim_start_matches("collective ")),
-        ..Job::perf("collectives", &args, rows).on(ranks)
-    }
-}
-
-/// A collective and a computation that takes as long as it does alone, at the same time; each contestant has its own such
-/// computation, so the overlap in percent is in the records, not here.
-fn hidden() -> Job {
-    let row = |name: &str| {
-        let pick = Pick::new("collective", "overall_us", Better::Lower)
-            .with("collective", name)
-            .with("size", 65_536);
-        let label = format!("{name} 64 KiB and a computation as long as it");
-        Row::against_peers(label, &pick, 1.0)
-    };
-    let args = "bcast all_reduce all_to_all --size 65536 --iters 1000 --overlap";
-    Job {
-        peer_program: Some("collective"),
-        peer_args: words(&format!("{args} yes")),
-        ..Job::perf(
-            "overlap",
-            &format!("collective {args}"),
-            ["bcast", "all_reduce", "all_to_all"].map(row).into(),
-        )
-    }
-}
-
-const COLLECTIVES: [&str; 4] = ["barrier", "bcast", "all_reduce", "all_to_all"];
 
 /// Ours with 10 000 messages in front against ours with none; the peers' figures stand beside it.
 fn matching() -> Job {
@@ -438,49 +405,6 @@ fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
     }
 }
 
-/// Epochs of both ranks, and operations of one: the time of each in the median.
-fn rma_times() -> [Job; 7] {
-    let programs = [
-        ("pscw", "8,4096,65536", 0.5),
-        ("fence", "8,4096,65536", 0.7),
-        ("lock-flush", "8,4096,65536", 1.0),
-        ("get-flush", "8,4096,65536", 1.0),
-        ("accumulate", "8,4096", 1.0),
-        ("fetch-add", "8", 1.0),
-        ("cas", "8", 1.0),
-    ];
-    programs.map(|(program, sizes, limit)| rma(program, sizes, "median_us", limit))
-}
-
-/// Many operations at a time: bytes in a second.
-fn rma_streams() -> [Job; 2] {
-    ["put-stream", "get-stream"].map(|program| {
-        rma(
-            program,
-            "8,512,4096,16384,65536,262144,1048576",
-            "mb_per_s",
-            1.0,
-        )
-    })
-}
-
-fn rma(program: &'static str, sizes: &str, field: &'static str, limit: f64) -> Job {
-    let better = match field {
-        "mb_per_s" => Better::Higher,
-        _ => Better::Lower,
-    };
-    let row = |size: &str| {
-        let size: u64 = size.parse().unwrap_or_default();
-        let pick = Pick::new(program, field, better).with("size", size);
-        Row::against_peers(format!("{program} {size} B"), &pick, limit)
-    };
-    let args = format!("{program} --size {sizes}");
-    Job {
-        peer_program: Some("rma"),
-        ..Job::perf("rma", &args, sizes.split(',').map(row).collect())
-    }
-}
-
 fn startup(ranks: u32) -> Job {
     let pick = Pick::new("wall", "wall_ms", Better::Lower);
     let rows = vec![Row::against_peers(
@@ -526,7 +450,7 @@ fn overlap() -> Job {
     Job::alone("overlap", "overlap", vec![row("receiver"), row("sender")])
 }
 
-fn words(text: &str) -> Vec<String> {
+pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -546,12 +470,24 @@ mod tests {
 
     #[test]
     fn only_selects_groups_and_names_the_unknown_one() {
-        let jobs = catalogue(&["halo".to_owned()]).unwrap();
+        let jobs = catalogue(&["halo".to_owned()], &[]).unwrap();
         assert_eq!(jobs.len(), 2);
         assert!(
-            catalogue(&["hola".to_owned()])
+            catalogue(&["hola".to_owned()], &[])
                 .unwrap_err()
                 .contains("--only hola")
         );
+    }
+
+    #[test]
+    fn a_text_selects_the_rows_that_have_it_and_an_unknown_one_is_named() {
+        let pick = |only: &str, row: &str| catalogue(&[only.to_owned()], &[row.to_owned()]);
+        let jobs = pick("collectives", "bcast 8 B").unwrap();
+        let labels = |job: &super::Job| job.rows.iter().map(|row| row.label.clone()).collect();
+        let found: Vec<Vec<String>> = jobs.iter().map(labels).collect();
+        let of = |ranks: u32| vec![format!("bcast 8 B, {ranks} ranks")];
+        assert_eq!(found, [of(2), of(4), of(8)]);
+        assert_eq!(jobs[0].peer_args, ["bcast", "--size", "8"]);
+        assert!(pick("halo", "bcast").unwrap_err().contains("\"bcast\""));
     }
 }

@@ -10,11 +10,13 @@ use self::contestant::{Paths, Who};
 use self::options::Options;
 use self::report::Outcome;
 
+mod collectives;
 mod contestant;
 mod figures;
 mod measure;
 mod options;
 mod report;
+mod windows;
 
 /// Runs the comparison with the arguments that follow `bench compare` and prints the table.
 ///
@@ -25,14 +27,24 @@ pub(crate) fn run(args: &[String]) -> Result<(), String> {
     let Some(options) = Options::parse(args)? else {
         return report::say(options::HELP);
     };
-    let jobs = figures::catalogue(&options.only)?;
+    let jobs = figures::catalogue(&options.only, &options.rows)?;
+    if options.list {
+        let labels = jobs.iter().flat_map(|job| &job.rows);
+        return labels
+            .map(|row| row.label.as_str())
+            .try_for_each(report::say_line);
+    }
     let paths = Paths::find(&workspace());
     contestant::require_peers()?;
-    contestant::build_peers(&paths)?;
-    let ours = if options.peers_only {
-        Err("left out by --peers-only".to_owned())
-    } else {
-        contestant::build_ours(&paths)
+    if !options.built {
+        contestant::build_peers(&paths)?;
+    }
+    let ours = match options {
+        Options {
+            peers_only: true, ..
+        } => Err("left out by --peers-only".to_owned()),
+        Options { built: true, .. } => Ok(()),
+        _ => contestant::build_ours(&paths),
     };
 
     report::say(&machine())?;

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 pub(super) const HELP: &str = "\
-cargo xtask bench compare [--only NAME,NAME] [--repeats N] [--json FILE] [--peers-only]
+cargo xtask bench compare [--only NAME,NAME] [--row TEXT]... [--repeats N] [--json FILE] [--built] [--list] [--peers-only]
 
-  --only        latency, bandwidth, bibandwidth, rate, matching, collectives, ring, halo, p3dfft, startup, idle, overlap
+  --only        latency, bandwidth, bibandwidth, rate, matching, collectives, rma, ring, halo, p3dfft, startup, idle, overlap
                 (default: all)
-                (default: all)
+  --row         only the rows with this text in their names, such as \"bcast 8 B, 2 ranks\"; may be given again for others
+  --list        prints the names of the rows and measures nothing
+  --built       takes our programs and the peers' as they are, and builds nothing
   --repeats     how often every contestant runs, in turns (default 5, at least 1; fewer than 5 is for trying out)
   --json        writes every record and every row of the table to FILE, one JSON object per line
   --peers-only  MPICH and Open MPI alone
@@ -17,9 +19,12 @@ cargo xtask bench compare [--only NAME,NAME] [--repeats N] [--json FILE] [--peer
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) only: Vec<String>,
+    pub(super) rows: Vec<String>,
     pub(super) repeats: usize,
     pub(super) json: Option<PathBuf>,
     pub(super) peers_only: bool,
+    pub(super) built: bool,
+    pub(super) list: bool,
 }
 
 impl Options {
@@ -27,9 +32,12 @@ impl Options {
     pub(super) fn parse(args: &[String]) -> Result<Option<Self>, String> {
         let mut options = Self {
             only: Vec::new(),
+            rows: Vec::new(),
             repeats: 5,
             json: None,
             peers_only: false,
+            built: false,
+            list: false,
         };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
@@ -39,6 +47,9 @@ impl Options {
             };
             match arg.as_str() {
                 "--only" => options.only = value()?.split(',').map(str::to_owned).collect(),
+                "--row" => options.rows.push(value()?.clone()),
+                "--built" => options.built = true,
+                "--list" => options.list = true,
                 "--repeats" => options.repeats = repeats(value()?)?,
                 "--json" => options.json = Some(PathBuf::from(value()?)),
                 "--peers-only" => options.peers_only = true,
@@ -79,6 +90,15 @@ mod tests {
             .unwrap();
         assert_eq!(options.only, ["latency", "halo"]);
         assert_eq!((options.repeats, options.peers_only), (7, true));
+        let options = parse("--row bcast --row pscw --built --list").unwrap();
+        let options = options.unwrap();
+        assert_eq!(options.rows, ["bcast", "pscw"]);
+        assert!(options.built && options.list);
+    }
+
+    #[test]
+    fn records_go_where_one_says() {
+        let options = parse("--json out.jsonl").unwrap().unwrap();
         assert_eq!(options.json.unwrap().to_str(), Some("out.jsonl"));
     }
 

@@ -222,6 +222,14 @@ pub(super) fn say(text: &str) -> Result<(), String> {
         .map_err(|error| format!("cannot print: {error}"))
 }
 
+/// As [`say`], and a new line.
+///
+/// # Errors
+/// Standard output is closed.
+pub(super) fn say_line(text: &str) -> Result<(), String> {
+    say(&format!("{text}\n"))
+}
+
 /// Tells a waiting human what is going on; nobody minds if it cannot be read.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
@@ -255,7 +263,7 @@ mod tests {
         table
             .launches
             .insert(Who::Ours, ours.map_or_else(missing, launch));
-        let jobs = catalogue(&["rate".to_owned()]).unwrap();
+        let jobs = catalogue(&["rate".to_owned()], &[]).unwrap();
         Outcome::of(&jobs[0].rows[0], &table)
     }
 

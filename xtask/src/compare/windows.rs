@@ -1,0 +1,50 @@
+//! Windows beside those of the peers.
+
+use super::figures::{Better, Job, Pick, Row};
+
+pub(super) fn jobs() -> impl Iterator<Item = Job> {
+    times().into_iter().chain(streams())
+}
+
+/// Epochs of both ranks, and operations of one: the time of each in the median.
+fn times() -> [Job; 7] {
+    let programs = [
+        ("pscw", "8,4096,65536", 0.5),
+        ("fence", "8,4096,65536", 0.7),
+        ("lock-flush", "8,4096,65536", 1.0),
+        ("get-flush", "8,4096,65536", 1.0),
+        ("accumulate", "8,4096", 1.0),
+        ("fetch-add", "8", 1.0),
+        ("cas", "8", 1.0),
+    ];
+    programs.map(|(program, sizes, limit)| rma(program, sizes, "median_us", limit))
+}
+
+/// Many operations at a time: bytes in a second.
+fn streams() -> [Job; 2] {
+    ["put-stream", "get-stream"].map(|program| {
+        rma(
+            program,
+            "8,512,4096,16384,65536,262144,1048576",
+            "mb_per_s",
+            1.0,
+        )
+    })
+}
+
+fn rma(program: &'static str, sizes: &str, field: &'static str, limit: f64) -> Job {
+    let better = match field {
+        "mb_per_s" => Better::Higher,
+        _ => Better::Lower,
+    };
+    let row = |size: &str| {
+        let size: u64 = size.parse().unwrap_or_default();
+        let pick = Pick::new(program, field, better).with("size", size);
+        Row::against_peers(format!("{program} {size} B"), &pick, limit)
+    };
+    let args = format!("{program} --size {sizes}");
+    Job {
+        peer_program: Some("rma"),
+        ..Job::perf("rma", &args, sizes.split(',').map(row).collect())
+    }
+}
