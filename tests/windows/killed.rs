@@ -70,8 +70,8 @@ fn block(from: usize, n: u64, knows: bool) -> Vec<u64> {
     block
 }
 
-/// All ranks put to all others between fences: they fail on all survivors, and for good. A put fails for itself. The dead may have
-/// come to the fence after it, which is then passed; to the next one it did not.
+/// All ranks put to all others between fences: they fail on all survivors, and for good. A put fails for itself. The dead may
+/// have come to the fence after it, which is then passed; to the next one it did not.
 pub(crate) async fn fences(world: &Comm) -> Result<()> {
     let (me, size) = (world.rank(), world.size());
     let mut window = Window::<u64>::allocate(world, size).await?;

@@ -15,8 +15,8 @@
 //! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
-//! **Rails.** Long puts and gets go in pieces by all interfaces of a rank; one that fails is left, and what it had goes by the others
-//! (`rails`).
+//! **Rails.** Long puts and gets go in pieces by all interfaces of a rank; one that fails is left, and what it had goes by the
+//! others (`rails`).
 //!
 //! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
 //! can be counted and timed beside this.

@@ -1,7 +1,7 @@
 //! Task lists: the queue pairs carry tasks out, and turns begin them.
 //!
-//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts them, those to one peer together. Who
-//! sleeps is woken by a count that a task waits for, and by the completions of what was posted.
+//! A device that speaks verbs waits for nobody's counter, so a turn looks which tasks may begin, and posts them, those to one
+//! peer together. Who sleeps is woken by a count that a task waits for, and by the completions of what was posted.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -5,8 +5,9 @@
 //! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each. Messages (`messages`) land in one
 //! shared queue of buffers (`inbox`), by credits, so that no sender ever finds none. Puts, gets, atomics and counts
 //! (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far, `names` has keys that nobody
-//! was told, and `registrations` the application's own memory. Turns begin the tasks of `lists`, in a `chain` for each peer. A turn is in `turn`, what a rank
-//! has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
+//! was told, and `registrations` the application's own memory. Turns begin the tasks of `lists`, in a `chain` for each peer.
+//! `scarce` says who gives way where there are fewer queue pairs than peers. A turn is in `turn`, what a rank has is in `core`,
+//! and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
 
 mod abi;
 mod address;

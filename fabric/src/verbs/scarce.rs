@@ -181,6 +181,7 @@ impl Core {
             requests: 1,
             what,
             answer: None,
+            before: Vec::new(),
         };
         let nothing = What::Write {
             from: None,
