@@ -19,9 +19,15 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            let over: Vec<u32> = link.parked.drain(..).collect();
-            over.into_iter()
-                .for_each(|op| self.abandon(op, Failure::Cancelled));
+            let parked: Vec<u32> = link.parked.drain(..).collect();
+            for op in parked {
+                // A peer may wait for a count, and it needs no memory of ours.
+                if self.ops.get(op).is_some_and(|op| op.wish.counts() > 0) {
+                    self.link_or_new(peer).parked.push_back(op);
+                } else {
+                    self.abandon(op, Failure::Cancelled);
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::{
     datagrams::Destination,
     link::REQUESTS_MAX,
     objects::{Connect, Qp},
+    scarce::Scarce,
     why::unconnected,
 };
 use crate::connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Lanes, Message, State};
@@ -95,11 +96,13 @@ impl Core {
 
     /// The time of the next retry.
     pub(super) fn next_retry(&self) -> Option<u64> {
+        let eviction = self.scarce.as_ref().and_then(Scarce::next_eviction);
         let links = self
             .dialling
             .iter()
             .filter_map(|peer| self.links[index(*peer)].as_ref());
-        links.filter_map(|link| link.dial.next_timeout()).min()
+        let retries = links.filter_map(|link| link.dial.next_timeout());
+        retries.chain(eviction).min()
     }
 
     pub(super) fn tell_dial(&mut self, peer: u32, event: Event, lane: Option<Lane>) {
@@ -174,7 +177,9 @@ impl Core {
         match made {
             Ok(qp) => {
                 self.by_qpn.insert(qp.number(), peer);
-                self.link_or_new(peer).qp = Some(qp);
+                let now = self.sleep.timer.now();
+                let link = self.link_or_new(peer);
+                (link.qp, link.made_at) = (Some(qp), now);
                 Ok(())
             }
             Err(why) => {
@@ -221,9 +226,8 @@ impl Core {
     fn open(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.met) = (true, true);
-        self.touch(peer);
+        self.stay(peer);
         self.stir(peer);
-        // Before it may have to give way again.
         self.flush(peer);
     }
 

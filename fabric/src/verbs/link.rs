@@ -51,6 +51,9 @@ pub(super) struct Link {
     pub(super) met: bool,
     /// When it was used last, where connections are scarce.
     pub(super) used_at: u64,
+    /// When its queue pair was made, and until when it does not give way; by the timer.
+    pub(super) made_at: u64,
+    pub(super) stays_until: u64,
 }
 
 /// A message that waits for its connection.
@@ -87,6 +90,8 @@ impl Link {
             said_bye: false,
             met: false,
             used_at: 0,
+            made_at: 0,
+            stays_until: 0,
         }
     }
 
@@ -120,13 +125,13 @@ impl Link {
     pub(super) fn renew(&mut self) {
         self.draining = false;
         (self.credits, self.owed) = (WINDOW, 0);
-        self.imports = Imports::default();
         self.words.retain(|word| word.outlives());
-        let asked = self
-            .asking
-            .drain(..)
-            .chain(self.naming.drain(..).map(|(_, op)| (0, op)));
-        self.parked.extend(asked.map(|(_, op)| op));
+        self.parked.extend(self.asking.drain(..).map(|(_, op)| op));
+        // The owner knows who has asked, and answers on another connection.
+        self.imports = Imports::default();
+        self.naming
+            .iter()
+            .for_each(|(name, _)| self.imports.ask_name(*name));
     }
 
     /// Credits to give back with the next message.
@@ -168,7 +173,7 @@ impl Link {
 
     /// Whether all that was posted here has left, as far as is known, and nothing waits.
     pub(super) fn is_done(&self) -> bool {
-        self.used == self.quiet && self.waiting.is_empty() && self.words.is_empty()
+        self.used == self.quiet && !self.has_something()
     }
 }
 

@@ -89,7 +89,6 @@ impl Core {
         self.settle_drain(peer);
         if let Some(link) = self.link(peer)
             && link.is_done()
-            && link.parked.is_empty()
             && !link.draining
         {
             self.stirred.remove(&peer);

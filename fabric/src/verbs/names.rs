@@ -78,10 +78,17 @@ impl Core {
 }
 
 impl Names {
+    /// A peer has forgotten all names; it still waits for those that it has asked for.
+    pub(super) fn untell(&mut self, peer: u32) {
+        let told = self.given.values_mut().map(|given| &mut given.told);
+        told.for_each(|peers| _ = peers.remove(&peer));
+    }
+
     /// A peer is gone.
     pub(super) fn lost(&mut self, peer: u32) {
-        let told = self.given.values_mut().map(|given| &mut given.told);
-        told.chain(self.asked.values_mut())
+        self.untell(peer);
+        self.asked
+            .values_mut()
             .for_each(|peers| _ = peers.remove(&peer));
         self.asked.retain(|_, peers| !peers.is_empty());
     }

@@ -16,6 +16,8 @@ pub(super) struct Scarce {
     max: u32,
     /// Uses of connections so far.
     uses: u64,
+    /// Somebody waits, and until then nobody gives way.
+    next: Option<u64>,
 }
 
 impl Scarce {
@@ -27,7 +29,12 @@ impl Scarce {
             share: Share::default(),
             max,
             uses: 0,
+            next: None,
         })
+    }
+
+    pub(super) const fn next_eviction(&self) -> Option<u64> {
+        self.next
     }
 }
 
@@ -126,11 +133,13 @@ impl Core {
             return;
         }
         while let Some(scarce) = &mut self.scarce {
+            scarce.next = None;
             match scarce.share.next(scarce.max) {
                 Next::Hear(caller) => {
                     self.tell_dial(caller.side, Event::Message(caller.message), caller.lane);
                 }
                 Next::Connect(peer) => self.tell_dial(peer, Event::Connect, None),
+                Next::Evict(peer) if self.stays(peer) => break,
                 Next::Evict(peer) => {
                     self.counters.evictions.add(1);
                     self.tell_dial(peer, Event::Evict, None);
@@ -140,6 +149,34 @@ impl Core {
         }
         if let Some(scarce) = &mut self.scarce {
             scarce.share.end();
+        }
+    }
+
+    /// A connection is complete, and was used just now. It pays to keep it for longer than it took to make it; and who asks
+    /// something through it has the answer by then.
+    pub(super) fn stay(&mut self, peer: u32) {
+        self.touch(peer);
+        let now = self.sleep.timer.now();
+        let link = self.link_or_new(peer);
+        let took = now.saturating_sub(link.made_at);
+        link.stays_until = now + took.saturating_mul(STAY).min(STAY_MAX);
+    }
+
+    /// Whether a connection does not give way yet. If so, it is looked at again then.
+    fn stays(&mut self, peer: u32) -> bool {
+        let until = self.link(peer).map_or(0, |link| link.stays_until);
+        let stays = until > self.sleep.timer.now();
+        if let Some(scarce) = &mut self.scarce {
+            scarce.next = stays.then_some(until);
+        }
+        stays
+    }
+
+    /// Has a connection give way whose time has come.
+    pub(super) fn evict_late(&mut self) {
+        let next = self.scarce.as_ref().and_then(Scarce::next_eviction);
+        if next.is_some_and(|next| next <= self.sleep.timer.now()) {
+            self.share_out();
         }
     }
 
@@ -198,19 +235,33 @@ impl Core {
         }
     }
 
-    /// A connection was taken down in good order: nothing of it is under way on either side. Commands that waited for an answer
-    /// of the peer's begin anew, as it does not know of them any more.
+    /// A connection was taken down in good order: nothing of it is under way on either side. What the peer knew of our memory it
+    /// has forgotten; answers that did not leave are given again.
     pub(super) fn forget_connection(&mut self, peer: u32) {
-        let link = self.link_or_new(peer);
-        link.renew();
         self.exports.lost(peer);
-        self.names.lost(peer);
+        self.names.untell(peer);
+        let words = std::mem::take(&mut self.link_or_new(peer).words);
+        let unsaid = words.iter().filter_map(|word| match word {
+            Word::Named(named) => Some(named.name),
+            _ => None,
+        });
+        let unsaid: Vec<u64> = unsaid.collect();
+        let link = self.link_or_new(peer);
+        link.words = words;
+        link.renew();
+        unsaid
+            .into_iter()
+            .for_each(|name| self.answer_name(peer, name));
     }
 }
 
 impl Word {
     /// Whether it means anything on another connection.
     pub(super) const fn outlives(self) -> bool {
-        matches!(self, Self::Wake | Self::Bye(_))
+        matches!(self, Self::Wake | Self::Ask(_) | Self::Bye(_))
     }
 }
+
+/// A connection does not give way for so many times the time that it took to make it, at most 0.1 s.
+const STAY: u64 = 4;
+const STAY_MAX: u64 = 100_000_000_000;

@@ -24,6 +24,7 @@ impl Core {
         events += self.begin_tasks();
         self.speak_up();
         self.redial();
+        self.evict_late();
         self.forget_dropped();
         for peer in std::mem::take(&mut self.stirred) {
             self.stirred.insert(peer); // `flush` takes it out when nothing is left
