@@ -104,8 +104,8 @@ pub(crate) async fn fences(world: &Comm) -> Result<()> {
     Ok(())
 }
 
-/// Where deaths are not seen at once, a survivor that knows may have left before another one knows: it has finished then, and its
-/// window is no more.
+/// Where deaths are not seen at once, a survivor that knows may have left before another one knows: it has finished then, and
+/// its window is no more.
 fn is_of_a_death(error: &ripstop::Error) -> bool {
     matches!(
         error.kind,
