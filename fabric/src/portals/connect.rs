@@ -3,12 +3,13 @@
 use std::{collections::VecDeque, io};
 
 use super::{
+    address::Address,
     compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
     lists::Lists,
     onesided::Operations,
     peer::{Peer, Words},
-    prepare::{Address, BOARD_LEN, Prepared},
+    prepare::{BOARD_LEN, Prepared},
     rails::{Place, Rails},
     state::Portals,
 };

@@ -24,6 +24,7 @@
 //! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
 //! than were started, and hints about the board may be lost (`queues`).
 
+mod address;
 mod arrivals;
 mod calls;
 mod compat;

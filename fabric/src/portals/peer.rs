@@ -1,12 +1,12 @@
 //! The other ranks, and the words on their boards that end a pause.
 //!
 //! A rank that was refused writes, on the board of who refused it, how often it was; who has room again writes that number back.
-//! Both words only grow, so it does not matter how often, or when, anybody looks at them; nor with the third, about rails, of
-//! which each part only goes one way.
+//! Both words only grow, so it does not matter how often, or when, anybody looks at them; nor with the third, about rails, whose
+//! parts each go one way only.
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use super::{exports::Owner, outbox::Outbox, prepare::Address};
+use super::{address::Address, exports::Owner, outbox::Outbox};
 use crate::{driver::Down, memory::Region};
 
 /// Another rank, or this one.

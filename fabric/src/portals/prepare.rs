@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
     calls::{Eq, Limits, Md, Ni},
     compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig},
@@ -17,7 +18,7 @@ use super::{
     moves::{Far, Near},
     pool::{HEADER_MAX, Pool},
     queues::Queues,
-    rails::{Place, RAILS_MAX, Rail},
+    rails::{Place, Rail},
     slabs::Slabs,
     stats::PortalsCounters,
 };
@@ -58,30 +59,6 @@ pub(super) struct Ground {
     /// Events that the queue of ends holds.
     pub(super) credits: u32,
     pub(super) counters: Arc<PortalsCounters>,
-}
-
-/// How peers reach a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) process: Process,
-    /// Of this life of the process.
-    pub(super) nonce: u32,
-    pub(super) tables: Tables,
-}
-
-/// Indices of portal table entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tables {
-    /// Words on the board.
-    pub(super) board: u32,
-    /// Messages.
-    pub(super) eager: u32,
-    /// Exposed memory.
-    pub(super) rdma: u32,
-    /// Counts and data of task lists.
-    pub(super) lists: u32,
-    /// What task lists tell their own rank.
-    pub(super) wakes: u32,
 }
 
 impl Prepared {
@@ -285,104 +262,6 @@ impl Drop for Ground {
     }
 }
 
-impl Address {
-    /// Match bits of a word on this rank's board.
-    pub(super) const fn control_bits(self, from: u32) -> u64 {
-        CONTROL_BITS | self.stamp() | from as u64
-    }
-
-    /// Match bits of a message to this rank.
-    pub(super) const fn message_bits(self, from: u32) -> u64 {
-        MESSAGE_BITS | self.stamp() | from as u64
-    }
-
-    /// Tells what is for this life of the rank from what is for whoever had its address before.
-    const fn stamp(self) -> u64 {
-        (self.nonce as u64 & 0x0fff_ffff) << 32
-    }
-
-    fn to_bytes(self, rails: &[Place]) -> Vec<u8> {
-        let Self {
-            process,
-            nonce,
-            tables,
-        } = self;
-        let words = [MAGIC, process.nid, process.pid, nonce];
-        let words = words.iter().flat_map(|word| word.to_le_bytes());
-        words
-            .chain(tables.to_bytes())
-            .chain(rails.iter().flat_map(|place| place.to_bytes()))
-            .collect()
-    }
-
-    /// Also where the rails beside the first one are.
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<Place>)> {
-        let (words, rest) = bytes.split_first_chunk::<16>()?;
-        let (tables, rails) = rest.split_first_chunk::<5>()?;
-        let (words, _) = words.as_chunks();
-        let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
-        let address = Self {
-            process: Process {
-                nid: word(1)?,
-                pid: word(2)?,
-            },
-            nonce: word(3)?,
-            tables: Tables::from_bytes(*tables),
-        };
-        let (rails, rest) = rails.as_chunks::<PLACE_LEN>();
-        let right = word(0)? == MAGIC && rest.is_empty() && rails.len() < RAILS_MAX;
-        let places = rails
-            .iter()
-            .map(Place::from_bytes)
-            .collect::<Option<Vec<_>>>()?;
-        right.then_some((address, places))
-    }
-}
-
-impl Tables {
-    const fn all(self) -> [u32; 5] {
-        [self.board, self.eager, self.rdma, self.lists, self.wakes]
-    }
-
-    fn to_bytes(self) -> [u8; 5] {
-        // Checked when they were made.
-        self.all()
-            .map(|table| u8::try_from(table).unwrap_or(u8::MAX))
-    }
-
-    fn from_bytes(bytes: [u8; 5]) -> Self {
-        let [board, eager, rdma, lists, wakes] = bytes.map(u32::from);
-        Self {
-            board,
-            eager,
-            rdma,
-            lists,
-            wakes,
-        }
-    }
-}
-
-impl Place {
-    fn to_bytes(self) -> [u8; PLACE_LEN] {
-        let mut bytes = [0; PLACE_LEN];
-        bytes[..4].copy_from_slice(&self.process.nid.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.process.pid.to_le_bytes());
-        bytes[8] = self.table;
-        bytes
-    }
-
-    fn from_bytes(bytes: &[u8; PLACE_LEN]) -> Option<Self> {
-        let word = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_le_bytes);
-        Some(Self {
-            process: Process {
-                nid: word(0)?,
-                pid: word(4)?,
-            },
-            table: bytes[8],
-        })
-    }
-}
-
 /// Whether the interface has room for what the driver cannot do without.
 fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
     let least = [
@@ -425,17 +304,8 @@ fn nonce() -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(u32::MAX)
 }
 
-/// Match bits of words on the board and of messages: a kind, a stamp, and which rank sends.
-const CONTROL_BITS: u64 = 7 << 60;
-const MESSAGE_BITS: u64 = 2 << 60;
-const KIND: u64 = 0xf << 60;
-const SENDER: u64 = 0xffff_ffff;
 /// Words for a million ranks, and some for the probe; pages are made as they are written.
 pub(super) const BOARD_LEN: usize = (24 << 20) + 4096;
-/// The last byte is the version of what travels.
-const MAGIC: u32 = 0x5250_5403;
-/// Bytes of a [`Place`].
-const PLACE_LEN: usize = 9;
 
 const WORD: u64 = 0x7465_6172_7374_6f70;
 const USER: u64 = 0x1122_3344_5566_7788;
@@ -444,32 +314,3 @@ const HEADER: u64 = 0x99aa_bbcc_ddee_ff01;
 const PROBE_TURNS: u32 = 100;
 const PROBE_MILLIS: u32 = 50;
 const RELAXED: std::sync::atomic::Ordering = std::sync::atomic::Ordering::Relaxed;
-
-#[cfg(test)]
-mod tests {
-    use super::{Address, Place, Process, Tables};
-
-    #[test]
-    fn an_address_is_read_as_it_was_written_and_others_are_not() {
-        let address = Address {
-            process: Process { nid: 1, pid: 2 },
-            nonce: 3,
-            tables: Tables {
-                board: 4,
-                eager: 5,
-                rdma: 6,
-                lists: 7,
-                wakes: 8,
-            },
-        };
-        let process = Process { nid: 9, pid: 10 };
-        for rails in 0..4 {
-            let places = vec![Place { process, table: 11 }; rails];
-            let bytes = address.to_bytes(&places);
-            assert!(bytes.len() <= 48, "what a board has room for");
-            assert_eq!(Address::from_bytes(&bytes), Some((address, places)));
-            assert_eq!(Address::from_bytes(&bytes[1..]), None);
-            assert_eq!(Address::from_bytes(&vec![0; bytes.len()]), None);
-        }
-    }
-}

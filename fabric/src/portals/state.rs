@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
+    address::Address,
     calls::Md,
     compat::buffers::Buffers,
     event::{End, Got, Kind},
@@ -12,7 +13,7 @@ use super::{
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},
     pool::{OF_ONE_PEER, Pool},
-    prepare::{Address, Ground},
+    prepare::Ground,
     queues::Which,
     rails::Rails,
 };

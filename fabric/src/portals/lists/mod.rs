@@ -30,10 +30,11 @@ use self::{
     gear::{Gear, Wheel},
 };
 use super::{
+    address::Tables,
     calls::{Ct, Me, Ni, Refused},
     entries::RawEntry,
     exports::Spot,
-    prepare::{Ground, Tables},
+    prepare::Ground,
     profile::Profile,
     state::{Portals, Told},
 };

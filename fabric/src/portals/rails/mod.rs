@@ -1,12 +1,13 @@
 //! Several interfaces of a rank: its rails. The first one carries messages, words, atomics and lists, in their order; pieces of
-//! long puts and gets go by all of them ([`stripes`]).
+//! long puts and gets go by all of them (`stripes`).
 //!
 //! The second rail of a rank reaches the second one of another, and so on: such a pair is a *lane*. Lane 0, of the first ones,
 //! does not fail alone: who cannot be reached by it is lost. What another lane had under way when it failed may still arrive, so
-//! both ranks close it before anything of that goes out again ([`Fences`]). Memory is exposed to everybody by one table entry of
-//! a rail. A rank closes a lane by moving its memory to another entry, and tells everybody but the peer of that lane, who is not
-//! to use it, where it is now. A dead rank takes no rail along: who finds a lane broken closes it only when the other one has
-//! answered.
+//! both ranks close it before anything of that goes out again ([`Fences`]).
+//!
+//! Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another entry
+//! (`door`), and tells its peers where it is now; the peer of that lane does not use it. A dead rank takes no rail along: who
+//! finds a lane broken closes it only when the other one has answered.
 
 mod door;
 mod stripes;

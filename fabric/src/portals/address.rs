@@ -1,0 +1,167 @@
+//! How peers reach a rank: process ids, table entries and match bits, and what of them travels when a job starts.
+
+use super::{
+    event::Process,
+    rails::{Place, RAILS_MAX},
+};
+
+/// How peers reach a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    pub(super) process: Process,
+    /// Of this life of the process.
+    pub(super) nonce: u32,
+    pub(super) tables: Tables,
+}
+
+/// Indices of portal table entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tables {
+    /// Words on the board.
+    pub(super) board: u32,
+    /// Messages.
+    pub(super) eager: u32,
+    /// Exposed memory.
+    pub(super) rdma: u32,
+    /// Counts and data of task lists.
+    pub(super) lists: u32,
+    /// What task lists tell their own rank.
+    pub(super) wakes: u32,
+}
+
+impl Address {
+    /// Match bits of a word on this rank's board.
+    pub(super) const fn control_bits(self, from: u32) -> u64 {
+        CONTROL_BITS | self.stamp() | from as u64
+    }
+
+    /// Match bits of a message to this rank.
+    pub(super) const fn message_bits(self, from: u32) -> u64 {
+        MESSAGE_BITS | self.stamp() | from as u64
+    }
+
+    /// Tells what is for this life of the rank from what is for whoever had its address before.
+    const fn stamp(self) -> u64 {
+        (self.nonce as u64 & 0x0fff_ffff) << 32
+    }
+
+    pub(super) fn to_bytes(self, rails: &[Place]) -> Vec<u8> {
+        let Self {
+            process,
+            nonce,
+            tables,
+        } = self;
+        let words = [MAGIC, process.nid, process.pid, nonce];
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        words
+            .chain(tables.to_bytes())
+            .chain(rails.iter().flat_map(|place| place.to_bytes()))
+            .collect()
+    }
+
+    /// Also where the rails beside the first one are.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<(Self, Vec<Place>)> {
+        let (words, rest) = bytes.split_first_chunk::<16>()?;
+        let (tables, rails) = rest.split_first_chunk::<5>()?;
+        let (words, _) = words.as_chunks();
+        let word = |at: usize| words.get(at).copied().map(u32::from_le_bytes);
+        let address = Self {
+            process: Process {
+                nid: word(1)?,
+                pid: word(2)?,
+            },
+            nonce: word(3)?,
+            tables: Tables::from_bytes(*tables),
+        };
+        let (rails, rest) = rails.as_chunks::<PLACE_LEN>();
+        let right = word(0)? == MAGIC && rest.is_empty() && rails.len() < RAILS_MAX;
+        let places = rails
+            .iter()
+            .map(Place::from_bytes)
+            .collect::<Option<Vec<_>>>()?;
+        right.then_some((address, places))
+    }
+}
+
+impl Tables {
+    pub(super) const fn all(self) -> [u32; 5] {
+        [self.board, self.eager, self.rdma, self.lists, self.wakes]
+    }
+
+    fn to_bytes(self) -> [u8; 5] {
+        // Checked when they were made.
+        self.all()
+            .map(|table| u8::try_from(table).unwrap_or(u8::MAX))
+    }
+
+    fn from_bytes(bytes: [u8; 5]) -> Self {
+        let [board, eager, rdma, lists, wakes] = bytes.map(u32::from);
+        Self {
+            board,
+            eager,
+            rdma,
+            lists,
+            wakes,
+        }
+    }
+}
+
+impl Place {
+    fn to_bytes(self) -> [u8; PLACE_LEN] {
+        let mut bytes = [0; PLACE_LEN];
+        bytes[..4].copy_from_slice(&self.process.nid.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.process.pid.to_le_bytes());
+        bytes[8] = self.table;
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; PLACE_LEN]) -> Option<Self> {
+        let word = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_le_bytes);
+        Some(Self {
+            process: Process {
+                nid: word(0)?,
+                pid: word(4)?,
+            },
+            table: bytes[8],
+        })
+    }
+}
+
+/// Match bits of words on the board and of messages: a kind, a stamp, and which rank sends.
+pub(super) const CONTROL_BITS: u64 = 7 << 60;
+pub(super) const MESSAGE_BITS: u64 = 2 << 60;
+pub(super) const KIND: u64 = 0xf << 60;
+pub(super) const SENDER: u64 = 0xffff_ffff;
+/// The last byte is the version of what travels.
+const MAGIC: u32 = 0x5250_5403;
+/// Bytes of a [`Place`].
+const PLACE_LEN: usize = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Place, Process, Tables};
+
+    #[test]
+    fn an_address_is_read_as_it_was_written_and_others_are_not() {
+        let address = Address {
+            process: Process { nid: 1, pid: 2 },
+            nonce: 3,
+            tables: Tables {
+                board: 4,
+                eager: 5,
+                rdma: 6,
+                lists: 7,
+                wakes: 8,
+            },
+        };
+        let process = Process { nid: 9, pid: 10 };
+        for rails in 0..4 {
+            let places = vec![Place { process, table: 11 }; rails];
+            let bytes = address.to_bytes(&places);
+            assert!(bytes.len() <= 48, "what a board has room for");
+            assert_eq!(Address::from_bytes(&bytes), Some((address, places)));
+            assert_eq!(Address::from_bytes(&bytes[1..]), None);
+            assert_eq!(Address::from_bytes(&vec![0; bytes.len()]), None);
+        }
+    }
+}
