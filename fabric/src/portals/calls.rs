@@ -237,6 +237,11 @@ impl Ni {
         self.got(code, &event).map(|got| (got, which))
     }
 
+    /// Whether it is the software library of this repository, which alone counts interrupts.
+    pub(super) const fn is_software(&self) -> bool {
+        self.library.interrupts.is_some()
+    }
+
     /// How often the adapter has interrupted the host, where the library counts that: the software one does.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
