@@ -42,6 +42,11 @@ const MPC: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "mpc");
 const COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "8192");
 const NO_COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "0");
 const GET: (&str, &str) = ("RIPSTOP_RENDEZVOUS", "get");
+/// Bytes per second of each rail: what processors copy for four of them must not be the limit.
+const RATE: (&str, &str) = ("RIPSTOP_PORTALS_RATE", "150000000");
+const TWO_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1");
+const THREE_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2");
+const FOUR_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2,3");
 const GENERIC: (&str, &str) = ("RIPSTOP_PORTALS_MODE", "generic");
 
 const LATENCY: &[&str] = &["latency", "--size", "8,64,512,4096", "--iters", "2000"];
@@ -52,12 +57,17 @@ const BANDWIDTH: &[&str] = &[
     "--iters",
     "60",
 ];
+const SHORT: &[&str] = &["latency", "--size", "8,4096", "--iters", "2000"];
 const EIGHT_K: &[&str] = &["latency", "--size", "7K", "--iters", "1500"];
 const SINGLE: &[&str] = &[
     "--how", "single", "--min", "8", "--max", "8", "--around", "0",
 ];
 const STREAM: &[&str] = &[
     "--how", "stream", "--min", "4K", "--max", "64K", "--around", "0",
+];
+const LONG: &[&str] = &[
+    "netpipe", "--what", "put", "--how", "single", "--min", "16M", "--max", "256M", "--around",
+    "0", "--iters", "1",
 ];
 const CROWD: &[&str] = &[
     "matching",
@@ -93,6 +103,12 @@ const KINDS: &[Kind] = kinds! {
     "stream-put": [] &["netpipe", "--what", "put"], "mb_per_s";
     "stream-get": [] &["netpipe", "--what", "get"], "mb_per_s";
     "matching": [] CROWD, "median_us";
+    "one-rail": [RATE] LONG, "mb_per_s";
+    "two-rails": [RATE, TWO_RAILS] LONG, "mb_per_s";
+    "three-rails": [RATE, THREE_RAILS] LONG, "mb_per_s";
+    "four-rails": [RATE, FOUR_RAILS] LONG, "mb_per_s";
+    "short": [] SHORT, "median_us";
+    "short-rails": [FOUR_RAILS] SHORT, "median_us";
 };
 
 macro_rules! ratios {
@@ -114,13 +130,17 @@ const RATIOS: &[Ratio] = ratios! {
     "netpipe": "get against put" = "single-get" / "single-put", Asked::AtMost(1.22);
     "netpipe": "message against put" = "single-tag" / "single-put", Asked::AtMost(1.25);
     "netpipe": "gets against puts, streaming" = "stream-get" / "stream-put", Asked::AtLeast(0.9);
+    "rails": "two rails against one" = "two-rails" / "one-rail", Asked::AtLeast(1.9);
+    "rails": "three rails against two" = "three-rails" / "two-rails", Asked::AtLeast(1.45);
+    "rails": "four rails against one" = "four-rails" / "one-rail", Asked::AtLeast(3.8);
+    "rails": "short messages with four rails against one" = "short-rails" / "short", Asked::AtMost(1.02);
     "matching": "message behind others against a put" = "matching" / "single-put", Asked::Nothing;
 };
 
 const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR]
 
-GROUP is latency, bandwidth, causes, netpipe or matching. DIR has the command `ripstop` and libportals_sandia42.so
+GROUP is latency, bandwidth, causes, netpipe, rails or matching. DIR has the command `ripstop` and libportals_sandia42.so
 [default: target/release, built at first]. Prints, for each line of the jobs, both medians and the ratio, with its least and
 greatest of all rounds, and the processor time of both ranks with all threads of theirs.";
 

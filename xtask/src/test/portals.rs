@@ -11,7 +11,7 @@ struct Run {
 }
 
 /// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
-const RUNS: [Run; 4] = [
+const RUNS: [Run; 5] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -49,6 +49,12 @@ const RUNS: [Run; 4] = [
         name: "the host matches",
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_MODE", "generic")],
+        tests: &["messages", "windows"],
+    },
+    Run {
+        name: "two rails",
+        family: "portails4",
+        variables: &[("RIPSTOP_PORTALS_IFACES", "0,1")],
         tests: &["messages", "windows"],
     },
     Run {
