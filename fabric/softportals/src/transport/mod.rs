@@ -222,7 +222,9 @@ impl Port {
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         let rate = self.rate.as_ref().filter(|rate| rate.waited);
-        let due = [self.wire.deadline(), rate.map(|rate| rate.free_at)];
+        // While half of what may leave at once is still on its way: the rail does not idle until its agent is awake.
+        let rate = rate.map(|rate| rate.free_at.saturating_sub(BURST_NS / 2));
+        let due = [self.wire.deadline(), rate];
         due.into_iter().flatten().min()
     }
 
