@@ -62,9 +62,24 @@ pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
 /// The families of the software libraries.
 pub(crate) const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
 
+/// Ways to be one of several processes: a family, and interfaces.
+pub(crate) const WAYS: [(&str, &[u32]); 3] =
+    [("sandia42", &[]), ("portails4", &[]), ("sandia42", &[0, 1])];
+
 /// One rank of a job of processes, whose ranks leave their addresses on a board.
-pub(crate) fn join(board: &Board, rank: u32, family: &'static str) -> Box<dyn Driver> {
-    let hired = prepare(family, PortalsConfig::default());
+pub(crate) fn join(
+    board: &Board,
+    rank: u32,
+    way: usize,
+    counters: &Arc<PortalsCounters>,
+) -> Box<dyn Driver> {
+    let (family, interfaces) = WAYS[way];
+    let config = PortalsConfig {
+        interfaces: interfaces.to_vec(),
+        counters: Arc::clone(counters),
+        ..PortalsConfig::default()
+    };
+    let hired = prepare(family, config);
     board.leave_note(rank, &hired.1.address());
     let notes = board.notes(Duration::from_secs(20));
     let notes = notes.unwrap_or_else(|rank| panic!("rank {rank} has not started"));

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     env,
     process::{Child, Command as Process, ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,14 +13,13 @@ use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
     memory::RemoteRegion,
     offload::RemoteCounters,
+    portals::PortalsCounters,
     random::Random,
     shm::{Board, Shm, ShmConfig, Wake},
 };
 
 use crate::{
-    hostile, messages,
-    portals::{self, FAMILIES},
-    refusals,
+    hostile, messages, portals, refusals,
     sleeper::{self, Rest},
     world::{Guard, Heard, Rank, World, contents, local, noise, peer},
 };
@@ -76,13 +76,13 @@ fn a_rank() {
 /// Ways to configure shared memory; all must work as processes, and rank by rank mixed.
 const MODES: u32 = 4;
 
-/// All ways: behind those come the families of Portals.
-const WAYS: u32 = MODES + 2;
+/// All ways: behind those come the ways of Portals.
+const WAYS: u32 = MODES + portals::WAYS.len() as u32;
 
 fn open(board: &Board, rank: u32, mode: u32) -> Rank {
     let driver = match mode {
         0..MODES => open_shm(board, rank, mode),
-        _ => portals::join(board, rank, FAMILIES[(mode - MODES) as usize]),
+        _ => portals::join(board, rank, (mode - MODES) as usize, &Arc::default()),
     };
     Rank::new(Peer(rank), driver)
 }
@@ -522,6 +522,52 @@ fn one_sided_commands_end_when_their_target_is_killed() {
             origin.heard.failed
         );
     }
+}
+
+#[test]
+fn a_rank_that_is_killed_takes_no_rail_of_others_along() {
+    let mode = WAYS - 1;
+    let mut job = Job::new(3, mode).start("serve", 1).start("serve", 2);
+    let counters = Arc::<PortalsCounters>::default();
+    let way = (mode - MODES) as usize;
+    let mut origin = Rank::new(Peer(0), portals::join(&job.board, 0, way, &counters));
+    origin.until("the keys", |heard| heard.messages.len() == 2);
+    let messages = origin.heard.messages.iter();
+    let keys: Vec<(Peer, RemoteRegion)> = messages
+        .map(|message| {
+            (
+                message.from,
+                bytemuck::pod_read_unaligned(&message.body[..size_of::<RemoteRegion>()]),
+            )
+        })
+        .collect();
+    let mut bytes = vec![1; 1 << 20];
+    let mut put_to = |rank: &mut Rank, to: u32| {
+        let (to, into) = keys
+            .iter()
+            .copied()
+            .find(|(from, _)| *from == Peer(to))
+            .unwrap();
+        rank.post(Command::Put {
+            to,
+            from: local(&mut bytes),
+            into,
+            count: None,
+            token: Token(0),
+        });
+    };
+    (0..20).for_each(|_| put_to(&mut origin, 1));
+    job.kill(0);
+    origin.until("the report", |heard| !heard.down.is_empty());
+    origin.until("all commands to end", |heard| {
+        heard.completed.len() + heard.failed.len() == 20
+    });
+    origin.heard.completed.clear();
+    let before = counters.pieces.get();
+    (0..5).for_each(|_| put_to(&mut origin, 2));
+    origin.until("puts to the other rank", |heard| heard.completed.len() == 5);
+    let pieces = counters.pieces.get() - before;
+    assert!(pieces >= 5 * 4, "{pieces} pieces of five puts");
 }
 
 #[test]
