@@ -180,7 +180,8 @@ impl Portals {
                 _ => {}
             }
         }
-        let [failed, closed, ..] = bytes.map(LaneSet::from_bits);
+        // Lane 0 does not fail alone, whatever a peer says.
+        let [failed, closed, ..] = bytes.map(|byte| LaneSet::from_bits(byte & !1));
         let before = ways.fences;
         let fenced = ways.fences.handle_word(Word { failed, closed });
         let to_close = ways.fences.to_close().and(failed);
