@@ -314,6 +314,8 @@ impl Lines for Arc<Cell> {
         }
         self.stamp.store(stamp, Release);
     }
+    fn prefetch_for_write(&self, _: usize) {}
+    fn prefetch_for_read(&self, _: usize) {}
     fn stamp(&self, _: usize) -> u64 {
         self.stamp.load(Acquire)
     }
