@@ -164,7 +164,9 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// `RIPSTOP_COLLECTIVES=host`. Dropping it lets it go on by itself again.
     #[doc(hidden)]
     pub fn hosted(mut self) -> Self {
-        if let Some(flight) = &mut self.flight {
+        if let Some(flight) = &mut self.flight
+            && !flight.has_ended()
+        {
             flight.with_run(|engine, ticket| engine.core.host_run(ticket));
             flight.hosted = true;
         }
@@ -173,12 +175,14 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
 
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.flight.as_ref().is_none_or(|Flight { way, comm, .. }| {
-            comm.shared().with(|engine| match way {
-                Way::Quick(quick) => engine.is_quick_done(quick),
-                Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
-                Way::Between => true,
-            })
+        self.flight.as_ref().is_none_or(|flight| {
+            let shared = flight.comm.shared();
+            flight.has_ended()
+                || shared.with(|engine| match &flight.way {
+                    Way::Quick(quick) => engine.is_quick_done(quick),
+                    Way::Run(ticket) => engine.core.is_done(ticket.buffers.op),
+                    Way::Between => true,
+                })
         })
     }
 
@@ -186,7 +190,9 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// not told of.
     #[doc(hidden)]
     pub fn watch(&mut self) {
-        if let Some(flight) = &mut self.flight {
+        if let Some(flight) = &mut self.flight
+            && !flight.has_ended()
+        {
             flight.with_run(|engine, ticket| engine.core.watch_run(ticket));
         }
     }
@@ -197,7 +203,7 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
     /// most, and only as long as no other step is at work on its bytes.
     #[doc(hidden)]
     pub fn poll_landed<T: Wire>(&mut self, cx: &Context<'_>) -> Poll<Option<(usize, Vec<T>)>> {
-        let Some(flight) = &mut self.flight else {
+        let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);
         };
         flight.with_run(|engine, ticket| engine.core.poll_landed(ticket, cx.waker()))
@@ -246,8 +252,8 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
 }
 
 impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
-    /// Sends all that can go by cells. Who runs ahead of its receivers waits a moment for them: to send messages to the slower
-    /// would cost both more.
+    /// Sends all that can go by cells, and looks once for what has come. Who runs ahead of its receivers waits a moment for them:
+    /// to send messages to the slower would cost both more.
     #[inline]
     fn begin(&mut self) {
         if let Way::Quick(quick) = &mut self.way {
@@ -264,8 +270,16 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         let Way::Quick(quick) = &mut self.way else {
             return false;
         };
+        if quick.has_ended() {
+            return true;
+        }
         let shared = self.comm.shared();
         shared.poll_quick(|engine| engine.look(quick)) == Look::Over
+    }
+
+    /// Whether it is over, and nothing has to be looked at for that.
+    const fn has_ended(&self) -> bool {
+        matches!(&self.way, Way::Quick(quick) if quick.has_ended())
     }
 
     /// The engine knows of it from here on.

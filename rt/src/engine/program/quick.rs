@@ -36,6 +36,8 @@ pub(crate) struct QuickRun<I, O> {
     buffers: Pair<I, O>,
     /// Steps that are over, in quick order.
     over: usize,
+    /// All of it is over, and well.
+    ended: bool,
 }
 
 /// How far a quick program is.
@@ -54,6 +56,7 @@ impl Engine {
             call,
             buffers,
             over,
+            ..
         } = run;
         let Some(quick) = call.program.quick() else {
             return Look::Unusual;
@@ -76,10 +79,14 @@ impl Engine {
             *over += 1;
         }
         self.core.keep_quick_memory(memory);
-        if *over == quick.sends {
-            Look::Over
-        } else {
-            Look::Waits
+        if *over < quick.sends {
+            return Look::Waits;
+        }
+        // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
+        // while what it sent is on its way there.
+        match self.look(run) {
+            Look::Unusual => Look::Unusual,
+            Look::Over | Look::Waits => Look::Over,
         }
     }
 
@@ -101,6 +108,7 @@ impl Engine {
             .programs
             .calls
             .note_over((name.ctx, name.tag), sig);
+        run.ended = true;
         Look::Over
     }
 
@@ -150,7 +158,9 @@ impl Engine {
             call,
             buffers,
             over,
+            ended,
         } = run;
+        debug_assert!(!ended, "what it received is taken");
         self.run(call, buffers, over)
     }
 
@@ -178,7 +188,13 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
             call,
             buffers,
             over: 0,
+            ended: false,
         }
+    }
+
+    /// Whether it is over, and nothing has to be looked at for that.
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.ended
     }
 
     /// The two buffers of one that is over.
