@@ -1,8 +1,11 @@
 //! Programs of calls that were made before: a call that is repeated makes nothing.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use ripstop_rt::offload::{Program, Signature};
+use ripstop_rt::{
+    lock::{Guard, Lock},
+    offload::{Program, Signature},
+};
 
 use crate::{
     Tuning,
@@ -11,9 +14,16 @@ use crate::{
 };
 
 /// The programs of one runtime, the last one used first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cache {
-    entries: Mutex<Vec<Arc<Entry>>>,
+    entries: Lock<Vec<Arc<Entry>>>,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        let entries = Lock::new(Vec::new());
+        Self { entries }
+    }
 }
 
 /// A program that may run, now and again.
@@ -76,7 +86,7 @@ impl Cache {
     }
 
     fn find(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> Option<Ready> {
-        let mut entries = self.lock();
+        let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| entry.key.is(caller, ask))?;
         entries[..=at].rotate_right(1);
         Some(entries[0].ready.clone())
@@ -97,8 +107,8 @@ impl Cache {
         entries.truncate(fit);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Entry>>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, Vec<Arc<Entry>>> {
+        self.entries.lock()
     }
 }
 

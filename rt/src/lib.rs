@@ -10,7 +10,8 @@ mod error;
 mod executor;
 mod fabrics;
 mod group;
-mod lock;
+#[doc(hidden)]
+pub mod lock;
 #[doc(hidden)]
 pub mod offload;
 #[doc(hidden)]

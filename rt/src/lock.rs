@@ -1,4 +1,4 @@
-//! The engine's lock: held for a turn or a submission, and free nearly always.
+//! The engine's lock, and that of the programs kept for collectives: held for a turn or a submission, and free nearly always.
 //!
 //! Taking it is one locked instruction, letting go of it a plain store. A `std` mutex needs a second locked instruction there,
 //! to find out whether somebody sleeps on it, and that one waits until the slot just written to a peer has left this
@@ -7,7 +7,7 @@
 
 use std::{
     cell::UnsafeCell,
-    hint,
+    fmt, hint,
     ops::{Deref, DerefMut},
     sync::atomic::{
         AtomicBool,
@@ -20,7 +20,7 @@ use std::{
 const LOOKS: u32 = 100;
 
 /// A value for one thread at a time. `held` is set exactly while a [`Guard`] lives.
-pub(crate) struct Lock<T> {
+pub struct Lock<T> {
     held: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -29,20 +29,22 @@ pub(crate) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// Holds the lock.
-pub(crate) struct Guard<'a, T> {
+pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
 }
 
 impl<T> Lock<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// One that is free.
+    pub const fn new(value: T) -> Self {
         Self {
             held: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
 
+    /// Waits until it is free, and takes it.
     #[inline]
-    pub(crate) fn lock(&self) -> Guard<'_, T> {
+    pub fn lock(&self) -> Guard<'_, T> {
         if !self.try_take() {
             self.wait();
         }
@@ -93,6 +95,18 @@ impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.held.store(false, Release);
+    }
+}
+
+impl<T> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lock")
+    }
+}
+
+impl<T> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
     }
 }
 
