@@ -216,7 +216,7 @@ impl<T: Wire> Window<T> {
 /// Epochs.
 impl<T: Wire> Window<T> {
     /// Who copies what this rank puts to memory of its own node, or gets from it, from now on: also when the window has become
-    /// [passive](Self::into_passive).
+    /// [passive](Self::into_passive). Without this, the window finds out what pays: [`Overlap::Auto`].
     ///
     /// A put of the agent's is complete when its future says so, or when its epoch is.
     pub fn set_overlap(&mut self, overlap: Overlap) {

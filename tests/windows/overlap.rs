@@ -47,6 +47,75 @@ fn a_long_put_is_copied_while_its_caller_computes() {
     });
 }
 
+/// Takes longer than the copy of a put.
+fn compute() {
+    for _ in 0..4 {
+        std::hint::black_box(vec![3_u64; LEN].clone());
+    }
+}
+
+/// Rank 0 puts to rank 1, and computes after each put until one of them is the agent's, which the computation hides.
+async fn put_and_compute_until_handed_over(window: &Window<u64>) {
+    let access = window.start(&[1]).await.unwrap();
+    let mut block = vec![7; LEN];
+    let mut puts = 0;
+    loop {
+        let put = access.put(1, 0, block);
+        puts += 1;
+        if !put.is_done() {
+            while !put.is_done() {
+                std::thread::yield_now();
+            }
+            break;
+        }
+        assert!(puts < 40, "the caller still copies");
+        compute();
+        block = put.await.unwrap();
+    }
+    assert!(puts > 2, "one computation shows nothing");
+    access.complete().await.unwrap();
+}
+
+async fn put_and_wait(window: &Window<u64>) {
+    let access = window.start(&[1]).await.unwrap();
+    let mut block = vec![7; LEN];
+    for _ in 0..8 {
+        let put = access.put(1, 0, block);
+        assert!(put.is_done(), "who waits for its copies makes them");
+        block = put.await.unwrap();
+    }
+    access.complete().await.unwrap();
+}
+
+fn chosen(origin: impl AsyncFn(&Window<u64>) + Send + Sync + 'static) {
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "thread")], move |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let mut window = Window::<u64>::allocate(&world, LEN).await.unwrap();
+            while runtime.agent_cpu().is_none() {
+                std::thread::yield_now(); // its thread has not begun yet
+            }
+            if world.rank() == 0 {
+                origin(&window).await;
+            } else {
+                let mine = window.post(&[0]).unwrap().wait().await.unwrap();
+                assert!(mine.iter().all(|&elem| elem == 7));
+            }
+            world.barrier().await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn copies_become_the_agents_when_their_caller_computes_after_each() {
+    chosen(put_and_compute_until_handed_over);
+}
+
+#[test]
+fn copies_stay_the_callers_when_it_waits_for_each() {
+    chosen(put_and_wait);
+}
+
 #[test]
 fn without_an_agent_the_caller_copies() {
     ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {

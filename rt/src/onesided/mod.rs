@@ -17,10 +17,9 @@ mod target;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
-    sync::atomic::AtomicUsize,
+    sync::{Arc, atomic::AtomicUsize},
 };
 
-use self::target::Targets;
 pub use self::{
     epochs::{Starting, Visit},
     locks::Locking,
@@ -31,6 +30,7 @@ pub use self::{
     remote::Fetching,
     target::Target,
 };
+use self::{overlap::Habit, target::Targets};
 pub use crate::engine::Combine;
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
@@ -65,6 +65,7 @@ pub struct Port<T: Wire> {
     locks: AtomicUsize,
     /// Who copies.
     overlap: Overlap,
+    habit: Arc<Habit>,
 }
 
 impl<T: Wire> Port<T> {
@@ -126,6 +127,7 @@ impl<T: Wire> Port<T> {
             is_gathered: false,
             locks: AtomicUsize::new(0),
             overlap: Overlap::default(),
+            habit: Arc::default(),
         }
     }
 

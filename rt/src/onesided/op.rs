@@ -6,6 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use super::overlap::Watched;
 use crate::{
     comm::Comm,
     engine::Core,
@@ -19,6 +20,8 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct RemoteOp<B: Send + 'static> {
     state: State<B>,
+    /// A long copy, until it is polled.
+    watched: Option<Box<Watched>>,
 }
 
 enum State<B> {
@@ -41,6 +44,7 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub(super) fn done(buf: B) -> Self {
         Self {
             state: State::Done(buf),
+            watched: None,
         }
     }
 
@@ -49,6 +53,7 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub fn failed(error: OpError<B>) -> Self {
         Self {
             state: State::Failed(Box::new(error)),
+            watched: None,
         }
     }
 
@@ -61,7 +66,15 @@ impl<B: Send + 'static> RemoteOp<B> {
                 ticket,
                 take,
             }),
+            watched: None,
         }
+    }
+
+    /// Has it tell when it is polled first.
+    #[inline]
+    pub(super) fn watched(mut self, watched: Option<Box<Watched>>) -> Self {
+        self.watched = watched;
+        self
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -81,6 +94,9 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
     type Output = Result<B, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(watched) = self.watched.take() {
+            watched.asked(self.is_done());
+        }
         if let State::Flying(Flight {
             op,
             comm,

@@ -27,8 +27,10 @@ impl<T: Wire> Port<T> {
         };
         let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
         if let Some((region, start)) = copied_here {
-            region.write(start + range.start, bytemuck::cast_slice(elems));
-            return RemoteOp::done(buf);
+            let watched = self.copy(range.len(), || {
+                region.write(start + range.start, bytemuck::cast_slice(elems));
+            });
+            return RemoteOp::done(buf).watched(watched);
         }
         self.write(
             "put",
@@ -48,8 +50,10 @@ impl<T: Wire> Port<T> {
         };
         let copied_here = target.mapped().filter(|_| !self.hands_over(range.len()));
         if let Some((region, start)) = copied_here {
-            buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
-            return RemoteOp::done(buf);
+            let watched = self.copy(range.len(), || {
+                buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
+            });
+            return RemoteOp::done(buf).watched(watched);
         }
         self.fetch(
             "get",
@@ -122,10 +126,11 @@ impl<T: Wire> Port<T> {
         let about = self.about(target);
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
-        self.hurry(len);
-        RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
+        let watched = self.hurry(len);
+        let op = RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
             core.take_send(ticket)
-        })
+        });
+        op.watched(watched)
     }
 
     fn fetch<B: RecvBuf>(
@@ -142,10 +147,11 @@ impl<T: Wire> Port<T> {
             buffer::room(&mut buf) * size_of::<B::Elem>(),
         );
         let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
-        self.hurry(len);
-        RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
+        let watched = self.hurry(len);
+        let op = RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
             core.take_recv(ticket)
-        })
+        });
+        op.watched(watched)
     }
 
     /// The bytes of `len` elements from `at` on.
