@@ -21,7 +21,7 @@ use super::{guest::Guest, image::Image, options::Options, packages};
 const HELP: &str = "\
 cargo xtask bench verbs [--only CASE,CASE] [--repeats N]
 
-  --only     events, polling, messages, puts, pairs (default: all)
+  --only     events, messages, puts, ev-apart, me-apart, polling, pairs (default: all)
   --repeats  how often each contestant runs, in turns (default 5)
 ";
 
@@ -304,21 +304,29 @@ theirs() {
         sleep 0.1
         tries=$((tries + 1))
     done
-    timeout 60 $program -d rxe0 -x 1 \"$@\" 10.77.0.1
+    timeout 60 $program -d $there -x 1 \"$@\" 10.77.0.1
     wait $server
 }
 ours() {
     timeout 60 \"$ripstop\" run -n 2 -- \"$ripstop\" perf \"$@\" --json
 }
-polling() { RIPSTOP_SPIN_US_MAX=1000000 ours \"$@\"; }
+polling() { RIPSTOP_SPIN_US_MAX=10000 ours \"$@\"; }
 sleeping() { RIPSTOP_SPIN_US_MAX=0 ours \"$@\"; }
+there=rxe0
+apart() {
+    there=rxe1
+    unset RIPSTOP_VERBS_DEVICE
+    \"$@\"
+    there=rxe0
+    export RIPSTOP_VERBS_DEVICE=rxe0
+}
 ";
 
 const TYPICAL_US: Figure = Figure::Column(4, 1.0);
 /// perftest counts in units of 10^9 bits when it is asked to.
 const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 7] = [
     Case {
         name: "events",
         unit: "µs",
@@ -353,6 +361,32 @@ const CASES: [Case; 5] = [
         ),
         ours: (
             "sleeping put-stream --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    // The same on two devices, with the wire between them.
+    Case {
+        name: "ev-apart",
+        unit: "µs",
+        theirs: ("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
+        ours: (
+            "apart sleeping latency --size 8 --iters 1000",
+            Figure::Field("median_us"),
+        ),
+        target: Target::AtMost(1.3),
+        parallel: false,
+    },
+    Case {
+        name: "me-apart",
+        unit: "MB/s",
+        theirs: (
+            "apart theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "apart sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
         target: Target::AtLeast(0.9),
