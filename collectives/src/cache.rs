@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ripstop_rt::{
     lock::{Guard, Lock},
-    offload::{Program, Signature},
+    offload::{self, Program, Signature},
 };
 
 use crate::{
@@ -89,7 +89,11 @@ impl Cache {
         let entries = &mut *self.lock();
         let at = entries.iter().position(|entry| entry.key.is(caller, ask))?;
         entries[..=at].rotate_right(1);
-        Some(entries[0].ready.clone())
+        let Ready { program, signature } = &entries[0].ready;
+        Some(Ready {
+            program: offload::again(program),
+            signature: *signature,
+        })
     }
 
     fn keep(&self, key: Key, ready: Ready) {

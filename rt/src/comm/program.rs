@@ -224,8 +224,10 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
                 ..
             }) = self.flight.take()
         {
+            let (filled, program) = quick.into_filled();
             spare::keep(comm);
-            return Poll::Ready(Ok(quick.into_filled()));
+            spare::keep_program(program);
+            return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
         let polled = if flight.hosted {

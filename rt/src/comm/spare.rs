@@ -5,6 +5,8 @@
 //! there, of one communicator at a time, and gives them to the next futures.
 //!
 //! They go when the last handle that is somebody's goes, and when `block_on` returns: no communicator ends later for them.
+//!
+//! The same for the programs of short collectives, of which a few are kept, as long as there are spare handles.
 
 use std::{
     cell::RefCell,
@@ -13,14 +15,18 @@ use std::{
 };
 
 use super::Comm;
-use crate::executor;
+use crate::{executor, offload::Program};
 
 /// As many as there may be of use: futures of short messages that are alive at the same time.
 const SPARE_MAX: usize = 256;
 
+/// Programs that are kept: the different collectives in an inner loop.
+const PROGRAMS_MAX: usize = 4;
+
 thread_local! {
     // Never dropped, so that looking at it needs no call: there are none when no `block_on` is left.
     static SPARE: RefCell<ManuallyDrop<Vec<Comm>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    static PROGRAMS: RefCell<ManuallyDrop<Vec<Arc<Program>>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// A clone.
@@ -44,6 +50,33 @@ pub(super) fn keep(comm: Comm) {
     if let Some(Some(comm)) = unkept {
         keep_other(comm);
     }
+}
+
+/// A clone.
+#[inline]
+pub(crate) fn clone_program(program: &Arc<Program>) -> Arc<Program> {
+    let spare = PROGRAMS.with(|spare| {
+        let spare = &mut *spare.try_borrow_mut().ok()?;
+        let at = spare.iter().position(|kept| Arc::ptr_eq(kept, program))?;
+        Some(spare.swap_remove(at))
+    });
+    spare.unwrap_or_else(|| Arc::clone(program))
+}
+
+/// A program that a collective no longer needs.
+#[inline]
+pub(super) fn keep_program(program: Arc<Program>) {
+    let has_handles = with(|spare| !spare.is_empty()) == Some(true);
+    PROGRAMS.with(|spare| {
+        if let Ok(spare) = &mut spare.try_borrow_mut()
+            && has_handles
+        {
+            if spare.len() == PROGRAMS_MAX {
+                spare.swap_remove(0);
+            }
+            spare.push(program);
+        }
+    });
 }
 
 /// Puts a handle in the place of those of another communicator, if there are any.
@@ -75,6 +108,7 @@ pub(super) fn clear() {
 pub(crate) fn end() {
     clear();
     drop(with(mem::take));
+    PROGRAMS.with(|spare| drop(mem::take(&mut **spare.borrow_mut())));
 }
 
 /// Works on the spares; `None` when a communicator ends in the middle of this.
@@ -103,7 +137,10 @@ fn are_last(spare: &[Comm], comm: &Comm) -> bool {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
-    use crate::Runtime;
+    use crate::{
+        Runtime,
+        offload::{Builder, Lens},
+    };
 
     fn spares() -> usize {
         with(|spare| spare.len()).expect("the thread lives")
@@ -146,5 +183,22 @@ mod tests {
             assert_eq!(Arc::strong_count(&world.inner), spare_handles);
         });
         assert_eq!(spares(), 0);
+    }
+
+    #[test]
+    fn a_program_is_kept_only_beside_handles_and_not_after_block_on() {
+        let program = Arc::new(Builder::new::<u8>(1, Lens::default()).finish());
+        keep_program(Arc::clone(&program));
+        assert_eq!(Arc::strong_count(&program), 1);
+        let runtime = Runtime::builder().init().unwrap();
+        let world = runtime.world();
+        runtime.block_on(async {
+            use_once(&world).await;
+            keep_program(Arc::clone(&program));
+            let again = clone_program(&program);
+            assert_eq!(Arc::strong_count(&program), 2);
+            keep_program(again);
+        });
+        assert_eq!(Arc::strong_count(&program), 1);
     }
 }

@@ -29,6 +29,7 @@ pub use self::{
     signature::Signature,
     span::{Buffer, Span},
 };
+use crate::comm::spare;
 pub use crate::{
     comm::{ProgramOp, Turn},
     ops::Reducer,
@@ -41,6 +42,12 @@ pub const LOOKAHEAD_MIN: usize = 4;
 /// How many are under way at a time unless a program says otherwise: enough to keep a network busy with short messages, and no
 /// burden for a receiver when each of thousands of ranks does so.
 pub const LOOKAHEAD: usize = 64;
+
+/// Another handle of a program: one that a completed collective has left, if there is any, as that takes no locked instruction.
+#[must_use]
+pub fn again(program: &Arc<Program>) -> Arc<Program> {
+    spare::clone_program(program)
+}
 
 /// What one rank does in one collective.
 ///

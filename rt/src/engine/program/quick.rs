@@ -7,7 +7,7 @@
 //!
 //! Whether a rank's part in a collective goes this way is its own affair: the others find its messages in cells or not.
 
-use std::mem;
+use std::{mem, sync::Arc};
 
 use ripstop_fabric::driver::{CellName, Down, Payload, Peer, Taken};
 
@@ -16,7 +16,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Core, Engine},
     error::ErrorKind,
-    offload::Action,
+    offload::{Action, Program},
     ops::{Life, Memory, Pair},
     proto::matching::Want,
 };
@@ -197,9 +197,10 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
         self.ended
     }
 
-    /// The two buffers of one that is over.
-    pub(crate) fn into_filled(self) -> (I, O) {
-        self.buffers.into_filled(self.call.program.lens().output)
+    /// The two buffers of one that is over, and its program.
+    pub(crate) fn into_filled(self) -> ((I, O), Arc<Program>) {
+        let program = self.call.program;
+        (self.buffers.into_filled(program.lens().output), program)
     }
 }
 
