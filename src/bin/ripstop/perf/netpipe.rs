@@ -190,8 +190,8 @@ async fn ping_pong<B: RecvBuf<Elem = u8>>(
 
 async fn stream(pair: &Pair<'_>, how: How, iters: u64, size: usize) -> Result<Timed> {
     let both = how == How::Both;
-    let inbox = || buffers::aligned(size);
-    let stream = Stream::new(pair, both, buffers::shared(size), inbox);
+    let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
+    let stream = Stream::new(pair, both, || Ok(out.clone()), inbox)?;
     let measured = stream.windows(iters / 10 + 2, iters).await?;
     Ok(Timed {
         samples: measured.samples,

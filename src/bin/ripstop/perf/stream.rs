@@ -15,7 +15,7 @@ use super::{
 
 /// Bytes per second in windows of 64 messages, each window answered by 4 bytes when all of it has come.
 ///
-/// The sends of a window read one buffer; its receives have a buffer each.
+/// The sends of a window read one buffer, unless it is registered; its receives have a buffer each.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf bandwidth --size 8K,64K,1M --json"
@@ -30,6 +30,10 @@ pub(super) struct Args {
         default_value = "8192,16384,65536,262144,1048576",
     )]
     size: Vec<usize>,
+
+    /// Buffers in memory that the runtime allocated, and registered with the adapter once
+    #[arg(long)]
+    registered: bool,
 
     #[command(flatten)]
     pub(super) common: Common,
@@ -62,9 +66,15 @@ pub(super) async fn bandwidth(
     };
     for &size in &args.size {
         report.announce(format!("{program} {}", human(size)));
-        let inbox = || buffers::aligned(size);
-        let stream = Stream::new(pair, both_ways, buffers::shared(size), inbox);
-        let measured = stream.measure(&args.common, size).await?;
+        let measured = if args.registered {
+            let buffer = || pair.world.alloc::<u8>(size);
+            let stream = Stream::new(pair, both_ways, buffer, buffer)?;
+            stream.measure(&args.common, size).await?
+        } else {
+            let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
+            let stream = Stream::new(pair, both_ways, || Ok(out.clone()), inbox)?;
+            stream.measure(&args.common, size).await?
+        };
         let bytes = measured.messages_per_window * lossy(size);
         let row = Row::new(program).size(size);
         let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
@@ -81,7 +91,7 @@ pub(super) async fn rate(
     report: &mut Report,
 ) -> Result<(), Trouble> {
     report.announce("rate".to_owned());
-    let stream = Stream::new(pair, false, [1_u8; 8], || [2_u8; 8]);
+    let stream = Stream::new(pair, false, || Ok([1_u8; 8]), || Ok([2_u8; 8]))?;
     let measured = stream.measure(&args.common, 8).await?;
     let (messages, samples) = (measured.messages_per_window, &measured.samples);
     let row = Row::new("rate").size(8);
@@ -100,7 +110,7 @@ pub(super) async fn rate(
 pub(super) struct Stream<'a, S: SendBuf, R: RecvBuf> {
     pair: &'a Pair<'a>,
     both_ways: bool,
-    out: S,
+    out: Vec<S>,
     inbox: Vec<R>,
     receives: Vec<RecvOp<R>>,
     sends: Vec<SendOp<S>>,
@@ -115,19 +125,23 @@ pub(super) struct Measured {
 
 impl<'a, S, R> Stream<'a, S, R>
 where
-    S: SendBuf<Elem = u8> + Clone,
+    S: SendBuf<Elem = u8>,
     R: RecvBuf<Elem = u8>,
 {
-    pub(super) fn new(pair: &'a Pair<'a>, both_ways: bool, out: S, inbox: impl Fn() -> R) -> Self {
-        let inbox = (0..WINDOW).map(|_| inbox()).collect();
-        Self {
+    pub(super) fn new(
+        pair: &'a Pair<'a>,
+        both_ways: bool,
+        out: impl Fn() -> Result<S>,
+        inbox: impl Fn() -> Result<R>,
+    ) -> Result<Self> {
+        Ok(Self {
             pair,
             both_ways,
-            out,
-            inbox,
+            out: (0..WINDOW).map(|_| out()).collect::<Result<_>>()?,
+            inbox: (0..WINDOW).map(|_| inbox()).collect::<Result<_>>()?,
             receives: Vec::with_capacity(WINDOW),
             sends: Vec::with_capacity(WINDOW),
-        }
+        })
     }
 
     async fn measure(self, common: &Common, size: usize) -> Result<Measured> {
@@ -166,14 +180,15 @@ where
                 .extend(inbox.map(|buf| world.recv_into(other, TAG, buf)));
         }
         if self.both_ways || self.pair.me == 0 {
-            let sends = (0..WINDOW).map(|_| world.send(other, TAG, self.out.clone()));
-            self.sends.extend(sends);
+            let out = self.out.drain(..);
+            self.sends
+                .extend(out.map(|buf| world.send(other, TAG, buf)));
         }
         for receive in self.receives.drain(..) {
             self.inbox.push(receive.await?.0);
         }
         for send in self.sends.drain(..) {
-            send.await?;
+            self.out.push(send.await?);
         }
         if self.pair.me == 0 {
             world.recv_into(other, TAG_ACK, [0_u8; 4]).await?;
