@@ -21,7 +21,7 @@ use super::{guest::Guest, image::Image, options::Options, packages};
 const HELP: &str = "\
 cargo xtask bench verbs [--only CASE,CASE] [--repeats N]
 
-  --only     events, messages, puts, ev-apart, me-apart, polling, pairs (default: all)
+  --only     events, messages, buffers, puts, ev-apart, me-apart, polling, pairs (default: all)
   --repeats  how often each contestant runs, in turns (default 5)
 ";
 
@@ -326,7 +326,7 @@ const TYPICAL_US: Figure = Figure::Column(4, 1.0);
 /// perftest counts in units of 10^9 bits when it is asked to.
 const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case {
         name: "events",
         unit: "µs",
@@ -347,6 +347,21 @@ const CASES: [Case; 7] = [
         ),
         ours: (
             "sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    // Buffers that are registered once, as perftest's are.
+    Case {
+        name: "buffers",
+        unit: "MB/s",
+        theirs: (
+            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "sleeping bandwidth --registered --size 1MiB --iters 4 --warmup 1",
             Figure::Field("mb_per_s"),
         ),
         target: Target::AtLeast(0.9),
