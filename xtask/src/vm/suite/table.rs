@@ -66,6 +66,8 @@ impl Suite {
 /// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
 /// take turns among the devices. A rank may have to wait long for one of the guest's processors.
 const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
+/// Connections come and go.
+const FEW: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0 RIPSTOP_VERBS_CONNECTIONS=2";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 
 /// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so the longest tests
@@ -89,6 +91,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("scope", "", ACROSS),
     Suite::test("communicators", "--skip at_every_size", ONE),
     Suite::test("communicators", "--skip at_every_size", ACROSS),
+    Suite::test("communicators", "--skip at_every_size", FEW),
     Suite::test("collectives", "forms", ONE),
     Suite::example("halo", "--n 16 --steps 20", ACROSS),
 ];
