@@ -203,7 +203,7 @@ macro_rules! cells {
         mod $driver {
             claims! { $make:
                 cells::messages_in_cells_are_there_once_and_under_their_names
-                cells::a_cell_that_is_taken_refuses_until_its_message_was_taken
+                cells::cells_refuse_when_all_are_taken_and_go_on_when_all_are_free
                 cells::cells_of_several_peers_and_both_directions_do_not_mix
                 cells::what_lies_in_a_cell_is_there_when_its_sender_has_gone
             }
