@@ -237,6 +237,8 @@ impl Core {
             Kind::Abort => read(header).map(|header| self.handle_abort(rank, &header)),
             Kind::Ask => read(header).map(|header| self.handle_ask(rank, &header)),
             Kind::Over => read(header).map(|header| self.handle_over(rank, &header)),
+            Kind::Halt => read(header).map(|header| self.handle_halt(rank, &header)),
+            Kind::Halted => read(header).map(|header| self.handle_halted(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),

@@ -154,6 +154,7 @@ impl Core {
             self.add_members(ctx, &mut waited);
         }
         waited.extend(self.windows.waited_for());
+        waited.extend(self.awaited_still());
         waited.retain(|&rank| self.peers.down(rank).is_none());
         waited
     }

@@ -67,6 +67,8 @@ kinds! {
     Abort = 40, "A collective has failed, and its communicator is revoked for later ones.";
     Ask = 41, "The sender has waited for something of this collective for long.";
     Over = 42, "All that the sender does in this collective is done, and has arrived before this.";
+    Halt = 43, "A collective has failed, and the sender waits until its receiver puts no more of it.";
+    Halted = 44, "The sender puts no more of this collective.";
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
     NoWindow = 52, "There is no such window here any more.";
@@ -228,7 +230,7 @@ pub(crate) const REFUSED: u64 = 1;
 /// The communicator's collectives are no more.
 pub(crate) const REVOKED: u64 = 2;
 
-/// [`Kind::Ask`] and [`Kind::Over`]: of which collective, and what its sender takes it for.
+/// [`Kind::Ask`], [`Kind::Over`], [`Kind::Halt`] and [`Kind::Halted`]: of which collective, and what its sender takes it for.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct Ask {

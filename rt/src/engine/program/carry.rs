@@ -40,6 +40,7 @@ impl Engine {
             (None, Some(_)) => self.go_on_listed(index, &mut run),
             (Some(_), _) => {
                 self.take_back(&mut run);
+                self.core.ask_for_still(&mut run);
                 None
             }
         };

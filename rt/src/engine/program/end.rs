@@ -31,8 +31,8 @@ impl Core {
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
         let (listed, sig) = (run.listed.take(), run.sig());
         self.programs.remove(index);
-        if let Some(listed) = listed {
-            self.leave_slot(index, &listed);
+        if let Some(mut listed) = listed {
+            self.leave_slot(index, (key, sig), &mut listed);
         }
         self.programs.calls.end(key, sig);
         if self.programs.doubt.is_some() && !self.programs.any() {

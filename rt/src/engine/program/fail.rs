@@ -127,6 +127,7 @@ impl Core {
 
     /// A member has failed: so do all collectives that it is in.
     pub(in crate::engine) fn lose_programs(&mut self, rank: u32, why: Down) {
+        self.lose_still(rank);
         if why != Down::Failed {
             self.lose_listed(rank);
             return; // those that wait for its messages fail with them; the others have what they need from it

@@ -4,7 +4,7 @@
 //! because they share its lanes. A program whose slot is free is lowered, and its first two lists are posted; when one of them
 //! has begun, the next is. The host is woken for that, for the steps that are its own, and for the end.
 //!
-//! What fails is taken back. Peers may still have leave to put: their keys are withdrawn before the buffers come home.
+//! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
 use std::{
     collections::{VecDeque, btree_map::Entry},
@@ -13,7 +13,7 @@ use std::{
 
 use ripstop_fabric::driver::{Caps, Down, Driver, Failure, LocalRange, Token};
 
-use super::{Run, State, calls::Why};
+use super::{Run, State, calls::Why, still::Still};
 use crate::{
     engine::{Core, Engine, Wanted, send::down_kind},
     error::ErrorKind,
@@ -50,6 +50,8 @@ pub(super) struct Listed {
     over: bool,
     /// What is taken back, and which of its families are not under way any more.
     ending: Option<[bool; FAMILIES.len()]>,
+    /// What is said before its memory is closed.
+    pub(super) still: Still,
 }
 
 /// What the driver says of a program.
@@ -86,10 +88,16 @@ pub(in crate::engine) const fn is_token(token: Token) -> bool {
 
 impl Listed {
     pub(super) fn is_over(&self, failed: bool) -> bool {
+        let untouched = self.posted.is_none() || self.still.is_there();
+        self.over || failed && self.puts_no_more() && untouched
+    }
+
+    /// Whether this rank puts no more of it, when it has failed.
+    pub(super) fn puts_no_more(&self) -> bool {
         let ended = self
             .ending
             .is_some_and(|ended| ended.iter().all(|over| *over));
-        self.over || failed && (self.posted.is_none() || ended)
+        self.over || self.posted.is_none() || ended
     }
 
     /// Whether the driver may still touch its memory.
@@ -109,6 +117,7 @@ impl State {
             due: VecDeque::new(),
             over: false,
             ending: None,
+            still: Still::default(),
         })
     }
 
@@ -255,9 +264,13 @@ impl Engine {
             .as_ref()
             .is_some_and(|listed| listed.ending.is_none());
         self.take_back(run);
+        let (key, sig) = (run.key(), run.sig());
         let listed = run.listed.as_mut()?;
         if let (Some(ended), Some(family)) = (&mut listed.ending, code.family()) {
             ended[family] = true;
+        }
+        if listed.puts_no_more() {
+            self.core.tell_still(key, sig, listed);
         }
         let lot = self.core.programs.slots.get(&listed.key)?;
         let posted = listed.posted.as_ref().filter(|_| first)?;
@@ -333,7 +346,13 @@ impl Core {
     }
 
     /// The program is over: its slot is the next one's, and its memory is closed.
-    pub(super) fn leave_slot(&mut self, index: u32, listed: &Listed) {
+    pub(super) fn leave_slot(
+        &mut self,
+        index: u32,
+        (key, sig): ((u32, u32), u64),
+        listed: &mut Listed,
+    ) {
+        self.tell_still(key, sig, listed);
         let keys = listed.posted.iter().flat_map(Posted::keys);
         keys.for_each(|key| self.exposed.withdraw(key));
         let Some(lot) = self.programs.slots.get_mut(&listed.key) else {

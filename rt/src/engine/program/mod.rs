@@ -21,6 +21,7 @@ mod landed;
 mod listed;
 mod quick;
 mod run;
+mod still;
 
 use std::{
     collections::BTreeMap,

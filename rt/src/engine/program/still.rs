@@ -1,0 +1,122 @@
+//! The memory of a collective that has failed is the application's again when nobody puts there any more.
+//!
+//! In programs that go by lists, peers put to keys that they were given before. Who takes such a program back withdraws its
+//! keys; a put that comes later would be refused, which breaks a connection of two ranks that live. So each rank first tells
+//! those whose puts it has let come that the collective has failed, and asks to hear when they put no more. Nobody waits for
+//! more than a peer's own commands, which end by themselves, so all are answered; who is down has no connection left.
+
+use std::collections::BTreeSet;
+
+use super::{calls::Why, listed::Listed, run::Run};
+use crate::{
+    engine::Core,
+    offload::Action,
+    proto::wire::{Ask, Kind},
+};
+
+/// What the ranks of a program that has failed tell each other before its memory is closed. Ranks are the world's.
+#[derive(Debug, Default)]
+pub(super) struct Still {
+    /// Who may still put here; nothing before they were asked.
+    awaited: Option<BTreeSet<u32>>,
+    /// Who wants to hear that this rank puts no more.
+    askers: BTreeSet<u32>,
+}
+
+impl Still {
+    /// Whether nobody puts here any more.
+    pub(super) fn is_there(&self) -> bool {
+        self.awaited.as_ref().is_some_and(BTreeSet::is_empty)
+    }
+
+    /// A peer puts no more. Whether that was waited for.
+    fn end(&mut self, rank: u32) -> bool {
+        self.awaited
+            .as_mut()
+            .is_some_and(|awaited| awaited.remove(&rank))
+    }
+}
+
+impl Core {
+    /// A program has failed and its lists are taken back: asks those whose puts it has let come, once.
+    pub(super) fn ask_for_still(&mut self, run: &mut Run) {
+        let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
+        let from = |action: &Action| match *action {
+            Action::Recv { from, .. } => Some(run.world_of(from)),
+            _ => None,
+        };
+        let peers = run.program.actions().filter_map(from);
+        let may_put = |rank: &u32| *rank != me && self.peers.down(*rank).is_none();
+        let peers: BTreeSet<u32> = peers.filter(may_put).collect();
+        let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
+            return;
+        };
+        if listed.still.awaited.is_some() {
+            return;
+        }
+        let revoked = self.programs.calls.revoked_from(key.0);
+        let (first, why) = revoked.unwrap_or_else(|| (key.1, Why::of(kind, me)));
+        for &rank in &peers {
+            self.peers.control(rank, &why.header((key.0, first)));
+            self.peers.control(rank, &Ask::new(Kind::Halt, key, sig));
+        }
+        self.waits |= !peers.is_empty();
+        listed.still.awaited = Some(peers);
+    }
+
+    /// A peer has failed a collective, and waits until this rank puts no more of it.
+    pub(in crate::engine) fn handle_halt(&mut self, rank: u32, header: &Ask) {
+        let key = (header.ctx, header.tag);
+        let running = self.programs.calls.running(key);
+        let run = running.and_then(|running| self.programs.get(running.run));
+        let run = run.filter(|run| run.group().contains(rank));
+        if let Some(run) = run
+            && let Some(listed) = &mut run.listed
+            && !(run.failed.is_some() && listed.puts_no_more())
+        {
+            listed.still.askers.insert(rank);
+            return;
+        }
+        self.peers
+            .control(rank, &Ask::new(Kind::Halted, key, header.sig));
+    }
+
+    /// A peer puts no more of a collective.
+    pub(in crate::engine) fn handle_halted(&mut self, rank: u32, header: &Ask) {
+        let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
+            return;
+        };
+        self.note_still(running.run, rank);
+    }
+
+    /// A rank is down: its puts come no more.
+    pub(super) fn lose_still(&mut self, rank: u32) {
+        for index in self.programs.indices() {
+            self.note_still(index, rank);
+        }
+    }
+
+    fn note_still(&mut self, index: u32, rank: u32) {
+        let run = self.programs.get(index);
+        let listed = run.and_then(|run| run.listed.as_mut());
+        if listed.is_some_and(|listed| listed.still.end(rank)) {
+            self.programs.stir(index);
+        }
+    }
+
+    /// This rank puts no more of a program: whoever waits for that is told.
+    pub(super) fn tell_still(&mut self, key: (u32, u32), sig: u64, listed: &mut Listed) {
+        let mut askers = std::mem::take(&mut listed.still.askers);
+        askers.retain(|rank| self.peers.down(*rank).is_none());
+        for rank in askers {
+            self.peers.control(rank, &Ask::new(Kind::Halted, key, sig));
+        }
+    }
+
+    /// Whose word programs that have failed wait for.
+    pub(in crate::engine) fn awaited_still(&self) -> impl Iterator<Item = u32> {
+        let runs = self.programs.runs.iter().flatten();
+        let stills = runs.filter_map(|run| run.listed.as_ref()?.still.awaited.as_ref());
+        stills.flatten().copied()
+    }
+}
