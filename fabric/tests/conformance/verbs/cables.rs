@@ -53,12 +53,11 @@ fn a_loss_of_five_percent_loses_nothing() {
     assert!(of_devices(AGAIN) > again, "nothing was ever lost");
 }
 
-/// Devices send again for two seconds.
+/// Devices send again for two seconds. Nothing has to be under way just then, so that they did is not asked for.
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn a_cable_that_is_pulled_for_a_moment_loses_nothing() {
     let _cables = Cables::new();
-    let again = of_devices(AGAIN);
     in_threads(world_across_devices, 2, |rank| {
         let mut plugging = None;
         let me = rank.me.0;
@@ -71,7 +70,6 @@ fn a_cable_that_is_pulled_for_a_moment_loses_nothing() {
             assert!(plugging.wait().unwrap().success());
         });
     });
-    assert!(of_devices(AGAIN) > again, "nothing was ever sent again");
 }
 
 /// Nobody is told of a pulled cable, so those who have something for the other side find out.
