@@ -20,12 +20,12 @@ use crate::{
 #[must_use = "await it, or call `detach`"]
 pub struct RemoteOp<B: Send + 'static> {
     state: State<B>,
-    /// A long copy, until it is polled.
-    watched: Option<Box<Watched>>,
 }
 
 enum State<B> {
     Done(B),
+    /// A long copy of the caller's.
+    Copied(B, Box<Watched>),
     Failed(Box<OpError<B>>),
     Flying(Flight<B>),
     Taken,
@@ -36,6 +36,8 @@ struct Flight<B> {
     comm: Comm,
     ticket: Ticket<B>,
     take: Take<B>,
+    /// A long copy of the agent's, until it is polled.
+    watched: Option<Box<Watched>>,
 }
 
 type Take<B> = fn(&mut Core, &Ticket<B>) -> Option<(Outcome, B)>;
@@ -44,7 +46,6 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub(super) fn done(buf: B) -> Self {
         Self {
             state: State::Done(buf),
-            watched: None,
         }
     }
 
@@ -53,7 +54,6 @@ impl<B: Send + 'static> RemoteOp<B> {
     pub fn failed(error: OpError<B>) -> Self {
         Self {
             state: State::Failed(Box::new(error)),
-            watched: None,
         }
     }
 
@@ -65,15 +65,26 @@ impl<B: Send + 'static> RemoteOp<B> {
                 comm,
                 ticket,
                 take,
+                watched: None,
             }),
-            watched: None,
         }
     }
 
     /// Has it tell when it is polled first.
     #[inline]
     pub(super) fn watched(mut self, watched: Option<Box<Watched>>) -> Self {
-        self.watched = watched;
+        let Some(watched) = watched else {
+            return self;
+        };
+        match &mut self.state {
+            State::Flying(flight) => flight.watched = Some(watched),
+            state => {
+                *state = match mem::replace(state, State::Taken) {
+                    State::Done(buf) => State::Copied(buf, watched),
+                    other => other,
+                }
+            }
+        }
         self
     }
 
@@ -94,17 +105,18 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
     type Output = Result<B, OpError<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(watched) = self.watched.take() {
-            watched.asked(self.is_done());
-        }
         if let State::Flying(Flight {
             op,
             comm,
             ticket,
             take,
-        }) = &self.state
+            watched,
+        }) = &mut self.state
         {
             let shared = comm.shared();
+            if let Some(watched) = watched.take() {
+                watched.asked(shared.with(|engine| engine.core.is_done(ticket.op)));
+            }
             let (outcome, buf) =
                 ready!(shared.poll(ticket.op, cx.waker(), |core| take(core, ticket)));
             let done = match outcome {
@@ -123,6 +135,10 @@ impl<B: Send + 'static> Future for RemoteOp<B> {
         }
         Poll::Ready(match mem::replace(&mut self.state, State::Taken) {
             State::Done(buf) => Ok(buf),
+            State::Copied(buf, watched) => {
+                watched.asked(true);
+                Ok(buf)
+            }
             State::Failed(error) => Err(*error),
             State::Flying(_) | State::Taken => {
                 panic!("an operation was polled after it had completed")
