@@ -40,9 +40,13 @@ impl Still {
 impl Core {
     /// A program has failed and its lists are taken back: asks those whose puts it has let come, once.
     pub(super) fn ask_for_still(&mut self, run: &mut Run) {
+        if run.listed.is_none() {
+            return;
+        }
         let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
         let from = |action: &Action| match *action {
-            Action::Recv { from, .. } => Some(run.world_of(from)),
+            // A program that was refused may name ranks that there are not.
+            Action::Recv { from, .. } => run.group().world_of(from),
             _ => None,
         };
         let peers = run.program.actions().filter_map(from);
