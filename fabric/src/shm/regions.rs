@@ -169,8 +169,12 @@ fn open(
     if live.load(Acquire) != generation {
         return Err(Failure::BadRange);
     }
-    fd.and_then(|fd| Region::open(fd, len, true))
-        .map_err(Failure::Transport)
+    let region = fd.and_then(|fd| Region::open(fd, len, true));
+    region.map_err(|why| match why.kind() {
+        // Its process has ended: as long as it lives, it has open what its table shows.
+        io::ErrorKind::NotFound => Failure::PeerDown,
+        _ => Failure::Transport(why),
+    })
 }
 
 fn too_many() -> io::Error {
