@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     core::{Core, index},
+    link::Link,
     wire::Word,
 };
 use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token};
@@ -40,6 +41,7 @@ impl Core {
         loop {
             let events = self.turn(BUDGET, &mut Deaf);
             self.say_bye();
+            self.leave_told();
             if self.is_finished() {
                 return true;
             }
@@ -74,6 +76,22 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Where connections are scarce, those to peers that have heard the end are free at once: such a peer may be gone, and would
+    /// not answer who wants to take its connection down in good order.
+    fn leave_told(&mut self) {
+        if self.scarce.is_none() {
+            return;
+        }
+        let told = |link: &Link| link.said_bye && link.used == 0 && !link.has_something();
+        let ends = (0..).zip(&self.links);
+        let all: Vec<u32> = ends
+            .filter(|(_, link)| link.as_deref().is_some_and(told))
+            .map(|(peer, _)| peer)
+            .collect();
+        all.into_iter()
+            .for_each(|peer| self.part(peer, Down::Finished));
     }
 
     /// Whether nothing is left that a peer should hear.

@@ -70,8 +70,7 @@ const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACT
 
 /// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so the longest tests
 /// are left out. So are the races of operations, windows, deaths of ranks, collectives of many ranks, `awp` and `p3dfft`, which
-/// do not always end well on verbs yet, and ranks with fewer connections than peers, of which one that closes while its last
-/// messages wait for a connection may lose them.
+/// do not always end well on verbs yet, and ranks with fewer connections than peers, which were not run often enough.
 pub(super) const SUITES: &[Suite] = &[
     Suite::of_fabric(What::Library, "verbs::"),
     // Without the claim that opens a thousand devices: it takes as long as all others together.
