@@ -8,6 +8,7 @@
 use std::{
     cell::UnsafeCell,
     fmt, hint,
+    marker::PhantomData,
     ops::{Deref, DerefMut},
     sync::atomic::{
         AtomicBool,
@@ -31,6 +32,8 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 /// Holds the lock.
 pub struct Guard<'a, T> {
     lock: &'a Lock<T>,
+    /// Threads may share it as far as they may share the value.
+    lends: PhantomData<&'a mut T>,
 }
 
 impl<T> Lock<T> {
@@ -48,7 +51,10 @@ impl<T> Lock<T> {
         if !self.try_take() {
             self.wait();
         }
-        Guard { lock: self }
+        Guard {
+            lock: self,
+            lends: PhantomData,
+        }
     }
 
     #[inline]
