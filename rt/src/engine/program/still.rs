@@ -40,7 +40,8 @@ impl Still {
 impl Core {
     /// A program has failed and its lists are taken back: asks those whose puts it has let come, once.
     pub(super) fn ask_for_still(&mut self, run: &mut Run) {
-        if run.listed.is_none() {
+        let asks = |listed: &Listed| listed.still.awaited.is_none();
+        if !run.listed.as_deref().is_some_and(asks) {
             return;
         }
         let (key, sig, me) = (run.key(), run.sig(), self.programs.me);
@@ -55,9 +56,6 @@ impl Core {
         let (Some(listed), Some(kind)) = (run.listed.as_mut(), &run.failed) else {
             return;
         };
-        if listed.still.awaited.is_some() {
-            return;
-        }
         let revoked = self.programs.calls.revoked_from(key.0);
         let (first, why) = revoked.unwrap_or_else(|| (key.1, Why::of(kind, me)));
         for &rank in &peers {
