@@ -92,13 +92,7 @@ impl Outbox {
             solicited: true,
         };
         if seen || link.quiet + 1 >= self.signal_every {
-            let flight = Flight {
-                peer,
-                requests: 1,
-                what: Cargo::Message { chunk: None },
-                answer: None,
-                before: Vec::new(),
-            };
+            let flight = Flight::new(peer, Cargo::Message { chunk: None }, None);
             return self.post(link, flight, &[work]);
         }
         let before = self.post_chain(link);

@@ -166,17 +166,7 @@ impl Core {
                 signaled: true,
                 solicited: true,
             };
-            outbox.post(
-                link,
-                Flight {
-                    peer,
-                    requests: 1,
-                    what,
-                    answer: None,
-                    before: Vec::new(),
-                },
-                &[work],
-            )
+            outbox.post(link, Flight::new(peer, what, None), &[work])
         };
         link.credits -= 1;
         if let Err(why) = posted {

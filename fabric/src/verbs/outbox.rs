@@ -40,7 +40,7 @@ pub(super) struct Outbox {
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) peer: u32,
-    /// Requests that are over with it.
+    /// Requests that are over with it; counted when they are posted.
     pub(super) requests: u32,
     pub(super) what: Cargo,
     /// What the device wrote for us.
@@ -78,6 +78,18 @@ struct Pool {
     memory: Region,
     piece: usize,
     free: Vec<u32>,
+}
+
+impl Flight {
+    pub(super) const fn new(peer: u32, what: Cargo, answer: Option<u32>) -> Self {
+        Self {
+            peer,
+            requests: 0,
+            what,
+            answer,
+            before: Vec::new(),
+        }
+    }
 }
 
 impl Outbox {

@@ -82,17 +82,7 @@ impl Core {
         };
         let what = Cargo::LookUp { slot };
         link.imports.ask(slot);
-        let posted = outbox.post(
-            link,
-            Flight {
-                peer,
-                requests: 1,
-                what,
-                answer: Some(answer),
-                before: Vec::new(),
-            },
-            &[work],
-        );
+        let posted = outbox.post(link, Flight::new(peer, what, Some(answer)), &[work]);
         if let Err(why) = posted {
             self.note_broken(peer, why);
         }
@@ -270,13 +260,7 @@ impl Core {
                 .for_each(|answer| outbox.free_answer(answer));
             return Err(Stall::Room);
         }
-        let flight = Flight {
-            peer,
-            requests,
-            what: Cargo::Step { op: id, step },
-            answer,
-            before: Vec::new(),
-        };
+        let flight = Flight::new(peer, Cargo::Step { op: id, step }, answer);
         let first = Work {
             id: quiet(peer),
             what: chain[0],

@@ -212,14 +212,7 @@ impl Core {
         if !unseen || !link.has_slots(1) || !outbox.has_room(1) {
             return;
         }
-        let what = Cargo::Message { chunk: None };
-        let flight = Flight {
-            peer,
-            requests: 1,
-            what,
-            answer: None,
-            before: Vec::new(),
-        };
+        let flight = Flight::new(peer, Cargo::Message { chunk: None }, None);
         let nothing = What::Write {
             from: None,
             into: peers[index(peer)].table,
