@@ -381,7 +381,7 @@ pub trait Sink {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The peer is down.
+    /// The peer is down: nothing of it writes here any more, not even a system call of a thread that is being killed.
     PeerDown,
     /// The range is not inside what the key grants, the lengths differ, the word is not aligned, or the key is not one of
     /// this peer's.

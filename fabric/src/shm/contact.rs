@@ -76,15 +76,18 @@ impl Shm {
     /// A rank's segment could not be mapped: is it gone, or is it us?
     #[cold]
     fn missed(&mut self, rank: u32, why: io::Error) -> Reach {
-        // It may have closed in good order just now: then other ranks of its process may live. If not, the process has ended.
-        let stays = self.board.state_of(rank) == PeerState::Ready;
-        if stays && why.kind() == io::ErrorKind::NotFound {
-            self.mark_dead(self.board.entry(rank).pid);
+        // It may have closed in good order just now: then other ranks of its process may live. If not, the process is ending.
+        let ends = why.kind() == io::ErrorKind::NotFound;
+        if ends && self.board.state_of(rank) == PeerState::Ready {
+            self.watch_rank(rank);
         }
-        if self.board.state_of(rank) == PeerState::Ready {
-            self.give_up(rank, why)
-        } else {
+        if self.board.state_of(rank) != PeerState::Ready {
             Reach::Down
+        } else if ends && self.deaths.watches(self.board.entry(rank).pid) {
+            self.expecting = true;
+            Reach::Absent // and soon down
+        } else {
+            self.give_up(rank, why)
         }
     }
 
@@ -246,21 +249,31 @@ impl Shm {
         events
     }
 
-    /// After a sleep, and after much work without one, looks who has died.
+    /// After a sleep, after much work without one and while commands wait for it, looks who has died.
     #[inline]
     pub(super) fn wake_up(&mut self) {
-        if self.bell.is_armed() {
+        let slept = self.bell.is_armed();
+        if slept {
             self.bell.disarm(&self.counters);
-            self.bury();
-        } else if self.unchecked >= WORK_PER_CHECK {
+        }
+        if slept || self.unchecked >= WORK_PER_CHECK || self.copies.has_dying() {
             self.bury();
         }
+    }
+
+    /// Whether a command waits for the end of a process that nothing will tell of.
+    pub(super) fn must_look_for_deaths(&self) -> bool {
+        let unwatched = |rank| !self.deaths.watches(self.board.entry(rank).pid);
+        self.copies.dying().any(unwatched)
     }
 
     #[cold]
     fn bury(&mut self) {
         self.unchecked = 0;
         self.counters.checks.add(1);
+        for rank in self.copies.dying().collect::<Vec<_>>() {
+            self.watch_rank(rank); // where there was no descriptor for that before
+        }
         for pid in self.deaths.poll() {
             self.mark_dead(pid);
         }

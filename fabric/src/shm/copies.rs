@@ -20,6 +20,9 @@ pub(super) struct Copies {
     done: VecDeque<Done>,
     /// Whose counters came to where they are watched for.
     reached: Vec<u32>,
+    /// What found a process without memory or descriptors. Its first thread has ended, but another one may still be in a system
+    /// call that writes here: these commands fail when all have ended.
+    dying: Vec<(u32, Token)>,
 }
 
 /// A put or a get.
@@ -59,7 +62,7 @@ pub(super) enum Done {
 impl Copies {
     /// Whether another command is taken.
     pub(super) fn has_room(&self) -> bool {
-        self.jobs.len() + self.done.len() < COMMANDS_MAX
+        self.jobs.len() + self.done.len() + self.dying.len() < COMMANDS_MAX
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -96,15 +99,30 @@ impl Copies {
         self.reached.pop()
     }
 
-    /// Fails what is under way to or from a peer.
+    /// A command for a peer that ends: it fails when the peer has.
+    pub(super) fn hold(&mut self, peer: u32, token: Token) {
+        self.dying.push((peer, token));
+    }
+
+    #[inline]
+    pub(super) fn has_dying(&self) -> bool {
+        !self.dying.is_empty()
+    }
+
+    /// Peers whose ends commands wait for.
+    pub(super) fn dying(&self) -> impl Iterator<Item = u32> {
+        self.dying.iter().map(|(peer, _)| *peer)
+    }
+
+    /// A peer has ended: fails what is under way to or from it.
     pub(super) fn fail(&mut self, peer: u32) {
-        let done = &mut self.done;
-        self.jobs.retain(|job| {
-            if job.peer == peer {
-                done.push_back(Done::Failed(job.token, Failure::PeerDown));
-            }
-            job.peer != peer
-        });
+        let of_peer = self.jobs.iter().map(|job| (job.peer, job.token));
+        let failed = of_peer.chain(self.dying.iter().copied());
+        let tokens = failed.filter_map(|(of, token)| (of == peer).then_some(token));
+        let failed = tokens.map(|token| Done::Failed(token, Failure::PeerDown));
+        self.done.extend(failed);
+        self.jobs.retain(|job| job.peer != peer);
+        self.dying.retain(|(of, _)| *of != peer);
     }
 
     fn step(&mut self, counters: &Counters) -> u32 {
@@ -125,7 +143,11 @@ impl Copies {
         if counts.is_some_and(|counter| counter.add(1)) {
             self.reached.push(job.peer);
         }
-        self.done.push_back(job.outcome(moved));
+        match moved {
+            Ok(()) => self.done.push_back(Done::Complete(job.token)),
+            Err(Failure::PeerDown) => self.hold(job.peer, job.token),
+            Err(why) => self.done.push_back(Done::Failed(job.token, why)),
+        }
     }
 }
 
@@ -162,13 +184,6 @@ impl Job {
         counters.copies.add(1);
         counters.bytes_copied.add(moved as u64);
         Ok(())
-    }
-
-    fn outcome(&self, moved: Result<(), Failure>) -> Done {
-        moved.map_or_else(
-            |why| Done::Failed(self.token, why),
-            |()| Done::Complete(self.token),
-        )
     }
 
     fn failure(&self, why: io::Error) -> Failure {

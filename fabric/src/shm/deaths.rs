@@ -69,6 +69,11 @@ impl Deaths {
         true
     }
 
+    /// Whether the end of a process will wake us.
+    pub(super) fn watches(&self, pid: u32) -> bool {
+        self.watched.contains_key(&pid)
+    }
+
     /// Watches the next living rank that is not in our process.
     pub(super) fn watch_next(&mut self, board: &Board) -> Option<u32> {
         let others = (self.me + 1..board.size()).chain(0..self.me);

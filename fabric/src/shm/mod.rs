@@ -463,6 +463,7 @@ impl Shm {
             || !self.copies.is_idle()
             || self.watches.is_reached()
             || !self.leaving.is_empty()
+            || self.must_look_for_deaths()
             || self.stalled && self.could_send()
     }
 }

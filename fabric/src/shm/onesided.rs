@@ -24,7 +24,7 @@ impl Shm {
                 self.ring_reached();
             }
             Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => self.copies.finish(Done::Failed(wish.token, why)),
+            Err(Refusal::Never(why)) => self.refuse(to, wish.token, why),
         }
         true
     }
@@ -85,16 +85,26 @@ impl Shm {
         if !self.copies.has_room() {
             return false;
         }
-        let done = match self.remote(to, key, size_of::<u64>()) {
+        match self.remote(to, key, size_of::<u64>()) {
             Ok(Remote::Mapped { region, offset }) if offset.is_multiple_of(size_of::<u64>()) => {
-                Done::Fetched(token, op.apply(region.atomic_u64(offset)))
+                let old = op.apply(region.atomic_u64(offset));
+                self.copies.finish(Done::Fetched(token, old));
             }
-            Ok(_) => Done::Failed(token, Failure::BadRange),
+            Ok(_) => self.refuse(to, token, Failure::BadRange),
             Err(Refusal::NotYet) => return false,
-            Err(Refusal::Never(why)) => Done::Failed(token, why),
-        };
-        self.copies.finish(done);
+            Err(Refusal::Never(why)) => self.refuse(to, token, why),
+        }
         true
+    }
+
+    /// A command that cannot be done. One that finds a peer ending fails when the peer has ended.
+    fn refuse(&mut self, to: u32, token: Token, why: Failure) {
+        let ends = matches!(why, Failure::PeerDown) && self.links[index(to)].is_some();
+        if ends {
+            self.copies.hold(to, token);
+        } else {
+            self.copies.finish(Done::Failed(token, why));
+        }
     }
 
     /// The memory that a key grants. A peer that one only reaches into is not contacted.

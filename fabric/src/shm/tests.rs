@@ -712,13 +712,14 @@ fn counters_are_the_callers() {
     assert_eq!(counters.messages_sent.get(), 1);
 }
 
-/// The name of the test below, and what it finds the board by.
+/// Names of tests below, and what they find the board by.
 const OTHER_PROCESS: &str = "shm::tests::the_other_process_of_the_test_above";
+const HEADLESS: &str = "shm::tests::a_process_whose_first_thread_ends";
 const BOARD: &str = "RIPSTOP_TEST_BOARD";
 
-fn other_process(board: &Board) -> std::process::Child {
+fn other_process(test: &str, board: &Board) -> std::process::Child {
     std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", OTHER_PROCESS])
+        .args(["--exact", test])
         .env(BOARD, board.address())
         .stdout(std::process::Stdio::null())
         .spawn()
@@ -736,7 +737,7 @@ fn a_killed_process_is_noticed_and_what_it_sent_arrives() {
         },
     )
     .unwrap();
-    let mut other = other_process(&board);
+    let mut other = other_process(OTHER_PROCESS, &board);
     let mut ear = Ear::default();
     while ear.0.is_empty() {
         sleep(&mut a, &mut ear);
@@ -799,5 +800,75 @@ fn the_other_process_of_the_test_above() {
     }
     while ear.0.is_empty() {
         sleep(&mut shm, &mut ear);
+    }
+}
+
+/// A thread of a process that is being killed may be in a system call that writes to our memory, while the first thread has ended
+/// and the process has no memory any more, as far as the system tells.
+#[test]
+fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
+    let board = Board::create(2).unwrap();
+    let config = ShmConfig {
+        wake: Wake::Fd,
+        ..ShmConfig::new(0)
+    };
+    let mut a = Shm::open(&board, config).unwrap();
+    let mut other = other_process(HEADLESS, &board);
+    let mut ear = Ear::default();
+    while ear.0.is_empty() {
+        sleep(&mut a, &mut ear);
+    }
+    let Some(Heard::Message(1, _, key)) = ear.0.pop() else {
+        panic!("{:?}", ear.0);
+    };
+    let stat = format!("/proc/{}/stat", other.id());
+    let is_headless = || std::fs::read_to_string(&stat).unwrap().contains(") Z ");
+    while !is_headless() {
+        assert!(other.try_wait().unwrap().is_none(), "it should live");
+        std::thread::yield_now();
+    }
+    let mut local = [0; 8];
+    let command = Command::Get {
+        to: Peer(1),
+        from: bytemuck::pod_read_unaligned(&key),
+        into: range(&mut local),
+        token: Token(1),
+    };
+    posted(&mut a, command);
+    assert_eq!(hear(&mut a), [], "a thread of it lives");
+    assert_eq!(a.arm(), Armed::Ready, "and its end will wake us");
+    other.kill().unwrap();
+    while ear.0.len() < 2 {
+        sleep(&mut a, &mut ear);
+    }
+    other.wait().unwrap();
+    let ends = [Heard::Failed(1, "peer down"), Heard::Down(1, Down::Failed)];
+    assert_eq!(ear.0, ends);
+}
+
+#[test]
+fn a_process_whose_first_thread_ends() {
+    let Ok(address) = std::env::var(BOARD) else {
+        return;
+    };
+    let board = Board::attach(&address).unwrap();
+    let mut shm = Shm::open(&board, ShmConfig::new(1)).unwrap();
+    let word = Box::leak(Box::new([7; 8]));
+    let key = shm.expose(range(word)).unwrap();
+    while let Post::Full(_) = shm.post(message(0, b"", bytemuck::bytes_of(&key))) {
+        let _nothing = shm.progress(64, &mut Ear::default());
+    }
+    extern "C" fn end_thread(_: libc::c_int) {
+        // SAFETY: ends the thread; what is on its stack stays where it is.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    let handler = end_thread as extern "C" fn(libc::c_int);
+    // SAFETY: the handler makes one system call.
+    unsafe { libc::signal(libc::SIGUSR1, handler as libc::sighandler_t) };
+    let first = std::process::id(); // also the number of its first thread, which waits for this test
+    // SAFETY: takes numbers only.
+    unsafe { libc::syscall(libc::SYS_tgkill, first, first, libc::SIGUSR1) };
+    loop {
+        std::thread::park();
     }
 }
