@@ -142,14 +142,18 @@ impl Engine {
     fn is_calm_behind(&mut self, from: u32) -> bool {
         let names = self.driver.cells_from(Peer(from));
         let over = |name: &&CellName| self.core.programs.calls.is_over((name.ctx, name.tag));
-        let Some(stray) = names.iter().find(over).copied() else {
-            return true;
-        };
-        self.driver.take_cell(Peer(from), stray);
-        let me = self.core.programs.me;
-        let why = Why::Mismatch(from.min(me), from.max(me));
-        self.core.revoke((stray.ctx, stray.tag), why);
-        false
+        let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
+        for stray in strays {
+            self.driver.take_cell(Peer(from), stray);
+            if self.core.has_failed(stray) {
+                continue;
+            }
+            let me = self.core.programs.me;
+            let why = Why::Mismatch(from.min(me), from.max(me));
+            self.core.revoke((stray.ctx, stray.tag), why);
+            return false;
+        }
+        true
     }
 
     /// A quick program becomes one like all others.
@@ -336,6 +340,12 @@ impl Core {
         !(self.closing | self.leaving | self.ended)
             && self.peers.downs() == 0
             && self.programs.calls.is_calm((call.ctx, call.tag))
+    }
+
+    /// Whether a collective that is over went wrong: as is known, or as it must have, on a communicator that this rank has left.
+    fn has_failed(&self, name: CellName) -> bool {
+        let revoked = self.programs.revoked_kind(name.ctx, Some(name.tag));
+        revoked.is_some() || self.members(name.ctx).is_none()
     }
 
     fn quick_memory<I: SendBuf, O: RecvBuf>(
