@@ -40,7 +40,8 @@ pub enum ErrorKind {
         /// Its rank in the communicator.
         rank: usize,
     },
-    /// Nobody here: an earlier collective on this communicator failed, so there can be no other; messages go on.
+    /// Nobody here: an earlier collective on this communicator failed, so there can be no other, but messages go on. Or
+    /// somebody revoked the communicator, and nothing does. [`shrink`](crate::Comm::shrink) makes another one.
     Revoked,
     /// The program: an epoch of a window is open that has to be closed first, or none is where there must be one. The sentence
     /// says which.
@@ -173,8 +174,8 @@ impl fmt::Display for ErrorKind {
                 )
             }
             Self::Revoked => f.write_str(
-                "an earlier collective on this communicator failed: \
-                 messages go on; for collectives use another communicator",
+                "an earlier collective on this communicator failed, after which only messages go on, or `revoke` was \
+                 called: use another communicator; `shrink` makes one of the ranks that live",
             ),
             Self::Epoch(sentence) => f.write_str(sentence),
             Self::NeverPosted { window, after, at } => write!(

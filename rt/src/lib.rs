@@ -50,9 +50,9 @@ pub mod __private {
 
 pub use self::{
     comm::{
-        BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Located, LogicalAnd, LogicalOr,
-        LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, Product, RecvOp, ReduceOp, SendOp,
-        Source, Status, Sum, Tag,
+        BitAnd, BitOr, BitXor, Cart, Channel, Comm, Commutative, Failures, Located, LogicalAnd,
+        LogicalOr, LogicalXor, Matched, Max, MaxLoc, Messages, Min, MinLoc, Product, RecvOp,
+        ReduceOp, SendOp, Source, Status, Sum, Tag,
     },
     engine::{Footprint, Pool},
     error::{Error, ErrorKind, OpError, Result},

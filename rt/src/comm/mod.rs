@@ -7,6 +7,7 @@ mod message;
 mod op;
 mod probe;
 mod program;
+mod recovery;
 mod reduce;
 pub(crate) mod spare;
 mod split;
@@ -31,6 +32,7 @@ pub use self::{
     op::{RecvOp, SendOp},
     probe::Matched,
     program::{ProgramOp, Turn},
+    recovery::Failures,
     reduce::{
         BitAnd, BitOr, BitXor, Commutative, Located, LogicalAnd, LogicalOr, LogicalXor, Max,
         MaxLoc, Min, MinLoc, Product, ReduceOp, Sum,
@@ -144,10 +146,7 @@ impl Comm {
         group: Group,
         collectives: Arc<AtomicU32>,
     ) -> Self {
-        shared.with(|engine| {
-            engine.core.join_group(ctx, &group);
-            engine.core.join_group(ctx + 1, &group);
-        });
+        shared.with(|engine| engine.join(ctx, &group));
         Self {
             inner: Arc::new(Inner {
                 shared,

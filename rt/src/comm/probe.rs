@@ -39,7 +39,12 @@ pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Ma
     let ctx = comm.id();
     let about = comm.about_recv::<u8>(ctx, from, tag)?;
     comm.shared().turn();
-    let found = comm.shared().with(|engine| engine.core.try_probe(&about));
+    let found = comm.shared().with(|engine| {
+        let found = engine.core.try_probe(&about);
+        found.map(Ok).or_else(|| engine.core.revoked(ctx).map(Err))
+    });
+    let found = found.transpose();
+    let found = found.map_err(|kind| op::error_of("probe", comm, &about, kind))?;
     Ok(found.map(|landed| Matched {
         comm: comm.clone(),
         ctx,

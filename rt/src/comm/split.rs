@@ -54,7 +54,7 @@ impl Contexts {
     }
 
     /// The least number from `from` on that was never used.
-    fn reserve(&self, from: u32) -> u32 {
+    pub(super) fn reserve(&self, from: u32) -> u32 {
         let mut used = self.lock();
         let mut ctx = from.max(used.below);
         while !used.insert(ctx) {
@@ -64,7 +64,7 @@ impl Contexts {
     }
 
     /// Reserves just this one, unless it was used.
-    fn reserve_exactly(&self, ctx: u32) -> bool {
+    pub(super) fn reserve_exactly(&self, ctx: u32) -> bool {
         self.lock().insert(ctx)
     }
 

@@ -239,6 +239,8 @@ impl Core {
             Kind::Over => read(header).map(|header| self.handle_over(rank, &header)),
             Kind::Halt => read(header).map(|header| self.handle_halt(rank, &header)),
             Kind::Halted => read(header).map(|header| self.handle_halted(rank, &header)),
+            Kind::Revoke => read(header).map(|header| self.handle_revoke(rank, &header)),
+            Kind::Agree => read(header).map(|header| self.handle_agree(rank, &header)),
             Kind::Credit | Kind::Ack | Kind::Nack => Some(()),
             Kind::Blocked => read(header).map(|header| self.handle_blocked(rank, &header)),
             Kind::Grant => read(header).map(|header| self.handle_grant(rank, &header)),

@@ -20,6 +20,7 @@ impl Engine {
             return self.flush();
         }
         core.closing = true;
+        core.end_recovery();
         for op in core.matching.drain_posted(|_| true) {
             core.land(op, Err(ErrorKind::Closed));
         }
@@ -78,6 +79,7 @@ impl Engine {
         }
         core.end_programs();
         core.end_windows();
+        core.end_recovery();
     }
 }
 

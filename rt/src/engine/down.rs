@@ -31,6 +31,7 @@ impl Core {
         self.lose_landings(rank, why);
         self.lose_programs(rank, why);
         self.lose_windows(rank, why);
+        self.recover_from(rank, why);
     }
 
     /// Who is in this communicator.
@@ -122,11 +123,15 @@ impl Core {
 
     /// Members of a communicator, for failures that concern receives from anybody. Several handles may join the same one.
     pub(crate) fn join_group(&mut self, ctx: u32, group: &Group) {
-        if self.groups.join(ctx, group) && self.peers.downs() > 0 {
+        if !self.groups.join(ctx, group) {
+            return;
+        }
+        if self.peers.downs() > 0 {
             let failed = |member: &u32| self.peers.down(*member) == Some(Down::Failed);
             let failed = group.members().filter(failed);
             self.untold.extend(failed.map(|member| (ctx, member)));
         }
+        self.enter(ctx, group);
     }
 
     pub(crate) fn leave_group(&mut self, ctx: u32) {
@@ -134,6 +139,7 @@ impl Core {
             self.untold.retain(|&(of, _)| of != ctx);
             self.programs.forget(ctx);
             self.forget_slots(ctx);
+            self.leave_agreements(ctx);
         }
     }
 

@@ -150,11 +150,13 @@ impl Core {
             }
             false
         });
+        from_anybody.extend(self.followed());
         for ctx in from_anybody {
             self.add_members(ctx, &mut waited);
         }
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
+        waited.extend(self.awaited_agreed());
         waited.retain(|&rank| self.peers.down(rank).is_none());
         waited
     }

@@ -21,6 +21,7 @@ mod meeting;
 mod message;
 mod peer;
 mod program;
+mod recovery;
 mod recv;
 mod room;
 mod seek;
@@ -48,6 +49,7 @@ use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
     program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
+    recovery::Following,
     send::Started,
     sleeper::Sleeper,
     waiting::Waiting,
@@ -108,6 +110,7 @@ pub(crate) struct Core {
     /// Failed members of which no receive from anybody has heard, by communicator.
     untold: BTreeSet<(u32, u32)>,
     programs: program::Programs,
+    recovery: recovery::Recovery,
     windows: window::Windows,
     /// Receives no more as soon as the programs under way are over, and begins no others.
     leaving: bool,
@@ -212,6 +215,7 @@ impl Engine {
             waits: false,
             untold: BTreeSet::new(),
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
+            recovery: recovery::Recovery::default(),
             windows: window::Windows::new(setup.rank),
             leaving: false,
             closing: false,

@@ -74,6 +74,10 @@ impl Core {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
+        if self.programs.is_void(message.envelope.ctx) && !message.is_sought() {
+            self.discharge(&mut message);
+            return self.turn_off(message.envelope, &message.body.parcel());
+        }
         if message.is_sought() {
             return self.give_sought(message, arrival);
         }

@@ -24,7 +24,7 @@ impl Engine {
     #[inline]
     pub(crate) fn send<B: SendBuf>(&mut self, about: About, buf: B) -> Started<B> {
         let to = about.peer.expect("a send has a peer");
-        if let Some(kind) = self.core.unreachable(to) {
+        if let Some(kind) = self.core.unsendable(about.ctx, to) {
             return Started::Refused(kind, buf);
         }
         if self.send_now(&about, to, bytemuck::cast_slice(buf.elems())) {
@@ -74,7 +74,7 @@ impl Engine {
     /// Sends borrowed bytes if they can leave at once.
     pub(crate) fn try_send(&mut self, about: &About, bytes: &[u8]) -> Result<bool, ErrorKind> {
         let to = about.peer.expect("a send has a peer");
-        match self.core.unreachable(to) {
+        match self.core.unsendable(about.ctx, to) {
             Some(kind) => Err(kind),
             None => Ok(self.send_now(about, to, bytes)),
         }
@@ -91,6 +91,15 @@ impl Core {
             return None;
         }
         self.peers.down(rank).map(|down| down_kind(rank, down))
+    }
+
+    /// Why nothing can be sent to this rank on a communicator.
+    #[inline]
+    fn unsendable(&self, ctx: u32, rank: u32) -> Option<ErrorKind> {
+        if self.programs.is_void(ctx) {
+            return Some(ErrorKind::Revoked);
+        }
+        self.unreachable(rank)
     }
 
     /// Puts a send at the end of the line; a peer that has sought something there hears of it.

@@ -64,6 +64,7 @@ impl Core {
             tag: None,
             at,
         }));
+        all.extend(self.waiting_agreed());
         all
     }
 }

@@ -1,5 +1,6 @@
 //! Pure protocols: no I/O, no clock, no threads, no `unsafe`.
 
+pub(crate) mod agree;
 pub(crate) mod alive;
 pub(crate) mod channel;
 pub(crate) mod headers;

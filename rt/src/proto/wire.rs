@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 /// Raised whenever a header changes.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// What every header starts with.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -69,6 +69,8 @@ kinds! {
     Over = 42, "All that the sender does in this collective is done, and has arrived before this.";
     Halt = 43, "A collective has failed, and the sender waits until its receiver puts no more of it.";
     Halted = 44, "The sender puts no more of this collective.";
+    Revoke = 45, "A communicator is revoked: there is nothing to be sent or received on it any more.";
+    Agree = 46, "What the sender says in a round of agreement, or a part of it.";
     Hello = 50, "An end of a window introduces itself.";
     Note = 51, "How often the sender has opened its window to the receiver, or completed an access to the receiver's.";
     NoWindow = 52, "There is no such window here any more.";
@@ -274,6 +276,45 @@ pub(crate) const WHY_MISMATCH: u32 = 3;
 /// `rank` could not take part, and its own error says why.
 pub(crate) const WHY_GAVE_UP: u32 = 4;
 
+/// [`Kind::Revoke`].
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Revoke {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) zero: u32,
+}
+
+/// [`Kind::Agree`]. Ranks are the communicator's.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Agree {
+    pub(crate) base: Base,
+    pub(crate) ctx: u32,
+    pub(crate) round: u32,
+    /// One of the `SAY_*` numbers.
+    pub(crate) what: u8,
+    pub(crate) flag: u8,
+    /// 1 if the sender says more of who is down: parts come in order, and this is not the last.
+    pub(crate) more: u8,
+    /// Of a report: 1 if this is what the sender has promised to keep to.
+    pub(crate) promised: u8,
+    pub(crate) number: u32,
+    /// Which rank the first bit of `down` is for, divided by 64.
+    pub(crate) at: u32,
+    pub(crate) zero: u32,
+    /// A bit for each rank that is down.
+    pub(crate) down: [u64; DOWN_WORDS],
+}
+
+/// As many as the longest header has room for.
+pub(crate) const DOWN_WORDS: usize = 10;
+
+pub(crate) const SAY_REPORT: u8 = 1;
+pub(crate) const SAY_PROPOSE: u8 = 2;
+pub(crate) const SAY_PROMISE: u8 = 3;
+pub(crate) const SAY_DECIDE: u8 = 4;
+
 /// [`Kind::Hello`]: what the sender has behind a window. A window is named by its communicator, and the number of the
 /// collective that made it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -411,7 +452,7 @@ const _: () = assert!(
     "an 8-byte message, its header and its frame share one cache line"
 );
 const _: () = assert!(
-    size_of::<Offer>() <= 112 && size_of::<Share>() <= 112,
+    size_of::<Offer>() <= 112 && size_of::<Share>() <= 112 && size_of::<Agree>() <= 112,
     "the longest headers travel inline"
 );
 
@@ -432,6 +473,16 @@ impl Blocked {
             at,
             held,
             tells: u64::from(tells),
+        }
+    }
+}
+
+impl Revoke {
+    pub(crate) fn new(ctx: u32) -> Self {
+        Self {
+            base: Base::new(Kind::Revoke),
+            ctx,
+            zero: 0,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is known of collectives by their numbers: which are under way, which were, and from which on they are revoked.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::{
     error::ErrorKind,
@@ -32,6 +32,8 @@ pub(super) struct Calls {
     asked: VecDeque<(Key, u32, u64)>,
     /// By context: the first collective that failed, and why.
     revoked: BTreeMap<u32, (u32, Why)>,
+    /// Contexts of communicators that the application revoked, with all that is under way on them.
+    void: BTreeSet<u32>,
 }
 
 #[derive(Clone, Copy)]
@@ -67,6 +69,7 @@ impl Calls {
             early: Vec::new(),
             asked: VecDeque::new(),
             revoked: BTreeMap::new(),
+            void: BTreeSet::new(),
         }
     }
 
@@ -182,11 +185,31 @@ impl Calls {
     /// Whether nothing is known of this collective that it would have to be told when it begins.
     #[inline]
     pub(super) fn is_calm(&self, key: Key) -> bool {
-        self.revoked.is_empty() && !self.may_be_early(key)
+        !self.any_revoked() && !self.may_be_early(key)
     }
 
+    #[inline]
     pub(super) fn any_revoked(&self) -> bool {
-        !self.revoked.is_empty()
+        !self.revoked.is_empty() || self.any_void()
+    }
+
+    /// Nothing is under way in this context any more. `false`: that was known.
+    pub(super) fn make_void(&mut self, ctx: u32) -> bool {
+        self.void.insert(ctx)
+    }
+
+    pub(super) fn is_void(&self, ctx: u32) -> bool {
+        self.void.contains(&ctx)
+    }
+
+    #[inline]
+    pub(super) fn any_void(&self) -> bool {
+        !self.void.is_empty()
+    }
+
+    /// Contexts in which nothing is under way any more.
+    pub(super) fn void(&self) -> impl Iterator<Item = u32> {
+        self.void.iter().copied()
     }
 
     /// From this collective on there are none. `false`: that was known.
@@ -211,6 +234,9 @@ impl Calls {
 
     /// Why there is no such collective, if there is none.
     pub(super) fn revoked_kind(&self, (ctx, tag): Key) -> Option<ErrorKind> {
+        if self.is_void(ctx) {
+            return Some(ErrorKind::Revoked);
+        }
         let (first, why) = self.revoked_from(ctx)?;
         match tag {
             _ if is_before(tag, first) => None,
@@ -221,6 +247,7 @@ impl Calls {
 
     pub(super) fn forget(&mut self, ctx: u32) {
         self.revoked.remove(&ctx);
+        self.void.remove(&ctx);
     }
 }
 

@@ -97,10 +97,8 @@ impl Core {
     pub(in crate::engine) fn handle_ask(&mut self, rank: u32, header: &Ask) {
         let key = (header.ctx, header.tag);
         let calls = &self.programs.calls;
-        if let Some((first, why)) = calls.revoked_from(header.ctx)
-            && calls.revoked_kind(key).is_some()
-        {
-            return self.peers.control(rank, &why.header((header.ctx, first)));
+        if calls.revoked_kind(key).is_some() {
+            return self.tell_revoked(rank, header.ctx);
         }
         match (calls.running(key), calls.sig_of_over(key)) {
             (Some(running), _) if running.sig == header.sig => {} // so does this rank for somebody else

@@ -21,7 +21,7 @@ use crate::{
     ops::Life,
     proto::{
         matching::{Envelope, Unexpected, Want},
-        wire::{self, Abort, Kind, OpId},
+        wire::{self, Abort, Kind, OpId, Revoke},
     },
 };
 
@@ -34,7 +34,26 @@ impl super::Programs {
 
     /// Why there will be no message of such a collective.
     pub(in crate::engine) fn revoked_kind(&self, ctx: u32, tag: Option<u32>) -> Option<ErrorKind> {
+        if self.calls.is_void(ctx) {
+            return Some(ErrorKind::Revoked);
+        }
         self.calls.revoked_kind((ctx, tag?))
+    }
+
+    /// Nothing is under way in this context any more. `false`: that was known.
+    pub(in crate::engine) fn make_void(&mut self, ctx: u32) -> bool {
+        self.calls.make_void(ctx)
+    }
+
+    /// Whether nothing may be under way in this context.
+    #[inline]
+    pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
+        self.calls.any_void() && self.calls.is_void(ctx)
+    }
+
+    /// Contexts in which nothing is under way any more.
+    pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
+        self.calls.void()
     }
 
     /// The last handle of a communicator is gone.
@@ -140,9 +159,19 @@ impl Core {
         }
     }
 
+    /// Ends all programs of a context.
+    pub(in crate::engine) fn void_programs(&mut self, ctx: u32) {
+        for index in self.programs.indices() {
+            let run = self.programs.get(index);
+            if run.is_some_and(|run| run.key().0 == ctx) {
+                self.fail(index, ErrorKind::Revoked);
+            }
+        }
+    }
+
     /// From this collective on there are none on its communicator.
     pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
-        if !self.programs.calls.revoke((ctx, tag), why) {
+        if self.programs.is_void(ctx) || !self.programs.calls.revoke((ctx, tag), why) {
             return;
         }
         self.spread((ctx, tag), why);
@@ -220,10 +249,13 @@ impl Core {
         parcel: &Parcel<'_>,
         place: Unexpected,
     ) {
-        if envelope.ctx.is_multiple_of(2) {
-            let _stored = self.wait(envelope, sig, parcel, place);
-        } else {
+        if !envelope.ctx.is_multiple_of(2) {
             self.store_for_collective(envelope, sig, parcel, place);
+        } else if self.programs.is_void(envelope.ctx) {
+            self.matching.withdraw(place);
+            self.turn_off(envelope, parcel);
+        } else {
+            let _stored = self.wait(envelope, sig, parcel, place);
         }
     }
 
@@ -272,8 +304,9 @@ impl Core {
         }
     }
 
-    /// A message of a collective that there is not: its sender is told, and gets its credits or its buffer back.
-    fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
+    /// A message of a collective that there is not, or of a communicator that is revoked: its sender is told, and gets its
+    /// credits or its buffer back.
+    pub(in crate::engine) fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
         let source = envelope.source;
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
@@ -281,12 +314,21 @@ impl Core {
         if self.peers.down(source).is_some() {
             return;
         }
-        if let Some((tag, why)) = self.programs.calls.revoked_from(envelope.ctx) {
-            self.peers.control(source, &why.header((envelope.ctx, tag)));
-        }
+        self.tell_revoked(source, envelope.ctx);
         if let Parcel::Offered(Offered { sender, .. }) = parcel {
             self.leave(source);
             self.tell(source, Kind::Taken, *sender, wire::REVOKED);
+        }
+    }
+}
+
+impl Core {
+    /// Tells a peer what has been revoked of a context.
+    pub(super) fn tell_revoked(&mut self, rank: u32, ctx: u32) {
+        if self.programs.is_void(ctx) {
+            self.peers.control(rank, &Revoke::new(ctx & !1));
+        } else if let Some((tag, why)) = self.programs.calls.revoked_from(ctx) {
+            self.peers.control(rank, &why.header((ctx, tag)));
         }
     }
 }

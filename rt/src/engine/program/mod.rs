@@ -171,6 +171,11 @@ impl Programs {
             state: None,
         }
     }
+
+    /// This rank.
+    pub(super) fn me(&self) -> u32 {
+        self.me
+    }
 }
 
 impl Deref for Programs {

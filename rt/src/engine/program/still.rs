@@ -59,7 +59,11 @@ impl Core {
         let revoked = self.programs.calls.revoked_from(key.0);
         let (first, why) = revoked.unwrap_or_else(|| (key.1, Why::of(kind, me)));
         for &rank in &peers {
-            self.peers.control(rank, &why.header((key.0, first)));
+            if self.programs.is_void(key.0) {
+                self.tell_revoked(rank, key.0);
+            } else {
+                self.peers.control(rank, &why.header((key.0, first)));
+            }
             self.peers.control(rank, &Ask::new(Kind::Halt, key, sig));
         }
         self.waits |= !peers.is_empty();

@@ -9,6 +9,7 @@ use ripstop_fabric::{
 use crate::engine::{Engine, EngineSetup, Started};
 use crate::{
     clock::Time,
+    group::Group,
     ops::{About, Ticket},
     proto::{
         path::Paths,
@@ -66,6 +67,8 @@ fn nearly_good(random: &mut Random) -> Vec<u8> {
         size_of::<wire::Updated>(),
         size_of::<wire::Lock>(),
         size_of::<wire::Note>(),
+        size_of::<wire::Revoke>(),
+        size_of::<wire::Agree>(),
     ];
     let count = u8::try_from(lengths.len()).expect("a few");
     let len = lengths[usize::from(below(random, count))];
@@ -224,5 +227,76 @@ fn no_message_of_a_peer_can_panic_the_engine() {
         }
         victim.engine.begin_close();
         victim.engine.shut();
+    }
+}
+
+/// What is said in agreements, with fields that are nearly right.
+fn said(random: &mut Random) -> wire::Agree {
+    let word = |random: &mut Random| match below(random, 4) {
+        0 => random.bits(),
+        1 => 0,
+        _ => u64::from(below(random, 8)),
+    };
+    wire::Agree {
+        base: wire::Base::new(wire::Kind::Agree),
+        ctx: [CTX, CTX, CTX, CTX + 1, 99][usize::from(below(random, 5))],
+        round: [0, 1, 2, u32::MAX][usize::from(below(random, 4))],
+        what: below(random, 6),
+        flag: below(random, 3),
+        more: u8::from(below(random, 4) == 0),
+        promised: below(random, 2),
+        number: u32::from(below(random, 4)) * (u32::MAX / 3),
+        at: if below(random, 2) == 0 {
+            0
+        } else {
+            wire::low_half(random.bits())
+        },
+        zero: 0,
+        down: std::array::from_fn(|at| {
+            if at == 0 || below(random, 9) == 0 {
+                word(random)
+            } else {
+                0
+            }
+        }),
+    }
+}
+
+/// A communicator of all three.
+const CTX: u32 = 4;
+
+#[test]
+fn nothing_said_in_an_agreement_can_panic_the_engine_or_fill_it() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let mut engine = engine();
+        engine.join(CTX, &Group::First(3));
+        for step in 0..2_000 {
+            let from = Rank(u32::from(below(&mut random, 4)));
+            match below(&mut random, 40) {
+                0 => _ = engine.agree(CTX, true, 2, std::panic::Location::caller()),
+                1 if step > 1_000 => {
+                    let header = wire::Revoke::new(CTX + u32::from(below(&mut random, 2)));
+                    let body = Payload::from_slice(&[]);
+                    engine.core.message(from, bytemuck::bytes_of(&header), body);
+                }
+                _ => {
+                    let header = said(&mut random);
+                    let body = Payload::from_slice(&[]);
+                    engine.core.message(from, bytemuck::bytes_of(&header), body);
+                }
+            }
+            engine.turn(Time::from_nanos(step));
+        }
+        assert!(engine.core.refused > 100);
+        engine.core.peer_down(Rank(1), Down::Failed);
+        engine.core.peer_down(Rank(2), Down::Finished);
+        let round = engine.agree(CTX, true, 2, std::panic::Location::caller());
+        let polled = engine
+            .core
+            .poll_agreed((CTX, round), std::task::Waker::noop());
+        assert!(polled.is_ready(), "with nobody to wait for");
+        engine.begin_close();
+        engine.shut();
     }
 }

@@ -4,4 +4,5 @@ mod alive;
 mod headers;
 mod hostile;
 mod programs;
+mod recovery;
 mod world;

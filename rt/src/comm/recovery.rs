@@ -1,0 +1,231 @@
+//! Going on after ranks have died (after ULFM: Bland, Bouteiller, Herault, Bosilca, Dongarra 2013).
+
+use std::{
+    fmt,
+    future::poll_fn,
+    panic::Location,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures_core::Stream;
+
+use super::Comm;
+use crate::{
+    engine::Following,
+    error::{Error, ErrorKind, Result},
+    group::Group,
+    proto::agree::{Ranks, Value},
+    shared::Shared,
+};
+
+impl Comm {
+    /// The ranks of this communicator that have failed, each once, in the order in which this rank hears of it; also those that
+    /// had failed before. Ends when the runtime closes.
+    ///
+    /// The stream is independent of this handle, so that a task of its own can look after the job. Each poll takes
+    /// O(failures since the last one). Where the network does not say who has died, the members of a communicator of up to 64
+    /// ranks, and those in contact of a larger one, are asked for a sign of life while somebody waits here.
+    ///
+    /// # Example
+    /// A supervisor: whatever the other tasks do on `world` when a rank dies ends in `Revoked`.
+    /// ```no_run
+    /// # use ripstop_rt::Comm;
+    /// # async fn example(world: Comm) {
+    /// let (mut failures, supervised) = (world.failures(), world.clone());
+    /// drop(world.spawn(async move {
+    ///     while let Some(rank) = failures.next().await {
+    ///         eprintln!("rank {rank} has failed");
+    ///         supervised.revoke();
+    ///     }
+    /// }));
+    /// # }
+    /// ```
+    #[must_use = "a stream does nothing until it is polled"]
+    pub fn failures(&self) -> Failures {
+        let ctx = self.id();
+        let following = self
+            .shared()
+            .with(|engine| engine.core.follow_failures(ctx));
+        Failures {
+            shared: Arc::clone(self.shared()),
+            group: self.group().clone(),
+            following,
+        }
+    }
+
+    /// Ends whatever is under way on this communicator, on all its ranks: receives, sends that wait for their peer and
+    /// collectives end with `Revoked` and give their buffers back, and so does what is begun later. For good.
+    ///
+    /// What has met its peer completes: a message that is in its buffer, or on its way there, stays. Other communicators are not
+    /// touched, nor windows that were made on this one. [`agree`](Self::agree) and [`shrink`](Self::shrink) still work.
+    ///
+    /// Any rank may call it, at any time, more than once; the others need not. It does not wait: ranks hear of it as soon as
+    /// they, or their agents, make turns, also if this one dies once the first has. A rank that has dropped all its handles does
+    /// not pass it on. O(log `size()`) messages from each rank.
+    pub fn revoke(&self) {
+        let ctx = self.id();
+        self.shared().with(|engine| engine.revoke(ctx));
+    }
+
+    /// Whether all ranks that live say `flag`: the same answer on all that get one, whichever ranks die meanwhile. Collective.
+    ///
+    /// Ranks that have failed or finished have no say; what a rank said that dies meanwhile may count or not. Ranks call `agree`
+    /// and [`shrink`](Self::shrink) in the same order; those orders have nothing to do with other collectives', and it works on
+    /// a revoked communicator too. Like an operation it goes on when its future is dropped. 4 (`size()` − 1) messages, four of
+    /// them in a row; each death costs as many again at the most.
+    ///
+    /// # Errors
+    /// `Closed`. A death is none.
+    #[track_caller]
+    pub fn agree(&self, flag: bool) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let agreeing = self.begin_agree("agree", (flag, 0), Location::caller());
+        async move { Ok(agreeing.await?.flag) }
+    }
+
+    /// A communicator of those that live, in the order of their ranks, the same on all of them. Collective; works on a revoked
+    /// communicator.
+    ///
+    /// Ranks that finished are left out too. Who dies so late that the others have agreed already is a member, and the first
+    /// collective fails: shrink again. Await it before you call [`agree`](Self::agree) or `shrink` on this communicator again.
+    /// Two agreements, or two more for each time that communicators are made in other tasks at the same time.
+    ///
+    /// # Errors
+    /// `Closed`; `PeerFailed` with this rank's own number, where the network was cut and the others go on without it.
+    #[track_caller]
+    pub fn shrink(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let at = Location::caller();
+        let comm = self.clone();
+        let mut proposed = comm.shared().contexts.reserve(2);
+        let mut agreeing = comm.begin_agree("shrink", (true, proposed), at);
+        async move {
+            loop {
+                let agreed = agreeing.await?.number;
+                let contexts = &comm.shared().contexts;
+                let free = agreed == proposed || contexts.reserve_exactly(agreed);
+                let settled = comm.begin_agree("shrink", (free, agreed), at).await?;
+                if settled.flag {
+                    return comm.without(&settled.down, agreed);
+                }
+                proposed = contexts.reserve(next_context(agreed)?);
+                agreeing = comm.begin_agree("shrink", (true, proposed), at);
+            }
+        }
+    }
+
+    /// Those that are not down, in a context that is free on all of them.
+    fn without(&self, down: &Ranks, ctx: u32) -> Result<Self> {
+        if down.contains(self.rank()) {
+            let rank = self.rank();
+            return Err(self.error("shrink", ErrorKind::PeerFailed { rank }, None, None));
+        }
+        let left = (0..self.size()).filter(|rank| !down.contains(*rank));
+        let world: Vec<u32> = left
+            .filter_map(|rank| self.group().world_of(rank))
+            .collect();
+        let before = (0..self.rank()).filter(|rank| !down.contains(*rank));
+        let rank = u32::try_from(before.count()).expect("less than the old one");
+        Ok(Self::new(
+            self.shared().clone(),
+            ctx,
+            rank,
+            Group::new(world),
+        ))
+    }
+
+    fn begin_agree(
+        &self,
+        op: &'static str,
+        (flag, number): (bool, u32),
+        at: &'static Location<'static>,
+    ) -> Agreeing {
+        let ctx = self.id();
+        let round = self
+            .shared()
+            .with(|engine| engine.agree(ctx, flag, number, at));
+        Agreeing {
+            comm: self.clone(),
+            op,
+            round,
+        }
+    }
+}
+
+/// Where to look for another context.
+fn next_context(ctx: u32) -> Result<u32> {
+    (ctx & !1).checked_add(2).ok_or_else(|| {
+        let sentence = "2^31 communicators were made: there is no number for another";
+        Error::argument("shrink", sentence.to_owned())
+    })
+}
+
+/// An agreement under way.
+struct Agreeing {
+    comm: Comm,
+    op: &'static str,
+    round: u32,
+}
+
+impl Future for Agreeing {
+    type Output = Result<Value>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let call = (self.comm.id(), self.round);
+        let shared = self.comm.shared();
+        let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
+        polled.map_err(|kind| self.comm.error(self.op, kind, None, None))
+    }
+}
+
+impl Drop for Agreeing {
+    fn drop(&mut self) {
+        let call = (self.comm.id(), self.round);
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.forget_agreed(call));
+    }
+}
+
+/// The ranks of a communicator that have failed. Made by [`Comm::failures`].
+#[must_use = "a stream does nothing until it is polled"]
+pub struct Failures {
+    shared: Arc<Shared>,
+    group: Group,
+    following: Following,
+}
+
+impl Failures {
+    /// The next rank that has failed, `None` when the runtime is closed: what `StreamExt::next` of any crate gives, without the
+    /// crate.
+    pub async fn next(&mut self) -> Option<usize> {
+        poll_fn(|cx| Pin::new(&mut *self).poll_next(cx)).await
+    }
+}
+
+impl Stream for Failures {
+    type Item = usize;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<usize>> {
+        let Self {
+            shared,
+            group,
+            following,
+        } = &mut *self;
+        shared.with(|engine| engine.core.poll_failure(following, group, cx.waker()))
+    }
+}
+
+impl Drop for Failures {
+    fn drop(&mut self) {
+        self.shared
+            .with(|engine| engine.core.unfollow_failures(&self.following));
+    }
+}
+
+impl fmt::Debug for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failures")
+            .field("ranks", &self.group.len())
+            .finish_non_exhaustive()
+    }
+}

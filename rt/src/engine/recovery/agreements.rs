@@ -1,0 +1,473 @@
+//! Agreements: [`Agree`] for each communicator, and what it says as headers.
+//!
+//! A rank that has dropped a communicator still answers for it: another one may not know yet what was decided.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    panic::Location,
+    task::{Poll, Waker},
+};
+
+use super::{Core, Engine, Recovery, remember};
+use crate::{
+    engine::waiting::Waiting,
+    error::ErrorKind,
+    group::Group,
+    proto::{
+        agree::{Agree, Letter, Ranks, Say, Value},
+        wire::{self, Base, DOWN_WORDS, Kind},
+    },
+};
+
+/// Communicators that this rank has left, and still answers for: the oldest are forgotten.
+const LEFT_MAX: usize = 64;
+
+/// Headers of one peer that are kept until this rank has the communicator too: what a rank says before it hears an answer, on
+/// the few communicators that are made at a time.
+const EARLY_MAX: usize = 64;
+
+#[derive(Default)]
+pub(super) struct Agreements {
+    by_ctx: BTreeMap<u32, Agreement>,
+    /// Those that this rank has left, the oldest first.
+    left: VecDeque<u32>,
+    /// Of communicators that this rank is not in yet, by sender.
+    early: BTreeMap<u32, VecDeque<wire::Agree>>,
+}
+
+/// The agreements of one communicator.
+struct Agreement {
+    group: Group,
+    machine: Agree,
+    /// What members have said of a set so far, of which more is to come.
+    parts: BTreeMap<usize, Ranks>,
+    /// Rounds whose futures have not returned.
+    calls: BTreeMap<u32, Call>,
+}
+
+struct Call {
+    at: &'static Location<'static>,
+    waker: Option<Waker>,
+    decided: Option<Value>,
+}
+
+impl Agreements {
+    pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
+        let calls = self.by_ctx.values_mut();
+        let calls = calls.flat_map(|agreement| agreement.calls.values_mut());
+        calls.filter_map(|call| call.waker.take())
+    }
+
+    /// Keeps a header for later. `false`: there are too many.
+    fn keep(&mut self, rank: u32, header: wire::Agree) -> bool {
+        let early = self.early.entry(rank).or_default();
+        let room = early.len() < EARLY_MAX;
+        if room {
+            early.push_back(header);
+        }
+        room
+    }
+
+    /// What was said of a communicator before this rank was in it, and by whom, in order.
+    fn take_early(&mut self, ctx: u32) -> Vec<(u32, wire::Agree)> {
+        let mut taken = Vec::new();
+        self.early.retain(|&rank, headers| {
+            taken.extend(
+                headers
+                    .iter()
+                    .filter(|header| header.ctx == ctx)
+                    .map(|header| (rank, *header)),
+            );
+            headers.retain(|header| header.ctx != ctx);
+            !headers.is_empty()
+        });
+        taken
+    }
+
+    fn leave(&mut self, ctx: u32) {
+        if !self.by_ctx.contains_key(&ctx) {
+            return;
+        }
+        self.left.push_back(ctx);
+        if self.left.len() > LEFT_MAX
+            && let Some(oldest) = self.left.pop_front()
+        {
+            self.by_ctx.remove(&oldest);
+        }
+    }
+}
+
+/// For the application.
+impl Engine {
+    /// This rank calls for the next agreement of a communicator that it is in. Returns the number of the round.
+    pub(crate) fn agree(
+        &mut self,
+        ctx: u32,
+        flag: bool,
+        number: u32,
+        at: &'static Location<'static>,
+    ) -> u32 {
+        let value = Value {
+            flag,
+            number,
+            down: Ranks::default(),
+        };
+        let round = self.core.agree(ctx, value, at);
+        self.flush();
+        round
+    }
+}
+
+impl Core {
+    fn agree(&mut self, ctx: u32, value: Value, at: &'static Location<'static>) -> u32 {
+        let Some(agreement) = self.agreement(ctx) else {
+            unreachable!("a handle of the communicator calls, so this rank is in it");
+        };
+        let round = agreement.machine.begin(value);
+        let call = Call {
+            at,
+            waker: None,
+            decided: None,
+        };
+        agreement.calls.insert(round, call);
+        self.say_agreed(ctx);
+        round
+    }
+
+    pub(crate) fn poll_agreed(
+        &mut self,
+        (ctx, round): (u32, u32),
+        waker: &Waker,
+    ) -> Poll<Result<Value, ErrorKind>> {
+        let Self {
+            recovery,
+            wakers,
+            closing,
+            ..
+        } = self;
+        let Some(call) = recovery.call((ctx, round)) else {
+            return Poll::Ready(Err(ErrorKind::Closed));
+        };
+        if let Some(value) = call.decided.take() {
+            return Poll::Ready(Ok(value));
+        }
+        if *closing {
+            return Poll::Ready(Err(ErrorKind::Closed));
+        }
+        wakers.extend(remember(&mut call.waker, waker));
+        Poll::Pending
+    }
+
+    /// The future is gone; the agreement goes on.
+    pub(crate) fn forget_agreed(&mut self, (ctx, round): (u32, u32)) {
+        let agreement = self.recovery.agreement(ctx);
+        let call = agreement.and_then(|agreement| agreement.calls.remove(&round));
+        self.wakers.extend(call.and_then(|call| call.waker));
+    }
+
+    /// Whose word agreements wait for.
+    pub(in crate::engine) fn awaited_agreed(&self) -> impl Iterator<Item = u32> {
+        self.agreements().flat_map(|(_, agreement)| {
+            let awaited = agreement.machine.awaited();
+            awaited.filter_map(|rank| agreement.group.world_of(rank))
+        })
+    }
+
+    /// Agreements that futures wait for.
+    pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = Waiting> {
+        self.agreements().flat_map(|(ctx, agreement)| {
+            let calls = agreement.calls.values();
+            let open = calls.filter(|call| call.decided.is_none());
+            open.map(move |call| Waiting {
+                what: "agree",
+                ctx,
+                peer: None,
+                tag: None,
+                at: call.at,
+            })
+        })
+    }
+
+    fn agreements(&self) -> impl Iterator<Item = (u32, &Agreement)> {
+        let state = self.recovery.get().into_iter();
+        let all = state.flat_map(|state| &state.agreements.by_ctx);
+        all.map(|(ctx, agreement)| (*ctx, agreement))
+    }
+}
+
+/// For the world.
+impl Core {
+    pub(in crate::engine) fn handle_agree(&mut self, rank: u32, header: &wire::Agree) {
+        let ctx = header.ctx;
+        let makes_sense = if !ctx.is_multiple_of(2) {
+            false
+        } else if let Some(agreement) = self.agreement(ctx) {
+            agreement.handle(rank, header).is_some()
+        } else {
+            self.recovery.state().agreements.keep(rank, *header)
+        };
+        self.refused += u64::from(!makes_sense);
+        self.say_agreed(ctx);
+    }
+
+    /// A peer is down.
+    pub(super) fn agree_without(&mut self, rank: u32) {
+        let Some(state) = self.recovery.get_mut() else {
+            return;
+        };
+        state.agreements.early.remove(&rank);
+        let concerned = state.agreements.by_ctx.iter_mut();
+        let concerned: Vec<u32> = concerned
+            .filter_map(|(&ctx, agreement)| agreement.lose(rank).then_some(ctx))
+            .collect();
+        for ctx in concerned {
+            self.say_agreed(ctx);
+        }
+    }
+
+    /// This rank is in a communicator from now on, which it may have been before.
+    pub(super) fn enter_agreements(&mut self, ctx: u32) {
+        let Some(state) = self.recovery.get_mut() else {
+            return;
+        };
+        state.agreements.left.retain(|left| *left != ctx);
+        for (rank, header) in state.agreements.take_early(ctx) {
+            self.handle_agree(rank, &header);
+        }
+    }
+
+    /// The last handle of a communicator is gone.
+    pub(in crate::engine) fn leave_agreements(&mut self, ctx: u32) {
+        if let Some(state) = self.recovery.get_mut() {
+            state.agreements.leave(ctx);
+        }
+    }
+
+    /// That of a communicator that this rank is or was in; made when it is needed first.
+    fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
+        if self.recovery.agreement(ctx).is_none() {
+            let group = self.members(ctx)?.clone();
+            let me = group.local_of(self.programs.me())?;
+            let mut down = Ranks::default();
+            for (rank, member) in group.members().enumerate() {
+                if self.peers.down(member).is_some() {
+                    down.insert(rank);
+                }
+            }
+            let agreement = Agreement {
+                machine: Agree::new(me, group.len(), down),
+                group,
+                parts: BTreeMap::new(),
+                calls: BTreeMap::new(),
+            };
+            self.recovery
+                .state()
+                .agreements
+                .by_ctx
+                .insert(ctx, agreement);
+        }
+        self.recovery.agreement(ctx)
+    }
+
+    /// Sends what there is to say, and wakes who waits for what was decided.
+    fn say_agreed(&mut self, ctx: u32) {
+        let Self {
+            recovery,
+            peers,
+            wakers,
+            waits,
+            ..
+        } = self;
+        let Some(agreement) = recovery.agreement(ctx) else {
+            return;
+        };
+        while let Some(letter) = agreement.machine.poll_letter() {
+            let Some(to) = agreement.group.world_of(letter.to) else {
+                continue;
+            };
+            for header in headers(ctx, &letter) {
+                peers.control(to, &header);
+            }
+        }
+        *waits |= agreement.machine.is_under_way(); // for others than before, it may be
+        while let Some((round, value)) = agreement.machine.poll_decided() {
+            if let Some(call) = agreement.calls.get_mut(&round) {
+                call.decided = Some(value);
+                wakers.extend(call.waker.take());
+            }
+        }
+    }
+}
+
+impl Recovery {
+    fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
+        self.get_mut()?.agreements.by_ctx.get_mut(&ctx)
+    }
+
+    fn call(&mut self, (ctx, round): (u32, u32)) -> Option<&mut Call> {
+        self.agreement(ctx)?.calls.get_mut(&round)
+    }
+}
+
+impl Agreement {
+    /// `None`: that makes no sense.
+    fn handle(&mut self, rank: u32, header: &wire::Agree) -> Option<()> {
+        let from = self.group.local_of(rank)?;
+        let at = header.at as usize;
+        let mut said = Ranks::default();
+        let words = self.group.len().div_ceil(64).checked_sub(at)?;
+        if header.down.iter().skip(words).any(|word| *word != 0) {
+            return None;
+        }
+        said.join_words(at, &header.down);
+        if let Some(before) = self.parts.remove(&from) {
+            said.join(&before);
+        }
+        if header.more != 0 {
+            self.parts.insert(from, said);
+            return Some(());
+        }
+        let say = read(header, said)?;
+        self.machine.handle(from, header.round, say).then_some(())
+    }
+
+    /// Whether it was a member.
+    fn lose(&mut self, rank: u32) -> bool {
+        let Some(rank) = self.group.local_of(rank) else {
+            return false;
+        };
+        self.parts.remove(&rank);
+        self.machine.handle_down(rank);
+        true
+    }
+}
+
+fn read(header: &wire::Agree, down: Ranks) -> Option<Say> {
+    let value = Value {
+        flag: header.flag != 0,
+        number: header.number,
+        down,
+    };
+    match header.what {
+        wire::SAY_REPORT => Some(Say::Report {
+            value,
+            promised: header.promised != 0,
+        }),
+        wire::SAY_PROPOSE => Some(Say::Propose(value)),
+        wire::SAY_PROMISE => Some(Say::Promise),
+        wire::SAY_DECIDE => Some(Say::Decide(value)),
+        _ => None,
+    }
+}
+
+/// A letter as headers: one, unless many ranks are down in a large communicator.
+fn headers(ctx: u32, letter: &Letter) -> Vec<wire::Agree> {
+    let (what, promised, value) = match &letter.say {
+        Say::Report { value, promised } => (wire::SAY_REPORT, *promised, Some(value)),
+        Say::Propose(value) => (wire::SAY_PROPOSE, false, Some(value)),
+        Say::Promise => (wire::SAY_PROMISE, false, None),
+        Say::Decide(value) => (wire::SAY_DECIDE, false, Some(value)),
+    };
+    let mut header = wire::Agree {
+        base: Base::new(Kind::Agree),
+        ctx,
+        round: letter.round,
+        what,
+        flag: value.map_or(0, |value| u8::from(value.flag)),
+        more: 0,
+        promised: u8::from(promised),
+        number: value.map_or(0, |value| value.number),
+        at: 0,
+        zero: 0,
+        down: [0; DOWN_WORDS],
+    };
+    let words = value.map_or(&[][..], |value| value.down.words());
+    let chunks = (0..).step_by(DOWN_WORDS).zip(words.chunks(DOWN_WORDS));
+    let mut headers: Vec<_> = chunks
+        .filter(|(_, chunk)| chunk.iter().any(|word| *word != 0))
+        .map(|(at, chunk)| {
+            (header.at, header.more) = (at, 1);
+            header.down = [0; DOWN_WORDS];
+            header.down[..chunk.len()].copy_from_slice(chunk);
+            header
+        })
+        .collect();
+    match headers.last_mut() {
+        Some(last) => last.more = 0,
+        None => headers.push(header),
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use ripstop_fabric::random::Random;
+
+    use super::{Agree, Agreement, Letter, Ranks, Say, Value, headers, read};
+    use crate::group::Group;
+
+    #[test]
+    fn what_is_said_of_many_dead_ranks_comes_in_parts_and_is_whole_again() {
+        let mut random = Random::new(1);
+        for size in [2, 640, 641, 5_000] {
+            let mut agreement = Agreement {
+                group: Group::First(size),
+                machine: Agree::new(1, size as usize, Ranks::default()),
+                parts: BTreeMap::new(),
+                calls: BTreeMap::new(),
+            };
+            let mut down = Ranks::default();
+            for _ in 0..random.within(0..20) {
+                let rank = random.within(2..u64::from(size.max(3)));
+                down.insert(usize::try_from(rank).unwrap());
+            }
+            let down = if size == 2 { Ranks::default() } else { down };
+            let value = Value {
+                flag: true,
+                number: 7,
+                down,
+            };
+            let letter = Letter {
+                to: 1,
+                round: 0,
+                say: Say::Decide(value.clone()),
+            };
+            agreement.machine.begin(value.clone());
+            for header in headers(4, &letter) {
+                assert!(agreement.machine.poll_decided().is_none());
+                assert_eq!(agreement.handle(0, &header), Some(()));
+            }
+            assert_eq!(agreement.machine.poll_decided(), Some((0, value)));
+        }
+    }
+
+    #[test]
+    fn all_that_is_said_comes_back_from_a_header() {
+        let value = Value {
+            flag: false,
+            number: 9,
+            down: Ranks::default(),
+        };
+        let report = |promised| Say::Report {
+            value: value.clone(),
+            promised,
+        };
+        let all = [
+            report(false),
+            report(true),
+            Say::Propose(value.clone()),
+            Say::Promise,
+            Say::Decide(value.clone()),
+        ];
+        for say in all {
+            let (to, round) = (1, 5);
+            let letter = Letter { to, round, say };
+            let [header] = headers(4, &letter)[..] else {
+                panic!("one is enough")
+            };
+            assert_eq!(read(&header, Ranks::default()), Some(letter.say));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Failures as a stream: a list that only grows, and each stream's place in it.
+
+use std::task::{Poll, Waker};
+
+use super::{Core, remember};
+use crate::group::Group;
+
+/// How far a stream is.
+#[derive(Debug)]
+pub(crate) struct Following {
+    number: u32,
+    ctx: u32,
+    /// Of the failures of all ranks.
+    heard: usize,
+}
+
+/// A stream that waits.
+pub(super) struct Follower {
+    pub(super) ctx: u32,
+    pub(super) waker: Option<Waker>,
+}
+
+impl Core {
+    pub(crate) fn follow_failures(&mut self, ctx: u32) -> Following {
+        let state = self.recovery.state();
+        state.followings = state.followings.wrapping_add(1);
+        Following {
+            number: state.followings,
+            ctx,
+            heard: 0,
+        }
+    }
+
+    /// The next rank of this group that has failed, by its number there; `None` as soon as this runtime closes.
+    pub(crate) fn poll_failure(
+        &mut self,
+        following: &mut Following,
+        group: &Group,
+        waker: &Waker,
+    ) -> Poll<Option<usize>> {
+        let (closing, state) = (self.closing, self.recovery.state());
+        while let Some(rank) = state.failed.get(following.heard) {
+            following.heard += 1;
+            if let Some(rank) = group.local_of(*rank) {
+                return Poll::Ready(Some(rank));
+            }
+        }
+        if closing {
+            return Poll::Ready(None);
+        }
+        let follower = state.followers.entry(following.number);
+        let follower = follower.or_insert(Follower {
+            ctx: following.ctx,
+            waker: None,
+        });
+        self.wakers.extend(remember(&mut follower.waker, waker));
+        self.waits = true;
+        Poll::Pending
+    }
+
+    pub(crate) fn unfollow_failures(&mut self, following: &Following) {
+        let state = self.recovery.get_mut();
+        let follower = state.and_then(|state| state.followers.remove(&following.number));
+        self.wakers
+            .extend(follower.and_then(|follower| follower.waker));
+    }
+
+    /// The communicators whose failures somebody waits for.
+    pub(in crate::engine) fn followed(&self) -> impl Iterator<Item = u32> {
+        let state = self.recovery.get();
+        let followers = state.into_iter().flat_map(|state| state.followers.values());
+        followers.map(|follower| follower.ctx)
+    }
+
+    pub(super) fn note_failure(&mut self, rank: u32) {
+        let state = self.recovery.state();
+        state.failed.push(rank);
+        let followers = state.followers.values_mut();
+        self.wakers
+            .extend(followers.filter_map(|follower| follower.waker.take()));
+    }
+}

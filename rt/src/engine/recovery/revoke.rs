@@ -1,0 +1,185 @@
+//! A communicator is revoked: whatever is under way on it ends, on all its ranks.
+//!
+//! Whoever hears of it first tells those that live at distances that are powers of two, on both sides, and when one of its
+//! neighbours dies, whoever is its neighbour then. So all know after about log₂ size messages in a row, no rank sends more than
+//! twice as many and two for each death, and whoever dies, those that know tell the next ones around the ring.
+
+use std::collections::BTreeSet;
+
+use super::{Core, Engine};
+use crate::{
+    error::ErrorKind,
+    group::Group,
+    ops::Slot,
+    proto::{matching::Want, wire::Revoke},
+};
+
+/// Communicators that this rank is not in, or not any more. The oldest are forgotten.
+const EARLY_MAX: usize = 1 << 10;
+
+impl Engine {
+    /// The application revokes a communicator.
+    pub(crate) fn revoke(&mut self, ctx: u32) {
+        self.core.revoke_all(ctx);
+        self.flush();
+    }
+}
+
+impl Core {
+    /// A peer says that a communicator is revoked.
+    pub(in crate::engine) fn handle_revoke(&mut self, rank: u32, header: &Revoke) {
+        let ctx = header.ctx;
+        let member = self.members(ctx).map(|group| group.contains(rank));
+        match member {
+            _ if !ctx.is_multiple_of(2) => self.refused += 1,
+            Some(true) => self.revoke_all(ctx),
+            Some(false) => self.refused += 1,
+            None => {
+                let early = &mut self.recovery.state().early_revokes;
+                if !early.contains(&(ctx, rank)) {
+                    if early.len() == EARLY_MAX {
+                        early.pop_front();
+                    }
+                    early.push_back((ctx, rank));
+                }
+            }
+        }
+    }
+
+    pub(super) fn enter_revoked(&mut self, ctx: u32, group: &Group) {
+        let Some(state) = self.recovery.get_mut() else {
+            return;
+        };
+        let mut revoked = false;
+        state.early_revokes.retain(|&(of, by)| {
+            revoked |= of == ctx && group.contains(by);
+            of != ctx
+        });
+        if revoked {
+            self.revoke_all(ctx);
+        }
+    }
+
+    fn revoke_all(&mut self, ctx: u32) {
+        if self.ended || !self.programs.make_void(ctx) {
+            return;
+        }
+        self.programs.make_void(ctx + 1);
+        if let Some(group) = self.members(ctx).cloned() {
+            let me = self.programs.me();
+            let lives = |rank| self.peers.down(rank).is_none();
+            let neighbours = neighbours(&group, me, lives);
+            self.say_revoked(ctx, neighbours);
+        }
+        self.void_programs(ctx + 1);
+        let is_of = |its: u32| its & !1 == ctx;
+        self.void_receives(|want| is_of(want.ctx));
+        let sends = |slot: &Slot| is_of(slot.about.ctx) && slot.life.is_sending() && !slot.part;
+        for op in self.ops.which(sends) {
+            self.withdraw(op, ErrorKind::Revoked);
+        }
+        for index in self
+            .matching
+            .drain_unexpected(|envelope| is_of(envelope.ctx))
+        {
+            let mut message = self.messages.take(index);
+            self.was_early(message.envelope);
+            self.discharge(&mut message);
+            self.turn_off(message.envelope, &message.body.parcel());
+        }
+    }
+
+    /// The error of operations on a communicator that is revoked.
+    pub(crate) fn revoked(&self, ctx: u32) -> Option<ErrorKind> {
+        self.programs.is_void(ctx).then_some(ErrorKind::Revoked)
+    }
+
+    fn void_receives(&mut self, which: impl Fn(&Want) -> bool) {
+        for op in self.matching.drain_posted(which) {
+            self.land(op, Err(ErrorKind::Revoked));
+        }
+    }
+
+    /// A peer is down: who is next to this rank now may not have heard what it should have told.
+    pub(super) fn spread_around(&mut self, rank: u32) {
+        let void: Vec<u32> = self
+            .programs
+            .void()
+            .filter(|ctx| ctx.is_multiple_of(2))
+            .collect();
+        for ctx in void {
+            let Some(group) = self.members(ctx).filter(|group| group.contains(rank)) else {
+                continue;
+            };
+            let lives = |rank| self.peers.down(rank).is_none();
+            let next = next_around(group, self.programs.me(), lives);
+            self.say_revoked(ctx, next);
+        }
+    }
+
+    fn say_revoked(&mut self, ctx: u32, to: BTreeSet<u32>) {
+        for rank in to {
+            self.peers.control(rank, &Revoke::new(ctx));
+        }
+    }
+}
+
+/// World ranks of the members that live at distances that are powers of two, or next to there, on both sides.
+fn neighbours(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+    let distances = (0..usize::BITS).map(|bit| 1_usize << bit);
+    let distances = distances.take_while(|&distance| distance < group.len());
+    let found = distances.flat_map(|distance| beyond(group, me, distance, &lives));
+    found.collect()
+}
+
+/// World ranks of the next members that live, on both sides.
+fn next_around(group: &Group, me: u32, lives: impl Fn(u32) -> bool) -> BTreeSet<u32> {
+    beyond(group, me, 1, &lives).collect()
+}
+
+/// The first member that lives from a distance on, on both sides.
+fn beyond(
+    group: &Group,
+    me: u32,
+    distance: usize,
+    lives: &impl Fn(u32) -> bool,
+) -> impl Iterator<Item = u32> {
+    let size = group.len();
+    let first = |back: bool| {
+        let rank = group.local_of(me)?;
+        let places = (distance..size).map(|by| if back { size - by } else { by });
+        let mut ranks = places.filter_map(|by| group.world_of((rank + by) % size));
+        ranks.find(|&rank| lives(rank))
+    };
+    [first(false), first(true)].into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{neighbours, next_around};
+    use crate::group::Group;
+
+    #[test]
+    fn whoever_is_dead_all_who_live_hear_of_it() {
+        for size in 1..10_u32 {
+            let group = Group::new((0..size).map(|rank| rank * 3 + 1).collect());
+            for dead in 0..1_u32 << size {
+                let lives = |world: u32| dead >> (world / 3) & 1 == 0;
+                let living = || group.members().filter(|&rank| lives(rank));
+                let Some(first) = living().next() else {
+                    continue;
+                };
+                let (mut heard, mut tell) = (BTreeSet::from([first]), vec![first]);
+                while let Some(rank) = tell.pop() {
+                    let told = neighbours(&group, rank, lives);
+                    assert!(next_around(&group, rank, lives).is_subset(&told));
+                    assert!(!told.contains(&rank) && told.iter().all(|&rank| lives(rank)));
+                    tell.extend(told.into_iter().filter(|&rank| heard.insert(rank)));
+                }
+                assert!(heard.into_iter().eq(living()));
+            }
+        }
+    }
+}

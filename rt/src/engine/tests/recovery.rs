@@ -1,0 +1,216 @@
+//! Revoked communicators and agreements, without threads: ranks that die in the middle, and hear of it late.
+
+use std::{
+    panic::Location,
+    task::{Poll, Waker},
+};
+
+use super::world::{CTX, DETECT, Net, TICK, World};
+use crate::{
+    engine::Started,
+    error::ErrorKind,
+    group::Group,
+    ops::Outcome,
+    proto::{agree::Value, matching::Envelope, wire::Revoke},
+};
+
+fn net(reliable: bool) -> Net {
+    Net {
+        reliable,
+        ..Net::default()
+    }
+}
+
+fn is_revoked(outcome: &Outcome) -> bool {
+    matches!(outcome, Err(failure) if matches!(failure.kind, ErrorKind::Revoked))
+}
+
+/// Everybody calls.
+fn agree(world: &mut World, flag: impl Fn(u32) -> bool) -> u32 {
+    for (engine, rank) in world.engines.iter_mut().zip(0..) {
+        engine.agree(CTX, flag(rank), rank + 10, Location::caller());
+    }
+    0 // the first round
+}
+
+fn decided(world: &mut World, rank: usize, round: u32) -> Option<Value> {
+    let core = &mut world.engines[rank].core;
+    match core.poll_agreed((CTX, round), Waker::noop()) {
+        Poll::Ready(value) => Some(value.expect("nobody closes")),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn whatever_waits_on_a_revoked_communicator_ends_on_all_ranks_with_its_buffer() {
+    for reliable in [true, false] {
+        let mut world = World::new(5, net(reliable));
+        // Rank 4 hears nothing from rank 0, which begins, and dies when only rank 1 has heard of it.
+        for rank in [2, 3, 4] {
+            world.net.cut(0, rank);
+        }
+        let recv = world.recv(2, Some(3), Some(1));
+        let any = world.recv(3, None, None);
+        let send = world.send_sync(4, 2, 9, vec![7_u8; 100]);
+        let long = world.send_sync(3, 4, 9, vec![8_u8; 100_000]);
+        world.run_for(10 * TICK);
+        world.engines[0].revoke(CTX);
+        world.step();
+        world.step();
+        world.paused.insert(0);
+        world.run_for(4 * DETECT);
+        assert!(is_revoked(&world.received(2, &recv).0));
+        assert!(is_revoked(&world.received(3, &any).0));
+        let (outcome, buf) = world.sent(4, &send);
+        assert!(is_revoked(&outcome) && buf == [7; 100]);
+        let (outcome, buf) = world.sent(3, &long);
+        assert!(is_revoked(&outcome) && buf == [8; 100_000]);
+        for rank in 1..5 {
+            let later = world.recv(rank, Some(1), Some(1));
+            assert!(is_revoked(&world.received(rank, &later).0));
+            let sent = world.send(rank, 1, 1, vec![1_u8]);
+            assert!(matches!(sent, Started::Refused(ErrorKind::Revoked, buf) if buf == [1]));
+            let state = world.engines[rank as usize].state();
+            assert_eq!(state.operations, 0, "nothing is left on rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn a_message_that_has_come_stays_and_one_that_nobody_has_received_is_gone() {
+    let mut world = World::new(2, net(true));
+    let here = world.recv(1, Some(0), Some(1));
+    let _ = world.send(0, 1, 1, vec![5_u8; 3]);
+    let _ = world.send(0, 1, 2, vec![6_u8; 3]);
+    world.run_for(10 * TICK);
+    world.engines[1].revoke(CTX);
+    let (outcome, buf) = world.received(1, &here);
+    assert!(outcome.is_ok() && buf == [5; 3]);
+    assert_eq!(world.engines[1].core.peers.stored(), 0);
+    let late = world.recv(1, Some(0), Some(2));
+    assert!(is_revoked(&world.received(1, &late).0));
+}
+
+#[test]
+fn who_sends_to_a_revoked_communicator_hears_of_it() {
+    let mut world = World::new(2, net(true));
+    world.net.cut(1, 0);
+    world.engines[1].revoke(CTX);
+    world.run_for(10 * TICK);
+    world.net.heal();
+    assert!(
+        world.engines[0].core.revoked(CTX).is_none(),
+        "the news were lost"
+    );
+    let _ = world.send(0, 1, 2, vec![6_u8; 3]);
+    world.run_for(10 * TICK);
+    assert!(world.engines[0].core.revoked(CTX).is_some());
+    assert_eq!(world.engines[1].core.peers.stored(), 0);
+}
+
+#[test]
+fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
+    let mut world = World::new(3, net(true));
+    let core = &mut world.engines[0].core;
+    let group = Group::new(vec![0, 2]);
+    for ctx in 0..100_000 {
+        core.handle_revoke(1, &Revoke::new(2 * ctx + 20));
+    }
+    core.handle_revoke(1, &Revoke::new(8));
+    core.handle_revoke(2, &Revoke::new(10));
+    core.join_group(8, &group);
+    core.join_group(10, &group);
+    assert!(core.revoked(8).is_none(), "rank 1 is not in it");
+    assert!(core.revoked(10).is_some());
+    core.handle_revoke(1, &Revoke::new(8));
+    core.handle_revoke(2, &Revoke::new(9));
+    assert_eq!(core.refused, 2);
+    core.leave_group(10);
+    core.join_group(10, &group);
+    assert!(core.revoked(10).is_none(), "what is left is forgotten");
+}
+
+#[test]
+fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
+    let mut world = World::new(2, net(true));
+    let _ = world.send(0, 1, 1, vec![5_u8; 3]);
+    world.run_for(10 * TICK);
+    let about = super::world::about(Some(0), Some(1));
+    let landed = world.engines[1]
+        .core
+        .try_probe(&about)
+        .expect("it is there");
+    world.engines[1].revoke(CTX);
+    world.engines[1].return_probed(&landed);
+    assert_eq!(world.engines[1].core.peers.stored(), 0);
+    let found = world.engines[1].core.matching.peek(about.want());
+    assert_eq!(found.map(|found| found.envelope), None::<Envelope>);
+}
+
+#[test]
+fn those_that_live_agree_whenever_the_others_die() {
+    for reliable in [true, false] {
+        for turns in 0..12 {
+            let mut world = World::new(6, net(reliable));
+            let round = agree(&mut world, |rank| rank != 4);
+            world.run_for(turns * TICK / 2);
+            world.paused.insert(0);
+            world.run_for(turns % 3 * TICK);
+            world.paused.insert(1);
+            world.run_for(6 * DETECT);
+            let values: Vec<_> = (2..6)
+                .map(|rank| decided(&mut world, rank, round).expect("it is decided"))
+                .collect();
+            assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+            assert!(!values[0].flag && values[0].number == 15);
+            assert!((2..6).all(|rank| !values[0].down.contains(rank)));
+            // Who died before the next one is not in it.
+            let next: Vec<_> = (2..6)
+                .map(|rank| world.engines[rank].agree(CTX, true, 0, Location::caller()))
+                .collect();
+            world.run_for(6 * DETECT);
+            for (rank, round) in (2..6).zip(next) {
+                let value = decided(&mut world, rank, round).expect("it is decided");
+                assert!(value.flag && value.down.contains(0) && value.down.contains(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_agrees_without_a_rank_that_lives() {
+    let mut world = World::new(3, net(true));
+    let rounds =
+        [0, 1].map(|rank: usize| world.engines[rank].agree(CTX, true, 0, Location::caller()));
+    world.run_for(20 * DETECT);
+    assert!(decided(&mut world, 0, rounds[0]).is_none());
+    let last = world.engines[2].agree(CTX, true, 0, Location::caller());
+    world.run_for(20 * TICK);
+    for (rank, round) in [rounds[0], rounds[1], last].into_iter().enumerate() {
+        assert!(decided(&mut world, rank, round).is_some());
+    }
+    world.run_for(DETECT);
+    assert!(
+        world
+            .engines
+            .iter()
+            .all(|engine| engine.deadline().is_none()),
+        "it is over"
+    );
+}
+
+#[test]
+fn what_was_said_before_a_rank_is_in_the_communicator_is_heard() {
+    let mut world = World::new(2, net(true));
+    let group = Group::First(2);
+    world.engines[1].join(6, &group);
+    let round = world.engines[1].agree(6, true, 3, Location::caller());
+    world.run_for(10 * TICK);
+    world.engines[0].join(6, &group);
+    world.engines[0].agree(6, true, 4, Location::caller());
+    world.run_for(10 * TICK);
+    // And a rank that has left answers still.
+    world.engines[1].core.leave_group(6);
+    let polled = world.engines[1].core.poll_agreed((6, round), Waker::noop());
+    assert!(matches!(polled, Poll::Ready(Ok(Value { number: 4, .. }))));
+}

@@ -1,0 +1,303 @@
+//! Random histories: ranks that die at any moment, with what they sent last lost; news of deaths that come late, and before what
+//! the dead have sent; messages in order between two ranks, and in no order among all.
+//!
+//! `SEED=… HISTORIES=1` replays one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use ripstop_fabric::random::Random;
+
+use super::{Agree, Ranks, Say, Value};
+
+const RANKS_MAX: u64 = 7;
+const ROUNDS_MAX: u64 = 3;
+
+struct World {
+    random: Random,
+    ranks: Vec<Rank>,
+    /// Between two ranks, in order.
+    channels: BTreeMap<(usize, usize), VecDeque<(u32, Say)>>,
+    dead: BTreeSet<usize>,
+    /// Of whose death has not heard whom.
+    news: Vec<(usize, usize)>,
+    /// What each rank brings into each round.
+    brings: Vec<Vec<Value>>,
+    sent: usize,
+}
+
+struct Rank {
+    machine: Agree,
+    begun: usize,
+    returned: Vec<Value>,
+}
+
+impl World {
+    fn new(mut random: Random) -> Self {
+        let size = draw(&mut random, 1, RANKS_MAX);
+        let rounds = draw(&mut random, 1, ROUNDS_MAX);
+        let bring = |random: &mut Random| Value {
+            flag: random.chance(0.8),
+            number: u32::try_from(random.within(0..100)).unwrap(),
+            down: Ranks::default(),
+        };
+        let brings = (0..rounds).map(|_| (0..size).map(|_| bring(&mut random)).collect());
+        let brings = brings.collect();
+        let rank = |me| Rank {
+            machine: Agree::new(me, size, Ranks::default()),
+            begun: 0,
+            returned: Vec::new(),
+        };
+        Self {
+            random,
+            ranks: (0..size).map(rank).collect(),
+            channels: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            news: Vec::new(),
+            brings,
+            sent: 0,
+        }
+    }
+
+    fn lives(&self, rank: usize) -> bool {
+        !self.dead.contains(&rank)
+    }
+
+    /// Something happens, if anything can.
+    fn step(&mut self, deaths: f64) -> bool {
+        if self.random.chance(deaths) && self.dead.len() + 1 < self.ranks.len() {
+            self.kill();
+            return true;
+        }
+        let callers = (0..self.ranks.len()).filter(|&rank| self.may_call(rank));
+        let calls = callers.map(Event::Call);
+        let arrivals = self.channels.iter().filter(|(_, queue)| !queue.is_empty());
+        let arrivals = arrivals.map(|(&(from, to), _)| Event::Arrival(from, to));
+        let news = (0..self.news.len()).map(Event::News);
+        let mut events: Vec<Event> = calls.chain(arrivals).chain(news).collect();
+        if events.is_empty() {
+            return false;
+        }
+        let at = draw(&mut self.random, 0, events.len() as u64 - 1);
+        self.happen(events.swap_remove(at));
+        true
+    }
+
+    fn may_call(&self, rank: usize) -> bool {
+        let begun = self.ranks[rank].begun;
+        self.lives(rank) && begun < self.brings.len()
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Call(rank) => {
+                let begun = self.ranks[rank].begun;
+                let value = self.brings[begun][rank].clone();
+                let round = self.ranks[rank].machine.begin(value);
+                assert_eq!(round as usize, begun);
+                self.ranks[rank].begun += 1;
+                self.collect(rank);
+            }
+            Event::Arrival(from, to) => {
+                let queue = self.channels.get_mut(&(from, to)).unwrap();
+                let (round, say) = queue.pop_front().unwrap();
+                if self.lives(to) {
+                    let made_sense = self.ranks[to].machine.handle(from, round, say.clone());
+                    assert!(made_sense, "{to} hears from {from}: round {round}, {say:?}");
+                    self.collect(to);
+                }
+            }
+            Event::News(at) => {
+                let (dead, to) = self.news.swap_remove(at);
+                if self.lives(to) {
+                    self.ranks[to].machine.handle_down(dead);
+                    self.collect(to);
+                }
+            }
+        }
+    }
+
+    /// What a rank has to send, and what it has decided.
+    fn collect(&mut self, rank: usize) {
+        let Rank {
+            machine, returned, ..
+        } = &mut self.ranks[rank];
+        while let Some(letter) = machine.poll_letter() {
+            assert!(letter.to != rank && letter.to < self.brings[0].len());
+            let queue = self.channels.entry((rank, letter.to)).or_default();
+            queue.push_back((letter.round, letter.say));
+            self.sent += 1;
+        }
+        while let Some((round, value)) = machine.poll_decided() {
+            assert_eq!(round as usize, returned.len(), "in order");
+            returned.push(value);
+        }
+    }
+
+    fn kill(&mut self) {
+        let size = self.ranks.len();
+        let living: Vec<usize> = (0..size).filter(|&rank| self.lives(rank)).collect();
+        // Those that lead are the ones to kill.
+        let most = if self.random.chance(0.5) {
+            0
+        } else {
+            living.len() as u64 - 1
+        };
+        let victim = living[draw(&mut self.random, 0, most)];
+        self.dead.insert(victim);
+        for to in 0..size {
+            if let Some(queue) = self.channels.get_mut(&(victim, to)) {
+                queue.truncate(draw(&mut self.random, 0, queue.len() as u64));
+            }
+            if to != victim {
+                self.news.push((victim, to));
+            }
+        }
+    }
+
+    fn check(&self) {
+        let living: Vec<usize> = (0..self.ranks.len())
+            .filter(|&rank| self.lives(rank))
+            .collect();
+        for (round, brings) in self.brings.iter().enumerate() {
+            let all = self
+                .ranks
+                .iter()
+                .filter_map(|rank| rank.returned.get(round));
+            let Some(value) = all.clone().next() else {
+                panic!("nobody returns from round {round}")
+            };
+            assert!(
+                all.clone().all(|other| other == value),
+                "also those that died later"
+            );
+            for &rank in &living {
+                assert!(
+                    self.ranks[rank].returned.len() > round,
+                    "{rank} never returns"
+                );
+                let mine = &brings[rank];
+                assert!(mine.flag || !value.flag);
+                assert!(mine.number <= value.number && !value.down.contains(rank));
+            }
+            assert!(value.flag || brings.iter().any(|mine| !mine.flag));
+            assert!(brings.iter().any(|mine| mine.number == value.number));
+            for rank in (0..100).filter(|&rank| value.down.contains(rank)) {
+                assert!(self.dead.contains(&rank), "nobody else is named");
+            }
+        }
+    }
+}
+
+enum Event {
+    Call(usize),
+    Arrival(usize, usize),
+    News(usize),
+}
+
+fn draw(random: &mut Random, least: u64, most: u64) -> usize {
+    usize::try_from(random.within(least..most + 1)).unwrap()
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "the seed is for who reads a failure")]
+fn whoever_dies_when_all_who_return_have_agreed_and_all_who_live_return() {
+    let seed = from_environment("SEED").unwrap_or(1);
+    let histories = from_environment("HISTORIES").unwrap_or(100_000);
+    let mut with_deaths = 0;
+    for seed in seed..seed + histories {
+        let mut world = World::new(Random::new(seed));
+        let deaths = [0.0, 0.01, 0.05, 0.2][draw(&mut world.random, 0, 3)];
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while world.step(deaths) {}
+            world.check();
+        }));
+        with_deaths += u32::from(world.dead.len() > 1);
+        if let Err(panic) = outcome {
+            println!("SEED={seed} HISTORIES=1");
+            std::panic::resume_unwind(panic);
+        }
+    }
+    assert!(
+        histories < 100 || u64::from(with_deaths) > histories / 10,
+        "{with_deaths}"
+    );
+}
+
+#[test]
+fn without_deaths_it_takes_four_messages_for_each_other_rank() {
+    for size in [1, 2, 5] {
+        let mut world = World::new(Random::new(3));
+        world.brings = vec![vec![world.brings[0][0].clone(); size]];
+        let rank = |me| Rank {
+            machine: Agree::new(me, size, Ranks::default()),
+            begun: 0,
+            returned: Vec::new(),
+        };
+        world.ranks = (0..size).map(rank).collect();
+        while world.step(0.0) {}
+        world.check();
+        assert_eq!(world.sent, 4 * (size - 1));
+    }
+}
+
+#[test]
+fn who_waits_knows_for_whom() {
+    let value = Value {
+        flag: true,
+        number: 0,
+        down: Ranks::default(),
+    };
+    let mut leader = Agree::new(0, 3, Ranks::default());
+    assert_eq!(leader.awaited().count(), 0);
+    leader.begin(value.clone());
+    assert!(leader.awaited().eq([1, 2]));
+    let report = Say::Report {
+        value: value.clone(),
+        promised: false,
+    };
+    assert!(leader.handle(2, 0, report.clone()));
+    assert!(leader.awaited().eq([1]));
+    assert!(leader.handle(1, 0, report));
+    assert!(leader.awaited().eq([1, 2]), "their promises");
+    leader.handle_down(1);
+    assert!(leader.awaited().eq([2]));
+    let mut other = Agree::new(2, 3, Ranks::default());
+    other.begin(value);
+    assert!(other.awaited().eq([0]));
+    other.handle_down(0);
+    assert!(other.awaited().eq([1]));
+}
+
+#[test]
+fn nonsense_is_told_apart_and_changes_nothing() {
+    let value = |number| Value {
+        flag: true,
+        number,
+        down: Ranks::default(),
+    };
+    let mut machine = Agree::new(1, 3, Ranks::default());
+    let nonsense = [
+        (0, 0, Say::Propose(value(9))),
+        (0, 0, Say::Decide(value(9))),
+        (0, 0, Say::Promise),
+        (0, 1, Say::Decide(value(9))),
+        (1, 0, Say::Promise),
+        (3, 0, Say::Promise),
+    ];
+    for (from, round, say) in nonsense {
+        assert!(!machine.handle(from, round, say));
+    }
+    machine.begin(value(1));
+    assert!(
+        !machine.handle(2, 0, Say::Propose(value(9))),
+        "it does not lead"
+    );
+    assert!(machine.handle(0, 0, Say::Propose(value(2))));
+    assert!(machine.handle(0, 0, Say::Decide(value(2))));
+    assert_eq!(machine.poll_decided(), Some((0, value(2))));
+    assert_eq!(machine.poll_decided(), None);
+}
