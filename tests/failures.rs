@@ -12,6 +12,8 @@
 mod content;
 #[path = "windows/killed.rs"]
 mod killed;
+#[path = "support/shrinking.rs"]
+mod shrinking;
 
 use std::{
     collections::BTreeSet,
@@ -53,6 +55,8 @@ fn a_rank() {
     let builder = match role {
         // Where a driver does not see who dies, two such intervals of silence count as death.
         "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "3000"),
+        // Both reactors in one job.
+        "shrink" if rank.is_multiple_of(2) => Runtime::builder().set("RIPSTOP_REACTOR", "epoll"),
         _ => Runtime::builder(),
     };
     let runtime = builder.boot(boot).board(board).init().expect("a runtime");
@@ -67,6 +71,7 @@ fn a_rank() {
                 "epochs" => killed::epochs(&world).await,
                 "fences" => killed::fences(&world).await,
                 "locks" => killed::locks(&world).await,
+                "shrink" => shrinking::shrink(&world, ready).await,
                 _ => panic!("{role} is no role"),
             }
         })
@@ -347,7 +352,12 @@ impl Job {
 
     /// Waits until all ranks are ready.
     fn all_ready(&self) {
-        for count in 0..self.ranks.len() {
+        self.ready(self.ranks.len());
+    }
+
+    /// Waits until so many ranks are ready.
+    fn ready(&self, ranks: usize) {
+        for count in 0..ranks {
             assert!(
                 self.lines.recv_timeout(GUARD).is_ok(),
                 "only {count} ranks became ready"
@@ -430,6 +440,12 @@ fn pause(time: Duration) {
     thread::sleep(time);
 }
 
+/// How many times ranks are killed in a test.
+fn kills() -> usize {
+    let text = std::env::var("KILLS").ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(10)
+}
+
 /// One at a time: they count what this process has open.
 fn one_at_a_time() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
@@ -477,14 +493,10 @@ fn locks_are_handed_on_when_a_rank_is_killed() {
 /// Kills one of four ranks of this role after some milliseconds, several times. The others end well, and nothing is left behind.
 fn survive_kills(test: &str, role: &str) {
     let _turn = one_at_a_time();
-    let kills = std::env::var("KILLS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(10);
     let mut random = Random::new(seed(test));
     let files = our_files();
     let mut descriptors = None;
-    for kill in 0..kills {
+    for kill in 0..kills() {
         let job = Job::start(role, 4);
         job.all_ready();
         let victim = random.below(4);
@@ -503,6 +515,30 @@ fn survive_kills(test: &str, role: &str) {
         );
     }
     assert_eq!(our_files(), files, "files left behind");
+}
+
+#[test]
+fn a_job_shrinks_twice_and_goes_on_whichever_ranks_are_killed_when() {
+    let test = "a_job_shrinks_twice_and_goes_on_whichever_ranks_are_killed_when";
+    let _turn = one_at_a_time();
+    let mut random = Random::new(seed(test));
+    for kill in 0..kills() {
+        let job = Job::start("shrink", 4);
+        job.all_ready();
+        let first = random.below(4);
+        pause(Duration::from_micros(random.below(20_000) as u64));
+        job.signal(first, Signal::KILL);
+        job.ready(3);
+        let second = (first + 1 + random.below(3)) % 4;
+        pause(Duration::from_micros(random.below(20_000) as u64));
+        job.signal(second, Signal::KILL);
+        let (bad, took) = job.end();
+        println!(
+            "kill {kill}: ranks {first} and {second}; the other two had ended {} ms later",
+            took.as_millis()
+        );
+        assert_eq!(bad, [first.min(second), first.max(second)]);
+    }
 }
 
 #[test]

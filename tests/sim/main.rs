@@ -17,6 +17,7 @@ mod ending;
 mod floods;
 mod inputs;
 mod order;
+mod recovery;
 mod replay;
 
 /// The end of a rank that found nothing wrong.
