@@ -6,6 +6,7 @@
 )]
 
 mod collectives;
+mod failures;
 mod messages;
 mod one_sided;
 mod operations;
