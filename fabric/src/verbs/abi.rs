@@ -315,6 +315,8 @@ pub(super) const ATOMIC_NONE: c_int = 0;
 pub(super) const QPT_RC: c_int = 2;
 pub(super) const QPT_UD: c_int = 4;
 
+#[cfg(test)]
+pub(super) const QPS_RESET: c_int = 0;
 pub(super) const QPS_INIT: c_int = 1;
 pub(super) const QPS_RTR: c_int = 2;
 pub(super) const QPS_RTS: c_int = 3;

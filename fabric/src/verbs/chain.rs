@@ -34,7 +34,8 @@ impl Outbox {
         let mut all = [*last; STEP_MAX];
         all[..rest.len()].copy_from_slice(rest);
         all[rest.len()] = signaled(*last, id);
-        before.and_then(|()| self.give(link, &all[..works.len()]))
+        let posted = before.and_then(|()| self.give(link, &all[..works.len()]));
+        link.strand(id, posted)
     }
 
     /// Posts the requests of a step, or has them wait for others to the same peer.
@@ -74,7 +75,7 @@ impl Outbox {
         let posted = self.give(link, &works);
         works.clear();
         link.chain.works = works; // its memory serves the next chain
-        posted
+        link.strand(id, posted)
     }
 
     /// Posts bytes that the device copies. `seen`: whether its completion matters.
@@ -109,8 +110,108 @@ impl Outbox {
         self.add(requests);
     }
 
+    /// Nothing is posted behind what could not be.
     fn give(&self, link: &Link, works: &[Work<'_>]) -> io::Result<()> {
+        let Some(qp) = link.qp.as_ref().filter(|_| !link.is_spoilt()) else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
         self.counters.posts.add(1);
-        link.qp.as_ref().map_or(Ok(()), |qp| qp.post(works))
+        qp.post(works)
     }
+}
+
+impl Link {
+    /// Notes a flight that could not be posted, or only in part: no completion tells of it, and the device may work on its first
+    /// requests for as long as there is the queue pair.
+    fn strand(&mut self, flight: u64, posted: io::Result<()>) -> io::Result<()> {
+        if posted.is_err() {
+            self.stranded.push(flight);
+        }
+        posted
+    }
+
+    const fn is_spoilt(&self) -> bool {
+        self.broken.is_some() || !self.stranded.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verbs, VerbsConfig};
+    use crate::{
+        driver::{Armed, Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
+        memory::{Region, RemoteRegion},
+    };
+
+    #[derive(Default)]
+    struct Ears {
+        ended: Vec<Token>,
+        failed: Vec<(Token, bool)>,
+        down: Vec<(Peer, Down)>,
+    }
+
+    impl Sink for Ears {
+        fn message(&mut self, _: Peer, _: &[u8], _: Payload<'_>) {}
+        fn complete(&mut self, token: Token) {
+            self.ended.push(token);
+        }
+        fn fetched(&mut self, token: Token, _: u64) {
+            self.ended.push(token);
+        }
+        fn failed(&mut self, token: Token, why: Failure) {
+            self.failed.push((token, matches!(why, Failure::PeerDown)));
+        }
+        fn reached(&mut self, _: Token) {}
+        fn triggered(&mut self, _: Token) {}
+        fn peer_down(&mut self, peer: Peer, how: Down) {
+            self.down.push((peer, how));
+        }
+    }
+
+    fn two() -> [Verbs; 2] {
+        let prepared = [0, 1].map(|rank| Verbs::prepare(VerbsConfig::new(rank, 2)).unwrap());
+        let addresses: Vec<_> = prepared.iter().map(|one| one.address()).collect();
+        prepared.map(|one| one.connect(addresses.clone()).unwrap())
+    }
+
+    fn put(from: &Region, into: RemoteRegion, token: u64) -> Command<'static> {
+        Command::Put {
+            to: Peer(1),
+            from: from.range(),
+            into,
+            count: None,
+            token: Token(token),
+        }
+    }
+
+    /// A queue pair that was reset refuses requests, and tells of none.
+    #[test]
+    #[ignore = "needs an RDMA device: run it in the virtual machine"]
+    fn what_cannot_be_posted_ends_in_an_error_and_is_not_slept_over() {
+        let [mut ours, mut theirs] = two();
+        let (from, there) = (ours.allocate(LEN).unwrap(), theirs.allocate(LEN).unwrap());
+        let into = theirs.expose(there.range()).unwrap();
+        let mut ears = Ears::default();
+        assert!(matches!(ours.post(put(&from, into, 1)), Post::Posted));
+        while ears.ended.is_empty() {
+            let _events = ours.progress(64, &mut ears);
+            let _events = theirs.progress(64, &mut Ears::default());
+        }
+        let core = ours.core();
+        core.link_or_new(1).qp.as_ref().unwrap().reset();
+        for token in [2, 3] {
+            assert!(matches!(ours.post(put(&from, into, token)), Post::Posted));
+        }
+        assert_eq!(ours.arm(), Armed::Busy, "the end is to be told");
+        let _events = ours.progress(64, &mut ears);
+        let lost = [2, 3].map(|token| (Token(token), true));
+        assert_eq!(ears.failed, lost);
+        assert_eq!(ears.down, [(Peer(1), Down::Failed)]);
+        let core = ours.core();
+        assert!(core.outbox.is_idle() && core.ops.len() == 0);
+        assert!(core.link_or_new(1).qp.is_none(), "nothing can come late");
+        assert!(ours.why_down(Peer(1)).unwrap().contains("posting"));
+    }
+
+    const LEN: usize = 100_000;
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::{
+    abi::WC_FLUSHED,
     address::Address,
     datagrams::Datagrams,
     inbox::Inbox,
@@ -179,20 +180,29 @@ impl Core {
         }
     }
 
-    /// Takes a doomed queue pair down when nothing of it is under way.
+    /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that.
     pub(super) fn bury(&mut self, peer: u32) {
-        let Some(link) = self.link(peer) else { return };
-        if !link.doomed || link.used != link.quiet {
+        let Self { links, outbox, .. } = self;
+        let Some(link) = links[index(peer)].as_deref_mut().filter(|link| link.doomed) else {
+            return;
+        };
+        if link.used != link.quiet + outbox.requests_of(&link.stranded) {
             return;
         }
         let Some(qp) = link.qp.take() else { return };
         let quiet = std::mem::take(&mut link.quiet);
-        (link.used, link.doomed, link.draining) = (0, false, false);
+        link.used -= quiet;
+        (link.doomed, link.draining) = (false, false);
+        let stranded = std::mem::take(&mut link.stranded);
         let qpn = qp.number();
-        drop(qp);
+        drop(qp); // the device stops before this returns
         self.by_qpn.remove(&qpn);
         self.outbox.subtract(quiet);
+        self.outbox.forget(qpn);
         self.inbox.release();
+        for id in stranded {
+            self.end_flights(id, WC_FLUSHED);
+        }
     }
 
     /// Hands out what is over.

@@ -34,6 +34,8 @@ pub(super) struct Link {
     pub(super) used: u32,
     pub(super) quiet: u32,
     pub(super) chain: Chain,
+    /// Flights that could not be posted. They end with the queue pair.
+    pub(super) stranded: Vec<u64>,
     /// Messages that came before the connection.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) words: VecDeque<Word>,
@@ -80,6 +82,7 @@ impl Link {
             used: 0,
             quiet: 0,
             chain: Chain::default(),
+            stranded: Vec::new(),
             waiting: VecDeque::new(),
             words: VecDeque::new(),
             parked: VecDeque::new(),

@@ -67,6 +67,7 @@ impl Core {
             let link = links[index(peer)].as_deref_mut();
             if let Some(Err(why)) = link.map(|link| outbox.post_chain(link)) {
                 self.note_broken(peer, why);
+                self.bury(peer); // its peer may be lost since they gathered
             }
         }
         begun

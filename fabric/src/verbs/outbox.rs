@@ -141,6 +141,26 @@ impl Outbox {
         self.flights.remove(u32::try_from(id).ok()?)
     }
 
+    /// How many requests these flights stand for.
+    pub(super) fn requests_of(&self, flights: &[u64]) -> u32 {
+        let flight = |id: &u64| self.flights.get(u32::try_from(*id).ok()?);
+        let flights = flights.iter().filter_map(flight);
+        flights
+            .flat_map(|flight| flight.before.iter().chain([flight]))
+            .map(|flight| flight.requests)
+            .sum()
+    }
+
+    /// Drops what a queue pair that is gone has left: it is about nothing any more.
+    pub(super) fn forget(&mut self, qpn: u32) {
+        let mut batch = [Completion::default(); BATCH];
+        while let came @ 1.. = self.cq.poll(&mut batch) {
+            self.done.extend(&batch[..came]);
+            self.came = true;
+        }
+        self.done.retain(|over| over.qp_num != qpn);
+    }
+
     /// Takes what is over from the device. Whether there is anything.
     pub(super) fn look(&mut self) -> bool {
         if self.done.is_empty() {

@@ -74,6 +74,7 @@ impl Core {
     fn has_news(&mut self) -> bool {
         self.lists.has_news()
             || !self.news.is_empty()
+            || !self.broken.is_empty()
             || self.watches.is_reached()
             || self.exports.has_dropped()
     }
@@ -226,14 +227,21 @@ impl Core {
         if let Some(peer) = quiet_peer(over.wr_id) {
             return self.note_status(peer, failed);
         }
-        let Some(mut flight) = self.outbox.flight(over.wr_id) else {
-            return;
-        };
-        for before in std::mem::take(&mut flight.before) {
-            self.end_flight(&before, over.status);
+        if let Some(peer) = self.end_flights(over.wr_id, over.status) {
+            let link = self.link_or_new(peer);
+            link.stranded.retain(|id| *id != over.wr_id);
+            self.bury(peer);
         }
-        self.end_flight(&flight, over.status);
-        self.bury(flight.peer);
+    }
+
+    /// A flight is over, with those posted before it in the same chain. Whose it was.
+    pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<u32> {
+        let mut flight = self.outbox.flight(id)?;
+        for before in std::mem::take(&mut flight.before) {
+            self.end_flight(&before, status);
+        }
+        self.end_flight(&flight, status);
+        Some(flight.peer)
     }
 
     fn end_flight(&mut self, flight: &Flight, status: i32) {

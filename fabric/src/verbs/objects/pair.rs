@@ -225,6 +225,13 @@ impl Qp {
         let _broken_already = self.modify(&mut attributes(abi::QPS_ERR), 0, "abandoning");
     }
 
+    /// Forgets all that is under way: nothing of it completes, and nothing more can be posted.
+    #[cfg(test)]
+    pub(in crate::verbs) fn reset(&self) {
+        let reset = self.modify(&mut attributes(abi::QPS_RESET), 0, "resetting");
+        assert!(reset.is_ok(), "{reset:?}");
+    }
+
     fn modify(&self, to: &mut abi::QpAttributes, fields: i32, what: &str) -> io::Result<()> {
         let fields = fields | abi::QP_STATE;
         // SAFETY: ours; the structure is read before this returns.
