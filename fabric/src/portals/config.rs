@@ -24,7 +24,7 @@ pub struct PortalsConfig {
     pub family: Option<String>,
     /// The network interfaces, four at most. None: the library's default. The first one carries messages, and all of them pieces
     /// of long puts and gets; the second of a rank reaches the second of another, and so on.
-    pub interfaces: Vec<u32>,
+    pub interfaces: Vec<Interface>,
     /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked
     /// at.
     pub events: u32,
@@ -43,6 +43,29 @@ pub struct PortalsConfig {
     pub compat: Option<Compat>,
     /// Where the driver counts.
     pub counters: Arc<PortalsCounters>,
+}
+
+/// A network interface of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "a number and what it is worth")]
+pub struct Interface {
+    /// As the library counts them.
+    pub number: u32,
+    /// How fast it is beside the others, from 1 to [`WEIGHT_MAX`](Self::WEIGHT_MAX): one of weight 2 begins with pieces twice as
+    /// long as one of weight 1. One of less than a quarter of the greatest weight is left aside until the others have failed.
+    pub weight: u32,
+}
+
+impl Interface {
+    /// The greatest weight.
+    pub const WEIGHT_MAX: u32 = 1000;
+}
+
+impl From<u32> for Interface {
+    /// As fast as the others.
+    fn from(number: u32) -> Self {
+        Self { number, weight: 1 }
+    }
 }
 
 impl Default for PortalsConfig {
@@ -103,10 +126,17 @@ impl PortalsConfig {
                 "PortalsConfig::interfaces are {interfaces:?}: name {RAILS_MAX} or fewer"
             ));
         }
-        let twice = |at: usize| interfaces[..at].contains(&interfaces[at]);
+        let number = |at: usize| interfaces[at].number;
+        let twice = |at: usize| (0..at).any(|other| number(other) == number(at));
         if (0..interfaces.len()).any(twice) {
             return wrong(format!(
                 "PortalsConfig::interfaces are {interfaces:?}: name each once"
+            ));
+        }
+        let weights = 1..=Interface::WEIGHT_MAX;
+        if let Some(wrongly) = interfaces.iter().find(|one| !weights.contains(&one.weight)) {
+            return wrong(format!(
+                "PortalsConfig::interfaces has {wrongly:?}: use a weight of {weights:?}"
             ));
         }
         if self.compat.is_some() {

@@ -39,6 +39,7 @@ impl Prepared {
             ground,
             address,
             places: own_places,
+            speeds,
             said,
             compat,
             body_max,
@@ -63,7 +64,7 @@ impl Prepared {
         };
         let nis = ground.rails.iter().map(|rail| &rail.ni).chain([&ground.ni]);
         let piece_max = nis.map(|ni| ni.limits.max_msg_size).min().unwrap_or(0);
-        let rails = Rails::new(own_places.len(), places, piece_max);
+        let rails = Rails::new(own_places.len(), places, (speeds, piece_max));
         let per_peer = size_of::<Peer>()
             + 2 * Words::LEN
             + rails.peer_len()

@@ -56,7 +56,7 @@ use std::io;
 
 pub use self::{
     compat::{Compat, Pscom, PscomVariable},
-    config::PortalsConfig,
+    config::{Interface, PortalsConfig},
     prepare::Prepared,
     state::Portals,
     stats::PortalsCounters,

@@ -18,11 +18,11 @@ use super::{
     moves::{Far, Near},
     pool::{HEADER_MAX, Pool},
     queues::Queues,
-    rails::{Place, Rail},
+    rails::{self, Place, Rail},
     slabs::Slabs,
     stats::PortalsCounters,
 };
-use crate::{driver::Ends, memory::Region};
+use crate::{driver::Ends, lanes::Speeds, memory::Region};
 
 /// An open interface, with memory for messages, but without peers.
 ///
@@ -33,6 +33,8 @@ pub struct Prepared {
     pub(super) address: Address,
     /// How peers reach its rails beside the first one.
     pub(super) places: Vec<Place>,
+    /// How fast its rails are, beside each other.
+    pub(super) speeds: Speeds,
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
     pub(super) body_max: usize,
@@ -66,7 +68,7 @@ impl Prepared {
         let config = config.clone().laid_out();
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
-        let first = config.interfaces.first().copied();
+        let first = config.interfaces.first().map(|one| one.number);
         let mut ni = Ni::open(library, first, config.triggered)?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
         if let Some(pscom) = pscom {
@@ -86,7 +88,8 @@ impl Prepared {
             wakes: ni.pt_alloc(Some(lists), false)?,
         };
         let others = config.interfaces.iter().skip(1);
-        let rails = others.map(|interface| Rail::open(&ni.library, *interface, config.events));
+        let rails =
+            others.map(|interface| Rail::open(&ni.library, interface.number, config.events));
         let rails = rails.collect::<io::Result<Vec<_>>>()?;
         tables
             .all()
@@ -117,6 +120,7 @@ impl Prepared {
         };
         let prepared = Self {
             places: ground.open_rails()?,
+            speeds: rails::speeds(&config.interfaces),
             ground,
             address,
             said: config.ends,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::rails::RAILS_MAX;
 use crate::counters::{Count, Counters};
 
 /// Counts that tests assert on and `ripstop info` prints.
@@ -29,6 +30,8 @@ pub struct PortalsCounters {
     pub nonsense: Count,
     /// Pieces of long puts and gets that went by several rails.
     pub pieces: Count,
+    /// Bytes that each rail was given to move, of messages and of pieces.
+    pub by_rail: [Count; RAILS_MAX],
     /// Rails to a peer that this rank has found not to work.
     pub lanes_failed: Count,
     /// Times that a queue had lost events.

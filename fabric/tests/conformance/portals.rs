@@ -75,7 +75,7 @@ pub(crate) fn join(
 ) -> Box<dyn Driver> {
     let (family, interfaces) = WAYS[way];
     let config = PortalsConfig {
-        interfaces: interfaces.to_vec(),
+        interfaces: interfaces.iter().copied().map(Into::into).collect(),
         counters: Arc::clone(counters),
         ..PortalsConfig::default()
     };

@@ -9,7 +9,7 @@ use std::{
 use ripstop_fabric::{
     driver::{Command, Driver, Token},
     memory::{Region, RemoteRegion},
-    portals::{PortalsConfig, PortalsCounters},
+    portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
 use crate::{
@@ -20,14 +20,14 @@ use crate::{
 
 pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| PortalsConfig {
-        interfaces: vec![0, 1],
+        interfaces: [0, 1].map(Interface::from).to_vec(),
         ..config
     })
 }
 
 pub(crate) fn four_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
-        interfaces: vec![0, 1, 2, 3],
+        interfaces: [0, 1, 2, 3].map(Interface::from).to_vec(),
         helper: true,
         ..config
     })
@@ -43,12 +43,18 @@ struct Pair {
 
 impl Pair {
     fn new(rails: [u32; 2], family: &'static str, len: usize) -> Self {
+        let rails = rails.map(|count| (0..count).map(Interface::from).collect());
+        Self::with(rails, family, len)
+    }
+
+    /// With these interfaces.
+    fn with(rails: [Vec<Interface>; 2], family: &'static str, len: usize) -> Self {
         let counters: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
         let mut each = counters.iter().zip(rails);
         let drivers = world(2, family, |config| {
             let (counters, rails) = each.next().unwrap();
             PortalsConfig {
-                interfaces: (0..rails).collect(),
+                interfaces: rails,
                 counters: Arc::clone(counters),
                 ..config
             }
@@ -140,6 +146,29 @@ fn ranks_with_different_numbers_of_rails_use_those_that_both_have() {
         pair.put(&mut bytes, key);
         assert!(contents(&pair.region) == bytes);
         assert_eq!(pair.pieces() > 0, rails[0] > 1 && rails[1] > 1, "{rails:?}");
+    }
+}
+
+#[test]
+fn a_rail_of_little_weight_is_left_aside_and_others_share() {
+    for (weights, used) in [
+        ([1, 1], [true, true]),
+        ([1000, 999], [true, true]),
+        ([5, 1], [true, false]),
+        ([1, 5], [false, true]),
+    ] {
+        let rails = [0, 1].map(|number| Interface {
+            number,
+            weight: weights[number as usize],
+        });
+        let mut pair = Pair::with([rails.to_vec(), rails.to_vec()], "sandia42", 1 << 20);
+        let mut bytes = noise(5, 1 << 20);
+        let key = pair.key;
+        pair.put(&mut bytes, key);
+        assert!(contents(&pair.region) == bytes);
+        let moved = [0, 1].map(|rail: usize| pair.counters[0].by_rail[rail].get());
+        assert_eq!(moved.map(|bytes| bytes > 0), used, "{weights:?}: {moved:?}");
+        assert_eq!(moved.iter().sum::<u64>(), 1 << 20, "{weights:?}");
     }
 }
 

@@ -5,6 +5,8 @@ mod table;
 
 use std::{collections::BTreeMap, time::Duration};
 
+use ripstop_fabric::portals::Interface;
+
 pub use self::choices::{Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous};
 use self::table::{OTHERS, Spec, TABLE};
 use crate::{
@@ -23,7 +25,7 @@ pub struct Settings {
     /// `RIPSTOP_PORTALS_ABI`.
     pub portals_abi: String,
     /// `RIPSTOP_PORTALS_IFACES`; none is the library's default.
-    pub portals_ifaces: Vec<u32>,
+    pub portals_ifaces: Vec<Interface>,
     /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
     pub portals_compat: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
@@ -267,6 +269,19 @@ mod tests {
             error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn interfaces_may_have_weights_and_are_printed_as_they_are_read() {
+        for text in ["auto", "0,1", "3,1,0,2", "0:2,1:1", "1:1000,0:1"] {
+            let settings = one("RIPSTOP_PORTALS_IFACES", text).unwrap();
+            let mut rows = settings.rows().into_iter();
+            let row = rows.find(|row| row.name == "RIPSTOP_PORTALS_IFACES");
+            assert_eq!(row.unwrap().value, text);
+        }
+        for text in ["0:0", "0:1001", "0:", ":1", "0,0:2", "0:1:1", "0,1,2,3,4"] {
+            assert!(one("RIPSTOP_PORTALS_IFACES", text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
+use ripstop_fabric::portals::Interface;
+
 use super::{
     Settings,
     choices::{name_of, named},
@@ -95,10 +97,10 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         portals_ifaces: "RIPSTOP_PORTALS_IFACES",
-        "auto | interfaces, like 0,1,2,3",
+        "auto | interfaces, like 0,1,2,3, or with weights, like 0:2,1:1",
         "the network interfaces of a rank: the first carries messages, all of them the pieces of long transfers",
         |value| or_auto(value, interfaces).map(Option::unwrap_or_default),
-        |all: &Vec<u32>| auto_or(&(!all.is_empty()).then_some(all), |all| join(all))
+        |all: &Vec<Interface>| auto_or(&(!all.is_empty()).then_some(all), |all| join(all))
     ),
     row!(
         portals_compat: "RIPSTOP_PORTALS_COMPAT",
@@ -261,18 +263,28 @@ fn text(value: &str) -> Option<String> {
 }
 
 /// One to four, each once.
-fn interfaces(value: &str) -> Option<Vec<u32>> {
-    let all: Vec<u32> = value
-        .split(',')
-        .map(|one| one.trim().parse().ok())
-        .collect::<Option<_>>()?;
-    let once = |at: usize| !all[..at].contains(&all[at]);
+fn interfaces(value: &str) -> Option<Vec<Interface>> {
+    let all: Vec<_> = value.split(',').map(interface).collect::<Option<_>>()?;
+    let once = |at: usize| all[..at].iter().all(|one| one.number != all[at].number);
     (all.len() <= 4 && (0..all.len()).all(once)).then_some(all)
 }
 
-fn join(all: &[u32]) -> String {
-    let all: Vec<_> = all.iter().map(u32::to_string).collect();
-    all.join(",")
+/// A number, and a weight if it has one.
+fn interface(text: &str) -> Option<Interface> {
+    let (number, weight) = text.trim().split_once(':').unwrap_or((text.trim(), "1"));
+    Some(Interface {
+        number: number.parse().ok()?,
+        weight: within(1..=Interface::WEIGHT_MAX, weight)?,
+    })
+}
+
+fn join(all: &[Interface]) -> String {
+    let plain = all.iter().all(|one| one.weight == 1);
+    let say = |one: &Interface| match one.weight {
+        _ if plain => one.number.to_string(),
+        weight => format!("{}:{weight}", one.number),
+    };
+    all.iter().map(say).collect::<Vec<_>>().join(",")
 }
 
 fn one_of(words: &str, value: &str) -> Option<String> {

@@ -22,6 +22,7 @@ pub(super) use self::door::Door;
 use self::stripes::Striped;
 use super::{
     calls::{Eq, Md, Ni},
+    config::Interface,
     event::Process,
     library::Library,
     peer::Life,
@@ -85,7 +86,11 @@ impl Rail {
 
 impl Rails {
     /// Of a rank with `own` rails beside the first one; those of all ranks are in `places`.
-    pub(super) fn new(own: usize, places: Vec<Vec<Place>>, piece_max: u64) -> Self {
+    pub(super) fn new(
+        own: usize,
+        places: Vec<Vec<Place>>,
+        (speeds, piece_max): (Speeds, u64),
+    ) -> Self {
         let lanes = |theirs: usize| u32::try_from(1 + own.min(theirs)).unwrap_or(1);
         let ways = |places: Vec<Place>| Ways {
             places: std::array::from_fn(|at| places.get(at).copied()),
@@ -97,7 +102,7 @@ impl Rails {
         };
         Self {
             ways,
-            speeds: Speeds::equal(lanes(own), SPEED),
+            speeds,
             piece_max,
             striped: BTreeMap::new(),
             hungry: false,
@@ -240,7 +245,18 @@ fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> impl Iterator<Item = usize> {
 
 /// The most interfaces of a rank.
 pub(super) const RAILS_MAX: usize = 4;
-/// Rails are alike until pieces show that they are not.
+/// As long as pieces have not shown how fast rails are, their weights say it.
+pub(super) fn speeds(interfaces: &[Interface]) -> Speeds {
+    let most = interfaces.iter().map(|one| one.weight).max().unwrap_or(1);
+    let speed = |one: &Interface| Speed {
+        bytes_per_us: SPEED.bytes_per_us * u64::from(one.weight) / u64::from(most),
+        ..SPEED
+    };
+    let all: Vec<_> = interfaces.iter().map(speed).collect();
+    Speeds::new(if all.is_empty() { &[SPEED] } else { &all })
+}
+
+/// Of a rail of the greatest weight.
 const SPEED: Speed = Speed {
     latency_ns: 3_500,
     bytes_per_us: 11_000,

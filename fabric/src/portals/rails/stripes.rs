@@ -117,6 +117,8 @@ impl Portals {
                 let Err(refused) = self.put_or_get(slot, work, &piece) else {
                     self.credits -= 1;
                     self.ground.counters.pieces.add(1);
+                    let bytes = piece.range.end - piece.range.start;
+                    self.ground.counters.by_rail[lane as usize].add(bytes);
                     striped.told_not[lane as usize] += 1;
                     continue;
                 };
