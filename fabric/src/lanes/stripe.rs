@@ -206,7 +206,9 @@ impl Stripe {
         }
         // Short enough that a lane which becomes slow holds little of a long command.
         let long = (self.len / PIECES).max(PIECE_LONG);
-        let half = part.saturating_sub(own).div_ceil(2).min(long);
+        // One lane alone leaves nothing to others.
+        let takers = if self.lanes.len() == 1 { 1 } else { 2 };
+        let half = part.saturating_sub(own).div_ceil(takers).min(long);
         let len = half.next_multiple_of(PAGE).clamp(PIECE_MIN, long);
         Some(len.min(self.piece_max))
     }

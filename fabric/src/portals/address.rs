@@ -40,6 +40,15 @@ impl Address {
         MESSAGE_BITS | self.stamp() | from as u64
     }
 
+    /// Where memory is reached by the first rail.
+    pub(super) fn first_place(&self) -> Place {
+        Place {
+            process: self.process,
+            // Checked when it was made.
+            table: u8::try_from(self.tables.rdma).unwrap_or(u8::MAX),
+        }
+    }
+
     /// Tells what is for this life of the rank from what is for whoever had its address before.
     const fn stamp(self) -> u64 {
         (self.nonce as u64 & 0x0fff_ffff) << 32

@@ -1,7 +1,7 @@
 //! What peers sent, taken from the slabs that the adapter has filled.
 
 use super::{
-    event::{End, Event, Got, Kind},
+    event::{End, Got, Kind},
     peer::{Label, Life},
     pool::HEADER_MAX,
     state::Portals,
@@ -10,35 +10,38 @@ use crate::driver::{self, Sink};
 
 impl Portals {
     /// What came. Whether the sink was called.
-    pub(super) fn handle_arrival(&mut self, Got { event, dropped }: Got, sink: &mut dyn Sink) {
-        self.ground.counters.lost.add(u64::from(dropped));
-        match event.kind {
+    pub(super) fn handle_arrival(&mut self, got: Got, sink: &mut dyn Sink) {
+        self.ground.counters.lost.add(u64::from(got.dropped));
+        match got.event.kind {
             Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
-            Kind::PtDisabled => self.disabled = true,
-            Kind::Put if self.buffers.is_some() => self.handle_piece(&event, sink),
-            Kind::Put => self.handle_message(&event, sink),
+            Kind::PtDisabled => self.disabled = self.disabled.with(got.rail),
+            Kind::Put if self.buffers.is_some() => self.handle_piece(&got, sink),
+            Kind::Put => self.handle_message(&got, sink),
             _ => {}
         }
     }
 
-    fn handle_message(&mut self, event: &Event, sink: &mut dyn Sink) {
+    fn handle_message(&mut self, got: &Got, sink: &mut dyn Sink) {
+        let (event, rail) = (&got.event, got.rail);
         if event.end == End::Well {
-            self.take_message(event, sink);
+            self.take_message(got, sink);
         }
-        let place = self.ground.slabs.place(event.start, event.mlength);
+        let slabs = &mut self.ground.rails[rail as usize].slabs;
+        let place = slabs.place(event.start, event.mlength);
         let Some(place) = place.filter(|_| event.mlength > 0) else {
             return;
         };
         // One that the library does not take back is missing from now on; the others go on.
-        if self.ground.slabs.done(place) {
-            let _given = self.ground.give_slab(self.address.tables.eager, place.slab);
+        if slabs.done(place) {
+            let _given = (self.ground).give_slab(rail, self.address.tables.eager, place.slab);
         }
     }
 
-    fn take_message(&mut self, event: &Event, sink: &mut dyn Sink) {
+    fn take_message(&mut self, got: &Got, sink: &mut dyn Sink) {
+        let event = &got.event;
         let [number, label] = bytemuck::cast::<u64, [u32; 2]>(event.header);
         let label = Label::of(label);
-        let sender = self.sender(event);
+        let sender = self.sender(got);
         let stamped = sender.filter(|rank| event.match_bits == self.address.message_bits(*rank));
         let (Some(rank), Some(label)) = (stamped, label) else {
             return self.ground.counters.nonsense.add(1);
@@ -52,31 +55,34 @@ impl Portals {
         peer.expected = number.wrapping_add(1);
         match label {
             Label::Bye(how) => self.lose(rank, how),
-            Label::Message(header) => self.hand_over(rank, event, usize::from(header), sink),
+            Label::Message(header) => self.hand_over(rank, got, usize::from(header), sink),
         }
     }
 
-    fn hand_over(&self, from: u32, event: &Event, header_len: usize, sink: &mut dyn Sink) {
+    fn hand_over(&self, from: u32, got: &Got, header_len: usize, sink: &mut dyn Sink) {
+        let (event, slabs) = (&got.event, &self.ground.rails[got.rail as usize].slabs);
         let from = driver::Peer(from);
         self.ground.counters.all.messages_received.add(1);
         if event.mlength == 0 {
             return sink.message(from, &[], driver::Payload::from_slice(&[]));
         }
-        let place = self.ground.slabs.place(event.start, event.mlength);
+        let place = slabs.place(event.start, event.mlength);
         let fits = header_len as u64 <= event.mlength && header_len <= HEADER_MAX;
         let Some(place) = place.filter(|_| fits) else {
             return self.ground.counters.nonsense.add(1);
         };
         let mut header = [0; HEADER_MAX];
-        self.ground.slabs.read(place, &mut header[..header_len]);
-        let body = self.ground.slabs.payload(place, header_len);
+        slabs.read(place, &mut header[..header_len]);
+        let body = slabs.payload(place, header_len);
         sink.message(from, &header[..header_len], body);
     }
 
     /// The rank that a message says it is from, if it comes from there.
-    pub(super) fn sender(&self, event: &Event) -> Option<u32> {
+    pub(super) fn sender(&self, got: &Got) -> Option<u32> {
+        let event = &got.event;
         let rank = u32::try_from(event.match_bits & u64::from(u32::MAX)).ok()?;
-        let peer = self.peers.get(rank as usize)?;
-        (peer.address.process == event.initiator).then_some(rank)
+        self.peers.get(rank as usize)?;
+        let (process, _) = self.place(rank, got.rail)?;
+        (process == event.initiator).then_some(rank)
     }
 }

@@ -163,8 +163,13 @@ impl Ni {
         Ok(Eq(eq.get(0, self.profile().handle_len)))
     }
 
-    /// A portal table entry, and its index. One with a queue has flow control if it is `controlled`.
-    pub(super) fn pt_alloc(&self, eq: Option<Eq>, controlled: bool) -> Result<u32> {
+    /// A portal table entry, and its index: the wanted one, or any. One with a queue has flow control if it is `controlled`.
+    pub(super) fn pt_alloc(
+        &self,
+        wanted: Option<u32>,
+        eq: Option<Eq>,
+        controlled: bool,
+    ) -> Result<u32> {
         let profile = self.profile();
         let options = if controlled {
             profile.options.pt_flowctrl
@@ -172,10 +177,11 @@ impl Ni {
             0
         };
         let eq = eq.map_or(profile.eq_none, |Eq(eq)| eq);
+        let wanted = wanted.unwrap_or(profile.any.pt);
         let mut index = Bytes::default();
         // SAFETY: the place is long enough.
         self.call("PtlPTAlloc", || unsafe {
-            (self.library.symbols.pt_alloc)(self.ni, options, eq, profile.any.pt, index.write())
+            (self.library.symbols.pt_alloc)(self.ni, options, eq, wanted, index.write())
         })?;
         Ok(narrow(index.get(0, 4)))
     }
@@ -254,6 +260,7 @@ impl Ni {
         let dropped = code == profile.codes.eq_dropped;
         (code == 0 || dropped).then(|| Got {
             event: Event::read(event, profile),
+            rail: 0,
             dropped,
         })
     }

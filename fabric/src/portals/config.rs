@@ -22,8 +22,9 @@ pub struct PortalsConfig {
     /// Its family: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. `None`: what `RIPSTOP_PORTALS_ABI` names, else what the
     /// library says or its symbols tell.
     pub family: Option<String>,
-    /// The network interfaces, four at most. None: the library's default. The first one carries messages, and all of them pieces
-    /// of long puts and gets; the second of a rank reaches the second of another, and so on.
+    /// The network interfaces, four at most. None: the library's default. The second of a rank reaches the second of another, and
+    /// so on. Messages of a pair of ranks go by one of them, other pairs' by others, pieces of long puts and gets by all, and task
+    /// lists by the first one.
     pub interfaces: Vec<Interface>,
     /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked
     /// at.
@@ -137,6 +138,11 @@ impl PortalsConfig {
         if let Some(wrongly) = interfaces.iter().find(|one| !weights.contains(&one.weight)) {
             return wrong(format!(
                 "PortalsConfig::interfaces has {wrongly:?}: use a weight of {weights:?}"
+            ));
+        }
+        if self.compat.is_some() && interfaces.len() > 1 {
+            return wrong(format!(
+                "PortalsConfig::interfaces are {interfaces:?}, and the layouts of others have one: name one"
             ));
         }
         if self.compat.is_some() {

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     driver::{self, Driver},
+    lanes::LaneSet,
     memory::Region,
     offload::Watches,
 };
@@ -38,7 +39,7 @@ impl Prepared {
         let Self {
             ground,
             address,
-            places: own_places,
+            places: _,
             speeds,
             said,
             compat,
@@ -54,35 +55,32 @@ impl Prepared {
         // What one peer does not take leaves enough for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let words = Region::vacant(peers.len() * Words::LEN)?;
-        let words_md = ground.ni.md_bind(Some(operations.range()), ground.ends)?;
-        let out_md = ground.ni.md_bind(Some(words.range()), ground.ends)?;
         let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
         let buffers = buffers.transpose()?.map(Box::new);
-        let buffers_md = match &buffers {
-            Some(buffers) => ground.ni.md_bind(Some(buffers.outbound()), ground.ends)?,
-            None => ground.pool_md,
-        };
-        let nis = ground.rails.iter().map(|rail| &rail.ni).chain([&ground.ni]);
-        let piece_max = nis.map(|ni| ni.limits.max_msg_size).min().unwrap_or(0);
-        let rails = Rails::new(own_places.len(), places, (speeds, piece_max));
+        let places = addresses.iter().zip(places);
+        let places = places.map(|(address, others)| [vec![address.first_place()], others].concat());
+        let longest = ground.rails.iter().map(|rail| rail.ni.limits.max_msg_size);
+        let piece_max = longest.min().unwrap_or(0);
+        let rails = Rails::new(ground.rails.len(), places.collect(), (speeds, piece_max));
         let per_peer = size_of::<Peer>()
-            + 2 * Words::LEN
+            + (1 + ground.rails.len()) * Words::LEN
             + rails.peer_len()
             + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
-        let lanes = u32::try_from(1 + own_places.len()).unwrap_or(1);
+        let lanes = u32::try_from(ground.rails.len()).unwrap_or(1);
         let portals = Portals {
             me,
             address,
             said,
-            peers: (addresses.into_iter())
-                .map(|address| Peer::new(address, window))
+            peers: (0..)
+                .zip(addresses)
+                .map(|(rank, address)| {
+                    Peer::new(address, window, rails.home(me, rank).unwrap_or_default())
+                })
                 .collect(),
             credits: ground.credits,
             operations,
-            words_md,
             words,
-            out_md,
             watches: Watches::new(),
             lists: Lists::default(),
             told: VecDeque::new(),
@@ -90,9 +88,8 @@ impl Prepared {
             due: VecDeque::new(),
             suspects: Vec::new(),
             refused: VecDeque::new(),
-            disabled: false,
+            disabled: LaneSet::EMPTY,
             buffers,
-            buffers_md,
             fragile: compat == Some(Compat::Mpc),
             rails,
             caps: caps(&ground.ni, body_max, lanes),

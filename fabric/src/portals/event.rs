@@ -16,6 +16,8 @@ pub(super) struct Process {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Got {
     pub(super) event: Event,
+    /// Of whose queue.
+    pub(super) rail: u32,
     /// Others were lost before it.
     pub(super) dropped: bool,
 }

@@ -40,16 +40,20 @@ struct Regions {
     /// Counters of tasks that nobody has any more.
     gone: Vec<u32>,
     counters: BTreeMap<u32, WeakRegion>,
-    /// The same memory by rails beside the first one.
+    /// The memory as each rail reaches it, the first one at first.
     doors: Vec<Door>,
+    /// How often memory has left a table entry.
+    moves: u16,
+    /// The rail of atomics.
+    atomics: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Exposed {
     len: usize,
     serial: u32,
-    /// Nothing for counters of tasks, which the adapter keeps.
-    entry: Option<Me>,
+    /// Not so for counters of tasks, which the adapter keeps.
+    reachable: bool,
 }
 
 /// A counter of tasks: of which allocation, and which one there.
@@ -75,14 +79,14 @@ impl Exports {
         pt: u32,
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Arc<Self>> {
-        ni.append(pt, &EVERYTHING, 0)?;
-        counters.all.entries.add(1);
-        Ok(Arc::new(Self {
+        let exports = Self {
             ni: Arc::clone(ni),
             pt,
             regions: Mutex::default(),
             counters: Arc::clone(counters),
-        }))
+        };
+        exports.open_door(ni, small(pt)?)?;
+        Ok(Arc::new(exports))
     }
 
     /// Exposes all memory by another rail too. The index of its table entry.
@@ -90,25 +94,34 @@ impl Exports {
     /// # Errors
     /// When the library has no entry for it.
     pub(super) fn add_rail(&self, ni: &Arc<Ni>) -> io::Result<u8> {
-        let table = ni.pt_alloc(None, false)?;
-        let table = small(table)?;
+        let table = small(ni.pt_alloc(None, None, false)?)?;
+        self.open_door(ni, table)?;
+        Ok(table)
+    }
+
+    fn open_door(&self, ni: &Arc<Ni>, table: u8) -> io::Result<()> {
         let mut door = Door::new(Arc::clone(ni), table);
         door.append(PLAIN_SERIAL, EVERYTHING)?;
         self.counters.all.entries.add(1);
         let mut regions = self.lock();
         debug_assert!(regions.by_start.is_empty(), "rails come before regions");
         regions.doors.push(door);
-        Ok(table)
+        Ok(())
     }
 
-    /// The tables of rails that were left for others; none when there was no other.
-    pub(super) fn tables(&self) -> Vec<Option<u8>> {
-        self.lock().doors.iter().map(Door::table).collect()
+    /// The table entries of memory by rails, where there is one; how often that has changed; and the rail of atomics.
+    pub(super) fn tables(&self) -> (Vec<Option<u8>>, u16, u32) {
+        let regions = self.lock();
+        let tables = regions.doors.iter().map(Door::table).collect();
+        (tables, regions.moves, regions.atomics)
     }
 
-    /// Moves memory on a rail to another table entry.
-    pub(super) fn leave(&self, rail: usize) {
-        if let Some(door) = self.lock().doors.get_mut(rail) {
+    /// Moves memory on a rail to another table entry. Atomics come by `atomics` from now on, and none by an entry that was left.
+    pub(super) fn leave(&self, rail: usize, atomics: u32) {
+        let mut regions = self.lock();
+        regions.moves = regions.moves.saturating_add(1).min(MOVES_MAX);
+        regions.atomics = atomics;
+        if let Some(door) = regions.doors.get_mut(rail) {
             door.leave();
         }
     }
@@ -158,33 +171,30 @@ impl Exports {
             match_bits: region_bits(serial, region.len() as u64),
             ignore_bits: 0,
         };
-        let appended = reachable.then(|| self.append(&exposed)).transpose();
-        if let Ok(entry) = appended {
-            if reachable {
-                // What a rail has no room for is reached by the first one: pieces that find no entry go there.
-                let doors = regions.doors.iter_mut();
-                let added = doors
-                    .map(|door| door.append(serial, exposed))
-                    .filter(Result::is_ok);
-                self.counters.all.entries.add(added.count() as u64);
-            }
-            regions.serial = serial;
-            let len = region.len();
-            regions
-                .by_start
-                .insert(start, Exposed { len, serial, entry });
-            if entry.is_none() {
-                regions.counters.insert(serial, region.downgrade());
-            }
-        }
+        let refused = if reachable {
+            self.append(&mut regions.doors, serial, &exposed).err()
+        } else {
+            regions.counters.insert(serial, region.downgrade());
+            None
+        };
+        regions.serial = serial;
+        let exposed = Exposed {
+            len: region.len(),
+            serial,
+            reachable,
+        };
+        regions.by_start.insert(start, exposed);
         drop(regions); // a region that is refused says farewell
-        appended?;
-        Ok(region)
+        refused.map_or(Ok(region), |why| Err(why.into()))
     }
 
-    fn append(&self, entry: &Entry) -> Result<Me, Refused> {
-        self.counters.all.entries.add(1);
-        self.ni.append(self.pt, entry, 0)
+    /// What a rail beside the first one has no room for is reached by others: pieces that find no entry go there.
+    fn append(&self, doors: &mut [Door], serial: u32, entry: &Entry) -> Result<(), Refused> {
+        let mut all = doors.iter_mut().map(|door| door.append(serial, *entry));
+        let first = all.next().unwrap_or(Ok(()));
+        let others = all.filter(Result::is_ok).count() as u64;
+        self.counters.all.entries.add(1 + others);
+        first
     }
 
     /// The counter of tasks that lies there.
@@ -198,7 +208,7 @@ impl Exports {
     pub(super) fn serial_of(&self, start: usize) -> Option<u32> {
         let regions = self.lock();
         let region = regions.by_start.get(&start)?;
-        region.entry.is_none().then_some(region.serial)
+        (!region.reachable).then_some(region.serial)
     }
 
     /// The memory of an allocation for counters of tasks.
@@ -268,7 +278,7 @@ impl Exports {
             return key;
         }
         RemoteRegion {
-            kind: region.entry.map_or(CELLS, |_| REGION),
+            kind: if region.reachable { REGION } else { CELLS },
             id: region.serial,
             whole: region.len as u64,
             base: offset as u64,
@@ -282,16 +292,15 @@ impl Exports {
         let Some(region) = regions.by_start.remove(&start) else {
             return;
         };
-        let Some(entry) = region.entry else {
+        if !region.reachable {
             regions.counters.remove(&region.serial);
             return regions.gone.push(region.serial);
-        };
+        }
         let doors = regions.doors.iter_mut();
-        let mut entries: Vec<_> = doors
+        let entries: Vec<_> = doors
             .flat_map(|door| door.withdraw(region.serial))
             .collect();
         drop(regions);
-        entries.push((Arc::clone(&self.ni), entry));
         // An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
         for (ni, entry) in entries {
             while let Err(Refused::InUse) = ni.unlink(entry) {
@@ -359,6 +368,8 @@ const CELLS: u32 = 0x6a09_e667;
 const PLAIN_BITS: u64 = 3 << 60;
 /// So that one more, and the greatest number, can mean something else.
 const TABLE_MAX: u8 = 254;
+/// So that two bits more fit into 16.
+const MOVES_MAX: u16 = u16::MAX >> 2;
 /// No region has this serial.
 const PLAIN_SERIAL: u32 = 0;
 const EVERYTHING: Entry = Entry {

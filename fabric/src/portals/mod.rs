@@ -15,8 +15,8 @@
 //! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
-//! **Rails.** Long puts and gets go in pieces by all interfaces of a rank; one that fails is left, and what it had goes by the
-//! others (`rails`).
+//! **Rails.** A pair's messages go by one interface of a rank, other pairs' by others, and long puts and gets in pieces by all;
+//! one that fails is left, and what it had goes by the others (`rails`).
 //!
 //! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
 //! can be counted and timed beside this.
@@ -236,6 +236,9 @@ impl Portals {
     fn take_arrivals(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
         while turn.goes_on() {
             let Some(got) = self.next(Which::Arrivals) else {
+                if self.is_waited_for() && self.ground.queues.look_everywhere() {
+                    continue;
+                }
                 self.let_in();
                 self.confirm_suspects();
                 return;

@@ -12,6 +12,7 @@ use super::{
     moves::{Far, Near},
     peer::{Life, Ticket},
     prepare::Ground,
+    rails::Atomics,
     state::{Portals, Told},
 };
 use crate::{
@@ -47,6 +48,8 @@ pub(super) struct Work {
     token: Option<Token>,
     pub(super) deed: Deed,
     step: Step,
+    /// How often the step has found nobody there, or nothing.
+    tries: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +156,24 @@ impl Work {
         named && moved == 0
     }
 
+    /// Whether it has to go by the first rail, where task lists and names are.
+    fn is_of_lists(&self) -> bool {
+        let key = match self.deed {
+            Deed::Put(_, key, _) | Deed::Get(_, key) | Deed::Atomic(_, key) => key,
+            Deed::Count(_, cell) => cell,
+        };
+        match self.step {
+            Step::Tick(_) => true,
+            Step::Move(_) | Step::Combine => key.name().is_some(),
+            Step::Probe | Step::Add | Step::Look => false,
+        }
+    }
+
+    /// Whether it may be done once more when nobody knows whether it was done.
+    const fn is_repeatable(&self) -> bool {
+        matches!(self.step, Step::Probe | Step::Look)
+    }
+
     /// Whether its peer may have an entry for it later.
     fn waits_for_entry(&self) -> bool {
         match (self.step, self.deed) {
@@ -253,6 +274,7 @@ impl Portals {
             token,
             deed,
             step,
+            tries: 0,
         };
         let Some(slot) = self.operations.insert(work) else {
             return false;
@@ -267,37 +289,57 @@ impl Portals {
         if matches!(work.step, Step::Move(0)) && self.stripe(slot, &work) {
             return;
         }
-        match self.issue(slot, work) {
-            Ok(()) => self.credits -= 1,
+        let lane = match self.lane_of(&work) {
+            Atomics::By(lane) => lane,
+            Atomics::Later => return self.operations.later.push(slot),
+            Atomics::Never if work.is_of_lists() => {
+                return self.finish(slot, work, Err(lists_lost()));
+            }
+            Atomics::Never => return self.finish(slot, work, Err(unreached())),
+        };
+        match self.issue(slot, work, lane) {
+            Ok(()) => {
+                self.ground.queues.expect(lane);
+                self.credits -= 1;
+            }
             Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
         }
     }
 
-    fn issue(&self, slot: u32, work: Work) -> Result<(), Refused> {
+    fn lane_of(&self, work: &Work) -> Atomics {
+        if !work.is_of_lists() {
+            self.lane_of_atomics(work.to)
+        } else if self.reaches_lists(work.to) {
+            Atomics::By(0)
+        } else {
+            Atomics::Never
+        }
+    }
+
+    fn issue(&self, slot: u32, work: Work, lane: u32) -> Result<(), Refused> {
         let generation = self.operations.slots[slot as usize].generation;
         let user = Ticket::Operation(slot, generation).bits();
-        let words = |word, len| Near {
-            md: self.words_md,
-            offset: place(slot, word) as u64,
-            len,
-            user,
+        let rail = &self.ground.rails[lane as usize];
+        let words = |word, len| {
+            let words = self.operations.range();
+            rail.near(words.slice(place(slot, word), len), user)
         };
         let operand = |value: u64| {
             let at = place(slot, Word::Operand);
             let word = self.operations.words.atomic_u64(at);
             word.store(value, std::sync::atomic::Ordering::SeqCst);
-            at as u64
+            words(Word::Operand, 8).offset
         };
-        let far = |key, at, len| self.far(work.to, key, at, len);
-        let ni = &self.ground.ni;
+        let far = |key, at, len| self.far((work.to, lane), key, at, len);
+        let ni = &rail.ni;
         match (work.step, work.deed) {
             (Step::Move(from), Deed::Put(local, key, _)) => {
-                let (near, at) = self.piece(local, from, user);
-                ni.put(near, far(key, at, local.len())?, 0, true)
+                let (part, at) = self.piece(local, from);
+                ni.put(rail.near(part, user), far(key, at, local.len())?, 0, true)
             }
             (Step::Move(from), Deed::Get(local, key)) => {
-                let (near, at) = self.piece(local, from, user);
-                ni.get(near, far(key, at, local.len())?)
+                let (part, at) = self.piece(local, from);
+                ni.get(rail.near(part, user), far(key, at, local.len())?)
             }
             (Step::Combine, Deed::Atomic(op, key)) => {
                 let operand = operand(operand_of(op));
@@ -323,10 +365,10 @@ impl Portals {
     }
 
     /// The next part of a range that one operation can move, and where it starts.
-    fn piece(&self, local: LocalRange, from: usize, user: u64) -> (Near, u64) {
+    fn piece(&self, local: LocalRange, from: usize) -> (LocalRange, u64) {
         let most = usize::try_from(self.ground.ni.limits.max_msg_size).unwrap_or(usize::MAX);
         let piece = local.slice(from, (local.len() - from).min(most));
-        (self.ground.near(piece, user), from as u64)
+        (piece, from as u64)
     }
 
     fn tick(&self, to: u32, cell: RemoteRegion) -> Result<Far, Refused> {
@@ -340,9 +382,10 @@ impl Portals {
         })
     }
 
+    /// Memory of a peer, as it is reached by a lane.
     pub(super) fn far(
         &self,
-        to: u32,
+        (to, lane): (u32, u32),
         key: RemoteRegion,
         at: u64,
         len: usize,
@@ -350,28 +393,28 @@ impl Portals {
         let peer = self.peer(to);
         let named = exports::target(key, peer.owner(to), len);
         let (match_bits, offset) = named.ok_or_else(no_step)?;
+        let (process, pt) = self.place(to, lane).ok_or_else(no_step)?;
         Ok(Far {
-            process: peer.address.process,
-            pt: peer.address.tables.rdma,
+            process,
+            pt,
             match_bits,
             offset: offset + at,
         })
     }
 
     /// A step has ended.
-    pub(super) fn handle_step(&mut self, slot: u32, generation: u32, end: End, moved: u64) {
+    pub(super) fn handle_step(
+        &mut self,
+        (slot, generation): (u32, u32),
+        end: End,
+        moved: u64,
+        rail: u32,
+    ) {
         let Some(mut work) = self.operations.work(slot, generation) else {
             return;
         };
         if end != End::Well {
-            if end == End::Undeliverable {
-                self.suspect(work.to);
-            }
-            if end == End::Dropped && work.waits_for_entry() && self.peer(work.to).life == Life::Up
-            {
-                return self.operations.later.push(slot);
-            }
-            return self.finish(slot, work, Err(failure(end)));
+            return self.handle_bad_step(slot, work, end, rail);
         }
         if work.falls_beside(moved) {
             return self.finish(slot, work, Err(Failure::BadRange));
@@ -381,6 +424,27 @@ impl Portals {
         }
         let next = self.next_step(slot, &work, moved);
         self.go_to(slot, work, next);
+    }
+
+    fn handle_bad_step(&mut self, slot: u32, mut work: Work, end: End, rail: u32) {
+        let again = match end {
+            End::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
+            End::Undeliverable => {
+                // Nobody knows whether it was done.
+                self.suspect(work.to);
+                false
+            }
+            End::Dropped if work.waits_for_entry() => true,
+            // Memory may have left that rail.
+            End::Dropped => self.rails.are_several() && work.tries < TRIES,
+            _ => false,
+        };
+        if again && self.peer(work.to).life == Life::Up {
+            work.tries = work.tries.saturating_add(1);
+            self.operations.slots[slot as usize].work = Some(work);
+            return self.operations.later.push(slot);
+        }
+        self.finish(slot, work, Err(failure(end)));
     }
 
     /// All bytes of a put or a get have moved, by several lanes, or will not.
@@ -468,20 +532,16 @@ impl Portals {
     /// Ends the sleep of a rank. Nothing comes back.
     fn wake(&self, to: u32) {
         let peer = self.peer(to);
-        let near = Near {
-            md: self.words_md,
-            offset: 0,
-            len: 0,
-            user: 0,
-        };
+        let (rail, process) = self.home(to);
+        let near = rail.near(self.words.range().slice(0, 0), 0);
         let far = Far {
-            process: peer.address.process,
+            process,
             pt: peer.address.tables.board,
             match_bits: peer.address.control_bits(self.me),
             offset: 0,
         };
         // Refused only when the interface is closed, or nobody is there.
-        let _sent = self.ground.ni.put(near, far, 0, false);
+        let _sent = rail.ni.put(near, far, 0, false);
     }
 
     fn finish(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
@@ -499,14 +559,9 @@ impl Portals {
 }
 
 impl Ground {
-    /// Local memory, as an operation names it.
+    /// Local memory, as an operation by the first rail names it.
     pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
-        Near {
-            md: self.all_md,
-            offset: range.start().as_ptr().expose_provenance() as u64,
-            len: range.len() as u64,
-            user,
-        }
+        self.rails[0].near(range, user)
     }
 }
 
@@ -539,11 +594,27 @@ pub(super) fn failure(end: End) -> Failure {
     }
 }
 
+/// Task lists and names are on the first rail, and that does not reach the peer any more.
+pub(super) fn lists_lost() -> Failure {
+    let why = "the first rail to this peer has failed, and task lists and names go by no other: \
+               set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
+    Failure::Transport(std::io::Error::other(why))
+}
+
+/// What no lane can do.
+pub(super) fn unreached() -> Failure {
+    let why =
+        "memory of this peer is reached by no rail that works: look at the links of both ranks";
+    Failure::Transport(std::io::Error::other(why))
+}
+
 /// Keys were looked at before the first step, and deeds only take steps of theirs.
 pub(super) fn no_step() -> Refused {
     Refused::Code("a step that its command does not have".to_owned())
 }
 
+/// How often something goes to where memory was not: a word about that is on its way.
+const TRIES: u8 = 8;
 /// Turns between two looks for an entry at a peer, which costs both a packet.
 const PATIENCE: u32 = 64;
 /// Bytes of a slot's words.

@@ -132,6 +132,14 @@ impl Outbox {
         self.settle(free)
     }
 
+    /// What leaves from now on goes another way: but not before all that is under way has ended, and the peer has looked at it.
+    pub(super) fn move_away(&mut self, free: impl FnMut(Slot)) -> Then {
+        if self.state == State::Open {
+            self.state = State::Refused(self.number(self.begun));
+        }
+        self.settle(free)
+    }
+
     /// The peer has room again.
     pub(super) fn resume(&mut self) {
         if self.state == State::Paused {
@@ -264,6 +272,26 @@ mod tests {
             assert_eq!(end(&mut outbox, number, true), Then::Send);
         }
         assert_eq!(leave(&mut outbox), [4]);
+    }
+
+    #[test]
+    fn who_moves_away_waits_for_what_is_under_way_and_for_the_peer() {
+        let mut outbox = filled(4);
+        assert_eq!(
+            outbox.move_away(|_| {}),
+            Then::Pause,
+            "nothing is under way"
+        );
+        outbox.resume();
+        assert_eq!(leave(&mut outbox), [0]);
+        assert_eq!(end(&mut outbox, 0, true), Then::Send);
+        assert_eq!(leave(&mut outbox), [1, 2]);
+        assert_eq!(outbox.move_away(|_| {}), Then::Nothing);
+        assert!(outbox.next().is_none(), "it would overtake");
+        assert_eq!(end(&mut outbox, 2, true), Then::Nothing);
+        assert_eq!(end(&mut outbox, 1, false), Then::Pause);
+        outbox.resume();
+        assert_eq!(leave(&mut outbox), [1], "the one that was not answered");
     }
 
     #[test]

@@ -19,16 +19,20 @@ pub(super) struct Peer {
     pub(super) life: Life,
     /// Anything was ever sent to it, or came from there: then it is told of the end.
     pub(super) met: bool,
+    /// The lane of messages and words to it.
+    pub(super) home: u8,
     /// It waits in the list of those with something to send.
     pub(super) queued: bool,
     /// Words for it wait to be written.
     pub(super) due: bool,
     /// Messages that its adapter has taken or refused.
     pub(super) answers: u64,
-    /// How often it refused us.
+    /// How often we have paused: it refused us, or we went another way.
     pub(super) pauses: u64,
-    /// How often we refused it and have heard of it.
+    /// How often it has paused, by what we have heard.
     pub(super) pauses_heard: u64,
+    /// And how often we have let it go on.
+    pub(super) resumed: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +45,20 @@ pub(super) enum Life {
 
 impl Peer {
     /// With at most so many messages on their way to it.
-    pub(super) const fn new(address: Address, most: u32) -> Self {
+    pub(super) const fn new(address: Address, most: u32, home: u8) -> Self {
         Self {
             address,
             outbox: Outbox::new(most),
             expected: 0,
             life: Life::Up,
             met: false,
+            home,
             queued: false,
             due: false,
             answers: 0,
             pauses: 0,
             pauses_heard: 0,
+            resumed: 0,
         }
     }
 
@@ -67,9 +73,9 @@ impl Peer {
 /// The words of one rank on another's board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Words {
-    /// How often the writer was refused.
+    /// How often the writer has paused: it was refused, or goes another way.
     pub(super) pauses: u64,
-    /// How often the reader was, as far as the writer has let it in again.
+    /// How often the reader has, as far as the writer has let it go on.
     pub(super) resumed: u64,
     /// What the writer says of rails between the two.
     pub(super) rails: u64,
@@ -85,6 +91,15 @@ impl Words {
             pauses: board.atomic_u64(at).load(SeqCst),
             resumed: board.atomic_u64(at + 8).load(SeqCst),
             rails: board.atomic_u64(at + 16).load(SeqCst),
+        }
+    }
+
+    /// The newer ones of two boards.
+    pub(super) fn newer(self, other: Self) -> Self {
+        Self {
+            pauses: self.pauses.max(other.pauses),
+            resumed: self.resumed.max(other.resumed),
+            ..self
         }
     }
 

@@ -8,21 +8,20 @@ use std::{
 
 use super::{
     address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
-    calls::{Eq, Limits, Md, Ni},
+    calls::{Eq, Limits, Ni},
     compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig},
     entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::{Exports, small},
     library::Library,
-    moves::{Far, Near},
-    pool::{HEADER_MAX, Pool},
+    moves::Far,
+    pool::Pool,
     queues::Queues,
     rails::{self, Place, Rail},
-    slabs::Slabs,
     stats::PortalsCounters,
 };
-use crate::{driver::Ends, lanes::Speeds, memory::Region};
+use crate::{driver::Ends, lanes::Speeds};
 
 /// An open interface, with memory for messages, but without peers.
 ///
@@ -31,7 +30,7 @@ use crate::{driver::Ends, lanes::Speeds, memory::Region};
 pub struct Prepared {
     pub(super) ground: Ground,
     pub(super) address: Address,
-    /// How peers reach its rails beside the first one.
+    /// How peers reach its memory by its rails beside the first one.
     pub(super) places: Vec<Place>,
     /// How fast its rails are, beside each other.
     pub(super) speeds: Speeds,
@@ -43,20 +42,13 @@ pub struct Prepared {
 /// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
 #[derive(Debug)]
 pub(super) struct Ground {
+    /// That of the first rail.
     pub(super) ni: Arc<Ni>,
-    /// The interfaces beside it.
     pub(super) rails: Vec<Rail>,
     pub(super) queues: Queues,
-    /// For ends of operations.
-    pub(super) ends: Eq,
     /// For what task lists come to.
     pub(super) lists: Eq,
     pub(super) pool: Pool,
-    pub(super) pool_md: Md,
-    /// For operations on any memory.
-    pub(super) all_md: Md,
-    pub(super) slabs: Slabs,
-    pub(super) board: Region,
     pub(super) exports: Arc<Exports>,
     /// Events that the queue of ends holds.
     pub(super) credits: u32,
@@ -78,34 +70,32 @@ impl Prepared {
         let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
         check_limits(&ni.limits, &config)?;
-        let [arrivals, ends, hints, lists] = [(); 4].map(|()| queue(&ni, config.events));
-        let [arrivals, ends, hints, lists] = [arrivals?, ends?, hints?, lists?];
+        let mut rails = vec![Rail::open(Arc::clone(&ni), &config)?];
+        let lists = queue(&ni, config.events)?;
+        let [board, eager] = rails[0].listen(None, pscom.is_none())?;
         let tables = Tables {
-            board: ni.pt_alloc(Some(hints), false)?,
-            eager: ni.pt_alloc(Some(arrivals), pscom.is_none())?,
-            rdma: ni.pt_alloc(None, false)?,
-            lists: ni.pt_alloc(None, false)?,
-            wakes: ni.pt_alloc(Some(lists), false)?,
+            board,
+            eager,
+            rdma: ni.pt_alloc(None, None, false)?,
+            lists: ni.pt_alloc(None, None, false)?,
+            wakes: ni.pt_alloc(None, Some(lists), false)?,
         };
-        let others = config.interfaces.iter().skip(1);
-        let rails =
-            others.map(|interface| Rail::open(&ni.library, interface.number, config.events));
-        let rails = rails.collect::<io::Result<Vec<_>>>()?;
+        for interface in config.interfaces.iter().skip(1) {
+            let ni = Ni::open(ni.library.clone(), Some(interface.number), 0)?;
+            check_limits(&ni.limits, &config)?;
+            let rail = Rail::open(Arc::new(ni), &config)?;
+            rail.listen(Some([board, eager]), true)?;
+            rails.push(rail);
+        }
         tables
             .all()
             .into_iter()
             .try_for_each(|table| small(table).map(drop))?;
         let pool = Pool::new()?;
-        let body_max = config.body_max();
         let ground = Ground {
-            queues: Queues::new(&ni, [arrivals, ends, hints, lists], &rails, config.helper)?,
-            ends,
+            queues: Queues::new(&rails, lists, config.helper)?,
             lists,
-            pool_md: ni.md_bind(Some(pool.range()), ends)?,
             pool,
-            all_md: ni.md_bind(None, ends)?,
-            slabs: Slabs::new(config.slabs, config.slab_len, HEADER_MAX + body_max)?,
-            board: Region::vacant(BOARD_LEN)?,
             exports: Exports::new(&ni, tables.rdma, &counters)?,
             // One place less than asked for, for libraries that need it to tell full from empty.
             credits: config.events - 1,
@@ -123,12 +113,12 @@ impl Prepared {
             speeds: rails::speeds(&config.interfaces),
             ground,
             address,
+            body_max: config.body_max(),
             said: config.ends,
-            body_max,
             compat: config.compat,
         };
         prepared.lay_out()?;
-        prepared.check_family(hints)?;
+        prepared.check_family()?;
         Ok(prepared)
     }
 
@@ -139,33 +129,31 @@ impl Prepared {
         self.address.to_bytes(&self.places)
     }
 
-    /// Appends the board and the slabs.
+    /// Appends the boards and the slabs.
     fn lay_out(&self) -> io::Result<()> {
-        let Ground { ni, board, .. } = &self.ground;
-        let entry = Entry {
-            memory: Some(board.range()),
-            kind: EntryKind::Board,
-            match_bits: self.address.control_bits(0),
-            ignore_bits: SENDER,
-        };
-        ni.append(self.address.tables.board, &entry, 0)?;
-        self.ground.counters.all.entries.add(1);
-        self.ground.lay_out_lists(&self.address.tables)?;
-        (0..self.ground.slabs.count())
-            .try_for_each(|slab| self.ground.give_slab(self.address.tables.eager, slab))
+        let tables = &self.address.tables;
+        for (nth, rail) in (0..).zip(&self.ground.rails) {
+            let entry = Entry {
+                memory: Some(rail.board.range()),
+                kind: EntryKind::Board,
+                match_bits: self.address.control_bits(0),
+                ignore_bits: SENDER,
+            };
+            rail.ni.append(tables.board, &entry, 0)?;
+            self.ground.counters.all.entries.add(1);
+            (0..rail.slabs.count())
+                .try_for_each(|slab| self.ground.give_slab(nth, tables.eager, slab))?;
+        }
+        self.ground.lay_out_lists(tables)
     }
 
     /// Puts a word to itself, and looks at every field of what is told: a wrong family shows here.
-    fn check_family(&self, hints: Eq) -> io::Result<()> {
+    fn check_family(&self) -> io::Result<()> {
         let (ni, process) = (Arc::clone(&self.ground.ni), self.address.process);
+        let first = &self.ground.rails[0];
         let probe = BOARD_LEN - 16;
-        self.ground.board.atomic_u64(probe).store(WORD, RELAXED);
-        let near = Near {
-            md: self.ground.all_md,
-            offset: (self.ground.board.start().addr().get() + probe) as u64,
-            len: 8,
-            user: USER,
-        };
+        first.board.atomic_u64(probe).store(WORD, RELAXED);
+        let near = first.near(first.board.range().slice(probe, 8), USER);
         let far = Far {
             process,
             pt: self.address.tables.board,
@@ -177,12 +165,12 @@ impl Prepared {
             let polled = (0..PROBE_TURNS).find_map(|_| ni.eq_poll(&[eq], PROBE_MILLIS));
             polled.map(|(got, _)| got.event)
         };
-        let (Some(ended), Some(told)) = (wait(self.ground.ends), wait(hints)) else {
+        let (Some(ended), Some(told)) = (wait(first.ends), wait(first.hints)) else {
             return Err(unlike(&ni, "there are no events"));
         };
-        let board = self.ground.board.start().addr().get() as u64;
+        let board = first.board.start().addr().get() as u64;
         let wrong = wrong_field(&told, &ended, (process, far, board + far.offset));
-        let word = self.ground.board.atomic_u64(probe + 8).swap(0, RELAXED);
+        let word = first.board.atomic_u64(probe + 8).swap(0, RELAXED);
         let wrong = wrong.or_else(|| (word != WORD).then_some("the data"));
         wrong.map_or(Ok(()), |what| Err(unlike(&ni, what)))
     }
@@ -222,16 +210,19 @@ fn unlike(ni: &Ni, what: &str) -> io::Error {
 
 impl Ground {
     /// Gives the adapter a slab to fill.
-    pub(super) fn give_slab(&self, pt: u32, slab: usize) -> io::Result<()> {
+    pub(super) fn give_slab(&self, rail: u32, pt: u32, slab: usize) -> io::Result<()> {
+        let rail = &self.rails[rail as usize];
         let entry = Entry {
-            memory: Some(self.slabs.range(slab)),
+            memory: Some(rail.slabs.range(slab)),
             kind: EntryKind::Slab {
-                min_free: self.slabs.min_free() as u64,
+                min_free: rail.slabs.min_free() as u64,
             },
             match_bits: MESSAGE_BITS,
             ignore_bits: !KIND,
         };
-        self.append(pt, &entry, slab as u64)
+        rail.ni.append(pt, &entry, slab as u64)?;
+        self.counters.all.entries.add(1);
+        Ok(())
     }
 
     /// Exposes memory by the rails beside the first one, and says where.
@@ -242,13 +233,12 @@ impl Ground {
                 table: self.exports.add_rail(&rail.ni)?,
             })
         };
-        self.rails.iter().map(open).collect()
+        self.rails.iter().skip(1).map(open).collect()
     }
 
     /// Closes all interfaces: nothing touches memory for them any more.
     pub(super) fn close(&self) {
         self.rails.iter().for_each(|rail| rail.ni.close());
-        self.ni.close();
     }
 
     /// Appends an entry, and counts it.
@@ -290,7 +280,7 @@ fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
     })
 }
 
-fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
+pub(super) fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
     ni.eq_alloc(u64::from(events)).map_err(|why| {
         let why = io::Error::from(why);
         let sentence = format!(

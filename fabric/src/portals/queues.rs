@@ -14,7 +14,7 @@ use super::{
     event::Got,
     rails::Rail,
 };
-use crate::driver::WaitOn;
+use crate::{driver::WaitOn, lanes::LaneSet};
 
 /// Which queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,19 +32,27 @@ pub(super) enum Which {
 /// The queues.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// The first one, and those of rails.
+    /// By rail.
     nis: Vec<Arc<Ni>>,
-    /// Of each kind, and then the ends of each rail.
-    queues: Vec<Eq>,
-    /// Something is under way by rails beside the first one.
-    striping: bool,
-    /// Their descriptors may be readable.
-    rails_armed: bool,
-    /// Turns until rails are looked at although nothing is under way there.
-    patience: u32,
+    sources: Vec<Source>,
+    /// Rails that are looked at now.
+    looked_at: LaneSet,
+    /// Rails by which something went or came lately: a turn looks at the others once in a while.
+    busy: LaneSet,
+    /// Of them, since that was last asked.
+    heard: LaneSet,
+    turns: u32,
     /// An event that was taken to see whether there is one.
     held: Option<(Got, Which)>,
     rest: Rest,
+}
+
+/// A queue of the library.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    which: Which,
+    rail: u32,
+    eq: Eq,
 }
 
 /// How this rank sleeps.
@@ -79,35 +87,42 @@ struct State {
 }
 
 impl Queues {
-    /// `helper` even where the library has descriptors.
+    /// Of these rails, and that of task lists, of the first one. `helper` even where the library has descriptors.
     ///
     /// # Errors
     /// When the system has no descriptors or threads left.
-    pub(super) fn new(
-        ni: &Arc<Ni>,
-        queues: [Eq; 4],
-        rails: &[Rail],
-        helper: bool,
-    ) -> io::Result<Self> {
-        let others = rails.iter().map(|rail| Arc::clone(&rail.ni));
-        let nis: Vec<_> = std::iter::once(Arc::clone(ni)).chain(others).collect();
-        let ends = rails.iter().map(|rail| rail.ends);
-        let queues: Vec<_> = queues.into_iter().chain(ends).collect();
+    pub(super) fn new(rails: &[Rail], lists: Eq, helper: bool) -> io::Result<Self> {
+        let nis: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.ni)).collect();
+        let of_rail = |(rail, one): (u32, &Rail)| {
+            [
+                (Which::Arrivals, one.arrivals),
+                (Which::Ends, one.ends),
+                (Which::Board, one.hints),
+            ]
+            .map(|(which, eq)| Source { which, rail, eq })
+        };
+        let lists = Source {
+            which: Which::Lists,
+            rail: 0,
+            eq: lists,
+        };
+        let sources: Vec<_> = (0..).zip(rails).flat_map(of_rail).chain([lists]).collect();
         let mut fds = Vec::new();
         for ni in nis.iter().filter(|_| !helper) {
             fds.extend(ni.wake_fds()?);
         }
         let rest = if fds.is_empty() {
-            Rest::Helper(Helper::start(ni, &queues)?)
+            Rest::Helper(Helper::start(&nis[0], &sources)?)
         } else {
             Rest::Fds(fds.into_iter().map(Arc::new).collect())
         };
         Ok(Self {
+            looked_at: all(&nis),
+            busy: all(&nis),
+            heard: LaneSet::EMPTY,
+            turns: 0,
             nis,
-            queues,
-            striping: false,
-            rails_armed: false,
-            patience: 0,
+            sources,
             held: None,
             rest,
         })
@@ -120,9 +135,32 @@ impl Queues {
         }
     }
 
-    /// Whether something is under way by rails beside the first one. While nothing is, a turn does not look there.
-    pub(super) const fn set_striping(&mut self, striping: bool) {
-        self.striping = striping;
+    /// Something goes by a rail, or came by it.
+    pub(super) fn expect(&mut self, rail: u32) {
+        let rail = LaneSet::EMPTY.with(rail);
+        self.heard = self.heard.or(rail);
+        self.busy = self.busy.or(rail);
+        self.looked_at = self.looked_at.or(rail);
+    }
+
+    /// From now on, and to the end of the turn, all rails are looked at. Whether that is new.
+    pub(super) fn look_everywhere(&mut self) -> bool {
+        let all = all(&self.nis);
+        std::mem::replace(&mut self.looked_at, all) != all
+    }
+
+    fn choose_rails(&mut self) {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(QUIET_TURNS) {
+            self.busy = std::mem::take(&mut self.heard);
+        }
+        let everywhere = self.turns.is_multiple_of(PATIENCE);
+        let first = LaneSet::first(1);
+        self.looked_at = if everywhere {
+            all(&self.nis)
+        } else {
+            self.busy.or(first)
+        };
     }
 
     /// The next event of a queue.
@@ -146,21 +184,22 @@ impl Queues {
     }
 
     fn take(&mut self, which: Which) -> Option<Got> {
-        let got = self.nis[0].eq_get(self.queues[which as usize]);
-        if got.is_some() || which != Which::Ends || self.nis.len() == 1 {
-            return got;
-        }
-        self.patience = self.patience.wrapping_add(1) % PATIENCE;
-        if !self.striping && self.patience > 0 {
-            return None;
-        }
+        let wanted = |source: &&Source| source.which == which && self.looked_at.has(source.rail);
+        let mut sources = self.sources.iter().filter(wanted);
         // A queue belongs to the library, whichever interface looks.
-        let mut rails = self.queues[ALL.len()..].iter();
-        rails.find_map(|eq| self.nis[0].eq_get(*eq))
+        let got = sources.find_map(|source| {
+            let got = self.nis[0].eq_get(source.eq)?;
+            Some(source.name(got))
+        });
+        if let Some(got) = got {
+            self.expect(got.rail);
+        }
+        got
     }
 
-    /// Ends what `arm` began.
-    pub(super) fn disarm(&self) {
+    /// Begins a turn, and ends what `arm` began.
+    pub(super) fn disarm(&mut self) {
+        self.choose_rails();
         if let Rest::Helper(helper) = &self.rest {
             helper.drain();
         }
@@ -170,10 +209,11 @@ impl Queues {
     pub(super) fn arm(&mut self) -> bool {
         match &self.rest {
             // What was taken since the last look must not end the sleep.
-            Rest::Fds(_) => self.awake().iter().for_each(|ni| ni.disarm_fds()),
+            Rest::Fds(_) => self.nis.iter().for_each(|ni| ni.disarm_fds()),
             Rest::Helper(helper) if helper.shared.lock().waits => return true,
             Rest::Helper(_) => {}
         }
+        self.look_everywhere();
         for which in ALL {
             if self.held.is_none() {
                 self.held = self.next(which).map(|got| (got, which));
@@ -183,29 +223,16 @@ impl Queues {
             return false;
         }
         match &self.rest {
-            Rest::Fds(_) => {
-                self.rails_armed = self.striping;
-                self.awake().iter().for_each(|ni| _ = ni.arm_fds());
-            }
+            Rest::Fds(_) => self.nis.iter().for_each(|ni| _ = ni.arm_fds()),
             Rest::Helper(helper) => helper.send_in(),
         }
         true
     }
 
-    /// The interfaces whose descriptors count.
-    fn awake(&self) -> &[Arc<Ni>] {
-        if self.striping || self.rails_armed {
-            &self.nis
-        } else {
-            &self.nis[..1]
-        }
-    }
-
     /// Waits for an event, for so many milliseconds. Whether there is one.
     pub(super) fn wait(&mut self, millis: u32) -> bool {
         if self.held.is_none() {
-            let polled = self.nis[0].eq_poll(&self.queues, millis);
-            self.held = polled.map(|(got, at)| (got, which(at)));
+            self.held = poll(&self.nis[0], &self.sources, millis);
         }
         self.held.is_some()
     }
@@ -220,7 +247,7 @@ impl Queues {
 }
 
 impl Helper {
-    fn start(ni: &Arc<Ni>, queues: &[Eq]) -> io::Result<Self> {
+    fn start(ni: &Arc<Ni>, sources: &[Source]) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
@@ -228,9 +255,9 @@ impl Helper {
             bell: Arc::new(bell),
         });
         let (ni, for_thread) = (Arc::clone(ni), Arc::clone(&shared));
-        let queues = queues.to_vec();
+        let sources = sources.to_vec();
         let thread = std::thread::Builder::new().name("portals-waiter".to_owned());
-        let thread = thread.spawn(move || for_thread.run(&ni, &queues))?;
+        let thread = thread.spawn(move || for_thread.run(&ni, &sources))?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -268,7 +295,7 @@ impl Drop for Helper {
 }
 
 impl Shared {
-    fn run(&self, ni: &Ni, queues: &[Eq]) {
+    fn run(&self, ni: &Ni, sources: &[Source]) {
         loop {
             let idle = |state: &mut State| !state.waits && !state.stop;
             let state = self.changed.wait_while(self.lock(), idle);
@@ -277,8 +304,7 @@ impl Shared {
                 return;
             }
             // A finite time, because a wait cannot be broken off in every library.
-            let polled = ni.eq_poll(queues, TURN_MILLIS);
-            let found = polled.map(|(got, at)| (got, which(at)));
+            let found = poll(ni, sources, TURN_MILLIS);
             if found.is_some() {
                 let mut state = self.lock();
                 state.found = found;
@@ -295,13 +321,31 @@ impl Shared {
     }
 }
 
-/// The kind of a queue: those of rails come behind the others.
-fn which(at: usize) -> Which {
-    ALL.get(at).copied().unwrap_or(Which::Ends)
+impl Source {
+    const fn name(&self, got: Got) -> Got {
+        Got {
+            rail: self.rail,
+            ..got
+        }
+    }
+}
+
+/// The next event of any queue; waits for it for so many milliseconds.
+fn poll(ni: &Ni, sources: &[Source], millis: u32) -> Option<(Got, Which)> {
+    let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
+    let (got, at) = ni.eq_poll(&queues, millis)?;
+    let source = sources.get(at)?;
+    Some((source.name(got), source.which))
+}
+
+fn all(nis: &[Arc<Ni>]) -> LaneSet {
+    LaneSet::first(u32::try_from(nis.len()).unwrap_or(u32::MAX))
 }
 
 const ALL: [Which; 4] = [Which::Arrivals, Which::Ends, Which::Board, Which::Lists];
-/// A library may make progress only while somebody looks at its queues.
+/// Turns between two looks at rails that nothing went by lately.
 const PATIENCE: u32 = 64;
+/// Turns in which a rail that nothing goes by counts as one by which something goes: longer than an answer takes.
+const QUIET_TURNS: u32 = 4096;
 /// How long the end of the driver may have to wait for its thread.
 const TURN_MILLIS: u32 = 50;

@@ -4,21 +4,21 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     address::Address,
-    calls::Md,
     compat::buffers::Buffers,
     event::{End, Got, Kind},
     lists::Lists,
-    moves::{Far, Near},
+    moves::Far,
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket, Words},
     pool::{OF_ONE_PEER, Pool},
     prepare::Ground,
     queues::Which,
-    rails::Rails,
+    rails::{Rail, Rails},
 };
 use crate::{
     driver::{self, Caps, Down, Ends, Failure, Sink, Token},
+    lanes::LaneSet,
     memory::Region,
     offload::Watches,
 };
@@ -35,10 +35,8 @@ pub struct Portals {
     /// Events that may still be caused in the queue of ends.
     pub(super) credits: u32,
     pub(super) operations: Operations,
-    pub(super) words_md: Md,
     /// What is written on others' boards.
     pub(super) words: Region,
-    pub(super) out_md: Md,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
     pub(super) rails: Rails,
@@ -48,13 +46,12 @@ pub struct Portals {
     pub(super) sendable: VecDeque<u32>,
     pub(super) due: VecDeque<u32>,
     pub(super) suspects: Vec<u32>,
-    /// Peers that were refused here, and wait for room.
+    /// Peers that wait until all that has come is looked at, and there is room.
     pub(super) refused: VecDeque<u32>,
-    /// The adapter lets no messages in.
-    pub(super) disabled: bool,
+    /// Rails whose adapters let no messages in.
+    pub(super) disabled: LaneSet,
     /// In the layout of pscom: what messages come into and leave from.
     pub(super) buffers: Option<Box<Buffers>>,
-    pub(super) buffers_md: Md,
     /// To have no room for messages is the end.
     pub(super) fragile: bool,
     pub(super) caps: Caps,
@@ -180,22 +177,21 @@ impl Portals {
         let Some((number, letter)) = peer.outbox.next() else {
             return Sent::None;
         };
-        let near = Near {
-            md: self.ground.pool_md,
-            offset: letter.slot.map_or(0, Pool::offset) as u64,
-            len: letter.len.into(),
-            user: Ticket::Message(to, number).bits(),
-        };
+        let at = letter.slot.map_or(0, Pool::offset);
+        let range = self.ground.pool.range().slice(at, letter.len as usize);
+        let (rail, process) = self.home(to);
+        let near = rail.near(range, Ticket::Message(to, number).bits());
         let far = Far {
-            process: peer.address.process,
+            process,
             pt: peer.address.tables.eager,
             match_bits: peer.address.message_bits(self.me),
             offset: 0,
         };
         let header = u64::from(letter.label) << 32 | u64::from(number);
-        if self.ground.ni.put(near, far, header, true).is_err() {
+        if rail.ni.put(near, far, header, true).is_err() {
             return Sent::NotNow;
         }
+        self.count_sent(peer.home.into(), letter.len.into());
         self.credits -= 1;
         self.peer_mut(to).outbox.started();
         Sent::One
@@ -206,26 +202,32 @@ impl Portals {
         let peer = self.peer(to);
         let words = Words {
             pauses: peer.pauses,
-            resumed: peer.pauses_heard,
+            resumed: peer.resumed,
             rails: self.word_of_rails(to),
         };
         words.write(&self.words, to);
-        let near = Near {
-            md: self.out_md,
-            offset: Words::at(to) as u64,
-            len: Words::LEN as u64,
-            user: Ticket::Words(to).bits(),
-        };
+        let range = self.words.range().slice(Words::at(to), Words::LEN);
+        let (lane, (rail, process)) = (u32::from(peer.home), self.home(to));
+        let near = rail.near(range, Ticket::Words(to).bits());
         let far = Far {
-            process: peer.address.process,
+            process,
             pt: peer.address.tables.board,
             match_bits: peer.address.control_bits(self.me),
             offset: Words::at(self.me) as u64,
         };
-        match self.ground.ni.put(near, far, 0, true) {
-            Ok(()) => self.credits -= 1,
-            Err(_) => self.suspect(to),
+        match rail.ni.put(near, far, 0, true) {
+            Ok(()) => {
+                self.ground.queues.expect(lane);
+                self.credits -= 1;
+            }
+            Err(_) => _ = self.fail_lane(to, lane),
         }
+    }
+
+    /// Bytes go by a rail.
+    pub(super) fn count_sent(&mut self, rail: u32, bytes: u64) {
+        self.ground.queues.expect(rail);
+        self.ground.counters.by_rail[rail as usize].add(bytes);
     }
 
     pub(super) fn say_words(&mut self, to: u32) {
@@ -235,7 +237,7 @@ impl Portals {
     }
 
     /// The end of an own operation.
-    pub(super) fn handle_end(&mut self, Got { event, .. }: Got) {
+    pub(super) fn handle_end(&mut self, Got { event, rail, .. }: Got) {
         if !matches!(event.kind, Kind::Ack | Kind::Reply) {
             return;
         }
@@ -247,19 +249,21 @@ impl Portals {
             .acks
             .add(u64::from(event.kind == Kind::Ack));
         match Ticket::of(event.user) {
-            Some(Ticket::Message(to, number)) => self.handle_message_end(to, number, event.end),
+            Some(Ticket::Message(to, number)) => {
+                self.handle_message_end((to, number), event.end, rail);
+            }
             Some(Ticket::Operation(slot, generation)) => {
-                self.handle_step(slot, generation, event.end, event.mlength);
+                self.handle_step((slot, generation), event.end, event.mlength, rail);
             }
             Some(Ticket::Piece(slot, lane, piece)) => {
                 self.handle_piece_end(slot, lane, piece, event.end)
             }
-            Some(Ticket::Words(to)) if event.end != End::Well => self.suspect(to),
+            Some(Ticket::Words(to)) if event.end != End::Well => _ = self.fail_lane(to, rail),
             Some(Ticket::Words(_)) | None => {}
         }
     }
 
-    fn handle_message_end(&mut self, to: u32, number: u32, end: End) {
+    fn handle_message_end(&mut self, (to, number): (u32, u32), end: End, rail: u32) {
         let answered = matches!(end, End::Well | End::PtDisabled | End::Dropped);
         if let Some(peer) = self.peers.get_mut(to as usize) {
             peer.answers += u64::from(answered);
@@ -269,7 +273,7 @@ impl Portals {
         }
         let taken = end == End::Well;
         if !answered {
-            self.suspect(to);
+            self.fail_lane(to, rail);
         }
         let Some(peer) = self.peers.get_mut(to as usize) else {
             return;
@@ -279,11 +283,16 @@ impl Portals {
             .outbox
             .ended(number, taken, |slot| pool.give_back(slot));
         self.ground.counters.refused.add(u64::from(!taken));
+        self.follow(to, then);
+    }
+
+    /// What is to be done for the messages to a peer.
+    pub(super) fn follow(&mut self, to: u32, then: Then) {
         match then {
             Then::Nothing => {}
             Then::Send => self.may_send(to),
             Then::Pause => {
-                peer.pauses += 1;
+                self.peer_mut(to).pauses += 1;
                 self.say_words(to);
             }
         }
@@ -320,13 +329,14 @@ impl Portals {
     }
 
     /// A hint that words on the own board have changed.
-    pub(super) fn handle_hint(&mut self, Got { event, dropped }: Got) {
+    pub(super) fn handle_hint(&mut self, got: Got) {
+        let Got { event, dropped, .. } = got;
         if dropped {
             self.ground.counters.lost.add(1);
             let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
             return (0..size).for_each(|rank| self.look_at(rank));
         }
-        match self.sender(&event) {
+        match self.sender(&got) {
             Some(rank) if event.mlength > 0 => self.look_at(rank),
             _ => {}
         }
@@ -334,7 +344,9 @@ impl Portals {
 
     /// Looks at what a peer has written on the board.
     fn look_at(&mut self, rank: u32) {
-        let words = Words::read(&self.ground.board, rank);
+        let read = |rail: &Rail| Words::read(&rail.board, rank);
+        let all: Vec<_> = self.ground.rails.iter().map(read).collect();
+        let words = all.iter().copied().fold(all[0], Words::newer);
         let peer = &mut self.peers[rank as usize];
         if peer.life == Life::Down {
             return;
@@ -343,26 +355,35 @@ impl Portals {
             peer.outbox.resume();
             self.may_send(rank);
         }
-        self.hear_of_rails(rank, words.rails);
+        for words in all {
+            self.hear_of_rails(rank, words.rails);
+        }
         let peer = &mut self.peers[rank as usize];
         if words.pauses != peer.pauses_heard {
             peer.pauses_heard = words.pauses;
-            if self.disabled {
-                self.refused.push_back(rank);
-            } else {
-                self.say_words(rank);
-            }
+            self.refused.push_back(rank);
         }
+    }
+
+    /// Whether somebody waits until everything that came has been looked at.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.disabled.is_empty() || !self.refused.is_empty() || !self.suspects.is_empty()
     }
 
     /// Everything that came has been looked at, so there is room: lets messages in again.
     pub(super) fn let_in(&mut self) {
-        if !self.disabled || self.ground.ni.pt_enable(self.address.tables.eager).is_err() {
-            return;
+        for rail in self.disabled.iter() {
+            let ni = &self.ground.rails[rail as usize].ni;
+            if ni.pt_enable(self.address.tables.eager).is_err() {
+                return;
+            }
+            self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
+            self.ground.counters.enabled.add(1);
         }
-        self.disabled = false;
-        self.ground.counters.enabled.add(1);
         while let Some(rank) = self.refused.pop_front() {
+            // Not before: whatever else is said must not say it.
+            let peer = self.peer_mut(rank);
+            peer.resumed = peer.pauses_heard;
             self.say_words(rank);
         }
     }
@@ -376,6 +397,7 @@ impl Portals {
         unsent
             || !self.told.is_empty()
             || !self.suspects.is_empty()
+            || !self.refused.is_empty()
             || self.watches.is_reached()
             || self.lists.have_news()
             || self.rails.have_news(self.credits > RESERVED)

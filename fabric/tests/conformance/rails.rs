@@ -7,12 +7,14 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Command, Driver, Token},
+    counters::Count,
+    driver::{AtomicOp, Command, Down, Driver, Token},
     memory::{Region, RemoteRegion},
     portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
 use crate::{
+    messages::message,
     portals::world,
     processes::end_of,
     world::{World, all_of, contents, local, noise, peer},
@@ -20,17 +22,22 @@ use crate::{
 
 pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| PortalsConfig {
-        interfaces: [0, 1].map(Interface::from).to_vec(),
+        interfaces: interfaces(2),
         ..config
     })
 }
 
 pub(crate) fn four_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
-        interfaces: [0, 1, 2, 3].map(Interface::from).to_vec(),
+        interfaces: interfaces(4),
         helper: true,
         ..config
     })
+}
+
+/// The first ones.
+fn interfaces(count: u32) -> Vec<Interface> {
+    (0..count).map(Interface::from).collect()
 }
 
 /// Two ranks with so many rails, and what they count.
@@ -43,12 +50,19 @@ struct Pair {
 
 impl Pair {
     fn new(rails: [u32; 2], family: &'static str, len: usize) -> Self {
-        let rails = rails.map(|count| (0..count).map(Interface::from).collect());
-        Self::with(rails, family, len)
+        Self::with(rails.map(interfaces), family, len)
     }
 
     /// With these interfaces.
     fn with(rails: [Vec<Interface>; 2], family: &'static str, len: usize) -> Self {
+        let mut pair = Self::bare(rails, family);
+        pair.world.meet();
+        (pair.region, pair.key) = pair.world[1].memory(len);
+        pair
+    }
+
+    /// Who have not met.
+    fn bare(rails: [Vec<Interface>; 2], family: &'static str) -> Self {
         let counters: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
         let mut each = counters.iter().zip(rails);
         let drivers = world(2, family, |config| {
@@ -60,8 +74,7 @@ impl Pair {
             }
         });
         let mut world = World::from_drivers(drivers);
-        world.meet();
-        let (region, key) = world[1].memory(len);
+        let (region, key) = world[1].memory(4096);
         Self {
             world,
             counters,
@@ -108,8 +121,22 @@ impl Pair {
         assert_eq!(heard.completed, [Token(1)], "{:?}", heard.failed);
     }
 
-    fn pieces(&self) -> u64 {
-        self.counters[0].pieces.get()
+    /// What was there before.
+    fn add(&mut self, number: u64) -> u64 {
+        let range = all_of(&self.region).slice(4096, 8);
+        let at = self.world[1].driver.expose(range).unwrap();
+        let command = Command::Atomic {
+            to: peer(1),
+            at,
+            op: AtomicOp::Add(number),
+            token: Token(2),
+        };
+        let before = self.world.one_sided(0, command);
+        before.unwrap().expect("an atomic fetches")
+    }
+
+    fn by_rail(&self) -> [u64; 4] {
+        self.counters[0].by_rail.each_ref().map(Count::get)
     }
 }
 
@@ -122,7 +149,7 @@ fn bytes_of_every_length_go_by_all_rails_and_arrive_once() {
             .into_iter()
             .enumerate()
         {
-            let before = pair.pieces();
+            let before = pair.by_rail();
             let mut bytes = noise(seed as u64, len);
             let key = pair.part(len);
             pair.put(&mut bytes, key);
@@ -130,8 +157,9 @@ fn bytes_of_every_length_go_by_all_rails_and_arrive_once() {
             let mut back = vec![0; len];
             pair.get(&mut back, key);
             assert!(back == bytes, "{len} bytes back");
-            let pieces = pair.pieces() - before;
-            assert_eq!(pieces >= 4, len >= 65_536, "{pieces} pieces of {len} bytes");
+            let after = pair.by_rail();
+            let used = (0..4).filter(|rail| after[*rail] > before[*rail]).count();
+            assert_eq!(used > 1, len > 65_537, "{used} rails for {len} bytes");
         }
         assert_eq!(pair.counters[0].lanes_failed.get(), 0);
     }
@@ -145,7 +173,8 @@ fn ranks_with_different_numbers_of_rails_use_those_that_both_have() {
         let key = pair.key;
         pair.put(&mut bytes, key);
         assert!(contents(&pair.region) == bytes);
-        assert_eq!(pair.pieces() > 0, rails[0] > 1 && rails[1] > 1, "{rails:?}");
+        let both = rails[0] > 1 && rails[1] > 1;
+        assert_eq!(pair.by_rail()[1] > 100, both, "{rails:?}");
     }
 }
 
@@ -164,46 +193,110 @@ fn a_rail_of_little_weight_is_left_aside_and_others_share() {
         let mut pair = Pair::with([rails.to_vec(), rails.to_vec()], "sandia42", 1 << 20);
         let mut bytes = noise(5, 1 << 20);
         let key = pair.key;
+        let before = pair.by_rail();
         pair.put(&mut bytes, key);
         assert!(contents(&pair.region) == bytes);
-        let moved = [0, 1].map(|rail: usize| pair.counters[0].by_rail[rail].get());
+        let moved = pair.by_rail();
+        let moved = [0, 1].map(|rail| moved[rail] - before[rail]);
         assert_eq!(moved.map(|bytes| bytes > 0), used, "{weights:?}: {moved:?}");
         assert_eq!(moved.iter().sum::<u64>(), 1 << 20, "{weights:?}");
     }
 }
 
-/// Which rail is cut off, and after how many bytes, at whom.
-const CUTS: [(u32, u64); 4] = [(1, 1), (1, 700_000), (2, 3_000_000), (3, 6_000_000)];
+#[test]
+fn both_ranks_of_a_pair_find_the_same_home_and_different_pairs_use_different_rails() {
+    const RANKS: u32 = 8;
+    let counters: Vec<_> = (0..RANKS)
+        .map(|_| Arc::<PortalsCounters>::default())
+        .collect();
+    let mut each = counters.iter();
+    let drivers = world(RANKS, "sandia42", |config| PortalsConfig {
+        interfaces: interfaces(2),
+        counters: Arc::clone(each.next().unwrap()),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    let moved = || {
+        let of_rank = |counters: &Arc<PortalsCounters>| counters.by_rail.each_ref().map(Count::get);
+        counters.iter().map(of_rank).collect::<Vec<_>>()
+    };
+    let mut homes = [0; 2];
+    for from in 0..RANKS as usize {
+        for to in 0..from {
+            let before = moved();
+            world.send(from, to, b"there", b"");
+            world.send(to, from, b"back!", b"");
+            world.settle();
+            let after = moved();
+            let rails = [from, to].map(|rank| {
+                let used = |rail: &usize| after[rank][*rail] == before[rank][*rail] + 5;
+                (0..2).find(used).expect("a rail moved the message")
+            });
+            assert_eq!(rails[0], rails[1], "ranks {from} and {to}");
+            homes[rails[0]] += 1;
+        }
+    }
+    assert!(
+        homes.iter().all(|pairs| *pairs > 5),
+        "{homes:?} of 28 pairs"
+    );
+}
+
+/// Bytes that leave each rail at each rank until it is cut off; 0 for never.
+const CUTS: [[u64; 4]; 8] = [
+    [0, 1, 0, 0],
+    [0, 700_000, 0, 0],
+    [0, 0, 3_000_000, 0],
+    [0, 0, 0, 6_000_000],
+    [FIRST_WORDS, 0, 0, 0],
+    [700_000, 0, 0, 0],
+    [3_000_000, 0, 0, 0],
+    [300_000, 1_000_000, 4_000_000, 0],
+];
+/// The first rail is tried when it is opened, and what that takes is less.
+const FIRST_WORDS: u64 = 2000;
 const CUT: &str = "RIPSTOP_PORTALS_CUT";
 const FAMILY: &str = "RIPSTOP_TEST_FAMILY";
 
+/// Starts a test in a process of its own, because a library is told by its environment.
+fn run_cut(test: &str, cuts: [u64; 4], family: &str) {
+    let mut child = Process::new(env::current_exe().unwrap());
+    child.args(["--exact", test, "--nocapture"]);
+    let all = cuts.map(|bytes| bytes.to_string()).join(",");
+    child.env(CUT, all).env(FAMILY, family);
+    child.stdout(Stdio::null());
+    let ended = end_of(&mut child.spawn().unwrap());
+    assert!(ended.success(), "{test}: {cuts:?}, {family}");
+}
+
+/// The family of a child process, and how many rails are cut off there.
+fn in_child() -> Option<(&'static str, usize)> {
+    let (cuts, family) = (env::var(CUT).ok()?, env::var(FAMILY).ok()?);
+    let known = crate::portals::FAMILIES.iter();
+    let family = known.copied().find(|known| *known == family)?;
+    Some((
+        family,
+        cuts.split(',').filter(|bytes| *bytes != "0").count(),
+    ))
+}
+
 #[test]
 fn what_a_rail_had_when_it_was_cut_off_goes_by_others() {
-    for (nth, (rail, bytes)) in CUTS.into_iter().enumerate() {
-        let family = ["sandia42", "portails4"][nth % 2];
-        let cuts: Vec<_> = (0..4)
-            .map(|other| if other == rail { bytes } else { 0 })
-            .map(|bytes| bytes.to_string())
-            .collect();
-        let mut child = Process::new(env::current_exe().unwrap());
-        child.args(["--exact", "rails::a_rail_is_cut_off", "--nocapture"]);
-        child.env(CUT, cuts.join(",")).env(FAMILY, family);
-        child.stdout(Stdio::null());
-        let ended = end_of(&mut child.spawn().unwrap());
-        assert!(ended.success(), "rail {rail} after {bytes} bytes, {family}");
+    for (nth, cuts) in CUTS.into_iter().enumerate() {
+        run_cut(
+            "rails::a_rail_is_cut_off",
+            cuts,
+            ["sandia42", "portails4"][nth % 2],
+        );
     }
 }
 
-/// Not a test by itself: the test before starts it in processes of its own, because a library is told by its environment.
+/// Not a test by itself: the test before starts it.
 #[test]
 fn a_rail_is_cut_off() {
-    let (Ok(_), Ok(family)) = (env::var(CUT), env::var(FAMILY)) else {
+    let Some((family, cut)) = in_child() else {
         return;
     };
-    let family = *crate::portals::FAMILIES
-        .iter()
-        .find(|known| **known == family)
-        .unwrap();
     let mut pair = Pair::new([4; 2], family, 16 << 20);
     let key = pair.key;
     for seed in 0..4 {
@@ -216,8 +309,9 @@ fn a_rail_is_cut_off() {
     }
     let [first, second] = [0, 1].map(|rank: usize| pair.counters[rank].lanes_failed.get());
     assert!(first + second > 0, "nothing was cut off");
+    let cut = cut as u64;
     assert!(
-        first <= 1 && second <= 1,
+        first <= cut && second <= cut,
         "{first} and {second} lanes failed"
     );
     // What is new since then is reached by the rails that are left.
@@ -226,4 +320,89 @@ fn a_rail_is_cut_off() {
     let mut bytes = noise(9, 1 << 20);
     pair.put(&mut bytes, key);
     assert!(contents(&pair.region) == bytes);
+    let before = pair.add(1);
+    assert_eq!(pair.add(1), before + 1);
+}
+
+#[test]
+fn messages_of_a_rail_that_is_cut_off_arrive_once_and_in_order_by_another() {
+    for rail in 0..4 {
+        for bytes in [1, 20_000, 500_000] {
+            let mut cuts = [0; 4];
+            cuts[rail] = bytes + FIRST_WORDS;
+            run_cut("rails::the_home_is_cut_off", cuts, "sandia42");
+        }
+    }
+    let three = [100_000, 1, 300_000, 0];
+    run_cut("rails::the_home_is_cut_off", three, "portails4");
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn the_home_is_cut_off() {
+    const COUNT: u64 = 600;
+    let Some((family, _)) = in_child() else {
+        return;
+    };
+    // Of some pairs each rail is the home.
+    let drivers = world(4, family, |config| PortalsConfig {
+        interfaces: interfaces(4),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    let pairs = || (0..4).flat_map(|from| (0..4).map(move |to| (from, to)));
+    let sent = |from, number| message(from, number, 8, (number as usize * 37) % 5000);
+    for number in 0..COUNT {
+        for (from, to) in pairs().filter(|(from, to)| from != to) {
+            let sent = sent(from, number);
+            world.send(from, to, &sent.header, &sent.body);
+        }
+    }
+    for to in 0..4 {
+        world.hears(to, 3 * COUNT as usize);
+    }
+    for (from, to) in pairs().filter(|(from, to)| from != to) {
+        let sent = (0..COUNT).map(|number| sent(from, number));
+        assert!(
+            world[to].heard.from(from).cloned().eq(sent),
+            "rank {from} to {to}"
+        );
+    }
+    assert!((0..4).all(|rank| world[rank].heard.down.is_empty()));
+}
+
+#[test]
+fn who_is_reached_by_no_rail_any_more_is_lost_and_everything_ends() {
+    for cuts in [[FIRST_WORDS, 1, 1, 1], [400_000, 1, 900_000, 200_000]] {
+        run_cut("rails::all_rails_are_cut_off", cuts, "sandia42");
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn all_rails_are_cut_off() {
+    let Some((family, _)) = in_child() else {
+        return;
+    };
+    let mut pair = Pair::bare([interfaces(4), interfaces(4)], family);
+    let mut bytes = vec![7; 16 << 20];
+    let (_region, key) = pair.world[1].memory(bytes.len());
+    for token in 0..3 {
+        let command = Command::Put {
+            to: peer(1),
+            from: local(&mut bytes),
+            into: key,
+            count: None,
+            token: Token(token),
+        };
+        pair.world.post(0, command);
+    }
+    pair.world.send(0, 1, b"is anybody there?", b"");
+    pair.world.until("the end of everything", |world| {
+        let heard = &world[0].heard;
+        heard.completed.len() + heard.failed.len() == 3 && !heard.down.is_empty()
+    });
+    let heard = &pair.world[0].heard;
+    assert_eq!(heard.down, [(peer(1), Down::Failed)]);
+    assert!(!heard.failed.is_empty(), "what was it that arrived?");
 }

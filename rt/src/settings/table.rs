@@ -98,7 +98,7 @@ pub(super) const TABLE: &[Spec] = &[
     row!(
         portals_ifaces: "RIPSTOP_PORTALS_IFACES",
         "auto | interfaces, like 0,1,2,3, or with weights, like 0:2,1:1",
-        "the network interfaces of a rank: the first carries messages, all of them the pieces of long transfers",
+        "the network interfaces of a rank: messages of two ranks go by one of them, long transfers in pieces by all",
         |value| or_auto(value, interfaces).map(Option::unwrap_or_default),
         |all: &Vec<Interface>| auto_or(&(!all.is_empty()).then_some(all), |all| join(all))
     ),

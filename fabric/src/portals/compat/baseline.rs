@@ -3,8 +3,8 @@
 use super::{
     super::{
         entries::{Entry, EntryKind},
-        event::{End, Event},
-        moves::{Far, Near},
+        event::{End, Got},
+        moves::Far,
         onesided::RESERVED,
         peer::{Label, Life, Ticket},
         pool::HEADER_MAX,
@@ -71,14 +71,9 @@ impl Portals {
         let Some(piece) = buffers.piece(to, slot) else {
             return;
         };
-        let offset = buffers.offset(to, slot) as u64;
+        let range = buffers.outbox(to, slot, piece.len);
         let peer = self.peer(to);
-        let near = Near {
-            md: self.buffers_md,
-            offset,
-            len: piece.len as u64,
-            user: Ticket::Message(to, slot).bits(),
-        };
+        let near = self.ground.near(range, Ticket::Message(to, slot).bits());
         let far = Far {
             process: peer.address.process,
             pt: peer.address.tables.eager,
@@ -132,9 +127,10 @@ impl Portals {
     }
 
     /// A piece has come. Its buffer is appended again when it has been looked at.
-    pub(in super::super) fn handle_piece(&mut self, event: &Event, sink: &mut dyn Sink) {
+    pub(in super::super) fn handle_piece(&mut self, got: &Got, sink: &mut dyn Sink) {
+        let event = &got.event;
         let [nth, rank] = bytemuck::cast::<u64, [u32; 2]>(event.user);
-        let from = self.sender(event).filter(|from| {
+        let from = self.sender(got).filter(|from| {
             *from == rank && event.match_bits == self.own_address().message_bits(rank)
         });
         let Some(mut buffers) = self.buffers.take() else {

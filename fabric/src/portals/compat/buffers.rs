@@ -99,13 +99,12 @@ impl Buffers {
         (from as usize * self.layout.recvq_size + nth as usize) * self.layout.buffer_size
     }
 
-    /// All send buffers, for a descriptor.
-    pub(in super::super) fn outbound(&self) -> LocalRange {
-        self.outbound.range()
+    /// The first bytes of a send buffer.
+    pub(in super::super) fn outbox(&self, to: u32, slot: u32, len: usize) -> LocalRange {
+        self.outbound.range().slice(self.outbox_at(to, slot), len)
     }
 
-    /// Where a send buffer is among them.
-    pub(in super::super) fn offset(&self, to: u32, slot: u32) -> usize {
+    fn outbox_at(&self, to: u32, slot: u32) -> usize {
         (to as usize * self.layout.sendq_size + slot as usize) * self.layout.buffer_size
     }
 
@@ -131,7 +130,7 @@ impl Buffers {
         let slots = (0..count).filter_map(|nth| {
             let slot = self.sides[to as usize].free.pop()?;
             let piece = nth * size..len.min((nth + 1) * size);
-            self.write(self.offset(to, slot), parts, piece.clone());
+            self.write(self.outbox_at(to, slot), parts, piece.clone());
             let side = &mut self.sides[to as usize];
             let more = if nth + 1 < count { MORE } else { 0 };
             side.sent[slot as usize] = Piece {
@@ -271,8 +270,7 @@ mod tests {
         for slot in slots {
             let piece = buffers.piece(1, slot).expect("filled");
             let mut bytes = vec![0; piece.len];
-            let at = buffers.offset(1, slot);
-            buffers.outbound().slice(at, piece.len).read(&mut bytes);
+            buffers.outbox(1, slot, piece.len).read(&mut bytes);
             assert!(whole.is_none(), "whole before its last piece");
             whole = buffers.join(0, piece.label, bytes);
             buffers.taken(1, slot);

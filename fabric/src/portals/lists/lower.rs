@@ -106,7 +106,7 @@ impl Portals {
     ) -> Option<(Plan, Then)> {
         let (far, count, presumed) = match target {
             Target::Known { into, count } => {
-                let far = self.far(to.0, *into, 0, from.len()).ok()?;
+                let far = self.far_by_first(to.0, *into, from.len())?;
                 let count = match count {
                     Some(count) => Some(self.far_count(to, *count)?),
                     None => None,
@@ -207,7 +207,7 @@ impl Portals {
     ) -> Option<(Plan, Then)> {
         let owner = self.peer(self.me).owner(self.me);
         let key = self.ground.exports.expose(owner, into);
-        let far = self.far(self.me, key, 0, from.len()).ok()?;
+        let far = self.far_by_first(self.me, key, from.len())?;
         let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
         let plan = Plan::Put {
             from: span(from),
@@ -234,8 +234,14 @@ impl Portals {
         })
     }
 
+    /// Memory that the first rail reaches, as lists need it.
+    fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<Far> {
+        self.reaches_lists(to)
+            .then(|| self.far((to, 0), key, 0, len).ok())?
+    }
+
     fn is_up(&self, to: Peer) -> bool {
-        self.peer(to.0).life == Life::Up
+        self.peer(to.0).life == Life::Up && self.reaches_lists(to.0)
     }
 }
 

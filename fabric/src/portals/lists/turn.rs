@@ -19,7 +19,7 @@ use crate::{
 
 impl Portals {
     /// Something that lists have come to.
-    pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped }: Got) {
+    pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped, .. }: Got) {
         if dropped {
             self.ground.counters.lost.add(1);
             self.look_for_lost();
@@ -156,11 +156,9 @@ impl Portals {
             Then::Put(to, _) | Then::Count(to, _) => (*to, onesided::failure(end)),
             Then::Nothing | Then::Task(_) | Then::Doing { .. } => return,
         };
-        if end == End::Undeliverable {
-            self.suspect(to);
-        }
+        let others = end == End::Undeliverable && self.fail_lane(to, 0);
         self.show_counts();
-        self.break_off(token, why);
+        self.break_off(token, if others { onesided::lists_lost() } else { why });
     }
 
     /// A task that is the host's may begin.

@@ -53,11 +53,11 @@ impl Door {
 
     /// Moves everything to another table entry.
     pub(in super::super) fn leave(&mut self) {
-        let new = self.ni.pt_alloc(None, false).ok();
+        let new = self.ni.pt_alloc(None, None, false).ok();
         self.table = new.and_then(|table| small(table).ok());
         for (serial, (me, entry)) in std::mem::take(&mut self.entries) {
             self.stale.push((serial, me));
-            // What finds no room is reached by the first rail.
+            // What finds no room is reached by other rails.
             let _appended = self.append(serial, entry);
         }
     }

@@ -1,13 +1,20 @@
-//! Several interfaces of a rank: its rails. The first one carries messages, words, atomics and lists, in their order; pieces of
-//! long puts and gets go by all of them (`stripes`).
+//! Several interfaces of a rank: its rails.
 //!
-//! The second rail of a rank reaches the second one of another, and so on: such a pair is a *lane*. Lane 0, of the first ones,
-//! does not fail alone: who cannot be reached by it is lost. What another lane had under way when it failed may still arrive, so
-//! both ranks close it before anything of that goes out again ([`Fences`]).
+//! The second rail of a rank reaches the second one of another, and so on: such a pair is a *lane*. Messages and words to a peer
+//! go by one lane, the *home* of the pair, which both ranks find without a word; so they stay in order, and different pairs use
+//! different rails. Long puts and gets go in pieces by all lanes (`stripes`). Atomics and counts of a rank's memory all come by
+//! one rail, as two adapters do not heed each other: the rank says which, the first one that works with all its peers. Task lists
+//! are the first rail's: they end with it.
 //!
-//! Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another entry
-//! (`door`), and tells its peers where it is now; the peer of that lane does not use it. A dead rank takes no rail along: who
-//! finds a lane broken closes it only when the other one has answered.
+//! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has looked at
+//! everything that came by the old one, and messages go again from the first one on that was not acknowledged; those that had
+//! come are known by their numbers. What moves memory may still arrive long after it was given up, so it goes again only when
+//! both ranks have closed the lane ([`Fences`]). Nobody knows whether an atomic without an answer was done: its peer is lost. So
+//! is who cannot be reached by any lane.
+//!
+//! **Closing.** Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another
+//! entry (`door`), and tells its peers where it is now; the peer of that lane does not use it. A dead rank takes no rail along:
+//! who finds a lane broken closes it only when the other one has answered.
 
 mod door;
 mod stripes;
@@ -15,6 +22,7 @@ mod stripes;
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    ops::Range,
     sync::Arc,
 };
 
@@ -22,22 +30,36 @@ pub(super) use self::door::Door;
 use self::stripes::Striped;
 use super::{
     calls::{Eq, Md, Ni},
-    config::Interface,
+    config::{Interface, PortalsConfig},
     event::Process,
-    library::Library,
+    moves::Near,
     peer::Life,
+    pool::HEADER_MAX,
+    prepare::{BOARD_LEN, queue},
+    slabs::Slabs,
     state::Portals,
 };
-use crate::lanes::{Fences, LaneSet, Speed, Speeds, Word};
+use crate::{
+    driver::LocalRange,
+    lanes::{Fences, LaneSet, Speed, Speeds, Word},
+    memory::Region,
+};
 
-/// An interface beside the first one.
+/// An interface, and what peers reach by it beside exposed memory.
 #[derive(Debug)]
 pub(super) struct Rail {
     pub(super) ni: Arc<Ni>,
+    /// For messages that come.
+    pub(super) arrivals: Eq,
     /// For ends of operations.
     pub(super) ends: Eq,
+    /// For words on the board.
+    pub(super) hints: Eq,
     /// For operations on any memory.
-    pub(super) all_md: Md,
+    all_md: Md,
+    pub(super) slabs: Slabs,
+    /// Each has its own, so that what comes late by one that failed overwrites nothing.
+    pub(super) board: Region,
 }
 
 /// Where memory of a rank is reached by a rail.
@@ -68,36 +90,82 @@ pub(super) struct Rails {
 /// The lanes to a peer.
 #[derive(Debug)]
 struct Ways {
-    /// From lane 1 on.
-    places: [Option<Place>; RAILS_MAX - 1],
+    /// Where memory is reached, or was at last, by each lane.
+    places: [Option<Place>; RAILS_MAX],
+    /// Lanes by which it is.
+    exposed: LaneSet,
     fences: Fences,
+    /// How often the peer had moved its memory when it said so last.
+    moves: u16,
+    /// The lane of its atomics.
+    atomics: u32,
 }
 
 impl Rail {
     /// # Errors
     /// What the library said.
-    pub(super) fn open(library: &Library, interface: u32, events: u32) -> io::Result<Self> {
-        let ni = Arc::new(Ni::open(library.clone(), Some(interface), 0)?);
-        let ends = ni.eq_alloc(events.into())?;
-        let all_md = ni.md_bind(None, ends)?;
-        Ok(Self { ni, ends, all_md })
+    pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
+        let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
+        let ends = ends?;
+        let message_max = HEADER_MAX + config.body_max();
+        Ok(Self {
+            arrivals: arrivals?,
+            ends,
+            hints: hints?,
+            all_md: ni.md_bind(None, ends)?,
+            slabs: Slabs::new(config.slabs, config.slab_len, message_max)?,
+            board: Region::vacant(BOARD_LEN)?,
+            ni,
+        })
+    }
+
+    /// Table entries for words and for messages: these, or any.
+    ///
+    /// # Errors
+    /// When the library does not give them.
+    pub(super) fn listen(
+        &self,
+        wanted: Option<[u32; 2]>,
+        controlled: bool,
+    ) -> io::Result<[u32; 2]> {
+        let [board, eager] = wanted.map_or([None; 2], |tables| tables.map(Some));
+        Ok([
+            self.ni.pt_alloc(board, Some(self.hints), false)?,
+            self.ni.pt_alloc(eager, Some(self.arrivals), controlled)?,
+        ])
+    }
+
+    /// Local memory, as an operation by this rail names it.
+    pub(super) fn near(&self, range: LocalRange, user: u64) -> Near {
+        Near {
+            md: self.all_md,
+            offset: range.start().as_ptr().expose_provenance() as u64,
+            len: range.len() as u64,
+            user,
+        }
     }
 }
 
 impl Rails {
-    /// Of a rank with `own` rails beside the first one; those of all ranks are in `places`.
+    /// Of a rank with `own` rails; where the memory of all ranks is reached is in `places`.
     pub(super) fn new(
         own: usize,
         places: Vec<Vec<Place>>,
         (speeds, piece_max): (Speeds, u64),
     ) -> Self {
-        let lanes = |theirs: usize| u32::try_from(1 + own.min(theirs)).unwrap_or(1);
-        let ways = |places: Vec<Place>| Ways {
-            places: std::array::from_fn(|at| places.get(at).copied()),
-            fences: Fences::new(LaneSet::first(lanes(places.len()))),
+        let ways = |places: Vec<Place>| {
+            let lanes = own.min(places.len());
+            let all = LaneSet::first(u32::try_from(lanes).unwrap_or(1));
+            Ways {
+                places: std::array::from_fn(|at| places.get(at).copied()),
+                exposed: all,
+                fences: Fences::new(all),
+                moves: 0,
+                atomics: 0,
+            }
         };
         let ways: Vec<_> = match own {
-            0 => Vec::new(),
+            0 | 1 => Vec::new(),
             _ => places.into_iter().map(ways).collect(),
         };
         Self {
@@ -111,6 +179,11 @@ impl Rails {
         }
     }
 
+    /// Whether this rank has more than one.
+    pub(super) const fn are_several(&self) -> bool {
+        !self.ways.is_empty()
+    }
+
     /// Bytes that are kept for a peer.
     pub(super) const fn peer_len(&self) -> usize {
         if self.ways.is_empty() {
@@ -120,10 +193,22 @@ impl Rails {
         }
     }
 
-    /// Lanes by which a peer can be reached now.
+    /// Lanes that work by which memory of a peer is reached now.
     fn lanes(&self, rank: u32) -> LaneSet {
         let ways = self.ways.get(rank as usize);
-        ways.map_or(LaneSet::EMPTY, Ways::working)
+        ways.map_or(LaneSet::EMPTY, |ways| {
+            ways.fences.working().and(ways.exposed)
+        })
+    }
+
+    /// The lane of messages and words of a pair. `None` when none works.
+    pub(super) fn home(&self, me: u32, rank: u32) -> Option<u8> {
+        let Some(ways) = self.ways.get(rank as usize) else {
+            return Some(0);
+        };
+        // Both ranks call the pair the same.
+        let pair = u64::from(me.max(rank)) << 32 | u64::from(me.min(rank));
+        u8::try_from(ways.fences.home(pair)?).ok()
     }
 
     fn fenced(&self, rank: u32) -> LaneSet {
@@ -146,29 +231,96 @@ impl Rails {
 }
 
 impl Ways {
-    fn working(&self) -> LaneSet {
-        let gone = (1..).zip(&self.places).filter(|(_, place)| place.is_none());
-        let gone = gone.fold(LaneSet::EMPTY, |gone, (lane, _)| gone.with(lane));
-        self.fences.working().without(gone)
+    /// The peer says where its memory is by now.
+    fn handle_places(&mut self, moves: u16, tables: &[u8]) {
+        // An older word may come later, by another lane.
+        if moves >> ATOMICS_BITS <= self.moves {
+            return;
+        }
+        self.moves = moves >> ATOMICS_BITS;
+        self.atomics = u32::from(moves & ATOMICS);
+        for ((lane, place), table) in (0..).zip(&mut self.places).zip(tables) {
+            match (*table, place) {
+                (NO_TABLE, _) => self.exposed = self.exposed.without(LaneSet::EMPTY.with(lane)),
+                (1.., Some(place)) => place.table = table - 1,
+                _ => {}
+            }
+        }
     }
 }
 
 impl Portals {
-    /// What a peer is to know of our rails: what we say of the lanes between us, and the tables of memory by rails that are not
-    /// those of our address any more.
+    /// The rail of messages and words to a peer, and what the peer is called there.
+    pub(super) fn home(&self, to: u32) -> (&Rail, Process) {
+        let (peer, lane) = (self.peer(to), self.peer(to).home);
+        let place = self.place(to, lane.into());
+        let process = place.map_or(peer.address.process, |(process, _)| process);
+        (&self.ground.rails[usize::from(lane)], process)
+    }
+
+    /// The lane by which atomics of a peer's memory go, and all that goes with them.
+    pub(super) fn lane_of_atomics(&self, to: u32) -> Atomics {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return Atomics::By(0);
+        };
+        let lane = ways.atomics;
+        if ways.fences.working().has(lane) {
+            Atomics::By(lane)
+        } else if ways.fences.fenced().has(lane) {
+            Atomics::Never
+        } else {
+            Atomics::Later
+        }
+    }
+
+    /// The first rail by which all peers that are up are reached, or as many as the first one reaches.
+    fn rail_for_all(&self) -> u32 {
+        let up = self.peers.iter().zip(&self.rails.ways);
+        let up = up.filter(|(peer, _)| peer.life == Life::Up);
+        let failed = up.fold(LaneSet::EMPTY, |failed, (_, ways)| {
+            failed.or(ways.fences.word().failed)
+        });
+        let all = LaneSet::first(u32::try_from(self.ground.rails.len()).unwrap_or(1));
+        all.without(failed).iter().next().unwrap_or(0)
+    }
+
+    /// Whether the first rail reaches a peer: task lists and names are there.
+    pub(super) fn reaches_lists(&self, to: u32) -> bool {
+        let ways = self.rails.ways.get(to as usize);
+        ways.is_none_or(|ways| ways.fences.working().and(ways.exposed).has(0))
+    }
+
+    /// What a peer is called on a lane, and the table entry of its memory there.
+    pub(super) fn place(&self, to: u32, lane: u32) -> Option<(Process, u32)> {
+        match self.rails.ways.get(to as usize) {
+            Some(ways) => {
+                let place = ways.places.get(lane as usize).copied()??;
+                Some((place.process, place.table.into()))
+            }
+            None => {
+                let address = self.peer(to).address;
+                Some((address.process, address.tables.rdma))
+            }
+        }
+    }
+
+    /// What a peer is to know of our rails: what we say of the lanes between us, and the tables of memory that are not those of
+    /// our address any more.
     pub(super) fn word_of_rails(&self, to: u32) -> u64 {
         let Some(ways) = self.rails.ways.get(to as usize) else {
             return 0;
         };
         let Word { failed, closed } = ways.fences.word();
         let mut bytes = [failed.bits(), closed.bits(), 0, 0, 0, 0, 0, 0];
-        let tables = self.ground.exports.tables();
-        for (byte, table) in bytes[TABLES_AT..].iter_mut().zip(tables) {
+        let (tables, moves, atomics) = self.ground.exports.tables();
+        for (byte, table) in bytes[TABLES].iter_mut().zip(tables) {
             *byte = match table {
                 Some(table) => table + 1,
                 None => NO_TABLE,
             };
         }
+        let atomics = u16::try_from(atomics).unwrap_or_default();
+        bytes[MOVES].copy_from_slice(&(moves << ATOMICS_BITS | atomics).to_le_bytes());
         u64::from_le_bytes(bytes)
     }
 
@@ -178,15 +330,9 @@ impl Portals {
             return;
         };
         let bytes = word.to_le_bytes();
-        for (place, byte) in ways.places.iter_mut().zip(&bytes[TABLES_AT..]) {
-            match (*byte, place.as_mut()) {
-                (NO_TABLE, _) => *place = None,
-                (1.., Some(place)) => place.table = byte - 1,
-                _ => {}
-            }
-        }
-        // Lane 0 does not fail alone, whatever a peer says.
-        let [failed, closed, ..] = bytes.map(|byte| LaneSet::from_bits(byte & !1));
+        let moves = u16::from_le_bytes([bytes[MOVES.start], bytes[MOVES.start + 1]]);
+        ways.handle_places(moves, &bytes[TABLES]);
+        let [failed, closed, ..] = bytes.map(LaneSet::from_bits);
         let before = ways.fences;
         let fenced = ways.fences.handle_word(Word { failed, closed });
         let to_close = ways.fences.to_close().and(failed);
@@ -196,20 +342,39 @@ impl Portals {
         let failed = before.working().without(ways.fences.working());
         if !failed.is_empty() || !fenced.is_empty() {
             failed.iter().for_each(|lane| self.leave_lane(rank, lane));
+            self.find_home(rank);
             self.go_on_towards(rank);
         }
     }
 
-    /// A lane to a peer does not work.
-    fn fail_lane(&mut self, rank: u32, lane: u32) {
+    /// Nobody answers by a lane: it is left, and when it was the last one, so is the peer. Whether there are others.
+    pub(super) fn fail_lane(&mut self, rank: u32, lane: u32) -> bool {
         let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
-            return;
+            self.suspect(rank);
+            return false;
         };
         if ways.fences.fail(lane) {
             self.ground.counters.lanes_failed.add(1);
             self.leave_lane(rank, lane);
-            self.say_words(rank);
+            self.find_home(rank);
         }
+        !self.rails.ways[rank as usize].fences.working().is_empty()
+    }
+
+    /// The lane of messages and words to a peer, anew; a peer without any is lost.
+    fn find_home(&mut self, rank: u32) {
+        let Some(home) = self.rails.home(self.me, rank) else {
+            return self.suspect(rank);
+        };
+        let peer = self.peer_mut(rank);
+        let moves = std::mem::replace(&mut peer.home, home) != home;
+        if moves && peer.life == Life::Up {
+            let pool = &mut self.ground.pool;
+            let outbox = &mut self.peers[rank as usize].outbox;
+            let then = outbox.move_away(|slot| pool.give_back(slot));
+            self.follow(rank, then);
+        }
+        self.say_words(rank);
     }
 
     /// Closes lanes that are to be closed: at once, unless something is being delivered by them.
@@ -217,10 +382,13 @@ impl Portals {
         let exports = Arc::clone(&self.ground.exports);
         if self.rails.leaving.is_empty() {
             self.rails.leaving = std::mem::take(&mut self.rails.asked);
-            lanes_of(&self.rails.leaving).for_each(|lane| exports.leave(lane));
+            let atomics = self.rail_for_all();
+            lanes_of(&self.rails.leaving).for_each(|lane| exports.leave(lane as usize, atomics));
+            let own = self.word_of_rails(self.me);
+            self.hear_of_rails(self.me, own);
         }
         if self.rails.leaving.is_empty()
-            || !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane))
+            || !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize))
         {
             return;
         }
@@ -228,19 +396,29 @@ impl Portals {
             self.rails.ways[rank as usize].fences.close(lane);
             self.go_on_towards(rank);
         }
+        // Also to those who were never met: they may have to find our memory.
         for rank in (0..).take(self.peers.len()) {
-            let peer = self.peer(rank);
-            if peer.met && peer.life == Life::Up && rank != self.me {
+            if self.peer(rank).life == Life::Up && rank != self.me {
                 self.say_words(rank);
             }
         }
     }
 }
 
-/// Each once, without lane 0.
-fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> impl Iterator<Item = usize> {
+/// Each once.
+fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> impl Iterator<Item = u32> {
     let all = (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane));
-    all.iter().filter_map(|lane| (lane as usize).checked_sub(1))
+    all.iter().collect::<Vec<_>>().into_iter()
+}
+
+/// How atomics reach a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Atomics {
+    By(u32),
+    /// The lane has failed, and the peer will say which one it is to be.
+    Later,
+    /// The peer has said so, and there is no lane.
+    Never,
 }
 
 /// The most interfaces of a rank.
@@ -262,5 +440,10 @@ const SPEED: Speed = Speed {
     bytes_per_us: 11_000,
 };
 /// Where tables are in the word about rails: each a byte, one more than the index, and 0 for that of the address.
-const TABLES_AT: usize = 2;
+const TABLES: Range<usize> = 2..2 + RAILS_MAX;
+/// Where it says how often memory has moved.
+const MOVES: Range<usize> = TABLES.end..8;
+/// In the lowest bits of that is the lane of atomics.
+const ATOMICS: u16 = 3;
+const ATOMICS_BITS: u32 = ATOMICS.count_ones();
 const NO_TABLE: u8 = u8::MAX;

@@ -3,9 +3,7 @@
 use super::super::{
     calls::Refused,
     event::End,
-    exports,
-    moves::{Far, Near},
-    onesided::{Deed, RESERVED, Work, failure, no_step},
+    onesided::{Deed, RESERVED, Work, failure, no_step, unreached},
     peer::Ticket,
     state::Portals,
 };
@@ -27,6 +25,8 @@ pub(super) struct Striped {
     without: LaneSet,
     /// It ends so, as soon as all pieces have ended.
     failure: Option<Failure>,
+    /// Why a lane was left, for when there is no other.
+    cause: Option<Failure>,
 }
 
 impl Striped {
@@ -52,21 +52,26 @@ impl Striped {
         match self.stripe.standing() {
             Standing::UnderWay => None,
             Standing::Done => Some(Ok(())),
-            Standing::Stranded => Some(Err(Failure::PeerDown)),
+            Standing::Stranded => Some(Err(self.cause.take().unwrap_or_else(unreached))),
         }
     }
 }
 
 impl Portals {
-    /// Whether a move goes by several lanes; then it has begun.
+    /// Whether a move may go by any lane; then it has begun.
     pub(in super::super) fn stripe(&mut self, slot: u32, work: &Work) -> bool {
         let Some((local, key)) = ends_of(work) else {
             return false;
         };
-        let (len, lanes) = (local.len() as u64, self.rails.lanes(work.to));
-        if lanes.len() < 2 || len < STRIPE_MIN || key.name().is_some() {
+        if !self.rails.are_several() || key.name().is_some() {
             return false;
         }
+        let len = local.len() as u64;
+        let lanes = if len < STRIPE_MIN {
+            self.lane_of_short(work.to)
+        } else {
+            self.rails.lanes(work.to)
+        };
         let rails = &mut self.rails;
         let striped = Striped {
             to: work.to,
@@ -74,11 +79,24 @@ impl Portals {
             told_not: [0; RAILS_MAX],
             without: LaneSet::EMPTY,
             failure: None,
+            cause: None,
         };
         rails.striped.insert(slot, striped);
-        self.ground.queues.set_striping(true);
         self.go_on(slot);
         true
+    }
+
+    /// The home, if memory is reached by it.
+    fn lane_of_short(&self, to: u32) -> LaneSet {
+        let lanes = self.rails.lanes(to);
+        let home = LaneSet::EMPTY.with(self.peer(to).home.into());
+        let first = lanes.iter().next();
+        let first = first.map_or(LaneSet::EMPTY, |lane| LaneSet::EMPTY.with(lane));
+        if lanes.and(home).is_empty() {
+            first
+        } else {
+            home
+        }
     }
 
     /// Gives lanes what they take of an operation, or ends it.
@@ -97,9 +115,6 @@ impl Portals {
             self.rails.striped.insert(slot, striped);
             return;
         };
-        self.ground
-            .queues
-            .set_striping(!self.rails.striped.is_empty());
         self.moved(slot, work, end);
     }
 
@@ -117,17 +132,12 @@ impl Portals {
                 let Err(refused) = self.put_or_get(slot, work, &piece) else {
                     self.credits -= 1;
                     self.ground.counters.pieces.add(1);
-                    let bytes = piece.range.end - piece.range.start;
-                    self.ground.counters.by_rail[lane as usize].add(bytes);
+                    self.count_sent(lane, piece.range.end - piece.range.start);
                     striped.told_not[lane as usize] += 1;
                     continue;
                 };
                 striped.stripe.refuse(piece.id);
-                if lane == 0 {
-                    striped.failure = Some(Failure::Transport(refused.into()));
-                    return false;
-                }
-                self.do_without(striped, lane);
+                self.do_without(striped, lane, Failure::Transport(refused.into()));
                 return true;
             }
         }
@@ -136,39 +146,14 @@ impl Portals {
 
     fn put_or_get(&self, slot: u32, work: &Work, piece: &Piece) -> Result<(), Refused> {
         let (local, key) = ends_of(work).ok_or_else(no_step)?;
-        let peer = self.peer(work.to);
-        let named = exports::target(key, peer.owner(work.to), local.len());
-        let (match_bits, offset) = named.ok_or_else(no_step)?;
-        let rail = match piece.lane.checked_sub(1) {
-            None => (
-                &self.ground.ni,
-                self.ground.all_md,
-                peer.address.process,
-                peer.address.tables.rdma,
-            ),
-            Some(rail) => {
-                let place = self.rails.ways[work.to as usize].places[rail as usize];
-                let place = place.ok_or_else(no_step)?;
-                let rail = &self.ground.rails[rail as usize];
-                (&rail.ni, rail.all_md, place.process, place.table.into())
-            }
-        };
-        let (ni, md, process, pt) = rail;
         let [from, to] = [piece.range.start, piece.range.end].map(in_memory);
+        let far = self.far((work.to, piece.lane), key, piece.range.start, local.len())?;
+        let rail = &self.ground.rails[piece.lane as usize];
         let user = Ticket::Piece(slot, piece.lane, piece.id.0).bits();
-        let near = Near {
-            md,
-            ..self.ground.near(local.slice(from, to - from), user)
-        };
-        let far = Far {
-            process,
-            pt,
-            match_bits,
-            offset: offset + piece.range.start,
-        };
+        let near = rail.near(local.slice(from, to - from), user);
         match work.deed {
-            Deed::Put(..) => ni.put(near, far, 0, true),
-            _ => ni.get(near, far),
+            Deed::Put(..) => rail.ni.put(near, far, 0, true),
+            _ => rail.ni.get(near, far),
         }
     }
 
@@ -187,25 +172,23 @@ impl Portals {
         *told_not = told_not.saturating_sub(1);
         let piece = PieceId(piece);
         let to = striped.to;
-        let mut fails = false;
+        let fails = !matches!(
+            end,
+            End::Well | End::Dropped | End::PtDisabled | End::Forbidden
+        );
         match end {
             End::Well => striped.stripe.handle_landed(piece),
-            End::Dropped | End::PtDisabled | End::Forbidden if lane > 0 => {
-                // Nothing was written. If the first lane has no entry either, the key is wrong.
+            _ if fails => {
+                striped.without = striped.without.without(LaneSet::EMPTY.with(lane));
+                striped.cause = Some(failure(end));
+                let others = self.rails.lanes(to).without(LaneSet::EMPTY.with(lane));
+                striped.stripe.handle_failed(lane, others);
+            }
+            _ => {
+                // Nothing was written. If no other lane has an entry either, the key is wrong.
                 striped.stripe.refuse(piece);
-                self.do_without(&mut striped, lane);
+                self.do_without(&mut striped, lane, failure(end));
             }
-            _ if lane > 0 => fails = true,
-            end => {
-                if matches!(end, End::Undeliverable | End::Other(_)) {
-                    self.suspect(to);
-                }
-                striped.failure = Some(failure(end));
-            }
-        }
-        if fails {
-            striped.without = striped.without.without(LaneSet::EMPTY.with(lane));
-            striped.stripe.handle_failed(lane, self.rails.lanes(to));
         }
         self.rails.striped.insert(slot, striped);
         if fails {
@@ -214,8 +197,9 @@ impl Portals {
         self.go_on(slot);
     }
 
-    fn do_without(&self, striped: &mut Striped, lane: u32) {
+    fn do_without(&self, striped: &mut Striped, lane: u32, why: Failure) {
         striped.without = striped.without.with(lane);
+        striped.cause = Some(why);
         let others = self.rails.lanes(striped.to).without(striped.without);
         striped.stripe.handle_failed(lane, others);
     }
