@@ -271,7 +271,8 @@ fn interfaces(value: &str) -> Option<Vec<Interface>> {
 
 /// A number, and a weight if it has one.
 fn interface(text: &str) -> Option<Interface> {
-    let (number, weight) = text.trim().split_once(':').unwrap_or((text.trim(), "1"));
+    let text = text.trim();
+    let (number, weight) = text.split_once(':').unwrap_or((text, "1"));
     Some(Interface {
         number: number.parse().ok()?,
         weight: within(1..=Interface::WEIGHT_MAX, weight)?,
