@@ -58,14 +58,13 @@ impl Agreements {
         calls.filter_map(|call| call.waker.take())
     }
 
-    /// Keeps a header for later. `false`: there are too many.
-    fn keep(&mut self, rank: u32, header: wire::Agree) -> bool {
+    /// Keeps a header for later. The oldest may be of a communicator that this rank has forgotten.
+    fn keep(&mut self, rank: u32, header: wire::Agree) {
         let early = self.early.entry(rank).or_default();
-        let room = early.len() < EARLY_MAX;
-        if room {
-            early.push_back(header);
+        if early.len() == EARLY_MAX {
+            early.pop_front();
         }
-        room
+        early.push_back(header);
     }
 
     /// What was said of a communicator before this rank was in it, and by whom, in order.
@@ -204,7 +203,8 @@ impl Core {
         } else if let Some(agreement) = self.agreement(ctx) {
             agreement.handle(rank, header).is_some()
         } else {
-            self.recovery.state().agreements.keep(rank, *header)
+            self.recovery.state().agreements.keep(rank, *header);
+            true
         };
         self.refused += u64::from(!makes_sense);
         self.say_agreed(ctx);
