@@ -111,6 +111,8 @@ pub(crate) struct Core {
     untold: BTreeSet<(u32, u32)>,
     programs: program::Programs,
     recovery: recovery::Recovery,
+    /// Some communicator was revoked: sends have to ask which.
+    revokes: bool,
     windows: window::Windows,
     /// Receives no more as soon as the programs under way are over, and begins no others.
     leaving: bool,
@@ -216,6 +218,7 @@ impl Engine {
             untold: BTreeSet::new(),
             programs: program::Programs::new(setup.rank, program::list_max(caps) > 0),
             recovery: recovery::Recovery::default(),
+            revokes: false,
             windows: window::Windows::new(setup.rank),
             leaving: false,
             closing: false,

@@ -96,7 +96,7 @@ impl Core {
     /// Why nothing can be sent to this rank on a communicator.
     #[inline]
     fn unsendable(&self, ctx: u32, rank: u32) -> Option<ErrorKind> {
-        if self.programs.is_void(ctx) {
+        if self.revokes && self.programs.is_void(ctx) {
             return Some(ErrorKind::Revoked);
         }
         self.unreachable(rank)

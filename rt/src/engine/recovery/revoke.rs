@@ -60,11 +60,12 @@ impl Core {
         }
     }
 
-    fn revoke_all(&mut self, ctx: u32) {
+    pub(in crate::engine) fn revoke_all(&mut self, ctx: u32) {
         if self.ended || !self.programs.make_void(ctx) {
             return;
         }
         self.programs.make_void(ctx + 1);
+        self.revokes = true;
         if let Some(group) = self.members(ctx).cloned() {
             let me = self.programs.me();
             let lives = |rank| self.peers.down(rank).is_none();
