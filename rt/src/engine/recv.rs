@@ -355,6 +355,8 @@ impl Core {
                 return;
             };
             self.take_over(follower, landed, op);
+        } else {
+            self.release_void(op);
         }
     }
 

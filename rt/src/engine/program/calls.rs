@@ -247,7 +247,10 @@ impl Calls {
 
     pub(super) fn forget(&mut self, ctx: u32) {
         self.revoked.remove(&ctx);
-        self.void.remove(&ctx);
+        // There may be another handle of the world later.
+        if ctx > 1 {
+            self.void.remove(&ctx);
+        }
     }
 }
 

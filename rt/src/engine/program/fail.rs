@@ -14,7 +14,7 @@ use super::{
 use crate::{
     engine::{
         Core,
-        message::{Offered, Parcel},
+        message::{Body, Offered, Parcel},
     },
     error::ErrorKind,
     group::Group,
@@ -311,6 +311,9 @@ impl Core {
         if let Some(bytes) = parcel.uninvited() {
             self.pay_back(source, bytes);
         }
+        if let Parcel::InOp { op, .. } = parcel {
+            self.release_void(*op);
+        }
         if self.peers.down(source).is_some() {
             return;
         }
@@ -318,6 +321,18 @@ impl Core {
         if let Parcel::Offered(Offered { sender, .. }) = parcel {
             self.leave(source);
             self.tell(source, Kind::Taken, *sender, wire::REVOKED);
+        }
+    }
+
+    /// The message in an orphan's buffer is gone. What is on its way there still comes.
+    pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
+        let is_in = |body: &Body| matches!(body, Body::InOp { op, .. } if *op == orphan);
+        let slot = self.ops.live(orphan);
+        if slot.life.is_done()
+            && self.programs.is_void(slot.about.ctx)
+            && self.messages.find(is_in).is_none()
+        {
+            self.release(orphan);
         }
     }
 }

@@ -148,6 +148,39 @@ fn a_probed_message_that_comes_back_to_a_revoked_communicator_is_gone() {
 }
 
 #[test]
+fn a_message_that_a_dropped_receive_gave_back_leaves_nothing_behind() {
+    for len in [10, 100_000] {
+        for turns in 0..8 {
+            let mut world = World::new(2, net(true));
+            let recv = world.recv(1, Some(0), Some(1));
+            let send = world.send_sync(0, 1, 1, vec![3_u8; len]);
+            for _ in 0..turns {
+                world.step();
+            }
+            world.engines[1].core.forsake(recv.op);
+            world.engines[1].revoke(CTX);
+            world.run_for(20 * TICK);
+            let (outcome, buf) = world.sent(0, &send);
+            assert!(outcome.is_ok() || is_revoked(&outcome));
+            assert_eq!(buf.len(), len);
+            for engine in &mut world.engines {
+                assert_eq!(engine.state().operations, 0, "{len} bytes, {turns} turns");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_world_that_was_revoked_stays_so_for_later_handles() {
+    let mut world = World::new(2, net(true));
+    let core = &mut world.engines[0].core;
+    core.revoke_all(CTX);
+    core.leave_group(CTX);
+    core.join_group(CTX, &Group::First(2));
+    assert!(core.revoked(CTX).is_some());
+}
+
+#[test]
 fn those_that_live_agree_whenever_the_others_die() {
     for reliable in [true, false] {
         for turns in 0..12 {
