@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ripstop::{
     Collectives, Comm, Error, ErrorKind, Result, Sum,
-    sim::{Simulation, Transport},
+    sim::{Simulation, Transport, now},
 };
+use ripstop_fabric::random::Random;
 
 /// Sums until `rounds` went well; shrinks whenever one does not. Returns how many were left.
 async fn sum_with_those_that_live(world: Comm, rounds: usize) -> Result<usize> {
@@ -90,6 +91,96 @@ fn a_job_goes_on_with_those_that_live_whenever_the_others_die() {
                 );
                 assert!(left.is_none_or(|left| left == 5), "{left:?}, seed {seed}");
             }
+        }
+    }
+}
+
+/// Whether a rank says yes in a round: most do.
+fn says(rank: usize, round: u64) -> bool {
+    !Random::new(round << 8 | rank as u64).chance(0.1)
+}
+
+#[test]
+fn answers_are_the_same_on_all_that_live_whoever_dies_in_an_agreement() {
+    for (transport, faults) in [
+        (Transport::Reliable, "delay=0.1:5us"),
+        (Transport::Datagram, "drop=0.1,dup=0.1"),
+    ] {
+        for seed in 0..8 {
+            let mut random = Random::new(seed);
+            let mut at = || random.within(100..1_500);
+            let faults = format!(
+                "{faults},kill=0@{}us,kill=1@{}us,kill=4@{}us",
+                at(),
+                at(),
+                at()
+            );
+            let simulation = Simulation::new(6)
+                .seed(seed)
+                .fabric("bxi")
+                .faults(&faults)
+                .transport(transport)
+                .set("RIPSTOP_DETECT_MS", "10");
+            let report = simulation.run(|world| async move {
+                let mut answers = Vec::new();
+                for round in 0..150 {
+                    answers.push(world.agree(says(world.rank(), round)).await?);
+                }
+                Ok::<_, Error>(answers)
+            });
+            let results = report.unwrap_or_else(|error| panic!("{faults}, seed {seed}: {error}"));
+            let living = [2, 3, 5].map(|rank: usize| {
+                let answers = results.results[rank].as_ref().expect("it lives");
+                answers.as_ref().expect("no errors")
+            });
+            assert!(
+                living.iter().all(|answers| *answers == living[0]),
+                "{faults}, seed {seed}"
+            );
+            for (round, answer) in (0..).zip(living[0]) {
+                let of_the_living = [2, 3, 5].iter().all(|&rank| says(rank, round));
+                let of_all = (0..6).all(|rank| says(rank, round));
+                assert!(
+                    *answer == of_all || *answer == of_the_living,
+                    "round {round}"
+                );
+                assert!(!answer || of_the_living, "round {round}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_that_live_hear_of_a_revocation_also_if_the_one_that_began_dies_over_it() {
+    for seed in 0..20 {
+        let simulation = Simulation::new(20)
+            .seed(seed)
+            .fabric("bxi")
+            .faults(&format!("delay=0.3:20us,kill=3@{}ns", 400_000 + 97 * seed))
+            .set("RIPSTOP_DETECT_MS", "10");
+        let report = simulation.run(|world| async move {
+            let comm = world.dup().await?;
+            let never = comm.recv::<u8>((comm.rank() + 1) % 20, 9);
+            if comm.rank() == 3 {
+                let start = Duration::from_micros(400).saturating_sub(now(&world));
+                comm.sleep(start).await;
+                comm.revoke();
+            } else if comm.rank() == 2 {
+                let gone = never.await.expect_err("never sent").error.kind;
+                let failed = matches!(gone, ErrorKind::PeerFailed { rank: 3 });
+                assert!(failed || matches!(gone, ErrorKind::Revoked), "{gone}");
+                comm.revoke(); // if nobody else has heard of it
+                return crate::well();
+            }
+            let gone = never.await.expect_err("never sent").error.kind;
+            assert!(matches!(gone, ErrorKind::Revoked), "{gone}");
+            crate::well()
+        });
+        for (rank, result) in (0..).zip(report.unwrap().results) {
+            assert!(
+                result.map_or(rank == 3, |result| result.is_ok()),
+                "rank {rank}"
+            );
         }
     }
 }
