@@ -1,0 +1,145 @@
+//! Lanes that fail: what is said about them, where what they carried goes, and how memory is closed to them.
+
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
+
+use super::{
+    super::{peer::Life, state::Portals},
+    RAILS_MAX, Ways,
+};
+use crate::lanes::{LaneSet, Word};
+
+impl Portals {
+    /// What a peer is to know of our rails: what we say of the lanes between us, and the tables of memory that are not those of
+    /// our address any more.
+    pub(in super::super) fn word_of_rails(&self, to: u32) -> u64 {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return 0;
+        };
+        let Word { failed, closed } = ways.fences.word();
+        let mut bytes = [failed.bits(), closed.bits(), 0, 0, 0, 0, 0, 0];
+        let (tables, moves, atomics) = self.ground.exports.tables();
+        for (byte, table) in bytes[TABLES].iter_mut().zip(tables) {
+            *byte = match table {
+                Some(table) => table + 1,
+                None => NO_TABLE,
+            };
+        }
+        let atomics = u16::try_from(atomics).unwrap_or_default();
+        bytes[MOVES].copy_from_slice(&(moves << ATOMICS_BITS | atomics).to_le_bytes());
+        u64::from_le_bytes(bytes)
+    }
+
+    /// What a peer says of its rails.
+    pub(in super::super) fn hear_of_rails(&mut self, rank: u32, word: u64) {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize).filter(|_| word > 0) else {
+            return;
+        };
+        let bytes = word.to_le_bytes();
+        let moves = u16::from_le_bytes([bytes[MOVES.start], bytes[MOVES.start + 1]]);
+        ways.handle_places(moves, &bytes[TABLES]);
+        let [failed, closed, ..] = bytes.map(LaneSet::from_bits);
+        let before = ways.fences;
+        let fenced = ways.fences.handle_word(Word { failed, closed });
+        let to_close = ways.fences.to_close().and(failed);
+        let lanes = to_close.iter().map(|lane| (lane, rank));
+        let new = lanes.filter(|lane| !self.rails.leaving.contains(lane));
+        self.rails.asked.extend(new);
+        let failed = before.working().without(ways.fences.working());
+        if !failed.is_empty() || !fenced.is_empty() {
+            failed.iter().for_each(|lane| self.leave_lane(rank, lane));
+            self.find_home(rank);
+            self.go_on_towards(rank);
+        }
+    }
+
+    /// Nobody answers by a lane: it is left, and when it was the last one, so is the peer. Whether there are others.
+    pub(in super::super) fn fail_lane(&mut self, rank: u32, lane: u32) -> bool {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+            self.suspect(rank);
+            return false;
+        };
+        if ways.fences.fail(lane) {
+            self.ground.counters.lanes_failed.add(1);
+            self.leave_lane(rank, lane);
+            self.find_home(rank);
+        }
+        !self.rails.ways[rank as usize].fences.working().is_empty()
+    }
+
+    /// The lane of messages and words to a peer, anew; a peer without any is lost.
+    fn find_home(&mut self, rank: u32) {
+        let Some(home) = self.rails.home(self.me, rank) else {
+            return self.suspect(rank);
+        };
+        let peer = self.peer_mut(rank);
+        let moves = std::mem::replace(&mut peer.home, home) != home;
+        if moves && peer.life == Life::Up {
+            let pool = &mut self.ground.pool;
+            let outbox = &mut self.peers[rank as usize].outbox;
+            let then = outbox.move_away(|slot| pool.give_back(slot));
+            self.follow(rank, then);
+        }
+        self.say_words(rank);
+    }
+
+    /// Closes lanes that are to be closed: at once, unless something is being delivered by them.
+    pub(in super::super) fn close_lanes(&mut self) {
+        let exports = Arc::clone(&self.ground.exports);
+        if self.rails.leaving.is_empty() {
+            self.rails.leaving = std::mem::take(&mut self.rails.asked);
+            let atomics = self.rail_for_all();
+            lanes_of(&self.rails.leaving).for_each(|lane| exports.leave(lane as usize, atomics));
+            let own = self.word_of_rails(self.me);
+            self.hear_of_rails(self.me, own);
+        }
+        if self.rails.leaving.is_empty()
+            || !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize))
+        {
+            return;
+        }
+        for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
+            self.rails.ways[rank as usize].fences.close(lane);
+            self.go_on_towards(rank);
+        }
+        // Also to those who were never met: they may have to find our memory.
+        for rank in (0..).take(self.peers.len()) {
+            if self.peer(rank).life == Life::Up && rank != self.me {
+                self.say_words(rank);
+            }
+        }
+    }
+}
+
+/// Each once.
+fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> impl Iterator<Item = u32> {
+    let all = (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane));
+    all.iter().collect::<Vec<_>>().into_iter()
+}
+
+impl Ways {
+    /// The peer says where its memory is by now.
+    fn handle_places(&mut self, moves: u16, tables: &[u8]) {
+        // An older word may come later, by another lane.
+        if moves >> ATOMICS_BITS <= self.moves {
+            return;
+        }
+        self.moves = moves >> ATOMICS_BITS;
+        self.atomics = u32::from(moves & ATOMICS);
+        for ((lane, place), table) in (0..).zip(&mut self.places).zip(tables) {
+            match (*table, place) {
+                (NO_TABLE, _) => self.exposed = self.exposed.without(LaneSet::EMPTY.with(lane)),
+                (1.., Some(place)) => place.table = table - 1,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Where tables are in the word about rails: each a byte, one more than the index, and 0 for that of the address.
+const TABLES: Range<usize> = 2..2 + RAILS_MAX;
+/// Where it says how often memory has moved.
+const MOVES: Range<usize> = TABLES.end..8;
+/// In the lowest bits of that is the lane of atomics.
+const ATOMICS: u16 = 3;
+const ATOMICS_BITS: u32 = ATOMICS.count_ones();
+const NO_TABLE: u8 = u8::MAX;
