@@ -210,6 +210,27 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     }
 }
 
+/// A rank that knows of a communicator which is revoked takes the longer way through all its collectives.
+#[test]
+fn a_stray_message_is_noticed_also_by_who_goes_the_longer_way() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let me = world.rank();
+            let alone = world.split(u32::try_from(me).ok(), 0).await.unwrap();
+            if me == 0 {
+                alone.unwrap().revoke();
+            }
+            for _ in 0..30 {
+                let twin = world.dup().await.unwrap();
+                let first = twin.bcast(me, [7_u8; 9]).await;
+                let second = twin.barrier().await;
+                assert!(first.is_err() || second.is_err(), "rank {me}");
+            }
+        });
+    });
+}
+
 #[test]
 fn a_grid_that_one_rank_gets_wrong_ends_on_all() {
     ranks::run(3, &[], |runtime: Runtime| {

@@ -124,7 +124,7 @@ impl Engine {
             let from = call.world_of(*from);
             let taken = self.driver.take_cell(Peer(from), name);
             let fits = taken.is_some_and(|taken| {
-                let calm = !taken.overtook || self.is_calm_behind(from);
+                let calm = self.is_calm_behind(&taken, from, name);
                 calm && memory.fill(into, Payload::from_slice(taken.bytes()))
             });
             if !fits {
@@ -136,24 +136,30 @@ impl Engine {
         true
     }
 
-    /// A peer's message has overtaken others of its. Whether none of those is for a collective that is over here: it would show
-    /// that the peer called another one.
+    /// Whether a collective may go on with a message of a peer's. One that has overtaken others may show that the peer called
+    /// another collective before.
+    #[inline]
+    fn is_calm_behind(&mut self, taken: &Taken, from: u32, name: CellName) -> bool {
+        !taken.overtook || self.find_no_strays(from, name)
+    }
+
+    /// Takes the messages of a peer's that are for collectives which are over here: they show that it called others, unless those
+    /// had failed. Whether `name` was not one of those that follow.
     #[cold]
-    fn is_calm_behind(&mut self, from: u32) -> bool {
+    fn find_no_strays(&mut self, from: u32, name: CellName) -> bool {
         let names = self.driver.cells_from(Peer(from));
         let over = |name: &&CellName| self.core.programs.calls.is_over((name.ctx, name.tag));
         let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
         for stray in strays {
             self.driver.take_cell(Peer(from), stray);
-            if self.core.has_failed(stray) {
-                continue;
+            if !self.core.has_failed(stray) {
+                let me = self.core.programs.me;
+                let why = Why::Mismatch(from.min(me), from.max(me));
+                self.core.revoke((stray.ctx, stray.tag), why);
             }
-            let me = self.core.programs.me;
-            let why = Why::Mismatch(from.min(me), from.max(me));
-            self.core.revoke((stray.ctx, stray.tag), why);
-            return false;
         }
-        true
+        let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+        revoked.is_none()
     }
 
     /// A quick program becomes one like all others.
@@ -262,14 +268,22 @@ impl Engine {
             }
             return !same_type; // or it comes before its time
         };
-        if let By::Op(op) = by {
-            let Life::Posted(posted) = self.core.ops.live(op).life else {
-                return false;
-            };
+        let posted = match by {
+            By::Op(op) => match self.core.ops.live(op).life {
+                Life::Posted(posted) => Some((op, posted)),
+                _ => return false,
+            },
+            By::Wait(_) | By::Job => None,
+        };
+        let taken = self.driver.take_cell(Peer(peer), name);
+        let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
+        if !calm {
+            return true; // it has failed
+        }
+        if let Some((op, posted)) = posted {
             self.core.matching.unpost(posted);
             self.core.release(op);
         }
-        let taken = self.driver.take_cell(Peer(peer), name);
         self.core.bring(index, peer, at, taken);
         true
     }
@@ -288,10 +302,15 @@ impl Engine {
         if !run.looks || !is_there(self, run) {
             return Ok(false);
         }
-        let taken = self.driver.take_cell(Peer(peer), run.cell());
-        let filled = taken.is_some_and(|taken| run.fill(at, Payload::from_slice(taken.bytes())));
+        let name = run.cell();
+        let taken = self.driver.take_cell(Peer(peer), name);
+        let filled = taken.is_some_and(|taken| {
+            let calm = self.is_calm_behind(&taken, peer, name);
+            calm && run.fill(at, Payload::from_slice(taken.bytes()))
+        });
         if !filled {
-            return Err(self.core.mismatch_with(peer));
+            let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
+            return Err(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)));
         }
         run.over(at);
         Ok(true)
