@@ -37,6 +37,9 @@ pub struct Counters {
     pub registrations_shared: Count,
     /// Connections that gave way to others, where a rank may not have one to each peer.
     pub evictions: Count,
+    /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
+    /// a sleep; nothing else about lists does while all goes well.
+    pub list_words: Count,
 }
 
 impl Counters {
@@ -58,6 +61,7 @@ impl Counters {
             registrations: self.registrations.get(),
             registrations_shared: self.registrations_shared.get(),
             evictions: self.evictions.get(),
+            list_words: self.list_words.get(),
         }
     }
 }
@@ -99,6 +103,7 @@ pub struct Snapshot {
     pub registrations: u64,
     pub registrations_shared: u64,
     pub evictions: u64,
+    pub list_words: u64,
 }
 
 impl Sub for Snapshot {
@@ -124,6 +129,7 @@ impl Sub for Snapshot {
                 .registrations_shared
                 .wrapping_sub(earlier.registrations_shared),
             evictions: self.evictions.wrapping_sub(earlier.evictions),
+            list_words: self.list_words.wrapping_sub(earlier.list_words),
         }
     }
 }

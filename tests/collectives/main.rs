@@ -9,3 +9,4 @@ mod killed;
 mod ranks;
 mod results;
 mod simulated;
+mod wakes;

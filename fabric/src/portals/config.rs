@@ -22,8 +22,8 @@ pub struct PortalsConfig {
     /// Its family: `sandia42`, `sandia43`, `portails4`, `bxi2` or `bxi3`. `None`: what `RIPSTOP_PORTALS_ABI` names, else what the
     /// library says or its symbols tell.
     pub family: Option<String>,
-    /// The network interfaces, four at most. None: the library's default. The second of a rank reaches the second of another,
-    /// and so on. Messages of a pair of ranks go by one of them, other pairs' by others, pieces of long puts and gets by all, and
+    /// The network interfaces, four at most. None: the library's default. The second of a rank reaches the second of another, and
+    /// so on. Messages of two ranks go by one of them, those of other pairs by others, pieces of long puts and gets by all, and
     /// task lists by the first one.
     pub interfaces: Vec<Interface>,
     /// Events that a queue holds, at least 8. It bounds operations on their way, and messages that have come and not been looked

@@ -12,7 +12,7 @@ use super::{
     moves::{Far, Near},
     peer::{Life, Ticket},
     prepare::Ground,
-    rails::Atomics,
+    rails::Bound,
     state::{Portals, Told},
 };
 use crate::{
@@ -290,12 +290,12 @@ impl Portals {
             return;
         }
         let lane = match self.lane_of(&work) {
-            Atomics::By(lane) => lane,
-            Atomics::Later => return self.operations.later.push(slot),
-            Atomics::Never if work.is_of_lists() => {
+            Bound::By(lane) => lane,
+            Bound::Later => return self.operations.later.push(slot),
+            Bound::Never if work.is_of_lists() => {
                 return self.finish(slot, work, Err(lists_lost()));
             }
-            Atomics::Never => return self.finish(slot, work, Err(unreached())),
+            Bound::Never => return self.finish(slot, work, Err(unreached())),
         };
         match self.issue(slot, work, lane) {
             Ok(()) => {
@@ -306,13 +306,11 @@ impl Portals {
         }
     }
 
-    fn lane_of(&self, work: &Work) -> Atomics {
+    fn lane_of(&self, work: &Work) -> Bound {
         if !work.is_of_lists() {
             self.lane_of_atomics(work.to)
-        } else if self.reaches_lists(work.to) {
-            Atomics::By(0)
         } else {
-            Atomics::Never
+            self.lane_of_lists(work.to)
         }
     }
 

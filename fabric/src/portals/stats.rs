@@ -15,10 +15,7 @@ pub struct PortalsCounters {
     pub ends: Count,
     /// Bytes that were kept for each peer when the driver was connected.
     pub peer_bytes: Count,
-    /// Words of the adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each
-    /// ends a sleep; nothing else about lists does while all goes well.
-    pub words: Count,
-    /// Of them, tasks that the host had to do.
+    /// Of the words about task lists, tasks that the host had to do.
     pub aided: Count,
     /// Messages that a peer had no room for, each time.
     pub refused: Count,

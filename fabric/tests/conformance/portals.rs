@@ -201,7 +201,7 @@ fn a_list_of_any_length_ends_one_sleep_and_needs_no_help() {
     lists::a_row_of_pairs_is_put(World::from_drivers(drivers), TASKS);
     for counters in &all {
         // The list, and the watch for its end.
-        assert_eq!(counters.words.get(), 2);
+        assert_eq!(counters.all.list_words.get(), 2);
         assert_eq!(counters.aided.get(), 0);
     }
 }

@@ -11,7 +11,7 @@ struct Run {
 }
 
 /// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
-const RUNS: [Run; 5] = [
+const RUNS: [Run; 6] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -56,6 +56,13 @@ const RUNS: [Run; 5] = [
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_IFACES", "0,1")],
         tests: &["messages", "windows"],
+    },
+    Run {
+        // Lists of four exchanges.
+        name: "sixteen triggered operations",
+        family: "sandia42",
+        variables: &[("RIPSTOP_PORTALS_LIMITS", "max_triggered_ops=16")],
+        tests: &["collectives"],
     },
     Run {
         name: "datagrams that are lost and reordered",

@@ -8,6 +8,7 @@ use super::{
         entries::RawEntry,
         moves::Far,
         peer::Life,
+        rails::Bound,
         state::Portals,
     },
     Landed, bits,
@@ -234,14 +235,18 @@ impl Portals {
         })
     }
 
+    fn is_by_first(&self, to: u32) -> bool {
+        self.lane_of_lists(to) == Bound::By(0)
+    }
+
     /// Memory that the first rail reaches, as lists need it.
     fn far_by_first(&self, to: u32, key: RemoteRegion, len: usize) -> Option<Far> {
-        self.reaches_lists(to)
+        self.is_by_first(to)
             .then(|| self.far((to, 0), key, 0, len).ok())?
     }
 
     fn is_up(&self, to: Peer) -> bool {
-        self.peer(to.0).life == Life::Up && self.reaches_lists(to.0)
+        self.peer(to.0).life == Life::Up && self.is_by_first(to.0)
     }
 }
 

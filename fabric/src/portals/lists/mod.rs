@@ -59,6 +59,8 @@ pub(super) struct Lists {
     lists: BTreeMap<u32, List>,
     /// Tokens whose lists are taken back, and why.
     ending: BTreeMap<u64, Failure>,
+    /// Of them, those that failed because a rank did not answer by the first rail.
+    doubted: BTreeMap<u64, u32>,
     watches: BTreeMap<u32, Watch>,
     polled: Vec<Polled>,
     landings: Vec<Landed>,

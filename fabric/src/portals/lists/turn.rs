@@ -5,6 +5,8 @@ use super::{
         calls::Refused,
         event::{End, Got, Kind},
         onesided::{self, Deed},
+        peer::Life,
+        rails::Bound,
         state::{Portals, Told},
     },
     Code, Polled, Zombie, bits,
@@ -28,7 +30,7 @@ impl Portals {
             Kind::Put
                 if event.match_bits == bits::WAKE && event.initiator == self.address.process =>
             {
-                self.ground.counters.words.add(1);
+                self.ground.counters.all.list_words.add(1);
                 match Code::unpack(event.header) {
                     Some(Code::List(id)) => self.list_begun(id),
                     Some(Code::Watch(id)) => self.reached(id),
@@ -156,9 +158,11 @@ impl Portals {
             Then::Put(to, _) | Then::Count(to, _) => (*to, onesided::failure(end)),
             Then::Nothing | Then::Task(_) | Then::Doing { .. } => return,
         };
-        let others = end == End::Undeliverable && self.fail_lane(to, 0);
+        if end == End::Undeliverable && self.fail_lane(to, 0) {
+            self.lists.doubted.insert(token.0, to);
+        }
         self.show_counts();
-        self.break_off(token, if others { onesided::lists_lost() } else { why });
+        self.break_off(token, why);
     }
 
     /// A task that is the host's may begin.
@@ -350,9 +354,28 @@ impl Portals {
             left |= stays;
             stays || landing.token != token
         });
-        if !left && let Some(why) = self.lists.ending.remove(&token.0) {
+        if left || self.is_in_doubt(token) {
+            return;
+        }
+        if let Some(why) = self.lists.ending.remove(&token.0) {
             self.told.push_back(Told::Failed(token, why));
         }
+    }
+
+    /// Whether nobody knows yet if it was the first rail that failed, or the peer.
+    fn is_in_doubt(&mut self, token: Token) -> bool {
+        let Some(rank) = self.lists.doubted.get(&token.0).copied() else {
+            return false;
+        };
+        let up = self.peer(rank).life != Life::Down;
+        if up && self.lane_of_lists(rank) == Bound::Later {
+            return true;
+        }
+        self.lists.doubted.remove(&token.0);
+        if up {
+            self.lists.ending.insert(token.0, onesided::lists_lost());
+        }
+        false
     }
 
     /// Frees counters that nothing is added to any more.

@@ -2,7 +2,7 @@
 //!
 //! The second rail of a rank reaches the second one of another, and so on: such a pair is a *lane*. Messages and words to a peer
 //! go by one lane, the *home* of the pair, which both ranks find without a word; so they stay in order, and different pairs use
-//! different rails. Long puts and gets go in pieces by all lanes (`stripes`). Atomics and counts of a rank's memory all come by
+//! different rails. Long puts and gets go in pieces by all lanes (`stripes`). Bound and counts of a rank's memory all come by
 //! one rail, as two adapters do not heed each other: the rank says which, the first one that works with all its peers. Task lists
 //! are the first rail's: they end with it.
 //!
@@ -243,17 +243,17 @@ impl Portals {
     }
 
     /// The lane by which atomics of a peer's memory go, and all that goes with them.
-    pub(super) fn lane_of_atomics(&self, to: u32) -> Atomics {
+    pub(super) fn lane_of_atomics(&self, to: u32) -> Bound {
         let Some(ways) = self.rails.ways.get(to as usize) else {
-            return Atomics::By(0);
+            return Bound::By(0);
         };
         let lane = ways.atomics;
         if ways.fences.working().has(lane) {
-            Atomics::By(lane)
+            Bound::By(lane)
         } else if ways.fences.fenced().has(lane) {
-            Atomics::Never
+            Bound::Never
         } else {
-            Atomics::Later
+            Bound::Later
         }
     }
 
@@ -266,10 +266,18 @@ impl Portals {
         common.iter().next().unwrap_or(0)
     }
 
-    /// Whether the first rail reaches a peer: task lists and names are there.
-    pub(super) fn reaches_lists(&self, to: u32) -> bool {
-        let ways = self.rails.ways.get(to as usize);
-        ways.is_none_or(|ways| ways.fences.working().and(ways.exposed).has(0))
+    /// The same for task lists and names, which are on the first rail.
+    pub(super) fn lane_of_lists(&self, to: u32) -> Bound {
+        let Some(ways) = self.rails.ways.get(to as usize) else {
+            return Bound::By(0);
+        };
+        if ways.fences.working().and(ways.exposed).has(0) {
+            Bound::By(0)
+        } else if ways.fences.fenced().has(0) || !ways.exposed.has(0) {
+            Bound::Never
+        } else {
+            Bound::Later
+        }
     }
 
     /// What a peer is called on a lane, and the table entry of its memory there.
@@ -287,13 +295,13 @@ impl Portals {
     }
 }
 
-/// How atomics reach a peer.
+/// How what is bound to one lane reaches a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Atomics {
+pub(super) enum Bound {
     By(u32),
-    /// The lane has failed, and the peer will say which one it is to be.
+    /// The lane has failed. The peer will answer, or is found dead.
     Later,
-    /// The peer has said so, and there is no lane.
+    /// The peer has answered, and there is no lane.
     Never,
 }
 

@@ -1,0 +1,73 @@
+//! How often a collective by task lists wakes its host, over Portals: where ranks are processes of `cargo xtask portals`.
+
+use std::time::{Duration, Instant};
+
+use ripstop::{Runtime, prelude::*};
+
+use crate::ranks;
+
+const RANKS: u32 = 8;
+
+#[test]
+fn an_all_to_all_wakes_its_host_once_a_list_and_at_its_end_while_the_host_computes() {
+    if std::env::var("RIPSTOP_FABRIC").as_deref() != Ok("portals") {
+        return;
+    }
+    let settings = [
+        ("RIPSTOP_COLLECTIVES", "lists"),
+        ("RIPSTOP_PROGRESS", "thread"),
+        ("RIPSTOP_ALLTOALL", "pairwise"),
+    ];
+    ranks::run(RANKS, &settings, |runtime: Runtime| {
+        let world = runtime.world();
+        // The first one makes what all others use.
+        runtime.block_on(all_to_all(&world));
+        for _ in 0..ROUNDS {
+            let before = runtime.counters();
+            runtime.block_on(all_to_all(&world));
+            let words = (runtime.counters() - before).list_words;
+            assert!(words > 0, "it did not go by lists");
+            assert!(
+                words <= bound(),
+                "{words} wakes, and {} are allowed",
+                bound()
+            );
+        }
+    });
+}
+
+async fn all_to_all(world: &Comm) {
+    let (me, size) = (world.rank() as u64, world.size());
+    let mine: Vec<u64> = (0..size as u64 * BLOCK).map(|at| at ^ me << 32).collect();
+    let exchange = world.all_to_all(mine);
+    compute();
+    let got = exchange.await.unwrap();
+    let from = |at: u64| (me * BLOCK + at % BLOCK) ^ (at / BLOCK) << 32;
+    assert!((0..).zip(&got).all(|(at, word)| *word == from(at)));
+}
+
+/// Without a call to the library.
+#[expect(clippy::disallowed_methods, reason = "the test is about real time")]
+fn compute() {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(20) {
+        std::hint::spin_loop();
+    }
+}
+
+/// One for each list of G exchanges, and one at the end: half of the tasks that the driver says it holds are a list.
+fn bound() -> u64 {
+    let limits = std::env::var("RIPSTOP_PORTALS_LIMITS").unwrap_or_default();
+    let mut limits = limits.split(',');
+    let held = limits.find_map(|limit| limit.strip_prefix("max_triggered_ops="));
+    let tasks = match held.map(|number| number.parse().unwrap()) {
+        Some(few @ 8..64) => few.min(8),
+        Some(many) => many / 4,
+        None => 512,
+    };
+    u64::from(RANKS - 1).div_ceil(tasks / 2) + 1
+}
+
+const ROUNDS: usize = 5;
+/// Words for each rank.
+const BLOCK: u64 = 4096;
