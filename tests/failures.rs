@@ -10,6 +10,8 @@
 
 #[path = "support/content.rs"]
 mod content;
+#[path = "support/given.rs"]
+mod given;
 #[path = "windows/killed.rs"]
 mod killed;
 #[path = "support/shrinking.rs"]
@@ -30,12 +32,15 @@ use ripstop_fabric::shm::Board;
 use rustix::process::{Pid, Signal, kill_process};
 
 use content::{Random, content, seed};
+use given::given;
 
 /// What a rank prints when the test may begin.
 const READY: &str = "failures: ready";
 
-/// Nothing here takes longer.
-const GUARD: Duration = Duration::from_secs(10);
+/// Nothing here takes longer; `GUARD_S` says otherwise, where a machine is slow.
+fn guard() -> Duration {
+    Duration::from_secs(given("GUARD_S", 10))
+}
 
 // ---------------------------------------------------------------- ranks
 
@@ -359,7 +364,7 @@ impl Job {
     fn ready(&self, ranks: usize) {
         for count in 0..ranks {
             assert!(
-                self.lines.recv_timeout(GUARD).is_ok(),
+                self.lines.recv_timeout(guard()).is_ok(),
                 "only {count} ranks became ready"
             );
         }
@@ -377,9 +382,9 @@ impl Job {
         let mut left: Vec<usize> = (0..self.ranks.len()).collect();
         while !left.is_empty() {
             assert!(
-                now() - start < GUARD,
+                now() - start < guard(),
                 "ranks {left:?} still wait after {} s",
-                GUARD.as_secs()
+                guard().as_secs()
             );
             left.retain(
                 |&rank| match self.ranks[rank].try_wait().expect("our own child") {
@@ -441,9 +446,8 @@ fn pause(time: Duration) {
 }
 
 /// How many times ranks are killed in a test.
-fn kills() -> usize {
-    let text = std::env::var("KILLS").ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(10)
+fn kills() -> u64 {
+    given("KILLS", 10)
 }
 
 /// One at a time: they count what this process has open.

@@ -3,8 +3,8 @@
 use ripstop::{Comm, Result};
 
 use super::{
-    cases::cases,
     earth,
+    given::given,
     mode::Mode,
     wave::{self, Domain, Fenced, Kind, Layers, Model, Posted, Problem, Real, TwoSided},
 };
@@ -51,8 +51,9 @@ async fn ranks_as_processes_give_the_bits_of_one(world: Comm) -> Result<()> {
 
 /// Every mode, on boxes of which one wraps around in x only.
 async fn same_bits<T: Real>(world: &Comm, grids: &[[usize; 3]]) -> Result<()> {
+    let cases = usize::try_from(given("CASES", u64::MAX)).expect("64 bits");
     for &grid in grids {
-        for (global, periodic, kind) in CASES.into_iter().take(cases()) {
+        for (global, periodic, kind) in CASES.into_iter().take(cases) {
             let domain = Domain::part(global, grid, periodic, world.rank()).expect("large enough");
             let problem = earth(domain, Model::Layered, kind);
             for mode in Mode::ALL {

@@ -1,7 +1,7 @@
 //! The seismic example at small sizes: the bits of one rank in every mode, and what the scheme must conserve and reproduce.
 
-#[path = "../support/cases.rs"]
-mod cases;
+#[path = "../support/given.rs"]
+mod given;
 #[path = "../../examples/awp/mode.rs"]
 mod mode;
 #[path = "../../examples/awp/options.rs"]

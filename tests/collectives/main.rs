@@ -3,6 +3,8 @@
 
 mod failing;
 mod forms;
+#[path = "../support/given.rs"]
+mod given;
 mod going_on;
 mod killed;
 #[path = "../support/ranks.rs"]

@@ -1,0 +1,10 @@
+//! Numbers that a run may give in its environment, where a machine is slow or there is time for more.
+
+/// The variable's number, or `otherwise`.
+pub(crate) fn given(name: &str, otherwise: u64) -> u64 {
+    let text = std::env::var(name);
+    let number = text.map(|text| text.parse());
+    number.map_or(otherwise, |number| {
+        number.unwrap_or_else(|why| panic!("{name}: {why}"))
+    })
+}
