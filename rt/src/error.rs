@@ -236,7 +236,7 @@ impl std::error::Error for Error {
 pub struct OpError<B> {
     /// Why.
     pub error: Error,
-    /// The buffer, with the content it had.
+    /// The buffer. What was only read is as it was; what was to be written may be as it was, or partly written.
     pub buf: B,
 }
 
