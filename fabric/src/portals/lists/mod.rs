@@ -59,7 +59,7 @@ pub(super) struct Lists {
     lists: BTreeMap<u32, List>,
     /// Tokens whose lists are taken back, and why.
     ending: BTreeMap<u64, Failure>,
-    /// Of them, those that failed because a rank did not answer by the first rail.
+    /// Tokens whose lists have failed because a rank did not answer by the first rail, until it is known why not.
     doubted: BTreeMap<u64, u32>,
     watches: BTreeMap<u32, Watch>,
     polled: Vec<Polled>,
@@ -214,6 +214,7 @@ impl Lists {
             Polled::Gear(..) => true,
         };
         !self.ending.is_empty()
+            || !self.doubted.is_empty()
             || !self.due.is_empty()
             || !self.again.is_empty()
             || self.polled.iter().any(polls)

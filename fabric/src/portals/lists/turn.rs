@@ -93,6 +93,7 @@ impl Portals {
         for id in std::mem::take(&mut self.lists.due) {
             self.task_due(id);
         }
+        self.resolve_doubts();
         let ending: Vec<u64> = self.lists.ending.keys().copied().collect();
         ending
             .into_iter()
@@ -146,7 +147,8 @@ impl Portals {
             return;
         };
         let token = work.token;
-        if self.lists.ending.contains_key(&token.0) {
+        let known = self.lists.ending.contains_key(&token.0);
+        if known || self.lists.doubted.contains_key(&token.0) {
             return;
         }
         let (to, why) = match &work.then {
@@ -160,6 +162,7 @@ impl Portals {
         };
         if end == End::Undeliverable && self.fail_lane(to, 0) {
             self.lists.doubted.insert(token.0, to);
+            return;
         }
         self.show_counts();
         self.break_off(token, why);
@@ -300,6 +303,7 @@ impl Portals {
         if self.lists.ending.contains_key(&token.0) {
             return;
         }
+        self.lists.doubted.remove(&token.0);
         self.lists.ending.insert(token.0, why);
         let ni = &self.ground.ni;
         let mut gone = Vec::new();
@@ -354,28 +358,24 @@ impl Portals {
             left |= stays;
             stays || landing.token != token
         });
-        if left || self.is_in_doubt(token) {
-            return;
-        }
-        if let Some(why) = self.lists.ending.remove(&token.0) {
+        if !left && let Some(why) = self.lists.ending.remove(&token.0) {
             self.told.push_back(Told::Failed(token, why));
         }
     }
 
-    /// Whether nobody knows yet if it was the first rail that failed, or the peer.
-    fn is_in_doubt(&mut self, token: Token) -> bool {
-        let Some(rank) = self.lists.doubted.get(&token.0).copied() else {
-            return false;
-        };
-        let up = self.peer(rank).life != Life::Down;
-        if up && self.lane_of_lists(rank) == Bound::Later {
-            return true;
+    /// Breaks off what failed because a rank did not answer by the first rail, once it is known whether the rank has died. Not
+    /// before: others are to hear why, and not that what they put finds no entry.
+    fn resolve_doubts(&mut self) {
+        for (token, rank) in std::mem::take(&mut self.lists.doubted) {
+            let down = self.peer(rank).life == Life::Down;
+            if down {
+                self.break_off(Token(token), Failure::PeerDown);
+            } else if self.lane_of_lists(rank) == Bound::Later {
+                self.lists.doubted.insert(token, rank);
+            } else {
+                self.break_off(Token(token), onesided::lists_lost());
+            }
         }
-        self.lists.doubted.remove(&token.0);
-        if up {
-            self.lists.ending.insert(token.0, onesided::lists_lost());
-        }
-        false
     }
 
     /// Frees counters that nothing is added to any more.
