@@ -30,7 +30,6 @@ pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 pub(crate) fn four_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
         interfaces: interfaces(4),
-        helper: true,
         ..config
     })
 }
