@@ -1,7 +1,7 @@
 //! The future of an operation on a window.
 
 use std::{
-    fmt, mem,
+    fmt,
     pin::Pin,
     task::{Context, Poll, ready},
 };
@@ -18,17 +18,20 @@ use crate::{
 ///
 /// Dropping it detaches it: it goes on by itself, and an epoch that it is in does not end before it.
 #[must_use = "await it, or call `detach`"]
+#[repr(C)] // it is moved by 16 bytes: a vector's pointer and length are to go together, as they are read together
 pub struct RemoteOp<B: Send + 'static> {
-    state: State<B>,
+    /// What there is to say of all that are not over at once. Those are moved several times before they are awaited, which takes
+    /// as long as a short copy does, so there is nothing else in here.
+    rest: Option<Box<Rest<B>>>,
+    /// The buffer, when it is over.
+    buf: Option<B>,
 }
 
-enum State<B> {
-    Done(B),
-    /// A long copy of the caller's.
-    Copied(B, Box<Watched>),
-    Failed(Box<OpError<B>>),
+enum Rest<B> {
+    /// A long copy of the caller's, which left the buffer in its place.
+    Copied(Watched),
+    Failed(OpError<B>),
     Flying(Flight<B>),
-    Taken,
 }
 
 struct Flight<B> {
@@ -37,15 +40,17 @@ struct Flight<B> {
     ticket: Ticket<B>,
     take: Take<B>,
     /// A long copy of the agent's, until it is polled.
-    watched: Option<Box<Watched>>,
+    watched: Option<Watched>,
 }
 
 type Take<B> = fn(&mut Core, &Ticket<B>) -> Option<(Outcome, B)>;
 
 impl<B: Send + 'static> RemoteOp<B> {
+    #[inline]
     pub(super) fn done(buf: B) -> Self {
         Self {
-            state: State::Done(buf),
+            buf: Some(buf),
+            rest: None,
         }
     }
 
@@ -53,39 +58,38 @@ impl<B: Send + 'static> RemoteOp<B> {
     #[doc(hidden)]
     pub fn failed(error: OpError<B>) -> Self {
         Self {
-            state: State::Failed(Box::new(error)),
+            buf: None,
+            rest: Some(Box::new(Rest::Failed(error))),
         }
     }
 
-    pub(super) fn flying(op: &'static str, comm: &Comm, ticket: Ticket<B>, take: Take<B>) -> Self {
-        let comm = comm.clone();
-        Self {
-            state: State::Flying(Flight {
-                op,
-                comm,
-                ticket,
-                take,
-                watched: None,
-            }),
-        }
-    }
-
-    /// Has it tell when it is polled first.
+    /// A copy of the caller's, which may be watched.
     #[inline]
-    pub(super) fn watched(mut self, watched: Option<Box<Watched>>) -> Self {
-        let Some(watched) = watched else {
-            return self;
-        };
-        match &mut self.state {
-            State::Flying(flight) => flight.watched = Some(watched),
-            state => {
-                *state = match mem::replace(state, State::Taken) {
-                    State::Done(buf) => State::Copied(buf, watched),
-                    other => other,
-                }
-            }
+    pub(super) fn copied(buf: B, watched: Option<Watched>) -> Self {
+        Self {
+            buf: Some(buf),
+            rest: watched.map(|watched| Box::new(Rest::Copied(watched))),
         }
-        self
+    }
+
+    /// A long copy of the agent's is watched until it is polled.
+    pub(super) fn flying(
+        op: &'static str,
+        comm: &Comm,
+        (ticket, take): (Ticket<B>, Take<B>),
+        watched: Option<Watched>,
+    ) -> Self {
+        let flight = Flight {
+            op,
+            comm: comm.clone(),
+            ticket,
+            take,
+            watched,
+        };
+        Self {
+            buf: None,
+            rest: Some(Box::new(Rest::Flying(flight))),
+        }
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -93,63 +97,81 @@ impl<B: Send + 'static> RemoteOp<B> {
 
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        let State::Flying(flight) = &self.state else {
+        let Some(Rest::Flying(flight)) = self.rest.as_deref() else {
             return true;
         };
-        let shared = flight.comm.shared();
-        shared.with(|engine| engine.core.is_done(flight.ticket.op))
+        flight.is_done()
+    }
+
+    /// Puts the buffer where it is taken from, or says why the operation failed.
+    #[cold]
+    fn settle(&mut self, cx: &Context<'_>) -> Poll<Option<Box<OpError<B>>>> {
+        if let Some(Rest::Flying(flight)) = self.rest.as_deref_mut() {
+            let done = ready!(flight.poll(cx));
+            self.rest = None;
+            return Poll::Ready(match done {
+                Ok(buf) => {
+                    self.buf = Some(buf);
+                    None
+                }
+                Err(error) => Some(Box::new(error)),
+            });
+        }
+        match self.rest.take().map(|rest| *rest) {
+            Some(Rest::Failed(error)) => return Poll::Ready(Some(Box::new(error))),
+            Some(Rest::Copied(watched)) => watched.asked(true),
+            Some(Rest::Flying(_)) | None => {}
+        }
+        Poll::Ready(None)
     }
 }
 
 impl<B: Send + 'static> Future for RemoteOp<B> {
     type Output = Result<B, OpError<B>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::Flying(Flight {
-            op,
-            comm,
-            ticket,
-            take,
-            watched,
-        }) = &mut self.state
+        if self.rest.is_some()
+            && let Some(error) = ready!(self.settle(cx))
         {
-            let shared = comm.shared();
-            if let Some(watched) = watched.take() {
-                watched.asked(shared.with(|engine| engine.core.is_done(ticket.op)));
-            }
-            let (outcome, buf) =
-                ready!(shared.poll(ticket.op, cx.waker(), |core| take(core, ticket)));
-            let done = match outcome {
-                Ok(_) => Ok(buf),
-                Err(failure) => {
-                    let peer = failure
-                        .about
-                        .peer
-                        .and_then(|world| comm.group().local_of(world));
-                    let error = comm.error(op, failure.kind, peer, None);
-                    Err(OpError { error, buf })
-                }
-            };
-            self.state = State::Taken;
-            return Poll::Ready(done);
+            return Poll::Ready(Err(*error));
         }
-        Poll::Ready(match mem::replace(&mut self.state, State::Taken) {
-            State::Done(buf) => Ok(buf),
-            State::Copied(buf, watched) => {
-                watched.asked(true);
-                Ok(buf)
-            }
-            State::Failed(error) => Err(*error),
-            State::Flying(_) | State::Taken => {
-                panic!("an operation was polled after it had completed")
+        match self.buf.take() {
+            Some(buf) => Poll::Ready(Ok(buf)),
+            None => panic!("an operation was polled after it had completed"),
+        }
+    }
+}
+
+impl<B: Send + 'static> Flight<B> {
+    fn is_done(&self) -> bool {
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.is_done(self.ticket.op))
+    }
+
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<Result<B, OpError<B>>> {
+        if let Some(watched) = self.watched.take() {
+            watched.asked(self.is_done());
+        }
+        let take = |core: &mut Core| (self.take)(core, &self.ticket);
+        let shared = self.comm.shared();
+        let (outcome, buf) = ready!(shared.poll(self.ticket.op, cx.waker(), take));
+        Poll::Ready(match outcome {
+            Ok(_) => Ok(buf),
+            Err(failure) => {
+                let group = self.comm.group();
+                let peer = failure.about.peer.and_then(|world| group.local_of(world));
+                let error = self.comm.error(self.op, failure.kind, peer, None);
+                Err(OpError { error, buf })
             }
         })
     }
 }
 
 impl<B: Send + 'static> Drop for RemoteOp<B> {
+    #[inline]
     fn drop(&mut self) {
-        if let State::Flying(flight) = &self.state {
+        if let Some(Rest::Flying(flight)) = self.rest.as_deref() {
             let shared = flight.comm.shared();
             shared.with(|engine| engine.core.detach(flight.ticket.op));
         }

@@ -72,7 +72,7 @@ impl<T: Wire> Port<T> {
 
     /// Has the caller `copy` so many bytes, and watches what it does then, if that matters.
     #[inline]
-    pub(super) fn copy(&self, len: usize, copy: impl FnOnce()) -> Option<Box<Watched>> {
+    pub(super) fn copy(&self, len: usize, copy: impl FnOnce()) -> Option<Watched> {
         if len < HANDED_MIN || self.overlap != Overlap::Auto {
             copy();
             return None;
@@ -88,7 +88,7 @@ impl<T: Wire> Port<T> {
     }
 
     /// There is something for the agent to do. Watches what the caller does meanwhile, if that matters.
-    pub(super) fn hurry(&self, len: usize) -> Option<Box<Watched>> {
+    pub(super) fn hurry(&self, len: usize) -> Option<Watched> {
         if !self.hands_over(len) {
             return None;
         }
@@ -98,7 +98,7 @@ impl<T: Wire> Port<T> {
         self.watch(Duration::from_nanos(nanos), true)
     }
 
-    fn watch(&self, copy: Duration, by_agent: bool) -> Option<Box<Watched>> {
+    fn watch(&self, copy: Duration, by_agent: bool) -> Option<Watched> {
         let shared = self.comm.shared();
         let watched = || Watched {
             habit: Arc::clone(&self.habit),
@@ -108,7 +108,7 @@ impl<T: Wire> Port<T> {
             by_agent,
         };
         let matters = self.overlap == Overlap::Auto && shared.agent.is_there();
-        matters.then(|| Box::new(watched()))
+        matters.then(watched)
     }
 }
 

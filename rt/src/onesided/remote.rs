@@ -11,8 +11,8 @@ use std::{
 use super::{Element, Port, RemoteOp, Target, number::number_of};
 use crate::{
     buffer::{self, RecvBuf, SendBuf, Wire},
-    engine::{Combine, Deed, Ranges},
-    error::{ErrorKind, OpError, Result},
+    engine::{Combine, Core, Deed, Ranges},
+    error::{Error, ErrorKind, OpError, Result},
     ops::About,
 };
 
@@ -30,7 +30,7 @@ impl<T: Wire> Port<T> {
             let watched = self.copy(range.len(), || {
                 region.write(start + range.start, bytemuck::cast_slice(elems));
             });
-            return RemoteOp::done(buf).watched(watched);
+            return RemoteOp::copied(buf, watched);
         }
         self.write(
             "put",
@@ -53,7 +53,7 @@ impl<T: Wire> Port<T> {
             let watched = self.copy(range.len(), || {
                 buffer::fill(&mut buf, region.payload(start + range.start, range.len()));
             });
-            return RemoteOp::done(buf).watched(watched);
+            return RemoteOp::copied(buf, watched);
         }
         self.fetch(
             "get",
@@ -127,10 +127,7 @@ impl<T: Wire> Port<T> {
         let (shared, len) = (self.comm.shared(), size_of_val(buf.elems()));
         let ticket = shared.with(|engine| engine.write_window(about, deed, ranges, buf));
         let watched = self.hurry(len);
-        let op = RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
-            core.take_send(ticket)
-        });
-        op.watched(watched)
+        RemoteOp::flying(op, &self.comm, (ticket, Core::take_send), watched)
     }
 
     fn fetch<B: RecvBuf>(
@@ -148,10 +145,7 @@ impl<T: Wire> Port<T> {
         );
         let ticket = shared.with(|engine| engine.fetch_window(about, deed, ranges, buf));
         let watched = self.hurry(len);
-        let op = RemoteOp::flying(op, &self.comm, ticket, |core, ticket| {
-            core.take_recv(ticket)
-        });
-        op.watched(watched)
+        RemoteOp::flying(op, &self.comm, (ticket, Core::take_recv), watched)
     }
 
     /// The bytes of `len` elements from `at` on.
@@ -173,11 +167,17 @@ impl<T: Wire> Port<T> {
             let start = at * size_of::<T>();
             return Ok(start..start + len * size_of::<T>());
         }
+        Err(self.outside(op, target, at, len))
+    }
+
+    #[cold]
+    fn outside(&self, op: &'static str, target: &Target, at: usize, len: usize) -> Error {
+        let has = target.elements(size_of::<T>());
         let sentence = format!(
             "`at` is {at} and `buf` has {len} elements: rank {} has elements 0..{has} in window {}",
             target.rank, self.id.tag
         );
-        Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
+        self.error(op, ErrorKind::InvalidArgument(sentence), target.world)
     }
 
     fn blocks(
