@@ -126,7 +126,10 @@ static void measure(const struct way *way, struct side *side, long iters)
 {
     iters = iters ? iters : default_iters(side->size, way->blocks);
     size_t bytes = (size_t)side->size * (size_t)way->blocks;
-    side->block = room(bytes);
+    /* As malloc aligns it, and as a vector is: a copy into a block that starts with its page is up to twice as fast. */
+    if (!(side->block = malloc(bytes)))
+        die("no memory for a buffer of this many bytes", "see --size");
+    memset(side->block, 1, bytes);
     char *base;
     MPI_Win_allocate((MPI_Aint)bytes, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &side->window);
     memset(base, 0, bytes);
