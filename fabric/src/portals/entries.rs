@@ -112,6 +112,25 @@ impl Ni {
         Ok(Me(place.get(0, profile.handle_len)))
     }
 
+    /// Has whatever comes by a table entry from now on, and is for nothing there, end as [`Moved`](super::event::End::Moved).
+    pub(super) fn redirect(&self, pt: u32) -> Result<()> {
+        let options = &self.profile().options;
+        let entry = RawEntry {
+            memory: (0, 0),
+            // It takes neither puts nor gets.
+            options: options.me_event_link_disable
+                | options.me_event_unlink_disable
+                | options.me_event_comm_disable,
+            match_bits: 0,
+            ignore_bits: u64::MAX,
+            min_free: 0,
+            ct: None,
+            from: None,
+            overflow: false,
+        };
+        self.append_raw(pt, &entry, 0).map(drop)
+    }
+
     pub(super) fn unlink(&self, me: Me) -> Result<()> {
         // SAFETY: takes a handle that `append` gave.
         self.call("PtlMEUnlink", || unsafe {

@@ -57,6 +57,8 @@ pub(super) enum End {
     PtDisabled,
     /// What is there does not allow it.
     Forbidden,
+    /// What was there has moved to another table entry.
+    Moved,
     Other(u32),
 }
 
@@ -101,10 +103,10 @@ impl Fails {
             End::Dropped
         } else if number == self.pt_disabled {
             End::PtDisabled
-        } else if number == self.perm_violation
-            || number == self.op_violation
-            || number == self.segv
-        {
+        } else if number == self.op_violation {
+            // Every other entry takes what is sent to its bits: only one that says so refuses all.
+            End::Moved
+        } else if number == self.perm_violation || number == self.segv {
             End::Forbidden
         } else {
             End::Other(number)

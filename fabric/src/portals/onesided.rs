@@ -48,8 +48,6 @@ pub(super) struct Work {
     token: Option<Token>,
     pub(super) deed: Deed,
     step: Step,
-    /// How often the step has found nobody there, or nothing.
-    tries: u8,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -274,7 +272,6 @@ impl Portals {
             token,
             deed,
             step,
-            tries: 0,
         };
         let Some(slot) = self.operations.insert(work) else {
             return false;
@@ -424,7 +421,7 @@ impl Portals {
         self.go_to(slot, work, next);
     }
 
-    fn handle_bad_step(&mut self, slot: u32, mut work: Work, end: End, rail: u32) {
+    fn handle_bad_step(&mut self, slot: u32, work: Work, end: End, rail: u32) {
         let again = match end {
             End::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
             End::Undeliverable => {
@@ -432,13 +429,12 @@ impl Portals {
                 self.suspect(work.to);
                 false
             }
-            End::Dropped if work.waits_for_entry() => true,
-            // Memory may have left that rail.
-            End::Dropped => self.rails.are_several() && work.tries < TRIES,
+            End::Dropped => work.waits_for_entry(),
+            // The word that says where to is on its way.
+            End::Moved => self.rails.are_several(),
             _ => false,
         };
         if again && self.peer(work.to).life == Life::Up {
-            work.tries = work.tries.saturating_add(1);
             self.operations.slots[slot as usize].work = Some(work);
             return self.operations.later.push(slot);
         }
@@ -585,7 +581,7 @@ pub(super) fn failure(end: End) -> Failure {
     match end {
         End::Undeliverable => Failure::PeerDown,
         End::Dropped | End::Forbidden => Failure::BadRange,
-        End::Well | End::PtDisabled | End::Other(_) => {
+        End::Well | End::PtDisabled | End::Moved | End::Other(_) => {
             let why = format!("the Portals adapter ended an operation with {end:?}");
             Failure::Transport(std::io::Error::other(why))
         }
@@ -611,8 +607,6 @@ pub(super) fn no_step() -> Refused {
     Refused::Code("a step that its command does not have".to_owned())
 }
 
-/// How often something goes to where memory was not: a word about that is on its way.
-const TRIES: u8 = 8;
 /// Turns between two looks for an entry at a peer, which costs both a packet.
 const PATIENCE: u32 = 64;
 /// Bytes of a slot's words.

@@ -254,6 +254,10 @@ conformance!(
 );
 conformance!(on_portals_by_two_rails, crate::rails::two_rails_world);
 conformance!(on_portals_by_four_rails, crate::rails::four_rails_world);
+conformance!(
+    on_portals_by_four_rails_and_a_waiting_thread,
+    crate::rails::four_helped_rails_world
+);
 exchanges!(on_portals_as_pscom, crate::compat::pscom_world);
 exchanges!(
     on_portals_as_pscom_with_little_room,

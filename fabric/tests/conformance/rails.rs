@@ -3,7 +3,7 @@
 use std::{
     env,
     process::{Command as Process, Stdio},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
 };
 
 use ripstop_fabric::{
@@ -30,6 +30,14 @@ pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 pub(crate) fn four_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| PortalsConfig {
         interfaces: interfaces(4),
+        ..config
+    })
+}
+
+pub(crate) fn four_helped_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", |config| PortalsConfig {
+        interfaces: interfaces(4),
+        helper: true,
         ..config
     })
 }
@@ -330,6 +338,53 @@ fn a_rail_is_cut_off() {
     assert!(contents(&pair.region) == bytes);
     let before = pair.add(1);
     assert_eq!(pair.add(1), before + 1);
+}
+
+#[test]
+fn an_atomic_that_comes_to_where_memory_was_is_done_where_it_is_now() {
+    for family in crate::portals::FAMILIES {
+        run_cut("rails::the_memory_of_a_peer_moves", &[300_000, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn the_memory_of_a_peer_moves() {
+    let Some(Child { family, rails, .. }) = Child::of_environment() else {
+        return;
+    };
+    let drivers = world(3, family, |config| PortalsConfig {
+        interfaces: interfaces(rails),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    world.meet();
+    let (region, key) = world[1].memory(1 << 20);
+    // Too many bytes for the first rail of the rank 0: both close that way, and the rank 2, which makes no turns, does not hear.
+    let mut bytes = noise(11, 1 << 20);
+    let command = Command::Put {
+        to: peer(1),
+        from: local(&mut bytes),
+        into: key,
+        count: None,
+        token: Token(1),
+    };
+    world.post(0, command);
+    while world[0].heard.completed.is_empty() {
+        assert!(world[0].heard.failed.is_empty());
+        world.turn_others(2);
+    }
+    region.atomic_u64(8).store(40, SeqCst);
+    for (token, old) in [(2, 40), (3, 42)] {
+        let command = Command::Atomic {
+            to: peer(1),
+            at: key.slice(8, 8).unwrap(),
+            op: AtomicOp::Add(2),
+            token: Token(token),
+        };
+        assert_eq!(world.one_sided(2, command).unwrap(), Some(old));
+    }
+    assert!(world[2].heard.down.is_empty());
 }
 
 #[test]

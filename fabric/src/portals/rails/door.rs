@@ -51,10 +51,15 @@ impl Door {
         all.map(|(_, me)| (Arc::clone(&self.ni), me)).collect()
     }
 
-    /// Moves everything to another table entry.
+    /// Moves everything to another table entry. Who still comes by the one that is left is told so by the adapter, and not that
+    /// a key is wrong.
     pub(in super::super) fn leave(&mut self) {
         let new = self.ni.pt_alloc(None, None, false).ok();
-        self.table = new.and_then(|table| small(table).ok());
+        let new = new.and_then(|table| small(table).ok());
+        if let Some(left) = std::mem::replace(&mut self.table, new) {
+            // Without room for it, commands that come too late fail.
+            let _redirected = self.ni.redirect(left.into());
+        }
         for (serial, (me, entry)) in std::mem::take(&mut self.entries) {
             self.stale.push((serial, me));
             // What finds no room is reached by other rails.

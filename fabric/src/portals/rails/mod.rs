@@ -13,8 +13,9 @@
 //! is who cannot be reached by any lane.
 //!
 //! **Closing.** Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another
-//! entry (`door`), and tells its peers where it is now; the peer of that lane does not use it. A dead rank takes no rail along:
-//! who finds a lane broken closes it only when the other one has answered.
+//! entry (`door`), and tells its peers where it is now; the peer of that lane does not use it. What still comes by the old entry
+//! is refused in a way of its own, so that its sender waits for that word instead of taking its key for wrong. A dead rank takes
+//! no rail along: who finds a lane broken closes it only when the other one has answered.
 
 mod door;
 mod leaving;

@@ -174,7 +174,7 @@ impl Portals {
         let to = striped.to;
         let fails = !matches!(
             end,
-            End::Well | End::Dropped | End::PtDisabled | End::Forbidden
+            End::Well | End::Dropped | End::PtDisabled | End::Forbidden | End::Moved
         );
         match end {
             End::Well => striped.stripe.handle_landed(piece),
