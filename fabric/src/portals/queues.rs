@@ -25,7 +25,7 @@ pub(super) enum Which {
     Ends,
     /// Hints that a word on the board has changed: the word counts, so one that is lost does no harm.
     Board,
-    /// What task lists have come to.
+    /// What task lists have come to, on the first rail.
     Lists,
 }
 
@@ -42,6 +42,8 @@ pub(super) struct Queues {
     /// Of them, since that was last asked.
     heard: LaneSet,
     turns: u32,
+    /// There were task lists: the first rail is asked about them in each turn.
+    lists: bool,
     /// An event that was taken to see whether there is one.
     held: Option<(Got, Which)>,
     rest: Rest,
@@ -121,6 +123,7 @@ impl Queues {
             busy: all(&nis),
             heard: LaneSet::EMPTY,
             turns: 0,
+            lists: false,
             nis,
             sources,
             held: None,
@@ -143,6 +146,11 @@ impl Queues {
         self.looked_at = self.looked_at.or(rail);
     }
 
+    /// From now on there are task lists.
+    pub(super) const fn expect_lists(&mut self) {
+        self.lists = true;
+    }
+
     /// From now on, and to the end of the turn, all rails are looked at. Whether that is new.
     pub(super) fn look_everywhere(&mut self) -> bool {
         let all = all(&self.nis);
@@ -154,12 +162,11 @@ impl Queues {
         if self.turns.is_multiple_of(QUIET_TURNS) {
             self.busy = std::mem::take(&mut self.heard);
         }
-        let everywhere = self.turns.is_multiple_of(PATIENCE);
-        let first = LaneSet::first(1);
+        let everywhere = self.busy.is_empty() || self.turns.is_multiple_of(PATIENCE);
         self.looked_at = if everywhere {
             all(&self.nis)
         } else {
-            self.busy.or(first)
+            self.busy
         };
     }
 
@@ -184,7 +191,9 @@ impl Queues {
     }
 
     fn take(&mut self, which: Which) -> Option<Got> {
-        let wanted = |source: &&Source| source.which == which && self.looked_at.has(source.rail);
+        let always = which == Which::Lists && self.lists;
+        let looks = |rail| always || self.looked_at.has(rail);
+        let wanted = |source: &&Source| source.which == which && looks(source.rail);
         let mut sources = self.sources.iter().filter(wanted);
         // A queue belongs to the library, whichever interface looks.
         let got = sources.find_map(|source| {

@@ -156,6 +156,7 @@ impl Portals {
         }
         let bell = self.new_wheel()?;
         self.lists.bell = Some(bell);
+        self.ground.queues.expect_lists();
         Ok(bell)
     }
 
