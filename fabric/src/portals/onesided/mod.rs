@@ -1,228 +1,42 @@
 //! Puts, gets, atomics and counts: each a short row of operations of the adapter, one at a time.
 //!
+//! ```text
+//!   Portals             has the adapter do the steps of commands       this file
+//!   Operations          commands under way, and the words they need    slots
+//!   Work, Deed, Step    which step comes first, what may be repeated   steps
+//! ```
+//!
 //! A count adds by an atomic of the owner's adapter, and then reads from which value on the owner waits to be woken, as
 //! [`offload`](crate::offload) asks. A put that counts looks first whether the counter is there, so that one with a wrong counter
 //! writes nothing.
 
+mod slots;
+mod steps;
+
+pub(super) use self::{
+    slots::Operations,
+    steps::{Deed, Work, failure, lists_lost, no_step, unreached},
+};
+use self::{
+    slots::Word,
+    steps::{Step, is_add, operand_of},
+};
 use super::{
     calls::Refused,
     event::End,
     exports,
     lists::bits,
     moves::{Far, Near},
-    peer::{Life, Ticket},
+    peer::Life,
     prepare::Ground,
     rails::Bound,
     state::{Portals, Told},
 };
 use crate::{
     driver::{AtomicOp, Failure, LocalRange, Token},
-    memory::{Region, RemoteRegion},
+    memory::RemoteRegion,
     offload::{CELL_LEN, RemoteCounter},
 };
-
-/// Operations under way, and the words that they need.
-#[derive(Debug)]
-pub(super) struct Operations {
-    slots: Vec<Slot>,
-    free: Vec<u32>,
-    /// For each slot: an operand, what was there before, and a counter's two words.
-    words: Region,
-    /// What has no entry at its peer yet: a name that is not given, or no room for a count.
-    later: Vec<u32>,
-    /// Turns since those were tried last.
-    patience: u32,
-}
-
-#[derive(Debug, Default)]
-struct Slot {
-    generation: u32,
-    work: Option<Work>,
-}
-
-/// A command under way.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Work {
-    pub(super) to: u32,
-    /// Who is to be told; nobody after that.
-    token: Option<Token>,
-    pub(super) deed: Deed,
-    step: Step,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Deed {
-    Put(LocalRange, RemoteRegion, Option<RemoteRegion>),
-    Get(LocalRange, RemoteRegion),
-    Atomic(AtomicOp, RemoteRegion),
-    Count(u64, RemoteRegion),
-}
-
-/// What the adapter does now.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    /// Look whether a counter is there.
-    Probe,
-    /// Move the bytes from this one on.
-    Move(usize),
-    /// The command's atomic.
-    Combine,
-    /// Add to a counter.
-    Add,
-    /// Look whether its owner waits for that.
-    Look,
-    /// Count at a counter of tasks, so many times.
-    Tick(u64),
-}
-
-impl Operations {
-    pub(super) fn new(count: u32) -> std::io::Result<Self> {
-        let len = count.max(1) as usize * WORDS_LEN;
-        Ok(Self {
-            slots: (0..count).map(|_| Slot::default()).collect(),
-            free: (0..count).rev().collect(),
-            words: Region::anonymous(len)?,
-            later: Vec::new(),
-            patience: 0,
-        })
-    }
-
-    pub(super) fn range(&self) -> LocalRange {
-        self.words.range()
-    }
-
-    pub(super) const fn waits_for_entries(&self) -> bool {
-        !self.later.is_empty()
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.free.len() + self.later.len() == self.slots.len()
-    }
-
-    fn insert(&mut self, work: Work) -> Option<u32> {
-        let slot = self.free.pop()?;
-        self.slots[slot as usize].work = Some(work);
-        Some(slot)
-    }
-
-    fn remove(&mut self, slot: u32) {
-        let entry = &mut self.slots[slot as usize];
-        entry.work = None;
-        entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(slot);
-    }
-
-    fn work(&self, slot: u32, generation: u32) -> Option<Work> {
-        let entry = self.slots.get(slot as usize)?;
-        entry.work.filter(|_| entry.generation == generation)
-    }
-
-    /// What is under way in a slot.
-    pub(super) fn work_in(&self, slot: u32) -> Option<Work> {
-        self.slots.get(slot as usize)?.work
-    }
-
-    fn word(&self, slot: u32, word: Word) -> u64 {
-        self.words
-            .atomic_u64(place(slot, word))
-            .load(std::sync::atomic::Ordering::SeqCst)
-    }
-}
-
-/// The words of a slot.
-#[derive(Clone, Copy, Debug)]
-enum Word {
-    Operand = 0,
-    Before = 1,
-    Cell = 2,
-}
-
-const fn place(slot: u32, word: Word) -> usize {
-    slot as usize * WORDS_LEN + 8 * word as usize
-}
-
-impl Work {
-    /// Whether nothing was done, because a name is that of something else.
-    fn falls_beside(&self, moved: u64) -> bool {
-        let named = match (self.step, self.deed) {
-            (Step::Move(from), Deed::Put(local, key, _) | Deed::Get(local, key)) => {
-                key.name().is_some() && from < local.len()
-            }
-            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
-            _ => false,
-        };
-        named && moved == 0
-    }
-
-    /// Whether it has to go by the first rail, where task lists and names are.
-    fn is_of_lists(&self) -> bool {
-        let key = match self.deed {
-            Deed::Put(_, key, _) | Deed::Get(_, key) | Deed::Atomic(_, key) => key,
-            Deed::Count(_, cell) => cell,
-        };
-        match self.step {
-            Step::Tick(_) => true,
-            Step::Move(_) | Step::Combine => key.name().is_some(),
-            Step::Probe | Step::Add | Step::Look => false,
-        }
-    }
-
-    /// Whether it may be done once more when nobody knows whether it was done.
-    const fn is_repeatable(&self) -> bool {
-        matches!(self.step, Step::Probe | Step::Look)
-    }
-
-    /// Whether its peer may have an entry for it later.
-    fn waits_for_entry(&self) -> bool {
-        match (self.step, self.deed) {
-            (Step::Tick(_), _) => true,
-            (Step::Move(_), Deed::Put(_, key, _) | Deed::Get(_, key)) => key.name().is_some(),
-            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
-            _ => false,
-        }
-    }
-}
-
-impl Deed {
-    /// The first step, if all keys are right as far as can be seen from here.
-    fn first(self, owner: exports::Owner) -> Result<Step, Failure> {
-        let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
-        match self {
-            Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
-            Self::Put(from, into, Some(cell)) if bits::count(cell, owner).is_some() => {
-                known(into, from.len()).map(|_| Step::Move(0))
-            }
-            Self::Put(from, into, Some(cell)) => {
-                known(into, from.len())?;
-                known(cell, CELL_LEN).map(|_| Step::Probe)
-            }
-            Self::Get(into, from) => known(from, into.len()).map(|_| Step::Move(0)),
-            Self::Atomic(_, at) => {
-                let (_, offset) = known(at, 8)?;
-                let aligned = offset.is_multiple_of(8);
-                aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
-            }
-            Self::Count(by, cell) if bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
-            Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
-        }
-    }
-
-    /// The counter.
-    const fn cell(self) -> Option<RemoteRegion> {
-        match self {
-            Self::Put(_, _, cell) => cell,
-            Self::Count(_, cell) => Some(cell),
-            Self::Get(..) | Self::Atomic(..) => None,
-        }
-    }
-
-    const fn by(self) -> u64 {
-        match self {
-            Self::Count(by, _) => by,
-            _ => 1,
-        }
-    }
-}
 
 impl Portals {
     /// Starts a command that has a token. Whether there was room.
@@ -288,7 +102,7 @@ impl Portals {
         }
         let lane = match self.lane_of(&work) {
             Bound::By(lane) => lane,
-            Bound::Later => return self.operations.later.push(slot),
+            Bound::Later => return self.operations.try_later(slot),
             Bound::Never if work.is_of_lists() => {
                 return self.finish(slot, work, Err(lists_lost()));
             }
@@ -312,17 +126,11 @@ impl Portals {
     }
 
     fn issue(&self, slot: u32, work: Work, lane: u32) -> Result<(), Refused> {
-        let generation = self.operations.slots[slot as usize].generation;
-        let user = Ticket::Operation(slot, generation).bits();
+        let user = self.operations.ticket(slot);
         let rail = &self.ground.rails[lane as usize];
-        let words = |word, len| {
-            let words = self.operations.range();
-            rail.near(words.slice(place(slot, word), len), user)
-        };
-        let operand = |value: u64| {
-            let at = place(slot, Word::Operand);
-            let word = self.operations.words.atomic_u64(at);
-            word.store(value, std::sync::atomic::Ordering::SeqCst);
+        let words = |word, len| rail.near(self.operations.words(slot, word, len), user);
+        let operand = |value| {
+            self.operations.set_word(slot, Word::Operand, value);
             words(Word::Operand, 8).offset
         };
         let far = |key, at, len| self.far((work.to, lane), key, at, len);
@@ -435,8 +243,8 @@ impl Portals {
             _ => false,
         };
         if again && self.peer(work.to).life == Life::Up {
-            self.operations.slots[slot as usize].work = Some(work);
-            return self.operations.later.push(slot);
+            self.operations.keep(slot, work);
+            return self.operations.try_later(slot);
         }
         self.finish(slot, work, Err(failure(end)));
     }
@@ -456,7 +264,7 @@ impl Portals {
         match next {
             Some(step) => {
                 work.step = step;
-                self.operations.slots[slot as usize].work = Some(work);
+                self.operations.keep(slot, work);
                 self.take_step(slot, work);
             }
             None => self.finish(slot, work, Ok(())),
@@ -504,13 +312,8 @@ impl Portals {
 
     /// Tries again what found no entry at its peer.
     pub(super) fn try_again(&mut self) {
-        self.operations.patience += 1;
-        if self.operations.patience < PATIENCE {
-            return;
-        }
-        self.operations.patience = 0;
-        for slot in std::mem::take(&mut self.operations.later) {
-            let Some(work) = self.operations.slots[slot as usize].work else {
+        for slot in self.operations.take_later() {
+            let Some(work) = self.operations.work_in(slot) else {
                 continue;
             };
             if self.peer(work.to).life != Life::Up {
@@ -518,7 +321,7 @@ impl Portals {
             } else if self.credits > RESERVED {
                 self.take_step(slot, work);
             } else {
-                self.operations.later.push(slot);
+                self.operations.try_later(slot);
             }
         }
     }
@@ -559,57 +362,5 @@ impl Ground {
     }
 }
 
-const fn is_add(step: Step) -> bool {
-    matches!(step, Step::Add)
-}
-
-const fn operand_of(op: AtomicOp) -> u64 {
-    match op {
-        AtomicOp::Add(n)
-        | AtomicOp::And(n)
-        | AtomicOp::Or(n)
-        | AtomicOp::Xor(n)
-        | AtomicOp::Max(n)
-        | AtomicOp::Min(n)
-        | AtomicOp::Swap(n)
-        | AtomicOp::CompareSwap { new: n, .. } => n,
-        AtomicOp::Fetch => 0,
-    }
-}
-
-pub(super) fn failure(end: End) -> Failure {
-    match end {
-        End::Undeliverable => Failure::PeerDown,
-        End::Dropped | End::Forbidden => Failure::BadRange,
-        End::Well | End::PtDisabled | End::Moved | End::Other(_) => {
-            let why = format!("the Portals adapter ended an operation with {end:?}");
-            Failure::Transport(std::io::Error::other(why))
-        }
-    }
-}
-
-/// Task lists and names are on the first rail, and that does not reach the peer any more.
-pub(super) fn lists_lost() -> Failure {
-    let why = "the first rail to this peer has failed, and task lists and names go by no other: \
-               set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
-    Failure::Transport(std::io::Error::other(why))
-}
-
-/// What no lane can do.
-pub(super) fn unreached() -> Failure {
-    let why =
-        "memory of this peer is reached by no rail that works: look at the links of both ranks";
-    Failure::Transport(std::io::Error::other(why))
-}
-
-/// Keys were looked at before the first step, and deeds only take steps of theirs.
-pub(super) fn no_step() -> Refused {
-    Refused::Code("a step that its command does not have".to_owned())
-}
-
-/// Turns between two looks for an entry at a peer, which costs both a packet.
-const PATIENCE: u32 = 64;
-/// Bytes of a slot's words.
-const WORDS_LEN: usize = 32;
 /// Events that are kept for words on boards.
 pub(super) const RESERVED: u32 = 2;

@@ -1,0 +1,179 @@
+//! The steps of a command: what they are, what comes first, and how an end is told. Pure.
+
+use super::super::{
+    calls::Refused,
+    event::End,
+    exports::{self, Owner},
+    lists::bits,
+};
+use crate::{
+    driver::{AtomicOp, Failure, LocalRange, Token},
+    memory::RemoteRegion,
+    offload::CELL_LEN,
+};
+
+/// A command under way.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Work {
+    pub(in super::super) to: u32,
+    /// Who is to be told; nobody after that.
+    pub(super) token: Option<Token>,
+    pub(in super::super) deed: Deed,
+    pub(super) step: Step,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Deed {
+    Put(LocalRange, RemoteRegion, Option<RemoteRegion>),
+    Get(LocalRange, RemoteRegion),
+    Atomic(AtomicOp, RemoteRegion),
+    Count(u64, RemoteRegion),
+}
+
+/// What the adapter does now.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// Look whether a counter is there.
+    Probe,
+    /// Move the bytes from this one on.
+    Move(usize),
+    /// The command's atomic.
+    Combine,
+    /// Add to a counter.
+    Add,
+    /// Look whether its owner waits for that.
+    Look,
+    /// Count at a counter of tasks, so many times.
+    Tick(u64),
+}
+
+impl Work {
+    /// Whether nothing was done, because a name is that of something else.
+    pub(super) fn falls_beside(&self, moved: u64) -> bool {
+        let named = match (self.step, self.deed) {
+            (Step::Move(from), Deed::Put(local, key, _) | Deed::Get(local, key)) => {
+                key.name().is_some() && from < local.len()
+            }
+            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+            _ => false,
+        };
+        named && moved == 0
+    }
+
+    /// Whether it has to go by the first rail, where task lists and names are.
+    pub(super) fn is_of_lists(&self) -> bool {
+        let key = match self.deed {
+            Deed::Put(_, key, _) | Deed::Get(_, key) | Deed::Atomic(_, key) => key,
+            Deed::Count(_, cell) => cell,
+        };
+        match self.step {
+            Step::Tick(_) => true,
+            Step::Move(_) | Step::Combine => key.name().is_some(),
+            Step::Probe | Step::Add | Step::Look => false,
+        }
+    }
+
+    /// Whether it may be done once more when nobody knows whether it was done.
+    pub(super) const fn is_repeatable(&self) -> bool {
+        matches!(self.step, Step::Probe | Step::Look)
+    }
+
+    /// Whether its peer may have an entry for it later.
+    pub(super) fn waits_for_entry(&self) -> bool {
+        match (self.step, self.deed) {
+            (Step::Tick(_), _) => true,
+            (Step::Move(_), Deed::Put(_, key, _) | Deed::Get(_, key)) => key.name().is_some(),
+            (Step::Combine, Deed::Atomic(_, key)) => key.name().is_some(),
+            _ => false,
+        }
+    }
+}
+
+impl Deed {
+    /// The first step, if all keys are right as far as can be seen from here.
+    pub(super) fn first(self, owner: Owner) -> Result<Step, Failure> {
+        let known = |key, len| exports::target(key, owner, len).ok_or(Failure::BadRange);
+        match self {
+            Self::Put(from, into, None) => known(into, from.len()).map(|_| Step::Move(0)),
+            Self::Put(from, into, Some(cell)) if bits::count(cell, owner).is_some() => {
+                known(into, from.len()).map(|_| Step::Move(0))
+            }
+            Self::Put(from, into, Some(cell)) => {
+                known(into, from.len())?;
+                known(cell, CELL_LEN).map(|_| Step::Probe)
+            }
+            Self::Get(into, from) => known(from, into.len()).map(|_| Step::Move(0)),
+            Self::Atomic(_, at) => {
+                let (_, offset) = known(at, 8)?;
+                let aligned = offset.is_multiple_of(8);
+                aligned.then_some(Step::Combine).ok_or(Failure::BadRange)
+            }
+            Self::Count(by, cell) if bits::count(cell, owner).is_some() => Ok(Step::Tick(by)),
+            Self::Count(_, cell) => known(cell, CELL_LEN).map(|_| Step::Add),
+        }
+    }
+
+    /// The counter.
+    pub(super) const fn cell(self) -> Option<RemoteRegion> {
+        match self {
+            Self::Put(_, _, cell) => cell,
+            Self::Count(_, cell) => Some(cell),
+            Self::Get(..) | Self::Atomic(..) => None,
+        }
+    }
+
+    pub(super) const fn by(self) -> u64 {
+        match self {
+            Self::Count(by, _) => by,
+            _ => 1,
+        }
+    }
+}
+
+pub(super) const fn is_add(step: Step) -> bool {
+    matches!(step, Step::Add)
+}
+
+pub(super) const fn operand_of(op: AtomicOp) -> u64 {
+    match op {
+        AtomicOp::Add(n)
+        | AtomicOp::And(n)
+        | AtomicOp::Or(n)
+        | AtomicOp::Xor(n)
+        | AtomicOp::Max(n)
+        | AtomicOp::Min(n)
+        | AtomicOp::Swap(n)
+        | AtomicOp::CompareSwap { new: n, .. } => n,
+        AtomicOp::Fetch => 0,
+    }
+}
+
+pub(in super::super) fn failure(end: End) -> Failure {
+    match end {
+        End::Undeliverable => Failure::PeerDown,
+        End::Dropped | End::Forbidden => Failure::BadRange,
+        End::Well | End::PtDisabled | End::Moved | End::Other(_) => {
+            let why = format!("the Portals adapter ended an operation with {end:?}");
+            Failure::Transport(std::io::Error::other(why))
+        }
+    }
+}
+
+/// Task lists and names are on the first rail, and that does not reach the peer any more.
+pub(in super::super) fn lists_lost() -> Failure {
+    let why = "the first rail to this peer has failed, and task lists and names go by no other: \
+               set RIPSTOP_COLLECTIVES=messages, or leave that interface out of RIPSTOP_PORTALS_IFACES";
+    Failure::Transport(std::io::Error::other(why))
+}
+
+/// What no lane can do.
+pub(in super::super) fn unreached() -> Failure {
+    let why =
+        "memory of this peer is reached by no rail that works: look at the links of both ranks";
+    Failure::Transport(std::io::Error::other(why))
+}
+
+/// Keys were looked at before the first step, and deeds only take steps of theirs.
+pub(in super::super) fn no_step() -> Refused {
+    Refused::Code("a step that its command does not have".to_owned())
+}
