@@ -84,6 +84,9 @@ impl Portals {
 
     /// Closes lanes that are to be closed: at once, unless something is being delivered by them.
     pub(in super::super) fn close_lanes(&mut self) {
+        if self.rails.asked.is_empty() && self.rails.leaving.is_empty() {
+            return;
+        }
         let exports = Arc::clone(&self.ground.exports);
         if self.rails.leaving.is_empty() {
             self.rails.leaving = std::mem::take(&mut self.rails.asked);
@@ -92,9 +95,7 @@ impl Portals {
             let own = self.word_of_rails(self.me);
             self.hear_of_rails(self.me, own);
         }
-        if self.rails.leaving.is_empty()
-            || !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize))
-        {
+        if !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize)) {
             return;
         }
         for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
