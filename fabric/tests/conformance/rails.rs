@@ -388,6 +388,42 @@ fn the_memory_of_a_peer_moves() {
 }
 
 #[test]
+fn what_a_rank_puts_to_itself_by_a_rail_that_is_cut_off_goes_by_others() {
+    for cuts in [&[0, 700_000][..], &[700_000, 0, 0, 0]] {
+        run_cut("rails::the_way_to_oneself_is_cut_off", cuts, "portails4");
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn the_way_to_oneself_is_cut_off() {
+    let Some(Child { family, rails, .. }) = Child::of_environment() else {
+        return;
+    };
+    let counters = Arc::<PortalsCounters>::default();
+    let drivers = world(1, family, |config| PortalsConfig {
+        interfaces: interfaces(rails),
+        counters: Arc::clone(&counters),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    let (region, into) = world[0].memory(1 << 20);
+    for round in 0..4 {
+        let mut bytes = noise(round, 1 << 20);
+        let command = Command::Put {
+            to: peer(0),
+            from: local(&mut bytes),
+            into,
+            count: None,
+            token: Token(round),
+        };
+        world.one_sided(0, command).unwrap();
+        assert!(contents(&region) == bytes, "round {round}");
+    }
+    assert!(counters.lanes_failed.get() > 0, "nothing was cut off");
+}
+
+#[test]
 fn messages_of_a_rail_that_is_cut_off_arrive_once_and_in_order_by_another() {
     for (rails, rail) in [(2, 0), (2, 1), (4, 0), (4, 2)] {
         for bytes in [1, 20_000, 500_000] {

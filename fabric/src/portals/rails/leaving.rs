@@ -92,8 +92,7 @@ impl Portals {
             self.rails.leaving = std::mem::take(&mut self.rails.asked);
             let atomics = self.rail_for_all();
             lanes_of(&self.rails.leaving).for_each(|lane| exports.leave(lane as usize, atomics));
-            let own = self.word_of_rails(self.me);
-            self.hear_of_rails(self.me, own);
+            self.hear_of_own_rails();
         }
         if !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize)) {
             return;
@@ -102,12 +101,18 @@ impl Portals {
             self.rails.ways[rank as usize].fences.close(lane);
             self.go_on_towards(rank);
         }
+        self.hear_of_own_rails();
         // Also to those who were never met: they may have to find our memory.
         for rank in (0..).take(self.peers.len()) {
             if self.peer(rank).life == Life::Up && rank != self.me {
                 self.say_words(rank);
             }
         }
+    }
+
+    fn hear_of_own_rails(&mut self) {
+        let own = self.word_of_rails(self.me);
+        self.hear_of_rails(self.me, own);
     }
 }
 
