@@ -37,7 +37,7 @@ pub(super) struct Queues {
     sources: Vec<Source>,
     /// Rails that are looked at now.
     looked_at: LaneSet,
-    /// Rails by which something went or came lately: a turn looks at the others once in a while.
+    /// Rails by which something went or came lately: a turn looks at the others once in a while. None: all are looked at.
     busy: LaneSet,
     /// Of them, since that was last asked.
     heard: LaneSet,
@@ -120,7 +120,7 @@ impl Queues {
         };
         Ok(Self {
             looked_at: all(&nis),
-            busy: all(&nis),
+            busy: LaneSet::EMPTY,
             heard: LaneSet::EMPTY,
             turns: 0,
             lists: false,
