@@ -502,6 +502,9 @@ pub struct Caps {
     pub tag_matching: bool,
     /// Triggered operations that can wait at a time; 0 means that the progress agent runs task lists.
     pub triggered_max: usize,
+    /// The most bytes of an [`Action::Combine`](crate::offload::Action::Combine) that takes no processor; longer ones, and with 0
+    /// all, are left to that of the rank.
+    pub combine_max: usize,
     /// Independent ways to one peer.
     pub lanes: u32,
     /// What things cost, for the protocol chooser.

@@ -161,6 +161,22 @@ impl LocalRange {
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
     }
 
+    /// Writes the first bytes of what a command is to change.
+    ///
+    /// # Panics
+    /// When the range is shorter than that.
+    pub(crate) fn write(self, from: &[u8]) {
+        assert!(
+            from.len() <= self.len,
+            "{} bytes for a range of {}",
+            from.len(),
+            self.len
+        );
+        let into = self.start.as_ptr();
+        // SAFETY: the maker keeps the range valid, and leaves it to us, until the command is complete; `from` is no part of it.
+        unsafe { into.copy_from_nonoverlapping(from.as_ptr(), from.len()) };
+    }
+
     /// The first byte.
     #[must_use]
     pub const fn start(self) -> NonNull<u8> {

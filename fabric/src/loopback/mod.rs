@@ -300,6 +300,7 @@ fn caps() -> Caps {
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
         tag_matching: false,
         triggered_max: 0,
+        combine_max: 0,
         lanes: 1,
         cost: Cost {
             send_ns: 100.0,

@@ -18,11 +18,13 @@
 //! Adapters run lists by themselves where [`Caps::triggered_max`](crate::driver::Caps::triggered_max) says so. For other drivers
 //! there is no substitute: whoever would begin tasks in turns can as well send messages in them, and that takes fewer words.
 
+mod combine;
 mod counter;
 mod lists;
 mod task;
 mod watches;
 
+pub use combine::{Combination, Integer, Operator};
 pub(crate) use counter::CELL_LEN;
 pub use counter::{Counter, Counters, RemoteCounter, RemoteCounters};
 #[cfg(all(test, loom))]

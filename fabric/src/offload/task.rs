@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{Counter, RemoteCounter};
+use super::{Combination, Counter, RemoteCounter};
 use crate::{
     driver::{LocalRange, Peer},
     memory::{Region, RemoteRegion},
@@ -73,6 +73,17 @@ pub enum Action {
         from: LocalRange,
         /// Where to; of the same length, and apart from it.
         into: LocalRange,
+        /// A counter of this rank to which 1 is added when it is done.
+        done: Option<Counter>,
+    },
+    /// Combine integers within this rank's memory, element by element: `into = into ⊕ from`.
+    Combine {
+        /// One operand.
+        from: LocalRange,
+        /// The other one, and the result; of the same length in whole elements, and apart from it.
+        into: LocalRange,
+        /// How.
+        how: Combination,
         /// A counter of this rank to which 1 is added when it is done.
         done: Option<Counter>,
     },

@@ -45,6 +45,7 @@ pub(super) struct Limits {
     pub(super) max_pt_index: u32,
     pub(super) max_triggered_ops: u32,
     pub(super) max_msg_size: u64,
+    pub(super) max_atomic_size: u64,
     pub(super) max_fetch_atomic_size: u64,
 }
 
@@ -312,6 +313,7 @@ impl Limits {
             max_pt_index: count(20),
             max_triggered_ops: count(TRIGGERED_AT),
             max_msg_size: limits.get(40, 8),
+            max_atomic_size: limits.get(48, 8),
             max_fetch_atomic_size: limits.get(56, 8),
         }
     }

@@ -183,6 +183,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max,
+        combine_max: lists::combine_max(ni),
         lanes,
         cost: if ni.is_software() { SOFTWARE } else { ADAPTER },
     }

@@ -26,6 +26,8 @@ pub(super) struct Library {
     pub(super) interrupts: Option<Interrupts>,
     /// Those for work that the adapter does by itself.
     pub(super) triggers: Option<Triggers>,
+    /// Atomics among that.
+    pub(super) combining: Option<Combining>,
 }
 
 /// Takes a handle of an interface.
@@ -114,6 +116,12 @@ symbols! {
     triggered_inc = "PtlTriggeredCTInc"(H, u64, u64, H, u64);
 }
 
+symbols! {
+    /// Atomics that wait for counters.
+    Combining:
+    triggered_atomic = "PtlTriggeredAtomic"(H, u64, u64, u32, P, u32, u64, u64, u64, u64, u32, u32, H, u64);
+}
+
 impl Library {
     /// Loads the library of this path, or the one that the loader finds, and initialises it.
     ///
@@ -131,12 +139,14 @@ impl Library {
         }
         let waking = Waking::find(loaded).ok();
         let triggers = Triggers::find(loaded).ok();
+        let combining = Combining::find(loaded).ok();
         Ok(Self {
             profile,
             symbols,
             waking,
             interrupts: loaded.interrupts(),
             triggers,
+            combining,
         })
     }
 }

@@ -7,7 +7,10 @@ use super::{
     layout::Bytes,
     profile::Operators,
 };
-use crate::driver::AtomicOp;
+use crate::{
+    driver::AtomicOp,
+    offload::{Integer, Operator},
+};
 
 /// The local end of an operation.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +96,7 @@ impl Ni {
                     user,
                     0,
                     operator,
-                    operators.uint64,
+                    operators.integer(Integer::U64),
                 )
             });
         }
@@ -119,7 +122,7 @@ impl Ni {
                 0,
                 compared.read(),
                 operator,
-                operators.uint64,
+                operators.integer(Integer::U64),
             )
         })
     }
@@ -137,5 +140,20 @@ impl Operators {
             AtomicOp::Min(_) => self.min,
             AtomicOp::Swap(_) | AtomicOp::CompareSwap { .. } => return None,
         })
+    }
+
+    pub(super) const fn operator(&self, operator: Operator) -> u32 {
+        match operator {
+            Operator::Sum => self.sum,
+            Operator::Min => self.min,
+            Operator::Max => self.max,
+            Operator::And => self.band,
+            Operator::Or => self.bor,
+            Operator::Xor => self.bxor,
+        }
+    }
+
+    pub(super) const fn integer(&self, integer: Integer) -> u32 {
+        self.integers[integer as usize]
     }
 }

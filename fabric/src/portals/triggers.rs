@@ -9,6 +9,7 @@ use super::{
     library::Triggers,
     moves::{Far, Near},
 };
+use crate::offload::Combination;
 
 /// What a counter has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,6 +135,43 @@ impl Ni {
                 far.offset,
                 near.user,
                 header,
+                when.0.0,
+                when.1,
+            )
+        })
+    }
+
+    /// Whether the library has atomics that wait for counters.
+    pub(super) const fn has_triggered_atomics(&self) -> bool {
+        self.library.combining.is_some()
+    }
+
+    /// An acknowledged atomic, when a counter has come to a value.
+    pub(super) fn combine_when(
+        &self,
+        near: Near,
+        far: Far,
+        how: Combination,
+        when: (Ct, u64),
+    ) -> Result<()> {
+        let missing = || Refused::Code("the Portals library has no PtlTriggeredAtomic".to_owned());
+        let combining = self.library.combining.as_ref().ok_or_else(missing)?;
+        let profile = self.profile();
+        // SAFETY: takes numbers only; memory was named to the descriptor.
+        self.call("PtlTriggeredAtomic", || unsafe {
+            (combining.triggered_atomic)(
+                near.md.0,
+                near.offset,
+                near.len,
+                profile.options.ack_req,
+                far.process.bits(),
+                far.pt,
+                far.match_bits,
+                far.offset,
+                near.user,
+                0,
+                profile.operators.operator(how.operator),
+                profile.operators.integer(how.integer),
                 when.0.0,
                 when.1,
             )

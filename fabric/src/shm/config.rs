@@ -102,6 +102,7 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         },
         tag_matching: false,
         triggered_max: 0,
+        combine_max: 0,
         lanes: 1,
         cost: COST,
     }

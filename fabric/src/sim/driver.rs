@@ -322,6 +322,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         } else {
             0
         },
+        combine_max: index(config.model.nic.combine),
         lanes: 1,
         cost: cost(&config.model, config.ranks <= config.model.node.ranks),
     }

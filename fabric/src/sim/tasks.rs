@@ -15,7 +15,7 @@ use super::{
 use crate::{
     driver::{LocalRange, Token},
     memory::RemoteRegion,
-    offload::{Action, Counter, RemoteCounter, Task},
+    offload::{Action, Combination, Counter, RemoteCounter, Task},
 };
 
 /// The lists of one rank.
@@ -79,6 +79,7 @@ pub(super) struct Put {
 enum Local {
     Count(RemoteCounter, u64),
     Copy(LocalRange, LocalRange),
+    Combine(LocalRange, LocalRange, Combination),
 }
 
 impl World {
@@ -152,6 +153,7 @@ impl World {
                 }
             }
             Local::Copy(from, into) => from.copy_to(into),
+            Local::Combine(from, into, how) => how.apply(from, into),
         }
         self.task_over(rank, task, Ok(()));
     }
@@ -224,6 +226,16 @@ impl World {
             Action::Copy { from, into, done } => {
                 let copied = at + self.model.nic.byte_ps * from.len() as u64;
                 self.plan_local(rank, copied, Local::Copy(from, into), Begun { token, done });
+            }
+            Action::Combine {
+                from,
+                into,
+                how,
+                done,
+            } => {
+                let combined = at + self.model.nic.byte_ps * from.len() as u64;
+                let local = Local::Combine(from, into, how);
+                self.plan_local(rank, combined, local, Begun { token, done });
             }
         }
     }

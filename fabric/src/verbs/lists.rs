@@ -164,6 +164,16 @@ impl Core {
                 begun.done = done;
                 return self.end_at_once(serial, begun, Ok(()));
             }
+            Action::Combine {
+                from,
+                into,
+                how,
+                done,
+            } => {
+                how.apply(from, into);
+                begun.done = done;
+                return self.end_at_once(serial, begun, Ok(()));
+            }
         };
         match wish {
             Ok(wish) => {

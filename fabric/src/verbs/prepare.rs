@@ -355,6 +355,7 @@ fn caps(limits: &Limits, inline_max: usize) -> Caps {
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max: if limits.atomics { TASKS_MAX } else { 0 },
+        combine_max: 0,
         lanes: 1,
         cost: COST,
     }

@@ -21,7 +21,7 @@ pub(crate) struct Bench {
 const COUNTERS: usize = 16;
 
 impl Bench {
-    fn new(make: Make, ranks: u32) -> Self {
+    pub(crate) fn new(make: Make, ranks: u32) -> Self {
         Self::of(World::new(make, ranks), ranks)
     }
 
@@ -115,7 +115,7 @@ impl Bench {
         self.own(rank, nth).value()
     }
 
-    fn until(&mut self, rank: usize, nth: usize, value: u64) {
+    pub(crate) fn until(&mut self, rank: usize, nth: usize, value: u64) {
         let (counter, token) = (self.own(rank, nth), Token(WATCH + nth as u64));
         let watch = Command::Watch {
             counter: &counter,

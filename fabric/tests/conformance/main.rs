@@ -8,6 +8,7 @@
 )]
 
 mod cells;
+mod combine;
 mod compat;
 mod counting;
 mod ending;
@@ -166,6 +167,12 @@ macro_rules! lists {
                 lists::tasks_count_each_other_on_from_rank_to_rank
                 lists::who_sleeps_is_woken_for_its_tasks
                 lists::a_copy_within_the_rank_is_done_before_it_is_counted
+                combine::blocks_that_arrive_are_added_and_wrap
+                combine::of_blocks_that_arrive_the_lesser_elements_stay
+                combine::of_blocks_that_arrive_the_greater_elements_stay
+                combine::bits_that_both_blocks_have_stay
+                combine::bits_that_either_block_has_stay
+                combine::bits_that_one_block_has_stay
                 lists::a_list_that_finds_no_room_is_given_back_whole
                 lists::lists_that_are_taken_back_begin_nothing
                 lists::a_task_that_fails_takes_back_its_lists
@@ -218,6 +225,7 @@ cells!(cells_on_shm_with_little_room, crate::small_world);
 lists!(lists_on_sim, crate::sim_world);
 lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
 lists!(lists_on_sim_with_little_room, crate::cramped_world);
+lists!(lists_on_sim_that_combines, crate::combining_world);
 lists!(
     lists_on_sim_that_loses_doubles_and_reorders,
     crate::faulty_world
@@ -348,6 +356,12 @@ fn sim_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 fn bxi_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     let mut model = Model::preset("bxi-4").unwrap();
     model.node.ranks = 2;
+    cluster_world(ranks, model)
+}
+
+fn combining_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let mut model = Model::default();
+    (model.nic.combine, model.nic.byte_ps) = (4096, 80);
     cluster_world(ranks, model)
 }
 

@@ -20,7 +20,7 @@ use ripstop_fabric::{
 };
 use rustix::fs::MemfdFlags;
 
-use crate::{lists, messages::message, world::World};
+use crate::{combine, lists, messages::message, world::World};
 
 pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| config)
@@ -203,6 +203,24 @@ fn a_list_of_any_length_ends_one_sleep_and_needs_no_help() {
         // The list, and the watch for its end.
         assert_eq!(counters.all.list_words.get(), 2);
         assert_eq!(counters.aided.get(), 0);
+    }
+}
+
+#[test]
+fn blocks_of_integers_are_added_up_without_help() {
+    for family in FAMILIES {
+        let all: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
+        let left = Mutex::new(all.clone());
+        let drivers = world(2, family, |config| PortalsConfig {
+            counters: left.lock().unwrap().pop().unwrap(),
+            ..config
+        });
+        combine::a_row_of_blocks_is_added(World::from_drivers(drivers), 40);
+        for counters in &all {
+            // The list, and the watch for its end.
+            assert_eq!(counters.all.list_words.get(), 2, "{family}");
+            assert_eq!(counters.aided.get(), 0, "{family}");
+        }
     }
 }
 

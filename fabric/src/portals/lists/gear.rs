@@ -111,6 +111,11 @@ impl Portals {
             Plan::Put { from, far, .. } => {
                 ni.put_when(near(wheel.md, *from, id.into()), *far, 0, go)?;
             }
+            Plan::Combine { pieces, how, .. } => {
+                for (from, far) in pieces {
+                    ni.combine_when(near(wheel.md, *from, id.into()), *far, *how, go)?;
+                }
+            }
             Plan::Count(far) => ni.put_when(empty, *far, 0, go)?,
             Plan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
             Plan::Task { .. } => self.ring_when(wheel, Code::Task(id), go)?,
@@ -123,6 +128,9 @@ impl Portals {
             ni.put_when(empty, *far, 0, over)?;
         }
         if let Plan::Put {
+            done: Some(done), ..
+        }
+        | Plan::Combine {
             done: Some(done), ..
         }
         | Plan::Task { done: Some(done) } = plan

@@ -13,12 +13,12 @@ use super::{
     },
     Landed, bits,
     gear::Then,
-    quiet,
+    piece_max, quiet,
 };
 use crate::{
     driver::{LocalRange, Peer, Token},
     memory::{Region, RemoteRegion},
-    offload::{Action, Counter, Landing, Pair, RemoteCounter, Target},
+    offload::{Action, Combination, Counter, Landing, Pair, RemoteCounter, Target},
 };
 
 /// What the adapter does for a task.
@@ -30,6 +30,12 @@ pub(super) enum Plan {
         far: Far,
         /// A count at the peer, when the data is there.
         count: Option<Far>,
+        done: Option<Ct>,
+    },
+    /// Atomics, each from where it begins, with its length.
+    Combine {
+        pieces: Vec<((u64, u64), Far)>,
+        how: Combination,
         done: Option<Ct>,
     },
     Count(Far),
@@ -45,6 +51,7 @@ impl Plan {
     /// What is added to the gear's counter from when it begins until what it does is over.
     pub(super) const fn over(&self) -> u64 {
         match self {
+            Self::Combine { pieces, .. } => pieces.len() as u64,
             Self::Put { .. } | Self::Count(_) => 1,
             Self::Add(..) => 0,
             // The word to the host, and the host's.
@@ -65,7 +72,9 @@ impl Portals {
     /// What the adapter does, and what is to be known of it.
     pub(super) fn plan(&mut self, action: &Action, token: Token) -> Result<(Plan, Then), Refused> {
         let done = match action {
-            Action::Put { done, .. } | Action::Copy { done, .. } => done.as_ref(),
+            Action::Put { done, .. } | Action::Copy { done, .. } | Action::Combine { done, .. } => {
+                done.as_ref()
+            }
             Action::Offer { .. } | Action::Count { .. } => None,
         };
         let done = done.map(|done| self.cell_of(done)).transpose()?;
@@ -83,6 +92,9 @@ impl Portals {
             Action::Offer { .. } => None,
             Action::Count { to, counter, by } => self.plan_count(*to, *counter, *by),
             Action::Copy { from, into, .. } => self.plan_copy(*from, *into, done),
+            Action::Combine {
+                from, into, how, ..
+            } => self.plan_combine(*from, *into, *how, done),
         };
         // What cannot go well is the host's, too: it fails when it is due.
         Ok(native.unwrap_or_else(|| (Plan::Task { done }, Then::Task(action.clone()))))
@@ -217,6 +229,32 @@ impl Portals {
             done,
         };
         fits.then_some((plan, Then::Put(self.me, None)))
+    }
+
+    /// A block of integers: as many atomics of this rank's own memory as it takes.
+    fn plan_combine(
+        &self,
+        from: LocalRange,
+        into: LocalRange,
+        how: Combination,
+        done: Option<Ct>,
+    ) -> Option<(Plan, Then)> {
+        let owner = self.peer(self.me).owner(self.me);
+        let whole = from.len().is_multiple_of(how.integer.bytes());
+        let fits = whole && from.len() == into.len() && from.len() <= self.caps.combine_max;
+        let most = piece_max(&self.ground.ni).max(1);
+        let piece = |at| {
+            let len = most.min(from.len() - at);
+            let key = self.ground.exports.expose(owner, into.slice(at, len));
+            Some((
+                span(from.slice(at, len)),
+                self.far_by_first(self.me, key, len)?,
+            ))
+        };
+        let starts = (0..from.len()).step_by(most);
+        let pieces = fits.then(|| starts.map(piece).collect::<Option<_>>())??;
+        let plan = Plan::Combine { pieces, how, done };
+        Some((plan, Then::Put(self.me, None)))
     }
 
     /// A counter of tasks at a peer.

@@ -10,6 +10,8 @@
 //! an adapter cannot do, it tells the host when it is due, which does it in its next turn: puts to where memory says, counts of
 //! more than one, keys that are wrong.
 //!
+//! A block of integers is combined by atomics of the rank's own memory, a few for each task.
+//!
 //! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
 //! that a peer has failed may so begin a task too early, and pass on what is not there yet; it is told of the failure, what its
 //! list does then is void, and the collective fails on all ranks.
@@ -128,6 +130,20 @@ pub(super) fn room(ni: &Ni) -> usize {
         few @ 0..64 => few.min(8) as usize,
         many => (many / 4).min(TASKS_MAX) as usize,
     }
+}
+
+/// Bytes of a block that atomics of this interface combine.
+pub(super) fn combine_max(ni: &Ni) -> usize {
+    if room(ni) == 0 || !ni.has_triggered_atomics() {
+        return 0;
+    }
+    ATOMICS_MAX * piece_max(ni)
+}
+
+/// Bytes of one atomic: whole integers of every kind.
+fn piece_max(ni: &Ni) -> usize {
+    let most = usize::try_from(ni.limits.max_atomic_size).unwrap_or(usize::MAX);
+    most.min(PIECE_MAX) / 8 * 8
 }
 
 impl Portals {
@@ -296,6 +312,10 @@ fn whens(task: &Task) -> impl Iterator<Item = &When> {
     [Some(&task.when), task.and.as_ref()].into_iter().flatten()
 }
 
+/// Atomics of a task: with what else waits for its counter, no more than the shortest queue of such has room for.
+const ATOMICS_MAX: usize = 4;
+/// A longer block is combined sooner by a processor than by the atomics of an adapter.
+const PIECE_MAX: usize = 2048;
 /// Enough for any schedule that is cut into lists, and no burden for an adapter.
 const TASKS_MAX: u32 = 512;
 

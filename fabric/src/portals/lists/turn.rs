@@ -250,6 +250,13 @@ impl Portals {
                 self.aided(id, Ok(()));
                 return Ok(true);
             }
+            Action::Combine {
+                from, into, how, ..
+            } => {
+                how.apply(*from, *into);
+                self.aided(id, Ok(()));
+                return Ok(true);
+            }
         };
         let cell = count.map(RemoteCounter::cell);
         let deed = match cell {

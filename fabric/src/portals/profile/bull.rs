@@ -92,7 +92,7 @@ pub(super) const PORTAILS4: Profile = Profile {
         bxor: 0xa,
         swap: 0xc,
         cswap: 0x14,
-        uint64: 7,
+        integers: [0, 1, 2, 3, 4, 5, 6, 7],
     },
 };
 
@@ -203,6 +203,6 @@ pub(super) const BXI3: Profile = Profile {
         bxor: 2,
         swap: 0x12,
         cswap: 3,
-        uint64: 0xc,
+        integers: [7, 0xd, 4, 0xa, 5, 0xb, 6, 0xc],
     },
 };

@@ -104,7 +104,7 @@ pub(super) struct Options {
     pub(super) ack_req: u32,
 }
 
-/// Of atomics on 64-bit words without sign.
+/// Of atomics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operators {
     pub(super) min: u32,
@@ -115,7 +115,8 @@ pub(super) struct Operators {
     pub(super) bxor: u32,
     pub(super) swap: u32,
     pub(super) cswap: u32,
-    pub(super) uint64: u32,
+    /// By [`Integer::ALL`](crate::offload::Integer::ALL).
+    pub(super) integers: [u32; 8],
 }
 
 /// All families.

@@ -129,6 +129,6 @@ pub(super) const SANDIA43: Profile = Profile {
         bxor: 9,
         swap: 0xa,
         cswap: 0xb,
-        uint64: 8,
+        integers: [0, 1, 2, 3, 4, 5, 7, 8],
     },
 };

@@ -114,6 +114,9 @@ pub struct NicModel {
     pub triggered_ns: u64,
     /// Such operations that can wait at a time.
     pub triggered: u32,
+    /// The most bytes that one of them combines into others, at the pace of [`byte_ps`](Self::byte_ps); 0 leaves reductions to
+    /// hosts.
+    pub combine: u32,
     /// To create a queue pair, for one thread.
     pub connect_ns: u64,
     /// The part of that which an adapter does for one thread at a time.
@@ -230,6 +233,7 @@ impl Default for NicModel {
             match_ns: 0,
             triggered_ns: 0,
             triggered: 1024,
+            combine: 0,
             connect_ns: 0,
             connect_alone_ns: 0,
             datagram_ns: 0,

@@ -112,6 +112,7 @@ impl Model {
         fields.small("queue", &mut nic.queue, 1..=1 << 20)?;
         fields.small("queue_bytes", &mut nic.queue_bytes, 1..=1 << 30)?;
         fields.small("triggered", &mut nic.triggered, 8..=1 << 20)?;
+        fields.small("combine", &mut nic.combine, 0..=1 << 20)?;
         fields.small("commands", &mut nic.commands, 1..=1 << 20)?;
         fields.end()
     }

@@ -23,6 +23,7 @@ fn caps() -> Caps {
         any_memory: Ok(()),
         tag_matching: false,
         triggered_max: 0,
+        combine_max: 0,
         lanes: 1,
         cost: Cost {
             send_ns: 20.0,

@@ -1,0 +1,141 @@
+//! Blocks of integers that are combined element by element, as adapters do it.
+
+use bytemuck::Pod;
+
+use crate::driver::LocalRange;
+
+/// What becomes of two elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a driver must know every operator")]
+pub enum Operator {
+    /// Their sum, which wraps.
+    Sum,
+    /// The lesser.
+    Min,
+    /// The greater.
+    Max,
+    /// The bits that both have.
+    And,
+    /// The bits that either has.
+    Or,
+    /// The bits that one of them has.
+    Xor,
+}
+
+/// A kind of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a driver must know every kind")]
+#[expect(missing_docs, reason = "they are called as Rust calls them")]
+pub enum Integer {
+    I8,
+    U8,
+    I16,
+    U16,
+    I32,
+    U32,
+    I64,
+    U64,
+}
+
+/// What a task does with two blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "an operator, and what it is for")]
+pub struct Combination {
+    /// What becomes of two elements.
+    pub operator: Operator,
+    /// What the elements are.
+    pub integer: Integer,
+}
+
+impl Integer {
+    /// All kinds.
+    pub const ALL: [Self; 8] = [
+        Self::I8,
+        Self::U8,
+        Self::I16,
+        Self::U16,
+        Self::I32,
+        Self::U32,
+        Self::I64,
+        Self::U64,
+    ];
+
+    /// The kind of so many bytes; `None` when there is none.
+    #[must_use]
+    pub const fn new(bytes: usize, signed: bool) -> Option<Self> {
+        Some(match (bytes, signed) {
+            (1, true) => Self::I8,
+            (1, false) => Self::U8,
+            (2, true) => Self::I16,
+            (2, false) => Self::U16,
+            (4, true) => Self::I32,
+            (4, false) => Self::U32,
+            (8, true) => Self::I64,
+            (8, false) => Self::U64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes of one.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::I8 | Self::U8 => 1,
+            Self::I16 | Self::U16 => 2,
+            Self::I32 | Self::U32 => 4,
+            Self::I64 | Self::U64 => 8,
+        }
+    }
+}
+
+impl Combination {
+    /// Does it by the processor: `into = into ⊕ from`. What is left of an element at the end stays.
+    ///
+    /// # Panics
+    /// When the ranges are not of one length.
+    pub(crate) fn apply(self, from: LocalRange, into: LocalRange) {
+        let len = into.len();
+        assert_eq!(from.len(), len, "a combination of ranges of two lengths");
+        let (mut ours, mut theirs) = ([0; ROW], [0; ROW]);
+        for at in (0..len).step_by(ROW) {
+            let row = ROW.min(len - at);
+            let (ours, theirs) = (&mut ours[..row], &mut theirs[..row]);
+            into.slice(at, row).read(ours);
+            from.slice(at, row).read(theirs);
+            self.combine(ours, theirs);
+            into.slice(at, row).write(ours);
+        }
+    }
+
+    fn combine(self, into: &mut [u8], from: &[u8]) {
+        macro_rules! rows {
+            ($($kind:ident $number:ty)*) => {
+                match self.integer {
+                    $(Integer::$kind => rows(into, from, match self.operator {
+                        Operator::Sum => <$number>::wrapping_add,
+                        Operator::Min => <$number>::min,
+                        Operator::Max => <$number>::max,
+                        Operator::And => |a, b| a & b,
+                        Operator::Or => |a, b| a | b,
+                        Operator::Xor => |a, b| a ^ b,
+                    } as fn($number, $number) -> $number),)*
+                }
+            };
+        }
+        rows!(I8 i8 U8 u8 I16 i16 U16 u16 I32 i32 U32 u32 I64 i64 U64 u64);
+    }
+}
+
+fn rows<T: Pod>(into: &mut [u8], from: &[u8], combine: fn(T, T) -> T) {
+    let size = size_of::<T>();
+    for (into, from) in into.chunks_exact_mut(size).zip(from.chunks_exact(size)) {
+        let one = combine(
+            bytemuck::pod_read_unaligned(into),
+            bytemuck::pod_read_unaligned(from),
+        );
+        into.copy_from_slice(bytemuck::bytes_of(&one));
+    }
+}
+
+/// Bytes that are looked at at a time: whole elements of every kind.
+const ROW: usize = 512;

@@ -1,0 +1,173 @@
+//! Claims about tasks that combine integers, where a driver runs lists: one for each operator.
+
+use ripstop_fabric::{
+    driver::Token,
+    offload::{Action, Combination, Integer, Operator, Target, Task},
+};
+
+use crate::{
+    lists::Bench,
+    world::{Make, World, contents, noise, peer},
+};
+
+pub(crate) fn blocks_that_arrive_are_added_and_wrap(make: Make) {
+    arrivals_are_combined(make, Operator::Sum);
+}
+
+pub(crate) fn of_blocks_that_arrive_the_lesser_elements_stay(make: Make) {
+    arrivals_are_combined(make, Operator::Min);
+}
+
+pub(crate) fn of_blocks_that_arrive_the_greater_elements_stay(make: Make) {
+    arrivals_are_combined(make, Operator::Max);
+}
+
+pub(crate) fn bits_that_both_blocks_have_stay(make: Make) {
+    arrivals_are_combined(make, Operator::And);
+}
+
+pub(crate) fn bits_that_either_block_has_stay(make: Make) {
+    arrivals_are_combined(make, Operator::Or);
+}
+
+pub(crate) fn bits_that_one_block_has_stay(make: Make) {
+    arrivals_are_combined(make, Operator::Xor);
+}
+
+/// A rank puts blocks to another one, whose list combines each with what it has.
+fn arrivals_are_combined(make: Make, operator: Operator) {
+    const FROM: usize = 30_000;
+    let mut bench = Bench::new(make, 2);
+    let mut nth = 0;
+    for integer in Integer::ALL {
+        // One element, what an adapter takes, and what is left to the processor.
+        for len in [integer.bytes(), 2000, 20_000] {
+            nth += 1;
+            let (mut ours, theirs) = (noise(2 * nth, len), noise(2 * nth + 1, len));
+            bench.regions[0].write(0, &ours);
+            bench.regions[1].write(0, &theirs);
+            let how = Combination { operator, integer };
+            combine_when(&mut bench, nth, [0, FROM, len], how);
+            let landing = bench.landing(0, (FROM, len), 1);
+            let put = Task {
+                when: bench.when(1, 0, nth),
+                and: None,
+                then: Action::Put {
+                    to: peer(0),
+                    from: bench.part(1, 0, len),
+                    target: Target::Known {
+                        into: landing.into,
+                        count: Some(landing.count),
+                    },
+                    done: None,
+                },
+            };
+            bench.post(1, &[put], 1);
+            bench.count(1, 1, 0, 1);
+            bench.until(0, 2, nth);
+            combined(how, &mut ours, &theirs);
+            let found = &contents(&bench.regions[0])[..len];
+            assert!(found == ours, "{how:?} of {len} bytes");
+        }
+    }
+}
+
+/// When the `nth` block has come, it is combined; that is counted.
+fn combine_when(bench: &mut Bench, nth: u64, [into, from, len]: [usize; 3], how: Combination) {
+    let combine = Task {
+        when: bench.when(0, 1, nth),
+        and: None,
+        then: Action::Combine {
+            from: bench.part(0, from, len),
+            into: bench.part(0, into, len),
+            how,
+            done: Some(bench.own(0, 2)),
+        },
+    };
+    bench.post(0, &[combine], 2);
+}
+
+/// As many blocks as said come to one rank and are added up there, one after the other, by one list of each.
+pub(crate) fn a_row_of_blocks_is_added(world: World, count: u64) {
+    const LEN: usize = 800;
+    let mut bench = Bench::of(world, 2);
+    let how = Combination {
+        operator: Operator::Sum,
+        integer: Integer::U32,
+    };
+    let mut sum = vec![0; LEN];
+    let (mut puts, mut sums) = (Vec::new(), Vec::new());
+    for nth in 0..count {
+        let (at, block) = (LEN * (1 + nth as usize), noise(nth, LEN));
+        combined(how, &mut sum, &block);
+        bench.regions[1].write(at, &block);
+        let landing = bench.landing(0, (at, LEN), 1);
+        puts.push(Task {
+            when: bench.when(1, 0, 1),
+            and: None,
+            then: Action::Put {
+                to: peer(0),
+                from: bench.part(1, at, LEN),
+                target: Target::Known {
+                    into: landing.into,
+                    count: Some(landing.count),
+                },
+                done: Some(bench.own(1, 1)),
+            },
+        });
+        sums.push(Task {
+            when: bench.when(0, 1, count),
+            and: Some(bench.when(0, 2, nth)),
+            then: Action::Combine {
+                from: bench.part(0, at, LEN),
+                into: bench.part(0, 0, LEN),
+                how,
+                done: Some(bench.own(0, 2)),
+            },
+        });
+    }
+    bench.post(0, &sums, 1);
+    bench.post(1, &puts, 2);
+    bench.count(1, 1, 0, 1);
+    bench.until(1, 1, count);
+    bench.until(0, 2, count);
+    assert!(contents(&bench.regions[0])[..LEN] == sum);
+    for (rank, token) in [(0, 1), (1, 2)] {
+        bench.world.until("the list to have begun", |world| {
+            world[rank].heard.triggered == [Token(token)]
+        });
+    }
+}
+
+/// What is to be there then, by way of numbers that are longer than all elements.
+fn combined(how: Combination, ours: &mut [u8], theirs: &[u8]) {
+    let size = how.integer.bytes();
+    for (ours, theirs) in ours.chunks_mut(size).zip(theirs.chunks(size)) {
+        let [a, b] = [&*ours, theirs].map(|bytes| number(how.integer, bytes));
+        let one = match how.operator {
+            Operator::Sum => a + b,
+            Operator::Min => a.min(b),
+            Operator::Max => a.max(b),
+            Operator::And => a & b,
+            Operator::Or => a | b,
+            Operator::Xor => a ^ b,
+        };
+        ours.copy_from_slice(&one.to_le_bytes()[..size]);
+    }
+}
+
+fn number(integer: Integer, bytes: &[u8]) -> i128 {
+    let mut wide = [0; 16];
+    wide[..bytes.len()].copy_from_slice(bytes);
+    let number = i128::from_le_bytes(wide);
+    let bits = 8 * bytes.len() as u32;
+    let is_signed = matches!(
+        integer,
+        Integer::I8 | Integer::I16 | Integer::I32 | Integer::I64
+    );
+    if is_signed && number >> (bits - 1) == 1 {
+        number - (1 << bits)
+    } else {
+        number
+    }
+}
