@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use ripstop_fabric::offload::{Combination, Integer, Operator};
+
 use crate::buffer::Wire;
 
 /// Combines elements of type `T`: implemented by [`Sum`], [`Product`], [`Min`], [`Max`], [`BitAnd`], [`LogicalAnd`] and their
@@ -29,14 +31,28 @@ pub trait ReduceOp<T>: Send + 'static {
 }
 
 /// Whether an operation is code of this library that never panics: the engine may run it where an application's may not run.
+/// And what it is to an adapter that combines integers.
 #[doc(hidden)]
 #[derive(Debug)]
 #[expect(unnameable_types, reason = "nobody else says yes")]
-pub struct BuiltIn<O: ?Sized, T>(bool, PhantomData<fn(&O, T)>);
+pub struct BuiltIn<O: ?Sized, T>(bool, Option<Combination>, PhantomData<fn(&O, T)>);
 
 impl<O: ?Sized, T> BuiltIn<O, T> {
-    const NO: Self = Self(false, PhantomData);
-    const YES: Self = Self(true, PhantomData);
+    const NO: Self = Self(false, None, PhantomData);
+    const YES: Self = Self(true, None, PhantomData);
+
+    /// For integers, and for adapters if they have such an operator and such integers.
+    const fn of_integers(operator: Option<Operator>, signed: bool) -> Self {
+        let how = match (operator, Integer::new(size_of::<T>(), signed)) {
+            (Some(operator), Some(integer)) => Some(Combination { operator, integer }),
+            _ => None,
+        };
+        Self(true, how, PhantomData)
+    }
+
+    pub(crate) const fn combination(&self) -> Option<Combination> {
+        self.1
+    }
 
     pub(crate) const fn get(&self) -> bool {
         self.0
@@ -119,11 +135,11 @@ operators! {
 
 /// An operator that commutes, for some types of numbers.
 macro_rules! commuting {
-    ($name:ident, $left:ident, $right:ident, $combined:expr; $($number:ty)*) => {$(
+    ($name:ident, $left:ident, $right:ident, $combined:expr; $($number:ty = $built_in:expr,)*) => {$(
         impl ReduceOp<$number> for $name {
             const COMMUTES: bool = true;
             const NAME: &'static str = stringify!($name);
-            const BUILT_IN: BuiltIn<Self, $number> = BuiltIn::YES;
+            const BUILT_IN: BuiltIn<Self, $number> = $built_in;
 
             fn combine(&self, $left: $number, $right: $number) -> $number {
                 $combined
@@ -133,28 +149,42 @@ macro_rules! commuting {
 }
 
 macro_rules! integers {
-    ($($name:ident: |$left:ident, $right:ident| $combined:expr;)*) => {$(
-        commuting!($name, $left, $right, $combined; u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
+    ($($name:ident = $operator:expr, |$left:ident, $right:ident| $combined:expr;)*) => {$(
+        commuting!($name, $left, $right, $combined;
+            u8 = BuiltIn::of_integers($operator, false),
+            u16 = BuiltIn::of_integers($operator, false),
+            u32 = BuiltIn::of_integers($operator, false),
+            u64 = BuiltIn::of_integers($operator, false),
+            u128 = BuiltIn::of_integers($operator, false),
+            usize = BuiltIn::of_integers($operator, false),
+            i8 = BuiltIn::of_integers($operator, true),
+            i16 = BuiltIn::of_integers($operator, true),
+            i32 = BuiltIn::of_integers($operator, true),
+            i64 = BuiltIn::of_integers($operator, true),
+            i128 = BuiltIn::of_integers($operator, true),
+            isize = BuiltIn::of_integers($operator, true),
+        );
     )*};
 }
 
 macro_rules! floats {
     ($($name:ident: |$left:ident, $right:ident| $combined:expr;)*) => {$(
-        commuting!($name, $left, $right, $combined; f32 f64);
+        // Adapters may round as they like, so floating-point numbers stay with the processor.
+        commuting!($name, $left, $right, $combined; f32 = BuiltIn::YES, f64 = BuiltIn::YES,);
     )*};
 }
 
 integers! {
-    Sum: |left, right| left.wrapping_add(right);
-    Product: |left, right| left.wrapping_mul(right);
-    Min: |left, right| left.min(right);
-    Max: |left, right| left.max(right);
-    BitAnd: |left, right| left & right;
-    BitOr: |left, right| left | right;
-    BitXor: |left, right| left ^ right;
-    LogicalAnd: |left, right| (left != 0 && right != 0).into();
-    LogicalOr: |left, right| (left != 0 || right != 0).into();
-    LogicalXor: |left, right| ((left != 0) != (right != 0)).into();
+    Sum = Some(Operator::Sum), |left, right| left.wrapping_add(right);
+    Product = None, |left, right| left.wrapping_mul(right);
+    Min = Some(Operator::Min), |left, right| left.min(right);
+    Max = Some(Operator::Max), |left, right| left.max(right);
+    BitAnd = Some(Operator::And), |left, right| left & right;
+    BitOr = Some(Operator::Or), |left, right| left | right;
+    BitXor = Some(Operator::Xor), |left, right| left ^ right;
+    LogicalAnd = None, |left, right| (left != 0 && right != 0).into();
+    LogicalOr = None, |left, right| (left != 0 || right != 0).into();
+    LogicalXor = None, |left, right| ((left != 0) != (right != 0)).into();
 }
 
 floats! {

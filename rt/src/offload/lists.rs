@@ -418,6 +418,17 @@ impl Posted {
                 into: self.range_of(&into),
                 done: Some(self.own.at(end as usize)),
             },
+            Deed::Combine {
+                from,
+                into,
+                how,
+                end,
+            } => Action::Combine {
+                from: self.range_of(&from),
+                into: self.range_of(&into),
+                how,
+                done: Some(self.own.at(end as usize)),
+            },
             Deed::Host { .. } | Deed::Spread { .. } => unreachable!("no task of the driver's"),
         }
     }

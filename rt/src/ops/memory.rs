@@ -18,7 +18,10 @@ use std::{
     slice,
 };
 
-use ripstop_fabric::driver::{LocalRange, Payload};
+use ripstop_fabric::{
+    driver::{LocalRange, Payload},
+    offload::Combination,
+};
 
 use super::Area;
 use crate::{
@@ -51,6 +54,7 @@ pub struct Reducer {
     op: Box<dyn Combine>,
     elem: Elem,
     built_in: bool,
+    combination: Option<Combination>,
 }
 
 /// A copy or a reduction to be done with no lock held.
@@ -237,6 +241,7 @@ impl Reducer {
     pub fn new<T: Wire>(op: impl ReduceOp<T>) -> Self {
         Self {
             built_in: is_built_in(&op),
+            combination: combination_of(&op),
             op: Box::new(Typed {
                 op,
                 elem: PhantomData::<fn(T) -> T>,
@@ -253,6 +258,11 @@ impl Reducer {
         self.built_in
     }
 
+    /// What it is to an adapter, if adapters have such.
+    pub(crate) const fn combination(&self) -> Option<Combination> {
+        self.combination
+    }
+
     /// Whether it is for elements of this size and alignment.
     pub(crate) fn fits(&self, elem: Elem) -> bool {
         self.elem == elem
@@ -261,6 +271,10 @@ impl Reducer {
 
 const fn is_built_in<T, O: ReduceOp<T>>(_: &O) -> bool {
     O::BUILT_IN.get()
+}
+
+const fn combination_of<T, O: ReduceOp<T>>(_: &O) -> Option<Combination> {
+    O::BUILT_IN.combination()
 }
 
 impl<T: Wire, O: ReduceOp<T>> Combine for Typed<T, O> {

@@ -2,7 +2,8 @@
 //!
 //! A communicator has a few *slots*; programs that share one run one after the other, in the order in which all ranks begin them,
 //! because they share its lanes. A program whose slot is free is lowered, and its first two lists are posted; when one of them
-//! has begun, the next is. The host is woken for that, for the steps that are its own, and for the end.
+//! has begun, the next is. The host is woken for that, for the steps that are its own (reductions, but for short rows of integers
+//! where the adapter combines those), and for the end.
 //!
 //! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
@@ -21,8 +22,9 @@ use crate::{
     offload::{
         Action, Lens,
         lists::{Code, Duties, FAMILIES, Memory, Posted, Slot},
-        lower::Lowering,
+        lower::{Combining, Lowering},
     },
+    ops::Reducer,
     proto::wire,
 };
 
@@ -174,8 +176,13 @@ impl Engine {
             return Ok(false);
         }
         let program = Arc::clone(&run.program);
-        let lists = list_max(self.driver.caps());
-        let lowering = Lowering::new(program, lists, &mut lot.slot.lanes);
+        let caps = self.driver.caps();
+        let combining = Combining {
+            how: run.reducer.as_ref().and_then(Reducer::combination),
+            max: caps.combine_max,
+        };
+        let lanes = &mut lot.slot.lanes;
+        let lowering = Lowering::new(program, combining, list_max(caps), lanes);
         let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
         let begun = Posted::begin(&mut *self.driver, &lot.slot, (lowering, memory), names);

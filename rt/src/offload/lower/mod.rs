@@ -16,12 +16,15 @@
 //! it is posted and takes no place there, so a list may have as many of those again. Two lists that hold [`LOOKAHEAD_MIN`] steps
 //! between them bring a program to its end.
 //!
-//! Reductions, and copies that are not of one row, are the host's: it watches for their counter, and counts when it is done. So
-//! are the ends of steps that more others wait for than fit into a list.
+//! Copies that are not of one row are the host's, and so are reductions but those of short rows of integers that the adapter
+//! [combines](Combining): the host watches for their counter, and counts when it is done. So are the ends of steps that more
+//! others wait for than fit into a list.
 //!
 //! All here is pure: counters are numbers, and who runs it gives them a place.
 
 use std::{collections::BTreeMap, sync::Arc};
+
+use ripstop_fabric::offload::Combination;
 
 use super::{Action, LOOKAHEAD_MIN, Program, Span};
 
@@ -42,10 +45,20 @@ pub(crate) struct Lanes {
     from: BTreeMap<usize, u64>,
 }
 
+/// The reductions that the adapter does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Combining {
+    /// What the program's are, if adapters have such.
+    pub(crate) how: Option<Combination>,
+    /// The longest one, in bytes.
+    pub(crate) max: usize,
+}
+
 /// A program on its way to a driver.
 #[derive(Debug)]
 pub(crate) struct Lowering {
     program: Arc<Program>,
+    combining: Combining,
     steps: Vec<Lowered>,
     /// Tasks of a list that wait, at the most.
     list_max: usize,
@@ -125,6 +138,13 @@ pub(crate) enum Deed {
     Pass { to: u32 },
     /// Copy.
     Copy { from: Span, into: Span, end: u32 },
+    /// Reduce.
+    Combine {
+        from: Span,
+        into: Span,
+        how: Combination,
+        end: u32,
+    },
     /// The host does this step, and then adds to `end`.
     Host { step: usize, end: u32 },
     /// The host adds 1 to the counters of [all that wait](Lowering::waiting) for this step.
@@ -165,13 +185,19 @@ impl Lanes {
 impl Lowering {
     /// The lowering of a program to lists of at most `list_max` tasks that wait. The lanes are those of the slot that it is to
     /// run in, and are counted on. O(steps and edges).
-    pub(crate) fn new(program: Arc<Program>, list_max: usize, lanes: &mut Lanes) -> Self {
+    pub(crate) fn new(
+        program: Arc<Program>,
+        combining: Combining,
+        list_max: usize,
+        lanes: &mut Lanes,
+    ) -> Self {
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
         let mut steps = vec![Lowered::default(); program.len()];
         number_messages(&program, &mut steps, lanes);
         let (counters, ends) = connect(&program, &mut steps);
         Self {
             program,
+            combining,
             steps,
             list_max,
             lanes: lanes.count,
@@ -252,7 +278,7 @@ impl Lowering {
     fn acts(&self, at: usize) -> usize {
         match self.program.step(at).action {
             Action::Join => usize::from(self.steps[at].fans == 0),
-            action if is_for_host(&action) => 0,
+            action if self.is_for_host(&action) => 0,
             _ => 1,
         }
     }
@@ -267,7 +293,7 @@ impl Lowering {
     fn is_early(&self, at: usize) -> bool {
         let action = self.program.step(at).action;
         let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
-        self.steps[at].go.is_none() && is_quiet && !is_for_host(&action)
+        self.steps[at].go.is_none() && is_quiet && !self.is_for_host(&action)
     }
 
     fn emit(&self, at: usize, items: &mut Vec<Item>) {
@@ -325,12 +351,39 @@ impl Lowering {
                 };
                 (None, invite)
             }
-            action if is_for_host(&action) => (None, Deed::Host { step: at, end }),
-            Action::Copy { from, into } => (None, Deed::Copy { from, into, end }),
-            Action::Reduce { .. } => unreachable!("the host's"),
             Action::Join => (None, Deed::Pass { to: end }),
+            Action::Copy { from, into } if are_rows(&from, &into) => {
+                (None, Deed::Copy { from, into, end })
+            }
+            action => {
+                let host = Deed::Host { step: at, end };
+                (None, self.combine(&action, end).unwrap_or(host))
+            }
         };
         Item { when, and, deed }
+    }
+
+    /// A reduction that the adapter does. Its operators commute, so it does not matter on which side what stays stands.
+    fn combine(&self, action: &Action, end: u32) -> Option<Deed> {
+        let (Action::Reduce { from, into, .. }, Some(how)) = (*action, self.combining.how) else {
+            return None;
+        };
+        let fits = are_rows(&from, &into) && from.len <= self.combining.max;
+        fits.then_some(Deed::Combine {
+            from,
+            into,
+            how,
+            end,
+        })
+    }
+
+    /// Whether an adapter cannot do it.
+    fn is_for_host(&self, action: &Action) -> bool {
+        match action {
+            Action::Reduce { .. } => self.combine(action, 0).is_none(),
+            Action::Copy { from, into } => !are_rows(from, into),
+            _ => false,
+        }
     }
 
     fn pass_on(&self, at: usize, when: Least, items: &mut Vec<Item>) {
@@ -359,13 +412,8 @@ impl Lowered {
     }
 }
 
-/// Whether an adapter cannot do it.
-fn is_for_host(action: &Action) -> bool {
-    match action {
-        Action::Reduce { .. } => true,
-        Action::Copy { from, into } => !from.is_contiguous() || !into.is_contiguous(),
-        _ => false,
-    }
+fn are_rows(from: &Span, into: &Span) -> bool {
+    from.is_contiguous() && into.is_contiguous()
 }
 
 fn lane_of(lanes: u64, peer: usize, message: u64) -> Lane {

@@ -6,9 +6,12 @@ use std::{
     sync::Arc,
 };
 
-use ripstop_fabric::random::Random;
+use ripstop_fabric::{
+    offload::{Combination, Integer, Operator},
+    random::Random,
+};
 
-use super::{Counter, Deed, Item, Lane, Lanes, Least, Lowering};
+use super::{Combining, Counter, Deed, Item, Lane, Lanes, Least, Lowering};
 use crate::offload::{Action, Buffer, Program, Span};
 
 /// What all ranks run, one program after the other.
@@ -324,7 +327,12 @@ impl<'a> Model<'a> {
         if self.mutant == Mutant::ResetLanes {
             (slot.lanes, slot.counts) = (Lanes::new(self.job.lanes), BTreeMap::new());
         }
-        let lowering = Lowering::new(program, self.job.list_max, &mut slot.lanes);
+        // Some adapters combine, and others leave that to their hosts.
+        let combining = Combining {
+            how: (rank % 2 == 1).then_some(HOW),
+            max: usize::MAX,
+        };
+        let lowering = Lowering::new(program, combining, self.job.list_max, &mut slot.lanes);
         self.ranks[rank].runs.push(Run {
             own: vec![0; lowering.counters()],
             lowering,
@@ -449,13 +457,16 @@ impl<'a> Model<'a> {
                 number,
                 counter: to,
             },
-            Deed::Copy { from, into, end } => Event::Moved {
-                rank,
-                number,
-                step: Key::new(number, from, end),
-                into: Key::new(number, into, 0),
-                reduce: false,
-            },
+            Deed::Copy { from, into, end } => moved((rank, number), (from, into), end, false),
+            Deed::Combine {
+                from,
+                into,
+                how,
+                end,
+            } => {
+                assert_eq!(how, HOW);
+                moved((rank, number), (from, into), end, true)
+            }
             Deed::Host { step, end } => {
                 let program = &self.job.programs[number][rank];
                 let (from, into, reduce) = match program.step(step).action {
@@ -463,13 +474,7 @@ impl<'a> Model<'a> {
                     Action::Copy { from, into } => (from, into, false),
                     other => panic!("{other:?} is not the host's"),
                 };
-                Event::Moved {
-                    rank,
-                    number,
-                    step: Key::new(number, from, end),
-                    into: Key::new(number, into, 0),
-                    reduce,
-                }
+                moved((rank, number), (from, into), end, reduce)
             }
         };
         self.plan(event);
@@ -517,6 +522,28 @@ impl Run {
         }
     }
 }
+
+/// A copy or a reduction in a rank's memory.
+fn moved(
+    (rank, number): (usize, usize),
+    (from, into): (Span, Span),
+    end: u32,
+    reduce: bool,
+) -> Event {
+    Event::Moved {
+        rank,
+        number,
+        step: Key::new(number, from, end),
+        into: Key::new(number, into, 0),
+        reduce,
+    }
+}
+
+/// What reductions are said to be. What they do here shows their order.
+const HOW: Combination = Combination {
+    operator: Operator::Sum,
+    integer: Integer::U8,
+};
 
 /// Whether it is no task of the driver's.
 pub(super) const fn is_for_host(deed: &Deed) -> bool {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ripstop_fabric::random::Random;
 
 use super::{
-    Deed, Item, Lanes, Lowering,
+    Combining, Deed, Item, Lanes, Lowering,
     model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
 use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
@@ -326,7 +326,7 @@ fn any_program_gives_what_its_steps_give_one_after_the_other() {
 fn what_begins_at_once_takes_no_room_of_what_waits() {
     let program = Arc::new(pairwise(0, 5, 1, 4));
     let mut lanes = Lanes::new(4);
-    let mut lowering = Lowering::new(program, 3, &mut lanes);
+    let mut lowering = Lowering::new(program, Combining::default(), 3, &mut lanes);
     // Sends and receives count at the end, and nothing waits for them as long as the window is not full.
     assert_eq!((lowering.counters(), lowering.ends()), (1, 9));
     assert_eq!((lanes.targets(), lanes.from.len()), (4, 4));
@@ -360,7 +360,8 @@ fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
     }
     let program = Arc::new(builder.finish());
     for (list_max, wide) in [(3, true), (31, true), (40, false)] {
-        let mut lowering = Lowering::new(Arc::clone(&program), list_max, &mut Lanes::new(1));
+        let (program, combining) = (Arc::clone(&program), Combining::default());
+        let mut lowering = Lowering::new(program, combining, list_max, &mut Lanes::new(1));
         let mut items = Vec::new();
         lowering.next_list(&mut items);
         let spreads = items.iter().filter(|item| is_for_host(&item.deed));
