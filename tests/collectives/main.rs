@@ -1,6 +1,7 @@
 //! Collectives, as users call them.
 #![expect(clippy::unwrap_used, reason = "a failure is the test's")]
 
+mod combined;
 mod failing;
 mod forms;
 #[path = "../support/given.rs"]

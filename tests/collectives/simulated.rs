@@ -8,7 +8,7 @@ use ripstop::{
     sim::{self, Model, Simulation},
 };
 
-use crate::{failing, results};
+use crate::{combined, failing, results};
 
 /// Ranks whose adapters hold so many tasks; each rank's result, by who carries collectives on.
 fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
@@ -18,7 +18,7 @@ where
     Fut: Future<Output = T> + 'static,
 {
     let mut model = Model::preset("bxi").unwrap();
-    model.nic.triggered = tasks;
+    (model.nic.triggered, model.nic.combine) = (tasks, 2048);
     let run = |executor| {
         let simulation = Simulation::new(ranks)
             .model(model.clone())
@@ -41,6 +41,17 @@ fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() 
                 }
             });
         }
+    }
+}
+
+#[test]
+fn integers_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapters_hold() {
+    for (ranks, tasks) in [(3, 8), (8, 32), (13, 1024)] {
+        each((ranks, tasks), async |world| {
+            for len in [1, 300] {
+                combined::integers(&world, len).await;
+            }
+        });
     }
 }
 

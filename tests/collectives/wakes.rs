@@ -36,6 +36,50 @@ fn an_all_to_all_wakes_its_host_once_a_list_and_at_its_end_while_the_host_comput
     });
 }
 
+#[test]
+fn an_all_reduce_of_integers_wakes_its_host_for_lists_and_its_end_and_not_for_reductions() {
+    let is_short_of_room = std::env::var("RIPSTOP_PORTALS_LIMITS").is_ok();
+    if std::env::var("RIPSTOP_FABRIC").as_deref() != Ok("portals") || is_short_of_room {
+        return;
+    }
+    let settings = [
+        ("RIPSTOP_COLLECTIVES", "lists"),
+        ("RIPSTOP_PROGRESS", "thread"),
+        ("RIPSTOP_ALLREDUCE", "recursive_doubling"),
+    ];
+    ranks::run(RANKS, &settings, |runtime: Runtime| {
+        let world = runtime.world();
+        // The first one makes what all others use.
+        runtime.block_on(world.all_reduce([0_u64], Sum)).unwrap();
+        for round in 0..ROUNDS as u64 {
+            let words = words(&runtime, async {
+                let sum = world.all_reduce([round; 100], Max);
+                compute();
+                assert_eq!(sum.await.unwrap(), [round; 100]);
+            });
+            assert_eq!(words, 2, "the list, and the end");
+            let words = words_of_floats(&runtime, &world);
+            assert_eq!(words, 2 + u64::from(RANKS.ilog2()), "and the reductions");
+        }
+    });
+}
+
+/// Those that floating-point numbers take, which the host reduces.
+fn words_of_floats(runtime: &Runtime, world: &Comm) -> u64 {
+    words(runtime, async {
+        let sum = world.all_reduce([1.0_f64; 100], Sum);
+        compute();
+        assert_eq!(sum.await.unwrap(), [f64::from(RANKS); 100]);
+    })
+}
+
+/// What the adapter has told its host meanwhile.
+fn words(runtime: &Runtime, collective: impl Future<Output = ()>) -> u64 {
+    let before = runtime.counters();
+    runtime.block_on(collective);
+    (runtime.counters() - before).list_words
+}
+
 async fn all_to_all(world: &Comm) {
     let (me, size) = (world.rank() as u64, world.size());
     let mine: Vec<u64> = (0..size as u64 * BLOCK).map(|at| at ^ me << 32).collect();

@@ -1,0 +1,67 @@
+//! Reductions of integers, which some adapters do by themselves: whoever does them, they are what their definitions say.
+
+use ripstop::{BitAnd, BitOr, BitXor, ReduceOp, Runtime, buffer::Wire, prelude::*};
+
+use crate::ranks;
+
+#[test]
+fn integers_are_reduced_by_the_operator_whoever_carries_it_on() {
+    for (ranks, executor) in [(5, "lists"), (8, "lists"), (3, "messages")] {
+        let settings = [("RIPSTOP_COLLECTIVES", executor)];
+        ranks::run(ranks, &settings, |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                for len in [1, 300] {
+                    integers(&world, len).await;
+                }
+            });
+        });
+    }
+}
+
+/// Every operator for integers, and one that no adapter has.
+pub(crate) async fn integers(comm: &impl Collectives, len: usize) {
+    macro_rules! reduce {
+        ($($number:ty)*) => {$(
+            let elem = |rank, at| {
+                <$number>::from_le_bytes(*bytes(rank, at).first_chunk().unwrap())
+            };
+            reduces(comm, len, Sum, elem, <$number>::wrapping_add).await;
+            reduces(comm, len, Min, elem, <$number>::min).await;
+            reduces(comm, len, Max, elem, <$number>::max).await;
+            reduces(comm, len, BitAnd, elem, |a, b| a & b).await;
+            reduces(comm, len, BitOr, elem, |a, b| a | b).await;
+            reduces(comm, len, BitXor, elem, |a, b| a ^ b).await;
+            reduces(comm, len, Product, elem, <$number>::wrapping_mul).await;
+        )*};
+    }
+    reduce!(u8 i16 u32 i64 usize i128);
+}
+
+async fn reduces<T, O>(
+    comm: &impl Collectives,
+    len: usize,
+    op: O,
+    elem: fn(usize, usize) -> T,
+    combine: fn(T, T) -> T,
+) where
+    T: Wire + PartialEq,
+    O: ReduceOp<T> + Copy,
+{
+    let (me, size) = (comm.communicator().rank(), comm.communicator().size());
+    let mine: Vec<T> = (0..len).map(|at| elem(me, at)).collect();
+    let one = |at| (0..size).map(|rank| elem(rank, at)).reduce(combine);
+    let all: Vec<T> = (0..len).filter_map(one).collect();
+    let got = comm.all_reduce(mine.clone(), op).await.unwrap();
+    assert!(got == all, "{} of {len} elements", O::NAME);
+    let root = len % size;
+    let got = comm.reduce(root, mine, op).await.unwrap();
+    assert!(got == (me == root).then_some(all), "{} to {root}", O::NAME);
+}
+
+/// Any bits, which are the same wherever they are asked for.
+fn bytes(rank: usize, at: usize) -> [u8; 16] {
+    let mixed = (rank as u64 * 65_537 + at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let both = [mixed ^ mixed >> 29, mixed.rotate_left(17)];
+    bytemuck::cast(both)
+}
