@@ -8,12 +8,14 @@ use std::{
 
 use ripstop_fabric::{
     counters::Count,
-    driver::{AtomicOp, Command, Down, Driver, Token},
+    driver::{AtomicOp, Command, Down, Driver, Failure, Token},
     memory::{Region, RemoteRegion},
+    offload::{Action, Landing, Target, Task},
     portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
 use crate::{
+    lists::Bench,
     messages::message,
     portals::world,
     processes::end_of,
@@ -421,6 +423,61 @@ fn the_way_to_oneself_is_cut_off() {
         assert!(contents(&region) == bytes, "round {round}");
     }
     assert!(counters.lanes_failed.get() > 0, "nothing was cut off");
+}
+
+#[test]
+fn a_list_of_a_first_rail_that_is_cut_off_ends_with_an_error_that_says_so() {
+    for family in crate::portals::FAMILIES {
+        run_cut("rails::a_list_is_cut_off", &[300_000, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn a_list_is_cut_off() {
+    const LEN: usize = 20_000;
+    let Some(Child { family, rails, .. }) = Child::of_environment() else {
+        return;
+    };
+    let drivers = world(2, family, |config| PortalsConfig {
+        interfaces: interfaces(rails),
+        ..config
+    });
+    let mut bench = Bench::of(World::from_drivers(drivers), 2);
+    let Landing { into, count, .. } = bench.landing(1, (0, LEN), 3);
+    let put = |nth| Task {
+        when: bench.when(0, 1, nth),
+        and: Some(bench.when(0, 0, 1)),
+        then: Action::Put {
+            to: peer(1),
+            from: bench.part(0, 0, LEN),
+            target: Target::Known {
+                into,
+                count: Some(count),
+            },
+            done: Some(bench.own(0, 1)),
+        },
+    };
+    let puts: Vec<_> = (0..40).map(put).collect();
+    bench.post(0, &puts, 1);
+    bench.count(0, 0, 0, 1);
+    match bench.world.ended(0, Token(1)) {
+        Err(Failure::Transport(why)) => {
+            let why = why.to_string();
+            assert!(
+                why.contains("the first rail to this peer has failed"),
+                "{why}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    // What is not of lists goes on by the other rail.
+    for (from, to) in [(0, 1), (1, 0)] {
+        bench.world[to].heard.messages.clear();
+        bench.world.send(from, to, b"still there?", b"");
+        bench.world.hears(to, 1);
+    }
+    assert!((0..2).all(|rank| bench.world[rank].heard.down.is_empty()));
 }
 
 #[test]
