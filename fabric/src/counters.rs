@@ -37,6 +37,10 @@ pub struct Counters {
     pub registrations_shared: Count,
     /// Connections that gave way to others, where a rank may not have one to each peer.
     pub evictions: Count,
+    /// Pieces of puts and gets that may go by any of several adapters.
+    pub pieces: Count,
+    /// Ways to a peer by one of several adapters that were found not to work.
+    pub lanes_failed: Count,
     /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
     /// a sleep; nothing else about lists does while all goes well.
     pub list_words: Count,
@@ -61,6 +65,8 @@ impl Counters {
             registrations: self.registrations.get(),
             registrations_shared: self.registrations_shared.get(),
             evictions: self.evictions.get(),
+            pieces: self.pieces.get(),
+            lanes_failed: self.lanes_failed.get(),
             list_words: self.list_words.get(),
         }
     }
@@ -103,6 +109,8 @@ pub struct Snapshot {
     pub registrations: u64,
     pub registrations_shared: u64,
     pub evictions: u64,
+    pub pieces: u64,
+    pub lanes_failed: u64,
     pub list_words: u64,
 }
 
@@ -129,6 +137,8 @@ impl Sub for Snapshot {
                 .registrations_shared
                 .wrapping_sub(earlier.registrations_shared),
             evictions: self.evictions.wrapping_sub(earlier.evictions),
+            pieces: self.pieces.wrapping_sub(earlier.pieces),
+            lanes_failed: self.lanes_failed.wrapping_sub(earlier.lanes_failed),
             list_words: self.list_words.wrapping_sub(earlier.list_words),
         }
     }

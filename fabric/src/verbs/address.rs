@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::objects::{Remote, Route};
+use super::{objects::Remote, way::Far};
 
 /// Where a rank can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,14 +69,13 @@ impl Address {
         Ok(address)
     }
 
-    /// The way there from the own port.
-    pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> Route {
-        Route {
+    /// Its first port.
+    pub(super) const fn first(&self) -> Far {
+        Far {
             gid: self.gid,
             lid: self.lid,
-            global: ethernet,
-            port,
-            gid_index,
+            mtu: self.mtu,
+            table: self.table.key,
         }
     }
 }

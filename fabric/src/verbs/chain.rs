@@ -10,6 +10,7 @@ use super::{
     link::Link,
     objects::{CHAIN_MAX, STEP_MAX, What, Work},
     outbox::{Cargo, Flight, Outbox, quiet, signaled},
+    way::{To, Way},
 };
 
 /// What waits to be posted to a peer's queue pair in one go.
@@ -20,22 +21,25 @@ pub(super) struct Chain {
 }
 
 impl Outbox {
-    /// Posts requests of which the last one completes as the flight.
+    /// Posts requests of which the last one completes as the flight, to the queue pair of the flight's lane.
     pub(super) fn post(
         &mut self,
         link: &mut Link,
         mut flight: Flight,
         works: &[Work<'_>],
     ) -> io::Result<()> {
-        let before = self.post_chain(link);
-        self.count(link, &mut flight, works.len());
+        let lane = flight.to.lane;
+        let before = self.post_chain(link, lane);
+        flight.stand_for(link);
+        let way = &mut link.ways[lane];
+        self.count(way, &mut flight, works.len());
         let id = self.launch(flight);
         let (last, rest) = works.split_last().expect("a flight has requests");
         let mut all = [*last; STEP_MAX];
         all[..rest.len()].copy_from_slice(rest);
         all[rest.len()] = signaled(*last, id);
-        let posted = before.and_then(|()| self.give(link, &all[..works.len()]));
-        link.strand(id, posted)
+        let posted = before.and_then(|()| self.give(way, &all[..works.len()]));
+        way.strand(id, posted)
     }
 
     /// Posts the requests of a step, or has them wait for others to the same peer.
@@ -48,71 +52,78 @@ impl Outbox {
         if !self.gathers {
             return self.post(link, flight, works);
         }
+        let lane = flight.to.lane;
         let mut posted = Ok(());
-        if link.chain.works.len() + works.len() > CHAIN_MAX {
-            posted = self.post_chain(link);
+        if link.ways[lane].chain.works.len() + works.len() > CHAIN_MAX {
+            posted = self.post_chain(link, lane);
         }
-        self.count(link, &mut flight, works.len());
-        if link.chain.works.is_empty() {
-            self.gathered.push(flight.peer);
+        flight.stand_for(link);
+        let way = &mut link.ways[lane];
+        self.count(way, &mut flight, works.len());
+        if way.chain.works.is_empty() {
+            self.gathered.push(flight.to);
         }
-        link.chain.works.extend(works);
-        link.chain.flights.push(flight);
+        way.chain.works.extend(works);
+        way.chain.flights.push(flight);
         posted
     }
 
-    /// Posts what has gathered for a peer.
-    pub(super) fn post_chain(&mut self, link: &mut Link) -> io::Result<()> {
-        let Some(mut flight) = link.chain.flights.pop() else {
+    /// Posts what has gathered for a lane of a peer.
+    pub(super) fn post_chain(&mut self, link: &mut Link, lane: usize) -> io::Result<()> {
+        let Some(way) = link.ways.get_mut(lane) else {
             return Ok(());
         };
-        flight.before = std::mem::take(&mut link.chain.flights);
+        let Some(mut flight) = way.chain.flights.pop() else {
+            return Ok(());
+        };
+        flight.before = std::mem::take(&mut way.chain.flights);
         let id = self.launch(flight);
-        let mut works = std::mem::take(&mut link.chain.works);
+        let mut works = std::mem::take(&mut way.chain.works);
         if let Some(last) = works.last_mut() {
             *last = signaled(*last, id);
         }
-        let posted = self.give(link, &works);
+        let posted = self.give(way, &works);
         works.clear();
-        link.chain.works = works; // its memory serves the next chain
-        link.strand(id, posted)
+        way.chain.works = works; // its memory serves the next chain
+        way.strand(id, posted)
     }
 
     /// Posts bytes that the device copies. `seen`: whether its completion matters.
     pub(super) fn post_inline(
         &mut self,
         link: &mut Link,
-        peer: u32,
+        to: To,
         bytes: &[u8],
         seen: bool,
     ) -> io::Result<()> {
         let work = Work {
-            id: quiet(peer),
+            id: quiet(to.peer),
             what: What::Inline(bytes),
             signaled: false,
             solicited: true,
         };
-        if seen || link.quiet + 1 >= self.signal_every {
-            let flight = Flight::new(peer, Cargo::Message { chunk: None }, None);
+        if seen || link.ways[to.lane].quiet + 1 >= self.signal_every {
+            let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
             return self.post(link, flight, &[work]);
         }
-        let before = self.post_chain(link);
-        link.used += 1;
-        link.quiet += 1;
-        self.add(1);
-        before.and_then(|()| self.give(link, &[work]))
+        let before = self.post_chain(link, to.lane);
+        let way = &mut link.ways[to.lane];
+        way.used += 1;
+        way.quiet += 1;
+        self.add(to.lane, 1);
+        before.and_then(|()| self.give(way, &[work]))
     }
 
-    fn count(&mut self, link: &mut Link, flight: &mut Flight, works: usize) {
+    fn count(&mut self, way: &mut Way, flight: &mut Flight, works: usize) {
         let requests = u32::try_from(works).unwrap_or(u32::MAX);
-        flight.requests = requests + std::mem::take(&mut link.quiet);
-        link.used += requests;
-        self.add(requests);
+        flight.requests = requests + std::mem::take(&mut way.quiet);
+        way.used += requests;
+        self.add(flight.to.lane, requests);
     }
 
     /// Nothing is posted behind what could not be.
-    fn give(&self, link: &Link, works: &[Work<'_>]) -> io::Result<()> {
-        let Some(qp) = link.qp.as_ref().filter(|_| !link.is_spoilt()) else {
+    fn give(&self, way: &Way, works: &[Work<'_>]) -> io::Result<()> {
+        let Some(qp) = way.qp.as_ref().filter(|_| !way.is_spoilt()) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
         self.counters.posts.add(1);
@@ -120,7 +131,17 @@ impl Outbox {
     }
 }
 
-impl Link {
+impl Flight {
+    /// Notes that with it all messages have come that were posted to the same queue pair before, if they are kept.
+    fn stand_for(&mut self, link: &Link) {
+        let behind = link.is_wide() && self.to.lane == link.home && link.left.is_empty();
+        if behind && self.sent == 0 {
+            self.sent = link.trail.sent();
+        }
+    }
+}
+
+impl Way {
     /// Notes a flight that could not be posted, or only in part: no completion tells of it, and the device may work on its first
     /// requests for as long as there is the queue pair.
     fn strand(&mut self, flight: u64, posted: io::Result<()>) -> io::Result<()> {
@@ -128,10 +149,6 @@ impl Link {
             self.stranded.push(flight);
         }
         posted
-    }
-
-    const fn is_spoilt(&self) -> bool {
-        self.broken.is_some() || !self.stranded.is_empty()
     }
 }
 
@@ -198,7 +215,7 @@ mod tests {
             let _events = theirs.progress(64, &mut Ears::default());
         }
         let core = ours.core();
-        core.link_or_new(1).qp.as_ref().unwrap().reset();
+        core.link_or_new(1).ways[0].qp.as_ref().unwrap().reset();
         for token in [2, 3] {
             assert!(matches!(ours.post(put(&from, into, token)), Post::Posted));
         }
@@ -208,8 +225,8 @@ mod tests {
         assert_eq!(ears.failed, lost);
         assert_eq!(ears.down, [(Peer(1), Down::Failed)]);
         let core = ours.core();
-        assert!(core.outbox.is_idle() && core.ops.len() == 0);
-        assert!(core.link_or_new(1).qp.is_none(), "nothing can come late");
+        assert!(core.outbox.is_idle(0) && core.ops.len() == 0);
+        assert!(!core.link_or_new(1).is_made(), "nothing can come late");
         assert!(ours.why_down(Peer(1)).unwrap().contains("posting"));
     }
 

@@ -7,9 +7,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::{
     core::{Core, index},
     link::Link,
+    rail::Rail,
     wire::Word,
 };
-use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token};
+use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
 
 impl Core {
     /// Says that this is the end to all who are connected, now or soon.
@@ -65,7 +66,8 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            if link.owes_bye() && link.waiting.is_empty() {
+            // The last word may not overtake counts, for which the peer may wait.
+            if link.owes_bye() && link.waiting.is_empty() && !link.is_busy_abroad() {
                 link.said_bye = true;
                 let open = link.open;
                 self.say(peer, Word::Bye(how));
@@ -84,7 +86,7 @@ impl Core {
         if self.scarce.is_none() {
             return;
         }
-        let told = |link: &Link| link.said_bye && link.used == 0 && !link.has_something();
+        let told = |link: &Link| link.said_bye && link.used() == 0 && !link.has_something();
         let ends = (0..).zip(&self.links);
         let all: Vec<u32> = ends
             .filter(|(_, link)| link.as_deref().is_some_and(told))
@@ -97,7 +99,7 @@ impl Core {
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
         self.links.iter().flatten().all(|link| {
-            let idle = link.qp.is_none() && !link.has_something() && !link.owes_bye();
+            let idle = !link.is_made() && !link.has_something() && !link.owes_bye();
             link.gone.is_some() || idle || link.is_done() && (link.said_bye || link.open)
         }) && !(0..)
             .take(self.links.len())
@@ -110,7 +112,7 @@ impl Core {
             if self.touches_memory(peer)
                 && let Some(link) = self.links[index(peer)].as_deref_mut()
             {
-                link.qp = None; // the device stops before this returns
+                link.ways.clear(); // the devices stop before this returns
                 link.waiting.clear();
                 link.gone = Some(Down::Failed);
             }
@@ -121,8 +123,15 @@ impl Core {
     fn nap(&self) {
         let sleep = &self.sleep;
         let timer = sleep.timer.wait_on();
-        let mut fds =
-            [&sleep.completions, &sleep.events, &timer].map(|fd| PollFd::new(fd, PollFlags::IN));
+        let waits = self.rails.iter().flat_map(Rail::wait_on);
+        let waits: Vec<_> = waits.chain([WaitOn::Fd(timer)]).collect();
+        let mut fds: Vec<_> = waits
+            .iter()
+            .filter_map(|wait| match wait {
+                WaitOn::Fd(fd) => Some(PollFd::new(fd, PollFlags::IN)),
+                _ => None,
+            })
+            .collect();
         let moment = Timespec {
             tv_sec: 0,
             tv_nsec: NAP_NS,

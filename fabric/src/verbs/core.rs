@@ -1,9 +1,8 @@
 //! What a rank has, and the steps that turns are made of.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     io,
-    os::fd::OwnedFd,
     sync::Arc,
 };
 
@@ -11,23 +10,24 @@ use super::{
     abi::WC_FLUSHED,
     address::Address,
     datagrams::Datagrams,
-    inbox::Inbox,
     link::Link,
     lists::Tasks,
     names::Names,
-    objects::{Channel, Context, Pd},
     onesided::Op,
     outbox::Outbox,
+    rail::Rail,
     regions::Exports,
     registrations::Registrations,
     scarce::Scarce,
     slab::Slab,
     timer::Timer,
+    way::{Far, To},
 };
 use crate::{
     connect::{Action, Local, Message},
     counters::Counters,
     driver::{Caps, Command, Down, Failure, Sink, Token},
+    lanes::Speeds,
     offload::{Lists, Told, Watches, is_own},
     random::Random,
 };
@@ -38,7 +38,9 @@ pub(super) struct Core {
     // Queue pairs go first, then what they work on.
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) datagrams: Datagrams,
-    pub(super) inbox: Inbox,
+    /// Its devices.
+    pub(super) rails: Vec<Rail>,
+    pub(super) speeds: Speeds,
     pub(super) outbox: Outbox,
     pub(super) exports: Exports,
     pub(super) names: Names,
@@ -48,8 +50,8 @@ pub(super) struct Core {
     pub(super) caps: Caps,
     pub(super) counters: Arc<Counters>,
     pub(super) peers: Vec<Address>,
-    pub(super) own: Own,
-    pub(super) by_qpn: BTreeMap<u32, u32>,
+    /// Where this rank's devices are.
+    pub(super) ports: Vec<Far>,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
     pub(super) tasks: Tasks,
@@ -60,7 +62,9 @@ pub(super) struct Core {
     pub(super) dialling: BTreeSet<u32>,
     /// Where not all peers may be connected to.
     pub(super) scarce: Option<Scarce>,
-    pub(super) broken: BTreeSet<u32>,
+    /// Lanes that do not work any more, and those whose queue pairs are to go.
+    pub(super) broken: BTreeSet<To>,
+    pub(super) dying: BTreeSet<To>,
     pub(super) actions: Vec<Action>,
     /// Words about connections that found no room.
     pub(super) unsaid: VecDeque<(u32, Message)>,
@@ -74,31 +78,10 @@ pub(super) struct Core {
     pub(super) scratch: Vec<u8>,
 }
 
-/// The own port, and what is made on it.
-#[derive(Debug)]
-pub(super) struct Own {
-    pub(super) context: Arc<Context>,
-    pub(super) pd: Arc<Pd>,
-    pub(super) channel: Arc<Channel>,
-    pub(super) port: u8,
-    pub(super) gid_index: u8,
-    pub(super) ethernet: bool,
-    pub(super) reads_max: u8,
-    pub(super) timeout: u8,
-    pub(super) inline_max: usize,
-    /// Bytes of one request.
-    pub(super) piece_max: usize,
-}
-
-/// What wakes a sleeper, and what of it is armed.
+/// What wakes a sleeper beside the devices.
 #[derive(Debug)]
 pub(super) struct Sleep {
-    pub(super) completions: Arc<OwnedFd>,
-    pub(super) events: Arc<OwnedFd>,
     pub(super) timer: Timer,
-    /// The queues that were asked for an event that did not come yet.
-    pub(super) arrivals_armed: bool,
-    pub(super) sends_armed: bool,
     /// Nobody made a turn since `arm` said that one may sleep.
     pub(super) slept: bool,
 }
@@ -120,7 +103,7 @@ impl Core {
             Command::Cancel { token } => self.cancel_lists(*token),
             Command::Name { name, region } => self.name(*name, region),
             Command::Unname { name } => self.unname(*name),
-            Command::Withdraw { key } => self.registrations.withdraw(*key),
+            Command::Withdraw { key } => self.registrations.withdraw(*key, &mut self.exports),
             other => unreachable!("{other:?} needs room"),
         }
     }
@@ -152,15 +135,18 @@ impl Core {
         let before = link.dial.state();
         link.waiting.clear();
         link.words.clear();
+        link.forgetting.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
         over.extend(link.asking.drain(..).map(|(_, op)| op));
         over.extend(link.naming.drain(..).map(|(_, op)| op));
         self.dialling.remove(&peer);
         self.note_state(peer, before);
         self.doom(peer);
+        self.free_kept(peer);
         for op in over {
             self.abandon(op, Failure::PeerDown);
         }
+        self.give_up_stripes(peer);
         self.exports.lost(peer);
         self.names.lost(peer);
         if peer != self.me {
@@ -168,40 +154,70 @@ impl Core {
         }
     }
 
-    /// The queue pair of a peer is of no use any more.
+    /// The queue pairs of a peer are of no use any more.
     pub(super) fn doom(&mut self, peer: u32) {
-        if let Some(link) = self.link(peer) {
-            link.open = false;
-            link.doomed = true;
-            if let Some(qp) = &link.qp {
-                qp.abandon();
-            }
-            self.bury(peer);
+        let Some(link) = self.link(peer) else { return };
+        link.open = false;
+        link.draining = false;
+        for lane in 0..link.ways.len() {
+            self.doom_way(To { peer, lane });
         }
     }
 
-    /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that.
-    pub(super) fn bury(&mut self, peer: u32) {
-        let Self { links, outbox, .. } = self;
-        let Some(link) = links[index(peer)].as_deref_mut().filter(|link| link.doomed) else {
+    /// A queue pair is of no use any more.
+    pub(super) fn doom_way(&mut self, to: To) {
+        let Some(link) = self.link(to.peer) else {
             return;
         };
-        if link.used != link.quiet + outbox.requests_of(&link.stranded) {
+        let way = &mut link.ways[to.lane];
+        if let Some(qp) = &way.qp {
+            way.doomed = true;
+            qp.abandon();
+            self.bury(to);
+        }
+    }
+
+    /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that. What came by
+    /// it is handed out first, if the peer is still there.
+    pub(super) fn bury(&mut self, to: To) {
+        let Self {
+            links,
+            outbox,
+            rails,
+            ..
+        } = self;
+        let Some(link) = links[index(to.peer)].as_deref_mut() else {
+            return;
+        };
+        let way = &mut link.ways[to.lane];
+        if !way.doomed || way.used != way.quiet + outbox.requests_of(&way.stranded) {
             return;
         }
-        let Some(qp) = link.qp.take() else { return };
-        let quiet = std::mem::take(&mut link.quiet);
-        link.used -= quiet;
-        (link.doomed, link.draining) = (false, false);
-        let stranded = std::mem::take(&mut link.stranded);
-        let qpn = qp.number();
-        drop(qp); // the device stops before this returns
-        self.by_qpn.remove(&qpn);
-        self.outbox.subtract(quiet);
-        self.outbox.forget(qpn);
-        self.inbox.release();
+        let Some(qp) = &way.qp else { return };
+        let (rail, qpn) = (&mut rails[to.lane], qp.number());
+        if link.open && rail.inbox.has_from(qpn) {
+            self.dying.insert(to);
+            return;
+        }
+        way.qp = None; // the device stops before this returns
+        let quiet = std::mem::take(&mut way.quiet);
+        way.used -= quiet;
+        way.doomed = false;
+        let stranded = std::mem::take(&mut way.stranded);
+        rail.by_qpn.remove(&qpn);
+        rail.inbox.release();
+        outbox.subtract(to.lane, quiet);
+        outbox.forget(to.lane, qpn);
         for id in stranded {
             self.end_flights(id, WC_FLUSHED);
+        }
+        self.handle_closed(to);
+    }
+
+    /// Goes on with what waited for arrivals.
+    pub(super) fn bury_late(&mut self) {
+        for to in std::mem::take(&mut self.dying) {
+            self.bury(to);
         }
     }
 
@@ -236,27 +252,16 @@ impl Core {
     }
 
     /// A request could not be posted, or failed.
-    pub(super) fn note_broken(&mut self, peer: u32, why: io::Error) {
-        if let Some(link) = self.link(peer)
-            && link.broken.is_none()
-            && !link.doomed
+    pub(super) fn note_broken(&mut self, to: To, why: io::Error) {
+        if let Some(link) = self.link(to.peer)
+            && let Some(way) = link.ways.get_mut(to.lane)
+            && !way.broken
+            && !way.doomed
         {
-            link.broken = Some(why);
-            self.broken.insert(peer);
+            way.broken = true;
+            link.broken.get_or_insert(why);
+            self.broken.insert(to);
         }
-    }
-}
-
-impl Sleep {
-    pub(super) fn new(own: &Own) -> io::Result<Self> {
-        Ok(Self {
-            completions: Arc::new(own.channel.fd()?),
-            events: Arc::new(own.context.events()?),
-            timer: Timer::new()?,
-            arrivals_armed: false,
-            sends_armed: false,
-            slept: false,
-        })
     }
 }
 

@@ -8,7 +8,9 @@ use std::{
 
 use super::{
     abi::{Completion, WC_SUCCESS},
+    greeting,
     objects::{Access, Ah, Cq, Mr, Pd, Qp, Route, What, Work},
+    rail::RAILS_MAX,
 };
 use crate::memory::Region;
 
@@ -121,6 +123,7 @@ const SIGNAL_EVERY: u32 = 16;
 
 /// The device puts the sender's address before what came.
 const ADDRESS_LEN: usize = 40;
-/// The longest word with some lanes.
-const DATA_MAX: usize = 96;
+/// The longest word with lanes and their ports.
+const DATA_MAX: usize = greeting::len_max(RAILS_MAX);
 const BUFFER_LEN: usize = 192;
+const _: () = assert!(ADDRESS_LEN + DATA_MAX <= BUFFER_LEN, "no word is cut");

@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use super::rail::RAILS_MAX;
+
 /// A port of a device that could be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -43,9 +45,41 @@ impl Port {
         Ok(all)
     }
 
-    /// The port that a configuration names, or else the rank's turn among those that are up.
-    pub(super) fn choose(name: Option<&str>, rank: u32) -> io::Result<Self> {
-        Self::choose_from(Self::all()?, name, rank)
+    /// The ports that a configuration names, with their weights, or else the rank's turn among those that are up.
+    ///
+    /// # Errors
+    /// What of the names is wrong.
+    pub(super) fn choose(names: Option<&str>, rank: u32) -> io::Result<Vec<(Self, u32)>> {
+        Self::choose_all(&Self::all()?, names, rank)
+    }
+
+    fn choose_all(all: &[Self], names: Option<&str>, rank: u32) -> io::Result<Vec<(Self, u32)>> {
+        let Some(names) = names else {
+            return Ok(vec![(Self::choose_from(all.to_vec(), None, rank)?, 1)]);
+        };
+        let wrong = |why: &str| {
+            let why = format!("InfiniBand verbs: the devices {names}: {why}");
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        };
+        let mut chosen: Vec<(Self, u32)> = Vec::new();
+        for name in names.split(',') {
+            let (name, weight) = name.split_once('*').unwrap_or((name, "1"));
+            let weight = weight.parse().ok().filter(|n| (1..=WEIGHT_MAX).contains(n));
+            let weight = weight.ok_or_else(|| {
+                wrong(&format!(
+                    "a weight is a number from 1 to {WEIGHT_MAX}, like {name}*2"
+                ))
+            })?;
+            let port = Self::choose_from(all.to_vec(), Some(name), rank)?;
+            if chosen.iter().any(|(other, _)| *other == port) {
+                return Err(wrong(&format!("name {port} once")));
+            }
+            chosen.push((port, weight));
+        }
+        if chosen.len() > RAILS_MAX {
+            return Err(wrong(&format!("name {RAILS_MAX} or fewer")));
+        }
+        Ok(chosen)
     }
 
     fn choose_from(all: Vec<Self>, name: Option<&str>, rank: u32) -> io::Result<Self> {
@@ -136,6 +170,9 @@ fn no_device(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("InfiniBand verbs: {why}"))
 }
 
+/// The greatest weight of a device.
+const WEIGHT_MAX: u32 = 1000;
+
 const DEVICES: &str = "/sys/class/infiniband";
 const ROCE_V2: &str = "RoCE v2";
 const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
@@ -175,6 +212,29 @@ mod tests {
             assert!(why.contains("a:1, b:1"), "{why}");
         }
         assert!(Port::choose_from(vec![port("b", false)], None, 0).is_err());
+    }
+
+    #[test]
+    fn several_devices_are_named_in_their_order_with_what_they_are_worth() {
+        let all = ["a", "b", "c", "d", "e"].map(|name| port(name, true));
+        let of = |names| Port::choose_all(&all, names, 1);
+        let names = |chosen: Vec<(Port, u32)>| {
+            let all = chosen
+                .iter()
+                .map(|(port, weight)| (port.to_string(), *weight));
+            all.collect::<Vec<_>>()
+        };
+        let chosen = names(of(Some("c:1*2,a")).unwrap());
+        assert_eq!(chosen, [("c:1".to_owned(), 2), ("a:1".to_owned(), 1)]);
+        assert_eq!(names(of(None).unwrap()), [("b:1".to_owned(), 1)]);
+        for wrong in ["a,a:1", "a*0", "a*1001", "a*", "a*x", "a,b,c,d,e"] {
+            let why = of(Some(wrong)).unwrap_err().to_string();
+            assert!(why.contains(wrong), "{why}");
+        }
+        for wrong in ["a,", "x,a", ""] {
+            let why = of(Some(wrong)).unwrap_err().to_string();
+            assert!(why.contains("a:1, b:1"), "{why}");
+        }
     }
 
     #[test]

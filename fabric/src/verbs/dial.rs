@@ -1,17 +1,24 @@
 //! Connections: what the state machine of `connect` wants done.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use super::{
     abi::Completion,
+    address::Address,
     core::{Core, index},
     datagrams::Destination,
+    greeting::{self, Ends},
     link::REQUESTS_MAX,
-    objects::{Connect, Qp},
+    objects::{Connect, Cq, Qp},
+    rail::Rail,
     scarce::Scarce,
+    way::{FIRST, Far, To, Way},
     why::unconnected,
 };
-use crate::connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Lanes, Message, State};
+use crate::{
+    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Message, State},
+    lanes::{Fences, LaneSet},
+};
 
 impl Core {
     /// Has a peer connected to, if it is not.
@@ -25,7 +32,7 @@ impl Core {
 
     /// Has a peer connected to that nothing was said to yet, if that costs nobody else a connection.
     pub(super) fn connect(&mut self, peer: u32) {
-        let met = self.link(peer).is_some_and(|link| link.qp.is_some());
+        let met = self.link(peer).is_some_and(|link| link.is_made());
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
             self.dial(peer);
         }
@@ -46,17 +53,19 @@ impl Core {
         let me = self.me;
         if self
             .link(me)
-            .is_some_and(|link| link.qp.is_some() || link.gone.is_some())
+            .is_some_and(|link| link.is_made() || link.gone.is_some())
         {
             return;
         }
         let made = self.create(me).and_then(|()| {
-            let lane = self.link_or_new(me).lane();
-            self.bind(me, lane)
+            let first = self.peers[index(me)].first();
+            let lanes = self.link_or_new(me).lanes();
+            let lane = lanes.as_slice().first().copied().unwrap_or_default();
+            self.bind(me, &Ends::single(lane, first))
         });
         match made {
             Ok(()) => self.open(me),
-            Err(why) => self.note_broken(me, why),
+            Err(why) => self.fail(me, why),
         }
     }
 
@@ -65,7 +74,8 @@ impl Core {
         let bytes = self.datagrams.take(came);
         let given = self.datagrams.give(came.wr_id);
         debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
-        let Ok(frame) = Frame::parse(&bytes) else {
+        let first = |rank| self.peers.get(index(rank)).map(Address::first);
+        let Some((frame, ends)) = greeting::parse(&bytes, first) else {
             return;
         };
         let from = frame.message.from.rank;
@@ -75,8 +85,8 @@ impl Core {
             .is_some_and(|peer| peer.qpn == came.src_qp);
         if known && from != self.me {
             self.link_or_new(from);
-            let lane = frame.lanes.as_slice().first().copied();
-            self.hear_word(from, frame.message, lane);
+            let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
+            self.hear_word(from, frame.message, ends);
         }
     }
 
@@ -105,7 +115,7 @@ impl Core {
         retries.chain(eviction).min()
     }
 
-    pub(super) fn tell_dial(&mut self, peer: u32, event: Event, lane: Option<Lane>) {
+    pub(super) fn tell_dial(&mut self, peer: u32, event: Event, ends: Option<Ends>) {
         let mut actions = std::mem::take(&mut self.actions);
         let (now, local) = (self.sleep.timer.now(), self.local);
         let link = self.link_or_new(peer);
@@ -129,7 +139,7 @@ impl Core {
         }
         let mut next = None;
         for action in actions.drain(..) {
-            if let Err(event) = self.perform(peer, action, lane) {
+            if let Err(event) = self.perform(peer, action, ends.as_ref()) {
                 next = Some(event);
                 break;
             }
@@ -145,15 +155,15 @@ impl Core {
 
     /// # Errors
     /// What happened instead.
-    fn perform(&mut self, peer: u32, action: Action, lane: Option<Lane>) -> Result<(), Event> {
+    fn perform(&mut self, peer: u32, action: Action, ends: Option<&Ends>) -> Result<(), Event> {
         match action {
             Action::Create => {
                 let made = self.create(peer);
                 made.map_err(|why| self.handle_uncreated(peer, why))?;
             }
             Action::Bind => {
-                let bound = lane.ok_or_else(|| io::ErrorKind::InvalidData.into());
-                let bound = bound.and_then(|lane| self.bind(peer, lane));
+                let bound = ends.ok_or_else(|| io::ErrorKind::InvalidData.into());
+                let bound = bound.and_then(|ends| self.bind(peer, ends));
                 bound.map_err(|_| Event::Broken)?;
             }
             Action::Send(message) => self.send_word(peer, message),
@@ -171,19 +181,37 @@ impl Core {
         Ok(())
     }
 
+    /// A queue pair on each device, or on as many as have one left. One is connected to itself by the first.
     fn create(&mut self, peer: u32) -> io::Result<()> {
-        self.inbox.reserve()?;
-        let made = self.make_pair();
-        match made {
+        let wanted = if peer == self.me { 1 } else { self.rails.len() };
+        let mut ways = Vec::new();
+        for lane in 0..wanted {
+            match self.make_pair(To { peer, lane }) {
+                Ok(qp) => ways.push(Way {
+                    qp: Some(qp),
+                    ..Way::default()
+                }),
+                Err(why) if lane == FIRST => return Err(why),
+                Err(_) => break,
+            }
+        }
+        let now = self.sleep.timer.now();
+        let link = self.link_or_new(peer);
+        (link.ways, link.made_at) = (ways, now);
+        Ok(())
+    }
+
+    fn make_pair(&mut self, To { peer, lane }: To) -> io::Result<Qp> {
+        let Self { rails, outbox, .. } = self;
+        let rail = &mut rails[lane];
+        rail.inbox.reserve()?;
+        match rail.pair(&outbox.lanes[lane].cq) {
             Ok(qp) => {
-                self.by_qpn.insert(qp.number(), peer);
-                let now = self.sleep.timer.now();
-                let link = self.link_or_new(peer);
-                (link.qp, link.made_at) = (Some(qp), now);
-                Ok(())
+                rail.by_qpn.insert(qp.number(), peer);
+                Ok(qp)
             }
             Err(why) => {
-                self.inbox.release();
+                rail.inbox.release();
                 Err(why)
             }
         }
@@ -199,28 +227,38 @@ impl Core {
         Event::CreateFailed
     }
 
-    fn make_pair(&self) -> io::Result<Qp> {
-        let queues = [&self.outbox.cq, &self.inbox.cq];
-        let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
-        qp.init(self.own.port)?;
-        Ok(qp)
-    }
-
-    fn bind(&mut self, peer: u32, lane: Lane) -> io::Result<()> {
-        let to = self.peers[index(peer)];
-        let own = &self.own;
-        let our_psn = self.links[index(peer)].as_ref().map_or(0, |link| link.psn);
-        let connect = Connect {
-            route: to.route(own.port, own.gid_index, own.ethernet),
-            qpn: lane.qpn,
-            our_psn,
-            their_psn: lane.psn,
-            mtu: to.mtu.min(self.peers[index(self.me)].mtu),
-            reads_max: own.reads_max,
-            timeout: own.timeout,
-        };
-        let qp = self.link_or_new(peer).qp.as_ref();
-        qp.ok_or(io::ErrorKind::NotConnected)?.connect(&connect)
+    /// Connects the lanes that both have.
+    fn bind(&mut self, peer: u32, ends: &Ends) -> io::Result<()> {
+        let (me, Self { links, rails, .. }) = (self.me, self);
+        let link = links[index(peer)].as_deref_mut();
+        let link = link.ok_or(io::ErrorKind::NotConnected)?;
+        let lanes = ends.iter().count().min(link.ways.len());
+        for (way, rail) in link.ways.drain(lanes..).zip(&mut rails[lanes..]) {
+            if let Some(qp) = way.qp {
+                rail.by_qpn.remove(&qp.number());
+                rail.inbox.release();
+            }
+        }
+        for ((way, rail), (lane, far)) in link.ways.iter().zip(rails).zip(ends.iter()) {
+            let own = &rail.own;
+            let connect = Connect {
+                route: far.route(own.port, own.gid_index, own.ethernet),
+                qpn: lane.qpn,
+                our_psn: link.psn,
+                their_psn: lane.psn,
+                mtu: far.mtu.min(own.mtu),
+                reads_max: own.reads_max,
+                timeout: own.timeout,
+            };
+            let qp = way.qp.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+            qp.connect(&connect)?;
+        }
+        link.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
+        link.fences = Fences::new(LaneSet::first(u32::try_from(lanes).unwrap_or(1)));
+        link.left = LaneSet::EMPTY;
+        link.home = link.home_of(me, peer);
+        link.heard_by = link.home;
+        Ok(())
     }
 
     fn open(&mut self, peer: u32) {
@@ -246,16 +284,15 @@ impl Core {
         }
         let mut frame = Frame::bare(message);
         if matches!(message.kind, Kind::Request | Kind::Reply) {
-            let lane = self.link_or_new(peer).lane();
             frame.caps = CAPS_NONE;
-            frame.lanes = Lanes::new(&[lane]).unwrap_or_default();
+            frame.lanes = self.link_or_new(peer).lanes();
         }
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
-        frame.encode(&mut bytes);
+        greeting::encode(&frame, &self.ports, &mut bytes);
         let to = self.peers[index(peer)];
-        let (own, qpn, qkey) = (&self.own, to.qpn, to.qkey);
-        let route = to.route(own.port, own.gid_index, own.ethernet);
+        let (own, qpn, qkey) = (&self.rails[FIRST].own, to.qpn, to.qkey);
+        let route = to.first().route(own.port, own.gid_index, own.ethernet);
         let to = Destination {
             peer,
             route,
@@ -274,6 +311,26 @@ impl Core {
             .is_some_and(|link| link.dial.state() == State::RepSent);
         if half {
             self.tell_dial(peer, Event::Data, None);
+        }
+    }
+}
+
+impl Rail {
+    /// A queue pair on this device, whose requests complete in this queue.
+    fn pair(&self, sends: &Arc<Cq>) -> io::Result<Qp> {
+        let queues = [sends, &self.inbox.cq];
+        let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
+        qp.init(self.own.port)?;
+        Ok(qp)
+    }
+
+    /// The own port, as peers name it.
+    pub(super) const fn port(&self, table: u32) -> Far {
+        Far {
+            gid: self.own.gid,
+            lid: self.own.lid,
+            mtu: self.own.mtu,
+            table,
         }
     }
 }

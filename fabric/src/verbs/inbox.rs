@@ -89,6 +89,16 @@ impl Inbox {
         !self.arrived.is_empty()
     }
 
+    /// Takes all that has come, and says whether any of it came by this queue pair.
+    pub(super) fn has_from(&mut self, qpn: u32) -> bool {
+        let mut batch = [Completion::default(); BATCH];
+        while let came @ 1.. = self.cq.poll(&mut batch) {
+            self.arrived.extend(&batch[..came]);
+            self.came = true;
+        }
+        self.arrived.iter().any(|came| came.qp_num == qpn)
+    }
+
     /// The next that came.
     pub(super) fn next(&mut self) -> Option<Completion> {
         self.look().then(|| self.arrived.pop_front()).flatten()

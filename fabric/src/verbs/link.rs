@@ -2,25 +2,43 @@
 
 use std::{collections::VecDeque, io};
 
-use super::{chain::Chain, inbox::WINDOW, objects::Qp, regions::Imports, wire::Word};
+use super::{
+    inbox::WINDOW,
+    objects::Qp,
+    regions::Imports,
+    trail::Trail,
+    way::{FIRST, Far, Way},
+    wire::{Name, Word},
+};
 use crate::{
-    connect::{Connection, Lane, State},
+    connect::{Connection, Lane, Lanes, State},
     driver::Down,
+    lanes::{Fences, LaneSet},
 };
 
 /// The way to one peer, from this side.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) dial: Connection,
-    pub(super) qp: Option<Qp>,
+    /// Its lanes; none before there are queue pairs.
+    pub(super) ways: Vec<Way>,
+    /// The peer's ports behind them.
+    pub(super) far: Vec<Far>,
+    pub(super) fences: Fences,
+    /// The lane of messages and words, and the one before it until that is fenced: until then nothing more goes.
+    pub(super) home: usize,
+    pub(super) left: LaneSet,
+    /// Lanes by which the peer is to hear of those that do not work.
+    pub(super) untold: LaneSet,
+    /// Where the peer's last message came by.
+    pub(super) heard_by: usize,
+    pub(super) trail: Trail,
     /// The number of the own first packet.
     pub(super) psn: u32,
     /// Messages may be posted.
     pub(super) open: bool,
     /// The connection is being taken down in good order.
     pub(super) draining: bool,
-    /// The queue pair is of no use any more, and goes when nothing of it is under way.
-    pub(super) doomed: bool,
     /// Why it broke, or there was none.
     pub(super) broken: Option<io::Error>,
     pub(super) gone: Option<Down>,
@@ -30,15 +48,11 @@ pub(super) struct Link {
     pub(super) owed: u32,
     /// Requests that the peer's adapter has acknowledged.
     pub(super) answers: u64,
-    /// Requests in the queue pair, and those of them that no flight stands for.
-    pub(super) used: u32,
-    pub(super) quiet: u32,
-    pub(super) chain: Chain,
-    /// Flights that could not be posted. They end with the queue pair.
-    pub(super) stranded: Vec<u64>,
     /// Messages that came before the connection.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) words: VecDeque<Word>,
+    /// Regions that are forgotten, and may still be in use by lanes that keep no order with what is said.
+    pub(super) forgetting: Vec<Name>,
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
     pub(super) parked: VecDeque<u32>,
     pub(super) asking: Vec<(u32, u32)>,
@@ -69,22 +83,25 @@ impl Link {
     pub(super) fn new(peer: u32, psn: u32) -> Self {
         Self {
             dial: Connection::new(peer),
-            qp: None,
+            ways: Vec::new(),
+            far: Vec::new(),
+            fences: Fences::new(LaneSet::first(1)),
+            home: FIRST,
+            left: LaneSet::EMPTY,
+            untold: LaneSet::EMPTY,
+            heard_by: FIRST,
+            trail: Trail::default(),
             psn,
             open: false,
             draining: false,
-            doomed: false,
             broken: None,
             gone: None,
             credits: WINDOW,
             owed: 0,
             answers: 0,
-            used: 0,
-            quiet: 0,
-            chain: Chain::default(),
-            stranded: Vec::new(),
             waiting: VecDeque::new(),
             words: VecDeque::new(),
+            forgetting: Vec::new(),
             parked: VecDeque::new(),
             asking: Vec::new(),
             counts: 0,
@@ -98,24 +115,65 @@ impl Link {
         }
     }
 
-    /// The own end, as the peer is told of it.
-    pub(super) fn lane(&self) -> Lane {
-        let qpn = self.qp.as_ref().map_or(0, Qp::number);
-        Lane { qpn, psn: self.psn }
+    /// The own ends, as the peer is told of them.
+    pub(super) fn lanes(&self) -> Lanes {
+        let lane = |way: &Way| Lane {
+            qpn: way.qp.as_ref().map_or(0, Qp::number),
+            psn: self.psn,
+        };
+        let all: Vec<_> = self.ways.iter().map(lane).collect();
+        Lanes::new(&all).unwrap_or_default()
     }
 
-    /// Whether so many more requests fit into the queue pair.
-    pub(super) const fn has_room(&self, requests: u32) -> bool {
-        self.open && self.broken.is_none() && self.has_slots(requests)
+    /// Whether there are queue pairs.
+    pub(super) fn is_made(&self) -> bool {
+        self.ways.iter().any(|way| way.qp.is_some())
     }
 
-    pub(super) const fn has_slots(&self, requests: u32) -> bool {
-        self.used + requests <= REQUESTS_MAX
+    /// Whether there are several lanes, or have been.
+    pub(super) const fn is_wide(&self) -> bool {
+        self.ways.len() > 1
+    }
+
+    /// Whether so many more requests fit into the queue pair of a lane.
+    pub(super) fn has_room(&self, lane: usize, requests: u32) -> bool {
+        let fits = |way: &Way| !way.broken && !way.doomed && way.has_slots(requests);
+        self.open && self.ways.get(lane).is_some_and(fits)
+    }
+
+    /// Whether so many more messages and words may be posted.
+    pub(super) fn has_room_at_home(&self, requests: u32) -> bool {
+        self.left.is_empty() && self.has_room(self.home, requests)
+    }
+
+    /// Bytes that a message can be posted with.
+    pub(super) fn inline_max(&self) -> usize {
+        let qp = self.ways.get(self.home).and_then(|way| way.qp.as_ref());
+        qp.map_or(0, Qp::inline_max)
+    }
+
+    /// Requests under way.
+    pub(super) fn used(&self) -> u32 {
+        self.ways.iter().map(|way| way.used).sum()
+    }
+
+    /// Whether all that is under way asks for no completion.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.ways.iter().all(|way| way.used == way.quiet)
+    }
+
+    /// Whether something is under way on another lane than messages.
+    pub(super) fn is_busy_abroad(&self) -> bool {
+        let abroad = |(lane, way): (usize, &Way)| lane != self.home && way.used > 0;
+        self.ways.iter().enumerate().any(abroad)
     }
 
     /// Whether there is something to say.
     pub(super) fn has_something(&self) -> bool {
-        !self.waiting.is_empty() || !self.parked.is_empty() || !self.words.is_empty()
+        !self.waiting.is_empty()
+            || !self.parked.is_empty()
+            || !self.words.is_empty()
+            || !self.untold.is_empty()
     }
 
     /// Whether the peer knows this rank, and may wait for it without end if it hears of none.
@@ -128,6 +186,7 @@ impl Link {
     pub(super) fn renew(&mut self) {
         self.draining = false;
         (self.credits, self.owed) = (WINDOW, 0);
+        self.trail = Trail::default();
         self.words.retain(|word| word.outlives());
         self.parked.extend(self.asking.drain(..).map(|(_, op)| op));
         // The owner knows who has asked, and answers on another connection.
@@ -176,7 +235,7 @@ impl Link {
 
     /// Whether all that was posted here has left, as far as is known, and nothing waits.
     pub(super) fn is_done(&self) -> bool {
-        self.used == self.quiet && !self.has_something()
+        self.is_quiet() && self.left.is_empty() && !self.has_something()
     }
 }
 

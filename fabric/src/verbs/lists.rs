@@ -62,12 +62,12 @@ impl Core {
         self.outbox.gathers = true;
         let begun = self.begin_all();
         self.outbox.gathers = false;
-        while let Some(peer) = self.outbox.gathered.pop() {
+        while let Some(to) = self.outbox.gathered.pop() {
             let Self { links, outbox, .. } = self;
-            let link = links[index(peer)].as_deref_mut();
-            if let Some(Err(why)) = link.map(|link| outbox.post_chain(link)) {
-                self.note_broken(peer, why);
-                self.bury(peer); // its peer may be lost since they gathered
+            let link = links[index(to.peer)].as_deref_mut();
+            if let Some(Err(why)) = link.map(|link| outbox.post_chain(link, to.lane)) {
+                self.note_broken(to, why);
+                self.bury(to); // its peer may be lost since they gathered
             }
         }
         begun

@@ -1,11 +1,15 @@
 //! Messages: short ones are posted with their bytes, longer ones are copied into a chunk. No allocation and no lock.
 
+use std::io;
+
 use super::{
     core::{Core, index},
     inbox::{BODY_MAX, HEADER_MAX},
     link::{Link, WAITING_MAX, Waiting},
     objects::{What, Work},
-    outbox::{Cargo, Flight},
+    outbox::{Cargo, Flight, Outbox},
+    trail::Kept,
+    way::To,
     wire::{HEAD, WORD_MAX, Word, message_head},
 };
 
@@ -76,6 +80,8 @@ impl Core {
 
     /// Posts what waited: words first, then messages in their order, then one-sided commands.
     pub(super) fn flush(&mut self, peer: u32) {
+        self.tell_lanes(peer);
+        self.send_again(peer);
         self.speak(peer);
         while let Some(link) = self.link(peer).filter(|link| link.open && link.counts == 0)
             && let Some(next) = link.waiting.pop_front()
@@ -111,25 +117,30 @@ impl Core {
         };
         while let Some(word) = link.words.front().copied()
             && link.may_say(word)
-            && link.has_room(1)
-            && outbox.has_room(1)
+            && link.has_room_at_home(1)
+            && outbox.has_room(link.home, 1)
+            && outbox.may_keep(link)
         {
+            let to = To {
+                peer,
+                lane: link.home,
+            };
             link.words.pop_front();
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(link.take_owed(), &mut bytes);
             link.credits -= 1;
             // The last word is to be seen leaving.
             let last = matches!(word, Word::Bye(_));
-            let posted = outbox.post_inline(link, peer, &bytes[..len], last);
+            outbox.keep(link, &bytes[..len]);
+            let posted = outbox.post_inline(link, to, &bytes[..len], last);
             if let Err(why) = posted {
-                return self.note_broken(peer, why);
+                return self.note_broken(to, why);
             }
         }
     }
 
     /// Whether there was room.
     fn transmit(&mut self, peer: u32, header: &[u8], body: &[u8]) -> bool {
-        let inline_max = self.own.inline_max;
         let Self {
             links,
             outbox,
@@ -139,40 +150,75 @@ impl Core {
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return false;
         };
-        let room = link.may_send() && link.has_room(1) && outbox.has_room(1);
-        if !room || !link.words.is_empty() {
+        let lane = link.home;
+        let to = To { peer, lane };
+        let room = link.may_send() && link.has_room_at_home(1) && outbox.has_room(lane, 1);
+        if !room || !link.words.is_empty() || !outbox.may_keep(link) {
             return false;
         }
         let total = HEAD + header.len() + body.len();
-        let posted = if total <= inline_max {
+        let posted = if total <= link.inline_max() {
             let head = message_head(header.len(), link.take_owed());
             let mut bytes = [0; INLINE_MAX];
             bytes[..HEAD].copy_from_slice(&head);
             bytes[HEAD..][..header.len()].copy_from_slice(header);
             bytes[HEAD + header.len()..total].copy_from_slice(body);
-            outbox.post_inline(link, peer, &bytes[..total], false)
+            outbox.keep(link, &bytes[..total]);
+            outbox.post_inline(link, to, &bytes[..total], false)
         } else {
             let head = message_head(header.len(), u16::try_from(link.owed).unwrap_or(0));
-            let Some((chunk, from)) = outbox.fill(&[&head, header, body]) else {
+            let Some((chunk, len)) = outbox.fill(&[&head, header, body]) else {
                 return false;
             };
             link.take_owed();
             counters.copies.add(1);
             counters.bytes_copied.add(body.len() as u64);
-            let what = Cargo::Message { chunk: Some(chunk) };
-            let work = Work {
-                id: 0,
-                what: What::Send(from),
-                signaled: true,
-                solicited: true,
+            let what = if link.is_wide() {
+                link.trail.keep(Kept { chunk, len });
+                Cargo::Message { chunk: None }
+            } else {
+                Cargo::Message { chunk: Some(chunk) }
             };
-            outbox.post(link, Flight::new(peer, what, None), &[work])
+            outbox.post_chunk(link, Flight::new(to, what, None), Kept { chunk, len })
         };
         link.credits -= 1;
         if let Err(why) = posted {
-            self.note_broken(peer, why);
+            self.note_broken(to, why);
         }
         true
+    }
+}
+
+impl Outbox {
+    /// Posts a message that lies in a chunk.
+    pub(super) fn post_chunk(
+        &mut self,
+        link: &mut Link,
+        flight: Flight,
+        one: Kept,
+    ) -> io::Result<()> {
+        let from = self.chunk(flight.to.lane, one.chunk, one.len);
+        let work = Work {
+            id: 0,
+            what: What::Send(from),
+            signaled: true,
+            solicited: true,
+        };
+        self.post(link, flight, &[work])
+    }
+
+    /// Whether there is room to keep what is posted next, where it may have to go again.
+    fn may_keep(&self, link: &Link) -> bool {
+        !link.is_wide() || self.has_chunk()
+    }
+
+    /// Keeps what is posted next, where it may have to go again.
+    fn keep(&mut self, link: &mut Link, bytes: &[u8]) {
+        if link.is_wide()
+            && let Some((chunk, len)) = self.fill(&[bytes])
+        {
+            link.trail.keep(Kept { chunk, len });
+        }
     }
 }
 

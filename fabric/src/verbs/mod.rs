@@ -2,11 +2,13 @@
 //!
 //! [`Verbs::prepare`] opens a device and gives an address; when the bootstrap has brought those of all ranks,
 //! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
-//! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each. Messages (`messages`) land in one
-//! shared queue of buffers (`inbox`), by credits, so that no sender ever finds none. Puts, gets, atomics and counts
+//! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device (`rail`)
+//! of theirs, all in one `greeting`. Messages (`messages`) land in one shared queue of buffers (`inbox`), by credits, so that no
+//! sender ever finds none. Puts, gets, atomics and counts
 //! (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far, `names` has keys that nobody
 //! was told, and `registrations` the application's own memory. Turns begin the tasks of `lists`, in a `chain` for each peer.
-//! `scarce` says who gives way where there are fewer queue pairs than peers. A turn is in `turn`, what a rank has is in `core`,
+//! `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane to a peer, and the `trail`
+//! has the messages that may have to go again. `scarce` says who gives way where there are fewer queue pairs than peers. A turn is in `turn`, what a rank has is in `core`,
 //! and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
 
 mod abi;
@@ -17,6 +19,7 @@ mod core;
 mod datagrams;
 mod device;
 mod dial;
+mod greeting;
 mod inbox;
 #[cfg(test)]
 mod layout;
@@ -30,19 +33,23 @@ mod onesided;
 mod outbox;
 mod posting;
 mod prepare;
+mod rail;
+mod rails;
 mod regions;
 mod registrations;
 mod scarce;
 mod slab;
 mod timer;
+mod trail;
 mod turn;
+mod way;
 mod why;
 mod wire;
 mod wish;
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, time::Duration};
 
-use self::core::Core;
+use self::{core::Core, rail::Rail};
 pub use self::{
     device::Port,
     prepare::{Prepared, VerbsConfig},
@@ -112,20 +119,22 @@ impl Driver for Verbs {
     }
 
     fn wait_on(&self) -> Vec<WaitOn> {
-        let sleep = &self.core_ref().sleep;
-        let all = [&sleep.completions, &sleep.events, &sleep.timer.wait_on()];
-        all.map(|fd| WaitOn::Fd(Arc::clone(fd))).to_vec()
+        let core = self.core_ref();
+        let rails = core.rails.iter().flat_map(Rail::wait_on);
+        rails
+            .chain([WaitOn::Fd(core.sleep.timer.wait_on())])
+            .collect()
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
         let core = self.core();
-        core.exports.allocate(&core.own.pd, len)
+        core.exports.allocate(len)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let core = self.core();
         let key = core.exports.key_to(range);
-        key.or_else(|| core.registrations.expose(range))
+        key.or_else(|| core.registrations.expose(range, &mut core.exports))
     }
 
     fn answers(&self, peer: Peer) -> u64 {

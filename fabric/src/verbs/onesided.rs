@@ -10,6 +10,9 @@ use super::{
     objects::Local,
     outbox::Step,
     posting::Stall,
+    rail::RAILS_MAX,
+    rails::Striped,
+    way::FIRST,
     wire::Word,
     wish::{Wish, cell_of},
 };
@@ -18,20 +21,27 @@ use crate::driver::{Command, Failure, Token};
 /// A command under way.
 #[derive(Debug)]
 pub(super) struct Op {
-    peer: u32,
+    pub(super) peer: u32,
     owner: Owner,
     pub(super) wish: Wish,
     /// Bytes that are posted, and whether nothing is left to post.
     pub(super) posted: usize,
-    all_posted: bool,
+    pub(super) all_posted: bool,
     pub(super) flights: u32,
-    why: Option<Failure>,
+    pub(super) why: Option<Failure>,
     pub(super) old: u64,
-    /// The memory here as the device knows it, and what is given back at the end.
-    pub(super) here: Option<Local>,
+    /// The memory here as the devices know it, and what is given back at the end.
+    pub(super) here: Option<Here>,
     pub(super) registered: Option<u32>,
     pub(super) chunk: Option<u32>,
+    /// Where it may go by any lane.
+    pub(super) striped: Option<Box<Striped>>,
+    /// A message that waits for it may go.
+    told: bool,
 }
+
+/// A piece of memory as each device knows it.
+pub(super) type Here = [Local; RAILS_MAX];
 
 /// Who hears of the end of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +142,7 @@ impl Core {
         };
         let peer = op.peer;
         match stall {
+            Ok(()) if op.striped.is_some() => {} // ends with its last piece
             Ok(()) => {
                 self.settle_posted(id);
                 self.finish_if_over(id);
@@ -141,7 +152,10 @@ impl Core {
                 self.abandon(id, Failure::PeerDown);
             }
             Err(Stall::Room) => {
-                self.link_or_new(peer).parked.push_back(id);
+                let link = self.link_or_new(peer);
+                if !link.parked.contains(&id) {
+                    link.parked.push_back(id);
+                }
                 self.stir(peer);
             }
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push((slot, id)),
@@ -155,6 +169,10 @@ impl Core {
             return Ok(());
         };
         let (peer, wish) = (op.peer, op.wish);
+        if self.goes_widely(peer, op) {
+            return self.go_widely(id);
+        }
+        self.need_first(peer)?;
         let places = self.find(peer, &wish)?;
         match wish {
             Wish::Put {
@@ -169,22 +187,32 @@ impl Core {
     }
 
     /// A step of a command is over.
-    pub(super) fn handle_step(&mut self, id: u32, step: Step, answer: Option<u32>, status: i32) {
+    pub(super) fn handle_step(
+        &mut self,
+        id: u32,
+        (step, lane): (Step, usize),
+        answer: Option<u32>,
+        status: i32,
+    ) {
         let found = answer.map(|answer| self.outbox.take_answer(answer));
         let Some(op) = self.ops.get_mut(id) else {
             return;
         };
         op.flights -= 1;
         let peer = op.peer;
+        if let Step::Piece(piece) = step {
+            return self.handle_piece(id, (piece, lane), status);
+        }
         if status != WC_SUCCESS {
             let why = match status {
                 WC_FLUSHED | WC_RETRIES_EXCEEDED => Failure::PeerDown,
-                _ => Failure::Transport(std::io::Error::other(self.own.context.status(status))),
+                _ => self.transport(lane, status),
             };
+            self.lose_if_unsure(peer);
             return self.abandon(id, why);
         }
         match (step, found) {
-            (Step::Count, Some([_, count, wake_at, _])) if count >= !wake_at => {
+            (Step::Count, Some([_, count, wake_at, ..])) if count >= !wake_at => {
                 self.say(peer, Word::Wake)
             }
             (Step::Atomic { expected }, Some([old, ..])) => {
@@ -199,6 +227,12 @@ impl Core {
         self.finish_if_over(id);
     }
 
+    /// A request failed by itself.
+    pub(super) fn transport(&self, lane: usize, status: i32) -> Failure {
+        let words = self.rails[lane].own.context.status(status);
+        Failure::Transport(std::io::Error::other(words))
+    }
+
     /// No more of a command is posted. What is under way of it still ends it.
     pub(super) fn abandon(&mut self, id: u32, why: Failure) {
         self.settle_posted(id);
@@ -209,18 +243,30 @@ impl Core {
     }
 
     /// No more of a command is to be posted. Messages that waited for a count may go.
-    fn settle_posted(&mut self, id: u32) {
+    pub(super) fn settle_posted(&mut self, id: u32) {
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let peer = op.peer;
+        op.all_posted = true;
+        // Behind what is posted to its own queue pair a message arrives later.
+        if self.link_or_new(peer).home == FIRST {
+            self.let_messages_go(id);
+        }
+    }
+
+    fn let_messages_go(&mut self, id: u32) {
         let Some(op) = self.ops.get_mut(id) else {
             return;
         };
         let (peer, counts) = (op.peer, op.wish.counts());
-        if !std::mem::replace(&mut op.all_posted, true) && counts > 0 {
+        if !std::mem::replace(&mut op.told, true) && counts > 0 {
             self.link_or_new(peer).counts -= counts;
             self.stir(peer);
         }
     }
 
-    fn finish_if_over(&mut self, id: u32) {
+    pub(super) fn finish_if_over(&mut self, id: u32) {
         if !self
             .ops
             .get(id)
@@ -228,6 +274,7 @@ impl Core {
         {
             return;
         }
+        self.let_messages_go(id);
         let Some(op) = self.ops.remove(id) else {
             return;
         };
@@ -238,8 +285,9 @@ impl Core {
             self.outbox.free_chunk(chunk);
         }
         if let Some(registered) = op.registered {
-            self.registrations.give_back(registered);
+            self.registrations.give_back(registered, &mut self.exports);
         }
+        self.say_forgot(op.peer);
         let token = match op.owner {
             Owner::Nobody => return,
             Owner::Task(serial) => return self.task_over(serial, op.why.map_or(Ok(()), Err)),
@@ -269,6 +317,10 @@ impl Core {
 }
 
 impl Op {
+    pub(super) const fn is_of_task(&self) -> bool {
+        matches!(self.owner, Owner::Task(_))
+    }
+
     const fn new(peer: u32, owner: Owner, wish: Wish) -> Self {
         Self {
             peer,
@@ -282,6 +334,8 @@ impl Op {
             here: None,
             registered: None,
             chunk: None,
+            striped: None,
+            told: false,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! A queue pair works in its order, so short messages ask for no completion of their own: every so often one does, and stands
 //! for those before it. As no more requests are posted than the completion queue has room for, it never overruns.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, io, ops::Range, sync::Arc};
 
 use super::{
     VerbsConfig,
@@ -12,37 +12,47 @@ use super::{
     objects::{Access, Cq, Local, Mr, Pd, Work},
     regions::ENTRY_LEN,
     slab::Slab,
+    way::To,
 };
-use crate::{counters::Counters, driver::LocalRange, memory::Region};
+use crate::{counters::Counters, driver::LocalRange, lanes::PieceId, memory::Region};
 
 /// Requests under way.
 #[derive(Debug)]
 pub(super) struct Outbox {
-    pub(super) cq: Arc<Cq>,
-    /// Requests that may still complete, and how many there may be.
-    used: u32,
-    room: u32,
+    /// Of each device.
+    pub(super) lanes: Vec<Sends>,
     /// Of how many short messages one completes.
     pub(super) signal_every: u32,
     /// Steps wait for each other, and to which peers some do.
     pub(super) gathers: bool,
-    pub(super) gathered: Vec<u32>,
+    pub(super) gathered: Vec<To>,
     pub(super) counters: Arc<Counters>,
     flights: Slab<Flight>,
     chunks: Pool,
     answers: Pool,
-    done: VecDeque<Completion>,
+    done: VecDeque<(usize, Completion)>,
     /// Something was since somebody last asked.
     pub(super) came: bool,
+}
+
+/// Requests under way on one device.
+#[derive(Debug)]
+pub(super) struct Sends {
+    pub(super) cq: Arc<Cq>,
+    /// Requests that may still complete, and how many there may be.
+    used: u32,
+    room: u32,
 }
 
 /// A request whose completion is asked for, with those before it that it stands for.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) peer: u32,
+    pub(super) to: To,
     /// Requests that are over with it; counted when they are posted.
     pub(super) requests: u32,
     pub(super) what: Cargo,
+    /// So many messages and words have come to the peer with it, where they are kept until then.
+    pub(super) sent: u64,
     /// What the device wrote for us.
     pub(super) answer: Option<u32>,
     /// Those posted in the same chain, which it stands for.
@@ -63,8 +73,10 @@ pub(super) enum Cargo {
 /// Steps of one-sided commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A piece of a put or get.
+    /// A part of a put or get.
     Move,
+    /// A piece of one that may go by any lane.
+    Piece(PieceId),
     /// Counted, and looked at the counter.
     Count,
     /// An atomic, which found this if it was to be as expected.
@@ -74,17 +86,19 @@ pub(super) enum Step {
 /// Registered memory in pieces of one length.
 #[derive(Debug)]
 struct Pool {
-    mr: Mr,
+    /// Of each device.
+    mrs: Vec<Mr>,
     memory: Region,
     piece: usize,
     free: Vec<u32>,
 }
 
 impl Flight {
-    pub(super) const fn new(peer: u32, what: Cargo, answer: Option<u32>) -> Self {
+    pub(super) const fn new(to: To, what: Cargo, answer: Option<u32>) -> Self {
         Self {
-            peer,
+            to,
             requests: 0,
+            sent: 0,
             what,
             answer,
             before: Vec::new(),
@@ -93,44 +107,51 @@ impl Flight {
 }
 
 impl Outbox {
+    /// On devices with these queues, and with room in them for so many requests.
     pub(super) fn new(
-        pd: &Arc<Pd>,
-        cq: &Arc<Cq>,
+        devices: &[(&Arc<Pd>, &Arc<Cq>)],
         room: u32,
         config: &VerbsConfig,
     ) -> io::Result<Self> {
-        Ok(Self {
+        let sends = |(_, cq): &(_, &Arc<Cq>)| Sends {
             cq: Arc::clone(cq),
             used: 0,
             room,
-            signal_every: (room / 2 / config.ranks.max(1)).clamp(1, SIGNAL_EVERY_MAX),
+        };
+        // Where messages are kept until they have come, those that ask for no completion keep their chunks.
+        let silent = if devices.len() > 1 { CHUNKS } else { room } / 2;
+        let pds: Vec<_> = devices.iter().map(|(pd, _)| *pd).collect();
+        Ok(Self {
+            lanes: devices.iter().map(sends).collect(),
+            signal_every: (silent / config.ranks.max(1)).clamp(1, SIGNAL_EVERY_MAX),
             gathers: false,
             gathered: Vec::new(),
             counters: Arc::clone(&config.counters),
             flights: Slab::new(),
-            chunks: Pool::new(pd, BUFFER_LEN, CHUNKS)?,
-            answers: Pool::new(pd, ANSWER_LEN, ANSWERS)?,
+            chunks: Pool::new(&pds, BUFFER_LEN, CHUNKS)?,
+            answers: Pool::new(&pds, ANSWER_LEN, ANSWERS)?,
             done: VecDeque::with_capacity(BATCH),
             came: false,
         })
     }
 
-    pub(super) const fn has_room(&self, requests: u32) -> bool {
-        self.used + requests <= self.room
+    pub(super) fn has_room(&self, lane: usize, requests: u32) -> bool {
+        let sends = &self.lanes[lane];
+        sends.used + requests <= sends.room
     }
 
-    pub(super) const fn is_idle(&self) -> bool {
-        self.used == 0
+    pub(super) fn is_idle(&self, lane: usize) -> bool {
+        self.lanes[lane].used == 0
     }
 
     /// Requests were posted.
-    pub(super) const fn add(&mut self, requests: u32) {
-        self.used += requests;
+    pub(super) fn add(&mut self, lane: usize, requests: u32) {
+        self.lanes[lane].used += requests;
     }
 
     /// Requests will complete no more.
-    pub(super) const fn subtract(&mut self, requests: u32) {
-        self.used -= requests;
+    pub(super) fn subtract(&mut self, lane: usize, requests: u32) {
+        self.lanes[lane].used -= requests;
     }
 
     pub(super) fn launch(&mut self, flight: Flight) -> u64 {
@@ -152,40 +173,49 @@ impl Outbox {
     }
 
     /// Drops what a queue pair that is gone has left: it is about nothing any more.
-    pub(super) fn forget(&mut self, qpn: u32) {
-        let mut batch = [Completion::default(); BATCH];
-        while let came @ 1.. = self.cq.poll(&mut batch) {
-            self.done.extend(&batch[..came]);
-            self.came = true;
-        }
-        self.done.retain(|over| over.qp_num != qpn);
+    pub(super) fn forget(&mut self, lane: usize, qpn: u32) {
+        while self.take_from(lane) {}
+        let about = |(of, over): &(usize, Completion)| *of == lane && over.qp_num == qpn;
+        self.done.retain(|over| !about(over));
     }
 
     /// Takes what is over from the device. Whether there is anything.
     pub(super) fn look(&mut self) -> bool {
         if self.done.is_empty() {
-            let mut batch = [Completion::default(); BATCH];
-            let came = self.cq.poll(&mut batch);
-            self.done.extend(&batch[..came]);
-            self.came |= came > 0;
+            for lane in 0..self.lanes.len() {
+                self.take_from(lane);
+            }
         }
         !self.done.is_empty()
     }
 
-    pub(super) fn next(&mut self) -> Option<Completion> {
+    fn take_from(&mut self, lane: usize) -> bool {
+        let mut batch = [Completion::default(); BATCH];
+        let came = self.lanes[lane].cq.poll(&mut batch);
+        self.done
+            .extend(batch[..came].iter().map(|over| (lane, *over)));
+        self.came |= came > 0;
+        came > 0
+    }
+
+    /// What is over, and on which lane.
+    pub(super) fn next(&mut self) -> Option<(usize, Completion)> {
         self.look().then(|| self.done.pop_front()).flatten()
     }
 
-    /// A chunk with these parts in it, one behind the other.
-    pub(super) fn fill(&mut self, parts: &[&[u8]]) -> Option<(u32, Local)> {
+    /// A chunk with these parts in it, one behind the other, and how long they are.
+    pub(super) fn fill(&mut self, parts: &[&[u8]]) -> Option<(u32, usize)> {
         let chunk = self.chunks.free.pop()?;
         let mut at = self.chunks.at(chunk);
         for part in parts {
             self.chunks.memory.write(at, part);
             at += part.len();
         }
-        let len = at - self.chunks.at(chunk);
-        Some((chunk, self.chunks.local(chunk, 0, len)))
+        Some((chunk, at - self.chunks.at(chunk)))
+    }
+
+    pub(super) fn has_chunk(&self) -> bool {
+        !self.chunks.free.is_empty()
     }
 
     /// A chunk for as many bytes as the range has, which are copied into it if they are to be sent.
@@ -197,9 +227,16 @@ impl Outbox {
         Some(chunk)
     }
 
-    /// The first bytes of a chunk.
-    pub(super) fn chunk(&self, chunk: u32, len: usize) -> Local {
-        self.chunks.local(chunk, 0, len)
+    /// The first bytes of a chunk, for a request by this lane.
+    pub(super) fn chunk(&self, lane: usize, chunk: u32, len: usize) -> Local {
+        self.chunks.local(lane, chunk, 0..len)
+    }
+
+    /// Changes bytes of a chunk.
+    pub(super) fn rewrite(&self, chunk: u32, offset: usize, bytes: &[u8]) {
+        self.chunks
+            .memory
+            .write(self.chunks.at(chunk) + offset, bytes);
     }
 
     /// Copies what a get brought into a chunk to where it belongs.
@@ -221,9 +258,10 @@ impl Outbox {
         self.answers.free.push(answer);
     }
 
-    /// Words of an answer, from the one given.
-    pub(super) fn answer_at(&self, answer: u32, word: usize, words: usize) -> Local {
-        self.answers.local(answer, 8 * word, 8 * words)
+    /// Words of an answer to a request by this lane.
+    pub(super) fn answer_at(&self, lane: usize, answer: u32, words: Range<usize>) -> Local {
+        let bytes = 8 * words.start..8 * words.end;
+        self.answers.local(lane, answer, bytes)
     }
 
     /// What the device wrote.
@@ -239,12 +277,13 @@ impl Outbox {
 }
 
 impl Pool {
-    fn new(pd: &Arc<Pd>, piece: usize, pieces: u32) -> io::Result<Self> {
+    fn new(pds: &[&Arc<Pd>], piece: usize, pieces: u32) -> io::Result<Self> {
         let memory = Region::anonymous(piece * pieces as usize)?;
-        let mr = Mr::new(pd, memory.range(), Access::Write)?;
+        let mr = |pd: &&Arc<Pd>| Mr::new(pd, memory.range(), Access::Write);
+        let mrs = pds.iter().map(mr).collect::<io::Result<_>>()?;
         let free = (0..pieces).rev().collect();
         Ok(Self {
-            mr,
+            mrs,
             memory,
             piece,
             free,
@@ -255,8 +294,8 @@ impl Pool {
         nth as usize * self.piece
     }
 
-    fn local(&self, nth: u32, offset: usize, len: usize) -> Local {
-        self.mr.piece(self.at(nth) + offset, len)
+    fn local(&self, lane: usize, nth: u32, bytes: Range<usize>) -> Local {
+        self.mrs[lane].piece(self.at(nth) + bytes.start, bytes.len())
     }
 }
 

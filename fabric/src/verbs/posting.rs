@@ -3,9 +3,12 @@
 use super::{
     core::{Core, index},
     inbox::BODY_MAX,
-    objects::{Access, Local, Remote, STEP_MAX, What, Work},
-    outbox::{Cargo, Flight, Step, quiet},
-    regions::{ENTRY_LEN, Entry, Found, entry_of},
+    link::Link,
+    objects::{Access, Remote, STEP_MAX, What, Work},
+    onesided::Here,
+    outbox::{Cargo, Flight, Outbox, Step, quiet},
+    regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
+    way::{FIRST, To},
     wire::Word,
     wish::Wish,
 };
@@ -35,16 +38,27 @@ impl From<Failure> for Stall {
 pub(super) type Places = (Remote, Option<Remote>);
 
 impl Core {
-    /// Where a command goes, if both its keys are known to be good.
+    /// Where a command goes by the first lane, if both its keys are known to be good.
     pub(super) fn find(&mut self, peer: u32, wish: &Wish) -> Result<Places, Stall> {
         let (main, count) = wish.keys();
-        let main = self.look_up(peer, main)?;
-        let count = count.map(|count| self.look_up(peer, count)).transpose()?;
+        let to = To::first(peer);
+        let mut find = |key| {
+            let place = self.look_up(to, key, false)?;
+            Ok::<_, Stall>(place.on(FIRST))
+        };
+        let main = find(main)?;
+        let count = count.map(find).transpose()?;
         Ok((main, count))
     }
 
-    /// Where a key's range is, or a look at the owner's table under way.
-    fn look_up(&mut self, peer: u32, key: RemoteRegion) -> Result<Remote, Stall> {
+    /// Where a key's range is, by all lanes if it is `widely` used, or a look at the owner's table under way.
+    pub(super) fn look_up(
+        &mut self,
+        to: To,
+        key: RemoteRegion,
+        widely: bool,
+    ) -> Result<Place, Stall> {
+        let To { peer, lane } = to;
         let Self {
             links,
             outbox,
@@ -53,9 +67,9 @@ impl Core {
         } = self;
         let link = links[index(peer)]
             .as_deref_mut()
-            .filter(|link| link.has_room(1));
+            .filter(|link| link.has_room(lane, 1));
         let link = link.ok_or(Stall::Room)?;
-        let slot = match link.imports.find(key)? {
+        let slot = match link.imports.find(key, widely)? {
             Found::There(place) => return Ok(place),
             Found::Asked(slot) => return Err(Stall::Slot(slot)),
             Found::Naming(name) => return Err(Stall::Name(name)),
@@ -67,12 +81,13 @@ impl Core {
             Found::Unknown(slot) => slot,
         };
         let answer = outbox
-            .has_room(1)
+            .has_room(lane, 1)
             .then(|| outbox.answer())
             .flatten()
             .ok_or(Stall::Room)?;
-        let into = outbox.answer_at(answer, 0, ENTRY_LEN / 8);
-        let from = entry_of(peers[index(peer)].table, slot);
+        let into = outbox.answer_at(lane, answer, 0..ENTRY_LEN / 8);
+        let table = link.table(peers[index(peer)].table, lane);
+        let from = entry_of(table, slot);
         let what = What::Read { from, into };
         let work = Work {
             id: quiet(peer),
@@ -82,9 +97,9 @@ impl Core {
         };
         let what = Cargo::LookUp { slot };
         link.imports.ask(slot);
-        let posted = outbox.post(link, Flight::new(peer, what, Some(answer)), &[work]);
+        let posted = outbox.post(link, Flight::new(to, what, Some(answer)), &[work]);
         if let Err(why) = posted {
-            self.note_broken(peer, why);
+            self.note_broken(to, why);
         }
         Err(Stall::Slot(slot))
     }
@@ -114,11 +129,11 @@ impl Core {
         (place, count): Places,
         put: bool,
     ) -> Result<(), Stall> {
-        let here = self.reach(id)?;
+        let here = self.reach(id)?[FIRST];
         let whole = here.len();
         loop {
             let at = self.ops.get(id).map_or(0, |op| op.posted);
-            let len = (whole - at).min(self.own.piece_max);
+            let len = (whole - at).min(self.rails[FIRST].own.piece_max);
             let (piece, there) = (here.part(at, len), place.at(at as u64));
             let last = at + len == whole;
             let what = if put {
@@ -145,8 +160,8 @@ impl Core {
         }
     }
 
-    /// The memory here as the device knows it.
-    fn reach(&mut self, id: u32) -> Result<Local, Stall> {
+    /// The memory here as the devices know it.
+    pub(super) fn reach(&mut self, id: u32) -> Result<Here, Stall> {
         let op = self.ops.get_mut(id).ok_or(Stall::Room)?;
         if let Some(here) = op.here {
             return Ok(here);
@@ -154,7 +169,8 @@ impl Core {
         let (range, access) = match &op.wish {
             Wish::Offer { landing, .. } => {
                 let filled = self.outbox.fill(&[bytemuck::bytes_of(landing)]);
-                let (chunk, here) = filled.ok_or(Stall::Room)?;
+                let (chunk, len) = filled.ok_or(Stall::Room)?;
+                let here = self.outbox.chunk_everywhere(chunk, len);
                 (op.chunk, op.here) = (Some(chunk), Some(here));
                 return Ok(here);
             }
@@ -170,7 +186,7 @@ impl Core {
             op.chunk = Some(chunk);
             self.counters.copies.add(1);
             self.counters.bytes_copied.add(range.len() as u64);
-            self.outbox.chunk(chunk, range.len())
+            self.outbox.chunk_everywhere(chunk, range.len())
         } else {
             let taken = self.registrations.take(range, access);
             let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
@@ -192,8 +208,8 @@ impl Core {
         before: Option<What<'static>>,
     ) -> Result<(), Stall> {
         let answer = self.outbox.answer().ok_or(Stall::Room)?;
-        let old = self.outbox.answer_at(answer, 0, 1);
-        let both = self.outbox.answer_at(answer, 1, 2);
+        let old = self.outbox.answer_at(FIRST, answer, 0..1);
+        let both = self.outbox.answer_at(FIRST, answer, 1..3);
         let add = What::Add { at: cell, by, old };
         let look = What::Read {
             from: cell,
@@ -227,7 +243,7 @@ impl Core {
             return Ok(());
         }
         let answer = self.outbox.answer().ok_or(Stall::Room)?;
-        let old = self.outbox.answer_at(answer, 0, 1);
+        let old = self.outbox.answer_at(FIRST, answer, 0..1);
         let what = match (expected, op) {
             (Some(expected), _) => What::CompareSwap {
                 at,
@@ -241,6 +257,7 @@ impl Core {
         self.post_step(id, peer, Step::Atomic { expected }, Some(answer), &[what])
     }
 
+    /// By the first lane.
     fn post_step(
         &mut self,
         id: u32,
@@ -254,13 +271,14 @@ impl Core {
             links, outbox, ops, ..
         } = self;
         let link = links[index(peer)].as_deref_mut().ok_or(Stall::Room)?;
-        if !link.has_room(requests) || !outbox.has_room(requests) {
+        let to = To::first(peer);
+        if !link.has_room(FIRST, requests) || !outbox.has_room(FIRST, requests) {
             answer
                 .into_iter()
                 .for_each(|answer| outbox.free_answer(answer));
             return Err(Stall::Room);
         }
-        let flight = Flight::new(peer, Cargo::Step { op: id, step }, answer);
+        let flight = Flight::new(to, Cargo::Step { op: id, step }, answer);
         let first = Work {
             id: quiet(peer),
             what: chain[0],
@@ -276,9 +294,25 @@ impl Core {
             op.flights += 1;
         }
         if let Err(why) = posted {
-            self.note_broken(peer, why);
+            self.note_broken(to, why);
         }
         Ok(())
+    }
+}
+
+impl Outbox {
+    /// The first bytes of a chunk, by each lane.
+    fn chunk_everywhere(&self, chunk: u32, len: usize) -> Here {
+        let lanes = self.lanes.len();
+        std::array::from_fn(|lane| self.chunk(lane.min(lanes - 1), chunk, len))
+    }
+}
+
+impl Link {
+    /// A peer's table of regions, by a lane.
+    pub(super) fn table(&self, table: Remote, lane: usize) -> Remote {
+        let key = self.far.get(lane).map_or(table.key, |far| far.table);
+        Remote { key, ..table }
     }
 }
 

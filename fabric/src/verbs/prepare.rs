@@ -1,7 +1,7 @@
 //! A rank before it knows its peers: the device is open, and its address can be told.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeSet, VecDeque},
     fs::File,
     io::{self, Read},
     sync::Arc,
@@ -11,18 +11,22 @@ use std::{
 use super::{
     Verbs,
     address::Address,
-    core::{Core, Own, Sleep, index},
+    core::{Core, Sleep, index},
     datagrams::{self, Datagrams},
     device::Port,
-    inbox::{BODY_MAX, HEADER_MAX, Inbox, WINDOW},
+    greeting,
+    inbox::{BODY_MAX, HEADER_MAX, WINDOW},
     lists::Tasks,
     names::Names,
-    objects::{Channel, Context, Cq, Limits, Pd, PortState},
+    objects::{Channel, Context, Cq, Limits, Pd},
     outbox::Outbox,
+    rail::{Own, Rail, speeds},
     regions::Exports,
     registrations::Registrations,
     scarce::Scarce,
     slab::Slab,
+    timer::Timer,
+    way::{FIRST, Far},
     wire::HEAD,
 };
 use crate::{
@@ -41,6 +45,10 @@ pub struct VerbsConfig {
     /// How many ranks the job has.
     pub ranks: u32,
     /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports that are up.
+    ///
+    /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
+    /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
+    /// twice as fast; one of less than a quarter of the greatest weight is left aside until the others have failed.
     pub device: Option<String>,
     /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
     pub gid_index: Option<u8>,
@@ -82,14 +90,20 @@ impl VerbsConfig {
 #[derive(Debug)]
 pub struct Prepared {
     config: VerbsConfig,
-    own: Own,
+    devices: Vec<Device>,
     address: Address,
-    state: PortState,
-    limits: Limits,
     exports: Exports,
     datagrams: Datagrams,
-    queues: [Arc<Cq>; 2],
     rooms: Rooms,
+}
+
+/// An opened device.
+#[derive(Debug)]
+struct Device {
+    own: Own,
+    limits: Limits,
+    /// For requests and for what comes.
+    queues: [Arc<Cq>; 2],
 }
 
 /// How many completions and receives there may be.
@@ -129,65 +143,37 @@ impl Prepared {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let port = Port::choose(config.device.as_deref(), config.rank)?;
-        let gid_index = config.gid_index.map_or_else(|| port.gid_index(), Ok)?;
-        let context = Context::open(&port.device)?;
-        let (limits, state) = (context.limits()?, context.port(port.port)?);
-        if !state.active {
-            return Err(io::Error::new(
-                io::ErrorKind::NotConnected,
-                format!("port {port} is down"),
-            ));
-        }
-        let gid = context.gid(port.port, gid_index);
-        let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
-        let gid = gid.ok_or_else(|| {
-            let why = format!(
-                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
-            );
-            io::Error::new(io::ErrorKind::InvalidInput, why)
-        })?;
-        let pd = Pd::new(&context)?;
-        let channel = Channel::new(&context)?;
+        let ports = Port::choose(config.device.as_deref(), config.rank)?;
+        let opened = ports
+            .into_iter()
+            .map(|(port, weight)| Opened::new(port, weight, config.gid_index));
+        let opened: Vec<Opened> = opened.collect::<io::Result<_>>()?;
+        let limits: Vec<_> = opened.iter().map(|one| one.limits).collect();
         let rooms = Rooms::new(&limits, config.ranks);
-        let queues = [
-            Cq::new(&channel, rooms.sends + datagrams::SENDS)?,
-            Cq::new(&channel, rooms.receives + datagrams::RECEIVES)?,
-        ];
-        let datagrams = Datagrams::new(&pd, [&queues[0], &queues[1]])?;
+        let devices = opened.into_iter().map(|one| one.device(rooms));
+        let devices: Vec<Device> = devices.collect::<io::Result<_>>()?;
+        let first = &devices[FIRST];
+        let datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref())?;
+        check_inline(&datagrams, devices.len())?;
         let qkey = secret()?;
-        datagrams.open(port.port, qkey, qkey >> 8)?;
-        let exports = Exports::new(&pd, config.rank)?;
+        datagrams.open(first.own.port, qkey, qkey >> 8)?;
+        let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
+        let exports = Exports::new(pds.collect(), config.rank)?;
         let address = Address {
-            gid,
-            lid: state.lid,
-            mtu: state.mtu,
+            gid: first.own.gid,
+            lid: first.own.lid,
+            mtu: first.own.mtu,
             qpn: datagrams.qp.number(),
             qkey,
             incarnation: 1,
             table: exports.shown(),
         };
-        let own = Own {
-            context,
-            pd,
-            channel,
-            port: port.port,
-            gid_index,
-            ethernet: port.ethernet,
-            reads_max: limits.reads_max,
-            timeout: TIMEOUT,
-            inline_max: datagrams.qp.inline_max(),
-            piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
-        };
         Ok(Self {
             config,
-            own,
+            devices,
             address,
-            state,
-            limits,
             exports,
             datagrams,
-            queues,
             rooms,
         })
     }
@@ -207,44 +193,40 @@ impl Prepared {
         let peers = self.parse(&peers)?;
         let job = self.job();
         let scheme = self.config.scheme.unwrap_or_else(|| Scheme::choose(&job));
+        let caps = caps(&self.devices, self.datagrams.qp.inline_max());
         let Self {
             config,
-            own,
-            limits,
+            devices,
             exports,
             datagrams,
-            queues,
             rooms,
             ..
         } = self;
-        let [sends, receives] = queues;
-        let inbox = Inbox::new(&own.pd, &receives, rooms.receives)?;
-        let outbox = Outbox::new(&own.pd, &sends, rooms.sends, &config)?;
-        let sleep = Sleep::new(&own)?;
-        let registrations = Registrations::new(&own.pd, &config);
+        let Parts {
+            rails,
+            ports,
+            outbox,
+            registrations,
+        } = Parts::new(devices, rooms, &config, &exports)?;
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
         let incarnation = self.address.incarnation;
-        let end = connect::End {
-            rank: config.rank,
-            incarnation,
-        };
         let core = Core {
             links: std::iter::repeat_with(|| None)
                 .take(index(config.ranks))
                 .collect(),
             datagrams,
-            inbox,
+            speeds: speeds(&rails),
+            rails,
             outbox,
             exports,
             names: Names::default(),
             registrations,
             ops: Slab::new(),
             me: config.rank,
-            caps: caps(&limits, own.inline_max),
+            caps,
             counters: config.counters,
             peers,
-            own,
-            by_qpn: BTreeMap::new(),
+            ports,
             watches: Watches::new(),
             lists: Lists::new(TASKS_MAX),
             tasks: Tasks::default(),
@@ -253,15 +235,15 @@ impl Prepared {
             dialling: BTreeSet::new(),
             scarce: Scarce::of(&job, config.connections_max),
             broken: BTreeSet::new(),
+            dying: BTreeSet::new(),
             actions: Vec::new(),
             unsaid: VecDeque::new(),
-            local: connect::Local {
-                end,
-                limits: connect::Limits::default(),
-                seed,
-            },
+            local: local(config.rank, incarnation, seed),
             random: Random::new(seed),
-            sleep,
+            sleep: Sleep {
+                timer: Timer::new()?,
+                slept: false,
+            },
             refused: false,
             closing: None,
             scratch: Vec::new(),
@@ -286,8 +268,8 @@ impl Prepared {
         Job {
             ranks,
             ranks_per_node,
-            lanes: 1,
-            queue_pairs_max: self.limits.qp_max,
+            lanes: u32::try_from(self.devices.len()).unwrap_or(1),
+            queue_pairs_max: least(self.devices.iter().map(|one| one.limits.qp_max)),
             datagrams: false,
             pattern: Pattern::Unknown,
         }
@@ -319,26 +301,137 @@ impl Prepared {
     /// The bytes that one packet carries.
     #[must_use]
     pub fn mtu(&self) -> usize {
-        128 << self.state.mtu
+        128 << self.devices[FIRST].own.mtu
     }
+}
+
+/// What the devices serve.
+struct Parts {
+    rails: Vec<Rail>,
+    /// Where peers find them.
+    ports: Vec<Far>,
+    outbox: Outbox,
+    registrations: Registrations,
+}
+
+impl Parts {
+    fn new(
+        devices: Vec<Device>,
+        rooms: Rooms,
+        config: &VerbsConfig,
+        exports: &Exports,
+    ) -> io::Result<Self> {
+        let sends = devices.iter().map(|one| (&one.own.pd, &one.queues[0]));
+        let outbox = Outbox::new(&sends.collect::<Vec<_>>(), rooms.sends, config)?;
+        let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
+        let registrations = Registrations::new(pds.collect(), config);
+        let rails = devices
+            .into_iter()
+            .map(|one| Rail::new(one.own, &one.queues[1], rooms.receives));
+        let rails: Vec<Rail> = rails.collect::<io::Result<_>>()?;
+        let ports = rails.iter().zip(exports.shown_by());
+        let ports = ports.map(|(rail, table)| rail.port(table));
+        Ok(Self {
+            ports: ports.collect(),
+            rails,
+            outbox,
+            registrations,
+        })
+    }
+}
+
+/// A device that queues can be made on.
+struct Opened {
+    own: Own,
+    limits: Limits,
+}
+
+impl Opened {
+    fn new(port: Port, weight: u32, gid_index: Option<u8>) -> io::Result<Self> {
+        let gid_index = gid_index.map_or_else(|| port.gid_index(), Ok)?;
+        let context = Context::open(&port.device)?;
+        let (limits, state) = (context.limits()?, context.port(port.port)?);
+        if !state.active {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                format!("port {port} is down"),
+            ));
+        }
+        let gid = context.gid(port.port, gid_index);
+        let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
+        let gid = gid.ok_or_else(|| {
+            let why = format!(
+                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        let own = Own {
+            pd: Pd::new(&context)?,
+            channel: Channel::new(&context)?,
+            context,
+            port: port.port,
+            gid_index,
+            gid,
+            lid: state.lid,
+            mtu: state.mtu,
+            ethernet: port.ethernet,
+            reads_max: limits.reads_max,
+            timeout: TIMEOUT,
+            piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
+            weight,
+        };
+        Ok(Self { own, limits })
+    }
+
+    /// Its queues.
+    fn device(self, rooms: Rooms) -> io::Result<Device> {
+        let channel = &self.own.channel;
+        let queues = [
+            Cq::new(channel, rooms.sends + datagrams::SENDS)?,
+            Cq::new(channel, rooms.receives + datagrams::RECEIVES)?,
+        ];
+        let Self { own, limits } = self;
+        Ok(Device {
+            own,
+            limits,
+            queues,
+        })
+    }
+}
+
+/// The words in which ranks tell each other their lanes are posted with their bytes.
+fn check_inline(datagrams: &Datagrams, lanes: usize) -> io::Result<()> {
+    let (has, needs) = (datagrams.qp.inline_max(), greeting::len_max(lanes));
+    if has < needs {
+        let why = format!(
+            "the devices: the first one takes {has} bytes with a request, and {lanes} devices need {needs}: name fewer"
+        );
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(())
+}
+
+fn least(all: impl Iterator<Item = u32>) -> u32 {
+    all.min().unwrap_or(0)
 }
 
 impl Rooms {
     /// A window for every rank, as far as the device has room.
-    fn new(limits: &Limits, ranks: u32) -> Self {
-        let most = limits
-            .cqe_max
-            .saturating_sub(datagrams::RECEIVES)
-            .min(limits.srq_wr_max);
+    fn new(limits: &[Limits], ranks: u32) -> Self {
+        let cqe_max = least(limits.iter().map(|one| one.cqe_max));
+        let srq_wr_max = least(limits.iter().map(|one| one.srq_wr_max));
+        let qp_wr_max = least(limits.iter().map(|one| one.qp_wr_max));
+        let most = cqe_max.saturating_sub(datagrams::RECEIVES).min(srq_wr_max);
         let receives = ranks.saturating_mul(WINDOW).min(most) / WINDOW * WINDOW;
         let sends = SENDS
-            .min(limits.cqe_max.saturating_sub(datagrams::SENDS))
-            .min(limits.qp_wr_max);
+            .min(cqe_max.saturating_sub(datagrams::SENDS))
+            .min(qp_wr_max);
         Self { sends, receives }
     }
 }
 
-fn caps(limits: &Limits, inline_max: usize) -> Caps {
+fn caps(devices: &[Device], inline_max: usize) -> Caps {
+    let atomics = devices.iter().all(|one| one.limits.atomics);
     Caps {
         name: "verbs",
         inline_max: inline_max - HEAD,
@@ -348,16 +441,25 @@ fn caps(limits: &Limits, inline_max: usize) -> Caps {
         reliable: true,
         detects_death: false,
         one_sided: true,
-        atomics: limits.atomics,
+        atomics,
         by_processor: false,
-        counters: limits.atomics,
+        counters: atomics,
         names: true,
         any_memory: Ok(()),
         tag_matching: false,
-        triggered_max: if limits.atomics { TASKS_MAX } else { 0 },
+        triggered_max: if atomics { TASKS_MAX } else { 0 },
         combine_max: 0,
-        lanes: 1,
+        lanes: u32::try_from(devices.len()).unwrap_or(1),
         cost: COST,
+    }
+}
+
+/// What all connections of this rank have in common.
+fn local(rank: u32, incarnation: u32, seed: u64) -> connect::Local {
+    connect::Local {
+        end: connect::End { rank, incarnation },
+        limits: connect::Limits::default(),
+        seed,
     }
 }
 

@@ -18,12 +18,16 @@ use std::{
 
 use super::{
     names::Named,
-    objects::{Access, Local, Mr, Pd, Remote},
-    registrations::{is_plain, is_sealed, place_of},
+    objects::{Access, Mr, Pd, Remote},
+    onesided::Here,
+    rail::RAILS_MAX,
+    registrations::{is_plain, is_sealed, place_of, slot_of},
+    way::FIRST,
     wire::Name,
 };
 use crate::{
     driver::{Failure, LocalRange},
+    lanes::{LANES_MAX, LaneSet},
     memory::{Region, RemoteRegion, WeakRegion},
 };
 
@@ -33,9 +37,12 @@ pub(super) struct Exports {
     me: u32,
     slots: Vec<Slot>,
     dropped: Arc<Dropped>,
-    /// What peers read.
-    shown: Mr,
+    /// What peers read, by each device.
+    shown: Vec<Mr>,
     table: Region,
+    pds: Vec<Arc<Pd>>,
+    /// Slots for memory of the application that are free, where there are several devices.
+    plain: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -48,7 +55,8 @@ struct Slot {
 /// A region that is registered.
 #[derive(Debug)]
 struct Lent {
-    mr: Mr,
+    /// With each device.
+    mrs: Vec<Mr>,
     region: WeakRegion,
     start: usize,
     len: usize,
@@ -64,26 +72,56 @@ struct Dropped {
 }
 
 impl Exports {
-    pub(super) fn new(pd: &Arc<Pd>, me: u32) -> io::Result<Self> {
-        let table = Region::anonymous(SLOTS as usize * ENTRY_LEN)?;
-        let shown = Mr::new(pd, table.range(), Access::Shown)?;
+    pub(super) fn new(pds: Vec<Arc<Pd>>, me: u32) -> io::Result<Self> {
+        let slots = if pds.len() > 1 { SLOTS + PLAIN } else { SLOTS };
+        let table = Region::anonymous(slots as usize * ENTRY_LEN)?;
+        let shown = pds
+            .iter()
+            .map(|pd| Mr::new(pd, table.range(), Access::Shown));
         Ok(Self {
             me,
             slots: Vec::new(),
             dropped: Arc::default(),
-            shown,
+            shown: shown.collect::<io::Result<_>>()?,
             table,
+            pds,
+            plain: (SLOTS..slots).rev().collect(),
         })
     }
 
-    /// Where peers find the table.
+    /// Where peers find the table, by the first device.
     pub(super) fn shown(&self) -> Remote {
-        self.shown.remote()
+        self.shown[FIRST].remote()
     }
 
-    pub(super) fn allocate(&mut self, pd: &Arc<Pd>, len: usize) -> io::Result<Region> {
+    /// The keys to it, by each device.
+    pub(super) fn shown_by(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shown.iter().map(|mr| mr.remote().key)
+    }
+
+    /// Has peers find memory of the application by all devices, where there are several. `None`: they find it by the first.
+    pub(super) fn show(&mut self, mrs: &[Mr], len: u64) -> Option<u32> {
+        let slot = self.plain.pop()?;
+        let place = Place::of(mrs);
+        let entry = Entry {
+            generation: place.keys[FIRST],
+            place,
+            len,
+        };
+        write_entry(&self.table, slot, entry.encode());
+        Some(slot)
+    }
+
+    /// Has peers find it no more.
+    pub(super) fn hide(&mut self, slot: u32) {
+        write_entry(&self.table, slot, [0; ENTRY_LEN / 8]);
+        self.plain.push(slot);
+    }
+
+    pub(super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
         let region = Region::anonymous(len)?;
-        let mr = Mr::new(pd, region.range(), Access::Peers)?;
+        let mr = |pd: &Arc<Pd>| Mr::new(pd, region.range(), Access::Peers);
+        let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
         let slot = self.free_slot()?;
         let dropped = Arc::clone(&self.dropped);
         let table = self.table.clone();
@@ -97,12 +135,12 @@ impl Exports {
         let generation = self.slots[at].generation;
         let entry = Entry {
             generation,
-            place: mr.remote(),
+            place: Place::of(&mrs),
             len: len as u64,
         };
         write_entry(&self.table, slot, entry.encode());
         self.slots[at].lent = Some(Lent {
-            mr,
+            mrs,
             region: region.downgrade(),
             start: region.start().addr().get(),
             len,
@@ -150,10 +188,10 @@ impl Exports {
         })
     }
 
-    /// The same range as the device knows it, when it is inside a region of ours.
-    pub(super) fn local(&self, range: LocalRange) -> Option<Local> {
+    /// The same range as the devices know it, when it is inside a region of ours.
+    pub(super) fn local(&self, range: LocalRange) -> Option<Here> {
         let (_, _, lent, offset) = self.find(range)?;
-        Some(lent.mr.piece(offset, range.len()))
+        Some(here(&lent.mrs, offset, range.len()))
     }
 
     /// The region that a range lies in, as peers see it.
@@ -161,7 +199,7 @@ impl Exports {
         let (id, slot, lent, _) = self.find(range)?;
         let entry = Entry {
             generation: slot.generation,
-            place: lent.mr.remote(),
+            place: Place::of(&lent.mrs),
             len: lent.len as u64,
         };
         Some((id, entry))
@@ -249,28 +287,84 @@ impl Dropped {
 pub(super) struct Entry {
     /// 0 while the slot is free.
     pub(super) generation: u32,
-    pub(super) place: Remote,
+    pub(super) place: Place,
     pub(super) len: u64,
+}
+
+/// Where memory is, and the keys to it by each device: 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: u64,
+    pub(super) keys: [u32; RAILS_MAX],
+}
+
+impl Place {
+    fn of(mrs: &[Mr]) -> Self {
+        let key = |lane: usize| mrs.get(lane).map_or(0, |mr| mr.remote().key);
+        Self {
+            address: mrs[FIRST].remote().address,
+            keys: std::array::from_fn(key),
+        }
+    }
+
+    /// By the first device only.
+    pub(super) const fn by_first(place: Remote) -> Self {
+        let mut keys = [0; RAILS_MAX];
+        keys[FIRST] = place.key;
+        Self {
+            address: place.address,
+            keys,
+        }
+    }
+
+    /// By one lane.
+    pub(super) const fn on(self, lane: usize) -> Remote {
+        Remote {
+            address: self.address,
+            key: self.keys[lane],
+        }
+    }
+
+    /// The lanes it is reached by.
+    pub(super) fn lanes(self) -> LaneSet {
+        let has = |lane: &u32| self.keys.get(*lane as usize).is_some_and(|key| *key != 0);
+        let all = (0..LANES_MAX).filter(has);
+        all.fold(LaneSet::EMPTY, LaneSet::with)
+    }
+
+    /// So many bytes further on.
+    const fn at(self, offset: u64) -> Self {
+        let address = self.address.wrapping_add(offset);
+        Self { address, ..self }
+    }
+}
+
+/// A piece of memory as each device knows it.
+pub(super) fn here(mrs: &[Mr], offset: usize, len: usize) -> Here {
+    std::array::from_fn(|lane| mrs[lane.min(mrs.len() - 1)].piece(offset, len))
 }
 
 impl Entry {
     fn encode(self) -> [u64; ENTRY_LEN / 8] {
-        let first = u64::from(self.generation) << 32 | u64::from(self.place.key);
-        let words = [first, self.place.address, self.len];
-        [first, self.place.address, self.len, sum(words)]
+        let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [first, second, third, fourth] = self.place.keys;
+        let head = two(self.generation, first);
+        let (more, last) = (two(second, third), u64::from(fourth));
+        let words = [head, self.place.address, self.len, more, last];
+        [head, self.place.address, self.len, more, last, sum(words)]
     }
 
     /// What was read, or `None` when it was being written.
-    pub(super) fn parse([first, address, len, check]: [u64; ENTRY_LEN / 8]) -> Option<Self> {
-        let empty = [first, address, len, check] == [0; ENTRY_LEN / 8];
-        if !empty && check != sum([first, address, len]) {
+    pub(super) fn parse(words: [u64; ENTRY_LEN / 8]) -> Option<Self> {
+        let [head, address, len, more, last, check] = words;
+        if words != [0; ENTRY_LEN / 8] && check != sum([head, address, len, more, last]) {
             return None;
         }
-        let [key, generation] = [first & u64::from(u32::MAX), first >> 32];
-        let [key, generation] = [key, generation].map(|half| u32::try_from(half).unwrap_or(0));
+        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
+        let keys = [low(head), low(more >> 32), low(more), low(last)];
         Some(Self {
-            generation,
-            place: Remote { address, key },
+            generation: low(head >> 32),
+            place: Place { address, keys },
             len,
         })
     }
@@ -285,7 +379,7 @@ fn write_entry(table: &Region, slot: u32, entry: [u64; ENTRY_LEN / 8]) {
 }
 
 /// Differs when any word does, and is never that of zeroes.
-fn sum(words: [u64; 3]) -> u64 {
+fn sum(words: [u64; ENTRY_LEN / 8 - 1]) -> u64 {
     words.into_iter().fold(!0, |sum, word| {
         (sum ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -311,7 +405,7 @@ pub(super) struct Imports {
 /// What a key comes to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
-    There(Remote),
+    There(Place),
     /// Its slot must be looked up.
     Unknown(u32),
     /// It is being looked up.
@@ -324,9 +418,13 @@ pub(super) enum Found {
 
 impl Imports {
     /// Where the range of a key is that [`check`] let through.
-    pub(super) fn find(&self, key: RemoteRegion) -> Result<Found, Failure> {
+    pub(super) fn find(&mut self, key: RemoteRegion, widely: bool) -> Result<Found, Failure> {
         if is_plain(key) {
-            return Ok(Found::There(place_of(key)));
+            let slots = SLOTS..SLOTS + PLAIN;
+            let slot = slot_of(key).filter(|slot| widely && slots.contains(slot));
+            let found = slot.map(|slot| self.find_plain(slot, key));
+            let first = || Found::There(Place::by_first(place_of(key)));
+            return Ok(found.unwrap_or_else(first));
         }
         if let Some(name) = key.name() {
             return self.find_named(name, key);
@@ -339,6 +437,22 @@ impl Imports {
             }
             // A slot gets a new region only after everybody has forgotten the old one.
             Some(_) => Err(Failure::BadRange),
+        }
+    }
+
+    /// Such a slot soon serves something else, so what was read of it serves one command.
+    fn find_plain(&mut self, slot: u32, key: RemoteRegion) -> Found {
+        match self.known.remove(&slot) {
+            None if self.asked.contains_key(&slot) => Found::Asked(slot),
+            None => Found::Unknown(slot),
+            Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
+                let place = place_of(key);
+                Found::There(Place {
+                    address: place.address,
+                    ..entry.place
+                })
+            }
+            Some(_) => Found::There(Place::by_first(place_of(key))),
         }
     }
 
@@ -391,13 +505,10 @@ impl Imports {
         }
     }
 
-    /// An empty slot is not remembered: there may soon be a region.
+    /// An empty slot is not remembered: there may soon be a region; nor one that soon serves something else.
     pub(super) fn drop_empty(&mut self, slot: u32) {
-        if self
-            .known
-            .get(&slot)
-            .is_some_and(|entry| entry.generation == 0)
-        {
+        let empty = |entry: &Entry| entry.generation == 0;
+        if slot >= SLOTS || self.known.get(&slot).is_some_and(empty) {
             self.known.remove(&slot);
         }
     }
@@ -431,14 +542,16 @@ pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Fai
 /// What [`RemoteRegion::kind`] is in our keys.
 const KIND: u32 = 0x1b5e;
 
-/// Regions that a rank may have: a table of 64 KiB.
+/// Regions that a rank may have: a table of 96 KiB.
 const SLOTS: u32 = 2048;
+/// Further slots, for memory of the application that peers reach by several devices.
+const PLAIN: u32 = 1024;
 /// Bytes of an entry of the table.
-pub(super) const ENTRY_LEN: usize = 32;
+pub(super) const ENTRY_LEN: usize = 48;
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Failure, Found, Imports, KIND, Name, Remote, RemoteRegion, SLOTS, check};
+    use super::{Entry, Failure, Found, Imports, KIND, Name, Place, RemoteRegion, SLOTS, check};
 
     const KEY: RemoteRegion = RemoteRegion {
         kind: KIND,
@@ -455,9 +568,9 @@ mod tests {
     };
     const ENTRY: Entry = Entry {
         generation: 2,
-        place: Remote {
+        place: Place {
             address: 0x1_0000,
-            key: 0xffff_fff9,
+            keys: [0xffff_fff9, 2, 3, 4],
         },
         len: 4096,
     };
@@ -465,14 +578,15 @@ mod tests {
     #[test]
     fn a_slot_is_looked_up_once_and_keys_are_then_checked_here() {
         let mut imports = Imports::default();
-        assert!(matches!(imports.find(KEY), Ok(Found::Unknown(5))));
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
         imports.ask(5);
-        assert!(matches!(imports.find(KEY), Ok(Found::Asked(5))));
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Asked(5))));
         assert!(imports.answer(5, Some(ENTRY)));
-        let Ok(Found::There(place)) = imports.find(KEY) else {
+        let Ok(Found::There(place)) = imports.find(KEY, true) else {
             panic!("it is known")
         };
-        assert_eq!((place.address, place.key), (0x1_0040, 0xffff_fff9));
+        assert_eq!(place.on(0).address, 0x1_0040);
+        assert_eq!(place.on(3).key, 4);
         for wrong in [
             RemoteRegion {
                 generation: 3,
@@ -481,7 +595,7 @@ mod tests {
             RemoteRegion { whole: 8192, ..KEY },
         ] {
             assert!(
-                matches!(imports.find(wrong), Err(Failure::BadRange)),
+                matches!(imports.find(wrong, true), Err(Failure::BadRange)),
                 "{wrong:?}"
             );
         }
@@ -490,11 +604,11 @@ mod tests {
             ..NAME
         });
         assert!(
-            matches!(imports.find(KEY), Ok(Found::There(_))),
+            matches!(imports.find(KEY, true), Ok(Found::There(_))),
             "another region was forgotten"
         );
         imports.forget(NAME);
-        assert!(matches!(imports.find(KEY), Ok(Found::Unknown(5))));
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
     }
 
     #[test]
@@ -503,16 +617,16 @@ mod tests {
         imports.ask(5);
         imports.forget(NAME);
         assert!(!imports.answer(5, Some(ENTRY)));
-        assert!(matches!(imports.find(KEY), Ok(Found::Unknown(5))));
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
     }
 
     #[test]
     fn an_entry_that_is_being_written_is_seen_to_be_so() {
         let good = ENTRY.encode();
         assert_eq!(Entry::parse(good), Some(ENTRY));
-        assert_eq!(Entry::parse([0; 4]).map(|entry| entry.generation), Some(0));
-        for written in 1..4 {
-            let mut words = [0; 4];
+        assert_eq!(Entry::parse([0; 6]).map(|entry| entry.generation), Some(0));
+        for written in 1..6 {
+            let mut words = [0; 6];
             words[..written].copy_from_slice(&good[..written]);
             assert_eq!(Entry::parse(words), None, "{written} words over zeroes");
             let mut words = good;

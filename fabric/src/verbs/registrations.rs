@@ -10,15 +10,18 @@ use std::{collections::BTreeMap, io, sync::Arc};
 
 use super::{
     VerbsConfig,
-    objects::{Access, Local, Mr, Pd, Remote},
+    objects::{Access, Mr, Pd, Remote},
+    onesided::Here,
+    regions::{Exports, here},
     slab::Slab,
+    way::FIRST,
 };
 use crate::{counters::Counters, driver::LocalRange, memory::RemoteRegion};
 
 /// Memory of the application that is registered.
 #[derive(Debug)]
 pub(super) struct Registrations {
-    pd: Arc<Pd>,
+    pds: Vec<Arc<Pd>>,
     me: u32,
     all: Slab<Registration>,
     /// Where they begin, and which they are: longer ones come first.
@@ -39,7 +42,10 @@ struct Pinned {
 
 #[derive(Debug)]
 struct Registration {
-    mr: Mr,
+    /// With each device.
+    mrs: Vec<Mr>,
+    /// Where peers look up the keys of the other devices.
+    slot: Option<u32>,
     access: Access,
     start: usize,
     len: usize,
@@ -47,9 +53,9 @@ struct Registration {
 }
 
 impl Registrations {
-    pub(super) fn new(pd: &Arc<Pd>, config: &VerbsConfig) -> Self {
+    pub(super) fn new(pds: Vec<Arc<Pd>>, config: &VerbsConfig) -> Self {
         Self {
-            pd: Arc::clone(pd),
+            pds,
             me: config.rank,
             all: Slab::new(),
             by_start: BTreeMap::new(),
@@ -81,11 +87,13 @@ impl Registrations {
         if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
             return Ok(None);
         }
-        let mr = Mr::from_zero(&self.pd, range, access)?;
+        let mr = |pd: &Arc<Pd>| Mr::from_zero(pd, range, access);
+        let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
         let (start, len) = (range.start().addr().get(), range.len());
-        let key = mr.remote().key;
+        let key = mrs[FIRST].remote().key;
         let id = self.all.insert(Registration {
-            mr,
+            mrs,
+            slot: None,
             access,
             start,
             len,
@@ -115,7 +123,7 @@ impl Registrations {
     }
 
     /// A use is over. After the last one the memory is not pinned any more.
-    pub(super) fn give_back(&mut self, id: u32) {
+    pub(super) fn give_back(&mut self, id: u32, exports: &mut Exports) {
         let Some(known) = self.all.get_mut(id) else {
             return;
         };
@@ -128,33 +136,42 @@ impl Registrations {
             self.by_start.remove(&at);
         }
         if let Some(over) = self.all.remove(id) {
-            self.by_key.remove(&over.mr.remote().key);
+            self.by_key.remove(&over.mrs[FIRST].remote().key);
+            over.slot.into_iter().for_each(|slot| exports.hide(slot));
             *self.pinned.of(over.access) -= over.len as u64;
         }
     }
 
-    /// A range of it as the own device knows it.
-    pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<Local> {
+    /// A range of it as the own devices know it.
+    pub(super) fn local(&self, id: u32, range: LocalRange) -> Option<Here> {
         let known = self.all.get(id)?;
         let offset = range.start().addr().get().checked_sub(known.start)?;
-        Some(known.mr.piece(offset, range.len()))
+        Some(here(&known.mrs, offset, range.len()))
     }
 
     /// A key to memory that stays in place until the key is withdrawn. `None` when it cannot be registered, or not now.
-    pub(super) fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+    pub(super) fn expose(
+        &mut self,
+        range: LocalRange,
+        exports: &mut Exports,
+    ) -> Option<RemoteRegion> {
         if range.is_empty() {
             return None;
         }
         // Memory that may not be written, say, or a limit that is reached: messages go another way then.
         let id = self.take(range, Access::Peers).ok().flatten()?;
-        let known = self.all.get(id)?;
-        let Remote { address, key } = known.mr.remote();
+        let known = self.all.get_mut(id)?;
+        let Remote { address, key } = known.mrs[FIRST].remote();
         let offset = (range.start().addr().get() - known.start) as u64;
         let whole = address + known.len as u64;
+        if known.slot.is_none() {
+            known.slot = exports.show(&known.mrs, whole);
+        }
+        let kind = KIND | known.slot.map_or(0, |slot| slot << SLOT_SHIFT);
         Some(RemoteRegion {
-            kind: KIND,
+            kind,
             owner: self.me,
-            id: seal(self.me, key, whole),
+            id: seal(self.me, (kind, key), whole),
             generation: key,
             whole,
             base: address + offset,
@@ -163,12 +180,12 @@ impl Registrations {
     }
 
     /// A key is used no more.
-    pub(super) fn withdraw(&mut self, key: RemoteRegion) {
-        if key.kind == KIND
+    pub(super) fn withdraw(&mut self, key: RemoteRegion, exports: &mut Exports) {
+        if is_plain(key)
             && key.owner == self.me
             && let Some(&id) = self.by_key.get(&key.generation)
         {
-            self.give_back(id);
+            self.give_back(id, exports);
         }
     }
 }
@@ -184,12 +201,18 @@ impl Pinned {
 
 /// Whether a key is one to memory of an application.
 pub(super) const fn is_plain(key: RemoteRegion) -> bool {
-    key.kind == KIND
+    key.kind & ((1 << SLOT_SHIFT) - 1) == KIND
+}
+
+/// Where in its owner's table the keys of the other devices are.
+pub(super) fn slot_of(key: RemoteRegion) -> Option<u32> {
+    let slot = key.kind >> SLOT_SHIFT;
+    (slot > 0).then_some(slot)
 }
 
 /// Whether it can be one of this owner's.
 pub(super) fn is_sealed(key: RemoteRegion, owner: u32) -> bool {
-    key.owner == owner && key.id == seal(owner, key.generation, key.whole)
+    key.owner == owner && key.id == seal(owner, (key.kind, key.generation), key.whole)
 }
 
 /// Where it leads, if it is sealed and its range inside of what it grants.
@@ -201,8 +224,12 @@ pub(super) const fn place_of(key: RemoteRegion) -> Remote {
 }
 
 /// Keys that were garbled on their way are not to reach the device, where they would break the connection.
-fn seal(owner: u32, key: u32, whole: u64) -> u32 {
-    let words = [u64::from(owner) << 32 | u64::from(key), whole];
+fn seal(owner: u32, (kind, key): (u32, u32), whole: u64) -> u32 {
+    let words = [
+        u64::from(owner) << 32 | u64::from(key),
+        u64::from(kind),
+        whole,
+    ];
     let mixed = words.into_iter().fold(!0_u64, |sum, word| {
         (sum ^ word)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -212,15 +239,16 @@ fn seal(owner: u32, key: u32, whole: u64) -> u32 {
     u32::from(high) << 16 | u32::from(low)
 }
 
-/// What [`RemoteRegion::kind`] is in our keys.
+/// What [`RemoteRegion::kind`] is in our keys, below the slot where there are several devices.
 const KIND: u32 = 0x1b5f;
+const SLOT_SHIFT: u32 = 16;
 
 /// Registrations that are looked at for one that covers a range: more overlap hardly ever.
 const LOOKED_AT_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::{KIND, RemoteRegion, is_sealed, place_of, seal};
+    use super::{KIND, RemoteRegion, SLOT_SHIFT, is_sealed, place_of, seal};
 
     const KEY: RemoteRegion = RemoteRegion {
         kind: KIND,
@@ -235,7 +263,7 @@ mod tests {
     #[test]
     fn parts_of_a_key_are_keys_and_garbled_ones_are_not() {
         let key = RemoteRegion {
-            id: seal(3, 0x1234, 0x4010),
+            id: seal(3, (KIND, 0x1234), 0x4010),
             ..KEY
         };
         let part = key.slice(0x100, 8).unwrap();
@@ -249,6 +277,10 @@ mod tests {
             },
             RemoteRegion {
                 generation: 0x1235,
+                ..key
+            },
+            RemoteRegion {
+                kind: KIND | 1 << SLOT_SHIFT,
                 ..key
             },
             RemoteRegion {

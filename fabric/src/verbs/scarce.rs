@@ -3,16 +3,18 @@
 
 use super::{
     core::{Core, index},
+    greeting::Ends,
     objects::{What, Work},
     outbox::{Cargo, Flight, quiet},
+    way::To,
     wire::Word,
 };
-use crate::connect::{Caller, Event, Job, Kind, Lane, Message, Next, Share, State};
+use crate::connect::{Caller, Event, Job, Kind, Message, Next, Share, State};
 
 /// Who may have queue pairs.
 #[derive(Debug)]
 pub(super) struct Scarce {
-    share: Share<Option<Lane>>,
+    share: Share<Option<Ends>>,
     max: u32,
     /// Uses of connections so far.
     uses: u64,
@@ -59,7 +61,7 @@ impl Core {
     }
 
     /// A peer said something about its connection. A request may have to wait for a queue pair.
-    pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Lane>) {
+    pub(super) fn hear_word(&mut self, peer: u32, message: Message, lane: Option<Ends>) {
         let idle = self.link_or_new(peer).dial.state() == State::Idle;
         if let Some(scarce) = &mut self.scarce
             && idle
@@ -200,22 +202,24 @@ impl Core {
         } = self;
         let Some(link) = links[index(peer)]
             .as_deref_mut()
-            .filter(|link| link.draining && link.broken.is_none())
+            .filter(|link| link.draining && !link.ways.iter().any(|way| way.broken))
         else {
             return;
         };
-        if link.used == 0 {
+        if link.used() == 0 {
             link.draining = false;
             return self.tell_dial(peer, Event::Quiet, None);
         }
-        let unseen = link.used == link.quiet;
-        if !unseen || !link.has_slots(1) || !outbox.has_room(1) {
+        let lane = link.home;
+        let fits = link.ways.get(lane).is_some_and(|way| way.has_slots(1));
+        if !link.is_quiet() || !fits || !outbox.has_room(lane, 1) {
             return;
         }
-        let flight = Flight::new(peer, Cargo::Message { chunk: None }, None);
+        let to = To { peer, lane };
+        let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
         let nothing = What::Write {
             from: None,
-            into: peers[index(peer)].table,
+            into: link.table(peers[index(peer)].table, lane),
         };
         let work = Work {
             id: quiet(peer),
@@ -224,7 +228,7 @@ impl Core {
             solicited: false,
         };
         if let Err(why) = outbox.post(link, flight, &[work]) {
-            self.note_broken(peer, why);
+            self.note_broken(to, why);
         }
     }
 

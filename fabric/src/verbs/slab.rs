@@ -32,6 +32,18 @@ impl<T> Slab<T> {
         self.places.iter().flatten()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().flatten()
+    }
+
+    /// The numbers of all values of this kind.
+    pub(super) fn all(&self, is_it: impl Fn(&T) -> bool) -> Vec<u32> {
+        let found = |place: &Option<T>| place.as_ref().is_some_and(&is_it);
+        let all = (0..).zip(&self.places);
+        all.filter_map(|(at, place)| found(place).then_some(at))
+            .collect()
+    }
+
     /// The number of the first value of this kind.
     pub(super) fn find(&self, is_it: impl Fn(&T) -> bool) -> Option<u32> {
         let found = |place: &Option<T>| place.as_ref().is_some_and(&is_it);

@@ -3,16 +3,14 @@
 use std::{collections::BTreeSet, io};
 
 use super::{
-    abi::{Completion, EVENT_DEVICE_FATAL, WC_SUCCESS},
-    core::{Core, Sleep},
+    abi::{Completion, WC_SUCCESS},
+    core::Core,
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     outbox::{Cargo, Flight, quiet_peer},
+    way::{FIRST, To},
     wire::{Arrival, HEAD, Word, parse},
 };
-use crate::{
-    connect::Event,
-    driver::{Armed, Down, Peer, Sink},
-};
+use crate::driver::{Armed, Peer, Sink};
 
 impl Core {
     /// How many events were handed out.
@@ -31,6 +29,7 @@ impl Core {
             self.flush(peer);
         }
         self.break_off();
+        self.bury_late();
         events += self.begin_tasks();
         events + self.tell(budget.saturating_sub(events), sink)
     }
@@ -45,11 +44,14 @@ impl Core {
             return Armed::Busy;
         }
         // A queue that was armed and has got something since may have its event in the channel, which would end the sleep.
-        let came = std::mem::take(&mut self.inbox.came) | std::mem::take(&mut self.outbox.came);
-        while came && self.take_event() {}
+        let mut came = std::mem::take(&mut self.outbox.came);
+        for rail in &mut self.rails {
+            came |= std::mem::take(&mut rail.inbox.came);
+        }
+        while came && self.take_events() {}
         let notified = self.notify();
         debug_assert!(notified.is_ok(), "a queue that works can be armed");
-        if notified.is_err() || self.inbox.look() | self.outbox.look() {
+        if notified.is_err() || self.has_arrivals() | self.outbox.look() {
             return Armed::Busy;
         }
         self.sleep.slept = true;
@@ -57,15 +59,11 @@ impl Core {
     }
 
     fn notify(&mut self) -> io::Result<()> {
-        if !self.sleep.arrivals_armed {
-            self.inbox.cq.notify(true)?;
-            self.sleep.arrivals_armed = true;
-        }
-        // Errors come as completions even of those who asked for none, so whoever has something under way listens.
-        let listens = !self.outbox.is_idle() || !self.unsaid.is_empty();
-        if !self.sleep.sends_armed && listens {
-            self.outbox.cq.notify(false)?;
-            self.sleep.sends_armed = true;
+        for (lane, rail) in self.rails.iter_mut().enumerate() {
+            // Errors come as completions even of those who asked for none, so whoever has something under way listens.
+            let datagrams = lane == FIRST && !self.unsaid.is_empty();
+            let listens = !self.outbox.is_idle(lane) || datagrams;
+            rail.notify(&self.outbox.lanes[lane].cq, listens)?;
         }
         let next = self.next_retry();
         self.sleep.timer.set(next)
@@ -75,6 +73,7 @@ impl Core {
         self.lists.has_news()
             || !self.news.is_empty()
             || !self.broken.is_empty()
+            || !self.dying.is_empty()
             || self.watches.is_reached()
             || self.exports.has_dropped()
     }
@@ -85,75 +84,78 @@ impl Core {
             return;
         }
         // Each look is a system call, so there is one: whatever else there may be ends the next sleep.
-        if self.take_event() {
+        if self.take_events() {
             return;
         }
-        while let Some(event) = self.own.context.next_event() {
-            if event == EVENT_DEVICE_FATAL {
-                self.break_all();
+        for lane in 0..self.rails.len() {
+            if self.rails[lane].has_failed() {
+                self.break_all(lane);
             }
         }
     }
 
-    /// A queue is armed until its event has been taken. Whether there was one.
-    fn take_event(&mut self) -> bool {
-        let Sleep {
-            arrivals_armed,
-            sends_armed,
-            ..
-        } = &mut self.sleep;
-        if !*arrivals_armed && !*sends_armed {
-            return false;
+    /// Whether there was an event on any device.
+    fn take_events(&mut self) -> bool {
+        let mut took = false;
+        for rail in &mut self.rails {
+            took |= rail.take_event();
         }
-        let Some(handle) = self.own.channel.take() else {
-            return false;
-        };
-        if handle == self.inbox.cq.handle() {
-            *arrivals_armed = false;
-        } else {
-            *sends_armed = false;
-        }
-        true
+        took
     }
 
-    fn break_all(&mut self) {
+    fn has_arrivals(&mut self) -> bool {
+        let mut any = false;
+        for rail in &mut self.rails {
+            any |= rail.inbox.look();
+        }
+        any
+    }
+
+    fn break_all(&mut self, lane: usize) {
         for peer in (0..).take(self.links.len()) {
-            self.note_broken(peer, io::Error::other("the device failed"));
+            self.note_broken(To { peer, lane }, io::Error::other("the device failed"));
         }
     }
 
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
-        while events < budget
-            && let Some(came) = self.inbox.next()
-        {
-            events += 1;
-            self.counters.events.add(1);
-            if came.qp_num == self.datagrams.qp.number() {
-                self.handle_datagram(&came);
-            } else {
-                self.handle_arrival(&came, sink);
+        for lane in 0..self.rails.len() {
+            while events < budget
+                && let Some(came) = self.rails[lane].inbox.next()
+            {
+                events += 1;
+                self.counters.events.add(1);
+                if lane == FIRST && came.qp_num == self.datagrams.qp.number() {
+                    self.handle_datagram(&came);
+                } else {
+                    self.handle_arrival(lane, &came, sink);
+                }
             }
         }
         events
     }
 
-    fn handle_arrival(&mut self, came: &Completion, sink: &mut dyn Sink) {
-        let from = self.by_qpn.get(&came.qp_num).copied();
+    fn handle_arrival(&mut self, lane: usize, came: &Completion, sink: &mut dyn Sink) {
+        let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
         let alive = from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()));
-        if let Some(from) = alive {
-            self.touch(from);
+        let mut owes = false;
+        if let Some(peer) = alive {
+            self.touch(peer);
+            let to = To { peer, lane };
             let taken = match came.status {
-                WC_SUCCESS => self.handle_message(from, came, sink),
-                status => Err(io::Error::other(self.own.context.status(status))),
+                WC_SUCCESS => self.handle_message(to, came, sink),
+                status => Err(io::Error::other(
+                    self.rails[lane].own.context.status(status),
+                )),
             };
+            owes = taken.as_ref().is_ok_and(|costs| *costs);
             if let Err(why) = taken {
-                self.note_broken(from, why);
+                self.note_broken(to, why);
             }
         }
-        let given = self.inbox.give(came.wr_id);
+        let given = self.rails[lane].inbox.give(came.wr_id);
         debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
-        if let Some(from) = alive
+        if let Some(from) = alive.filter(|_| owes)
             && let Some(link) = self.link(from)
         {
             link.owed += 1;
@@ -163,20 +165,28 @@ impl Core {
         }
     }
 
+    /// Whether it took one of the peer's credits.
     fn handle_message(
         &mut self,
-        from: u32,
+        To { peer, lane }: To,
         came: &Completion,
         sink: &mut dyn Sink,
-    ) -> io::Result<()> {
-        let malformed = || io::Error::other(format!("rank {from} sent what is no message"));
-        self.hear_data(from);
-        let first = self.inbox.first(came);
+    ) -> io::Result<bool> {
+        let malformed = || io::Error::other(format!("rank {peer} sent what is no message"));
+        self.hear_data(peer);
+        let first = self.rails[lane].inbox.first(came);
         let len = len_of(came);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
-        self.link_or_new(from).add_credits(credits);
+        if let Arrival::Word(Word::Lanes(said)) = arrival {
+            self.handle_lanes(peer, said);
+            return Ok(false);
+        }
+        let link = self.link_or_new(peer);
+        link.add_credits(credits);
+        link.trail.heard += 1;
+        link.heard_by = lane;
         match arrival {
-            Arrival::Word(word) => self.handle_word(from, word),
+            Arrival::Word(word) => self.handle_word(peer, word),
             Arrival::Message { header }
                 if header > HEADER_MAX || len - HEAD - header > BODY_MAX =>
             {
@@ -186,19 +196,21 @@ impl Core {
                 self.counters.messages_received.add(1);
                 let mut room = [0; HEADER_MAX];
                 let header = &mut room[..header];
-                let body = self.inbox.message(came, header);
-                sink.message(Peer(from), header, body);
+                let body = self.rails[lane].inbox.message(came, header);
+                sink.message(Peer(peer), header, body);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn handle_word(&mut self, from: u32, word: Word) {
         match word {
-            Word::Credit | Word::Wake => {}
+            Word::Credit | Word::Wake | Word::Lanes(_) => {}
             Word::Forget(name) => {
-                self.link_or_new(from).imports.forget(name);
-                self.say(from, Word::Forgot(name));
+                let link = self.link_or_new(from);
+                link.imports.forget(name);
+                link.forgetting.push(name);
+                self.say_forgot(from);
             }
             Word::Forgot(name) => self.exports.forgot(name, from),
             Word::Ask(name) => self.answer_name(from, name),
@@ -211,63 +223,69 @@ impl Core {
     /// Takes what is over. Whether somebody who was refused should try again.
     fn reap(&mut self) -> u32 {
         let mut room = false;
-        while let Some(over) = self.outbox.next() {
+        while let Some((lane, over)) = self.outbox.next() {
             self.counters.events.add(1);
-            self.handle_over(&over);
+            self.handle_over(lane, &over);
             room = true;
         }
         u32::from(room && std::mem::take(&mut self.refused))
     }
 
-    fn handle_over(&mut self, over: &Completion) {
-        if over.qp_num == self.datagrams.qp.number() {
+    fn handle_over(&mut self, lane: usize, over: &Completion) {
+        if lane == FIRST && over.qp_num == self.datagrams.qp.number() {
             return self.datagrams.handle_sent();
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {
-            return self.note_status(peer, failed);
+            return self.note_status(To { peer, lane }, failed);
         }
-        if let Some(peer) = self.end_flights(over.wr_id, over.status) {
-            let link = self.link_or_new(peer);
-            link.stranded.retain(|id| *id != over.wr_id);
-            self.bury(peer);
+        if let Some(to) = self.end_flights(over.wr_id, over.status) {
+            let way = &mut self.link_or_new(to.peer).ways[to.lane];
+            way.stranded.retain(|id| *id != over.wr_id);
+            self.bury(to);
         }
     }
 
     /// A flight is over, with those posted before it in the same chain. Whose it was.
-    pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<u32> {
+    pub(super) fn end_flights(&mut self, id: u64, status: i32) -> Option<To> {
         let mut flight = self.outbox.flight(id)?;
         for before in std::mem::take(&mut flight.before) {
             self.end_flight(&before, status);
         }
         self.end_flight(&flight, status);
-        Some(flight.peer)
+        Some(flight.to)
     }
 
     fn end_flight(&mut self, flight: &Flight, status: i32) {
         let failed = (status != WC_SUCCESS).then_some(status);
-        self.outbox.subtract(flight.requests);
-        if let Some(link) = self.link(flight.peer) {
-            link.used -= flight.requests;
+        let to = flight.to;
+        self.outbox.subtract(to.lane, flight.requests);
+        if let Some(link) = self.link(to.peer) {
+            link.ways[to.lane].used -= flight.requests;
             if failed.is_none() {
                 link.answers += u64::from(flight.requests);
             }
         }
-        self.note_status(flight.peer, failed);
+        self.note_status(to, failed);
+        if failed.is_none() && flight.sent > 0 {
+            self.forget_kept(to.peer, flight.sent);
+        }
         match flight.what {
             Cargo::Message { chunk } => chunk
                 .into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk)),
             Cargo::LookUp { slot } => {
-                self.handle_entry(flight.peer, slot, flight.answer, failed.is_none());
+                self.handle_entry(to.peer, slot, flight.answer, failed.is_none());
             }
-            Cargo::Step { op, step } => self.handle_step(op, step, flight.answer, status),
+            Cargo::Step { op, step } => {
+                self.handle_step(op, (step, to.lane), flight.answer, status)
+            }
         }
     }
 
-    fn note_status(&mut self, peer: u32, failed: Option<i32>) {
-        if let Some(why) = failed.and_then(|status| self.why_of(status)) {
-            self.note_broken(peer, why);
+    fn note_status(&mut self, to: To, failed: Option<i32>) {
+        if let Some(why) = failed.and_then(|status| self.why_of(to.lane, status)) {
+            self.note_broken(to, why);
         }
     }
 
@@ -279,7 +297,7 @@ impl Core {
         let ends = (0..)
             .zip(&self.links)
             .filter_map(|(peer, link)| Some((peer, link.as_deref()?)));
-        let connected = ends.filter(|(_, link)| link.qp.is_some() && link.gone.is_none());
+        let connected = ends.filter(|(_, link)| link.is_made() && link.gone.is_none());
         let connected: BTreeSet<u32> = connected.map(|(peer, _)| peer).collect();
         for name in self.exports.take_dropped(&connected) {
             connected
@@ -288,16 +306,13 @@ impl Core {
         }
     }
 
-    /// Connections that broke: what came through them before has been handed out by now.
+    /// Lanes that broke: what came by them before has been handed out by now.
     fn break_off(&mut self) {
-        if self.broken.is_empty() || self.inbox.look() {
+        if self.broken.is_empty() || self.has_arrivals() {
             return;
         }
-        for peer in std::mem::take(&mut self.broken) {
-            if peer != self.me {
-                self.tell_dial(peer, Event::Broken, None);
-            }
-            self.part(peer, Down::Failed); // `note_broken` left the reason
+        for to in std::mem::take(&mut self.broken) {
+            self.leave_lane(to);
         }
     }
 }

@@ -28,11 +28,11 @@ impl Core {
     }
 
     /// What a request's status says of the connection. Nothing, when it was over before.
-    pub(super) fn why_of(&self, status: i32) -> Option<io::Error> {
-        let words = self.own.context.status(status);
+    pub(super) fn why_of(&self, lane: usize, status: i32) -> Option<io::Error> {
+        let words = self.rails[lane].own.context.status(status);
         match status {
             WC_FLUSHED => None,
-            _ if self.port_is_down() => Some(io::Error::new(
+            _ if self.port_is_down(lane) => Some(io::Error::new(
                 io::ErrorKind::NetworkDown,
                 format!("{words}: this rank's port is down: see its cable and switch"),
             )),
@@ -41,8 +41,9 @@ impl Core {
         }
     }
 
-    fn port_is_down(&self) -> bool {
-        let state = self.own.context.port(self.own.port);
+    fn port_is_down(&self, lane: usize) -> bool {
+        let own = &self.rails[lane].own;
+        let state = own.context.port(own.port);
         state.is_ok_and(|state| !state.active)
     }
 }

@@ -4,13 +4,18 @@
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
 //! message: header, body             forget, forgot: slot u32, generation u32
 //! credit, wake: nothing             bye: 0 finished, 1 failed: u8
+//! lanes: failed u8, closed u8, come u64
 //! ask, unnamed: name u64            named: name u64, slot u32, generation u32, address u64, key u32, length u64
 //! ```
-//! Every one of them takes a credit: a buffer that the receiver keeps for this sender. `credits` gives back those that are free
-//! again.
+//! Every one of them but the word about lanes takes a credit: a buffer that the receiver keeps for this sender. `credits` gives
+//! back those that are free again.
 
-use super::{names::Named, objects::Remote, regions::Entry};
-use crate::driver::Down;
+use super::{
+    names::Named,
+    objects::Remote,
+    regions::{Entry, Place},
+};
+use crate::{driver::Down, lanes::LaneSet};
 
 /// The name of a region at its owner: a slot, and which of the regions that lay there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +43,16 @@ pub(super) enum Word {
     Unnamed(u64),
     /// The end.
     Bye(Down),
+    /// Some lanes do not work.
+    Lanes(Said),
+}
+
+/// What a rank says of the lanes to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) lanes: crate::lanes::Word,
+    /// How many messages and words of the other have come, by those that are closed and others.
+    pub(super) heard: u64,
 }
 
 /// What came.
@@ -76,6 +91,11 @@ impl Word {
                 put(0, &[u8::from(how != Down::Finished)]);
                 (BYE, 1)
             }
+            Self::Lanes(Said { lanes, heard }) => {
+                put(0, &[lanes.failed.bits(), lanes.closed.bits()]);
+                put(2, &heard.to_le_bytes());
+                (LANES, 10)
+            }
             Self::Ask(name) | Self::Unnamed(name) => {
                 put(0, &name.to_le_bytes());
                 let asks = matches!(self, Self::Ask(_));
@@ -91,7 +111,7 @@ impl Word {
                 put(8, &named.slot.to_le_bytes());
                 put(12, &generation.to_le_bytes());
                 put(16, &place.address.to_le_bytes());
-                put(24, &place.key.to_le_bytes());
+                put(24, &place.keys[0].to_le_bytes()); // lists go by the first device
                 put(28, &len.to_le_bytes());
                 (NAMED, 36)
             }
@@ -140,6 +160,7 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
         ASK => (Word::Ask(long(first, 0)), 8),
         UNNAMED => (Word::Unnamed(long(first, 0)), 8),
         NAMED => (Word::Named(named(first)), 36),
+        LANES => (Word::Lanes(said(first)), 10),
         _ => return Err(Malformed),
     };
     (rest == expected)
@@ -166,12 +187,25 @@ fn named(first: &[u8; WORD_MAX]) -> Named {
         slot: word(first, 8),
         entry: Entry {
             generation,
-            place,
+            place: Place::by_first(place),
             len,
         },
     }
 }
 
+fn said(first: &[u8; WORD_MAX]) -> Said {
+    let set = |at: usize| LaneSet::from_bits(first[HEAD + at]);
+    Said {
+        lanes: crate::lanes::Word {
+            failed: set(0),
+            closed: set(1),
+        },
+        heard: long(first, 2),
+    }
+}
+
+/// Where a head says the credits.
+pub(super) const CREDITS_AT: usize = 2;
 /// Bytes before every message.
 pub(super) const HEAD: usize = 8;
 /// The longest word.
@@ -186,12 +220,13 @@ const BYE: u8 = 6;
 const ASK: u8 = 7;
 const NAMED: u8 = 8;
 const UNNAMED: u8 = 9;
+const LANES: u8 = 10;
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Arrival, Down, Entry, HEAD, Malformed, Name, Named, Remote, WORD_MAX, Word, message_head,
-        parse,
+        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, Said, WORD_MAX,
+        Word, message_head, parse,
     };
     use crate::random::Random;
 
@@ -200,15 +235,23 @@ mod tests {
         generation: 0x8000_0001,
     };
 
+    const SAID: Said = Said {
+        lanes: crate::lanes::Word {
+            failed: LaneSet::from_bits(0b1011),
+            closed: LaneSet::from_bits(0b1001),
+        },
+        heard: 0x0123_4567_89ab_cdef,
+    };
+
     const NAMED: Named = Named {
         name: 0xfeed_0000_0000_beef,
         slot: 7,
         entry: Entry {
             generation: 5,
-            place: Remote {
+            place: Place::by_first(Remote {
                 address: 0x7f00_1234_5000,
                 key: 0x8765_4321,
-            },
+            }),
             len: 1 << 33,
         },
     };
@@ -225,6 +268,7 @@ mod tests {
             Word::Unnamed(u64::MAX),
             Word::Bye(Down::Finished),
             Word::Bye(Down::Failed),
+            Word::Lanes(SAID),
         ] {
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(513, &mut bytes);

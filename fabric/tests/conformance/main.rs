@@ -300,6 +300,16 @@ conformance!(
     on_verbs_across_devices,
     crate::verbs::world_across_devices
 );
+conformance!(
+    claims_on_a_device,
+    on_verbs_by_two_lanes,
+    crate::verbs::world_by_two_lanes
+);
+conformance!(
+    claims_on_a_device,
+    on_verbs_by_four_lanes,
+    crate::verbs::world_by_four_lanes
+);
 
 lists!(
     claims_on_a_device,
@@ -315,6 +325,11 @@ lists!(
     claims_on_a_device,
     lists_on_verbs_across_devices,
     crate::verbs::world_across_devices
+);
+lists!(
+    claims_on_a_device,
+    lists_on_verbs_by_two_lanes,
+    crate::verbs::world_by_two_lanes
 );
 names!(
     claims_on_a_device,

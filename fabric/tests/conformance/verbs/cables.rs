@@ -125,7 +125,7 @@ fn a_port_that_goes_down_fails_its_peers_and_serves_the_next_job() {
 }
 
 /// So many messages to each other, of all kinds of length, which arrive whole and in order.
-fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)) {
+pub(super) fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)) {
     let (me, other) = (rank.me.0 as usize, 1 - rank.me.0 as usize);
     let body = |from: usize, round: usize| noise((2 * round + from) as u64, round * 677 % 8000);
     for round in 0..rounds {
@@ -140,12 +140,12 @@ fn talk(rank: &mut Rank, rounds: usize, mut before: impl FnMut(usize)) {
 }
 
 /// All cables in good order when a test begins and when it ends, however that is; and one test at a time.
-struct Cables {
+pub(super) struct Cables {
     _turn: MutexGuard<'static, ()>,
 }
 
 impl Cables {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static TURN: Mutex<()> = Mutex::new(());
         Self {
             _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner),
@@ -155,7 +155,7 @@ impl Cables {
 
 impl Drop for Cables {
     fn drop(&mut self) {
-        let all = "for n in 0 1; do cable plug $n; cable shape $n; done";
+        let all = "for n in 0 1 2 3; do [ ! -e /sys/class/net/eth$n ] || { cable plug $n; cable shape $n; }; done";
         assert!(shell(all).wait().unwrap().success());
         until_all_are_up();
     }
@@ -170,7 +170,7 @@ pub(super) fn until_all_are_up() {
     }
 }
 
-fn cable(words: &str) {
+pub(super) fn cable(words: &str) {
     let done = shell(&format!("cable {words}")).wait().unwrap();
     assert!(done.success(), "cable {words}: {done}");
 }

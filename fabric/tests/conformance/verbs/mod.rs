@@ -4,11 +4,15 @@ mod cables;
 mod chains;
 mod counters;
 mod cycles;
+mod lanes;
 mod opening;
 mod scarce;
 mod sleeping;
 
-pub(crate) use self::scarce::world_with_few_connections;
+pub(crate) use self::{
+    lanes::{world_by_four_lanes, world_by_two_lanes},
+    scarce::world_with_few_connections,
+};
 use std::time::Duration;
 
 use ripstop_fabric::{

@@ -1,0 +1,155 @@
+//! A word about a connection with all that its sender's ends are: the lanes of the frame, and the ports behind them.
+//!
+//! ```text
+//! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, 0 u8, key to the table u32
+//! ```
+//! The first port is in the rank's address.
+
+use super::{rail::RAILS_MAX, way::Far};
+use crate::connect::{Frame, Lane, Lanes};
+
+/// Ends of the lanes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ends {
+    pub(super) lanes: Lanes,
+    /// As many as there are lanes.
+    pub(super) far: [Far; RAILS_MAX],
+}
+
+impl Ends {
+    /// One lane.
+    pub(super) fn single(lane: Lane, far: Far) -> Self {
+        Self {
+            lanes: Lanes::new(&[lane]).unwrap_or_default(),
+            far: [far; RAILS_MAX],
+        }
+    }
+
+    /// Lanes with their ports.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Lane, Far)> + '_ {
+        self.lanes.as_slice().iter().copied().zip(self.far)
+    }
+}
+
+/// Adds the wire form to `bytes`.
+pub(super) fn encode(frame: &Frame, ports: &[Far], bytes: &mut Vec<u8>) {
+    frame.encode(bytes);
+    for port in ports.iter().take(frame.lanes.as_slice().len()).skip(1) {
+        bytes.extend(port.gid);
+        bytes.extend(port.lid.to_le_bytes());
+        bytes.extend([port.mtu, 0]);
+        bytes.extend(port.table.to_le_bytes());
+    }
+}
+
+/// Reads the wire form. `first` gives the first port of a rank. `None` for what is none.
+pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<(Frame, Ends)> {
+    let lanes = usize::from(*bytes.get(3)?);
+    let (frame, ports) = bytes.split_at_checked(FRAME_LEN + lanes * LANE_LEN)?;
+    let frame = Frame::parse(frame).ok()?;
+    let (ports, rest) = ports.as_chunks::<PORT_LEN>();
+    let whole = rest.is_empty() && ports.len() == lanes.saturating_sub(1);
+    let known = first(frame.message.from.rank).filter(|_| whole && lanes <= RAILS_MAX)?;
+    let mut ends = Ends {
+        lanes: frame.lanes,
+        far: [known; RAILS_MAX],
+    };
+    for (far, port) in ends.far.iter_mut().skip(1).zip(ports) {
+        *far = parse_port(port)?;
+    }
+    Some((frame, ends))
+}
+
+fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
+    let &[.., l0, l1, mtu, _, k0, k1, k2, k3] = bytes;
+    let gid = std::array::from_fn(|nth| bytes[nth]);
+    (1..=5).contains(&mtu).then_some(Far {
+        gid,
+        lid: u16::from_le_bytes([l0, l1]),
+        mtu,
+        table: u32::from_le_bytes([k0, k1, k2, k3]),
+    })
+}
+
+/// Bytes of the longest.
+pub(super) const fn len_max(lanes: usize) -> usize {
+    FRAME_LEN + lanes * LANE_LEN + (lanes - 1) * PORT_LEN
+}
+
+const FRAME_LEN: usize = 28;
+const LANE_LEN: usize = 8;
+const PORT_LEN: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::{Far, Frame, Lane, Lanes, RAILS_MAX, encode, len_max, parse};
+    use crate::{
+        connect::{End, Kind, Message},
+        random::Random,
+    };
+
+    const PORT: Far = Far {
+        gid: [9; 16],
+        lid: 0x1234,
+        mtu: 5,
+        table: 0x89ab_cdef,
+    };
+
+    fn greeting(lanes: usize) -> (Frame, Vec<Far>, Vec<u8>) {
+        let end = |rank| End {
+            rank,
+            incarnation: 1,
+        };
+        let message = Message {
+            kind: if lanes > 0 {
+                Kind::Request
+            } else {
+                Kind::Ready
+            },
+            id: 7,
+            from: end(3),
+            to: end(4),
+        };
+        let mut frame = Frame::bare(message);
+        frame.lanes = Lanes::new(&vec![Lane { qpn: 5, psn: 6 }; lanes]).unwrap();
+        let port = |nth: usize| Far {
+            lid: u16::try_from(nth).unwrap(),
+            ..PORT
+        };
+        let ports: Vec<_> = (0..RAILS_MAX).map(port).collect();
+        let mut bytes = Vec::new();
+        encode(&frame, &ports, &mut bytes);
+        (frame, ports, bytes)
+    }
+
+    #[test]
+    fn all_lanes_and_their_ports_travel_in_one_word() {
+        for lanes in 0..=RAILS_MAX {
+            let (frame, ports, bytes) = greeting(lanes);
+            assert!(
+                bytes.len() <= len_max(lanes.max(1)),
+                "{} bytes",
+                bytes.len()
+            );
+            let (parsed, ends) = parse(&bytes, |rank| (rank == 3).then_some(ports[0])).unwrap();
+            assert_eq!(parsed, frame);
+            let far: Vec<_> = ends.iter().map(|(_, far)| far).collect();
+            assert_eq!(far, ports[..lanes]);
+            assert!(parse(&bytes, |_| None).is_none(), "from nobody");
+            assert!(parse(&bytes[..bytes.len() - 1], |_| Some(PORT)).is_none());
+        }
+    }
+
+    #[test]
+    fn noise_is_refused_and_never_a_panic() {
+        let mut random = Random::new(11);
+        for _ in 0..10_000 {
+            let (.., mut bytes) = greeting(RAILS_MAX);
+            let at = usize::try_from(random.within(0..bytes.len() as u64)).unwrap();
+            bytes[at] ^= u8::try_from(random.within(1..256)).unwrap();
+            let _no_panic = parse(&bytes, |_| Some(PORT));
+            random.fill(&mut bytes);
+            assert!(parse(&bytes, |_| Some(PORT)).is_none());
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A device of this rank, and what is made on it. The second one of a rank reaches the second one of another, and so on: such a
+//! pair of devices is a lane.
+
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
+
+use super::{
+    abi::EVENT_DEVICE_FATAL,
+    inbox::Inbox,
+    objects::{Channel, Context, Cq, Pd},
+};
+use crate::{
+    driver::WaitOn,
+    lanes::{Speed, Speeds},
+};
+
+/// A device of this rank.
+#[derive(Debug)]
+pub(super) struct Rail {
+    pub(super) inbox: Inbox,
+    /// Whose queue pair a number is.
+    pub(super) by_qpn: BTreeMap<u32, u32>,
+    pub(super) own: Own,
+    completions: Arc<OwnedFd>,
+    events: Arc<OwnedFd>,
+    /// The queues that were asked for an event that did not come yet.
+    arrivals_armed: bool,
+    sends_armed: bool,
+}
+
+/// The own port, and what is made on it.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) context: Arc<Context>,
+    pub(super) pd: Arc<Pd>,
+    pub(super) channel: Arc<Channel>,
+    pub(super) port: u8,
+    pub(super) gid_index: u8,
+    pub(super) gid: [u8; 16],
+    pub(super) lid: u16,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub(super) mtu: u8,
+    pub(super) ethernet: bool,
+    pub(super) reads_max: u8,
+    pub(super) timeout: u8,
+    /// Bytes of one request.
+    pub(super) piece_max: usize,
+    /// How fast it is beside the others.
+    pub(super) weight: u32,
+}
+
+impl Rail {
+    pub(super) fn new(own: Own, arrivals: &Arc<Cq>, receives: u32) -> io::Result<Self> {
+        Ok(Self {
+            inbox: Inbox::new(&own.pd, arrivals, receives)?,
+            by_qpn: BTreeMap::new(),
+            completions: Arc::new(own.channel.fd()?),
+            events: Arc::new(own.context.events()?),
+            own,
+            arrivals_armed: false,
+            sends_armed: false,
+        })
+    }
+
+    /// What a sleeper waits for.
+    pub(super) fn wait_on(&self) -> [WaitOn; 2] {
+        [&self.completions, &self.events].map(|fd| WaitOn::Fd(Arc::clone(fd)))
+    }
+
+    /// Asks for an event at the next arrival that is to wake, and for one at the next end of a request if `listens`.
+    ///
+    /// # Errors
+    /// What the device said.
+    pub(super) fn notify(&mut self, sends: &Cq, listens: bool) -> io::Result<()> {
+        if !self.arrivals_armed {
+            self.inbox.cq.notify(true)?;
+            self.arrivals_armed = true;
+        }
+        if !self.sends_armed && listens {
+            sends.notify(false)?;
+            self.sends_armed = true;
+        }
+        Ok(())
+    }
+
+    /// A queue is armed until its event has been taken. Whether there was one.
+    pub(super) fn take_event(&mut self) -> bool {
+        if !self.arrivals_armed && !self.sends_armed {
+            return false;
+        }
+        let Some(handle) = self.own.channel.take() else {
+            return false;
+        };
+        if handle == self.inbox.cq.handle() {
+            self.arrivals_armed = false;
+        } else {
+            self.sends_armed = false;
+        }
+        true
+    }
+
+    /// Takes what was told of the device and its port. Whether it failed.
+    pub(super) fn has_failed(&self) -> bool {
+        let mut failed = false;
+        while let Some(event) = self.own.context.next_event() {
+            failed |= event == EVENT_DEVICE_FATAL;
+        }
+        failed
+    }
+}
+
+/// As long as pieces have not shown how fast devices are, their weights say it.
+pub(super) fn speeds(rails: &[Rail]) -> Speeds {
+    let weights = rails.iter().map(|rail| rail.own.weight);
+    let most = u64::from(weights.max().unwrap_or(1));
+    let speed = |rail: &Rail| Speed {
+        bytes_per_us: SPEED.bytes_per_us * u64::from(rail.own.weight) / most,
+        ..SPEED
+    };
+    Speeds::new(&rails.iter().map(speed).collect::<Vec<_>>())
+}
+
+/// The most devices of a rank.
+pub(super) const RAILS_MAX: usize = 4;
+
+/// Of a device of the greatest weight: typical of 100 Gbit/s.
+const SPEED: Speed = Speed {
+    latency_ns: 1_500,
+    bytes_per_us: 12_000,
+};

@@ -1,0 +1,195 @@
+//! Lanes that fail: what is said about them, and where messages go on.
+
+use super::super::{
+    core::Core,
+    inbox::WINDOW,
+    outbox::{Cargo, Flight},
+    trail::{Gap, Kept},
+    way::To,
+    wire::{CREDITS_AT, Said, WORD_MAX, Word},
+};
+use crate::{connect::Event, driver::Down, lanes::LaneSet};
+
+impl Core {
+    /// A lane does not work: it is left. A peer without any is lost.
+    pub(in super::super) fn leave_lane(&mut self, to: To) {
+        let me = self.me;
+        let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
+            return;
+        };
+        let lane = number(to.lane);
+        link.fences.fail(lane);
+        if link.lanes_at_work().is_empty() || !link.open {
+            return self.lose(to.peer);
+        }
+        let home = link.home_of(me, to.peer);
+        if home != link.home {
+            // Nothing was sent by a lane that was home while another was waited for.
+            if link.left.is_empty() {
+                link.left = LaneSet::EMPTY.with(number(link.home));
+            }
+            link.home = home;
+        }
+        self.counters.lanes_failed.add(1);
+        self.leave_stripes(to.peer, lane);
+        self.doom_way(to);
+        self.say_lanes(to.peer);
+    }
+
+    /// A peer cannot be reached: `note_broken` left the reason.
+    fn lose(&mut self, peer: u32) {
+        if peer != self.me {
+            self.tell_dial(peer, Event::Broken, None);
+        }
+        self.part(peer, Down::Failed);
+    }
+
+    /// The queue pair of a lane is gone here: nothing comes by it any more.
+    pub(in super::super) fn handle_closed(&mut self, to: To) {
+        let Some(link) = self.link(to.peer) else {
+            return;
+        };
+        if link.gone.is_some() {
+            return self.free_kept(to.peer);
+        }
+        if !link.open || !link.fences.close(number(to.lane)) {
+            return;
+        }
+        if link.heard_by == to.lane {
+            link.owed = 0; // the next lane begins with all its buffers
+        }
+        self.say_lanes(to.peer);
+        self.settle_fenced(to.peer);
+    }
+
+    /// Says what is known of the lanes to a peer, by all that work: who is dead is dead on all of them at the same time.
+    fn say_lanes(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        link.untold = link.lanes_at_work();
+        self.stir(peer);
+        self.tell_lanes(peer);
+    }
+
+    /// Says by each lane what was not said by it, as far as there is room.
+    pub(in super::super) fn tell_lanes(&mut self, peer: u32) {
+        let Some(link) = self.link(peer) else { return };
+        link.untold = link.untold.and(link.lanes_at_work());
+        for lane in link.untold.iter() {
+            let Self { links, outbox, .. } = self;
+            let to = To {
+                peer,
+                lane: lane as usize,
+            };
+            let Some(link) = links[super::index(peer)].as_deref_mut() else {
+                return;
+            };
+            if !link.has_room(to.lane, 1) || !outbox.has_room(to.lane, 1) {
+                continue;
+            }
+            link.untold = link.untold.without(LaneSet::EMPTY.with(lane));
+            let said = Said {
+                lanes: link.fences.word(),
+                heard: link.trail.heard,
+            };
+            let mut bytes = [0; WORD_MAX];
+            let len = Word::Lanes(said).encode(0, &mut bytes);
+            let posted = outbox.post_inline(link, to, &bytes[..len], true);
+            if let Err(why) = posted {
+                self.note_broken(to, why);
+            }
+        }
+    }
+
+    /// What a peer says of the lanes between us.
+    pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
+        let Some(link) = self.link(peer).filter(|link| link.open) else {
+            return;
+        };
+        let before = link.lanes_at_work();
+        let _those_that_are_fenced = link.fences.handle_word(said.lanes);
+        link.trail.confirm(said.heard);
+        for lane in before.without(link.lanes_at_work()).iter() {
+            let to = To {
+                peer,
+                lane: lane as usize,
+            };
+            let why = std::io::Error::other("the peer has left the lane");
+            self.note_broken(to, why);
+        }
+        self.settle_fenced(peer);
+    }
+
+    /// Goes on with what waited for lanes to be fenced.
+    fn settle_fenced(&mut self, peer: u32) {
+        self.send_again(peer);
+        self.go_on_towards(peer);
+        self.stir(peer);
+    }
+
+    /// Messages go on by their new lane with the first that has not come, when nothing can come by the old one any more.
+    pub(in super::super) fn send_again(&mut self, peer: u32) {
+        let Some(link) = self.link(peer).filter(|link| !link.left.is_empty()) else {
+            return;
+        };
+        if !link.left.without(link.fences.fenced()).is_empty() {
+            return;
+        }
+        let Ok(come) = link.trail.confirmed() else {
+            return self.disbelieve(peer);
+        };
+        self.forget_kept(peer, come);
+        let Self { links, outbox, .. } = self;
+        let Some(link) = links[super::index(peer)].as_deref_mut() else {
+            return;
+        };
+        let (rest, sent) = link.trail.rest();
+        let lane = link.home;
+        let requests = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+        if !link.has_room(lane, requests) || !outbox.has_room(lane, requests) {
+            return; // the next turn tries again
+        }
+        link.left = LaneSet::EMPTY;
+        link.credits = WINDOW.saturating_sub(requests);
+        let first = sent - rest.len() as u64;
+        for (sent, one) in (first + 1..).zip(rest) {
+            let Kept { chunk, .. } = one;
+            outbox.rewrite(chunk, CREDITS_AT, &[0; 2]); // they were for the buffers of the old lane
+            let to = To { peer, lane };
+            let mut flight = Flight::new(to, Cargo::Message { chunk: None }, None);
+            flight.sent = sent;
+            if let Err(why) = outbox.post_chunk(link, flight, one) {
+                return self.note_broken(to, why);
+            }
+        }
+    }
+
+    /// A peer says that it has got what was never sent, or lacks what its device has acknowledged.
+    fn disbelieve(&mut self, peer: u32) {
+        let why = format!("{Gap:?}: messages of a lane that failed are lost");
+        self.fail(peer, std::io::Error::other(why));
+    }
+
+    /// So many messages have come: nothing of them goes again.
+    pub(in super::super) fn forget_kept(&mut self, peer: u32, sent: u64) {
+        let Self { links, outbox, .. } = self;
+        if let Some(link) = links[super::index(peer)].as_deref_mut() {
+            while let Some(chunk) = link.trail.pop_done(sent) {
+                outbox.free_chunk(chunk);
+            }
+        }
+    }
+
+    /// Nothing goes again to a peer without queue pairs.
+    pub(in super::super) fn free_kept(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        if !link.is_made() {
+            let kept = link.trail.clear();
+            kept.into_iter()
+                .for_each(|chunk| self.outbox.free_chunk(chunk));
+        }
+    }
+}
+
+fn number(lane: usize) -> u32 {
+    u32::try_from(lane).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,78 @@
+//! Several devices of a rank: what goes by which lane, and what becomes of it when a lane fails.
+//!
+//! Messages and words of two ranks go by one lane, the *home* of the pair, which both find without a word; so they stay in
+//! order, and different pairs use different devices. Puts and gets go by any lane (`stripes`), long ones in pieces by all. What counts,
+//! atomics and task lists go by the first lane, because two devices do not heed each other's atomics; a peer that is not reached
+//! by it any more is lost to whoever has such a command for it.
+//!
+//! **A lane that fails** is left by both ranks (`leaving`): each takes its queue pair down, hands out what came by it, and says so.
+//! When both have, nothing comes by it any more: puts and gets that it did not finish go by others, and messages go on with the
+//! first that has not come.
+
+mod leaving;
+mod stripes;
+
+pub(super) use self::stripes::Striped;
+use super::{
+    core::{Core, index},
+    link::Link,
+    posting::Stall,
+    way::FIRST,
+    wire::Word,
+};
+use crate::{driver::Failure, lanes::LaneSet};
+
+impl Core {
+    /// Whether what is bound to the first lane can go. A peer without it is lost to it.
+    pub(super) fn need_first(&mut self, peer: u32) -> Result<(), Stall> {
+        let link = self.links[index(peer)].as_deref();
+        if link.is_none_or(|link| !link.is_wide() || link.lanes_at_work().has(0)) {
+            return Ok(());
+        }
+        self.give_up(peer);
+        Err(Failure::PeerDown.into())
+    }
+
+    /// Nobody knows whether a command that is bound to the first lane was done before that failed, so the peer is lost.
+    pub(super) fn lose_if_unsure(&mut self, peer: u32) {
+        if self.link(peer).is_some_and(|link| link.is_wide()) {
+            self.give_up(peer);
+        }
+    }
+
+    /// A peer is needed that the first lane does not reach.
+    fn give_up(&mut self, peer: u32) {
+        let why = "counts, atomics and task lists go by the first of several devices, and it does not reach this rank any more";
+        self.fail(peer, std::io::Error::other(why));
+    }
+
+    /// Says that regions are forgotten, once nothing of them is under way by lanes that keep no order with what is said.
+    pub(super) fn say_forgot(&mut self, peer: u32) {
+        let Some(link) = self.link(peer).filter(|link| !link.forgetting.is_empty()) else {
+            return;
+        };
+        let wide = link.is_wide();
+        if wide && self.touches_memory(peer) {
+            return;
+        }
+        let forgotten = std::mem::take(&mut self.link_or_new(peer).forgetting);
+        for name in forgotten {
+            self.say(peer, Word::Forgot(name));
+        }
+    }
+}
+
+impl Link {
+    /// The lanes that work.
+    pub(super) const fn lanes_at_work(&self) -> LaneSet {
+        self.fences.working()
+    }
+
+    /// The lane of messages and words. The first one while none works.
+    pub(super) fn home_of(&self, me: u32, peer: u32) -> usize {
+        // Both ranks call the pair the same.
+        let pair = u64::from(me.max(peer)) << 32 | u64::from(me.min(peer));
+        let home = self.fences.home(pair);
+        home.map_or(FIRST, |lane| lane as usize)
+    }
+}

@@ -1,0 +1,260 @@
+//! Puts and gets that may go by any lane: long ones in pieces by all, short ones by the home.
+
+use super::super::{
+    abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
+    core::{Core, index},
+    objects::{What, Work},
+    onesided::Op,
+    outbox::{Cargo, Flight, Step, quiet},
+    posting::Stall,
+    regions::Place,
+    way::To,
+    wish::Wish,
+};
+use crate::{
+    driver::Failure,
+    lanes::{LaneSet, PIECE_MIN, Piece, PieceId, Standing, Stripe},
+    memory::RemoteRegion,
+};
+
+/// A put or a get under way by several lanes.
+#[derive(Debug)]
+pub(in super::super) struct Striped {
+    stripe: Stripe,
+    place: Place,
+}
+
+impl Core {
+    /// Whether a command may go by any lane. Those of task lists keep to the first, as do those that count.
+    pub(in super::super) fn goes_widely(&self, peer: u32, op: &Op) -> bool {
+        let link = self.links[index(peer)].as_deref();
+        let wide = link.is_some_and(|link| link.open && link.is_wide());
+        op.striped.is_some() || wide && !op.is_of_task() && key_of(&op.wish).is_some()
+    }
+
+    /// Goes on with a command as far as there is room.
+    pub(in super::super) fn go_widely(&mut self, id: u32) -> Result<(), Stall> {
+        let Some(op) = self.ops.get(id) else {
+            return Ok(());
+        };
+        if op.all_posted {
+            return Ok(()); // what is under way of it ends it
+        }
+        if op.striped.is_none() {
+            self.begin_striped(id)?;
+        }
+        let stalled = self.post_stripes(id);
+        self.settle_striped(id);
+        stalled
+    }
+
+    fn begin_striped(&mut self, id: u32) -> Result<(), Stall> {
+        let Some(op) = self.ops.get(id) else {
+            return Ok(());
+        };
+        let (peer, Some((key, len))) = (op.peer, key_of(&op.wish)) else {
+            return Ok(());
+        };
+        let (home, lanes) = self.link(peer).map_or((0, LaneSet::EMPTY), |link| {
+            (link.home, link.lanes_at_work())
+        });
+        let to = To { peer, lane: home };
+        let place = self.look_up(to, key, true)?;
+        self.reach(id)?;
+        let lanes = lanes.and(place.lanes());
+        let by_home = LaneSet::EMPTY.with(u32::try_from(home).unwrap_or(0));
+        let lanes = if len < STRIPE_MIN && !lanes.and(by_home).is_empty() {
+            by_home
+        } else {
+            lanes
+        };
+        let stripe = Stripe::new(len, &self.speeds, lanes, self.piece_max());
+        let striped = Striped { stripe, place };
+        if let Some(op) = self.ops.get_mut(id) {
+            op.striped = Some(Box::new(striped));
+        }
+        Ok(())
+    }
+
+    fn piece_max(&self) -> u64 {
+        let pieces = self.rails.iter().map(|rail| rail.own.piece_max);
+        pieces.min().unwrap_or(1) as u64
+    }
+
+    fn post_stripes(&mut self, id: u32) -> Result<(), Stall> {
+        let Self {
+            ops,
+            links,
+            outbox,
+            speeds,
+            counters,
+            ..
+        } = self;
+        let Some(op) = ops.get_mut(id) else {
+            return Ok(());
+        };
+        let (Some(striped), Some(here)) = (op.striped.as_deref_mut(), op.here) else {
+            return Ok(());
+        };
+        let link = links[index(op.peer)].as_deref_mut().ok_or(Stall::Room)?;
+        let mut broken = None;
+        let mut full = false;
+        for lane in striped.stripe.lanes().iter() {
+            let to = To {
+                peer: op.peer,
+                lane: lane as usize,
+            };
+            while let Some(piece) = striped.stripe.poll_piece(lane, speeds) {
+                if !link.has_room(to.lane, 1) || !outbox.has_room(to.lane, 1) {
+                    striped.stripe.refuse(piece.id);
+                    full = true;
+                    break;
+                }
+                let step = Step::Piece(piece.id);
+                let flight = Flight::new(to, Cargo::Step { op: id, step }, None);
+                let far = striped.place.on(to.lane).at(piece.range.start);
+                let near = here[to.lane].part(in_memory(piece.range.start), len_of(&piece));
+                let what = match op.wish {
+                    Wish::Get { .. } => What::Read {
+                        from: far,
+                        into: near,
+                    },
+                    _ => What::Write {
+                        from: Some(near),
+                        into: far,
+                    },
+                };
+                let work = Work {
+                    id: quiet(to.peer),
+                    what,
+                    signaled: false,
+                    solicited: false,
+                };
+                op.flights += 1;
+                counters.pieces.add(1);
+                if let Err(why) = outbox.post(link, flight, &[work]) {
+                    broken = Some((to, why));
+                    break;
+                }
+            }
+        }
+        if let Some((to, why)) = broken {
+            self.note_broken(to, why);
+        }
+        if full { Err(Stall::Room) } else { Ok(()) }
+    }
+
+    /// A piece is over.
+    pub(in super::super) fn handle_piece(
+        &mut self,
+        id: u32,
+        (piece, lane): (PieceId, usize),
+        status: i32,
+    ) {
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let peer = op.peer;
+        let Some(striped) = op.striped.as_deref_mut() else {
+            return;
+        };
+        if status == WC_SUCCESS {
+            striped.stripe.handle_landed(piece);
+        } else {
+            let link = self.links[index(peer)].as_deref();
+            let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
+            let lane = u32::try_from(lane).unwrap_or(u32::MAX);
+            let others = others.and(striped.place.lanes());
+            let others = others.without(LaneSet::EMPTY.with(lane));
+            striped.stripe.handle_failed(lane, others);
+            if !matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) {
+                // Not the lane's fault, so others would fail as well.
+                let why = self.transport(lane as usize, status);
+                return self.abandon(id, why);
+            }
+        }
+        self.run(id);
+        self.finish_if_over(id);
+    }
+
+    /// Ends a command that has nothing left to post.
+    fn settle_striped(&mut self, id: u32) {
+        let Some(op) = self.ops.get_mut(id) else {
+            return;
+        };
+        let standing = op.striped.as_ref().map(|one| one.stripe.standing());
+        match standing {
+            Some(Standing::Done) => {
+                self.settle_posted(id);
+                self.finish_if_over(id);
+            }
+            Some(Standing::Stranded) => {
+                let why = std::io::Error::other("no lane is left by which the memory is reached");
+                self.abandon(id, Failure::Transport(why));
+            }
+            _ => {}
+        }
+    }
+
+    /// No command towards a peer begins anything by this lane any more.
+    pub(super) fn leave_stripes(&mut self, peer: u32, lane: u32) {
+        let others = self
+            .link(peer)
+            .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
+        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+            if let Some(striped) = &mut op.striped {
+                let others = others.and(striped.place.lanes());
+                striped.stripe.handle_failed(lane, others);
+            }
+        }
+    }
+
+    /// What fenced lanes have not moved goes by others.
+    pub(super) fn go_on_towards(&mut self, peer: u32) {
+        let Some(link) = self.link(peer) else { return };
+        let fenced = link.fences.fenced();
+        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        for id in self.ops.all(towards) {
+            if let Some(striped) = self.ops.get_mut(id).and_then(|op| op.striped.as_mut()) {
+                fenced
+                    .iter()
+                    .for_each(|lane| striped.stripe.handle_fenced(lane));
+            }
+            self.run(id);
+        }
+    }
+
+    /// Nobody is there any more: what is under way ends commands.
+    pub(in super::super) fn give_up_stripes(&mut self, peer: u32) {
+        let towards = |op: &Op| op.peer == peer && op.striped.is_some();
+        for id in self.ops.all(towards) {
+            self.abandon(id, Failure::PeerDown);
+        }
+    }
+}
+
+/// The peer's memory of a plain put or get, and its length.
+fn key_of(wish: &Wish) -> Option<(RemoteRegion, u64)> {
+    let (key, len) = match *wish {
+        Wish::Put {
+            from,
+            into,
+            count: None,
+        } => (into, from.len()),
+        Wish::Get { from, into } => (from, into.len()),
+        _ => return None,
+    };
+    (len > 0 && key.name().is_none()).then_some((key, len as u64))
+}
+
+fn len_of(piece: &Piece) -> usize {
+    in_memory(piece.range.end - piece.range.start)
+}
+
+/// Pieces are of ranges of this process.
+fn in_memory(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+/// Shorter ones go by one lane.
+const STRIPE_MIN: u64 = 2 * PIECE_MIN;

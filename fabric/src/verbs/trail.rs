@@ -1,0 +1,129 @@
+//! Messages and words of a link that may have to go again by another lane. Pure.
+//!
+//! A queue pair delivers a prefix of what was posted to it, in its order. So both ends number what they send from 0, whatever the
+//! lane: who has closed a lane says how many have come, and the other goes on with the next one. What the peer's device has
+//! acknowledged has come, and is forgotten.
+
+use std::collections::VecDeque;
+
+/// What was sent and is not known to have come, and how much has come.
+#[derive(Debug, Default)]
+pub(super) struct Trail {
+    kept: VecDeque<Kept>,
+    /// How many were sent before the first that is kept.
+    done: u64,
+    /// How many the peer says have come.
+    confirmed: u64,
+    /// How many of the peer's have come.
+    pub(super) heard: u64,
+}
+
+/// The bytes of a message or word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kept {
+    pub(super) chunk: u32,
+    pub(super) len: usize,
+}
+
+/// More have come than were sent, or one is missing that the device said had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap;
+
+impl Trail {
+    /// Keeps one that is sent now. How many were sent with it.
+    pub(super) fn keep(&mut self, one: Kept) -> u64 {
+        self.kept.push_back(one);
+        self.sent()
+    }
+
+    /// How many were sent.
+    pub(super) fn sent(&self) -> u64 {
+        self.done + self.kept.len() as u64
+    }
+
+    /// The first so many have come: a chunk that is free, if there is one more.
+    pub(super) fn pop_done(&mut self, sent: u64) -> Option<u32> {
+        if self.done >= sent {
+            return None;
+        }
+        let first = self.kept.pop_front()?;
+        self.done += 1;
+        Some(first.chunk)
+    }
+
+    /// The peer says how many have come. What it said earlier may come later.
+    pub(super) fn confirm(&mut self, heard: u64) {
+        self.confirmed = self.confirmed.max(heard);
+    }
+
+    /// How many have come for sure, when nothing can come any more.
+    ///
+    /// # Errors
+    /// When the peer's number cannot be right.
+    pub(super) fn confirmed(&self) -> Result<u64, Gap> {
+        let possible = self.done..=self.sent();
+        possible
+            .contains(&self.confirmed)
+            .then_some(self.confirmed)
+            .ok_or(Gap)
+    }
+
+    /// Those that have to go again, and how many were sent with the last one.
+    pub(super) fn rest(&self) -> (Vec<Kept>, u64) {
+        (self.kept.iter().copied().collect(), self.sent())
+    }
+
+    /// All chunks, because nothing goes any more.
+    pub(super) fn clear(&mut self) -> Vec<u32> {
+        self.done = self.sent();
+        self.kept.drain(..).map(|one| one.chunk).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Gap, Kept, Trail};
+
+    fn of(chunks: &[u32]) -> Trail {
+        let mut trail = Trail::default();
+        for &chunk in chunks {
+            trail.keep(Kept { chunk, len: 1 });
+        }
+        trail
+    }
+
+    fn chunks_until(trail: &mut Trail, sent: u64) -> Vec<u32> {
+        std::iter::from_fn(|| trail.pop_done(sent)).collect()
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_forgotten_and_the_rest_goes_again_in_its_order() {
+        let mut trail = of(&[5, 6, 7, 8]);
+        assert_eq!(chunks_until(&mut trail, 2), [5, 6]);
+        trail.confirm(3);
+        trail.confirm(1); // said earlier
+        let confirmed = trail.confirmed().unwrap();
+        assert_eq!(chunks_until(&mut trail, confirmed), [7]);
+        let (rest, sent) = trail.rest();
+        assert_eq!((rest, sent), (vec![Kept { chunk: 8, len: 1 }], 4));
+        assert_eq!(trail.keep(Kept { chunk: 9, len: 1 }), 5);
+    }
+
+    #[test]
+    fn a_peer_that_has_heard_less_than_its_device_said_or_more_than_was_sent_is_not_believed() {
+        let mut trail = of(&[1, 2, 3]);
+        assert_eq!(chunks_until(&mut trail, 2), [1, 2]);
+        for (heard, expected) in [(1, Err(Gap)), (2, Ok(2)), (3, Ok(3)), (4, Err(Gap))] {
+            trail.confirm(heard);
+            assert_eq!(trail.confirmed(), expected);
+        }
+    }
+
+    #[test]
+    fn when_nothing_goes_any_more_all_chunks_are_free_once() {
+        let mut trail = of(&[1, 2]);
+        assert_eq!(trail.clear(), [1, 2]);
+        assert_eq!(trail.clear(), []);
+        assert_eq!(trail.pop_done(2), None);
+    }
+}

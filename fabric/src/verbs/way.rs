@@ -1,0 +1,75 @@
+//! One lane of a link: a queue pair on one device of this rank, connected to the device of the same number of the peer.
+
+use super::{
+    chain::Chain,
+    link::REQUESTS_MAX,
+    objects::{Qp, Route},
+};
+
+/// A lane of a link, from this side.
+#[derive(Debug, Default)]
+pub(super) struct Way {
+    pub(super) qp: Option<Qp>,
+    /// Requests in the queue pair, and those of them that no flight stands for.
+    pub(super) used: u32,
+    pub(super) quiet: u32,
+    pub(super) chain: Chain,
+    /// Flights that could not be posted. They end with the queue pair.
+    pub(super) stranded: Vec<u64>,
+    /// A request could not be posted, or failed.
+    pub(super) broken: bool,
+    /// The queue pair is of no use any more, and goes when nothing of it is under way.
+    pub(super) doomed: bool,
+}
+
+/// A lane to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct To {
+    pub(super) peer: u32,
+    pub(super) lane: usize,
+}
+
+/// A port of a peer, which it names when a connection is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Far {
+    pub(super) gid: [u8; 16],
+    pub(super) lid: u16,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub(super) mtu: u8,
+    /// The key to its table of regions by this device.
+    pub(super) table: u32,
+}
+
+impl Way {
+    pub(super) const fn has_slots(&self, requests: u32) -> bool {
+        self.used + requests <= REQUESTS_MAX
+    }
+
+    /// Nothing is posted behind what could not be.
+    pub(super) const fn is_spoilt(&self) -> bool {
+        self.broken || !self.stranded.is_empty()
+    }
+}
+
+impl To {
+    /// By the lane that all have.
+    pub(super) const fn first(peer: u32) -> Self {
+        Self { peer, lane: FIRST }
+    }
+}
+
+impl Far {
+    /// The way there from an own port.
+    pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> Route {
+        Route {
+            gid: self.gid,
+            lid: self.lid,
+            global: ethernet,
+            port,
+            gid_index,
+        }
+    }
+}
+
+/// The lane of what is bound to one: atomics, counts, and task lists.
+pub(super) const FIRST: usize = 0;

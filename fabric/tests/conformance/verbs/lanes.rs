@@ -1,0 +1,298 @@
+//! Several devices of a rank: what goes by which, and cables that are pulled in the midst of it. Two ranks with two devices each
+//! have no cable in common, so one is pulled for each lane; of ranks with four on the same four, one cable is of two lanes.
+
+use std::sync::Arc;
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{AtomicOp, Command, Down, Driver, Failure, Token},
+    memory::{Region, RemoteRegion},
+    verbs::Port,
+};
+
+use super::{
+    cables::{Cables, cable, talk},
+    world,
+};
+use crate::world::{World, contents, in_threads, local, noise, peer};
+
+/// Ranks with two devices: those of even numbers share two, and the others two others.
+pub(crate) fn world_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
+    by_two_lanes(ranks, &[])
+}
+
+/// Ranks with four devices each, of which the first is another one for each, so that all lanes go by the wire.
+pub(crate) fn world_by_four_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
+    by_four_lanes(ranks, &[])
+}
+
+fn by_two_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+    named(ranks, counters, |rank| match rank % 2 {
+        0 => "rxe0,rxe1".to_owned(),
+        _ => "rxe2,rxe3".to_owned(),
+    })
+}
+
+fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+    named(ranks, counters, |rank| {
+        let names = (0..4).map(|lane| format!("rxe{}", (rank + lane) % 4));
+        names.collect::<Vec<_>>().join(",")
+    })
+}
+
+fn named(
+    ranks: u32,
+    counters: &[Arc<Counters>],
+    devices: impl Fn(u32) -> String,
+) -> Vec<Box<dyn Driver>> {
+    let all = Port::all().unwrap().len();
+    assert_eq!(all, 4, "needs four devices: `cargo xtask vm --devices 4`");
+    world(ranks, |config| {
+        config.device = Some(devices(config.rank));
+        if let Some(counters) = counters.get(config.rank as usize) {
+            config.counters = Arc::clone(counters);
+        }
+    })
+}
+
+/// Makes ranks that count here.
+type Counted = fn(u32, &[Arc<Counters>]) -> Vec<Box<dyn Driver>>;
+
+/// Two ranks that have met, and memory of the second one.
+struct Pair {
+    world: World,
+    counters: Vec<Arc<Counters>>,
+    region: Region,
+    key: RemoteRegion,
+}
+
+impl Pair {
+    fn new(make: Counted, len: usize) -> Self {
+        let counters: Vec<_> = (0..2).map(|_| Arc::new(Counters::default())).collect();
+        let mut world = World::from_drivers(make(2, &counters));
+        world.meet();
+        let (region, key) = world[1].memory(len);
+        Self {
+            world,
+            counters,
+            region,
+            key,
+        }
+    }
+
+    fn post_put(&mut self, bytes: &mut [u8], token: u64) {
+        let put = Command::Put {
+            to: peer(1),
+            from: local(bytes),
+            into: self.key,
+            count: None,
+            token: Token(token),
+        };
+        self.world.post(0, put);
+    }
+
+    fn put(&mut self, bytes: &mut [u8], into: RemoteRegion) -> Result<Option<u64>, Failure> {
+        let put = Command::Put {
+            to: peer(1),
+            from: local(bytes),
+            into,
+            count: None,
+            token: Token(1),
+        };
+        self.world.one_sided(0, put)
+    }
+
+    fn get(&mut self, bytes: &mut [u8], from: RemoteRegion) -> Result<Option<u64>, Failure> {
+        let get = Command::Get {
+            to: peer(1),
+            from,
+            into: local(bytes),
+            token: Token(2),
+        };
+        self.world.one_sided(0, get)
+    }
+
+    fn pieces(&self) -> u64 {
+        self.counters[0].pieces.get()
+    }
+
+    fn lanes_failed(&self) -> [u64; 2] {
+        [0, 1].map(|rank: usize| self.counters[rank].lanes_failed.get())
+    }
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn bytes_of_every_length_go_by_all_lanes_and_arrive_once() {
+    for make in [by_two_lanes, by_four_lanes] {
+        let mut pair = Pair::new(make, 1 << 20);
+        let mut plain = vec![0; 1 << 20];
+        let plain_key = pair.world[1].driver.expose(local(&mut plain)).unwrap();
+        for (seed, len) in [1, 8_191, 8_193, 65_535, 80_001, 200_001, 1 << 20]
+            .into_iter()
+            .enumerate()
+        {
+            let before = pair.pieces();
+            let mut bytes = noise(seed as u64, len);
+            for key in [pair.key, plain_key] {
+                let key = key.slice(0, len as u64).unwrap();
+                pair.put(&mut bytes, key).unwrap();
+                let mut back = vec![0; len];
+                pair.get(&mut back, key).unwrap();
+                assert!(back == bytes, "{len} bytes back");
+            }
+            assert!(contents(&pair.region)[..len] == bytes, "{len} bytes");
+            let pieces = pair.pieces() - before;
+            assert_eq!(pieces > 4, len > 65_535, "{pieces} pieces for {len} bytes");
+        }
+        let withdraw = Command::Withdraw { key: plain_key };
+        pair.world.post(1, withdraw);
+        assert_eq!(pair.lanes_failed(), [0; 2]);
+    }
+}
+
+/// The second cable of the first rank, then the first.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_comes_late() {
+    let _cables = Cables::new();
+    for lane in [1, 0] {
+        // So slow that they take a while.
+        (0..4).for_each(|cut| cable(&format!("shape {cut} rate 80mbit")));
+        let mut pair = Pair::new(by_two_lanes, LONG);
+        let mut bytes: Vec<Vec<u8>> = (0..PUTS).map(|nth| noise(nth, LONG)).collect();
+        let mut posted = 0;
+        let mut pulled = false;
+        while pair.lanes_failed() != [1; 2] {
+            let ended = pair.world[0].heard.completed.len() as u64;
+            if posted < ended + PUTS {
+                let from = &mut bytes[usize::try_from(posted % PUTS).unwrap()];
+                pair.post_put(from, posted);
+                posted += 1;
+            }
+            if ended > 0 && !pulled {
+                cable(&format!("pull {lane}"));
+                pulled = true;
+            }
+            pair.world.turn();
+        }
+        pair.world.until("all puts", |world| {
+            let heard = &world[0].heard;
+            assert!(heard.failed.is_empty(), "{:?}", heard.failed);
+            heard.completed.len() as u64 == posted
+        });
+        pair.world[0].heard.completed.clear();
+        // What is written now, nothing that was written before may cover.
+        let mut last = noise(99, LONG);
+        let key = pair.key;
+        pair.put(&mut last, key).unwrap();
+        assert_eq!(stray(&contents(&pair.region), &last, &bytes), None);
+        cable(&format!("plug {lane}"));
+        pair.world.settle();
+        assert_eq!(stray(&contents(&pair.region), &last, &bytes), None);
+        let mut back = vec![0; LONG];
+        pair.get(&mut back, key).unwrap();
+        assert!(back == last);
+        drop(pair);
+        super::cables::until_all_are_up();
+    }
+}
+
+/// Both ways, while messages of all lengths are under way. One of the two lanes is the home of the pair.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn messages_go_on_by_another_lane_and_none_is_lost_or_doubled_or_overtakes() {
+    let _cables = Cables::new();
+    for lane in [0, 1] {
+        in_threads(world_by_two_lanes, 2, |rank| {
+            let me = rank.me.0;
+            talk(rank, 400, |round| {
+                if round == 150 && me == 0 {
+                    cable(&format!("pull {lane}"));
+                }
+            });
+        });
+        cable(&format!("plug {lane}"));
+        super::cables::until_all_are_up();
+    }
+}
+
+/// One cable after the other, each of two lanes, until one lane is left.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn of_four_lanes_three_may_fail() {
+    let _cables = Cables::new();
+    let mut pair = Pair::new(by_four_lanes, LONG);
+    for (pulled, failed) in [(2, 2), (1, 3)] {
+        let mut bytes = noise(pulled, LONG);
+        cable(&format!("pull {pulled}"));
+        let key = pair.key;
+        pair.put(&mut bytes, key).unwrap();
+        assert!(contents(&pair.region) == bytes);
+        pair.world.send(0, 1, b"there", b"");
+        pair.world.send(1, 0, b"back", b"");
+        for rank in 0..2 {
+            pair.world.hears(rank, 1);
+            pair.world[rank].heard.messages.clear();
+        }
+        assert_eq!(pair.lanes_failed(), [failed; 2]);
+    }
+}
+
+/// Nobody counts by another lane, because two devices do not heed each other.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
+    let _cables = Cables::new();
+    let mut pair = Pair::new(by_two_lanes, LONG);
+    let at = pair.key.slice(0, 8).unwrap();
+    let add = |number| Command::Atomic {
+        to: peer(1),
+        at,
+        op: AtomicOp::Add(number),
+        token: Token(3),
+    };
+    assert_eq!(pair.world.one_sided(0, add(5)).unwrap(), Some(0));
+    cable("pull 0");
+    let mut bytes = noise(4, LONG);
+    let key = pair.key;
+    pair.put(&mut bytes, key).unwrap();
+    let ended = pair.world.one_sided(0, add(5));
+    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    let why = pair.world[0].driver.why_down(peer(1)).unwrap();
+    assert!(!why.is_empty());
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn when_all_lanes_have_failed_the_peer_has() {
+    let _cables = Cables::new();
+    let mut pair = Pair::new(by_two_lanes, LONG);
+    cable("pull 0");
+    cable("pull 1");
+    let mut bytes = noise(4, LONG);
+    let key = pair.key;
+    let ended = pair.put(&mut bytes, key);
+    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    pair.world.send(1, 0, b"lost", b"");
+    for rank in 0..2 {
+        pair.world.until("a failure", |world| {
+            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+        });
+    }
+}
+
+/// The first page that is not as it should be, and which of other contents it has.
+fn stray(found: &[u8], wanted: &[u8], others: &[Vec<u8>]) -> Option<(usize, Option<usize>)> {
+    let pages = found.chunks(PAGE).zip(wanted.chunks(PAGE));
+    let page = pages
+        .into_iter()
+        .position(|(found, wanted)| found != wanted)?;
+    let range = page * PAGE..(page + 1) * PAGE;
+    let other = |other: &Vec<u8>| other[range.clone()] == found[range.clone()];
+    Some((page, others.iter().position(other)))
+}
+
+const PAGE: usize = 4096;
+const LONG: usize = 1 << 20;
+const PUTS: u64 = 12;
