@@ -111,8 +111,8 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         verbs_device: "RIPSTOP_VERBS_DEVICE",
-        "a device, or device:port",
-        "the adapter, like mlx5_0:1; else ranks take turns among those that are up",
+        "devices, or device:port, like mlx5_0,mlx5_1 or with weights, like mlx5_0*2,mlx5_1",
+        "the adapters of a rank: messages of two ranks go by one of them, long transfers in pieces by all; else ranks take turns",
         text,
         String::clone
     ),
