@@ -66,6 +66,9 @@ impl Suite {
 /// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
 /// take turns among the devices. A rank may have to wait long for one of the guest's processors.
 const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
+/// Each rank with two devices.
+const TWO_LANES: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0,rxe1";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
 const DYING: &str =
@@ -85,14 +88,21 @@ pub(super) const SUITES: &[Suite] = &[
         "--include-ignored on_verbs",
         "ROUNDS=10",
     ),
+    // Of these one cable after the other is pulled for good, so how long does not matter.
+    Suite::of_fabric(
+        What::Test("conformance"),
+        "--include-ignored --test-threads 1 verbs::lanes",
+        "",
+    ),
     // How long a cable is out is a matter of the guest's speed, so the tests that pull them are run by hand.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip cables::",
+        "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip cables:: --skip lanes::",
         "",
     ),
     Suite::test("messages", "", ONE),
     Suite::test("messages", "", ACROSS),
+    Suite::test("messages", "", TWO_LANES),
     Suite::test("scope", "", ONE),
     Suite::test("scope", "", ACROSS),
     Suite::test("communicators", "--skip at_every_size", ONE),
