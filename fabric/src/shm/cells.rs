@@ -3,7 +3,7 @@
 //! A ring hands out messages in their order, to whoever sorts them. Who waits for one message of a collective knows its name, and
 //! that says which line to look at: no order, no credits, no matching. The sender writes the line, its stamp last. The receiver
 //! says which lines are free again in a word of bits, one for each cell, that change with each message taken; the sender looks
-//! at that word when a cell seems to be taken, once for all of them. It goes on only when a dozen of them are free again: one
+//! at that word when a cell seems to be taken, once for all of them. It goes on only when two dozen of them are free again: one
 //! that runs ahead would else take a line from the receiver with each message, and hand it back with the next.
 //!
 //! Collectives follow each other, so each end asks for the line of the next one before it is called.
@@ -20,11 +20,12 @@ use crate::{
     memory::{Region, prefetch_for_read},
 };
 
-/// Cells of two ranks in one direction: as many collectives may be under way before one takes the longer way. Bits of a word.
-pub(super) const CELLS: usize = 32;
+/// Cells of two ranks in one direction: as many collectives may be under way before one takes the longer way, and so far does a
+/// root run ahead of ranks that share processors and wait for theirs. A page of them, and bits of a word.
+pub(super) const CELLS: usize = 64;
 
 /// Cells that are not free, at the most, when a sender goes on that has found the one it needs taken.
-const FULL_MAX: u32 = 20;
+const FULL_MAX: u32 = 40;
 
 /// Between two looks at the receiver's bits: a quarter of a microsecond, in which it takes a message or two.
 const PAUSES: u32 = 4;
@@ -45,9 +46,9 @@ pub(super) trait Lines {
     /// A word behind the stamp.
     fn word(&self, cell: usize, at: usize) -> u64;
     /// Acquires the receiver's reads of the cells that are free by this.
-    fn taken(&self) -> u32;
+    fn taken(&self) -> u64;
     /// Releases the cells that are free by this.
-    fn set_taken(&self, taken: u32);
+    fn set_taken(&self, taken: u64);
 }
 
 /// The sending end.
@@ -55,9 +56,9 @@ pub(super) trait Lines {
 pub(super) struct Outbox<L> {
     lines: L,
     /// Bits that change with each message written.
-    written: u32,
+    written: u64,
     /// The receiver's bits, as they were when we looked last.
-    taken: u32,
+    taken: u64,
     count: u32,
 }
 
@@ -118,7 +119,7 @@ impl<L: Lines> Outbox<L> {
 
     /// Bits of cells that were not free when we looked last.
     #[inline]
-    fn full(&self) -> u32 {
+    fn full(&self) -> u64 {
         self.taken ^ self.written
     }
 }
@@ -129,7 +130,7 @@ pub(super) struct Inbox<L> {
     lines: L,
     /// By cell: the number of the message that was taken last.
     last: [u32; CELLS],
-    taken: u32,
+    taken: u64,
     count: u32,
 }
 
@@ -251,13 +252,13 @@ impl Lines for Mapped {
     }
 
     #[inline]
-    fn taken(&self) -> u32 {
-        self.region.atomic_u32(self.taken_at).load(Acquire)
+    fn taken(&self) -> u64 {
+        self.region.atomic_u64(self.taken_at).load(Acquire)
     }
 
     #[inline]
-    fn set_taken(&self, taken: u32) {
-        self.region.atomic_u32(self.taken_at).store(taken, Release);
+    fn set_taken(&self, taken: u64) {
+        self.region.atomic_u64(self.taken_at).store(taken, Release);
     }
 }
 
@@ -327,16 +328,16 @@ mod tests {
     fn a_cell_is_written_again_only_when_it_is_free() {
         let (mut out, mut inbox) = pair();
         for round in 0..3 {
-            let of = |cell: u32| name(round * 32 + cell);
-            assert!((0..32).all(|cell| out.put(of(cell), 0, &[1])));
-            assert!(!out.put(of(32), 0, &[2]));
+            let of = |cell: u32| name(round * 64 + cell);
+            assert!((0..64).all(|cell| out.put(of(cell), 0, &[1])));
+            assert!(!out.put(of(64), 0, &[2]));
             assert!(inbox.take(of(5)).unwrap().overtook);
-            assert!(!out.put(of(37), 0, &[2]), "no more than one is free");
-            for cell in 8..19 {
+            assert!(!out.put(of(69), 0, &[2]), "no more than one is free");
+            for cell in 8..31 {
                 inbox.take(of(cell)).unwrap();
             }
-            assert!(!out.put(of(36), 0, &[2]) && out.put(of(37), 0, &[2]));
-            assert_eq!(inbox.names().len(), 21);
+            assert!(!out.put(of(68), 0, &[2]) && out.put(of(69), 0, &[2]));
+            assert_eq!(inbox.names().len(), 41);
             for late in inbox.names() {
                 assert_eq!(inbox.take(late).unwrap().bytes().len(), 1);
             }

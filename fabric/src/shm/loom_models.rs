@@ -304,7 +304,7 @@ fn a_sender_that_falls_asleep_over_a_full_ring_hears_of_room() {
 struct Cell {
     stamp: AtomicU64,
     words: [AtomicU64; 3],
-    taken: AtomicU32,
+    taken: AtomicU64,
 }
 
 impl Lines for Arc<Cell> {
@@ -322,10 +322,10 @@ impl Lines for Arc<Cell> {
     fn word(&self, _: usize, at: usize) -> u64 {
         self.words[at].load(Relaxed)
     }
-    fn taken(&self) -> u32 {
+    fn taken(&self) -> u64 {
         self.taken.load(Acquire)
     }
-    fn set_taken(&self, taken: u32) {
+    fn set_taken(&self, taken: u64) {
         self.taken.store(taken, Release);
     }
 }
