@@ -185,7 +185,13 @@ impl Calls {
     /// Whether nothing is known of this collective that it would have to be told when it begins.
     #[inline]
     pub(super) fn is_calm(&self, key: Key) -> bool {
-        !self.any_revoked() && !self.may_be_early(key)
+        let revoked = self.any_revoked() && self.is_revoked(key.0);
+        !revoked && !self.may_be_early(key)
+    }
+
+    #[inline(never)]
+    fn is_revoked(&self, ctx: u32) -> bool {
+        self.is_void(ctx) || self.revoked_from(ctx).is_some()
     }
 
     #[inline]
@@ -328,7 +334,16 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, OVER_MAX};
+    use super::{Calls, OVER_MAX, Why};
+
+    #[test]
+    fn a_revoked_communicator_says_nothing_of_others() {
+        let mut calls = Calls::new();
+        calls.revoke((3, 7), Why::Failed(1));
+        calls.make_void(5);
+        let calm = |ctx: u32| calls.is_calm((ctx, 2));
+        assert!(calm(1) && !calm(3) && !calm(5));
+    }
 
     #[test]
     fn what_is_known_of_early_messages_goes_with_them() {

@@ -354,11 +354,18 @@ impl Core {
         self.cells && call.group.len() <= RANKS_MAX
     }
 
-    /// Whether nothing is known that a collective would have to be told.
+    /// Whether nothing is known that a collective would have to be told: of its ranks and of its communicator.
+    #[inline]
     fn is_calm(&self, call: &RunCall) -> bool {
         !(self.closing | self.leaving | self.ended)
-            && self.peers.downs() == 0
+            && (self.peers.downs() == 0 || self.are_all_up(call))
             && self.programs.calls.is_calm((call.ctx, call.tag))
+    }
+
+    #[inline(never)]
+    fn are_all_up(&self, call: &RunCall) -> bool {
+        let mut ranks = call.group.members();
+        ranks.all(|rank| self.peers.down(rank).is_none())
     }
 
     /// Whether a collective that is over went wrong: as is known, or as it must have, on a communicator that this rank has left.
