@@ -187,6 +187,7 @@ mod tests {
                 inside: link,
                 across: link,
                 per_node: size,
+                processors: size,
                 copy_ns_per_kib: 20.0,
                 reduce_ns_per_kib: 40.0,
             },

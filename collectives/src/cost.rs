@@ -33,6 +33,8 @@ pub struct Machine {
     pub across: LogGP,
     /// Ranks on a node, at least 1.
     pub per_node: usize,
+    /// Processors of a node, at least 1: where its ranks are more, they share them.
+    pub processors: usize,
     /// A copy in own memory.
     pub copy_ns_per_kib: f64,
     /// γ: a reduction in own memory.

@@ -95,6 +95,7 @@ pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
         ),
         across: link_of(&choices.cost, choices.round_ns),
         per_node: per_node.max(1),
+        processors: choices.processors,
         copy_ns_per_kib: choices.cost.copy_ns_per_kib,
         reduce_ns_per_kib: 2.0 * choices.cost.copy_ns_per_kib,
     }
@@ -105,7 +106,12 @@ fn link_of(cost: &Cost, round_ns: f64) -> LogGP {
         latency_ns: cost.latency_ns + round_ns,
         overhead_ns: f64::midpoint(cost.send_ns, cost.recv_ns),
         gap_ns: cost.send_ns,
-        ns_per_kib: cost.get_ns_per_kib.min(cost.message_ns_per_kib),
+        // Who gets its processor back finds nothing in the caches.
+        ns_per_kib: if round_ns > 0.0 {
+            cost.message_ns_per_kib
+        } else {
+            cost.get_ns_per_kib.min(cost.message_ns_per_kib)
+        },
     }
 }
 

@@ -292,6 +292,7 @@ fn assemble(
         cost: driver.caps().cost,
         cost_inside: None,
         round_ns: round_ns(boot.node.ranks.len()),
+        processors: online().max(1),
     };
     let crowded = is_crowded(boot.node.ranks.len());
     let setup = EngineSetup {
@@ -334,7 +335,7 @@ fn is_crowded(ranks: usize) -> bool {
 /// What it takes until all ranks of a processor have run, in nanoseconds. The same for all of them: it decides how they speak.
 fn round_ns(ranks: usize) -> f64 {
     /// From one rank to the next, with what it does.
-    const SWITCH_NS: u32 = 1_000;
+    const SWITCH_NS: u32 = 1_500;
     let others = ranks.div_ceil(online().max(1)) - 1;
     f64::from(u32::try_from(others).unwrap_or(u32::MAX)) * f64::from(SWITCH_NS)
 }

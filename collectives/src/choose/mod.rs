@@ -4,7 +4,8 @@
 //! use ripstop_collectives::{choose::{Shape, Table}, cost::{LogGP, Machine}, plan::AllToAll};
 //!
 //! let link = LogGP { latency_ns: 900.0, overhead_ns: 150.0, gap_ns: 100.0, ns_per_kib: 80.0 };
-//! let machine = Machine { inside: link, across: link, per_node: 1, copy_ns_per_kib: 30.0, reduce_ns_per_kib: 60.0 };
+//! let (copy_ns_per_kib, reduce_ns_per_kib) = (30.0, 60.0);
+//! let machine = Machine { inside: link, across: link, per_node: 1, processors: 1, copy_ns_per_kib, reduce_ns_per_kib };
 //! let table = Table::<AllToAll>::new(Shape::of(256), &machine);
 //! assert_eq!(table.choose(8), AllToAll::Bruck);
 //! assert_eq!(table.choose(1 << 20).name(), "pairwise");
@@ -24,9 +25,12 @@ mod costs;
 mod forms;
 #[cfg(test)]
 mod tests;
+mod total;
+
+pub use self::total::{Load, Total};
 
 /// The algorithms of a collective, as the chooser sees them.
-pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> {
+pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + Total {
     /// What the collective is called.
     const COLLECTIVE: &'static str;
 
@@ -106,11 +110,22 @@ fn cheapest_but_for<A: Algorithm>(incumbent: Option<A>, shape: &Shape, machine: 
         } else {
             1.0
         };
-        (algorithm, algorithm.cost_ns(shape, machine) * bias)
+        (algorithm, cost_ns(algorithm, shape, machine) * bias)
     });
     let best = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
     best.expect("of every collective some algorithm always fits")
         .0
+}
+
+/// What the algorithm costs. Ranks of one node that share its processors do nothing at the same time but wait: then it is as much
+/// as all of them have to do.
+fn cost_ns<A: Algorithm>(algorithm: A, shape: &Shape, machine: &Machine) -> f64 {
+    let is_crowded = shape.size >= machine.processors.saturating_mul(2);
+    if !is_crowded || shape.size > machine.per_node {
+        return algorithm.cost_ns(shape, machine);
+    }
+    let waits_ns = algorithm.cost_ns(&Shape { bytes: 0, ..*shape }, machine);
+    waits_ns + algorithm.total(shape).time_ns(machine, shape.bytes)
 }
 
 /// The choice for every length, made once for a group.

@@ -1,9 +1,9 @@
-use super::{Algorithm, Shape, Table, cheapest};
+use super::{Algorithm, Load, Shape, Table, Total, cheapest};
 use crate::{
     cost::{LogGP, Machine, critical_path},
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, Place, Plan,
-        Reduce, ReduceScatter, Scatter, Unfit,
+        Action, AllGather, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order,
+        Place, Plan, Reduce, ReduceScatter, Scatter, Unfit,
     },
 };
 
@@ -21,6 +21,7 @@ const CLUSTER: Machine = Machine {
         ns_per_kib: 80.0,
     },
     per_node: 8,
+    processors: 8,
     copy_ns_per_kib: 30.0,
     reduce_ns_per_kib: 60.0,
 };
@@ -296,4 +297,84 @@ fn a_name_overrides_the_costs() {
         error,
         format!("`fast` is no algorithm of all_to_all: {names}")
     );
+}
+
+/// Four ranks take turns on each processor.
+const SHARED: Machine = Machine {
+    inside: LogGP {
+        latency_ns: 4500.0,
+        ..CLUSTER.inside
+    },
+    processors: 2,
+    ..CLUSTER
+};
+
+#[test]
+fn totals_are_those_of_the_plans() {
+    let (size, bytes) = (8, 1 << 12);
+    let shape = Shape {
+        bytes,
+        ..Shape::of(size)
+    };
+    for algorithm in [
+        AllReduce::RecursiveDoubling,
+        AllReduce::Rabenseifner,
+        AllReduce::Ring,
+        AllReduce::ReduceBcast,
+        AllReduce::Flat,
+    ] {
+        let plan = |rank| algorithm.plan(&Place::new(rank, size), bytes, Order::Any);
+        assert_eq!(
+            algorithm.total(&shape),
+            counted((0..size).map(plan)),
+            "{algorithm}"
+        );
+    }
+    for algorithm in [
+        Bcast::Binomial,
+        Bcast::Chain { segments: 4 },
+        Bcast::ScatterRing,
+    ] {
+        let plan = |rank| algorithm.plan(&Place::new(rank, size), 0, bytes);
+        assert_eq!(
+            algorithm.total(&shape),
+            counted((0..size).map(plan)),
+            "{algorithm}"
+        );
+    }
+}
+
+/// Of bytes as elements.
+fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> Load {
+    let mut load = Load::default();
+    for plan in plans {
+        for (_, action) in plan.unwrap().steps() {
+            match action {
+                Action::Send { from, .. } => {
+                    load.messages += 1.0;
+                    load.bytes += from.len as f64;
+                }
+                Action::Reduce { into, .. } => load.reduced += into.len as f64,
+                _ => {}
+            }
+        }
+    }
+    load
+}
+
+#[test]
+fn ranks_that_share_processors_do_less_together() {
+    let chosen = |machine, bytes| {
+        let shape = Shape {
+            bytes,
+            ..Shape::of(8)
+        };
+        cheapest::<AllReduce>(&shape, machine)
+    };
+    assert_eq!(chosen(&CLUSTER, 1 << 20), AllReduce::Rabenseifner);
+    assert_eq!(chosen(&SHARED, 1 << 16), AllReduce::ReduceBcast);
+    for bytes in [64, 128, 1 << 10] {
+        assert_eq!(chosen(&SHARED, bytes), AllReduce::RecursiveDoubling);
+    }
+    assert_eq!(chosen(&SHARED, 8), AllReduce::Flat);
 }

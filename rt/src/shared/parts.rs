@@ -51,6 +51,8 @@ pub struct Choices {
     pub cost_inside: Option<Cost>,
     /// What a round of messages costs beyond that, in nanoseconds, where ranks share processors: all of them have to run.
     pub round_ns: f64,
+    /// Processors of this node, at least 1.
+    pub processors: usize,
 }
 
 impl Choices {
@@ -65,6 +67,7 @@ impl Choices {
             cost: caps.cost,
             cost_inside: inside,
             round_ns: 0.0,
+            processors: usize::MAX,
         }
     }
 }
