@@ -1,13 +1,13 @@
 //! Several devices of a rank: what goes by which lane, and what becomes of it when a lane fails.
 //!
 //! Messages and words of two ranks go by one lane, the *home* of the pair, which both find without a word; so they stay in
-//! order, and different pairs use different devices. Puts and gets go by any lane (`stripes`), long ones in pieces by all. What counts,
-//! atomics and task lists go by the first lane, because two devices do not heed each other's atomics; a peer that is not reached
-//! by it any more is lost to whoever has such a command for it.
+//! order, and different pairs use different devices. Puts and gets go by any lane (`stripes`), long ones in pieces by all. What
+//! counts, atomics and task lists go by the first lane, because two devices do not heed each other's atomics; a peer that is not
+//! reached by it any more is lost to whoever has such a command for it.
 //!
-//! **A lane that fails** is left by both ranks (`leaving`): each takes its queue pair down, hands out what came by it, and says so.
-//! When both have, nothing comes by it any more: puts and gets that it did not finish go by others, and messages go on with the
-//! first that has not come.
+//! **A lane that fails** is left by both ranks (`leaving`): each takes its queue pair down, hands out what came by it, and says
+//! so. When both have, nothing comes by it any more: puts and gets that it did not finish go by others, and messages go on with
+//! the first that has not come.
 
 mod leaving;
 mod stripes;
