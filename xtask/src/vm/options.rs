@@ -8,7 +8,7 @@ cargo xtask vm [OPTION..] [--] COMMAND [ARG..]
 Runs COMMAND as root on a virtual machine with soft-RoCE InfiniBand devices, and ends with its exit status. The machine
 sees the files of this one where they are. What COMMAND writes is lost, except below folders given with --share.
 
-  --devices N      devices rxe0, rxe1.. on one wire: 0, 1, 2 (default) or 4; rxe0 is on eth0, 10.77.0.1, and so on.
+  --devices N      devices rxe0, rxe1.. on one wire: 0, 1, 2 (default), 4 or 8; rxe0 is on eth0, 10.77.0.1, and so on.
                    The GID to use is number 1 (RoCE v2 over IPv4)
   --rate RATE      of every cable, as tc says it: 200mbit
   --loss PERCENT   of the packets that go to each device: 2%
@@ -115,8 +115,8 @@ impl Options {
 
 fn devices(value: &str) -> Result<u32, String> {
     match value {
-        "0" | "1" | "2" | "4" => count("--devices", value, 0..=4),
-        _ => Err(format!("--devices {value}: give 0, 1, 2 or 4")),
+        "0" | "1" | "2" | "4" | "8" => count("--devices", value, 0..=8),
+        _ => Err(format!("--devices {value}: give 0, 1, 2, 4 or 8")),
     }
 }
 

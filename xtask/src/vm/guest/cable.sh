@@ -9,7 +9,7 @@ cable shape N [rate R] [loss P] [delay T]   what tc's netem does to packets that
 END
 }
 case ${1-}:${2-} in
-pull:[0-3] | down:[0-3] | plug:[0-3] | shape:[0-3]) what=$1 number=$2 ;;
+pull:[0-7] | down:[0-7] | plug:[0-7] | shape:[0-7]) what=$1 number=$2 ;;
 :) usage && exit ;;
 *) usage >&2 && exit 2 ;;
 esac
@@ -22,7 +22,7 @@ plug)
     ip link set "eth$number" up
     # An interface that went down has lost what led to it.
     ip route replace 10.77.0.0/24 dev "eth$number" table $((100 + number))
-    for other in 0 1 2 3; do
+    for other in 0 1 2 3 4 5 6 7; do
         [ -e "/sys/class/net/eth$other" ] || continue
         ip neigh replace "10.77.0.$((other + 1))" lladdr "02:77:00:00:00:0$other" dev "eth$number" nud permanent
     done
