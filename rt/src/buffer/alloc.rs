@@ -23,16 +23,23 @@ impl<T: Wire> RegBuf<T> {
 
     /// The memory of a window: a zeroed buffer, and the region for the engine to make a key of. Whoever holds the buffer looks
     /// into it only while no neighbour may access the window.
+    ///
+    /// There is a line behind it. Copies by string instructions look so far, and a get of a page takes 160 ns instead of 40 where
+    /// the window ends with a page and the next one is not mapped.
     pub(crate) fn for_window(driver: &mut dyn Driver, len: usize) -> io::Result<Self> {
         let bytes = len
             .checked_mul(size_of::<T>())
+            .and_then(|bytes| bytes.checked_add(LINE))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let region = driver.allocate(bytes.max(1))?;
+        let region = driver.allocate(bytes)?;
         // SAFETY: the only holder of the buffer is an `onesided::Port`, which lends it only while its window is closed: then no
         // neighbour has been let in, and this process uses the region for nothing else.
         Ok(unsafe { Self::over(region, len) })
     }
 }
+
+/// Bytes.
+const LINE: usize = 64;
 
 /// `len` bytes of a window's region, for the driver to make a key of; no command gets this range.
 pub(crate) fn range_of(region: &Region, start: usize, len: usize) -> LocalRange {
