@@ -15,6 +15,7 @@ mod abi;
 mod address;
 mod chain;
 mod close;
+mod config;
 mod core;
 mod datagrams;
 mod device;
@@ -30,6 +31,7 @@ mod messages;
 mod names;
 mod objects;
 mod onesided;
+mod opened;
 mod outbox;
 mod posting;
 mod prepare;
@@ -49,11 +51,8 @@ mod wish;
 
 use std::{io, time::Duration};
 
+pub use self::{config::VerbsConfig, device::Port, prepare::Prepared};
 use self::{core::Core, rail::Rail};
-pub use self::{
-    device::Port,
-    prepare::{Prepared, VerbsConfig},
-};
 use crate::{
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},

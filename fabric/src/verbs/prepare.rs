@@ -5,22 +5,22 @@ use std::{
     fs::File,
     io::{self, Read},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{
     Verbs,
     address::Address,
+    config::VerbsConfig,
     core::{Core, Sleep, index},
-    datagrams::{self, Datagrams},
+    datagrams::Datagrams,
     device::Port,
     greeting,
-    inbox::{BODY_MAX, HEADER_MAX, WINDOW},
+    inbox::{BODY_MAX, HEADER_MAX},
     lists::Tasks,
     names::Names,
-    objects::{Channel, Context, Cq, Limits, Pd},
+    opened::{Device, Opened, Rooms, least},
     outbox::Outbox,
-    rail::{Own, Rail, speeds},
+    rail::{Rail, speeds},
     regions::Exports,
     registrations::Registrations,
     scarce::Scarce,
@@ -31,60 +31,10 @@ use super::{
 };
 use crate::{
     connect::{self, Job, Pattern, Scheme},
-    counters::Counters,
     driver::{self, Caps, Cost, Driver},
     offload::{Lists, TASKS_MAX, Watches},
     random::Random,
 };
-
-/// How to open a [`Verbs`].
-#[derive(Clone, Debug)]
-pub struct VerbsConfig {
-    /// Which rank of the job this is.
-    pub rank: u32,
-    /// How many ranks the job has.
-    pub ranks: u32,
-    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports that are up.
-    ///
-    /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
-    /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
-    /// twice as fast; one of less than a quarter of the greatest weight is left aside until the others have failed.
-    pub device: Option<String>,
-    /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
-    pub gid_index: Option<u8>,
-    /// When ranks are connected; `None` is by the size of the job.
-    pub scheme: Option<Scheme>,
-    /// The most ranks of a node, which share its adapter.
-    pub ranks_per_node: u32,
-    /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
-    pub connections_max: Option<u32>,
-    /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`] gave. What does not
-    /// fit goes in messages, or waits.
-    pub pinned_max: u64,
-    /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
-    pub linger: Duration,
-    /// Where the driver counts.
-    pub counters: Arc<Counters>,
-}
-
-impl VerbsConfig {
-    /// The defaults: a port that is up, and two seconds to leave.
-    #[must_use]
-    pub fn new(rank: u32, ranks: u32) -> Self {
-        Self {
-            rank,
-            ranks,
-            device: None,
-            gid_index: None,
-            scheme: Some(Scheme::OnDemand),
-            ranks_per_node: ranks,
-            connections_max: None,
-            pinned_max: PINNED_MAX,
-            linger: Duration::from_secs(2),
-            counters: Arc::default(),
-        }
-    }
-}
 
 /// A rank that can be found, and does not know its peers yet.
 #[derive(Debug)]
@@ -95,22 +45,6 @@ pub struct Prepared {
     exports: Exports,
     datagrams: Datagrams,
     rooms: Rooms,
-}
-
-/// An opened device.
-#[derive(Debug)]
-struct Device {
-    own: Own,
-    limits: Limits,
-    /// For requests and for what comes.
-    queues: [Arc<Cq>; 2],
-}
-
-/// How many completions and receives there may be.
-#[derive(Clone, Copy, Debug)]
-struct Rooms {
-    sends: u32,
-    receives: u32,
 }
 
 impl Verbs {
@@ -340,65 +274,6 @@ impl Parts {
     }
 }
 
-/// A device that queues can be made on.
-struct Opened {
-    own: Own,
-    limits: Limits,
-}
-
-impl Opened {
-    fn new(port: Port, weight: u32, gid_index: Option<u8>) -> io::Result<Self> {
-        let gid_index = gid_index.map_or_else(|| port.gid_index(), Ok)?;
-        let context = Context::open(&port.device)?;
-        let (limits, state) = (context.limits()?, context.port(port.port)?);
-        if !state.active {
-            return Err(io::Error::new(
-                io::ErrorKind::NotConnected,
-                format!("port {port} is down"),
-            ));
-        }
-        let gid = context.gid(port.port, gid_index);
-        let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
-        let gid = gid.ok_or_else(|| {
-            let why = format!(
-                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
-            );
-            io::Error::new(io::ErrorKind::InvalidInput, why)
-        })?;
-        let own = Own {
-            pd: Pd::new(&context)?,
-            channel: Channel::new(&context)?,
-            context,
-            port: port.port,
-            gid_index,
-            gid,
-            lid: state.lid,
-            mtu: state.mtu,
-            ethernet: port.ethernet,
-            reads_max: limits.reads_max,
-            timeout: TIMEOUT,
-            piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
-            weight,
-        };
-        Ok(Self { own, limits })
-    }
-
-    /// Its queues.
-    fn device(self, rooms: Rooms) -> io::Result<Device> {
-        let channel = &self.own.channel;
-        let queues = [
-            Cq::new(channel, rooms.sends + datagrams::SENDS)?,
-            Cq::new(channel, rooms.receives + datagrams::RECEIVES)?,
-        ];
-        let Self { own, limits } = self;
-        Ok(Device {
-            own,
-            limits,
-            queues,
-        })
-    }
-}
-
 /// The words in which ranks tell each other their lanes are posted with their bytes.
 fn check_inline(datagrams: &Datagrams, lanes: usize) -> io::Result<()> {
     let (has, needs) = (datagrams.qp.inline_max(), greeting::len_max(lanes));
@@ -409,25 +284,6 @@ fn check_inline(datagrams: &Datagrams, lanes: usize) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
     Ok(())
-}
-
-fn least(all: impl Iterator<Item = u32>) -> u32 {
-    all.min().unwrap_or(0)
-}
-
-impl Rooms {
-    /// A window for every rank, as far as the device has room.
-    fn new(limits: &[Limits], ranks: u32) -> Self {
-        let cqe_max = least(limits.iter().map(|one| one.cqe_max));
-        let srq_wr_max = least(limits.iter().map(|one| one.srq_wr_max));
-        let qp_wr_max = least(limits.iter().map(|one| one.qp_wr_max));
-        let most = cqe_max.saturating_sub(datagrams::RECEIVES).min(srq_wr_max);
-        let receives = ranks.saturating_mul(WINDOW).min(most) / WINDOW * WINDOW;
-        let sends = SENDS
-            .min(cqe_max.saturating_sub(datagrams::SENDS))
-            .min(qp_wr_max);
-        Self { sends, receives }
-    }
 }
 
 fn caps(devices: &[Device], inline_max: usize) -> Caps {
@@ -470,15 +326,6 @@ fn secret() -> io::Result<u32> {
     // The highest bit would mean that the kernel is to fill in another one.
     Ok(u32::from_ne_bytes(bytes) & 0x7fff_ffff)
 }
-
-/// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
-const PINNED_MAX: u64 = 16 << 30;
-/// Requests under way to all peers together.
-const SENDS: u32 = 4096;
-/// Bytes of one request: what comes behind it waits for so long.
-const PIECE_MAX: usize = 8 << 20;
-/// 4.096 µs · 2¹⁶ = 0.27 s until a packet is sent again; after seven times, two seconds, the peer counts as gone.
-const TIMEOUT: u8 = 16;
 
 /// Typical of an adapter of 100 Gbit/s; not measured, because software devices say nothing about real ones.
 const COST: Cost = Cost {

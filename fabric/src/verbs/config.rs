@@ -1,0 +1,57 @@
+//! What a rank opens its devices with.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{connect::Scheme, counters::Counters};
+
+/// How to open a [`Verbs`](super::Verbs).
+#[derive(Clone, Debug)]
+pub struct VerbsConfig {
+    /// Which rank of the job this is.
+    pub rank: u32,
+    /// How many ranks the job has.
+    pub ranks: u32,
+    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports that are up.
+    ///
+    /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
+    /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
+    /// twice as fast; one of less than a quarter of the greatest weight is left aside until the others have failed.
+    pub device: Option<String>,
+    /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
+    pub gid_index: Option<u8>,
+    /// When ranks are connected; `None` is by the size of the job.
+    pub scheme: Option<Scheme>,
+    /// The most ranks of a node, which share its adapter.
+    pub ranks_per_node: u32,
+    /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
+    pub connections_max: Option<u32>,
+    /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`](crate::driver::Driver::allocate) gave. What does not
+    /// fit goes in messages, or waits.
+    pub pinned_max: u64,
+    /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
+    pub linger: Duration,
+    /// Where the driver counts.
+    pub counters: Arc<Counters>,
+}
+
+impl VerbsConfig {
+    /// The defaults: a port that is up, and two seconds to leave.
+    #[must_use]
+    pub fn new(rank: u32, ranks: u32) -> Self {
+        Self {
+            rank,
+            ranks,
+            device: None,
+            gid_index: None,
+            scheme: Some(Scheme::OnDemand),
+            ranks_per_node: ranks,
+            connections_max: None,
+            pinned_max: PINNED_MAX,
+            linger: Duration::from_secs(2),
+            counters: Arc::default(),
+        }
+    }
+}
+
+/// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
+const PINNED_MAX: u64 = 16 << 30;

@@ -1,0 +1,113 @@
+//! A device from its name to its queues: what it has, and what is made of that.
+
+use std::{io, sync::Arc};
+
+use super::{
+    datagrams,
+    device::Port,
+    inbox::WINDOW,
+    objects::{Channel, Context, Cq, Limits, Pd},
+    rail::Own,
+};
+
+/// A device that queues can be made on.
+pub(super) struct Opened {
+    own: Own,
+    pub(super) limits: Limits,
+}
+
+impl Opened {
+    pub(super) fn new(port: Port, weight: u32, gid_index: Option<u8>) -> io::Result<Self> {
+        let gid_index = gid_index.map_or_else(|| port.gid_index(), Ok)?;
+        let context = Context::open(&port.device)?;
+        let (limits, state) = (context.limits()?, context.port(port.port)?);
+        if !state.active {
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                format!("port {port} is down"),
+            ));
+        }
+        let gid = context.gid(port.port, gid_index);
+        let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
+        let gid = gid.ok_or_else(|| {
+            let why = format!(
+                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, why)
+        })?;
+        let own = Own {
+            pd: Pd::new(&context)?,
+            channel: Channel::new(&context)?,
+            context,
+            port: port.port,
+            gid_index,
+            gid,
+            lid: state.lid,
+            mtu: state.mtu,
+            ethernet: port.ethernet,
+            reads_max: limits.reads_max,
+            timeout: TIMEOUT,
+            piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
+            weight,
+        };
+        Ok(Self { own, limits })
+    }
+
+    /// Its queues.
+    pub(super) fn device(self, rooms: Rooms) -> io::Result<Device> {
+        let channel = &self.own.channel;
+        let queues = [
+            Cq::new(channel, rooms.sends + datagrams::SENDS)?,
+            Cq::new(channel, rooms.receives + datagrams::RECEIVES)?,
+        ];
+        let Self { own, limits } = self;
+        Ok(Device {
+            own,
+            limits,
+            queues,
+        })
+    }
+}
+
+/// An opened device.
+#[derive(Debug)]
+pub(super) struct Device {
+    pub(super) own: Own,
+    pub(super) limits: Limits,
+    /// For requests and for what comes.
+    pub(super) queues: [Arc<Cq>; 2],
+}
+
+/// How many completions and receives there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rooms {
+    pub(super) sends: u32,
+    pub(super) receives: u32,
+}
+
+impl Rooms {
+    /// A window for every rank, as far as the device has room.
+    pub(super) fn new(limits: &[Limits], ranks: u32) -> Self {
+        let cqe_max = least(limits.iter().map(|one| one.cqe_max));
+        let srq_wr_max = least(limits.iter().map(|one| one.srq_wr_max));
+        let qp_wr_max = least(limits.iter().map(|one| one.qp_wr_max));
+        let most = cqe_max.saturating_sub(datagrams::RECEIVES).min(srq_wr_max);
+        let receives = ranks.saturating_mul(WINDOW).min(most) / WINDOW * WINDOW;
+        let sends = SENDS
+            .min(cqe_max.saturating_sub(datagrams::SENDS))
+            .min(qp_wr_max);
+        Self { sends, receives }
+    }
+}
+
+/// The smallest of what the devices have.
+pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
+    all.min().unwrap_or(0)
+}
+
+/// Requests under way to all peers together.
+const SENDS: u32 = 4096;
+/// Bytes of one request: what comes behind it waits for so long.
+const PIECE_MAX: usize = 8 << 20;
+/// 4.096 µs · 2¹⁶ = 0.27 s until a packet is sent again; after seven times, two seconds, the peer counts as gone.
+const TIMEOUT: u8 = 16;

@@ -1,0 +1,156 @@
+//! An entry of the table of regions: where memory is and by which keys, in a form that is seen to be torn.
+
+use std::sync::atomic::Ordering;
+
+use crate::{
+    lanes::{LANES_MAX, LaneSet},
+    memory::Region,
+    verbs::{
+        objects::{Mr, Remote},
+        onesided::Here,
+        rail::RAILS_MAX,
+        way::FIRST,
+    },
+};
+
+/// A region as its owner shows it to peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Entry {
+    /// 0 while the slot is free.
+    pub(in super::super) generation: u32,
+    pub(in super::super) place: Place,
+    pub(in super::super) len: u64,
+}
+
+/// Where memory is, and the keys to it by each device: 0 for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Place {
+    pub(in super::super) address: u64,
+    pub(in super::super) keys: [u32; RAILS_MAX],
+}
+
+impl Place {
+    pub(super) fn of(mrs: &[Mr]) -> Self {
+        let key = |lane: usize| mrs.get(lane).map_or(0, |mr| mr.remote().key);
+        Self {
+            address: mrs[FIRST].remote().address,
+            keys: std::array::from_fn(key),
+        }
+    }
+
+    /// By the first device only.
+    pub(in super::super) const fn by_first(place: Remote) -> Self {
+        let mut keys = [0; RAILS_MAX];
+        keys[FIRST] = place.key;
+        Self {
+            address: place.address,
+            keys,
+        }
+    }
+
+    /// By one lane.
+    pub(in super::super) const fn on(self, lane: usize) -> Remote {
+        Remote {
+            address: self.address,
+            key: self.keys[lane],
+        }
+    }
+
+    /// The lanes it is reached by.
+    pub(in super::super) fn lanes(self) -> LaneSet {
+        let has = |lane: &u32| self.keys.get(*lane as usize).is_some_and(|key| *key != 0);
+        let all = (0..LANES_MAX).filter(has);
+        all.fold(LaneSet::EMPTY, LaneSet::with)
+    }
+
+    /// So many bytes further on.
+    pub(super) const fn at(self, offset: u64) -> Self {
+        let address = self.address.wrapping_add(offset);
+        Self { address, ..self }
+    }
+}
+
+/// A piece of memory as each device knows it.
+pub(in super::super) fn here(mrs: &[Mr], offset: usize, len: usize) -> Here {
+    std::array::from_fn(|lane| mrs[lane.min(mrs.len() - 1)].piece(offset, len))
+}
+
+impl Entry {
+    pub(super) fn encode(self) -> [u64; ENTRY_LEN / 8] {
+        let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let [first, second, third, fourth] = self.place.keys;
+        let head = two(self.generation, first);
+        let (more, last) = (two(second, third), u64::from(fourth));
+        let words = [head, self.place.address, self.len, more, last];
+        [head, self.place.address, self.len, more, last, sum(words)]
+    }
+
+    /// What was read, or `None` when it was being written.
+    pub(in super::super) fn parse(words: [u64; ENTRY_LEN / 8]) -> Option<Self> {
+        let [head, address, len, more, last, check] = words;
+        if words != [0; ENTRY_LEN / 8] && check != sum([head, address, len, more, last]) {
+            return None;
+        }
+        let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or(0);
+        let keys = [low(head), low(more >> 32), low(more), low(last)];
+        Some(Self {
+            generation: low(head >> 32),
+            place: Place { address, keys },
+            len,
+        })
+    }
+}
+
+/// A peer that reads an entry while it is written sees that its sum is wrong.
+pub(super) fn write_entry(table: &Region, slot: u32, entry: [u64; ENTRY_LEN / 8]) {
+    for (nth, word) in entry.into_iter().enumerate() {
+        let at = slot as usize * ENTRY_LEN + 8 * nth;
+        table.atomic_u64(at).store(word, Ordering::SeqCst);
+    }
+}
+
+/// Differs when any word does, and is never that of zeroes.
+fn sum(words: [u64; ENTRY_LEN / 8 - 1]) -> u64 {
+    words.into_iter().fold(!0, |sum, word| {
+        (sum ^ word)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .rotate_left(29)
+    })
+}
+
+/// Where in a peer's table a slot's entry is.
+pub(in super::super) fn entry_of(table: Remote, slot: u32) -> Remote {
+    table.at(u64::from(slot) * ENTRY_LEN as u64)
+}
+
+/// Bytes of an entry of the table.
+pub(in super::super) const ENTRY_LEN: usize = 48;
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, Place};
+
+    const ENTRY: Entry = Entry {
+        generation: 2,
+        place: Place {
+            address: 0x1_0000,
+            keys: [0xffff_fff9, 2, 3, 4],
+        },
+        len: 4096,
+    };
+
+    #[test]
+    fn an_entry_that_is_being_written_is_seen_to_be_so() {
+        let good = ENTRY.encode();
+        assert_eq!(Entry::parse(good), Some(ENTRY));
+        assert_eq!(Entry::parse([0; 6]).map(|entry| entry.generation), Some(0));
+        for written in 1..6 {
+            let mut words = [0; 6];
+            words[..written].copy_from_slice(&good[..written]);
+            assert_eq!(Entry::parse(words), None, "{written} words over zeroes");
+            let mut words = good;
+            words[..written].fill(0);
+            assert_eq!(Entry::parse(words), None, "{written} zeroes over words");
+        }
+    }
+}

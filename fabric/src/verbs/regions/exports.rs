@@ -1,0 +1,276 @@
+//! The own regions: registered, shown to peers, and taken back.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use super::{
+    KIND, PLAIN, SLOTS,
+    entry::{ENTRY_LEN, Entry, Place, here, write_entry},
+};
+use crate::{
+    driver::LocalRange,
+    memory::{Region, RemoteRegion, WeakRegion},
+    verbs::{
+        objects::{Access, Mr, Pd, Remote},
+        onesided::Here,
+        way::FIRST,
+        wire::Name,
+    },
+};
+
+/// The own regions, by slot.
+#[derive(Debug)]
+pub(in super::super) struct Exports {
+    me: u32,
+    slots: Vec<Slot>,
+    dropped: Arc<Dropped>,
+    /// What peers read, by each device.
+    shown: Vec<Mr>,
+    table: Region,
+    pds: Vec<Arc<Pd>>,
+    /// Slots for memory of the application that are free, where there are several devices.
+    plain: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    /// `None` while the slot is free.
+    lent: Option<Lent>,
+}
+
+/// A region that is registered.
+#[derive(Debug)]
+struct Lent {
+    /// With each device.
+    mrs: Vec<Mr>,
+    region: WeakRegion,
+    start: usize,
+    len: usize,
+    /// Its last holder here is gone, and these have not forgotten it yet.
+    dying: Option<BTreeSet<u32>>,
+}
+
+/// Slots whose regions have lost their last holder, on whatever thread that was.
+#[derive(Debug, Default)]
+struct Dropped {
+    any: AtomicBool,
+    slots: Mutex<Vec<u32>>,
+}
+
+impl Exports {
+    pub(in super::super) fn new(pds: Vec<Arc<Pd>>, me: u32) -> io::Result<Self> {
+        let slots = if pds.len() > 1 { SLOTS + PLAIN } else { SLOTS };
+        let table = Region::anonymous(slots as usize * ENTRY_LEN)?;
+        let shown = pds
+            .iter()
+            .map(|pd| Mr::new(pd, table.range(), Access::Shown));
+        Ok(Self {
+            me,
+            slots: Vec::new(),
+            dropped: Arc::default(),
+            shown: shown.collect::<io::Result<_>>()?,
+            table,
+            pds,
+            plain: (SLOTS..slots).rev().collect(),
+        })
+    }
+
+    /// Where peers find the table, by the first device.
+    pub(in super::super) fn shown(&self) -> Remote {
+        self.shown[FIRST].remote()
+    }
+
+    /// The keys to it, by each device.
+    pub(in super::super) fn shown_by(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shown.iter().map(|mr| mr.remote().key)
+    }
+
+    /// Has peers find memory of the application by all devices, where there are several. `None`: they find it by the first.
+    pub(in super::super) fn show(&mut self, mrs: &[Mr], len: u64) -> Option<u32> {
+        let slot = self.plain.pop()?;
+        let place = Place::of(mrs);
+        let entry = Entry {
+            generation: place.keys[FIRST],
+            place,
+            len,
+        };
+        write_entry(&self.table, slot, entry.encode());
+        Some(slot)
+    }
+
+    /// Has peers find it no more.
+    pub(in super::super) fn hide(&mut self, slot: u32) {
+        write_entry(&self.table, slot, [0; ENTRY_LEN / 8]);
+        self.plain.push(slot);
+    }
+
+    pub(in super::super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let region = Region::anonymous(len)?;
+        let mr = |pd: &Arc<Pd>| Mr::new(pd, region.range(), Access::Peers);
+        let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
+        let slot = self.free_slot()?;
+        let dropped = Arc::clone(&self.dropped);
+        let table = self.table.clone();
+        let region = region.with_farewell(move || {
+            // At once: the next turn may be far away, and a key opens nothing from now on.
+            write_entry(&table, slot, [0; ENTRY_LEN / 8]);
+            dropped.push(slot);
+        });
+        let at = slot as usize;
+        let len = region.len();
+        let generation = self.slots[at].generation;
+        let entry = Entry {
+            generation,
+            place: Place::of(&mrs),
+            len: len as u64,
+        };
+        write_entry(&self.table, slot, entry.encode());
+        self.slots[at].lent = Some(Lent {
+            mrs,
+            region: region.downgrade(),
+            start: region.start().addr().get(),
+            len,
+            dying: None,
+        });
+        Ok(region)
+    }
+
+    fn free_slot(&mut self) -> io::Result<u32> {
+        if let Some((id, slot)) = (0..)
+            .zip(&mut self.slots)
+            .find(|(_, slot)| slot.lent.is_none())
+        {
+            slot.generation = slot.generation.wrapping_add(1).max(1);
+            return Ok(id);
+        }
+        let id = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        if id >= SLOTS {
+            let why = format!(
+                "a rank can have {SLOTS} regions at a time: drop some, or cut them from a larger one"
+            );
+            return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
+        }
+        self.slots.push(Slot {
+            generation: 1,
+            lent: None,
+        });
+        Ok(id)
+    }
+
+    /// The key to a range, when it is inside a region of ours.
+    pub(in super::super) fn key_to(&self, range: LocalRange) -> Option<RemoteRegion> {
+        let (id, slot, lent, offset) = self.find(range)?;
+        let [whole, base, len] = [lent.len, offset, range.len()].map(|n| n as u64);
+        let generation = slot.generation;
+        let owner = self.me;
+        Some(RemoteRegion {
+            kind: KIND,
+            owner,
+            id,
+            generation,
+            whole,
+            base,
+            len,
+        })
+    }
+
+    /// The same range as the devices know it, when it is inside a region of ours.
+    pub(in super::super) fn local(&self, range: LocalRange) -> Option<Here> {
+        let (_, _, lent, offset) = self.find(range)?;
+        Some(here(&lent.mrs, offset, range.len()))
+    }
+
+    /// The region that a range lies in, as peers see it.
+    pub(in super::super) fn entry_of(&self, range: LocalRange) -> Option<(u32, Entry)> {
+        let (id, slot, lent, _) = self.find(range)?;
+        let entry = Entry {
+            generation: slot.generation,
+            place: Place::of(&lent.mrs),
+            len: lent.len as u64,
+        };
+        Some((id, entry))
+    }
+
+    fn find(&self, range: LocalRange) -> Option<(u32, &Slot, &Lent, usize)> {
+        (0..).zip(&self.slots).find_map(|(id, slot)| {
+            let lent = slot.lent.as_ref()?;
+            let offset = range.start().addr().get().checked_sub(lent.start)?;
+            let inside = offset <= lent.len && range.len() <= lent.len - offset;
+            let alive = inside && lent.region.upgrade().is_some();
+            alive.then_some((id, slot, lent, offset))
+        })
+    }
+
+    pub(in super::super) fn has_dropped(&self) -> bool {
+        self.dropped.any.load(Ordering::Acquire)
+    }
+
+    /// Regions that have no holder here any more, which all who are connected are to forget.
+    pub(in super::super) fn take_dropped(&mut self, connected: &BTreeSet<u32>) -> Vec<Name> {
+        let mut names = Vec::new();
+        for id in self.dropped.take() {
+            let slot = &mut self.slots[id as usize];
+            if let Some(lent) = &mut slot.lent {
+                lent.dying = Some(connected.clone());
+                names.push(Name {
+                    slot: id,
+                    generation: slot.generation,
+                });
+            }
+            slot.free_if_forgotten();
+        }
+        names
+    }
+
+    /// A peer uses a region no more.
+    pub(in super::super) fn forgot(&mut self, name: Name, peer: u32) {
+        if let Some(slot) = self.slots.get_mut(name.slot as usize)
+            && slot.generation == name.generation
+        {
+            slot.forget(peer);
+        }
+    }
+
+    /// A peer is gone, and uses nothing.
+    pub(in super::super) fn lost(&mut self, peer: u32) {
+        self.slots.iter_mut().for_each(|slot| slot.forget(peer));
+    }
+}
+
+impl Slot {
+    fn forget(&mut self, peer: u32) {
+        if let Some(left) = self.lent.as_mut().and_then(|lent| lent.dying.as_mut()) {
+            left.remove(&peer);
+        }
+        self.free_if_forgotten();
+    }
+
+    fn free_if_forgotten(&mut self) {
+        let dying = self.lent.as_ref().and_then(|lent| lent.dying.as_ref());
+        if dying.is_some_and(BTreeSet::is_empty) {
+            self.lent = None;
+        }
+    }
+}
+
+impl Dropped {
+    fn push(&self, slot: u32) {
+        self.slots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(slot);
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn take(&self) -> Vec<u32> {
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,230 @@
+//! The regions of one peer: what was read of its table, and what is being asked for.
+
+use std::collections::BTreeMap;
+
+use super::{
+    PLAIN, SLOTS,
+    entry::{Entry, Place},
+};
+use crate::{
+    driver::Failure,
+    memory::RemoteRegion,
+    verbs::{
+        names::Named,
+        registrations::{is_plain, place_of, slot_of},
+        wire::Name,
+    },
+};
+
+/// How the regions of one peer are reached.
+#[derive(Debug, Default)]
+pub(in super::super) struct Imports {
+    known: BTreeMap<u32, Entry>,
+    /// Slots that are being looked up, and whether what is read may be out of date.
+    asked: BTreeMap<u32, bool>,
+    /// The slots of names; `None` while the owner has not answered.
+    names: BTreeMap<u64, Option<u32>>,
+}
+
+/// What a key comes to.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Found {
+    There(Place),
+    /// Its slot must be looked up.
+    Unknown(u32),
+    /// It is being looked up.
+    Asked(u32),
+    /// The owner must be asked for its name.
+    Unnamed(u64),
+    /// The owner was asked for it.
+    Naming(u64),
+}
+
+impl Imports {
+    /// Where the range of a key is that [`check`](super::check) let through.
+    pub(in super::super) fn find(
+        &mut self,
+        key: RemoteRegion,
+        widely: bool,
+    ) -> Result<Found, Failure> {
+        if is_plain(key) {
+            let slots = SLOTS..SLOTS + PLAIN;
+            let slot = slot_of(key).filter(|slot| widely && slots.contains(slot));
+            let found = slot.map(|slot| self.find_plain(slot, key));
+            let first = || Found::There(Place::by_first(place_of(key)));
+            return Ok(found.unwrap_or_else(first));
+        }
+        if let Some(name) = key.name() {
+            return self.find_named(name, key);
+        }
+        match self.known.get(&key.id) {
+            None if self.asked.contains_key(&key.id) => Ok(Found::Asked(key.id)),
+            None => Ok(Found::Unknown(key.id)),
+            Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
+                Ok(Found::There(entry.place.at(key.base)))
+            }
+            // A slot gets a new region only after everybody has forgotten the old one.
+            Some(_) => Err(Failure::BadRange),
+        }
+    }
+
+    /// Such a slot soon serves something else, so what was read of it serves one command.
+    fn find_plain(&mut self, slot: u32, key: RemoteRegion) -> Found {
+        match self.known.remove(&slot) {
+            None if self.asked.contains_key(&slot) => Found::Asked(slot),
+            None => Found::Unknown(slot),
+            Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
+                let place = place_of(key);
+                Found::There(Place {
+                    address: place.address,
+                    ..entry.place
+                })
+            }
+            Some(_) => Found::There(Place::by_first(place_of(key))),
+        }
+    }
+
+    fn find_named(&self, name: u64, key: RemoteRegion) -> Result<Found, Failure> {
+        let slot = match self.names.get(&name) {
+            None => return Ok(Found::Unnamed(name)),
+            Some(None) => return Ok(Found::Naming(name)),
+            Some(Some(slot)) => slot,
+        };
+        match self.known.get(slot) {
+            Some(entry) if key.base <= entry.len && key.len <= entry.len - key.base => {
+                Ok(Found::There(entry.place.at(key.base)))
+            }
+            _ => Err(Failure::BadRange),
+        }
+    }
+
+    /// The owner is asked for a name.
+    pub(in super::super) fn ask_name(&mut self, name: u64) {
+        self.names.insert(name, None);
+    }
+
+    /// The owner has answered.
+    pub(in super::super) fn name(&mut self, named: Named) {
+        if let Some(asked) = self.names.get_mut(&named.name) {
+            *asked = Some(named.slot);
+            self.known.insert(named.slot, named.entry);
+        }
+    }
+
+    /// The owner has taken a name back.
+    pub(in super::super) fn unname(&mut self, name: u64) {
+        self.names.remove(&name);
+    }
+
+    /// A slot is being looked up.
+    pub(in super::super) fn ask(&mut self, slot: u32) {
+        self.asked.insert(slot, false);
+    }
+
+    /// What was read. Whether that settles it.
+    pub(in super::super) fn answer(&mut self, slot: u32, entry: Option<Entry>) -> bool {
+        let late = self.asked.remove(&slot).unwrap_or(true);
+        match entry {
+            Some(entry) if !late => {
+                self.known.insert(slot, entry);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// An empty slot is not remembered: there may soon be a region; nor one that soon serves something else.
+    pub(in super::super) fn drop_empty(&mut self, slot: u32) {
+        let empty = |entry: &Entry| entry.generation == 0;
+        if slot >= SLOTS || self.known.get(&slot).is_some_and(empty) {
+            self.known.remove(&slot);
+        }
+    }
+
+    /// The owner took a region back.
+    pub(in super::super) fn forget(&mut self, name: Name) {
+        if self
+            .known
+            .get(&name.slot)
+            .is_some_and(|entry| entry.generation == name.generation)
+        {
+            self.known.remove(&name.slot);
+        }
+        if let Some(late) = self.asked.get_mut(&name.slot) {
+            *late = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Entry, Failure, Found, Imports, Name, Place, RemoteRegion};
+    use crate::verbs::regions::KIND;
+
+    const KEY: RemoteRegion = RemoteRegion {
+        kind: KIND,
+        owner: 3,
+        id: 5,
+        generation: 2,
+        whole: 4096,
+        base: 64,
+        len: 8,
+    };
+    const NAME: Name = Name {
+        slot: 5,
+        generation: 2,
+    };
+    const ENTRY: Entry = Entry {
+        generation: 2,
+        place: Place {
+            address: 0x1_0000,
+            keys: [0xffff_fff9, 2, 3, 4],
+        },
+        len: 4096,
+    };
+
+    #[test]
+    fn a_slot_is_looked_up_once_and_keys_are_then_checked_here() {
+        let mut imports = Imports::default();
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
+        imports.ask(5);
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Asked(5))));
+        assert!(imports.answer(5, Some(ENTRY)));
+        let Ok(Found::There(place)) = imports.find(KEY, true) else {
+            panic!("it is known")
+        };
+        assert_eq!(place.on(0).address, 0x1_0040);
+        assert_eq!(place.on(3).key, 4);
+        for wrong in [
+            RemoteRegion {
+                generation: 3,
+                ..KEY
+            },
+            RemoteRegion { whole: 8192, ..KEY },
+        ] {
+            assert!(
+                matches!(imports.find(wrong, true), Err(Failure::BadRange)),
+                "{wrong:?}"
+            );
+        }
+        imports.forget(Name {
+            generation: 1,
+            ..NAME
+        });
+        assert!(
+            matches!(imports.find(KEY, true), Ok(Found::There(_))),
+            "another region was forgotten"
+        );
+        imports.forget(NAME);
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
+    }
+
+    #[test]
+    fn what_was_read_before_it_was_taken_back_does_not_count() {
+        let mut imports = Imports::default();
+        imports.ask(5);
+        imports.forget(NAME);
+        assert!(!imports.answer(5, Some(ENTRY)));
+        assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
+    }
+}

@@ -1,0 +1,76 @@
+//! Regions: the own ones, registered for peers, and how those of a peer are reached.
+//!
+//! A key names a region by slot and generation, and says nothing of addresses. Each rank has a table of its regions that peers
+//! can read: who uses a region for the first time reads its entry, keeps it, and from then on checks every use against it. So a
+//! wrong key never reaches the device, where it would break the connection, and the owner has nothing to do with any of it.
+//!
+//! When a region's last holder is gone its entry is cleared, and all who are connected are told; its memory stays registered
+//! until they have said that they use it no more. As a connection works in order, that also says that nothing is under way.
+
+mod entry;
+mod exports;
+mod imports;
+
+pub(super) use self::{
+    entry::{ENTRY_LEN, Entry, Place, entry_of, here},
+    exports::Exports,
+    imports::{Found, Imports},
+};
+use super::registrations::{is_plain, is_sealed};
+use crate::{driver::Failure, memory::RemoteRegion};
+
+/// Whether a key can be one of this peer's, and grants exactly `len` bytes.
+pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Failure> {
+    let named = key.name().is_some();
+    let inside = key.base <= key.whole && key.len <= key.whole - key.base || named;
+    let region = key.kind == KIND && key.generation != 0 && key.id < SLOTS || named;
+    let ours = key.owner == owner && region || is_plain(key) && is_sealed(key, owner);
+    (inside && ours && key.len == len as u64)
+        .then_some(())
+        .ok_or(Failure::BadRange)
+}
+
+/// What [`RemoteRegion::kind`] is in our keys.
+const KIND: u32 = 0x1b5e;
+
+/// Regions that a rank may have: a table of 96 KiB.
+const SLOTS: u32 = 2048;
+/// Further slots, for memory of the application that peers reach by several devices.
+const PLAIN: u32 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::{KIND, RemoteRegion, SLOTS, check};
+
+    const KEY: RemoteRegion = RemoteRegion {
+        kind: KIND,
+        owner: 3,
+        id: 5,
+        generation: 2,
+        whole: 4096,
+        base: 64,
+        len: 8,
+    };
+
+    #[test]
+    fn keys_that_leave_their_region_or_belong_to_others_are_refused() {
+        assert!(check(KEY, 3, 8).is_ok());
+        assert!(check(KEY, 4, 8).is_err() && check(KEY, 3, 7).is_err());
+        for wrong in [
+            RemoteRegion { kind: 0, ..KEY },
+            RemoteRegion {
+                generation: 0,
+                ..KEY
+            },
+            RemoteRegion { id: SLOTS, ..KEY },
+            RemoteRegion { base: 4089, ..KEY },
+            RemoteRegion {
+                base: u64::MAX,
+                ..KEY
+            },
+            RemoteRegion { whole: 71, ..KEY },
+        ] {
+            assert!(check(wrong, 3, 8).is_err(), "{wrong:?}");
+        }
+    }
+}
