@@ -283,6 +283,8 @@ fn assemble(
     driver: Box<dyn Driver>,
 ) -> Parts {
     let paths = Paths::new(driver.caps(), &settings);
+    let processors = online();
+    let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let choices = Choices {
         boot: boot.found,
         reactor: backend.name(),
@@ -291,10 +293,10 @@ fn assemble(
         single_copy: driver.caps().any_memory.clone(),
         cost: driver.caps().cost,
         cost_inside: None,
-        round_ns: round_ns(boot.node.ranks.len()),
-        processors: online().max(1),
+        round_ns,
+        processors: shared,
     };
-    let crowded = is_crowded(boot.node.ranks.len());
+    let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {
         rank: boot.rank,
         size: boot.size,
@@ -327,19 +329,26 @@ fn assemble(
 }
 
 /// More ranks than processors. A rank that is bound to one processor sees no other, so then all of the machine's count.
-fn is_crowded(ranks: usize) -> bool {
+fn is_crowded(ranks: usize, processors: usize) -> bool {
     let mine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    ranks > if mine > 1 { mine } else { online() }
+    ranks > if mine > 1 { mine } else { processors }
 }
 
-/// What it takes until all ranks of a processor have run, in nanoseconds. The same for all of them: it decides how they speak.
-fn round_ns(ranks: usize) -> f64 {
+/// How many processors a collective is chosen for, and what it takes until all ranks of a processor have run, in nanoseconds.
+///
+/// Ranks of several nodes must choose alike, and do not know how many ranks and processors the other nodes have: for them it is
+/// as if each rank had a processor of its own.
+fn sharing(on_node: usize, size: u32, processors: usize) -> (usize, f64) {
     /// From one rank to the next, with what it does.
-    const SWITCH_NS: u32 = 1_500;
-    let others = ranks.div_ceil(online().max(1)) - 1;
-    f64::from(u32::try_from(others).unwrap_or(u32::MAX)) * f64::from(SWITCH_NS)
+    const SWITCH_NS: f64 = 1_500.0;
+    if on_node != size as usize {
+        return (usize::MAX, 0.0);
+    }
+    let others = on_node.div_ceil(processors) - 1;
+    (processors, others as f64 * SWITCH_NS)
 }
 
+/// Processors of this machine, at least 1.
 fn online() -> usize {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     let ends = |range: &str| {
@@ -379,4 +388,19 @@ fn transport(error: io::Error) -> Error {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sharing;
+
+    #[test]
+    fn only_ranks_of_one_node_are_chosen_for_as_sharing_its_processors() {
+        assert_eq!(sharing(8, 8, 2), (2, 4_500.0));
+        assert_eq!(sharing(2, 2, 2), (2, 0.0));
+        // Another node may have other ranks and processors, and its ranks must come to the same.
+        for (on_node, processors) in [(4, 4), (4, 2), (8, 16)] {
+            assert_eq!(sharing(on_node, 12, processors), (usize::MAX, 0.0));
+        }
+    }
 }

@@ -49,9 +49,10 @@ pub struct Choices {
     pub cost: Cost,
     /// What they cost between ranks of one node, where that is another matter.
     pub cost_inside: Option<Cost>,
-    /// What a round of messages costs beyond that, in nanoseconds, where ranks share processors: all of them have to run.
+    /// What a round of messages costs beyond that, in nanoseconds, where ranks share processors: all of them have to run. None
+    /// where the job has several nodes.
     pub round_ns: f64,
-    /// Processors of this node, at least 1.
+    /// Processors that all ranks of the job share, at least 1; of a job on several nodes, nothing is known of that.
     pub processors: usize,
 }
 
