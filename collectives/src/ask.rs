@@ -7,7 +7,7 @@ use ripstop_rt::{
 
 use crate::{
     Reduction,
-    choose::{Algorithm, Shape},
+    choose::{Algorithm, Shape, time_ns},
     lower::lower,
     plan::{Barrier, Blocks, Order, Place, Plan, Unfit, exscan, scan},
     tuning::Guide,
@@ -216,7 +216,10 @@ impl<'a> Ask<'a> {
         })
     }
 
-    /// Whether it is over before a host has been woken a few times, or needs the host all the time. The same on all ranks.
+    /// Whether it is over before a host has been woken a few times, or counts as such. The same on all ranks.
+    ///
+    /// Reductions do, of any length: those of floats need the host at every step. Integers, which some adapters combine, are not
+    /// told apart: they go by task lists where the settings say that all collectives do.
     fn is_short(&self, cost_ns: f64) -> bool {
         let reduces = matches!(
             self.verb,
@@ -328,7 +331,7 @@ impl Chosen {
         let algorithm = guide.choose(named, shape);
         Self {
             algorithm: algorithm.to_string(),
-            cost_ns: algorithm.cost_ns(shape, &guide.machine),
+            cost_ns: time_ns(algorithm, shape, &guide.machine),
             plan: plan(algorithm),
         }
     }

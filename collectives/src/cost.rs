@@ -35,6 +35,9 @@ pub struct Machine {
     pub per_node: usize,
     /// Processors of a node, at least 1: where its ranks are more, they share them.
     pub processors: usize,
+    /// Of a collective all of whose messages leave at once, those inside a node that are no longer than this are found in
+    /// passing, and cost next to nothing; 0 where there is no such thing.
+    pub cell_bytes: usize,
     /// A copy in own memory.
     pub copy_ns_per_kib: f64,
     /// γ: a reduction in own memory.

@@ -9,7 +9,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::Driver,
+    driver::{CELL_MAX, Driver},
     hook::{Hook, Plan},
     shm::Board,
 };
@@ -295,6 +295,7 @@ fn assemble(
         cost_inside: None,
         round_ns,
         processors: shared,
+        cell_bytes: if driver.has_cells() { CELL_MAX } else { 0 },
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {

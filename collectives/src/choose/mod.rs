@@ -4,8 +4,10 @@
 //! use ripstop_collectives::{choose::{Shape, Table}, cost::{LogGP, Machine}, plan::AllToAll};
 //!
 //! let link = LogGP { latency_ns: 900.0, overhead_ns: 150.0, gap_ns: 100.0, ns_per_kib: 80.0 };
+//! let (processors, cell_bytes) = (1, 0);
 //! let (copy_ns_per_kib, reduce_ns_per_kib) = (30.0, 60.0);
-//! let machine = Machine { inside: link, across: link, per_node: 1, processors: 1, copy_ns_per_kib, reduce_ns_per_kib };
+//! let (inside, across, per_node) = (link, link, 1);
+//! let machine = Machine { inside, across, per_node, processors, cell_bytes, copy_ns_per_kib, reduce_ns_per_kib };
 //! let table = Table::<AllToAll>::new(Shape::of(256), &machine);
 //! assert_eq!(table.choose(8), AllToAll::Bruck);
 //! assert_eq!(table.choose(1 << 20).name(), "pairwise");
@@ -27,9 +29,10 @@ mod forms;
 mod tests;
 mod total;
 
+#[doc(hidden)]
 pub use self::total::{Load, Total};
 
-/// The algorithms of a collective, as the chooser sees them.
+/// The algorithms of a collective, as the chooser sees them: those of [`plan`](crate::plan), and no others.
 pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown> + Total {
     /// What the collective is called.
     const COLLECTIVE: &'static str;
@@ -40,7 +43,7 @@ pub trait Algorithm: Copy + Debug + Display + PartialEq + FromStr<Err = Unknown>
     /// Whether `plan` would not refuse.
     fn fits(self, shape: &Shape, machine: &Machine) -> bool;
 
-    /// About how long it takes, in nanoseconds.
+    /// About how long it takes, in nanoseconds, where each rank has a processor.
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64;
 }
 
@@ -110,22 +113,22 @@ fn cheapest_but_for<A: Algorithm>(incumbent: Option<A>, shape: &Shape, machine: 
         } else {
             1.0
         };
-        (algorithm, cost_ns(algorithm, shape, machine) * bias)
+        (algorithm, time_ns(algorithm, shape, machine) * bias)
     });
     let best = costs.min_by(|(_, a), (_, b)| a.total_cmp(b));
     best.expect("of every collective some algorithm always fits")
         .0
 }
 
-/// What the algorithm costs. Ranks of one node that share its processors do nothing at the same time but wait: then it is as much
-/// as all of them have to do.
-fn cost_ns<A: Algorithm>(algorithm: A, shape: &Shape, machine: &Machine) -> f64 {
+/// About how long the algorithm takes, in nanoseconds. Ranks of one node that share its processors do nothing at the same time
+/// but wait: then it is as much as all of them have to do.
+pub(crate) fn time_ns<A: Algorithm>(algorithm: A, shape: &Shape, machine: &Machine) -> f64 {
     let is_crowded = shape.size >= machine.processors.saturating_mul(2);
     if !is_crowded || shape.size > machine.per_node {
         return algorithm.cost_ns(shape, machine);
     }
     let waits_ns = algorithm.cost_ns(&Shape { bytes: 0, ..*shape }, machine);
-    waits_ns + algorithm.total(shape).time_ns(machine, shape.bytes)
+    waits_ns + algorithm.total(shape).time_ns(machine)
 }
 
 /// The choice for every length, made once for a group.

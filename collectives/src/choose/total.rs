@@ -9,15 +9,19 @@ use crate::{
     },
 };
 
-/// Messages of all ranks together, their bytes, and the bytes that are combined or moved in own memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// Messages of all ranks together, and the bytes that they combine and copy in own memory.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Load {
-    pub(super) messages: f64,
-    pub(super) bytes: f64,
+    /// How many of which length.
+    pub(super) messages: Vec<(usize, f64)>,
     pub(super) reduced: f64,
+    pub(super) copied: f64,
+    /// No message waits for another one.
+    pub(super) at_once: bool,
 }
 
-/// The sum over all ranks, exact for groups of a power of two.
+/// The sum over all ranks, exact for groups of a power of two. Ranks that speak through one of their node are not asked: nobody
+/// does so where all are on one node.
 pub trait Total {
     /// How much there is to do.
     fn total(self, shape: &Shape) -> Load;
@@ -26,19 +30,27 @@ pub trait Total {
 impl Load {
     /// So many messages of one length.
     fn of(messages: usize, bytes: f64) -> Self {
-        let messages = messages as f64;
         Self {
-            messages,
-            bytes: messages * bytes,
-            reduced: 0.0,
+            messages: vec![(messages, bytes)],
+            ..Self::default()
         }
     }
 
-    fn and(self, other: Self) -> Self {
+    fn and(mut self, other: Self) -> Self {
+        self.messages.extend(other.messages);
         Self {
-            messages: self.messages + other.messages,
-            bytes: self.bytes + other.bytes,
+            messages: self.messages,
             reduced: self.reduced + other.reduced,
+            copied: self.copied + other.copied,
+            at_once: false,
+        }
+    }
+
+    /// All that is sent leaves when the collective begins.
+    fn at_once(self) -> Self {
+        Self {
+            at_once: true,
+            ..self
         }
     }
 
@@ -50,14 +62,26 @@ impl Load {
         }
     }
 
-    /// On one node, with all its processors at work, for a collective of so many bytes.
-    pub(super) fn time_ns(&self, machine: &Machine, bytes: usize) -> f64 {
+    /// So many times so many bytes.
+    fn copying(self, times: usize, bytes: f64) -> Self {
+        Self {
+            copied: self.copied + times as f64 * bytes,
+            ..self
+        }
+    }
+
+    /// On one node, with all its processors at work.
+    pub(super) fn time_ns(&self, machine: &Machine) -> f64 {
         let link = &machine.inside;
-        let cold_ns = if bytes > SHORT_MAX { COLD_NS } else { 0.0 };
-        let each_ns = 2.0 * link.overhead_ns + cold_ns;
+        let message = |(count, bytes): &(usize, f64)| {
+            let by_cell = self.at_once && *bytes <= machine.cell_bytes as f64;
+            let cold_ns = if by_cell { 0.0 } else { COLD_NS };
+            *count as f64 * (2.0 * link.overhead_ns + cold_ns + link.transfer_ns(*bytes))
+        };
+        let messages_ns: f64 = self.messages.iter().map(message).sum();
         let reduced_ns = self.reduced / 1024.0 * machine.reduce_ns_per_kib;
-        let work_ns = self.messages * each_ns + link.transfer_ns(self.bytes) + reduced_ns;
-        work_ns / machine.processors as f64
+        let copied_ns = self.copied / 1024.0 * machine.copy_ns_per_kib;
+        (messages_ns + reduced_ns + copied_ns) / machine.processors as f64
     }
 }
 
@@ -65,16 +89,16 @@ impl Load {
 /// From `all_reduce` of 1 KiB by 8 ranks on 2 processors, in 14, 24 and 56 messages.
 const COLD_NS: f64 = 1500.0;
 
-/// Messages that are not longer are found in a cell, and cost next to nothing.
-const SHORT_MAX: usize = 40;
-
 /// A tree down which subtrees get their blocks.
 fn scattered(size: usize, block: f64) -> Load {
-    let bytes = (0..).zip(Model::levels(size));
-    let bytes = bytes.map(|(level, (_, half))| (half << level) as f64 * block);
+    let messages = (0..).zip(Model::levels(size)).map(|(level, (_, half))| {
+        // Of sizes that are no power of two, the last level is not full.
+        let count = (1 << level).min(size - (1 << level));
+        (count, half as f64 * block)
+    });
     Load {
-        bytes: bytes.sum(),
-        ..Load::of(size - 1, 0.0)
+        messages: messages.collect(),
+        ..Load::default()
     }
 }
 
@@ -91,11 +115,17 @@ fn folded(size: usize) -> (usize, usize, usize) {
 
 /// Halves of the vector, there or back.
 fn halves(size: usize, bytes: f64) -> Load {
-    let (power, rounds, _) = folded(size);
+    let (power, _, _) = folded(size);
+    let half = |distance| (power, bytes * distance as f64 / power as f64);
     Load {
-        bytes: (power - 1) as f64 * bytes,
-        ..Load::of(power * rounds, 0.0)
+        messages: powers(power).map(half).collect(),
+        ..Load::default()
     }
+}
+
+/// Ranks of a tree that have somebody below them.
+const fn inner(size: usize) -> usize {
+    size.div_ceil(2)
 }
 
 impl Total for Barrier {
@@ -103,7 +133,7 @@ impl Total for Barrier {
         let size = shape.size;
         match self {
             Self::Dissemination => Load::of(size * powers(size).count(), 0.0),
-            Self::Flat => pairs(size, 0.0),
+            Self::Flat => pairs(size, 0.0).at_once(),
             Self::Binomial | Self::Kary { .. } | Self::Leaders => Load::of(2 * (size - 1), 0.0),
         }
     }
@@ -112,8 +142,10 @@ impl Total for Barrier {
 impl Total for Bcast {
     fn total(self, shape: &Shape) -> Load {
         let (size, bytes) = (shape.size, shape.bytes as f64);
+        let tree = Load::of(size - 1, bytes);
         match self {
-            Self::Binomial | Self::Kary { .. } | Self::Leaders => Load::of(size - 1, bytes),
+            Self::Kary { arity } if arity + 1 >= size => tree.at_once(),
+            Self::Binomial | Self::Kary { .. } | Self::Leaders => tree,
             Self::Chain { segments } => Load::of((size - 1) * segments, bytes / segments as f64),
             Self::ScatterRing => {
                 let part = bytes / size as f64;
@@ -125,18 +157,20 @@ impl Total for Bcast {
 
 impl Total for Gather {
     fn total(self, shape: &Shape) -> Load {
+        let (size, block) = (shape.size, shape.bytes as f64);
         match self {
-            Self::Binomial => scattered(shape.size, shape.bytes as f64),
-            Self::Linear { .. } => Load::of(shape.size - 1, shape.bytes as f64),
+            Self::Binomial => scattered(size, block).copying(inner(size), block),
+            Self::Linear { .. } => Load::of(size - 1, block).copying(1, block).at_once(),
         }
     }
 }
 
 impl Total for Scatter {
     fn total(self, shape: &Shape) -> Load {
+        let (size, block) = (shape.size, shape.bytes as f64);
         match self {
-            Self::Binomial => scattered(shape.size, shape.bytes as f64),
-            Self::Linear { .. } => Load::of(shape.size - 1, shape.bytes as f64),
+            Self::Binomial => scattered(size, block).copying(inner(size), block),
+            Self::Linear { .. } => Load::of(size - 1, block).copying(1, block).at_once(),
         }
     }
 }
@@ -144,14 +178,27 @@ impl Total for Scatter {
 impl Total for AllGather {
     fn total(self, shape: &Shape) -> Load {
         let (size, block) = (shape.size, shape.bytes as f64);
-        let rounds = match self {
-            Self::Ring => size - 1,
-            Self::RecursiveDoubling | Self::Bruck => powers(size).count(),
+        let rounds = || powers(size).map(|distance| distance.min(size - distance));
+        let sent = match self {
+            Self::Ring => pairs(size, block),
+            Self::RecursiveDoubling => Load {
+                messages: rounds()
+                    .map(|blocks| (size, blocks as f64 * block))
+                    .collect(),
+                ..Load::default()
+            },
+            // Of those that cross the end of the output, each of two parts counts as half.
+            Self::Bruck => Load {
+                messages: rounds()
+                    .flat_map(|blocks| {
+                        let (cut, bytes) = (blocks - 1, blocks as f64 * block);
+                        [(size - cut, bytes), (2 * cut, bytes / 2.0)]
+                    })
+                    .collect(),
+                ..Load::default()
+            },
         };
-        Load {
-            bytes: pairs(size, block).bytes,
-            ..Load::of(size * rounds, 0.0)
-        }
+        sent.copying(size, block)
     }
 }
 
@@ -160,11 +207,13 @@ impl Total for AllToAll {
         let (size, block) = (shape.size, shape.bytes as f64);
         let row = size as f64 * block;
         match self {
-            Self::Pairwise { .. } | Self::Xor { .. } => pairs(size, block),
+            Self::Pairwise { .. } | Self::Xor { .. } => {
+                pairs(size, block).copying(size, block).at_once()
+            }
             Self::Bruck => {
                 let rounds = powers(size).count();
                 let moved = rounds as f64 * row / 2.0;
-                Load::of(size * rounds, row / 2.0).reducing(size, moved + 2.0 * row)
+                Load::of(size * rounds, row / 2.0).copying(size, moved + 2.0 * row)
             }
             Self::Leaders => Load::of(2 * (size - 1), row),
         }
@@ -175,10 +224,13 @@ impl Total for Reduce {
     fn total(self, shape: &Shape) -> Load {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         match self {
-            Self::Binomial => Load::of(size - 1, bytes).reducing(size - 1, bytes),
+            Self::Binomial => Load::of(size - 1, bytes)
+                .reducing(size - 1, bytes)
+                .copying(inner(size), bytes),
             Self::Rabenseifner => {
                 let gathered = scattered(size, bytes / size as f64);
-                halves(size, bytes).and(gathered).reducing(size - 1, bytes)
+                let all = halves(size, bytes).and(gathered);
+                all.reducing(size - 1, bytes).copying(size, bytes)
             }
         }
     }
@@ -195,14 +247,17 @@ impl Total for AllReduce {
                 others.and(Load::of(count, bytes).reducing(count, bytes))
             }
             Self::Rabenseifner => {
-                let way = halves(size, bytes);
-                others.and(way).and(way).reducing(power - 1, bytes)
+                let way = || halves(size, bytes);
+                others.and(way()).and(way()).reducing(power - 1, bytes)
             }
             Self::Ring => {
                 let count = size * (size - 1);
                 Load::of(2 * count, bytes / size as f64).reducing(size - 1, bytes)
             }
-            Self::Flat => pairs(size, bytes).reducing(size * (size - 1), bytes),
+            Self::Flat => pairs(size, bytes)
+                .reducing(size * (size - 1), bytes)
+                .copying(size - 1, bytes)
+                .at_once(),
             Self::ReduceBcast | Self::LeadersDoubling | Self::LeadersRabenseifner => {
                 Load::of(2 * (size - 1), bytes).reducing(size - 1, bytes)
             }
@@ -215,9 +270,15 @@ impl Total for ReduceScatter {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         let block = bytes / size as f64;
         let moved = match self {
-            Self::RecursiveHalving => halves(size, bytes),
-            Self::Pairwise { .. } | Self::Ring => pairs(size, block),
-            Self::ReduceAndScatter => Load::of(size - 1, bytes).and(scattered(size, block)),
+            Self::RecursiveHalving => halves(size, bytes).copying(size, bytes + block),
+            Self::Pairwise { .. } => pairs(size, block).copying(size, block).at_once(),
+            Self::Ring => pairs(size, block),
+            Self::ReduceAndScatter => {
+                let down = scattered(size, block).copying(inner(size), block);
+                Load::of(size - 1, bytes)
+                    .and(down)
+                    .copying(inner(size), bytes)
+            }
         };
         moved.reducing(size - 1, bytes)
     }

@@ -54,6 +54,8 @@ pub struct Choices {
     pub round_ns: f64,
     /// Processors that all ranks of the job share, at least 1; of a job on several nodes, nothing is known of that.
     pub processors: usize,
+    /// How long a message can be that a peer finds without being told, in bytes; 0 where there is no such thing.
+    pub cell_bytes: usize,
 }
 
 impl Choices {
@@ -69,6 +71,7 @@ impl Choices {
             cost_inside: inside,
             round_ns: 0.0,
             processors: usize::MAX,
+            cell_bytes: 0,
         }
     }
 }
