@@ -133,7 +133,9 @@ impl<M: Memory> Interface<M> {
         event.mlength = length;
         if let Some(md) = put {
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
-            self.unuse_md(md);
+            if !self.is_own(id) {
+                self.unuse_md(md);
+            }
         }
         if fail != Fail::Ok {
             self.fail_answer(id, fail);
@@ -305,13 +307,25 @@ impl<M: Memory> Interface<M> {
         }
     }
 
+    /// What goes to this process itself: its descriptor is in use until it has arrived, if that is to be told. Who may release
+    /// all that an operation names can then let go of the memory on both of its ends.
+    fn is_own(&self, id: Id) -> bool {
+        let operation = self.operations.get(id);
+        operation.is_some_and(|operation| operation.peer == self.config.address)
+    }
+
     fn end_if_done(&mut self, id: Id) {
         let operation = self.operations.get(id);
         let done = operation.is_some_and(|operation| {
             operation.sent && matches!(operation.answer, Awaited::Nothing)
         });
-        if done {
-            self.operations.remove(id);
+        let is_own = self.is_own(id);
+        if done && let Some(ended) = self.operations.remove(id) {
+            ended
+                .put
+                .filter(|_| is_own)
+                .into_iter()
+                .for_each(|md| self.unuse_md(md));
         }
     }
 

@@ -59,6 +59,24 @@ fn queues_and_counters_have_to_be_there() {
 }
 
 #[test]
+fn a_descriptor_of_what_goes_to_oneself_is_in_use_until_it_has_arrived() {
+    for ack in [Ack::Full, Ack::Count] {
+        let mut world = World::pair();
+        let target = Target::new(&mut world.nodes[0]);
+        target.append(&mut world.nodes[0], entry(0, 8), List::Priority, 0);
+        let initiator = Initiator::new(&mut world.nodes[0]);
+        let command = Command::Put(initiator.local(0), world.remote(0), ack);
+        world.nodes[0].start(command).unwrap();
+        assert!(world.step());
+        assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
+        let released = world.nodes[0].md_release(initiator.md);
+        assert_eq!(released, Err(Error::InUse), "{ack:?}");
+        world.run();
+        world.nodes[0].md_release(initiator.md).unwrap();
+    }
+}
+
+#[test]
 fn segments_gather_and_scatter() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
