@@ -10,6 +10,7 @@ use super::{
     abi::WC_FLUSHED,
     address::Address,
     datagrams::Datagrams,
+    greeting::Ends,
     link::Link,
     lists::Tasks,
     names::Names,
@@ -66,7 +67,8 @@ pub(super) struct Core {
     pub(super) broken: BTreeSet<To>,
     pub(super) dying: BTreeSet<To>,
     pub(super) actions: Vec<Action>,
-    /// Words about connections that found no room.
+    /// Words about connections that wait for what came before them, and those that found no room.
+    pub(super) unheard: VecDeque<(u32, Message, Option<Ends>)>,
     pub(super) unsaid: VecDeque<(u32, Message)>,
     pub(super) local: Local,
     pub(super) random: Random,

@@ -86,8 +86,33 @@ impl Core {
         if known && from != self.me {
             self.link_or_new(from);
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
-            self.hear_word(from, frame.message, ends);
+            self.unheard.push_back((from, frame.message, ends));
         }
+    }
+
+    /// What peers say of their connections, each after all that came from it before by any device. Devices tell of nothing in
+    /// the order in which it came by others, and of what came by a queue pair that is gone nobody knows whose it was.
+    pub(super) fn hear_words(&mut self) {
+        for _ in 0..self.unheard.len() {
+            let Some((from, message, ends)) = self.unheard.pop_front() else {
+                return;
+            };
+            if self.has_arrivals_from(from) {
+                self.unheard.push_back((from, message, ends));
+            } else {
+                self.hear_word(from, message, ends);
+            }
+        }
+    }
+
+    fn has_arrivals_from(&mut self, peer: u32) -> bool {
+        let Self { links, rails, .. } = self;
+        let ways = links[index(peer)].iter().flat_map(|link| &link.ways);
+        let mut queues = ways.zip(rails).filter_map(|(way, rail)| {
+            let qp = way.qp.as_ref()?;
+            Some((&mut rail.inbox, qp.number()))
+        });
+        queues.any(|(inbox, qpn)| inbox.has_from(qpn))
     }
 
     /// Says again what was not answered.

@@ -171,6 +171,7 @@ impl Prepared {
             broken: BTreeSet::new(),
             dying: BTreeSet::new(),
             actions: Vec::new(),
+            unheard: VecDeque::new(),
             unsaid: VecDeque::new(),
             local: local(config.rank, incarnation, seed),
             random: Random::new(seed),

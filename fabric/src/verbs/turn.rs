@@ -18,6 +18,7 @@ impl Core {
         self.wake_up();
         let mut events = self.tell(budget, sink);
         events += self.receive(budget.saturating_sub(events).max(1), sink);
+        self.hear_words();
         events += self.reap();
         events += self.begin_tasks();
         self.speak_up();
@@ -74,6 +75,7 @@ impl Core {
             || !self.news.is_empty()
             || !self.broken.is_empty()
             || !self.dying.is_empty()
+            || !self.unheard.is_empty()
             || self.watches.is_reached()
             || self.exports.has_dropped()
     }

@@ -27,10 +27,16 @@ pub(crate) fn world_by_four_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
 }
 
 fn by_two_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
-    named(ranks, counters, |rank| match rank % 2 {
-        0 => "rxe0,rxe1".to_owned(),
-        _ => "rxe2,rxe3".to_owned(),
-    })
+    named(ranks, counters, devices_by_two)
+}
+
+pub(super) fn devices_by_two(rank: u32) -> String {
+    let devices = if rank.is_multiple_of(2) {
+        "rxe0,rxe1"
+    } else {
+        "rxe2,rxe3"
+    };
+    devices.to_owned()
 }
 
 fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {

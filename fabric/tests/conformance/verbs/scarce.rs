@@ -10,28 +10,47 @@ use ripstop_fabric::{
     verbs::Port,
 };
 
-use super::world;
-use crate::world::{in_threads, peer};
+use super::{lanes::devices_by_two, world};
+use crate::world::{Make, in_threads, peer};
 
 /// Ranks that are connected to two peers at a time.
 pub(crate) fn world_with_few_connections(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = Port::all().unwrap().remove(0).to_string();
+    with_few_connections(ranks, |_| first.clone())
+}
+
+fn with_few_connections(ranks: u32, devices: impl Fn(u32) -> String) -> Vec<Box<dyn Driver>> {
     let mut counters = counters();
     counters.clear();
     let each = (0..ranks).map(|_| Arc::new(Counters::default()));
     counters.extend(each);
     world(ranks, |config| {
-        config.device = Some(first.clone());
+        config.device = Some(devices(config.rank));
         config.connections_max = Some(CONNECTIONS);
         config.counters = Arc::clone(&counters[config.rank as usize]);
     })
 }
 
-/// Messages and sums at all peers, in an order by chance: nothing is lost or overtakes, although connections come and go.
+fn world_with_few_connections_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
+    with_few_connections(ranks, devices_by_two)
+}
+
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
-    in_threads(world_with_few_connections, RANKS, |rank| {
+    nothing_is_lost(world_with_few_connections);
+}
+
+/// What was said by one device is told before what was said by another about the connection.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn connections_by_two_lanes_give_way_and_nothing_is_lost() {
+    nothing_is_lost(world_with_few_connections_by_two_lanes);
+}
+
+/// Messages and sums at all peers, in an order by chance: nothing is lost or overtakes, although connections come and go.
+fn nothing_is_lost(make: Make) {
+    in_threads(make, RANKS, |rank| {
         let me = rank.me.0 as usize;
         let mut random = Random::new(SEED + me as u64);
         let (sum, key) = rank.memory(8);
