@@ -101,6 +101,12 @@ impl Fences {
         self.fenced().without(before)
     }
 
+    /// Whether all lanes that do not work are fenced.
+    #[must_use]
+    pub fn are_settled(&self) -> bool {
+        self.failed.without(self.fenced()).is_empty()
+    }
+
     /// The lanes that both have closed.
     #[must_use]
     pub const fn fenced(&self) -> LaneSet {

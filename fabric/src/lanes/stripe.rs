@@ -191,6 +191,12 @@ impl Stripe {
         }
     }
 
+    /// What is left goes by these lanes from now on. Nothing may be under way.
+    pub fn go_on_by(&mut self, lanes: LaneSet) {
+        debug_assert!(self.flying.is_empty() && self.unfenced.is_empty());
+        self.lanes = lanes;
+    }
+
     /// Half of what the lane would still begin if all went on as it does; `None` when it has enough to the end. `own` are the
     /// bytes that it has under way.
     fn piece_len(&self, lane: u32, own: u64, speeds: &Speeds) -> Option<u64> {

@@ -86,7 +86,7 @@ impl Core {
         if self.scarce.is_none() {
             return;
         }
-        let told = |link: &Link| link.said_bye && link.used() == 0 && !link.has_something();
+        let told = |link: &Link| link.said_bye && link.used() == 0 && link.is_done();
         let ends = (0..).zip(&self.links);
         let all: Vec<u32> = ends
             .filter(|(_, link)| link.as_deref().is_some_and(told))

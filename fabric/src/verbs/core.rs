@@ -159,8 +159,7 @@ impl Core {
     /// The queue pairs of a peer are of no use any more.
     pub(super) fn doom(&mut self, peer: u32) {
         let Some(link) = self.link(peer) else { return };
-        link.open = false;
-        link.draining = false;
+        (link.open, link.draining, link.drained) = (false, false, false);
         for lane in 0..link.ways.len() {
             self.doom_way(To { peer, lane });
         }
@@ -197,23 +196,41 @@ impl Core {
         }
         let Some(qp) = &way.qp else { return };
         let (rail, qpn) = (&mut rails[to.lane], qp.number());
-        if link.open && rail.inbox.has_from(qpn) {
+        if link.is_connected() && rail.inbox.has_from(qpn) {
             self.dying.insert(to);
             return;
         }
-        way.qp = None; // the device stops before this returns
+        self.take_down(to);
+        self.handle_closed(to);
+    }
+
+    /// Takes a queue pair down, and ends what of it is under way.
+    pub(super) fn take_down(&mut self, to: To) {
+        let Self {
+            links,
+            outbox,
+            rails,
+            ..
+        } = self;
+        let link = links[index(to.peer)].as_deref_mut();
+        let Some(way) = link.and_then(|link| link.ways.get_mut(to.lane)) else {
+            return;
+        };
+        let Some(qp) = way.qp.take() else { return };
+        let qpn = qp.number();
+        drop(qp); // the device stops before this returns
         let quiet = std::mem::take(&mut way.quiet);
         way.used -= quiet;
         way.doomed = false;
-        let stranded = std::mem::take(&mut way.stranded);
+        way.stranded.clear();
+        let rail = &mut rails[to.lane];
         rail.by_qpn.remove(&qpn);
         rail.inbox.release();
         outbox.subtract(to.lane, quiet);
         outbox.forget(to.lane, qpn);
-        for id in stranded {
-            self.end_flights(id, WC_FLUSHED);
+        for id in outbox.flights_of(to) {
+            self.end_flights(u64::from(id), WC_FLUSHED);
         }
-        self.handle_closed(to);
     }
 
     /// Goes on with what waited for arrivals.
@@ -257,6 +274,7 @@ impl Core {
     pub(super) fn note_broken(&mut self, to: To, why: io::Error) {
         if let Some(link) = self.link(to.peer)
             && let Some(way) = link.ways.get_mut(to.lane)
+            && way.qp.is_some()
             && !way.broken
             && !way.doomed
         {

@@ -194,13 +194,11 @@ impl Core {
             Action::Send(message) => self.send_word(peer, message),
             Action::Open => self.open(peer),
             Action::Quiesce => self.quiesce(peer),
-            Action::Destroy => {
+            // A lost peer's requests end one by one; `Fail` is next.
+            Action::Destroy if self.link_or_new(peer).dial.state() == State::Failed => {
                 self.doom(peer);
-                // Who asks anew has taken down what was, and is answered at once.
-                if self.link_or_new(peer).dial.state() != State::Failed {
-                    self.forget_connection(peer);
-                }
             }
+            Action::Destroy => self.forget_connection(peer),
             Action::Fail(why) => self.fail(peer, unconnected(why)),
         }
         Ok(())
@@ -289,6 +287,7 @@ impl Core {
     fn open(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.met) = (true, true);
+        self.leave_broken(peer);
         self.stay(peer);
         self.stir(peer);
         self.flush(peer);

@@ -37,8 +37,9 @@ pub(super) struct Link {
     pub(super) psn: u32,
     /// Messages may be posted.
     pub(super) open: bool,
-    /// The connection is being taken down in good order.
+    /// The connection is being taken down in good order, and nothing of ours is under way any more.
     pub(super) draining: bool,
+    pub(super) drained: bool,
     /// Why it broke, or there was none.
     pub(super) broken: Option<io::Error>,
     pub(super) gone: Option<Down>,
@@ -94,6 +95,7 @@ impl Link {
             psn,
             open: false,
             draining: false,
+            drained: false,
             broken: None,
             gone: None,
             credits: WINDOW,
@@ -135,10 +137,20 @@ impl Link {
         self.ways.len() > 1
     }
 
-    /// Whether so many more requests fit into the queue pair of a lane.
+    /// Whether there is a connection: it is open, or being taken down, when lanes may still fail.
+    pub(super) const fn is_connected(&self) -> bool {
+        self.open || self.draining
+    }
+
+    /// Whether so many more requests may be posted to a lane.
     pub(super) fn has_room(&self, lane: usize, requests: u32) -> bool {
+        self.open && self.has_slots(lane, requests)
+    }
+
+    /// Whether so many more requests fit into the queue pair of a lane, for what a connection is not taken down without.
+    pub(super) fn has_slots(&self, lane: usize, requests: u32) -> bool {
         let fits = |way: &Way| !way.broken && !way.doomed && way.has_slots(requests);
-        self.open && self.ways.get(lane).is_some_and(fits)
+        self.is_connected() && self.ways.get(lane).is_some_and(fits)
     }
 
     /// Whether so many more messages and words may be posted.
@@ -150,6 +162,12 @@ impl Link {
     pub(super) fn inline_max(&self) -> usize {
         let qp = self.ways.get(self.home).and_then(|way| way.qp.as_ref());
         qp.map_or(0, Qp::inline_max)
+    }
+
+    /// Whether all that lanes which failed have left undone goes by others by now, and the peer knows of them.
+    pub(super) fn is_settled(&self) -> bool {
+        let leaving = self.ways.iter().any(|way| way.broken && way.qp.is_some());
+        !leaving && self.left.is_empty() && self.untold.is_empty() && self.fences.are_settled()
     }
 
     /// Requests under way.
@@ -184,7 +202,6 @@ impl Link {
 
     /// As before the first connection, but for what waits.
     pub(super) fn renew(&mut self) {
-        self.draining = false;
         (self.credits, self.owed) = (WINDOW, 0);
         self.trail = Trail::default();
         self.words.retain(|word| word.outlives());

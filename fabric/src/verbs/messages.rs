@@ -95,7 +95,7 @@ impl Core {
         self.settle_drain(peer);
         if let Some(link) = self.link(peer)
             && link.is_done()
-            && !link.draining
+            && (!link.draining || link.drained)
         {
             self.stirred.remove(&peer);
         }

@@ -162,6 +162,11 @@ impl Outbox {
         self.flights.remove(u32::try_from(id).ok()?)
     }
 
+    /// All that are under way by a lane.
+    pub(super) fn flights_of(&self, to: To) -> Vec<u32> {
+        self.flights.all(|flight| flight.to == to)
+    }
+
     /// How many requests these flights stand for.
     pub(super) fn requests_of(&self, flights: &[u64]) -> u32 {
         let flight = |id: &u64| self.flights.get(u32::try_from(*id).ok()?);

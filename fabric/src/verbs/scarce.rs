@@ -186,13 +186,14 @@ impl Core {
     pub(super) fn quiesce(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
         (link.open, link.draining) = (false, true);
+        self.leave_broken(peer);
         self.stir(peer);
         // No turn may come before somebody sleeps.
         self.settle_drain(peer);
     }
 
-    /// A connection that is to go says so when nothing of it is under way. What asked for no completion is under way until one
-    /// behind it has completed.
+    /// A connection that is to go says so when nothing of it is under way, nor waits for a lane that failed to be fenced. What
+    /// asked for no completion is under way until one behind it has completed.
     pub(super) fn settle_drain(&mut self, peer: u32) {
         let Self {
             links,
@@ -202,17 +203,16 @@ impl Core {
         } = self;
         let Some(link) = links[index(peer)]
             .as_deref_mut()
-            .filter(|link| link.draining && !link.ways.iter().any(|way| way.broken))
+            .filter(|link| link.draining && !link.drained && link.is_settled())
         else {
             return;
         };
         if link.used() == 0 {
-            link.draining = false;
+            link.drained = true;
             return self.tell_dial(peer, Event::Quiet, None);
         }
         let lane = link.home;
-        let fits = link.ways.get(lane).is_some_and(|way| way.has_slots(1));
-        if !link.is_quiet() || !fits || !outbox.has_room(lane, 1) {
+        if !link.is_quiet() || !link.has_slots(lane, 1) || !outbox.has_room(lane, 1) {
             return;
         }
         let to = To { peer, lane };
@@ -235,6 +235,12 @@ impl Core {
     /// A connection was taken down in good order: nothing of it is under way on either side. What the peer knew of our memory it
     /// has forgotten; answers that did not leave are given again.
     pub(super) fn forget_connection(&mut self, peer: u32) {
+        let link = self.link_or_new(peer);
+        (link.open, link.draining, link.drained) = (false, false, false);
+        // Words about lanes may be under way: the peer has what matters of them.
+        for lane in 0..link.ways.len() {
+            self.take_down(To { peer, lane });
+        }
         self.exports.lost(peer);
         self.names.untell(peer);
         let words = std::mem::take(&mut self.link_or_new(peer).words);
@@ -243,6 +249,10 @@ impl Core {
             _ => None,
         });
         let unsaid: Vec<u64> = unsaid.collect();
+        for chunk in self.link_or_new(peer).trail.clear() {
+            self.outbox.free_chunk(chunk);
+        }
+        self.renew_stripes(peer);
         let link = self.link_or_new(peer);
         link.words = words;
         link.renew();

@@ -17,9 +17,16 @@ impl Core {
         let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
             return;
         };
+        if !link.ways.get(to.lane).is_some_and(|way| way.broken) {
+            return; // it was of a connection that is gone
+        }
+        let others = link.ways.iter().any(|way| way.qp.is_some() && !way.broken);
+        if !link.is_connected() && others {
+            return; // `leave_broken` comes back to it
+        }
         let lane = number(to.lane);
         link.fences.fail(lane);
-        if link.lanes_at_work().is_empty() || !link.open {
+        if link.lanes_at_work().is_empty() || !link.is_connected() {
             return self.lose(to.peer);
         }
         let home = link.home_of(me, to.peer);
@@ -34,6 +41,17 @@ impl Core {
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
         self.say_lanes(to.peer);
+    }
+
+    /// Has lanes left that broke before there was a connection.
+    pub(in super::super) fn leave_broken(&mut self, peer: u32) {
+        let Self { links, broken, .. } = self;
+        let Some(link) = &links[super::index(peer)] else {
+            return;
+        };
+        let ways = link.ways.iter().enumerate();
+        let left = ways.filter(|(_, way)| way.broken && !way.doomed && way.qp.is_some());
+        broken.extend(left.map(|(lane, _)| To { peer, lane }));
     }
 
     /// A peer cannot be reached: `note_broken` left the reason.
@@ -52,7 +70,7 @@ impl Core {
         if link.gone.is_some() {
             return self.free_kept(to.peer);
         }
-        if !link.open || !link.fences.close(number(to.lane)) {
+        if !link.is_connected() || !link.fences.close(number(to.lane)) {
             return;
         }
         if link.heard_by == to.lane {
@@ -83,7 +101,7 @@ impl Core {
             let Some(link) = links[super::index(peer)].as_deref_mut() else {
                 return;
             };
-            if !link.has_room(to.lane, 1) || !outbox.has_room(to.lane, 1) {
+            if !link.has_slots(to.lane, 1) || !outbox.has_room(to.lane, 1) {
                 continue;
             }
             link.untold = link.untold.without(LaneSet::EMPTY.with(lane));
@@ -102,7 +120,7 @@ impl Core {
 
     /// What a peer says of the lanes between us.
     pub(in super::super) fn handle_lanes(&mut self, peer: u32, said: Said) {
-        let Some(link) = self.link(peer).filter(|link| link.open) else {
+        let Some(link) = self.link(peer).filter(|link| link.is_connected()) else {
             return;
         };
         let before = link.lanes_at_work();
@@ -145,7 +163,7 @@ impl Core {
         let (rest, sent) = link.trail.rest();
         let lane = link.home;
         let requests = u32::try_from(rest.len()).unwrap_or(u32::MAX);
-        if !link.has_room(lane, requests) || !outbox.has_room(lane, requests) {
+        if !link.has_slots(lane, requests) || !outbox.has_room(lane, requests) {
             return; // the next turn tries again
         }
         link.left = LaneSet::EMPTY;

@@ -22,6 +22,8 @@ use crate::{
 pub(in super::super) struct Striped {
     stripe: Stripe,
     place: Place,
+    /// The connection by which the place was found is gone.
+    stale: bool,
 }
 
 impl Core {
@@ -40,7 +42,7 @@ impl Core {
         if op.all_posted {
             return Ok(()); // what is under way of it ends it
         }
-        if op.striped.is_none() {
+        if op.striped.as_ref().is_none_or(|striped| striped.stale) {
             self.begin_striped(id)?;
         }
         let stalled = self.post_stripes(id);
@@ -48,6 +50,7 @@ impl Core {
         stalled
     }
 
+    /// Finds the way of a command, for what is left of it.
     fn begin_striped(&mut self, id: u32) -> Result<(), Stall> {
         let Some(op) = self.ops.get(id) else {
             return Ok(());
@@ -68,10 +71,22 @@ impl Core {
         } else {
             lanes
         };
-        let stripe = Stripe::new(len, &self.speeds, lanes, self.piece_max());
-        let striped = Striped { stripe, place };
-        if let Some(op) = self.ops.get_mut(id) {
-            op.striped = Some(Box::new(striped));
+        let piece_max = self.piece_max();
+        let Self { ops, speeds, .. } = self;
+        let Some(op) = ops.get_mut(id) else {
+            return Ok(());
+        };
+        if let Some(striped) = &mut op.striped {
+            striped.stripe.go_on_by(lanes);
+            (striped.place, striped.stale) = (place, false);
+        } else {
+            let stripe = Stripe::new(len, speeds, lanes, piece_max);
+            let stale = false;
+            op.striped = Some(Box::new(Striped {
+                stripe,
+                place,
+                stale,
+            }));
         }
         Ok(())
     }
@@ -221,6 +236,15 @@ impl Core {
                     .for_each(|lane| striped.stripe.handle_fenced(lane));
             }
             self.run(id);
+        }
+    }
+
+    /// A connection is gone in good order: commands of which nothing is under way by it go on by the next one.
+    pub(in super::super) fn renew_stripes(&mut self, peer: u32) {
+        for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
+            if let Some(striped) = &mut op.striped {
+                striped.stale = true;
+            }
         }
     }
 

@@ -1,0 +1,130 @@
+//! Several devices of a rank, and fewer connections than peers: lanes fail before, while and after connections give way.
+
+use std::sync::Arc;
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{Command, Token},
+    memory::{Region, RemoteRegion},
+};
+
+use super::{
+    cables::{Cables, cable, until_all_are_up},
+    lanes::devices_by_two,
+    world,
+};
+use crate::world::{World, contents, local, noise, peer};
+
+/// Four ranks that are connected to two peers at a time. The first has met the third, and one that it reaches by the wire: the
+/// home of the one pair is the first lane, that of the other the second.
+struct Few {
+    world: World,
+    counters: Vec<Arc<Counters>>,
+    met: usize,
+    region: Region,
+    key: RemoteRegion,
+}
+
+impl Few {
+    fn new(met: usize) -> Self {
+        let counters: Vec<_> = (0..4).map(|_| Arc::new(Counters::default())).collect();
+        let drivers = world(4, |config| {
+            config.device = Some(devices_by_two(config.rank));
+            config.connections_max = Some(2);
+            config.counters = Arc::clone(&counters[config.rank as usize]);
+        });
+        let mut world = World::from_drivers(drivers);
+        let (region, key) = world[met].memory(LONG);
+        let mut few = Self {
+            world,
+            counters,
+            met,
+            region,
+            key,
+        };
+        few.says(met, b"hello");
+        few.says(2, b"hello");
+        few
+    }
+
+    /// The first rank says something to another, which hears it next.
+    fn says(&mut self, to: usize, word: &[u8]) {
+        self.world.send(0, to, word, b"");
+        self.is_heard(to, word);
+    }
+
+    fn is_heard(&mut self, by: usize, word: &[u8]) {
+        self.world.hears(by, 1);
+        let heard = self.world[by].heard.messages.remove(0);
+        assert_eq!((heard.from, heard.header.as_slice()), (peer(0), word));
+    }
+
+    fn post_put(&mut self, bytes: &mut [u8]) {
+        let put = Command::Put {
+            to: peer(self.met),
+            from: local(bytes),
+            into: self.key,
+            count: None,
+            token: Token(1),
+        };
+        self.world.post(0, put);
+    }
+
+    /// A connection gives way to one with the fourth rank, and comes back.
+    fn give_way(&mut self) {
+        self.says(2, b"the other was silent for longer");
+        self.says(4 - self.met, b"it gives way");
+        assert!(self.counters[0].evictions.get() > 0);
+    }
+
+    fn lanes_failed(&self) -> [u64; 2] {
+        [0, self.met].map(|rank| self.counters[rank].lanes_failed.get())
+    }
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_connection_that_has_lost_a_lane_gives_way_and_comes_back() {
+    let _cables = Cables::new();
+    for met in [1, 3] {
+        let mut few = Few::new(met);
+        cable("pull 1");
+        let mut bytes = noise(0, LONG);
+        few.post_put(&mut bytes);
+        few.world.ended(0, Token(1)).unwrap();
+        assert_eq!(few.lanes_failed(), [1; 2]);
+        few.give_way();
+        few.says(met, b"it is back");
+        cable("plug 1");
+        until_all_are_up();
+    }
+}
+
+/// Messages and a long put are under way when a connection is to give way, and nothing of them arrives by one of its lanes.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
+    let _cables = Cables::new();
+    for met in [1, 3] {
+        let mut few = Few::new(met);
+        cable("pull 1");
+        let mut bytes = noise(0, LONG);
+        few.post_put(&mut bytes);
+        for number in 0..MESSAGES {
+            few.world.send(0, met, &[number], b"");
+        }
+        few.give_way();
+        few.world.ended(0, Token(1)).unwrap();
+        assert!(contents(&few.region) == bytes);
+        for number in 0..MESSAGES {
+            few.is_heard(met, &[number]);
+        }
+        assert!((0..4).all(|rank| few.world[rank].heard.down.is_empty()));
+        few.says(met, b"it is back");
+        cable("plug 1");
+        until_all_are_up();
+    }
+}
+
+const LONG: usize = 1 << 20;
+const MESSAGES: u8 = 20;
