@@ -189,7 +189,7 @@ impl Core {
             Action::Bind => {
                 let bound = ends.ok_or_else(|| io::ErrorKind::InvalidData.into());
                 let bound = bound.and_then(|ends| self.bind(peer, ends));
-                bound.map_err(|_| Event::Broken)?;
+                bound.map_err(|why| self.handle_unbound(peer, why))?;
             }
             Action::Send(message) => self.send_word(peer, message),
             Action::Open => self.open(peer),
@@ -250,7 +250,12 @@ impl Core {
         Event::CreateFailed
     }
 
-    /// Connects the lanes that both have.
+    fn handle_unbound(&mut self, peer: u32, why: io::Error) -> Event {
+        self.link_or_new(peer).broken.get_or_insert(why);
+        Event::Broken
+    }
+
+    /// Connects the lanes that both have. One that cannot be is left when the connection is open, if there is another.
     fn bind(&mut self, peer: u32, ends: &Ends) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
         let link = links[index(peer)].as_deref_mut();
@@ -262,7 +267,8 @@ impl Core {
                 rail.inbox.release();
             }
         }
-        for ((way, rail), (lane, far)) in link.ways.iter().zip(rails).zip(ends.iter()) {
+        let mut broken = None;
+        for ((way, rail), (lane, far)) in link.ways.iter_mut().zip(rails).zip(ends.iter()) {
             let own = &rail.own;
             let connect = Connect {
                 route: far.route(own.port, own.gid_index, own.ethernet),
@@ -274,7 +280,15 @@ impl Core {
                 timeout: own.timeout,
             };
             let qp = way.qp.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-            qp.connect(&connect)?;
+            if let Err(why) = qp.connect(&connect) {
+                way.broken = true;
+                broken.get_or_insert(why);
+            }
+        }
+        if let Some(why) = broken
+            && link.ways.iter().all(|way| way.broken)
+        {
+            return Err(why);
         }
         link.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
         link.fences = Fences::new(LaneSet::first(u32::try_from(lanes).unwrap_or(1)));
