@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) datagrams: Datagrams,
     /// Its devices.
     pub(super) rails: Vec<Rail>,
+    /// The device whose arrivals are handed out first in the next turn.
+    pub(super) first_heard: usize,
     pub(super) speeds: Speeds,
     pub(super) outbox: Outbox,
     pub(super) exports: Exports,

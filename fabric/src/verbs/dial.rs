@@ -106,13 +106,7 @@ impl Core {
     }
 
     fn has_arrivals_from(&mut self, peer: u32) -> bool {
-        let Self { links, rails, .. } = self;
-        let ways = links[index(peer)].iter().flat_map(|link| &link.ways);
-        let mut queues = ways.zip(rails).filter_map(|(way, rail)| {
-            let qp = way.qp.as_ref()?;
-            Some((&mut rail.inbox, qp.number()))
-        });
-        queues.any(|(inbox, qpn)| inbox.has_from(qpn))
+        (0..self.rails.len()).any(|lane| self.has_arrivals_by(To { peer, lane }))
     }
 
     /// Says again what was not answered.

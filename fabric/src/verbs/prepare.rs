@@ -151,6 +151,7 @@ impl Prepared {
             datagrams,
             speeds: speeds(&rails),
             rails,
+            first_heard: FIRST,
             outbox,
             exports,
             names: Names::default(),

@@ -4,8 +4,9 @@ use std::{collections::BTreeSet, io};
 
 use super::{
     abi::{Completion, WC_SUCCESS},
-    core::Core,
+    core::{Core, index},
     inbox::{BODY_MAX, HEADER_MAX, len_of},
+    objects::Qp,
     outbox::{Cargo, Flight, quiet_peer},
     way::{FIRST, To},
     wire::{Arrival, HEAD, Word, parse},
@@ -121,7 +122,11 @@ impl Core {
 
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
-        for lane in 0..self.rails.len() {
+        // A device that always has something must not keep what others have from being heard.
+        let lanes = self.rails.len();
+        let first = self.first_heard;
+        self.first_heard = (first + 1) % lanes;
+        for lane in (first..lanes).chain(0..first) {
             while events < budget
                 && let Some(came) = self.rails[lane].inbox.next()
             {
@@ -308,13 +313,24 @@ impl Core {
         }
     }
 
-    /// Lanes that broke: what came by them before has been handed out by now.
+    /// Lanes that broke are left when what came by them before has been handed out.
     fn break_off(&mut self) {
-        if self.broken.is_empty() || self.has_arrivals() {
-            return;
-        }
         for to in std::mem::take(&mut self.broken) {
-            self.leave_lane(to);
+            if self.has_arrivals_by(to) {
+                self.broken.insert(to);
+            } else {
+                self.leave_lane(to);
+            }
         }
+    }
+
+    /// Whether a peer is still to be heard by a lane.
+    pub(super) fn has_arrivals_by(&mut self, to: To) -> bool {
+        let Self { links, rails, .. } = self;
+        let way = links[index(to.peer)].as_ref().map(|link| &link.ways);
+        let qp = way
+            .and_then(|ways| ways.get(to.lane)?.qp.as_ref())
+            .map(Qp::number);
+        qp.is_some_and(|qpn| rails[to.lane].inbox.has_from(qpn))
     }
 }
