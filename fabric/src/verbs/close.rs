@@ -4,12 +4,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    core::{Core, index},
-    link::Link,
-    rail::Rail,
-    wire::Word,
-};
+use super::{core::Core, link::Link, rail::Rail, way::To, wire::Word};
 use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
 
 impl Core {
@@ -109,12 +104,12 @@ impl Core {
     /// Nothing under way may touch memory of the application any more: it is free when the driver is gone.
     pub(super) fn let_go(&mut self) {
         for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
-            if self.touches_memory(peer)
-                && let Some(link) = self.links[index(peer)].as_deref_mut()
-            {
-                link.ways.clear(); // the devices stop before this returns
-                link.waiting.clear();
-                link.gone = Some(Down::Failed);
+            if self.touches_memory(peer) {
+                self.part(peer, Down::Failed);
+                for lane in 0..self.rails.len() {
+                    self.take_down(To { peer, lane });
+                }
+                self.free_kept(peer);
             }
         }
     }
