@@ -3,12 +3,13 @@
 use std::{collections::VecDeque, io};
 
 use super::{
+    forgetting::Forgetting,
     inbox::WINDOW,
     objects::Qp,
     regions::Imports,
     trail::Trail,
     way::{FIRST, Far, Way},
-    wire::{Name, Word},
+    wire::Word,
 };
 use crate::{
     connect::{Connection, Lane, Lanes, State},
@@ -52,8 +53,8 @@ pub(super) struct Link {
     /// Messages that came before the connection.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) words: VecDeque<Word>,
-    /// Regions that are forgotten, and may still be in use by lanes that keep no order with what is said.
-    pub(super) forgetting: Vec<Name>,
+    /// Regions that may still be in use by lanes that keep no order with what is said.
+    pub(super) forgetting: Forgetting,
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
     pub(super) parked: VecDeque<u32>,
     pub(super) asking: Vec<(u32, u32)>,
@@ -103,7 +104,7 @@ impl Link {
             answers: 0,
             waiting: VecDeque::new(),
             words: VecDeque::new(),
-            forgetting: Vec::new(),
+            forgetting: Forgetting::default(),
             parked: VecDeque::new(),
             asking: Vec::new(),
             counts: 0,
@@ -204,6 +205,8 @@ impl Link {
     pub(super) fn renew(&mut self) {
         (self.credits, self.owed) = (WINDOW, 0);
         self.trail = Trail::default();
+        // The owner does not wait for who has no connection.
+        self.forgetting.clear();
         self.words.retain(|word| word.outlives());
         self.parked.extend(self.asking.drain(..).map(|(_, op)| op));
         // The owner knows who has asked, and answers on another connection.

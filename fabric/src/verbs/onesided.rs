@@ -287,6 +287,9 @@ impl Core {
         if let Some(registered) = op.registered {
             self.registrations.give_back(registered, &mut self.exports);
         }
+        if let Some(link) = self.link(op.peer) {
+            link.forgetting.handle_end(id);
+        }
         self.say_forgot(op.peer);
         let token = match op.owner {
             Owner::Nobody => return,

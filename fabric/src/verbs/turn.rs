@@ -214,9 +214,10 @@ impl Core {
         match word {
             Word::Credit | Word::Wake | Word::Lanes(_) => {}
             Word::Forget(name) => {
+                let under_way = self.touching(from);
                 let link = self.link_or_new(from);
                 link.imports.forget(name);
-                link.forgetting.push(name);
+                link.forgetting.ask(name, under_way);
                 self.say_forgot(from);
             }
             Word::Forgot(name) => self.exports.forgot(name, from),

@@ -16,6 +16,7 @@ pub(super) use self::stripes::Striped;
 use super::{
     core::{Core, index},
     link::Link,
+    onesided::Op,
     posting::Stall,
     way::FIRST,
     wire::Word,
@@ -46,17 +47,19 @@ impl Core {
         self.fail(peer, std::io::Error::other(why));
     }
 
-    /// Says that regions are forgotten, once nothing of them is under way by lanes that keep no order with what is said.
-    pub(super) fn say_forgot(&mut self, peer: u32) {
-        let Some(link) = self.link(peer).filter(|link| !link.forgetting.is_empty()) else {
-            return;
-        };
-        let wide = link.is_wide();
-        if wide && self.touches_memory(peer) {
-            return;
+    /// Commands that may touch memory of a peer by other lanes than words go by. One lane keeps its order.
+    pub(super) fn touching(&mut self, peer: u32) -> Vec<u32> {
+        if !self.link_or_new(peer).is_wide() {
+            return Vec::new();
         }
-        let forgotten = std::mem::take(&mut self.link_or_new(peer).forgetting);
-        for name in forgotten {
+        // One that waits for a lane to be fenced knows where its memory is, and has nothing under way.
+        let touches = |op: &Op| op.peer == peer && (op.flights > 0 || op.striped.is_some());
+        self.ops.all(touches)
+    }
+
+    /// Says that regions are forgotten, once nothing of them is under way.
+    pub(super) fn say_forgot(&mut self, peer: u32) {
+        while let Some(name) = self.link(peer).and_then(|link| link.forgetting.poll_over()) {
             self.say(peer, Word::Forgot(name));
         }
     }

@@ -5,7 +5,8 @@
 //! wrong key never reaches the device, where it would break the connection, and the owner has nothing to do with any of it.
 //!
 //! When a region's last holder is gone its entry is cleared, and all who are connected are told; its memory stays registered
-//! until they have said that they use it no more. As a connection works in order, that also says that nothing is under way.
+//! until they have said that they use it no more. One lane works in order, so that also says that nothing is under way; with
+//! several, it is said when the commands have ended that were under way.
 
 mod entry;
 mod exports;

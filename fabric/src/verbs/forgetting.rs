@@ -1,0 +1,62 @@
+//! Regions of a peer that it asked us to forget, and commands that may still touch them. Pure.
+
+use super::wire::Name;
+
+/// Regions to be said forgotten when the commands have ended that were under way when the owner asked.
+#[derive(Debug, Default)]
+pub(super) struct Forgetting {
+    all: Vec<(Name, Vec<u32>)>,
+}
+
+impl Forgetting {
+    /// The owner asked. Commands that begin later find out that the region is gone.
+    pub(super) fn ask(&mut self, name: Name, under_way: Vec<u32>) {
+        self.all.push((name, under_way));
+    }
+
+    /// A command has ended.
+    pub(super) fn handle_end(&mut self, op: u32) {
+        for (_, under_way) in &mut self.all {
+            under_way.retain(|other| *other != op);
+        }
+    }
+
+    /// A region that nothing touches any more.
+    pub(super) fn poll_over(&mut self) -> Option<Name> {
+        let over = |(_, under_way): &(Name, Vec<u32>)| under_way.is_empty();
+        let at = self.all.iter().position(over)?;
+        Some(self.all.remove(at).0)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.all.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Forgetting, Name};
+
+    const fn name(slot: u32) -> Name {
+        Name {
+            slot,
+            generation: 1,
+        }
+    }
+
+    #[test]
+    fn a_region_is_over_when_those_have_ended_that_were_under_way_whatever_began_since() {
+        let mut forgetting = Forgetting::default();
+        forgetting.ask(name(1), vec![4, 5]);
+        forgetting.handle_end(4);
+        forgetting.ask(name(2), vec![5, 6]); // 6 began since
+        assert_eq!(forgetting.poll_over(), None);
+        forgetting.handle_end(5);
+        assert_eq!(forgetting.poll_over(), Some(name(1)));
+        assert_eq!(forgetting.poll_over(), None);
+        forgetting.handle_end(6);
+        assert_eq!(forgetting.poll_over(), Some(name(2)));
+        forgetting.ask(name(3), vec![]);
+        assert_eq!(forgetting.poll_over(), Some(name(3)));
+    }
+}
