@@ -28,7 +28,7 @@ use crate::{
     connect::{Action, Local, Message},
     counters::Counters,
     driver::{Caps, Command, Down, Failure, Sink, Token},
-    lanes::Speeds,
+    lanes::{LaneSet, Speeds},
     offload::{Lists, Told, Watches, is_own},
     random::Random,
 };
@@ -139,6 +139,7 @@ impl Core {
         let before = link.dial.state();
         link.waiting.clear();
         link.words.clear();
+        (link.left, link.untold) = (LaneSet::EMPTY, LaneSet::EMPTY);
         link.forgetting.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
         over.extend(link.asking.drain(..).map(|(_, op)| op));
