@@ -37,6 +37,7 @@ impl Core {
             }
             link.home = home;
         }
+        link.broken = None; // it is no reason for what comes later
         self.counters.lanes_failed.add(1);
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
@@ -52,6 +53,14 @@ impl Core {
         let ways = link.ways.iter().enumerate();
         let left = ways.filter(|(_, way)| way.broken && !way.doomed && way.qp.is_some());
         broken.extend(left.map(|(lane, _)| To { peer, lane }));
+    }
+
+    /// A peer cannot be used any more, and is told so: a datagram may reach it.
+    pub(super) fn lose_for(&mut self, peer: u32, why: &str) {
+        let link = self.link_or_new(peer);
+        link.broken
+            .get_or_insert_with(|| std::io::Error::other(why));
+        self.lose(peer);
     }
 
     /// A peer cannot be reached: `note_broken` left the reason.
@@ -184,7 +193,7 @@ impl Core {
     /// A peer says that it has got what was never sent, or lacks what its device has acknowledged.
     fn disbelieve(&mut self, peer: u32) {
         let why = format!("{Gap:?}: messages of a lane that failed are lost");
-        self.fail(peer, std::io::Error::other(why));
+        self.lose_for(peer, &why);
     }
 
     /// So many messages have come: nothing of them goes again.

@@ -44,7 +44,7 @@ impl Core {
     /// A peer is needed that the first lane does not reach.
     fn give_up(&mut self, peer: u32) {
         let why = "counts, atomics and task lists go by the first of several devices, and it does not reach this rank any more";
-        self.fail(peer, std::io::Error::other(why));
+        self.lose_for(peer, why);
     }
 
     /// Commands that may touch memory of a peer by other lanes than words go by. One lane keeps its order.

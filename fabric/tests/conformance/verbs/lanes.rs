@@ -14,7 +14,7 @@ use super::{
     cables::{Cables, cable, talk},
     world,
 };
-use crate::world::{World, contents, in_threads, local, noise, peer};
+use crate::world::{Guard, World, contents, in_threads, local, noise, peer};
 
 /// Ranks with two devices: those of even numbers share two, and the others two others.
 pub(crate) fn world_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -169,6 +169,7 @@ fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_co
         let mut bytes: Vec<Vec<u8>> = (0..PUTS).map(|nth| noise(nth, LONG)).collect();
         let mut posted = 0;
         let mut pulled = false;
+        let guard = Guard::new();
         while pair.lanes_failed() != [1; 2] {
             let ended = pair.world[0].heard.completed.len() as u64;
             if posted < ended + PUTS {
@@ -181,6 +182,8 @@ fn a_cable_that_is_pulled_in_the_midst_of_puts_costs_none_of_them_and_no_byte_co
                 pulled = true;
             }
             pair.world.turn();
+            guard.check("both ranks to leave the lane");
+            assert!(pair.world[0].heard.failed.is_empty());
         }
         pair.world.until("all puts", |world| {
             let heard = &world[0].heard;
@@ -266,7 +269,7 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     let ended = pair.world.one_sided(0, add(5));
     assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
     let why = pair.world[0].driver.why_down(peer(1)).unwrap();
-    assert!(!why.is_empty());
+    assert!(why.contains("first of several devices"), "{why}");
 }
 
 #[test]
