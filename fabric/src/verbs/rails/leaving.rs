@@ -41,7 +41,11 @@ impl Core {
         self.counters.lanes_failed.add(1);
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
-        self.say_lanes(to.peer);
+        // What is closed at once was said by then.
+        let link = self.link(to.peer);
+        if link.is_some_and(|link| link.fences.to_close().has(lane)) {
+            self.say_lanes(to.peer);
+        }
     }
 
     /// Has lanes left that broke before there was a connection.
