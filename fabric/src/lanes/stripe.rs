@@ -191,9 +191,15 @@ impl Stripe {
         }
     }
 
+    /// Whether nothing is under way, nor may still arrive.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.flying.is_empty() && self.unfenced.is_empty()
+    }
+
     /// What is left goes by these lanes from now on. Nothing may be under way.
     pub fn go_on_by(&mut self, lanes: LaneSet) {
-        debug_assert!(self.flying.is_empty() && self.unfenced.is_empty());
+        debug_assert!(self.is_idle());
         self.lanes = lanes;
     }
 

@@ -167,7 +167,7 @@ impl Registrations {
         if known.slot.is_none() {
             known.slot = exports.show(&known.mrs, whole);
         }
-        let kind = KIND | known.slot.map_or(0, |slot| slot << SLOT_SHIFT);
+        let kind = PLAIN_KIND | known.slot.map_or(0, |slot| slot << SLOT_SHIFT);
         Some(RemoteRegion {
             kind,
             owner: self.me,
@@ -201,7 +201,7 @@ impl Pinned {
 
 /// Whether a key is one to memory of an application.
 pub(super) const fn is_plain(key: RemoteRegion) -> bool {
-    key.kind & ((1 << SLOT_SHIFT) - 1) == KIND
+    key.kind & ((1 << SLOT_SHIFT) - 1) == PLAIN_KIND
 }
 
 /// Where in its owner's table the keys of the other devices are.
@@ -240,18 +240,18 @@ fn seal(owner: u32, (kind, key): (u32, u32), whole: u64) -> u32 {
 }
 
 /// What [`RemoteRegion::kind`] is in our keys, below the slot where there are several devices.
-const KIND: u32 = 0x1b5f;
-const SLOT_SHIFT: u32 = 16;
+pub(super) const PLAIN_KIND: u32 = 0x1b5f;
+pub(super) const SLOT_SHIFT: u32 = 16;
 
 /// Registrations that are looked at for one that covers a range: more overlap hardly ever.
 const LOOKED_AT_MAX: usize = 8;
 
 #[cfg(test)]
 mod tests {
-    use super::{KIND, RemoteRegion, SLOT_SHIFT, is_sealed, place_of, seal};
+    use super::{PLAIN_KIND, RemoteRegion, SLOT_SHIFT, is_sealed, place_of, seal};
 
     const KEY: RemoteRegion = RemoteRegion {
-        kind: KIND,
+        kind: PLAIN_KIND,
         owner: 3,
         id: 0,
         generation: 0x1234,
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn parts_of_a_key_are_keys_and_garbled_ones_are_not() {
         let key = RemoteRegion {
-            id: seal(3, (KIND, 0x1234), 0x4010),
+            id: seal(3, (PLAIN_KIND, 0x1234), 0x4010),
             ..KEY
         };
         let part = key.slice(0x100, 8).unwrap();
@@ -280,7 +280,7 @@ mod tests {
                 ..key
             },
             RemoteRegion {
-                kind: KIND | 1 << SLOT_SHIFT,
+                kind: PLAIN_KIND | 1 << SLOT_SHIFT,
                 ..key
             },
             RemoteRegion {

@@ -22,7 +22,7 @@ use crate::{
 pub(in super::super) struct Striped {
     stripe: Stripe,
     place: Place,
-    /// The connection by which the place was found is gone.
+    /// It is to be found anew: its connection is gone, or no lane of it works.
     stale: bool,
 }
 
@@ -42,8 +42,10 @@ impl Core {
         if op.all_posted {
             return Ok(()); // what is under way of it ends it
         }
-        if op.striped.as_ref().is_none_or(|striped| striped.stale) {
-            self.begin_striped(id)?;
+        match &op.striped {
+            Some(striped) if !striped.stale => {}
+            Some(striped) if !striped.stripe.is_idle() => return Ok(()), // what is under way comes back to it
+            _ => self.begin_striped(id)?,
         }
         let stalled = self.post_stripes(id);
         self.settle_striped(id);
@@ -62,7 +64,9 @@ impl Core {
             (link.home, link.lanes_at_work())
         });
         let to = To { peer, lane: home };
-        let place = self.look_up(to, key, true)?;
+        // By which other lanes plain memory is reached costs a look at its owner's table.
+        let widely = len >= STRIPE_MIN || !lanes.has(0);
+        let place = self.look_up(to, key, widely)?;
         self.reach(id)?;
         let lanes = lanes.and(place.lanes());
         let by_home = LaneSet::EMPTY.with(u32::try_from(home).unwrap_or(0));
@@ -179,9 +183,7 @@ impl Core {
             let link = self.links[index(peer)].as_deref();
             let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
             let lane = u32::try_from(lane).unwrap_or(u32::MAX);
-            let others = others.and(striped.place.lanes());
-            let others = others.without(LaneSet::EMPTY.with(lane));
-            striped.stripe.handle_failed(lane, others);
+            striped.leave(lane, others);
             if !matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) {
                 // Not the lane's fault, so others would fail as well.
                 let why = self.transport(lane as usize, status);
@@ -218,8 +220,7 @@ impl Core {
             .map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
         for op in self.ops.iter_mut().filter(|op| op.peer == peer) {
             if let Some(striped) = &mut op.striped {
-                let others = others.and(striped.place.lanes());
-                striped.stripe.handle_failed(lane, others);
+                striped.leave(lane, others);
             }
         }
     }
@@ -254,6 +255,16 @@ impl Core {
         for id in self.ops.all(towards) {
             self.abandon(id, Failure::PeerDown);
         }
+    }
+}
+
+impl Striped {
+    /// A lane has failed, and `others` work.
+    fn leave(&mut self, lane: u32, others: LaneSet) {
+        let others = others.without(LaneSet::EMPTY.with(lane));
+        let reached = others.and(self.place.lanes());
+        self.stale |= reached.is_empty() && !others.is_empty();
+        self.stripe.handle_failed(lane, reached);
     }
 }
 

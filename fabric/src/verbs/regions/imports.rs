@@ -42,11 +42,7 @@ pub(in super::super) enum Found {
 
 impl Imports {
     /// Where the range of a key is that [`check`](super::check) let through.
-    pub(in super::super) fn find(
-        &mut self,
-        key: RemoteRegion,
-        widely: bool,
-    ) -> Result<Found, Failure> {
+    pub(in super::super) fn find(&self, key: RemoteRegion, widely: bool) -> Result<Found, Failure> {
         if is_plain(key) {
             let slots = SLOTS..SLOTS + PLAIN;
             let slot = slot_of(key).filter(|slot| widely && slots.contains(slot));
@@ -68,9 +64,9 @@ impl Imports {
         }
     }
 
-    /// Such a slot soon serves something else, so what was read of it serves one command.
-    fn find_plain(&mut self, slot: u32, key: RemoteRegion) -> Found {
-        match self.known.remove(&slot) {
+    /// Such a slot soon serves something else, so what was read of it serves those commands only that waited for it.
+    fn find_plain(&self, slot: u32, key: RemoteRegion) -> Found {
+        match self.known.get(&slot) {
             None if self.asked.contains_key(&slot) => Found::Asked(slot),
             None => Found::Unknown(slot),
             Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
@@ -158,8 +154,11 @@ impl Imports {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Failure, Found, Imports, Name, Place, RemoteRegion};
-    use crate::verbs::regions::KIND;
+    use super::{Entry, Failure, Found, Imports, Name, Place, RemoteRegion, SLOTS};
+    use crate::{
+        lanes::LaneSet,
+        verbs::{regions::KIND, registrations},
+    };
 
     const KEY: RemoteRegion = RemoteRegion {
         kind: KIND,
@@ -217,6 +216,27 @@ mod tests {
         );
         imports.forget(NAME);
         assert!(matches!(imports.find(KEY, true), Ok(Found::Unknown(5))));
+    }
+
+    #[test]
+    fn what_was_read_of_plain_memory_serves_all_who_waited_for_it_and_nobody_else() {
+        let slot = SLOTS + 1;
+        let key = RemoteRegion {
+            kind: registrations::PLAIN_KIND | slot << registrations::SLOT_SHIFT,
+            ..KEY
+        };
+        let mut imports = Imports::default();
+        assert!(matches!(imports.find(key, true), Ok(Found::Unknown(of)) if of == slot));
+        let by_first = imports.find(key, false);
+        assert!(matches!(by_first, Ok(Found::There(place)) if place.lanes() == LaneSet::first(1)));
+        imports.ask(slot);
+        assert!(imports.answer(slot, Some(ENTRY)));
+        for _ in 0..2 {
+            let found = imports.find(key, true);
+            assert!(matches!(found, Ok(Found::There(place)) if place.on(3).key == 4));
+        }
+        imports.drop_empty(slot);
+        assert!(matches!(imports.find(key, true), Ok(Found::Unknown(_))));
     }
 
     #[test]
