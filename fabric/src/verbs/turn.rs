@@ -86,7 +86,7 @@ impl Core {
         if !std::mem::take(&mut self.sleep.slept) {
             return;
         }
-        // Each look is a system call, so there is one: whatever else there may be ends the next sleep.
+        // Each look is a system call, so there is one at each device: whatever else there may be ends the next sleep.
         if self.take_events() {
             return;
         }

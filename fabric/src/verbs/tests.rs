@@ -1,0 +1,200 @@
+//! What only the inside of a rank shows, on devices: ranks of even numbers have two of them, the others two others. The home of
+//! ranks 0 and 1 is the first lane, that of 0 and 3 the second.
+
+use std::{io, sync::Arc, time::Duration};
+
+use super::{Verbs, VerbsConfig, core::Core, way::To};
+use crate::{
+    counters::Counters,
+    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
+    memory::{Region, RemoteRegion},
+};
+
+/// Ranks, and what they have heard.
+struct Ranks {
+    all: Vec<Verbs>,
+    ears: Vec<Ears>,
+    counters: Vec<Arc<Counters>>,
+}
+
+#[derive(Default)]
+struct Ears {
+    messages: Vec<Peer>,
+    ended: usize,
+    bad: Vec<String>,
+}
+
+impl Sink for Ears {
+    fn message(&mut self, from: Peer, _: &[u8], _: Payload<'_>) {
+        self.messages.push(from);
+    }
+    fn complete(&mut self, _: Token) {
+        self.ended += 1;
+    }
+    fn fetched(&mut self, _: Token, _: u64) {
+        self.ended += 1;
+    }
+    fn failed(&mut self, token: Token, why: Failure) {
+        self.bad.push(format!("{token:?}: {why:?}"));
+    }
+    fn reached(&mut self, _: Token) {}
+    fn triggered(&mut self, _: Token) {}
+    fn peer_down(&mut self, peer: Peer, how: Down) {
+        self.bad.push(format!("{peer:?}: {how:?}"));
+    }
+}
+
+impl Ranks {
+    fn new(count: u32) -> Self {
+        let counters: Vec<_> = (0..count).map(|_| Arc::new(Counters::default())).collect();
+        let prepared: Vec<_> = (0..count)
+            .map(|rank| {
+                let mut config = VerbsConfig::new(rank, count);
+                let devices = ["rxe0,rxe1", "rxe2,rxe3"][rank as usize % 2];
+                config.device = Some(devices.to_owned());
+                config.linger = Duration::from_millis(50);
+                config.counters = Arc::clone(&counters[rank as usize]);
+                Verbs::prepare(config).unwrap()
+            })
+            .collect();
+        let addresses: Vec<_> = prepared.iter().map(|one| one.address()).collect();
+        let connect = |one: super::Prepared| one.connect(addresses.clone()).unwrap();
+        Self {
+            all: prepared.into_iter().map(connect).collect(),
+            ears: (0..count).map(|_| Ears::default()).collect(),
+            counters,
+        }
+    }
+
+    fn core(&mut self, rank: usize) -> &mut Core {
+        self.all[rank].core()
+    }
+
+    fn turn(&mut self, rank: usize, budget: u32) {
+        let _events = self.all[rank].progress(budget, &mut self.ears[rank]);
+        assert!(self.ears[rank].bad.is_empty(), "{:?}", self.ears[rank].bad);
+    }
+
+    fn until(&mut self, done: impl Fn(&Self) -> bool) {
+        while !done(self) {
+            (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
+        }
+    }
+
+    fn say(&mut self, from: usize, to: u32) {
+        let say = Command::Message {
+            to: Peer(to),
+            header: b"",
+            body: &[7; 1000],
+        };
+        assert!(matches!(self.all[from].post(say), Post::Posted));
+    }
+
+    fn put(&mut self, from: &Region, into: RemoteRegion) {
+        let put = Command::Put {
+            to: Peer(1),
+            from: from.range(),
+            into,
+            count: None,
+            token: Token(1),
+        };
+        assert!(matches!(self.all[0].post(put), Post::Posted));
+    }
+
+    fn memory(&mut self) -> (Region, Region, RemoteRegion) {
+        let [from, there] = [0, 1].map(|rank| self.all[rank].allocate(LONG).unwrap());
+        let key = self.all[1].expose(there.range()).unwrap();
+        (from, there, key)
+    }
+
+    /// The first rank has met two others, and messages of the second have come to its first device, one of the last to its
+    /// other one.
+    fn with_arrivals() -> Self {
+        let mut ranks = Self::new(4);
+        for other in [1, 3] {
+            ranks.say(other, 0);
+        }
+        ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
+        ranks.ears[0].messages.clear();
+        let homes = [1, 3].map(|other| ranks.core(0).link_or_new(other).home);
+        assert_eq!(homes, [0, 1]);
+        let before = [1, 3].map(|other| ranks.all[other].answers(Peer(0)));
+        (0..MESSAGES).for_each(|_| ranks.say(1, 0));
+        ranks.say(3, 0);
+        while ranks.all[1].answers(Peer(0)) < before[0] + MESSAGES
+            || ranks.all[3].answers(Peer(0)) == before[1]
+        {
+            [1, 3].into_iter().for_each(|other| ranks.turn(other, 64));
+        }
+        ranks
+    }
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_with_much_to_tell_keeps_nobody_from_being_heard_by_others() {
+    let mut ranks = Ranks::with_arrivals();
+    (0..4).for_each(|_| ranks.turn(0, 1));
+    let heard = &ranks.ears[0].messages;
+    assert!(
+        heard.contains(&Peer(1)) && heard.contains(&Peer(3)),
+        "{heard:?}"
+    );
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_lane_that_failed_is_left_although_others_have_something_to_say_by_the_same_device() {
+    let mut ranks = Ranks::with_arrivals();
+    let to = To { peer: 3, lane: 0 };
+    ranks.core(0).note_broken(to, io::Error::other("a test"));
+    let posts = ranks.counters[0].posts.get();
+    ranks.turn(0, 1);
+    assert_eq!(ranks.counters[0].lanes_failed.get(), 1);
+    assert_eq!(ranks.counters[0].posts.get() - posts, 1, "it is said once");
+}
+
+/// Whether the one that asks is told of a port that is none, or the one that answers.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_lane_that_cannot_be_connected_is_left_and_others_go_on() {
+    for wrong in [0, 1] {
+        let mut ranks = Ranks::new(2);
+        ranks.core(wrong).ports[1].gid = NOWHERE;
+        let (from, _there, key) = ranks.memory();
+        ranks.put(&from, key);
+        ranks.until(|ranks| ranks.ears[0].ended == 1);
+        ranks.say(0, 1);
+        ranks.say(1, 0);
+        let both = |ranks: &Ranks| ranks.ears.iter().all(|ears| ears.messages.len() == 1);
+        ranks.until(both);
+        let left =
+            |ranks: &Ranks| [0, 1].map(|rank: usize| ranks.counters[rank].lanes_failed.get());
+        ranks.until(|ranks| left(ranks) == [1; 2]);
+    }
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
+    let mut ranks = Ranks::new(2);
+    let (from, _there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    // Nobody answers any more.
+    let ways = &ranks.core(1).link_or_new(0).ways;
+    ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
+    (0..2).for_each(|_| ranks.put(&from, key));
+    let mut core = ranks.all[0].core.take().unwrap();
+    core.begin_close(Down::Finished);
+    assert!(!core.finish(Duration::ZERO), "two puts are under way");
+    core.let_go();
+    let idle = [0, 1].map(|lane| core.outbox.is_idle(lane));
+    assert_eq!((core.touches_memory(1), idle), (false, [true; 2]));
+    assert!(core.finish(Duration::from_secs(10)));
+}
+
+/// An address of documents, to which no way leads.
+const NOWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
+const LONG: usize = 1 << 20;
+const MESSAGES: u64 = 20;
