@@ -155,7 +155,7 @@ impl Cables {
 
 impl Drop for Cables {
     fn drop(&mut self) {
-        let all = "for n in 0 1 2 3; do [ ! -e /sys/class/net/eth$n ] || { cable plug $n; cable shape $n; }; done";
+        let all = "for n in 0 1 2 3 4 5 6 7; do [ ! -e /sys/class/net/eth$n ] || { cable plug $n; cable shape $n; }; done";
         assert!(shell(all).wait().unwrap().success());
         until_all_are_up();
     }

@@ -1,5 +1,6 @@
 //! Several devices of a rank: what goes by which, and cables that are pulled in the midst of it. Two ranks with two devices each
-//! have no cable in common, so one is pulled for each lane; of ranks with four on the same four, one cable is of two lanes.
+//! have no cable in common, so one is pulled for each lane; of ranks with four on the same four, one cable is of two lanes. With
+//! eight devices two ranks have four each.
 
 use std::sync::Arc;
 
@@ -21,7 +22,8 @@ pub(crate) fn world_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     by_two_lanes(ranks, &[])
 }
 
-/// Ranks with four devices each, of which the first is another one for each, so that all lanes go by the wire.
+/// Ranks with four devices each: of eight, those of even numbers share four, and the others four others; of four the first is
+/// another one for each rank, so that all lanes go by the wire.
 pub(crate) fn world_by_four_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
     by_four_lanes(ranks, &[])
 }
@@ -40,8 +42,13 @@ pub(super) fn devices_by_two(rank: u32) -> String {
 }
 
 fn by_four_lanes(ranks: u32, counters: &[Arc<Counters>]) -> Vec<Box<dyn Driver>> {
+    let all = device_count();
     named(ranks, counters, |rank| {
-        let names = (0..4).map(|lane| format!("rxe{}", (rank + lane) % 4));
+        let name = |lane| match all {
+            8 => rank % 2 * 4 + lane,
+            _ => (rank + lane) % 4,
+        };
+        let names = (0..4).map(|lane| format!("rxe{}", name(lane)));
         names.collect::<Vec<_>>().join(",")
     })
 }
@@ -51,14 +58,18 @@ fn named(
     counters: &[Arc<Counters>],
     devices: impl Fn(u32) -> String,
 ) -> Vec<Box<dyn Driver>> {
-    let all = Port::all().unwrap().len();
-    assert_eq!(all, 4, "needs four devices: `cargo xtask vm --devices 4`");
+    let all = device_count();
+    assert!(all >= 4, "needs four devices: `cargo xtask vm --devices 4`");
     world(ranks, |config| {
         config.device = Some(devices(config.rank));
         if let Some(counters) = counters.get(config.rank as usize) {
             config.counters = Arc::clone(counters);
         }
     })
+}
+
+fn device_count() -> usize {
+    Port::all().unwrap().len()
 }
 
 /// Makes ranks that count here.
