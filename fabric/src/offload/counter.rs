@@ -1,8 +1,10 @@
-//! A counter: two words of a region that its owner's driver allocated.
+//! A counter: three words of a region that its owner's driver allocated.
 //!
-//! The first word is what was counted. The second, inverted so that 0 is nobody, is the least that the owner waits for, so that
-//! who adds knows whether to wake it: the owner stores its threshold and then looks at the count, who adds adds and then looks
-//! at the threshold, all of it sequentially consistent, so one of the two sees the other.
+//! The first word is what was counted, but for what the owner's processor has counted itself where an adapter counts for peers:
+//! that is in the third, because the atomics of the two know nothing of each other. The second, inverted so that 0 is nobody, is
+//! the least that the owner waits for, so that who adds knows whether to wake it: the owner stores its threshold and then looks
+//! at the count, who adds adds and then looks at the threshold, all of it sequentially consistent, so one of the two sees the
+//! other.
 
 use std::{
     fmt, io,
@@ -16,7 +18,7 @@ use std::{
 use bytemuck::{Pod, Zeroable};
 
 use crate::{
-    driver::{Driver, LocalRange},
+    driver::Driver,
     memory::{Region, RemoteRegion, prefetch_line},
 };
 
@@ -133,18 +135,15 @@ impl Counter {
     #[inline]
     #[must_use]
     pub fn value(&self) -> u64 {
-        Word::load(self.count())
+        Word::load(self.count()).wrapping_add(Word::load(self.own()))
     }
 
-    /// The counter whose two words start at `offset`.
+    /// The counter whose words start at `offset`.
     ///
     /// # Panics
     /// When they are not inside the region, or not aligned.
     pub(crate) fn in_region(region: Region, offset: usize) -> Self {
-        let _ = (
-            region.atomic_u64(offset),
-            region.atomic_u64(offset + WAKE_AT),
-        );
+        let _ = (region.atomic_u64(offset), region.atomic_u64(offset + OWN));
         Self {
             region,
             offset,
@@ -186,14 +185,20 @@ impl Counter {
         prefetch_line(self.region.at(self.offset, CELL_LEN).as_ptr());
     }
 
-    /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
-    pub(crate) fn wake_from(&self, threshold: u64) {
-        Word::store(self.wake_at(), !threshold);
+    /// Adds, by the owner's processor and under the lock of its driver. Who watches the counter asks anew [to be
+    /// woken](Self::wake_from).
+    pub(crate) fn add_own(&self, by: u64) {
+        let after = self.own().own().wrapping_add(by);
+        Word::store(self.own(), after);
     }
 
-    /// Its two words.
-    pub(crate) fn range(&self) -> LocalRange {
-        self.region.range().slice(self.offset, CELL_LEN)
+    /// Has whoever reaches `threshold` from now on wake the owner, which must look itself whether it is reached already.
+    pub(crate) fn wake_from(&self, threshold: u64) {
+        let left = match threshold {
+            NOBODY => NOBODY,
+            least => least.saturating_sub(self.own().own()),
+        };
+        Word::store(self.wake_at(), !left);
     }
 
     /// Where it is: to find what waits for it.
@@ -213,6 +218,11 @@ impl Counter {
 
     fn wake_at(&self) -> &AtomicU64 {
         self.region.atomic_u64(self.offset + WAKE_AT)
+    }
+
+    #[inline]
+    fn own(&self) -> &AtomicU64 {
+        self.region.atomic_u64(self.offset + OWN)
     }
 }
 
@@ -306,7 +316,7 @@ impl RemoteCounter {
         self.0.name()
     }
 
-    /// The counter's two words, if the key is about such.
+    /// The counter's words, if the key is about such.
     pub(crate) fn cell(self) -> Option<RemoteRegion> {
         let Self(key) = self;
         let aligned = key.base.is_multiple_of(size_of::<u64>() as u64);
@@ -322,6 +332,7 @@ fn no_counters(driver: &str) -> io::Error {
 /// A threshold that is never reached.
 pub(super) const NOBODY: u64 = u64::MAX;
 
-/// Bytes of a counter.
-pub(crate) const CELL_LEN: usize = 16;
+/// Bytes of a counter: half a cache line.
+pub(crate) const CELL_LEN: usize = 32;
 const WAKE_AT: usize = 8;
+const OWN: usize = 16;

@@ -33,6 +33,11 @@ impl Watches {
         self.wake_for(counter);
     }
 
+    /// The owner has added to a counter itself: peers have less to add until it is to be woken.
+    pub(crate) fn counted(&self, counter: &Counter) {
+        self.wake_for(counter);
+    }
+
     /// Takes a watch back.
     pub(crate) fn remove(&mut self, token: Token) {
         if let Some(at) = self

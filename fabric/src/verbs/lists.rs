@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{
     core::{Core, index},
+    counts::Own,
     onesided::Owner,
     wish::{Wish, cell_of},
 };
@@ -23,6 +24,8 @@ pub(super) struct Tasks {
     over: VecDeque<(u64, Result<(), Failure>)>,
     /// What found no room.
     stuck: VecDeque<Stuck>,
+    /// Where tasks and others count.
+    pub(super) own: Own,
 }
 
 /// A task that has begun.
@@ -154,7 +157,8 @@ impl Core {
                 (to.0, offer)
             }
             Action::Count { to, counter, by } => {
-                if let Some(wish) = Wish::count(counter, by) {
+                let counted = to.0 == self.me && self.count_by_key(counter, by);
+                if let Some(wish) = Wish::count(counter, by).filter(|_| !counted) {
                     self.begin_or_wait(to.0, Owner::Nobody, wish);
                 }
                 return self.end_at_once(serial, begun, Ok(()));
@@ -204,18 +208,11 @@ impl Core {
         };
         let failed = how.is_err();
         if let (Ok(()), Some(done)) = (&how, done) {
-            self.count_here(&done);
+            self.count_own(&done, 1);
         }
         self.lists.ended(token, how);
         if failed {
             self.forget_tasks(token);
-        }
-    }
-
-    /// By our own device, because what it counts for peers and what the processor counts know nothing of each other.
-    fn count_here(&mut self, counter: &Counter) {
-        if let Some(cell) = self.exports.key_to(counter.range()) {
-            self.begin_or_wait(self.me, Owner::Nobody, Wish::Count { cell, by: 1 });
         }
     }
 

@@ -5,8 +5,8 @@
 //! datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device (`rail`) of
 //! theirs, all in one `greeting`. Messages (`messages`) land in one shared queue of buffers (`inbox`), by credits, so that no
 //! sender ever finds none. Puts, gets, atomics and counts (`onesided`) are done by the devices; `regions` sees to it that a wrong
-//! key never gets that far, `forgetting` waits before it says that a
-//! region is used no more, `names` has keys that nobody was told, and `registrations` the application's own memory. Turns begin
+//! key never gets that far, `forgetting` waits before it says that a region is used no more, `names` has keys that nobody was
+//! told, and `registrations` the application's own memory; what a rank `counts` for itself is none of their business. Turns begin
 //! the tasks of `lists`, in a `chain` for each peer. `rails` has what goes by which of several devices, and goes on when one
 //! fails; a `way` is one lane to a peer, and the `trail` has the messages that may have to go again. `scarce` says who gives way
 //! where there are fewer queue pairs than peers. A turn is in `turn`, what a rank has is in `core`, and the end is in `close`.
@@ -18,6 +18,7 @@ mod chain;
 mod close;
 mod config;
 mod core;
+mod counts;
 mod datagrams;
 mod device;
 mod dial;
@@ -130,8 +131,7 @@ impl Driver for Verbs {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        let core = self.core();
-        core.exports.allocate(len)
+        self.core().allocate(len)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

@@ -38,6 +38,12 @@ impl Core {
         }
     }
 
+    /// The own region that has this name.
+    pub(super) fn named(&self, name: u64) -> Option<Region> {
+        let given = self.names.given.get(&name)?;
+        Some(given.region.clone())
+    }
+
     /// Takes a name back. Peers that know it hear of that, so what they have under way by then may still arrive.
     pub(super) fn unname(&mut self, name: u64) {
         let Some(given) = self.names.given.remove(&name) else {

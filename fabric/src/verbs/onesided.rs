@@ -1,8 +1,8 @@
 //! Puts, gets, atomics and counts: done by the devices, with nobody's help at the target.
 //!
 //! A count adds to the counter and reads it in one go, together with the threshold that its owner waits for; whoever finds the
-//! threshold reached wakes the owner. Memory of this rank that is no region of its own is registered for the command, or,
-//! when it is short, copied.
+//! threshold reached wakes the owner. What a rank counts for itself its processor adds (`counts`). Memory of this rank that is no
+//! region of its own is registered for the command, or, when it is short, copied.
 
 use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
@@ -79,6 +79,11 @@ impl Core {
             Command::Atomic { to, at, op, token } => {
                 let known = None;
                 (to, Owner::Caller(token), Wish::Atomic { at, op, known })
+            }
+            Command::Count { to, counter, by }
+                if to.0 == self.me && self.count_by_key(counter, by) =>
+            {
+                return true;
             }
             Command::Count { to, counter, by } => match Wish::count(counter, by) {
                 Some(wish) => (to, Owner::Nobody, wish),

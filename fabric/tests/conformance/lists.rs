@@ -15,7 +15,7 @@ use crate::world::{Make, World, all_of, contents, in_threads, noise, peer};
 pub(crate) struct Bench {
     pub(crate) world: World,
     pub(crate) regions: Vec<Region>,
-    counters: Vec<Counters>,
+    pub(crate) counters: Vec<Counters>,
 }
 
 const COUNTERS: usize = 16;

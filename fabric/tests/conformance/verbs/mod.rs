@@ -7,6 +7,7 @@ mod cycles;
 mod giving_way;
 mod lanes;
 mod opening;
+mod own_counts;
 mod scarce;
 mod sleeping;
 

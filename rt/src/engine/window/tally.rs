@@ -323,7 +323,7 @@ impl Remote {
 }
 
 /// Counters that are made at a time: a page of them.
-const BLOCK: usize = 256;
+const BLOCK: usize = 128;
 
 /// Where neighbours map them, each has a cache line for itself: who asks for one ahead of its addition would take the next, which
 /// somebody else is about to add to. Adapters ask for nothing ahead, and what they add to lies side by side.
@@ -331,4 +331,4 @@ const APART: usize = LINE_LEN / CELL_LEN;
 /// Bytes of a cache line.
 const LINE_LEN: usize = 64;
 /// Bytes of a counter.
-const CELL_LEN: usize = 16;
+const CELL_LEN: usize = 32;

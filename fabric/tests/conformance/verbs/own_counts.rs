@@ -1,0 +1,109 @@
+//! What a rank counts on its own counters is no work for a device, and is as good as what peers count.
+
+use std::sync::{Arc, Mutex};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::{Armed, Command, Token},
+    offload::{Action, Task},
+};
+
+use super::world;
+use crate::{
+    lists::Bench,
+    sleeper::{Rest, sleep},
+    world::{Guard, World, peer},
+};
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_rank_counts_for_itself_without_its_device() {
+    let (mut bench, ours) = bench();
+    let count = bench.counters[0].remote().at(2).unwrap();
+    let tasks = [
+        Action::Copy {
+            from: bench.part(0, 0, 100),
+            into: bench.part(0, 200, 100),
+            done: Some(bench.own(0, 1)),
+        },
+        Action::Count {
+            to: peer(0),
+            counter: count,
+            by: 3,
+        },
+    ];
+    let task = |then| Task {
+        when: bench.when(0, 0, 1),
+        and: None,
+        then,
+    };
+    let tasks = tasks.map(task);
+    bench.post(0, &tasks, 1);
+    bench.world.settle();
+    let before = ours.snapshot();
+    bench.count(0, 0, 0, 1);
+    bench.until(0, 1, 1);
+    bench.until(0, 2, 3);
+    assert_eq!((ours.snapshot() - before).posts, 0);
+}
+
+/// The peer has less to add than the owner waits for.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_peer_that_adds_the_rest_wakes_the_owner() {
+    let (mut bench, _) = bench();
+    watch(&mut bench, 3);
+    bench.count(0, 0, 0, 2);
+    bench.world.settle();
+    let waits = bench.world[0].driver.wait_on();
+    assert_eq!(bench.world[0].driver.arm(), Armed::Ready);
+    bench.count(1, 0, 0, 1);
+    let guard = Guard::new();
+    while bench.own(0, 0).value() < 3 {
+        bench.world.turn_others(0);
+        guard.check("the count");
+    }
+    (0..20).for_each(|_| bench.world.turn_others(0));
+    assert_eq!(sleep(&waits, guard.left()), Rest::Woken);
+    bench.world.until("the watch", |world| {
+        world[0].heard.reached == [Token(WATCH)]
+    });
+}
+
+/// Another thread of the owner's has the driver while one sleeps.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn what_a_rank_adds_itself_ends_its_sleep() {
+    let (mut bench, _) = bench();
+    watch(&mut bench, 1);
+    bench.world.settle();
+    let waits = bench.world[0].driver.wait_on();
+    assert_eq!(bench.world[0].driver.arm(), Armed::Ready);
+    bench.count(0, 0, 0, 1);
+    assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
+    bench.world.until("the watch", |world| {
+        world[0].heard.reached == [Token(WATCH)]
+    });
+}
+
+/// Two ranks, and what the first one's driver counts.
+fn bench() -> (Bench, Arc<Counters>) {
+    let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
+    let drivers = world(2, |config| {
+        counters.lock().unwrap().push(Arc::clone(&config.counters));
+    });
+    let ours = Arc::clone(&counters.lock().unwrap()[0]);
+    (Bench::of(World::from_drivers(drivers), 2), ours)
+}
+
+fn watch(bench: &mut Bench, threshold: u64) {
+    let counter = bench.own(0, 0);
+    let watch = Command::Watch {
+        counter: &counter,
+        threshold,
+        token: Token(WATCH),
+    };
+    bench.world.post(0, watch);
+}
+
+const WATCH: u64 = 7;
