@@ -26,13 +26,24 @@ pub(crate) struct Slot {
     counters: Counters,
     /// A landing for each lane to us.
     places: Region,
+    /// What the last program counted with.
+    kept: Option<Own>,
+}
+
+/// A program's own counters. Those of one that went well serve the next of its slot, from what they came to on: peers have found
+/// them already.
+#[derive(Clone, Debug)]
+struct Own {
+    counters: Counters,
+    /// What they were when the program began.
+    before: Vec<u64>,
 }
 
 /// A program under way.
 #[derive(Debug)]
 pub(crate) struct Posted {
     lowering: Lowering,
-    own: Counters,
+    own: Own,
     memory: Memory,
     /// What its landings are for.
     word: u64,
@@ -83,6 +94,10 @@ pub(crate) struct Duties {
     pub(crate) counts: Vec<RemoteCounter>,
 }
 
+/// Counters that a slot keeps for its next program, at the most: adapters have few, and to make many is little beside what counts
+/// with them.
+const KEPT_MAX: usize = 256;
+
 /// Lanes from each rank of a group to each other one. With one of them a message is allowed when the one before has landed,
 /// which only long rows of messages to one peer wait for; large groups have better use for the memory.
 const fn lanes_of(size: usize) -> u64 {
@@ -90,7 +105,7 @@ const fn lanes_of(size: usize) -> u64 {
 }
 
 impl Slot {
-    /// For a communicator of this group; `name` is even, and the same on all its ranks. 104 bytes for each rank and lane, of
+    /// For a communicator of this group; `name` is even, and the same on all its ranks. 120 bytes for each rank and lane, of
     /// which only those exist that are used.
     ///
     /// # Errors
@@ -115,7 +130,21 @@ impl Slot {
             lanes,
             counters,
             places,
+            kept: None,
         })
+    }
+
+    /// A program has come to its end: everything was counted that it counts.
+    pub(crate) fn keep(&mut self, posted: &Posted) {
+        let mut own = posted.own.clone();
+        if own.counters.len() > KEPT_MAX {
+            return;
+        }
+        let totals = posted.lowering.totals();
+        for (before, total) in own.before.iter_mut().zip(totals) {
+            *before += total;
+        }
+        self.kept = Some(own);
     }
 
     /// The names that it has given.
@@ -177,12 +206,12 @@ impl Posted {
     /// What the driver said when there was no memory for its counters.
     pub(crate) fn begin(
         driver: &mut dyn Driver,
-        slot: &Slot,
+        slot: &mut Slot,
         (lowering, memory): (Lowering, Memory),
         (word, token): (u64, u64),
     ) -> io::Result<(Self, Duties)> {
         let mut begun = Self {
-            own: Counters::for_tasks(driver, lowering.counters())?,
+            own: Own::of(driver, slot, lowering.counters())?,
             lowering,
             memory,
             word,
@@ -406,7 +435,7 @@ impl Posted {
                     word: self.word,
                     pair: Some(slot.pair(lane, nth)),
                 },
-                done: Some(self.own.at(end as usize)),
+                done: Some(self.own.counters.at(end as usize)),
             },
             Deed::Pass { to } => Action::Count {
                 to: Peer(slot.world),
@@ -416,7 +445,7 @@ impl Posted {
             Deed::Copy { from, into, end } => Action::Copy {
                 from: self.range_of(&from),
                 into: self.range_of(&into),
-                done: Some(self.own.at(end as usize)),
+                done: Some(self.own.counters.at(end as usize)),
             },
             Deed::Combine {
                 from,
@@ -427,7 +456,7 @@ impl Posted {
                 from: self.range_of(&from),
                 into: self.range_of(&into),
                 how,
-                done: Some(self.own.at(end as usize)),
+                done: Some(self.own.counters.at(end as usize)),
             },
             Deed::Host { .. } | Deed::Spread { .. } => unreachable!("no task of the driver's"),
         }
@@ -445,13 +474,13 @@ impl Posted {
 
     fn when_own(&self, nth: usize, threshold: u64) -> When {
         When {
-            counter: self.own.at(nth),
-            threshold,
+            counter: self.own.counters.at(nth),
+            threshold: self.own.before[nth] + threshold,
         }
     }
 
     fn counter_key(&self, nth: u32) -> RemoteCounter {
-        let key = self.own.remote().at(nth as usize);
+        let key = self.own.counters.remote().at(nth as usize);
         key.expect("a program has as many counters as its lowering says")
     }
 
@@ -472,6 +501,19 @@ impl Posted {
         };
         let key = whole.and_then(|key| key.slice(span.start as u64, span.len as u64));
         key.expect("a program's spans are inside its memory")
+    }
+}
+
+impl Own {
+    /// Those that are kept, if they are enough.
+    fn of(driver: &mut dyn Driver, slot: &mut Slot, count: usize) -> io::Result<Self> {
+        if let Some(kept) = slot.kept.take_if(|kept| kept.counters.len() >= count) {
+            return Ok(kept);
+        }
+        Ok(Self {
+            counters: Counters::for_tasks(driver, count)?,
+            before: vec![0; count],
+        })
     }
 }
 

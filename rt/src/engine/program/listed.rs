@@ -185,7 +185,7 @@ impl Engine {
         let lowering = Lowering::new(program, combining, list_max(caps), lanes);
         let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
-        let begun = Posted::begin(&mut *self.driver, &lot.slot, (lowering, memory), names);
+        let begun = Posted::begin(&mut *self.driver, &mut lot.slot, (lowering, memory), names);
         let (posted, duties) = begun?;
         listed.posted = Some(posted);
         self.core.take_duties(listed, duties);
@@ -365,6 +365,12 @@ impl Core {
         let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
             return;
         };
+        if let Some(posted) = &listed.posted
+            && listed.over
+            && listed.ending.is_none()
+        {
+            lot.slot.keep(posted);
+        }
         lot.waiting.retain(|waiting| *waiting != index);
         if lot.running == Some(index) {
             lot.running = lot.waiting.pop_front();

@@ -217,6 +217,21 @@ impl Lowering {
         self.ends
     }
 
+    /// What its counters come to.
+    pub(crate) fn totals(&self) -> Vec<u64> {
+        let mut totals = vec![0; self.counters()];
+        for step in &self.steps {
+            if step.fans > 0 {
+                totals[step.end as usize] = 1;
+            }
+            if let Some((counter, value)) = step.go {
+                totals[counter as usize] = value.into();
+            }
+        }
+        totals[0] = self.ends;
+        totals
+    }
+
     /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
     /// as a task.
     pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {

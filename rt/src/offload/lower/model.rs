@@ -223,6 +223,9 @@ impl<'a> Model<'a> {
         if !self.ranks.iter().all(through) {
             return Outcome::Deadlock;
         }
+        for run in self.ranks.iter().flat_map(|rank| &rank.runs) {
+            assert_eq!(run.own, run.lowering.totals(), "counts are still under way");
+        }
         let output = |number: usize| move |rank: &Rank| rank.runs[number].memory[1].clone();
         let outputs = |number| self.ranks.iter().map(output(number)).collect();
         Outcome::Done((0..self.job.programs.len()).map(outputs).collect())
