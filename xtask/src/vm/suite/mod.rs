@@ -213,7 +213,9 @@ status=0
 run() {
     echo \"== $1\"
     shift
+    began=$(date +%s)
     timeout 300 \"$@\" 2>&1 || { status=$?; echo \"ended with status $status\"; }
+    echo \"took $(($(date +%s) - began)) s\"
 }
 ";
 

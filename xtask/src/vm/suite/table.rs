@@ -82,12 +82,24 @@ const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S
 /// made shorter, and some of it is left out by its name.
 pub(super) const SUITES: &[Suite] = &[
     Suite::of_fabric(What::Library, "--include-ignored verbs::", ""),
-    // Ranks that come and go open a device each, which takes a tenth of a second. Those with four are run by hand, as are lists
-    // over two: they keep to the first lane.
+    // Ranks that come and go open a device each, which takes a tenth of a second.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored on_verbs --skip by_four_lanes --skip lists_on_verbs_by_two_lanes",
+        "--include-ignored on_verbs --skip lanes::",
         "ROUNDS=10",
+    ),
+    // What is another matter where a rank has several devices, and one of each kind. The rest is run by hand, as are lists, which
+    // keep to the first lane.
+    Suite::of_fabric(
+        What::Test("conformance"),
+        "--include-ignored on_verbs_by_two_lanes::a_message_posted_just on_verbs_by_two_lanes::a_put_is_visible \
+         on_verbs_by_two_lanes::a_full_post on_verbs_by_two_lanes::bodies_up_to on_verbs_by_two_lanes::many_commands \
+         on_verbs_by_two_lanes::memory_from_elsewhere on_verbs_by_two_lanes::no_wake_up_is_lost_in_a_game_of_counts \
+         on_verbs_by_two_lanes::put_and_get_between on_verbs_by_two_lanes::the_key_to_a_dropped \
+         on_verbs_by_two_lanes::the_end_of_a_peer on_verbs_by_two_lanes::threads_exchange \
+         on_verbs_by_two_lanes::who_sees_the_count on_verbs_by_four_lanes::put_and_get_between \
+         on_verbs_by_four_lanes::ranks_that_close on_verbs_by_four_lanes::the_only_messages",
+        "ROUNDS=5",
     ),
     // Of these one cable after the other is pulled for good, so how long does not matter.
     Suite::of_fabric(
