@@ -4,12 +4,16 @@
 //! harmlessly: nothing matches it any more. Bounds are the entry's. Plain memory is one entry over all of it, as programs of the
 //! same user may read each other anyway.
 
+mod keys;
+
 use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
+use self::keys::{CELLS, LEN_MAX, PLAIN, PLAIN_BITS, REGION, region_bits};
+pub(super) use self::keys::{Owner, Spot, counter, target};
 use super::{
     calls::{Me, Ni, Refused},
     entries::{Entry, EntryKind},
@@ -54,21 +58,6 @@ struct Exposed {
     serial: u32,
     /// Not so for counters of tasks, which the adapter keeps.
     reachable: bool,
-}
-
-/// A counter of tasks: of which allocation, and which one there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
-    pub(super) serial: u32,
-    pub(super) nth: u32,
-}
-
-/// Whose keys these are.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owner {
-    pub(super) rank: u32,
-    /// Of this life of the rank's process.
-    pub(super) nonce: u32,
 }
 
 impl Exports {
@@ -326,46 +315,6 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
     })
 }
 
-/// What a key names at its owner: match bits, and where they count from. `None` when it is none of this owner's keys, or not to
-/// `len` bytes.
-pub(super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
-    let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
-    let end = key.base.checked_add(key.len)?;
-    if let Some(name) = key.name() {
-        let ours = key.owner == owner.rank && key.len == len as u64;
-        return bits::region(name)
-            .filter(|_| ours)
-            .map(|bits| (bits, key.base));
-    }
-    match key.kind {
-        REGION if ours && end <= key.whole && key.whole < LEN_MAX => key
-            .whole
-            .is_multiple_of(PAGE)
-            .then(|| (region_bits(key.id, key.whole), key.base)),
-        PLAIN if ours && key.whole == 0 && key.id == 0 => Some((PLAIN_BITS, key.base)),
-        _ => None,
-    }
-}
-
-/// The counter of tasks that a key of this owner names.
-pub(super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot> {
-    let ours = key.owner == owner.rank && key.generation == owner.nonce;
-    let nth = u32::try_from(key.base / CELL_LEN as u64).ok()?;
-    let serial = key.id;
-    (ours && key.kind == CELLS && key.len == CELL_LEN as u64).then_some(Spot { serial, nth })
-}
-
-/// The length is in them, so that a key with another length opens nothing.
-const fn region_bits(serial: u32, len: u64) -> u64 {
-    8 << 60 | (len / PAGE) << 32 | serial as u64
-}
-
-/// [`RemoteRegion::kind`] of our keys.
-const REGION: u32 = 0x9047_a151;
-const PLAIN: u32 = 0x3fb8_5eae;
-const CELLS: u32 = 0x6a09_e667;
-
-const PLAIN_BITS: u64 = 3 << 60;
 /// So that one more, and the greatest number, can mean something else.
 const TABLE_MAX: u8 = 254;
 /// So that two bits more fit into 16.
@@ -378,58 +327,3 @@ const EVERYTHING: Entry = Entry {
     match_bits: PLAIN_BITS,
     ignore_bits: 0,
 };
-/// Lengths of regions are counted in these: pages are never smaller.
-const PAGE: u64 = 4096;
-/// Twenty-eight bits of pages: a tebibyte.
-const LEN_MAX: u64 = PAGE << 28;
-
-#[cfg(test)]
-mod tests {
-    use super::{LEN_MAX, Owner, PAGE, PLAIN, REGION, RemoteRegion, target};
-
-    #[test]
-    fn keys_of_others_and_of_other_lengths_name_nothing() {
-        let owner = Owner { rank: 3, nonce: 77 };
-        let key = RemoteRegion {
-            kind: REGION,
-            owner: 3,
-            id: 5,
-            generation: 77,
-            whole: 2 * PAGE,
-            base: 8000,
-            len: 192,
-        };
-        let (bits, offset) = target(key, owner, 192).expect("right");
-        assert_eq!((bits >> 60, bits & 0xffff, offset), (8, 5, 8000));
-        let longer = RemoteRegion {
-            whole: 3 * PAGE,
-            ..key
-        };
-        assert_ne!(target(longer, owner, 192), Some((bits, offset)));
-        for wrong in [
-            RemoteRegion { owner: 2, ..key },
-            RemoteRegion {
-                generation: 78,
-                ..key
-            },
-            RemoteRegion { base: 8001, ..key },
-            RemoteRegion {
-                base: u64::MAX,
-                ..key
-            },
-            RemoteRegion {
-                whole: 2 * PAGE + 1,
-                ..key
-            },
-            RemoteRegion {
-                whole: LEN_MAX,
-                ..key
-            },
-            RemoteRegion { kind: PLAIN, ..key },
-            RemoteRegion { kind: 0, ..key },
-        ] {
-            assert_eq!(target(wrong, owner, 192), None, "{wrong:?}");
-        }
-        assert_eq!(target(key, owner, 191), None);
-    }
-}
