@@ -16,6 +16,7 @@ mod faults;
 mod hostile;
 mod lists;
 mod messages;
+mod moving;
 mod onesided;
 mod portals;
 mod processes;

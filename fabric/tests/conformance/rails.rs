@@ -268,7 +268,7 @@ const CUT: &str = "RIPSTOP_PORTALS_CUT";
 const FAMILY: &str = "RIPSTOP_TEST_FAMILY";
 
 /// Starts a test in a process of its own, because a library is told by its environment.
-fn run_cut(test: &str, cuts: &[u64], family: &str) {
+pub(crate) fn run_cut(test: &str, cuts: &[u64], family: &str) {
     let mut child = Process::new(env::current_exe().unwrap());
     child.args(["--exact", test, "--nocapture"]);
     let all: Vec<_> = cuts.iter().map(u64::to_string).collect();
@@ -279,15 +279,15 @@ fn run_cut(test: &str, cuts: &[u64], family: &str) {
 }
 
 /// A child process: the family, how many rails it has, and how many of them are cut off.
-struct Child {
-    family: &'static str,
+pub(crate) struct Child {
+    pub(crate) family: &'static str,
     rails: u32,
     cut: u64,
 }
 
 impl Child {
     /// None where nobody has started the test with an environment of its own.
-    fn of_environment() -> Option<Self> {
+    pub(crate) fn of_environment() -> Option<Self> {
         let (cuts, family) = (env::var(CUT).ok()?, env::var(FAMILY).ok()?);
         let mut known = crate::portals::FAMILIES.iter().copied();
         let cuts: Vec<_> = cuts.split(',').collect();

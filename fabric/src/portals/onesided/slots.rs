@@ -86,7 +86,7 @@ impl Operations {
     }
 
     /// What is in a slot has no entry at its peer yet.
-    pub(super) fn try_later(&mut self, slot: u32) {
+    pub(in super::super) fn try_later(&mut self, slot: u32) {
         self.later.push(slot);
     }
 

@@ -27,6 +27,16 @@ pub(super) struct Striped {
     failure: Option<Failure>,
     /// Why a lane was left, for when there is no other.
     cause: Option<Failure>,
+    /// A lane was left because memory is not behind its table any more, and the word that says where it is now is on its way.
+    moved: bool,
+}
+
+/// How a command by several lanes ends.
+enum Ending {
+    Done,
+    /// Nothing of it is under way. It is to begin anew when the peer has said where its memory is.
+    Anew,
+    Failed(Failure),
 }
 
 impl Striped {
@@ -44,16 +54,17 @@ impl Striped {
     }
 
     /// How it has ended, if it has.
-    fn end(&mut self) -> Option<Result<(), Failure>> {
+    fn end(&mut self) -> Option<Ending> {
         if self.failure.is_some() {
             let told = self.told_not == [0; RAILS_MAX];
-            return self.failure.take_if(|_| told).map(Err);
+            return self.failure.take_if(|_| told).map(Ending::Failed);
         }
-        match self.stripe.standing() {
-            Standing::UnderWay => None,
-            Standing::Done => Some(Ok(())),
-            Standing::Stranded => Some(Err(self.cause.take().unwrap_or_else(unreached))),
-        }
+        Some(match self.stripe.standing() {
+            Standing::UnderWay => return None,
+            Standing::Done => Ending::Done,
+            Standing::Stranded if self.moved => Ending::Anew,
+            Standing::Stranded => Ending::Failed(self.cause.take().unwrap_or_else(unreached)),
+        })
     }
 }
 
@@ -80,6 +91,7 @@ impl Portals {
             without: LaneSet::EMPTY,
             failure: None,
             cause: None,
+            moved: false,
         };
         rails.striped.insert(slot, striped);
         self.go_on(slot);
@@ -115,7 +127,11 @@ impl Portals {
             self.rails.striped.insert(slot, striped);
             return;
         };
-        self.moved(slot, work, end);
+        match end {
+            Ending::Done => self.moved(slot, work, Ok(())),
+            Ending::Anew => self.operations.try_later(slot),
+            Ending::Failed(why) => self.moved(slot, work, Err(why)),
+        }
     }
 
     /// Whether a lane was left, so that others may take more.
@@ -187,6 +203,7 @@ impl Portals {
             _ => {
                 // Nothing was written. If no other lane has an entry either, the key is wrong.
                 striped.stripe.refuse(piece);
+                striped.moved |= end == End::Moved;
                 self.do_without(&mut striped, lane, failure(end));
             }
         }

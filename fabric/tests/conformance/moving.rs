@@ -1,0 +1,95 @@
+//! A rank whose memory leaves a rail, and others who have not heard of it yet.
+
+use ripstop_fabric::{
+    driver::{Command, Token},
+    memory::{Region, RemoteRegion},
+    portals::{Interface, PortalsConfig},
+};
+
+use crate::{
+    portals::{FAMILIES, world},
+    rails::{Child, run_cut},
+    world::{World, contents, local, noise, peer},
+};
+
+/// Bytes after which rails are cut off, and puts that are as many bytes on one of them, and not on two.
+const BYTES: u64 = 1_000_000;
+const PUTS: u64 = 7;
+const PUT: usize = 200_000;
+
+/// Four ranks. What the first one puts goes by the first rail, and what the last one puts by the second one.
+struct Four {
+    world: World,
+    region: Region,
+    key: RemoteRegion,
+}
+
+impl Four {
+    fn new(family: &'static str) -> Self {
+        let mut weights = [[5, 1], [1, 1], [1, 1], [1, 5]].into_iter();
+        let drivers = world(4, family, |config| PortalsConfig {
+            interfaces: (0..)
+                .zip(weights.next().unwrap())
+                .map(|(number, weight)| Interface { number, weight })
+                .collect(),
+            ..config
+        });
+        let mut world = World::from_drivers(drivers);
+        world.meet();
+        let (region, key) = world[1].memory(1 << 20);
+        Self { world, region, key }
+    }
+
+    /// Has a rank put to the rank 1 until a rail of its is cut off, and both have closed that way. The rank 2 makes no turns.
+    fn cut(&mut self, from: usize) {
+        let mut bytes = noise(11, PUT);
+        let into = self.key.slice(4096, PUT as u64).unwrap();
+        for nth in 0..PUTS {
+            let command = Command::Put {
+                to: peer(1),
+                from: local(&mut bytes),
+                into,
+                count: None,
+                token: Token(nth),
+            };
+            self.world.post(from, command);
+            while self.world[from].heard.completed.is_empty() {
+                let failed = &self.world[from].heard.failed;
+                assert!(failed.is_empty(), "{failed:?}");
+                self.world.turn_others(2);
+            }
+            self.world[from].heard.completed.clear();
+        }
+        // Whom no common rail is left to is lost to each other, and this rank is not.
+        let mut down = self.world[from].heard.down.iter();
+        assert!(down.all(|(rank, _)| *rank != peer(1)));
+    }
+}
+
+#[test]
+fn a_short_put_to_memory_that_has_left_all_tables_it_is_known_by_arrives() {
+    for family in FAMILIES {
+        run_cut("moving::all_tables_are_left", &[BYTES, BYTES], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn all_tables_are_left() {
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    let mut four = Four::new(family);
+    four.cut(0);
+    four.cut(3);
+    let mut bytes = noise(13, 48);
+    let command = Command::Put {
+        to: peer(1),
+        from: local(&mut bytes),
+        into: four.key.slice(0, 48).unwrap(),
+        count: None,
+        token: Token(1),
+    };
+    four.world.one_sided(2, command).unwrap();
+    assert_eq!(contents(&four.region)[..48], bytes);
+}
