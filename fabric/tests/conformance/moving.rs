@@ -93,3 +93,57 @@ fn all_tables_are_left() {
     four.world.one_sided(2, command).unwrap();
     assert_eq!(contents(&four.region)[..48], bytes);
 }
+
+#[test]
+fn memory_that_has_moved_is_found_by_its_name() {
+    for family in FAMILIES {
+        run_cut("moving::named_memory_moves", &[BYTES, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn named_memory_moves() {
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    let (before, after) = (0xbeef, 0xfeed);
+    let mut four = Four::new(family);
+    let region = &four.region.clone();
+    let named = |name| Command::Name { name, region };
+    four.world.post(1, named(before));
+    four.cut(0);
+    four.world.post(1, named(after));
+    for (name, token) in [(before, 1), (after, 2)] {
+        let mut bytes = noise(name, 48);
+        let mut put = |from, at| Command::Put {
+            to: peer(1),
+            from: local(&mut bytes),
+            into: RemoteRegion::named(1, name, at, 48),
+            count: None,
+            token: Token(from),
+        };
+        four.world.one_sided(2, put(token, 0)).unwrap();
+        let beside = four
+            .world
+            .one_sided(2, put(token, four.region.len() as u64 - 47));
+        assert!(beside.is_err(), "longer than what has the name");
+        assert_eq!(contents(region)[..48], bytes);
+    }
+    // What a name was of may go.
+    for name in [before, after] {
+        four.world.post(1, Command::Unname { name });
+    }
+    let mut bytes = noise(1, 48);
+    let command = Command::Put {
+        to: peer(1),
+        from: local(&mut bytes),
+        into: RemoteRegion::named(1, before, 0, 48),
+        count: None,
+        token: Token(3),
+    };
+    four.world.post(2, command);
+    four.world.settle();
+    assert!(four.world[2].heard.completed.is_empty());
+    assert!(four.world[2].heard.failed.is_empty());
+}

@@ -30,8 +30,6 @@ use crate::{
 /// The memory of this rank that others may reach.
 #[derive(Debug)]
 pub(super) struct Exports {
-    ni: Arc<Ni>,
-    pt: u32,
     /// By where they start.
     regions: Mutex<Regions>,
     counters: Arc<PortalsCounters>,
@@ -69,8 +67,6 @@ impl Exports {
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Arc<Self>> {
         let exports = Self {
-            ni: Arc::clone(ni),
-            pt,
             regions: Mutex::default(),
             counters: Arc::clone(counters),
         };
@@ -205,25 +201,41 @@ impl Exports {
         self.lock().counters.get(&serial).cloned()
     }
 
-    /// Entries that peers reach by a name. The second takes what does not fit into the first, and none of its bytes: whoever puts
-    /// there is not to think that the name is not given yet.
-    pub(super) fn name(&self, name: u64, region: &Region) -> Option<[Me; 2]> {
+    /// Entries that peers reach by a name, on the first rail. The second takes what does not fit into the first, and none of its
+    /// bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
+    pub(super) fn name(&self, name: u64, region: &Region) -> Option<u32> {
         let match_bits = bits::region(name)?;
-        let append = |kind, memory| {
+        let mut regions = self.lock();
+        regions.serial = regions.serial.checked_add(1)?;
+        let serial = regions.serial;
+        let door = regions.doors.first_mut()?;
+        for (kind, memory) in [
+            (EntryKind::Exposed, region.range()),
+            (EntryKind::Beside, region.range().slice(0, 0)),
+        ] {
             let entry = Entry {
                 memory: Some(memory),
                 kind,
                 match_bits,
                 ignore_bits: 0,
             };
+            if door.append(serial, entry).is_err() {
+                drop(regions);
+                self.unname(serial);
+                return None;
+            }
             self.counters.all.entries.add(1);
-            self.ni.append(self.pt, &entry, 0).ok()
-        };
-        let whole = append(EntryKind::Exposed, region.range())?;
-        Some([
-            whole,
-            append(EntryKind::Beside, region.range().slice(0, 0))?,
-        ])
+        }
+        Some(serial)
+    }
+
+    /// Takes the entries of a name back.
+    pub(super) fn unname(&self, serial: u32) {
+        let mut regions = self.lock();
+        let doors = regions.doors.iter_mut();
+        let entries = doors.flat_map(|door| door.withdraw(serial)).collect();
+        drop(regions);
+        unlink(entries);
     }
 
     /// Where memory of this rank is that a key of its own names.
@@ -286,20 +298,24 @@ impl Exports {
             return regions.gone.push(region.serial);
         }
         let doors = regions.doors.iter_mut();
-        let entries: Vec<_> = doors
+        let entries = doors
             .flat_map(|door| door.withdraw(region.serial))
             .collect();
         drop(regions);
-        // An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
-        for (ni, entry) in entries {
-            while let Err(Refused::InUse) = ni.unlink(entry) {
-                std::thread::yield_now();
-            }
-        }
+        unlink(entries);
     }
 
     fn lock(&self) -> MutexGuard<'_, Regions> {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
+fn unlink(entries: Vec<(Arc<Ni>, Me)>) {
+    for (ni, entry) in entries {
+        while let Err(Refused::InUse) = ni.unlink(entry) {
+            std::thread::yield_now();
+        }
     }
 }
 

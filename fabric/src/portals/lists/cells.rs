@@ -31,7 +31,8 @@ pub(super) struct Cell {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Named {
     Counters(u32),
-    Memory([Me; 2]),
+    /// By the number of its entries.
+    Memory(u32),
 }
 
 /// A threshold that the owner waits for.
@@ -138,13 +139,8 @@ impl Portals {
 
     /// Takes a name back.
     pub(in super::super) fn unname(&mut self, name: u64) {
-        let Some(Named::Memory(entries)) = self.lists.names.remove(&name) else {
-            return;
-        };
-        for entry in entries {
-            while let Err(Refused::InUse) = self.ground.ni.unlink(entry) {
-                std::thread::yield_now();
-            }
+        if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
+            self.ground.exports.unname(serial);
         }
     }
 

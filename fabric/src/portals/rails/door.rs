@@ -14,7 +14,8 @@ pub(in super::super) struct Door {
     ni: Arc<Ni>,
     /// The table entry that it is reached by. None when the library has no other one left.
     table: Option<u8>,
-    entries: BTreeMap<u32, (Me, Entry)>,
+    /// By the numbers of what they expose, each in the order in which they are to be found.
+    entries: BTreeMap<u32, Vec<(Me, Entry)>>,
     /// Entries of tables that were left, in which something is being delivered.
     stale: Vec<(u32, Me)>,
 }
@@ -38,17 +39,18 @@ impl Door {
     pub(in super::super) fn append(&mut self, serial: u32, entry: Entry) -> Result<(), Refused> {
         if let Some(table) = self.table {
             let me = self.ni.append(table.into(), &entry, 0)?;
-            self.entries.insert(serial, (me, entry));
+            self.entries.entry(serial).or_default().push((me, entry));
         }
         Ok(())
     }
 
     /// What is to be unlinked of memory that goes.
     pub(in super::super) fn withdraw(&mut self, serial: u32) -> Vec<(Arc<Ni>, Me)> {
-        let entry = self.entries.remove(&serial).map(|(me, _)| (serial, me));
+        let entries = self.entries.remove(&serial).unwrap_or_default();
+        let entries = entries.into_iter().map(|(me, _)| me);
         let stale = self.stale.extract_if(.., |(of, _)| *of == serial);
-        let all = stale.chain(entry);
-        all.map(|(_, me)| (Arc::clone(&self.ni), me)).collect()
+        let all = stale.map(|(_, me)| me).chain(entries);
+        all.map(|me| (Arc::clone(&self.ni), me)).collect()
     }
 
     /// Moves everything to another table entry. Who still comes by the one that is left is told so by the adapter, and not that
@@ -60,10 +62,12 @@ impl Door {
             // Without room for it, commands that come too late fail.
             let _redirected = self.ni.redirect(left.into());
         }
-        for (serial, (me, entry)) in std::mem::take(&mut self.entries) {
-            self.stale.push((serial, me));
-            // What finds no room is reached by other rails.
-            let _appended = self.append(serial, entry);
+        for (serial, entries) in std::mem::take(&mut self.entries) {
+            self.stale
+                .extend(entries.iter().map(|(me, _)| (serial, *me)));
+            // What finds no room is reached by other rails, and an entry is not found before those that are ahead of it.
+            let mut entries = entries.into_iter();
+            let _appended = entries.try_for_each(|(_, entry)| self.append(serial, entry));
         }
     }
 
