@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     driver::LocalRange,
+    lanes::LaneSet,
     memory::{Region, RemoteRegion, WeakRegion},
     offload::CELL_LEN,
 };
@@ -44,10 +45,20 @@ struct Regions {
     counters: BTreeMap<u32, WeakRegion>,
     /// The memory as each rail reaches it, the first one at first.
     doors: Vec<Door>,
-    /// How often memory has left a table entry.
-    moves: u16,
+    /// What peers may know of them.
+    places: Places,
+}
+
+/// By which table entries memory is reached, as peers are told. Entries that are being left are still in it: who came by another
+/// one meanwhile might change the same word at the same time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Places {
+    /// By rails, where there is one.
+    pub(super) tables: Vec<Option<u8>>,
+    /// How often that has changed.
+    pub(super) moves: u16,
     /// The rail of atomics.
-    atomics: u32,
+    pub(super) atomics: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -90,31 +101,40 @@ impl Exports {
         self.counters.all.entries.add(1);
         let mut regions = self.lock();
         debug_assert!(regions.by_start.is_empty(), "rails come before regions");
+        regions.places.tables.push(door.table());
         regions.doors.push(door);
         Ok(())
     }
 
-    /// The table entries of memory by rails, where there is one; how often that has changed; and the rail of atomics.
-    pub(super) fn tables(&self) -> (Vec<Option<u8>>, u16, u32) {
-        let regions = self.lock();
-        let tables = regions.doors.iter().map(Door::table).collect();
-        (tables, regions.moves, regions.atomics)
+    pub(super) fn places(&self) -> Places {
+        self.lock().places.clone()
     }
 
-    /// Moves memory on a rail to another table entry. Atomics come by `atomics` from now on, and none by an entry that was left.
-    pub(super) fn leave(&self, rail: usize, atomics: u32) {
+    /// Moves memory on rails to other table entries.
+    pub(super) fn leave(&self, rails: LaneSet) {
         let mut regions = self.lock();
-        regions.moves = regions.moves.saturating_add(1).min(MOVES_MAX);
-        regions.atomics = atomics;
-        if let Some(door) = regions.doors.get_mut(rail) {
-            door.leave();
+        for rail in rails.iter() {
+            if let Some(door) = regions.doors.get_mut(rail as usize) {
+                door.leave();
+            }
         }
     }
 
-    /// Whether nothing comes by the tables that were left on a rail.
-    pub(super) fn has_left(&self, rail: usize) -> bool {
+    /// Whether nothing comes any more by the tables that were left on rails. From then on peers may know where memory is now, and
+    /// that atomics come by `atomics`.
+    pub(super) fn have_left(&self, rails: LaneSet, atomics: u32) -> bool {
         let mut regions = self.lock();
-        regions.doors.get_mut(rail).is_none_or(Door::has_left)
+        let Regions { doors, places, .. } = &mut *regions;
+        let mut left = (0..).zip(&mut *doors).filter(|(rail, _)| rails.has(*rail));
+        let have_left = left.all(|(_, door)| door.has_left());
+        if have_left {
+            *places = Places {
+                tables: doors.iter().map(Door::table).collect(),
+                moves: places.moves.saturating_add(1).min(MOVES_MAX),
+                atomics,
+            };
+        }
+        have_left
     }
 
     /// New memory, which peers reach until its last holder is gone.

@@ -17,15 +17,16 @@ impl Portals {
         };
         let Word { failed, closed } = ways.fences.word();
         let mut bytes = [failed.bits(), closed.bits(), 0, 0, 0, 0, 0, 0];
-        let (tables, moves, atomics) = self.ground.exports.tables();
-        for (byte, table) in bytes[TABLES].iter_mut().zip(tables) {
+        let places = self.ground.exports.places();
+        for (byte, table) in bytes[TABLES].iter_mut().zip(places.tables) {
             *byte = match table {
                 Some(table) => table + 1,
                 None => NO_TABLE,
             };
         }
-        let atomics = u16::try_from(atomics).unwrap_or_default();
-        bytes[MOVES].copy_from_slice(&(moves << ATOMICS_BITS | atomics).to_le_bytes());
+        let atomics = u16::try_from(places.atomics).unwrap_or_default();
+        let moves = places.moves << ATOMICS_BITS | atomics;
+        bytes[MOVES].copy_from_slice(&moves.to_le_bytes());
         u64::from_le_bytes(bytes)
     }
 
@@ -90,11 +91,11 @@ impl Portals {
         let exports = Arc::clone(&self.ground.exports);
         if self.rails.leaving.is_empty() {
             self.rails.leaving = std::mem::take(&mut self.rails.asked);
-            let atomics = self.rail_for_all();
-            lanes_of(&self.rails.leaving).for_each(|lane| exports.leave(lane as usize, atomics));
-            self.hear_of_own_rails();
+            exports.leave(lanes_of(&self.rails.leaving));
         }
-        if !lanes_of(&self.rails.leaving).all(|lane| exports.has_left(lane as usize)) {
+        let leaving = lanes_of(&self.rails.leaving);
+        let atomics = self.rail_of_atomics(exports.places().atomics, leaving);
+        if !exports.have_left(leaving, atomics) {
             return;
         }
         for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
@@ -116,10 +117,8 @@ impl Portals {
     }
 }
 
-/// Each once.
-fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> impl Iterator<Item = u32> {
-    let all = (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane));
-    all.iter().collect::<Vec<_>>().into_iter()
+fn lanes_of(lanes: &BTreeSet<(u32, u32)>) -> LaneSet {
+    (lanes.iter()).fold(LaneSet::EMPTY, |all, (lane, _)| all.with(*lane))
 }
 
 impl Ways {

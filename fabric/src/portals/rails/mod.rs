@@ -258,13 +258,13 @@ impl Portals {
         }
     }
 
-    /// The first rail by which all peers that are up are reached, or as many as the first one reaches.
-    fn rail_for_all(&self) -> u32 {
+    /// The rail by which atomics come when memory has left its tables on some rails.
+    fn rail_of_atomics(&self, now: u32, left: LaneSet) -> u32 {
         let up = self.peers.iter().zip(&self.rails.ways);
         let up = up.filter(|(peer, _)| peer.life == Life::Up);
         let all = LaneSet::first(u32::try_from(self.ground.rails.len()).unwrap_or(1));
         let common = up.fold(all, |common, (_, ways)| common.and(ways.fences.working()));
-        common.iter().next().unwrap_or(0)
+        rail_of_atomics(now, left, common)
     }
 
     /// The same for task lists and names, which are on the first rail.
@@ -306,6 +306,16 @@ pub(super) enum Bound {
     Never,
 }
 
+/// The first rail by which all are reached, or as many as the first one reaches. But it stays the same as long as its table is
+/// open: what is under way there, and what others send who have not heard, would meet what comes by another one.
+fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
+    if left.has(now) {
+        common.iter().next().unwrap_or(0)
+    } else {
+        now
+    }
+}
+
 /// The most interfaces of a rank.
 pub(super) const RAILS_MAX: usize = 4;
 /// As long as pieces have not shown how fast rails are, their weights say it.
@@ -324,3 +334,20 @@ const SPEED: Speed = Speed {
     latency_ns: 3_500,
     bytes_per_us: 11_000,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::{LaneSet, rail_of_atomics};
+
+    #[test]
+    fn atomics_stay_on_a_rail_whose_table_is_open() {
+        let lanes = LaneSet::from_bits;
+        // The first rail failed for a rank that is dead by now, and atomics went to the second one.
+        assert_eq!(rail_of_atomics(0, lanes(0b0001), lanes(0b1110)), 1);
+        assert_eq!(rail_of_atomics(1, lanes(0b1000), lanes(0b0111)), 1);
+        assert_eq!(rail_of_atomics(1, lanes(0b0010), lanes(0b0101)), 0);
+        // There is none by which all are reached.
+        assert_eq!(rail_of_atomics(2, lanes(0b0100), lanes(0)), 0);
+        assert_eq!(rail_of_atomics(0, lanes(0b1000), lanes(0)), 0);
+    }
+}
