@@ -276,7 +276,7 @@ impl World {
         place: &Place,
     ) -> Result<Notice, Why> {
         let hashed = deed.bulk() >= self.hash_from;
-        if self.lengths_only && hashed && deed.local().is_some() {
+        if self.has_length_only(deed.bulk()) && deed.local().is_some() {
             return Ok(Notice::Complete(token));
         }
         if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
@@ -293,6 +293,11 @@ impl World {
             self.hash_range(local);
         }
         Ok(done)
+    }
+
+    /// Whether bytes of this length stay where they are, and nobody looks at them.
+    pub(super) const fn has_length_only(&self, len: u64) -> bool {
+        self.lengths_only && len >= self.hash_from
     }
 
     /// What a put has read, or a get has written.

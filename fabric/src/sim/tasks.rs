@@ -152,6 +152,8 @@ impl World {
                     self.count(rank, &counter, by);
                 }
             }
+            // As of a put, only the length of what is long counts.
+            Local::Copy(from, _) if self.has_length_only(from.len() as u64) => {}
             Local::Copy(from, into) => from.copy_to(into),
             Local::Combine(from, into, how) => how.apply(from, into),
         }
