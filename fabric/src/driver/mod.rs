@@ -137,6 +137,17 @@ pub trait Driver: Send + fmt::Debug {
         Vec::new()
     }
 
+    /// Whether the peer left the message of this name, which is there, after another message that was not handed to a sink yet.
+    fn is_cell_ahead(&self, _from: Peer, _name: CellName) -> bool {
+        false
+    }
+
+    /// Whether the peer left a message in a cell before it sent the last one that was handed to a sink, and it was not taken; it
+    /// may be none of those that lie there now, if later ones were taken.
+    fn are_cells_behind(&self, _from: Peer) -> bool {
+        false
+    }
+
     /// How many of our commands the adapter of this peer has answered so far, where the driver counts them. Who answers is
     /// there, though what it says itself may lie behind much that was sent before.
     fn answers(&self, _peer: Peer) -> u64 {

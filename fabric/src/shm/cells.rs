@@ -15,6 +15,7 @@ use std::{
     sync::atomic::Ordering::{Acquire, Relaxed, Release},
 };
 
+use super::ring::CELLS_MOD;
 use crate::{
     driver::{CELL_MAX, CellName, Taken},
     memory::{Region, prefetch_for_read},
@@ -72,9 +73,15 @@ impl<L: Lines> Outbox<L> {
         }
     }
 
-    /// Leaves a message, if its cell is free.
+    /// How many messages were left.
     #[inline]
-    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Leaves a message, if its cell is free. The ring beside these cells is at the position `ring`.
+    #[inline]
+    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) -> bool {
         let cell = cell_of(name);
         if bytes.len() > CELL_MAX || !self.is_free(cell) {
             return false;
@@ -82,7 +89,8 @@ impl<L: Lines> Outbox<L> {
         self.written ^= 1 << cell;
         self.count = self.count.wrapping_add(1);
         let mut words = [0; BODY_AT + CELL_MAX / 8];
-        words[LEN_AT] = pack(u32::try_from(bytes.len()).unwrap_or(0), name.ctx);
+        let len = u32::try_from(bytes.len()).unwrap_or(0);
+        words[LEN_AT] = pack(ring << LEN_BITS | len, name.ctx);
         words[SIG_AT] = sig;
         let (body, last) = bytes.as_chunks::<8>();
         for (into, word) in words[BODY_AT..].iter_mut().zip(body) {
@@ -132,6 +140,10 @@ pub(super) struct Inbox<L> {
     last: [u32; CELLS],
     taken: u64,
     count: u32,
+    /// How far the ring beside them was read, unless nobody reads it any more.
+    ring: Option<u32>,
+    /// How many messages the sender had left before the last one of the ring that was read, modulo [`CELLS_MOD`].
+    passed: u8,
 }
 
 impl<L: Lines> Inbox<L> {
@@ -141,6 +153,8 @@ impl<L: Lines> Inbox<L> {
             last: [0; CELLS],
             taken: 0,
             count: 0,
+            ring: Some(0),
+            passed: 0,
         }
     }
 
@@ -158,7 +172,8 @@ impl<L: Lines> Inbox<L> {
         let cell = cell_of(name);
         let number = self.number(cell, name)?;
         // A peer wrote it.
-        let len = (high(self.lines.word(cell, LEN_AT)) as usize).min(CELL_MAX);
+        let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
+        let len = (len as usize).min(CELL_MAX);
         let mut taken = Taken::new(self.lines.word(cell, SIG_AT), len);
         for (into, at) in taken.words_mut().zip(BODY_AT..) {
             *into = self.lines.word(cell, at).to_le_bytes();
@@ -170,6 +185,36 @@ impl<L: Lines> Inbox<L> {
         self.lines.prefetch_for_read((cell + 1) % CELLS);
         taken.overtook = number != self.count;
         Some(taken)
+    }
+
+    /// Messages of the ring were read: where it is, and how many had been left here before the last of them.
+    #[inline]
+    pub(super) const fn note_ring(&mut self, position: u32, cells: u8) {
+        (self.ring, self.passed) = (Some(position), cells);
+    }
+
+    /// Nobody reads the ring any more.
+    pub(super) const fn leave_ring(&mut self) {
+        self.ring = None;
+    }
+
+    /// Whether the message of this name was left after one that lies in the ring.
+    #[inline]
+    pub(super) fn is_ahead(&self, name: CellName) -> bool {
+        let sent = high(self.lines.word(cell_of(name), LEN_AT)) >> LEN_BITS;
+        // The ring is shorter than half of what these bits count.
+        self.ring.is_some_and(|read| {
+            let unread = sent.wrapping_sub(read) << LEN_BITS;
+            unread != 0 && unread < 1 << 31
+        })
+    }
+
+    /// Whether a message that was left before one of the ring that was read has not been taken, as far as the numbers tell: if
+    /// later ones were taken, that [says it](Taken::overtook).
+    #[inline]
+    pub(super) const fn is_passed(&self) -> bool {
+        let behind = (self.passed as u32).wrapping_sub(self.count) % CELLS_MOD as u32;
+        behind != 0 && behind as usize <= CELLS
     }
 
     /// The names of all messages that lie there.
@@ -284,13 +329,20 @@ const fn low(word: u64) -> u32 {
     (word & 0xffff_ffff) as u32
 }
 
-/// A cell is a line: the stamp (number and tag), and behind it length and context, the type, the message.
+/// A cell is a line: the stamp (number and tag), and behind it length, position of the ring and context, the type, the message.
 const LINE_LEN: usize = 64;
+/// Of the length; the position has the others of half a word.
+const LEN_BITS: u32 = 8;
+const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
 const LEN_AT: usize = 0;
 const SIG_AT: usize = 1;
 const BODY_AT: usize = 2;
 
 const _: () = assert!(8 * (1 + BODY_AT) + CELL_MAX == LINE_LEN, "one line crosses");
+const _: () = assert!(
+    CELLS * 2 <= CELLS_MOD as usize,
+    "numbers tell who was first"
+);
 
 #[cfg(test)]
 mod tests {
@@ -312,7 +364,7 @@ mod tests {
         let bytes: Vec<u8> = (1..=40).collect();
         for tag in 0..200 {
             let body = &bytes[..tag as usize % 41];
-            assert!(out.put(name(tag), 7, body));
+            assert!(out.put(name(tag), 7, body, 0));
             assert_eq!(inbox.peek(name(tag)), Some(7));
             assert!(
                 inbox.peek(name(tag + 1)).is_none()
@@ -329,26 +381,67 @@ mod tests {
         let (mut out, mut inbox) = pair();
         for round in 0..3 {
             let of = |cell: u32| name(round * 64 + cell);
-            assert!((0..64).all(|cell| out.put(of(cell), 0, &[1])));
-            assert!(!out.put(of(64), 0, &[2]));
+            assert!((0..64).all(|cell| out.put(of(cell), 0, &[1], 0)));
+            assert!(!out.put(of(64), 0, &[2], 0));
             assert!(inbox.take(of(5)).unwrap().overtook);
-            assert!(!out.put(of(69), 0, &[2]), "no more than one is free");
+            assert!(!out.put(of(69), 0, &[2], 0), "no more than one is free");
             for cell in 8..31 {
                 inbox.take(of(cell)).unwrap();
             }
-            assert!(!out.put(of(68), 0, &[2]) && out.put(of(69), 0, &[2]));
+            assert!(!out.put(of(68), 0, &[2], 0) && out.put(of(69), 0, &[2], 0));
             assert_eq!(inbox.names().len(), 41);
             for late in inbox.names() {
                 assert_eq!(inbox.take(late).unwrap().bytes().len(), 1);
             }
         }
-        assert!(!out.put(name(0), 0, &[0; 41]));
+        assert!(!out.put(name(0), 0, &[0; 41], 0));
+    }
+
+    #[test]
+    fn a_message_is_ahead_until_the_ring_was_read_up_to_where_it_was() {
+        let (mut out, mut inbox) = pair();
+        for start in [0, 100, u32::MAX - 1, (1 << 24) - 1] {
+            inbox.note_ring(start, 0);
+            for unread in 0..3_u32 {
+                let sent = start.wrapping_add(unread);
+                assert!(out.put(name(unread), 0, &[1], sent));
+                assert_eq!(inbox.is_ahead(name(unread)), unread > 0);
+                inbox.note_ring(sent, 0);
+                assert!(!inbox.is_ahead(name(unread)));
+                inbox.note_ring(sent.wrapping_add(1 << 16), 0);
+                assert!(!inbox.is_ahead(name(unread)), "read further");
+                inbox.note_ring(start, 0);
+                if unread > 0 {
+                    inbox.leave_ring();
+                    assert!(!inbox.is_ahead(name(unread)));
+                    inbox.note_ring(start, 0);
+                }
+                assert_eq!(inbox.take(name(unread)).unwrap().bytes(), [1]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_behind_a_message_of_the_ring_is_known_until_it_is_taken() {
+        let (mut out, mut inbox) = pair();
+        let count = |out: &Outbox<Mapped>| u8::try_from(out.count() % 128).unwrap();
+        for tag in 0..300 {
+            assert!(!inbox.is_passed());
+            assert!(out.put(name(tag), 0, &[1], 0));
+            assert!(!inbox.is_passed(), "nothing came after it");
+            inbox.note_ring(1, count(&out));
+            assert!(inbox.is_passed());
+            inbox.take(name(tag)).unwrap();
+        }
+        (0..64).for_each(|cell| assert!(out.put(name(cell), 0, &[1], 0)));
+        inbox.note_ring(2, count(&out));
+        assert!(inbox.is_passed(), "all of them");
     }
 
     #[test]
     fn a_length_that_no_message_has_is_cut() {
         let (mut out, mut inbox) = pair();
-        assert!(out.put(name(0), 0, &[1]));
+        assert!(out.put(name(0), 0, &[1], 0));
         let region = &out.lines.region;
         region.atomic_u64(8).store(pack(u32::MAX, 1), Relaxed);
         assert_eq!(inbox.take(name(0)).unwrap().bytes().len(), CELL_MAX);

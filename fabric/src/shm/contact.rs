@@ -223,9 +223,17 @@ impl Shm {
         {
             inbound.refuse(&self.board, &self.counters);
         }
-        self.inbound.retain(|inbound| inbound.from != rank);
+        self.leave_ring(rank);
         self.troubles.push((rank, why));
         Reach::Down
+    }
+
+    /// Nobody reads the ring of this rank any more, and what lies in its cells waits for nothing there.
+    fn leave_ring(&mut self, rank: u32) {
+        self.inbound.retain(|inbound| inbound.from != rank);
+        if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
+            inbox.leave_ring();
+        }
     }
 
     /// Tells of those who are gone and whose messages are delivered.
@@ -242,7 +250,7 @@ impl Shm {
                 self.leaving.push((rank, how));
                 continue;
             }
-            self.inbound.retain(|inbound| inbound.from != rank);
+            self.leave_ring(rank);
             sink.peer_down(Peer(rank), how);
             events += 1;
         }

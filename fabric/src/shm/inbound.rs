@@ -27,6 +27,7 @@ pub(super) struct Inbound {
     /// accepted it.
     chunks: Option<Segment>,
     bell: PeerBell,
+    cells: u8,
 }
 
 impl Inbound {
@@ -46,6 +47,7 @@ impl Inbound {
             ring: Consumer::new(ring, 0),
             chunks,
             bell,
+            cells: 0,
         }
     }
 
@@ -59,6 +61,19 @@ impl Inbound {
     #[inline]
     pub(super) fn is_ready(&self) -> bool {
         self.ring.is_ready()
+    }
+
+    /// How many messages were handed out.
+    #[inline]
+    pub(super) const fn position(&self) -> u32 {
+        self.ring.position()
+    }
+
+    /// Messages that the peer had left in cells before the last one that was handed out, modulo
+    /// [`CELLS_MOD`](super::ring::CELLS_MOD).
+    #[inline]
+    pub(super) const fn cells(&self) -> u8 {
+        self.cells
     }
 
     /// Hands at most `budget` messages to the sink.
@@ -77,7 +92,9 @@ impl Inbound {
             if count > 0 {
                 self.ring.look_ahead();
             }
-            self.hand_to(sink, frame?)?;
+            let frame = frame?;
+            self.cells = frame.cells;
+            self.hand_to(sink, frame)?;
             count += 1;
             if self.ring.advance() {
                 self.give_back(board, counters);

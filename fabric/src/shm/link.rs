@@ -12,7 +12,7 @@ use super::{
     mapped::{CELLS_TAKEN, Mapped},
     pool::Pool,
     regions::{Imports, Owner},
-    ring::{Producer, ROOM},
+    ring::{CELLS_MOD, Producer, ROOM},
     segment::Segment,
 };
 use crate::{
@@ -123,8 +123,15 @@ impl Link {
     /// Leaves a message in a cell, if that is free.
     #[inline]
     pub(super) fn put_cell(&mut self, name: CellName, sig: u64, bytes: &[u8]) -> bool {
-        let cells = self.cells.as_mut();
-        cells.is_some_and(|cells| cells.put(name, sig, bytes))
+        let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
+            return false;
+        };
+        // What waits for room in the ring would come after it.
+        let put = self.stall.is_none() && cells.put(name, sig, bytes, out.position());
+        if put {
+            out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
+        }
+        put
     }
 
     /// After a message was sent: if another one was since the last turn, more will come.

@@ -342,7 +342,7 @@ fn a_cell_holds_one_message_at_a_time_and_is_read_whole() {
         let sender = thread::spawn(move || {
             for nth in 0..2 {
                 let byte = u8::try_from(nth + 1).expect("small");
-                while !outbox.put(name(nth), u64::from(byte), &[byte]) {
+                while !outbox.put(name(nth), u64::from(byte), &[byte], 0) {
                     thread::yield_now();
                 }
             }

@@ -353,6 +353,20 @@ impl Driver for Shm {
         let inbox = inbox.and_then(Option::as_ref);
         inbox.map_or_else(Vec::new, |inbox| inbox.names())
     }
+
+    #[inline]
+    fn is_cell_ahead(&self, from: Peer, name: CellName) -> bool {
+        let inbox = self.inboxes.get(index(from.0));
+        let inbox = inbox.and_then(Option::as_ref);
+        inbox.is_some_and(|inbox| inbox.is_ahead(name))
+    }
+
+    #[inline]
+    fn are_cells_behind(&self, from: Peer) -> bool {
+        let inbox = self.inboxes.get(index(from.0));
+        let inbox = inbox.and_then(Option::as_ref);
+        inbox.is_some_and(|inbox| inbox.is_passed())
+    }
 }
 
 impl Shm {
@@ -442,6 +456,9 @@ impl Shm {
                 Ok(0) => {}
                 Ok(count) => {
                     events += count;
+                    if let Some(inbox) = self.inboxes[index(from)].as_deref_mut() {
+                        inbox.note_ring(inbound.position(), inbound.cells());
+                    }
                     if let Some(link) = self.links[index(from)].as_deref() {
                         link.expect_answer();
                     }

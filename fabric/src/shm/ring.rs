@@ -5,6 +5,9 @@
 //! never cleaned; the producer stores the frame last. The consumer says now and then how far it is, and by that gives back the
 //! slots and the chunks that their bodies lay in.
 //!
+//! A frame also says how many messages its sender had left in cells before, and a cell how far the ring was: so whoever takes one
+//! of either kind knows whether it is ahead of one of the other kind.
+//!
 //! Small-message path: no allocation, lock or system call; one line crosses when header and body fit into 56 bytes.
 #![expect(unsafe_code, reason = "a header is filled before it is looked at")]
 
@@ -42,6 +45,8 @@ pub(super) struct Producer<M> {
     tail: u32,
     /// Chunks under way, and the position that gives each back.
     lent: VecDeque<(u32, u32)>,
+    /// Messages left in cells, modulo [`CELLS_MOD`].
+    cells: u8,
 }
 
 impl<M: Memory> Producer<M> {
@@ -52,7 +57,20 @@ impl<M: Memory> Producer<M> {
             head: start,
             tail: start,
             lent,
+            cells: 0,
         }
+    }
+
+    /// How many messages were sent.
+    #[inline]
+    pub(super) const fn position(&self) -> u32 {
+        self.head
+    }
+
+    /// So many messages were left in cells, modulo [`CELLS_MOD`].
+    #[inline]
+    pub(super) const fn note_cells(&mut self, count: u8) {
+        self.cells = count;
     }
 
     /// Whether a slot is free.
@@ -75,6 +93,7 @@ impl<M: Memory> Producer<M> {
                 header: header.len(),
                 body: body.len(),
                 chunk: false,
+                cells: self.cells,
             },
         );
     }
@@ -90,6 +109,7 @@ impl<M: Memory> Producer<M> {
                 header: header.len(),
                 body: len,
                 chunk: true,
+                cells: self.cells,
             },
         );
     }
@@ -173,6 +193,8 @@ pub(super) struct Frame {
     pub(super) body: usize,
     /// The body is in a chunk, and its number in the slot.
     pub(super) chunk: bool,
+    /// Messages that its sender had left in cells, modulo [`CELLS_MOD`].
+    pub(super) cells: u8,
 }
 
 impl<M: Memory> Consumer<M> {
@@ -226,6 +248,12 @@ impl<M: Memory> Consumer<M> {
         u32::from_le_bytes(bytes)
     }
 
+    /// How many messages were consumed.
+    #[inline]
+    pub(super) const fn position(&self) -> u32 {
+        self.position
+    }
+
     /// Asks for a message further on: if messages come in a row, its line crosses while the next ones are handled.
     #[inline]
     pub(super) fn look_ahead(&self) {
@@ -267,6 +295,7 @@ impl Frame {
         u64::from(stamp)
             | (self.header as u64) << 32
             | u64::from(self.chunk) << 40
+            | u64::from(self.cells) << 41
             | (self.body as u64) << 48
     }
 
@@ -277,9 +306,10 @@ impl Frame {
         let unpacked = Self {
             header,
             body,
-            chunk: flags == 1,
+            chunk: flags & 1 == 1,
+            cells: flags >> 1,
         };
-        if flags <= 1 && unpacked.is_sane() {
+        if unpacked.is_sane() {
             Ok(unpacked)
         } else {
             Err(Malformed)
@@ -293,6 +323,7 @@ impl Frame {
             self.body
         };
         self.header <= HEADER_MAX
+            && self.cells < CELLS_MOD
             && behind <= ROOM - self.header
             && self.body <= super::segment::CHUNK_LEN
     }
@@ -323,6 +354,9 @@ pub(super) const ROOM: usize = SLOT_LEN - FRAME_LEN;
 /// The longest header: it leaves room for a chunk's number.
 pub(super) const HEADER_MAX: usize = ROOM - FRAME_LEN;
 pub(super) const FRAME_LEN: usize = 8;
+
+/// A frame has room for such numbers. Less than half as many messages lie in cells.
+pub(super) const CELLS_MOD: u8 = 128;
 
 /// Lines under way to a busy consumer: two take longer to come than to be worked on, eight are taken from a producer that is
 /// about to write them.
@@ -358,6 +392,7 @@ mod tests {
         let mut given_back = 0;
         for i in 0..50_u8 {
             assert!(producer.has_room());
+            producer.note_cells(i);
             producer.push_chunk(&[i; 3], i.into(), 5);
             let frame = consumer.peek().unwrap().unwrap();
             assert_eq!(
@@ -365,7 +400,8 @@ mod tests {
                 Frame {
                     header: 3,
                     body: 5,
-                    chunk: true
+                    chunk: true,
+                    cells: i,
                 }
             );
             assert_eq!(
@@ -400,12 +436,12 @@ mod tests {
             header: 112,
             body: 8192,
             chunk: true,
+            cells: 127,
         };
         assert_eq!(Frame::unpack(good.pack(7)), Ok(good));
         let bad = [
             113 << 32 | 1 << 40,      // a header longer than any
             24 << 32 | 97 << 48,      // more than fits into the slot
-            24 << 32 | 2 << 40,       // flags that nobody sets
             1 << 40 | 8193_u64 << 48, // more than a chunk
         ];
         for frame in bad {
