@@ -210,6 +210,64 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     }
 }
 
+/// Messages of more than forty bytes do not fit into cells, so the two collectives go different ways.
+#[test]
+fn a_stray_message_is_noticed_in_the_next_collective_whichever_way_each_of_them_goes() {
+    for lens in [[9, 1000], [1000, 9], [1000, 1000], [9, 9]] {
+        for size in [2, 3] {
+            ranks::run(size, &[], move |runtime: Runtime| {
+                let world = runtime.world();
+                runtime.block_on(strays_then_sums(&world, lens));
+            });
+        }
+    }
+}
+
+/// Two ranks send to all, and receive from nobody; the sum has them meet.
+async fn strays_then_sums(world: &Comm, [stray, sum]: [usize; 2]) {
+    let me = world.rank();
+    for round in 0..30 {
+        let twin = world.dup().await.unwrap();
+        let root = usize::from(me == 1);
+        let first = twin.bcast(root, vec![7_u8; stray]).await;
+        let second = twin.all_reduce(vec![1_u8; sum], Max).await;
+        let third = twin.dup().await.unwrap_err();
+        assert!(
+            matches!(third.kind, ErrorKind::Revoked),
+            "rank {me}: {third}"
+        );
+        let what = format!("round {round}, {stray} and {sum} bytes, rank {me}");
+        let named_by = match (first, second) {
+            (Err(error), _) => Error::from(error),
+            (Ok(_), Err(error)) => Error::from(error),
+            (Ok(_), Ok(_)) => panic!("{what}: nothing was noticed"),
+        };
+        named(&what, &named_by);
+    }
+}
+
+#[test]
+fn a_stray_message_is_noticed_by_who_makes_a_communicator_next() {
+    for stray in [9, 1000] {
+        ranks::run(2, &[], move |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let me = world.rank();
+                for _ in 0..30 {
+                    let twin = world.dup().await.unwrap();
+                    let first = twin.bcast(me, vec![7_u8; stray]).await;
+                    let second = twin.dup().await;
+                    match (first, second) {
+                        (Err(error), _) => named("bcast", &Error::from(error)),
+                        (Ok(_), Err(error)) => named("dup", &error),
+                        (Ok(_), Ok(_)) => panic!("{stray} bytes, rank {me}: nothing was noticed"),
+                    }
+                }
+            });
+        });
+    }
+}
+
 /// A rank that knows of a communicator which is revoked takes the longer way through all its collectives.
 #[test]
 fn a_stray_message_is_noticed_also_by_who_goes_the_longer_way() {

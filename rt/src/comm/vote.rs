@@ -65,10 +65,21 @@ impl Comm {
         kind.map_err(|kind| self.error("split", kind, None, None))
     }
 
-    /// What a rank that could not make a communicator tells the others, who may wait for it.
+    /// What a rank that could not make a communicator tells the others, who may wait for it. One that could may hear only now
+    /// that another rank called another collective before.
     pub(super) fn settled<T>(&self, name: &'static str, call: Call, made: Result<T>) -> Result<T> {
-        made.map_err(|error| {
-            let key = (self.id() + 1, call.tag);
+        let key = (self.id() + 1, call.tag);
+        let made = made.and_then(|made| {
+            let why = self.shared().with(|engine| engine.end_agreement(key));
+            why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
+        });
+        made.map_err(|mut error| {
+            if matches!(error.kind, ErrorKind::Revoked) {
+                let kind = self
+                    .shared()
+                    .with(|engine| engine.core.tell_why(key, ErrorKind::Revoked));
+                error = self.error(name, kind, None, None);
+            }
             // A runtime that closes says so itself.
             if !matches!(error.kind, ErrorKind::Closed) {
                 let kind = self.in_world(&error.kind);

@@ -8,15 +8,27 @@ use crate::{
 };
 
 impl Engine {
+    /// Ranks have agreed. Why that does not count: one of them called another collective before.
+    pub(crate) fn end_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
+        let group = self.core.members(key.0)?.clone();
+        self.look_behind(key, &group)
+    }
+
     /// Ranks have not agreed: everybody is told, and there are no later collectives on the communicator.
     pub(crate) fn give_up_agreement(&mut self, key: (u32, u32), kind: &ErrorKind) {
         let why = Why::of(kind, self.core.programs.me);
         self.core.revoke(key, why);
+        self.core.programs.calls.was_told(key); // by its own error
         self.flush();
     }
 }
 
 impl Core {
+    /// What an agreement ends with: as any [call](super::calls::Calls::tell_why).
+    pub(crate) fn tell_why(&mut self, key: (u32, u32), kind: ErrorKind) -> ErrorKind {
+        self.programs.calls.tell_why(key, kind)
+    }
+
     /// This rank is about to agree with others. Why it cannot: there are no more collectives, or another rank has asked for a
     /// program in this place.
     pub(crate) fn begin_agreement(&mut self, key: (u32, u32)) -> Option<ErrorKind> {

@@ -32,6 +32,8 @@ pub(super) struct Calls {
     asked: VecDeque<(Key, u32, u64)>,
     /// By context: the first collective that failed, and why.
     revoked: BTreeMap<u32, (u32, Why)>,
+    /// Of those, contexts where ranks called different collectives and no call of this rank has ended with that reason.
+    untold: BTreeSet<u32>,
     /// Contexts of communicators that the application revoked, with all that is under way on them.
     void: BTreeSet<u32>,
 }
@@ -69,6 +71,7 @@ impl Calls {
             early: Vec::new(),
             asked: VecDeque::new(),
             revoked: BTreeMap::new(),
+            untold: BTreeSet::new(),
             void: BTreeSet::new(),
         }
     }
@@ -225,8 +228,28 @@ impl Calls {
             .is_none_or(|(first, _)| is_before(tag, first));
         if new {
             self.revoked.insert(ctx, (tag, why));
+            if let Why::Mismatch(..) = why {
+                self.untold.insert(ctx);
+            }
         }
         new
+    }
+
+    /// What a call ends with that is on a revoked communicator: if this rank was through with the collective in which two ranks
+    /// disagreed, its next call names them.
+    pub(super) fn tell_why(&mut self, (ctx, _): Key, kind: ErrorKind) -> ErrorKind {
+        if self.untold.is_empty() || !self.untold.remove(&ctx) || self.is_void(ctx) {
+            return kind;
+        }
+        match (&kind, self.revoked_from(ctx)) {
+            (ErrorKind::Revoked, Some((_, why))) => why.kind(),
+            _ => kind,
+        }
+    }
+
+    /// A call has ended with an error.
+    pub(super) fn was_told(&mut self, (ctx, _): Key) {
+        self.untold.remove(&ctx);
     }
 
     /// Whether another communicator of others' may be remembered.
@@ -253,6 +276,7 @@ impl Calls {
 
     pub(super) fn forget(&mut self, ctx: u32) {
         self.revoked.remove(&ctx);
+        self.untold.remove(&ctx);
         // There may be another handle of the world later.
         if ctx > 1 {
             self.void.remove(&ctx);
@@ -334,7 +358,7 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, OVER_MAX, Why};
+    use super::{Calls, ErrorKind, OVER_MAX, Why};
 
     #[test]
     fn a_revoked_communicator_says_nothing_of_others() {
@@ -343,6 +367,19 @@ mod tests {
         calls.make_void(5);
         let calm = |ctx: u32| calls.is_calm((ctx, 2));
         assert!(calm(1) && !calm(3) && !calm(5));
+    }
+
+    #[test]
+    fn who_was_through_when_ranks_disagreed_is_told_once_who_they_were() {
+        let mut calls = Calls::new();
+        let told = |calls: &mut Calls, tag| calls.tell_why((3, tag), ErrorKind::Revoked);
+        calls.revoke((3, 7), Why::Mismatch(1, 4));
+        calls.revoke((5, 7), Why::Failed(1));
+        let first = told(&mut calls, 8);
+        assert!(matches!(first, ErrorKind::Mismatch { rank: 1, other: 4 }));
+        assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
+        let dead = calls.tell_why((5, 8), ErrorKind::Revoked);
+        assert!(matches!(dead, ErrorKind::Revoked));
     }
 
     #[test]

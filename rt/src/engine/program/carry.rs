@@ -45,6 +45,10 @@ impl Engine {
             }
         };
         let over = run.is_over();
+        let refused = match refused {
+            None if over && run.failed.is_none() => self.look_behind(run.key(), run.group()),
+            refused => refused,
+        };
         self.core.programs.runs[index as usize] = Some(run);
         match refused {
             Some(kind) => self.core.fail(index, kind),

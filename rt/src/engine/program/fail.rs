@@ -110,18 +110,24 @@ impl Core {
     /// Ends a program without success, here and everywhere.
     pub(super) fn fail(&mut self, index: u32, kind: ErrorKind) {
         let me = self.programs.me;
-        let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
+        let fails = self.programs.get(index).filter(|run| run.failed.is_none());
+        let Some(key) = fails.map(|run| run.key()) else {
             return;
         };
         let why = Why::of(&kind, me);
+        let kind = self.programs.calls.tell_why(key, kind);
+        let Some(run) = self.programs.get(index) else {
+            return;
+        };
         run.failed = Some(kind);
         run.take_waits();
-        let (key, ops) = (run.key(), run.ops());
+        let ops = run.ops();
         self.programs.stir(index);
         for op in ops {
             self.cancel(op);
         }
         self.revoke(key, why);
+        self.programs.calls.was_told(key);
     }
 
     pub(super) fn fail_mismatched(&mut self, index: u32, peer: u32) {
@@ -173,6 +179,9 @@ impl Core {
     pub(super) fn revoke(&mut self, (ctx, tag): (u32, u32), why: Why) {
         if self.programs.is_void(ctx) || !self.programs.calls.revoke((ctx, tag), why) {
             return;
+        }
+        if self.programs.calls.running((ctx, tag)).is_some() {
+            self.programs.calls.was_told((ctx, tag)); // as soon as it looks
         }
         self.spread((ctx, tag), why);
         for index in self.programs.indices() {

@@ -16,6 +16,7 @@ use crate::{
     buffer::{RecvBuf, SendBuf},
     engine::{Core, Engine},
     error::ErrorKind,
+    group::Group,
     offload::{Action, Program},
     ops::{Life, Memory, Pair},
     proto::matching::Want,
@@ -96,12 +97,17 @@ impl Engine {
         let (name, sig) = (call.cell(), call.sig);
         for from in call.awaited() {
             match self.driver.peek_cell(Peer(from), name) {
+                // A turn takes what came before: a message that shows that the peer called another collective, it may be.
+                Some(sig) if sig == call.sig && self.driver.is_cell_ahead(Peer(from), name) => {
+                    return Look::Waits;
+                }
                 Some(sig) if sig == call.sig => {}
                 None if self.core.is_calm(call) => return Look::Waits,
                 _ => return Look::Unusual,
             }
         }
-        if !self.receive_quick(run) {
+        let is_revoked = self.core.is_revoked(call);
+        if is_revoked || !self.receive_quick(run) {
             return Look::Unusual;
         }
         self.core
@@ -160,6 +166,25 @@ impl Engine {
         }
         let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
         revoked.is_none()
+    }
+
+    /// Before a collective is over: a message of it may have come another way and have passed one in a cell, which shows that its
+    /// sender called another collective before. Why it does not go well then.
+    pub(in crate::engine) fn look_behind(
+        &mut self,
+        (ctx, tag): (u32, u32),
+        group: &Group,
+    ) -> Option<ErrorKind> {
+        if !self.core.cells || group.len() > RANKS_MAX {
+            return None;
+        }
+        let name = CellName { ctx, tag };
+        let stray = |engine: &mut Self, peer: &u32| {
+            engine.driver.are_cells_behind(Peer(*peer)) && !engine.find_no_strays(*peer, name)
+        };
+        let peer = group.members().find(|peer| stray(self, peer))?;
+        let revoked = self.core.programs.revoked_kind(ctx, Some(tag));
+        Some(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)))
     }
 
     /// A quick program becomes one like all others.
@@ -275,6 +300,9 @@ impl Engine {
             },
             By::Wait(_) | By::Job => None,
         };
+        if self.driver.is_cell_ahead(Peer(peer), name) {
+            return false; // a turn takes what came before
+        }
         let taken = self.driver.take_cell(Peer(peer), name);
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
@@ -297,7 +325,8 @@ impl Engine {
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
         let is_there = |engine: &Self, run: &Run| {
-            engine.driver.peek_cell(Peer(peer), run.cell()) == Some(run.sig())
+            let sig = engine.driver.peek_cell(Peer(peer), run.cell());
+            sig == Some(run.sig()) && !engine.driver.is_cell_ahead(Peer(peer), run.cell())
         };
         if !run.looks || !is_there(self, run) {
             return Ok(false);
@@ -352,6 +381,13 @@ impl Core {
     /// Whether messages of a program may lie in cells.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
         self.cells && call.group.len() <= RANKS_MAX
+    }
+
+    /// Whether there is no such collective any more.
+    #[inline]
+    fn is_revoked(&self, call: &RunCall) -> bool {
+        let programs = &self.programs;
+        programs.any_revoked() && programs.revoked_kind(call.ctx, Some(call.tag)).is_some()
     }
 
     /// Whether nothing is known that a collective would have to be told: of its ranks and of its communicator.
