@@ -137,6 +137,31 @@ async fn a_revoked_communicator_can_be_shrunk_and_the_new_one_is_like_any_other(
 }
 
 #[ripstop::test(ranks = 4)]
+async fn who_drops_a_shrink_lets_the_others_have_their_communicator(world: Comm) -> Result<()> {
+    let me = world.rank();
+    for odd in 0..world.size() {
+        // Contexts that are not new to all take more rounds.
+        let alone = world.split(Some(u32::from(me == odd)), 0).await?;
+        let spare = alone.expect("a color").dup().await?;
+        let first = world.shrink();
+        let second = world.agree(me != odd);
+        let third = world.shrink();
+        let fourth = world.agree(true);
+        assert!(fourth.await?);
+        if me == odd {
+            drop((first, third, spare));
+        } else {
+            let (third, first) = (third.await?, first.await?);
+            assert_eq!((first.size(), third.size()), (4, 4));
+            assert!(first.id() != third.id() && first.id() != spare.id());
+        }
+        assert!(!second.await?);
+        drop(world.shrink());
+    }
+    world.barrier().await
+}
+
+#[ripstop::test(ranks = 4)]
 async fn communicators_that_are_made_at_the_same_time_have_contexts_of_their_own(
     world: Comm,
 ) -> Result<()> {

@@ -4,6 +4,7 @@ pub mod boot;
 pub mod buffer;
 mod clock;
 mod comm;
+mod contexts;
 mod engine;
 mod entry;
 mod error;

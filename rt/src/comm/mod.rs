@@ -25,7 +25,6 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use self::split::Contexts;
 pub use self::{
     cart::Cart,
     channel::Channel,

@@ -11,10 +11,10 @@ use std::{
 
 use futures_core::Stream;
 
-use super::Comm;
+use super::{Comm, split::none_left};
 use crate::{
-    engine::Following,
-    error::{Error, ErrorKind, Result},
+    engine::{Engine, Following},
+    error::{ErrorKind, Result},
     group::Group,
     proto::agree::{Ranks, Value},
     shared::Shared,
@@ -80,7 +80,9 @@ impl Comm {
     /// `Closed`. A death is none.
     #[track_caller]
     pub fn agree(&self, flag: bool) -> impl Future<Output = Result<bool>> + Send + use<> {
-        let agreeing = self.begin_agree("agree", (flag, 0), Location::caller());
+        let (ctx, at) = (self.id(), Location::caller());
+        let call = self.shared().with(|engine| engine.agree(ctx, flag, 0, at));
+        let agreeing = self.agreeing("agree", call);
         async move { Ok(agreeing.await?.flag) }
     }
 
@@ -88,29 +90,24 @@ impl Comm {
     /// communicator.
     ///
     /// Ranks that finished are left out too. Who dies so late that the others have agreed already is a member, and the first
-    /// collective fails: shrink again. Await it before you call [`agree`](Self::agree) or `shrink` on this communicator again.
-    /// Two agreements, or two more for each time that communicators are made in other tasks at the same time.
+    /// collective fails: shrink again. Like an operation it goes on when its future is dropped: the others have their
+    /// communicator, with this rank in it. An [`agree`](Self::agree) or `shrink` that is called on this one meanwhile begins
+    /// behind it. Two agreements, or two more for each time that communicators are made in other tasks at the same time.
     ///
     /// # Errors
     /// `Closed`; `PeerFailed` with this rank's own number, where the network was cut and the others go on without it.
     #[track_caller]
     pub fn shrink(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let at = Location::caller();
         let comm = self.clone();
-        let mut proposed = comm.shared().contexts.reserve(2);
-        let mut agreeing = comm.begin_agree("shrink", (true, proposed), at);
+        let (ctx, at) = (self.id(), Location::caller());
+        let begin = |engine: &mut Engine| engine.shrink(ctx, &self.shared().contexts, at);
+        let agreeing = self.agreeing("shrink", self.shared().with(begin));
         async move {
-            loop {
-                let agreed = agreeing.await?.number;
-                let contexts = &comm.shared().contexts;
-                let free = agreed == proposed || contexts.reserve_exactly(agreed);
-                let settled = comm.begin_agree("shrink", (free, agreed), at).await?;
-                if settled.flag {
-                    return comm.without(&settled.down, agreed);
-                }
-                proposed = contexts.reserve(next_context(agreed)?);
-                agreeing = comm.begin_agree("shrink", (true, proposed), at);
+            let settled = agreeing.await?;
+            if !settled.flag {
+                return Err(none_left("shrink"));
             }
+            comm.without(&settled.down, settled.number)
         }
     }
 
@@ -134,44 +131,27 @@ impl Comm {
         ))
     }
 
-    fn begin_agree(
-        &self,
-        op: &'static str,
-        (flag, number): (bool, u32),
-        at: &'static Location<'static>,
-    ) -> Agreeing {
-        let ctx = self.id();
-        let round = self
-            .shared()
-            .with(|engine| engine.agree(ctx, flag, number, at));
+    fn agreeing(&self, op: &'static str, call: u32) -> Agreeing {
         Agreeing {
             comm: self.clone(),
             op,
-            round,
+            call,
         }
     }
-}
-
-/// Where to look for another context.
-fn next_context(ctx: u32) -> Result<u32> {
-    (ctx & !1).checked_add(2).ok_or_else(|| {
-        let sentence = "2^31 communicators were made: there is no number for another";
-        Error::argument("shrink", sentence.to_owned())
-    })
 }
 
 /// An agreement under way.
 struct Agreeing {
     comm: Comm,
     op: &'static str,
-    round: u32,
+    call: u32,
 }
 
 impl Future for Agreeing {
     type Output = Result<Value>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let call = (self.comm.id(), self.round);
+        let call = (self.comm.id(), self.call);
         let shared = self.comm.shared();
         let polled = shared.with(|engine| engine.core.poll_agreed(call, cx.waker()));
         polled.map_err(|kind| self.comm.error(self.op, kind, None, None))
@@ -180,7 +160,7 @@ impl Future for Agreeing {
 
 impl Drop for Agreeing {
     fn drop(&mut self) {
-        let call = (self.comm.id(), self.round);
+        let call = (self.comm.id(), self.call);
         let shared = self.comm.shared();
         shared.with(|engine| engine.core.forget_agreed(call));
     }

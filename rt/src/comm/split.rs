@@ -1,79 +1,12 @@
 //! New communicators from old ones.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, atomic::AtomicU32},
-};
-
 use super::{Call, Comm, Min, vote::Vote};
 use crate::{
+    contexts::Contexts,
     error::{Error, Result},
     group::Group,
     offload::Signature,
 };
-
-/// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
-/// here may still wait or be on its way.
-#[derive(Debug, Default)]
-pub(crate) struct Contexts {
-    used: Mutex<Used>,
-    /// Collectives begun on the world.
-    world: Arc<AtomicU32>,
-}
-
-/// A set of even numbers from 2 on: everything below `below`, and `above`.
-#[derive(Debug)]
-struct Used {
-    below: u32,
-    above: BTreeSet<u32>,
-}
-
-impl Default for Used {
-    fn default() -> Self {
-        Self {
-            below: 2,
-            above: BTreeSet::new(),
-        }
-    }
-}
-
-impl Used {
-    /// Whether it was new.
-    fn insert(&mut self, ctx: u32) -> bool {
-        let new = ctx.is_multiple_of(2) && ctx >= self.below && self.above.insert(ctx);
-        while self.above.remove(&self.below) {
-            self.below += 2;
-        }
-        new
-    }
-}
-
-impl Contexts {
-    pub(super) fn world(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.world)
-    }
-
-    /// The least number from `from` on that was never used.
-    pub(super) fn reserve(&self, from: u32) -> u32 {
-        let mut used = self.lock();
-        let mut ctx = from.max(used.below);
-        while !used.insert(ctx) {
-            ctx += 2;
-        }
-        ctx
-    }
-
-    /// Reserves just this one, unless it was used.
-    pub(super) fn reserve_exactly(&self, ctx: u32) -> bool {
-        self.lock().insert(ctx)
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Used> {
-        self.used
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
 
 impl Comm {
     /// Splits the ranks into communicators, one for each `color`; ranks with `None` get none. In the new communicator ranks
@@ -202,21 +135,17 @@ impl Comm {
         let contexts = &self.shared().contexts;
         let mut from = 2;
         loop {
-            let proposed = contexts.reserve(from);
+            let proposed = contexts.propose(from);
             let agreed = self.elect(call, vote, proposed).await?;
-            let free = agreed == proposed || contexts.reserve_exactly(agreed);
+            let free = contexts.accept(agreed, proposed);
             let [everywhere] = self.all_reduce_with(call, [u8::from(free)], Min).await?;
             if everywhere == 1 {
                 return Ok(agreed);
             }
-            from = agreed.checked_add(2).ok_or_else(|| {
-                Error::argument(
-                    "split",
-                    "2^31 communicators were made: there is no number for another".to_owned(),
-                )
-            })?;
+            from = Contexts::after(agreed).ok_or_else(|| none_left("split"))?;
         }
     }
+
     /// Everybody's three numbers, with their ranks.
     async fn gather_all(&self, call: Call, mine: [i64; 3]) -> Result<Vec<(usize, [i64; 3])>> {
         let mut all = vec![mine; self.size()];
@@ -229,5 +158,49 @@ impl Comm {
         }
         let all = self.bcast_with(call, 0, all).await?;
         Ok(all.into_iter().enumerate().collect())
+    }
+}
+
+/// There is no context for another communicator.
+pub(super) fn none_left(op: &'static str) -> Error {
+    let why = "2^31 communicators were made: there is no number for another";
+    Error::argument(op, why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        comm::Comm,
+        error::{Error, ErrorKind},
+        sim::Simulation,
+    };
+
+    #[test]
+    fn where_one_rank_has_no_number_left_all_are_told_and_go_on() {
+        for odd in 0..3 {
+            let made = move |world: Comm| async move {
+                if world.rank() == odd {
+                    world.shared().contexts.leave(2);
+                }
+                // Whoever proposes the greatest number has its way.
+                let (first, second) = (world.dup().await?, world.shrink().await?);
+                assert!(first.id() > second.id() || second.id() == u32::MAX - 1);
+                let [last, shrunk] = [world.shrink().await, world.dup().await];
+                for refused in [last, shrunk] {
+                    let kind = refused.expect_err("there is none").kind;
+                    let (here, there) = (
+                        matches!(kind, ErrorKind::InvalidArgument(_)),
+                        matches!(kind, ErrorKind::Aborted { .. }),
+                    );
+                    assert!(here || there, "{kind}");
+                }
+                assert!(second.agree(true).await?, "the others are as they were");
+                Ok::<(), Error>(())
+            };
+            let report = Simulation::new(3).run(made).expect("it ends");
+            for result in report.results.into_iter().flatten() {
+                result.expect("a good end");
+            }
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) use self::{
 use crate::{
     buffer::{RegBuf, Wire},
     clock::Clock,
-    comm::Contexts,
+    contexts::Contexts,
     engine::{Engine, Job},
     error::{Error, ErrorKind, Result},
     executor::{Queue, Task},
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
-    pub(crate) contexts: Contexts,
+    pub(crate) contexts: Arc<Contexts>,
     /// What the crate of collectives keeps here.
     pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
     /// This rank's host, where that is simulated.
@@ -94,7 +94,7 @@ impl Shared {
             settings: parts.settings,
             counters: parts.counters,
             choices: parts.choices,
-            contexts: Contexts::default(),
+            contexts: Arc::default(),
             attached: OnceLock::new(),
         }
     }

@@ -5,11 +5,16 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     panic::Location,
+    sync::Arc,
     task::{Poll, Waker},
 };
 
-use super::{Core, Engine, Recovery, remember};
+use super::{
+    Core, Engine, Recovery,
+    calls::{Calls, Making},
+};
 use crate::{
+    contexts::Contexts,
     engine::waiting::Waiting,
     error::ErrorKind,
     group::Group,
@@ -41,21 +46,13 @@ struct Agreement {
     machine: Agree,
     /// What members have said of a set so far, of which more is to come.
     parts: BTreeMap<usize, Ranks>,
-    /// Rounds whose futures have not returned.
-    calls: BTreeMap<u32, Call>,
-}
-
-struct Call {
-    at: &'static Location<'static>,
-    waker: Option<Waker>,
-    decided: Option<Value>,
+    calls: Calls,
 }
 
 impl Agreements {
     pub(super) fn take_wakers(&mut self) -> impl Iterator<Item = Waker> {
-        let calls = self.by_ctx.values_mut();
-        let calls = calls.flat_map(|agreement| agreement.calls.values_mut());
-        calls.filter_map(|call| call.waker.take())
+        let all = self.by_ctx.values_mut();
+        all.flat_map(|agreement| agreement.calls.take_wakers())
     }
 
     /// Keeps a header for later. The oldest may be of a communicator that this rank has forgotten.
@@ -98,7 +95,7 @@ impl Agreements {
 
 /// For the application.
 impl Engine {
-    /// This rank calls for the next agreement of a communicator that it is in. Returns the number of the round.
+    /// This rank calls for the next agreement of a communicator that it is in. Returns the number of the call.
     pub(crate) fn agree(
         &mut self,
         ctx: u32,
@@ -111,31 +108,45 @@ impl Engine {
             number,
             down: Ranks::default(),
         };
-        let round = self.core.agree(ctx, value, at);
+        let call = self.core.agree(ctx, value, None, at);
         self.flush();
-        round
+        call
+    }
+
+    /// This rank calls for a communicator of those that live. What is decided last says its number, or that there is none.
+    pub(crate) fn shrink(
+        &mut self,
+        ctx: u32,
+        contexts: &Arc<Contexts>,
+        at: &'static Location<'static>,
+    ) -> u32 {
+        let (making, value) = Making::new(contexts);
+        let call = self.core.agree(ctx, value, Some(making), at);
+        self.flush();
+        call
     }
 }
 
 impl Core {
-    fn agree(&mut self, ctx: u32, value: Value, at: &'static Location<'static>) -> u32 {
+    fn agree(
+        &mut self,
+        ctx: u32,
+        value: Value,
+        making: Option<Making>,
+        at: &'static Location<'static>,
+    ) -> u32 {
         let Some(agreement) = self.agreement(ctx) else {
             unreachable!("a handle of the communicator calls, so this rank is in it");
         };
-        let round = agreement.machine.begin(value);
-        let call = Call {
-            at,
-            waker: None,
-            decided: None,
-        };
-        agreement.calls.insert(round, call);
+        let Agreement { machine, calls, .. } = agreement;
+        let call = calls.begin(machine, value, making, at);
         self.say_agreed(ctx);
-        round
+        call
     }
 
     pub(crate) fn poll_agreed(
         &mut self,
-        (ctx, round): (u32, u32),
+        (ctx, call): (u32, u32),
         waker: &Waker,
     ) -> Poll<Result<Value, ErrorKind>> {
         let Self {
@@ -144,24 +155,23 @@ impl Core {
             closing,
             ..
         } = self;
-        let Some(call) = recovery.call((ctx, round)) else {
+        let agreement = recovery.agreement(ctx);
+        let polled = agreement.and_then(|agreement| agreement.calls.poll(call, waker));
+        let Some((polled, other)) = polled else {
             return Poll::Ready(Err(ErrorKind::Closed));
         };
-        if let Some(value) = call.decided.take() {
-            return Poll::Ready(Ok(value));
+        wakers.extend(other);
+        match polled {
+            Poll::Pending if *closing => Poll::Ready(Err(ErrorKind::Closed)),
+            polled => polled.map(Ok),
         }
-        if *closing {
-            return Poll::Ready(Err(ErrorKind::Closed));
-        }
-        wakers.extend(remember(&mut call.waker, waker));
-        Poll::Pending
     }
 
     /// The future is gone; the agreement goes on.
-    pub(crate) fn forget_agreed(&mut self, (ctx, round): (u32, u32)) {
+    pub(crate) fn forget_agreed(&mut self, (ctx, call): (u32, u32)) {
         let agreement = self.recovery.agreement(ctx);
-        let call = agreement.and_then(|agreement| agreement.calls.remove(&round));
-        self.wakers.extend(call.and_then(|call| call.waker));
+        let waker = agreement.and_then(|agreement| agreement.calls.leave(call));
+        self.wakers.extend(waker);
     }
 
     /// Whose word agreements wait for.
@@ -175,14 +185,12 @@ impl Core {
     /// Agreements that futures wait for.
     pub(in crate::engine) fn waiting_agreed(&self) -> impl Iterator<Item = Waiting> {
         self.agreements().flat_map(|(ctx, agreement)| {
-            let calls = agreement.calls.values();
-            let open = calls.filter(|call| call.decided.is_none());
-            open.map(move |call| Waiting {
+            agreement.calls.open().map(move |at| Waiting {
                 what: "agree",
                 ctx,
                 peer: None,
                 tag: None,
-                at: call.at,
+                at,
             })
         })
     }
@@ -258,7 +266,7 @@ impl Core {
                 machine: Agree::new(me, group.len(), down),
                 group,
                 parts: BTreeMap::new(),
-                calls: BTreeMap::new(),
+                calls: Calls::default(),
             };
             self.recovery
                 .state()
@@ -281,7 +289,11 @@ impl Core {
         let Some(agreement) = recovery.agreement(ctx) else {
             return;
         };
-        while let Some(letter) = agreement.machine.poll_letter() {
+        let Agreement { machine, calls, .. } = agreement;
+        while let Some((round, value)) = machine.poll_decided() {
+            wakers.extend(calls.decided(machine, round, value));
+        }
+        while let Some(letter) = machine.poll_letter() {
             let Some(to) = agreement.group.world_of(letter.to) else {
                 continue;
             };
@@ -289,23 +301,13 @@ impl Core {
                 peers.control(to, &header);
             }
         }
-        *waits |= agreement.machine.is_under_way(); // for others than before, it may be
-        while let Some((round, value)) = agreement.machine.poll_decided() {
-            if let Some(call) = agreement.calls.get_mut(&round) {
-                call.decided = Some(value);
-                wakers.extend(call.waker.take());
-            }
-        }
+        *waits |= machine.is_under_way(); // for others than before, it may be
     }
 }
 
 impl Recovery {
     fn agreement(&mut self, ctx: u32) -> Option<&mut Agreement> {
         self.get_mut()?.agreements.by_ctx.get_mut(&ctx)
-    }
-
-    fn call(&mut self, (ctx, round): (u32, u32)) -> Option<&mut Call> {
-        self.agreement(ctx)?.calls.get_mut(&round)
     }
 }
 
@@ -405,7 +407,7 @@ mod tests {
 
     use ripstop_fabric::random::Random;
 
-    use super::{Agree, Agreement, Letter, Ranks, Say, Value, headers, read};
+    use super::{Agree, Agreement, Calls, Letter, Ranks, Say, Value, headers, read};
     use crate::group::Group;
 
     #[test]
@@ -416,7 +418,7 @@ mod tests {
                 group: Group::First(size),
                 machine: Agree::new(1, size as usize, Ranks::default()),
                 parts: BTreeMap::new(),
-                calls: BTreeMap::new(),
+                calls: Calls::default(),
             };
             let mut down = Ranks::default();
             for _ in 0..random.within(0..20) {

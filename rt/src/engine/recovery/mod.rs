@@ -2,6 +2,7 @@
 //! that live.
 
 mod agreements;
+mod calls;
 mod failures;
 mod revoke;
 
