@@ -89,8 +89,10 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         let iters = iterations(&args.common, size, world.size());
         let mut bench = Bench::new(world, name, size);
         let first = bench.one().await?;
-        for _ in 0..args.common.warmup(iters, 3) {
-            bench.one().await?;
+        let warms = args.common.warmup(iters, 3);
+        match args.common.warmup {
+            Some(_) => bench.calls(warms).await?,
+            None => bench.warm_up(warms).await?,
         }
         let row = Row::new("collective")
             .label("collective", text.get_name().to_owned())
@@ -111,6 +113,10 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     }
     Ok(())
 }
+
+/// For how long calls do not count: a process that has just started is slower, however many calls it makes meanwhile. The peers'
+/// programs do the same.
+const WARM_NS: u64 = 50_000_000;
 
 fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
     let crowd = if ranks > 2 { 10 } else { 1 };
@@ -146,6 +152,25 @@ impl<'a> Bench<'a> {
             send: vec![1.0; send],
             recv: vec![1.0; recv],
             block,
+        }
+    }
+
+    async fn calls(&mut self, count: u64) -> Result<()> {
+        for _ in 0..count {
+            self.one().await?;
+        }
+        Ok(())
+    }
+
+    /// So many calls at a time, until it was long enough by the clock of rank 0.
+    async fn warm_up(&mut self, calls: u64) -> Result<()> {
+        let start = clock::now();
+        loop {
+            self.calls(calls).await?;
+            let cold = [u8::from(clock::now() - start < WARM_NS)];
+            if self.world.bcast(0, cold).await? == [0] {
+                return Ok(());
+            }
         }
     }
 
