@@ -25,8 +25,8 @@ pub struct VerbsConfig {
     pub ranks_per_node: u32,
     /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
     pub connections_max: Option<u32>,
-    /// Bytes of the application's memory that may be registered at a time, besides what [`Driver::allocate`](crate::driver::Driver::allocate) gave. What does not
-    /// fit goes in messages, or waits.
+    /// Bytes of the application's memory that may be registered at a time, counted for each device, besides what
+    /// [`Driver::allocate`](crate::driver::Driver::allocate) gave. What does not fit goes in messages, or waits.
     pub pinned_max: u64,
     /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
     pub linger: Duration,

@@ -81,7 +81,8 @@ impl Registrations {
             self.counters.registrations_shared.add(1);
             return Ok(Some(id));
         }
-        let bytes = range.len() as u64;
+        // Each device counts them.
+        let bytes = range.len() as u64 * self.pds.len() as u64;
         let pinned = *self.pinned.of(access);
         // One that is longer than the budget is let through when it is alone, because nothing could come of waiting.
         if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
@@ -138,8 +139,14 @@ impl Registrations {
         if let Some(over) = self.all.remove(id) {
             self.by_key.remove(&over.mrs[FIRST].remote().key);
             over.slot.into_iter().for_each(|slot| exports.hide(slot));
-            *self.pinned.of(over.access) -= over.len as u64;
+            *self.pinned.of(over.access) -= (over.len * over.mrs.len()) as u64;
         }
+    }
+
+    /// Bytes that are registered for commands.
+    #[cfg(test)]
+    pub(super) const fn pinned_for_commands(&self) -> u64 {
+        self.pinned.commands
     }
 
     /// A range of it as the own devices know it.

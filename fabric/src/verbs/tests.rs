@@ -194,6 +194,23 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
+/// The system counts what is locked for each device.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn memory_that_is_registered_with_two_devices_counts_twice() {
+    let mut ranks = Ranks::new(2);
+    let (from, _there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    // Nothing that the first rank knows of.
+    let other = ranks.all[1].allocate(LONG).unwrap();
+    ranks.put(&other, key);
+    let pinned = |ranks: &mut Ranks| ranks.core(0).registrations.pinned_for_commands();
+    assert_eq!(pinned(&mut ranks), 2 * LONG as u64);
+    ranks.until(|ranks| ranks.ears[0].ended == 2);
+    assert_eq!(pinned(&mut ranks), 0);
+}
+
 /// An address of documents, to which no way leads.
 const NOWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const LONG: usize = 1 << 20;
