@@ -21,7 +21,7 @@ pub struct Job {
     pub ranks: u32,
     /// The most ranks of a node.
     pub ranks_per_node: u32,
-    /// Queue pairs of a connection.
+    /// Queue pairs of a connection on one adapter.
     pub lanes: u32,
     /// Queue pairs that a node's adapter can have: 131 072 of a `ConnectX-6`, 65 536 of some others.
     pub queue_pairs_max: u32,

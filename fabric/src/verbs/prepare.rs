@@ -45,6 +45,8 @@ pub struct Prepared {
     exports: Exports,
     datagrams: Datagrams,
     rooms: Rooms,
+    /// The most of its ports that are on one device.
+    on_one_device: u32,
 }
 
 impl Verbs {
@@ -78,6 +80,7 @@ impl Prepared {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let ports = Port::choose(config.device.as_deref(), config.rank)?;
+        let on_one_device = most_alike(ports.iter().map(|(port, _)| port.device.as_str()));
         let opened = ports
             .into_iter()
             .map(|(port, weight)| Opened::new(port, weight, config.gid_index));
@@ -109,6 +112,7 @@ impl Prepared {
             exports,
             datagrams,
             rooms,
+            on_one_device,
         })
     }
 
@@ -204,7 +208,7 @@ impl Prepared {
         Job {
             ranks,
             ranks_per_node,
-            lanes: u32::try_from(self.devices.len()).unwrap_or(1),
+            lanes: self.on_one_device,
             queue_pairs_max: least(self.devices.iter().map(|one| one.limits.qp_max)),
             datagrams: false,
             pattern: Pattern::Unknown,
@@ -276,6 +280,13 @@ impl Parts {
     }
 }
 
+/// How often the name comes that comes most often.
+fn most_alike<'a>(names: impl Iterator<Item = &'a str> + Clone) -> u32 {
+    let often = |name| names.clone().filter(|other| *other == name).count();
+    let most = names.clone().map(often).max();
+    u32::try_from(most.unwrap_or(1)).unwrap_or(1)
+}
+
 /// The words in which ranks tell each other their lanes are posted with their bytes.
 fn check_inline(datagrams: &Datagrams, lanes: usize) -> io::Result<()> {
     let (has, needs) = (datagrams.qp.inline_max(), greeting::len_max(lanes));
@@ -342,3 +353,19 @@ const COST: Cost = Cost {
     put_ns_per_kib: 85.0,
     expose_ns: 1000.0,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::most_alike;
+
+    #[test]
+    fn a_connection_takes_as_many_queue_pairs_of_a_device_as_ports_of_it_were_named() {
+        for (names, most) in [
+            (&["mlx5_0"][..], 1),
+            (&["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"], 1),
+            (&["mlx5_0", "mlx5_1", "mlx5_0"], 2),
+        ] {
+            assert_eq!(most_alike(names.iter().copied()), most);
+        }
+    }
+}
