@@ -324,6 +324,9 @@ impl Portals {
         self.refused.retain(|other| *other != rank);
         self.give_up_landings(rank);
         self.give_up_stripes(rank);
+        if how == Down::Failed {
+            self.give_up_lanes(rank);
+        }
         self.show_counts();
         self.told.push_back(Told::Down(rank, how));
     }

@@ -1,7 +1,7 @@
-//! A rank whose memory leaves a rail, and others who have not heard of it yet.
+//! What a rank has done about a rail that failed, and others who have not heard of it yet.
 
 use ripstop_fabric::{
-    driver::{Command, Token},
+    driver::{AtomicOp, Command, Down, Failure, Token},
     memory::{Region, RemoteRegion},
     portals::{Interface, PortalsConfig},
 };
@@ -146,4 +146,43 @@ fn named_memory_moves() {
     four.world.settle();
     assert!(four.world[2].heard.completed.is_empty());
     assert!(four.world[2].heard.failed.is_empty());
+}
+
+#[test]
+fn who_is_lost_by_an_atomic_without_an_answer_hears_of_it() {
+    for family in FAMILIES {
+        run_cut("moving::an_atomic_has_no_answer", &[20_000, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn an_atomic_has_no_answer() {
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    let drivers = world(2, family, |config| PortalsConfig {
+        interfaces: vec![0.into(), 1.into()],
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    world.meet();
+    let (_region, key) = world[1].memory(4096);
+    let mut add = |token| {
+        let command = Command::Atomic {
+            to: peer(1),
+            at: key.slice(0, 8).unwrap(),
+            op: AtomicOp::Add(1),
+            token: Token(token),
+        };
+        world.one_sided(0, command)
+    };
+    let failed = (0..1000).find_map(|token| add(token).err());
+    assert!(matches!(failed, Some(Failure::PeerDown)), "{failed:?}");
+    // The other rail works, so the other rank would wait for this one for ever.
+    for (rank, other) in [(0, 1), (1, 0)] {
+        world.until("the loss of a peer", |world| {
+            world[rank].heard.down == [(peer(other), Down::Failed)]
+        });
+    }
 }

@@ -233,7 +233,8 @@ impl Portals {
         let again = match end {
             End::Undeliverable if work.is_repeatable() => self.fail_lane(work.to, rail),
             End::Undeliverable => {
-                // Nobody knows whether it was done.
+                // Nobody knows whether it was done, which the peer is told by another lane.
+                self.fail_lane(work.to, rail);
                 self.suspect(work.to);
                 false
             }

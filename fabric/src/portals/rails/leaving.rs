@@ -67,6 +67,18 @@ impl Portals {
         !self.rails.ways[rank as usize].fences.working().is_empty()
     }
 
+    /// A peer is lost, perhaps while lanes to it work: one that lives is told that there are none, so that it does not wait.
+    pub(in super::super) fn give_up_lanes(&mut self, rank: u32) {
+        let Some(ways) = self.rails.ways.get_mut(rank as usize) else {
+            return;
+        };
+        let working = ways.fences.working();
+        working.iter().for_each(|lane| _ = ways.fences.fail(lane));
+        if !working.is_empty() {
+            self.say_words(rank);
+        }
+    }
+
     /// The lane of messages and words to a peer, anew; a peer without any is lost.
     fn find_home(&mut self, rank: u32) {
         let Some(home) = self.rails.home(self.me, rank) else {

@@ -9,13 +9,14 @@
 //! **A lane that fails** is left by both ranks. A new home begins with a pause (`outbox`), so that the peer has looked at
 //! everything that came by the old one, and messages go again from the first one on that was not acknowledged; those that had
 //! come are known by their numbers. What moves memory may still arrive long after it was given up, so it goes again only when
-//! both ranks have closed the lane ([`Fences`]). Nobody knows whether an atomic without an answer was done: its peer is lost. So
-//! is who cannot be reached by any lane.
+//! both ranks have closed the lane ([`Fences`]). Nobody knows whether an atomic without an answer was done: its peer is lost, and
+//! hears that no lane is left. So is who cannot be reached by any lane.
 //!
 //! **Closing.** Memory is exposed to everybody by one table entry of a rail. A rank closes a lane by moving its memory to another
-//! entry (`door`), and tells its peers where it is now; the peer of that lane does not use it. What still comes by the old entry
-//! is refused in a way of its own, so that its sender waits for that word instead of taking its key for wrong. A dead rank takes
-//! no rail along: who finds a lane broken closes it only when the other one has answered.
+//! entry (`door`), and tells its peers where it is when nothing is delivered by the old one any more; the peer of that lane does
+//! not use it. What still comes by the old entry is refused in a way of its own, so that its sender waits for that word instead
+//! of taking its key for wrong. A dead rank takes no rail along: who finds a lane broken closes it only when the other one has
+//! answered.
 
 mod door;
 mod leaving;
