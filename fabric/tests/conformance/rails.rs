@@ -471,6 +471,9 @@ fn a_list_is_cut_off() {
         }
         other => panic!("{other:?}"),
     }
+    // Who waits for a counter is told, though no word of the adapter to its own rank goes by that rail any more.
+    bench.count(0, 0, 2, 1);
+    bench.until(0, 2, 1);
     // What is not of lists goes on by the other rail.
     for (from, to) in [(0, 1), (1, 0)] {
         bench.world[to].heard.messages.clear();

@@ -227,4 +227,4 @@ pub(super) const fn near(md: Md, (start, len): (u64, u64), user: u64) -> Near {
 }
 
 /// No gear has this number.
-const NOBODY: u64 = u64::MAX;
+pub(super) const NOBODY: u64 = u64::MAX;

@@ -19,6 +19,7 @@
 pub(super) mod bits;
 pub(super) mod cells;
 mod gear;
+mod lost;
 mod lower;
 mod turn;
 

@@ -10,7 +10,7 @@ use super::{
         state::{Portals, Told},
     },
     Code, Polled, Zombie, bits,
-    gear::{Then, Work, near},
+    gear::{NOBODY, Then, Work, near},
     lower::disown,
 };
 use crate::{
@@ -24,7 +24,10 @@ impl Portals {
     pub(in super::super) fn handle_list_event(&mut self, Got { event, dropped, .. }: Got) {
         if dropped {
             self.ground.counters.lost.add(1);
-            self.look_for_lost();
+            self.look_for_lost(|| {
+                let why = "a put of a task list failed, and the event that says why was lost";
+                Failure::Transport(std::io::Error::other(why))
+            });
         }
         match event.kind {
             Kind::Put
@@ -38,44 +41,12 @@ impl Portals {
                     None => {}
                 }
             }
+            // What carries no word to this rank itself is its first rail, and there will be no other word.
+            Kind::Ack if event.end != End::Well && event.user == NOBODY => {
+                self.look_for_lost(onesided::lists_lost);
+            }
             Kind::Ack if event.end != End::Well => self.task_failed(event.user, event.end),
             _ => {}
-        }
-    }
-
-    /// Events were lost: what they told can be seen in the counters.
-    fn look_for_lost(&mut self) {
-        let ni = std::sync::Arc::clone(&self.ground.ni);
-        let lists = self.lists.lists.iter();
-        let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
-        let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
-        begun.into_iter().for_each(|id| self.list_begun(id));
-        let watched: Vec<u32> = self.lists.watches.keys().copied().collect();
-        self.lists
-            .polled
-            .extend(watched.into_iter().map(Polled::Watch));
-        let mut broken = Vec::new();
-        let mut due = Vec::new();
-        for (id, gear) in &self.lists.gears {
-            let count = ni.ct_get(gear.wheel.go);
-            match &gear.work {
-                Some(work) if count.failure > 0 => broken.push(work.token),
-                Some(Work {
-                    then: Then::Task(_),
-                    waits,
-                    ..
-                }) if count.sum() >= waits.len() as u64 => {
-                    due.push(*id);
-                }
-                _ => {}
-            }
-        }
-        due.into_iter().for_each(|id| self.task_due(id));
-        for token in broken {
-            let why = std::io::Error::other(
-                "a put of a task list failed, and the event that says why was lost",
-            );
-            self.break_off(token, Failure::Transport(why));
         }
     }
 
@@ -169,7 +140,7 @@ impl Portals {
     }
 
     /// A task that is the host's may begin.
-    fn task_due(&mut self, id: u32) {
+    pub(super) fn task_due(&mut self, id: u32) {
         let Some(work) = self
             .lists
             .gears

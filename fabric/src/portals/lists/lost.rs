@@ -1,0 +1,44 @@
+//! What lists have come to although nobody was told: the counters say it.
+
+use super::{
+    super::state::Portals,
+    Polled,
+    gear::{Then, Work},
+};
+use crate::driver::Failure;
+
+impl Portals {
+    /// Events or words were lost: what they told can be seen in the counters. What failed ends with `why`.
+    pub(super) fn look_for_lost(&mut self, why: impl Fn() -> Failure) {
+        let ni = std::sync::Arc::clone(&self.ground.ni);
+        let lists = self.lists.lists.iter();
+        let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
+        let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
+        begun.into_iter().for_each(|id| self.list_begun(id));
+        self.lists
+            .polled
+            .retain(|polled| matches!(polled, Polled::Gear(..)));
+        let watches = self.lists.watches.keys().copied();
+        self.lists.polled.extend(watches.map(Polled::Watch));
+        let mut broken = Vec::new();
+        let mut due = Vec::new();
+        for (id, gear) in &self.lists.gears {
+            let count = ni.ct_get(gear.wheel.go);
+            match &gear.work {
+                Some(work) if count.failure > 0 => broken.push(work.token),
+                Some(Work {
+                    then: Then::Task(_),
+                    waits,
+                    ..
+                }) if count.sum() >= waits.len() as u64 => {
+                    due.push(*id);
+                }
+                _ => {}
+            }
+        }
+        due.into_iter().for_each(|id| self.task_due(id));
+        for token in broken {
+            self.break_off(token, why());
+        }
+    }
+}
