@@ -12,4 +12,5 @@ mod killed;
 mod ranks;
 mod results;
 mod simulated;
+mod torn;
 mod wakes;
