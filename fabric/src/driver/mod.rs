@@ -122,7 +122,8 @@ pub trait Driver: Send + fmt::Debug {
         false
     }
 
-    /// The type signature of the message of this name, if it is there.
+    /// The type signature of the message of this name, if it is there and all messages that the peer sent before it were handed
+    /// to a sink.
     fn peek_cell(&self, _from: Peer, _name: CellName) -> Option<u64> {
         None
     }
@@ -135,11 +136,6 @@ pub trait Driver: Send + fmt::Debug {
     /// The names of all messages of the peer's that lie in cells.
     fn cells_from(&self, _from: Peer) -> Vec<CellName> {
         Vec::new()
-    }
-
-    /// Whether the peer left the message of this name, which is there, after another message that was not handed to a sink yet.
-    fn is_cell_ahead(&self, _from: Peer, _name: CellName) -> bool {
-        false
     }
 
     /// Whether the peer left a message in a cell before it sent the last one that was handed to a sink, and it was not taken; it

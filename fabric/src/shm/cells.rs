@@ -163,6 +163,9 @@ impl<L: Lines> Inbox<L> {
     pub(super) fn peek(&self, name: CellName) -> Option<u64> {
         let cell = cell_of(name);
         self.number(cell, name)?;
+        if self.is_ahead(name) {
+            return None;
+        }
         Some(self.lines.word(cell, SIG_AT))
     }
 
@@ -200,7 +203,7 @@ impl<L: Lines> Inbox<L> {
 
     /// Whether the message of this name was left after one that lies in the ring.
     #[inline]
-    pub(super) fn is_ahead(&self, name: CellName) -> bool {
+    fn is_ahead(&self, name: CellName) -> bool {
         let sent = high(self.lines.word(cell_of(name), LEN_AT)) >> LEN_BITS;
         // The ring is shorter than half of what these bits count.
         self.ring.is_some_and(|read| {

@@ -355,13 +355,6 @@ impl Driver for Shm {
     }
 
     #[inline]
-    fn is_cell_ahead(&self, from: Peer, name: CellName) -> bool {
-        let inbox = self.inboxes.get(index(from.0));
-        let inbox = inbox.and_then(Option::as_ref);
-        inbox.is_some_and(|inbox| inbox.is_ahead(name))
-    }
-
-    #[inline]
     fn are_cells_behind(&self, from: Peer) -> bool {
         let inbox = self.inboxes.get(index(from.0));
         let inbox = inbox.and_then(Option::as_ref);

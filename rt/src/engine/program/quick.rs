@@ -97,10 +97,6 @@ impl Engine {
         let (name, sig) = (call.cell(), call.sig);
         for from in call.awaited() {
             match self.driver.peek_cell(Peer(from), name) {
-                // A turn takes what came before: a message that shows that the peer called another collective, it may be.
-                Some(sig) if sig == call.sig && self.driver.is_cell_ahead(Peer(from), name) => {
-                    return Look::Waits;
-                }
                 Some(sig) if sig == call.sig => {}
                 None if self.core.is_calm(call) => return Look::Waits,
                 _ => return Look::Unusual,
@@ -300,9 +296,6 @@ impl Engine {
             },
             By::Wait(_) | By::Job => None,
         };
-        if self.driver.is_cell_ahead(Peer(peer), name) {
-            return false; // a turn takes what came before
-        }
         let taken = self.driver.take_cell(Peer(peer), name);
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
@@ -325,8 +318,7 @@ impl Engine {
     ) -> Result<bool, ErrorKind> {
         let peer = run.world_of(from);
         let is_there = |engine: &Self, run: &Run| {
-            let sig = engine.driver.peek_cell(Peer(peer), run.cell());
-            sig == Some(run.sig()) && !engine.driver.is_cell_ahead(Peer(peer), run.cell())
+            engine.driver.peek_cell(Peer(peer), run.cell()) == Some(run.sig())
         };
         if !run.looks || !is_there(self, run) {
             return Ok(false);
