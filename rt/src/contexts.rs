@@ -3,17 +3,13 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU32},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 /// Contexts that this runtime's communicators have or had. None is used twice: a message to a communicator that was dropped
 /// here may still wait or be on its way.
 #[derive(Debug, Default)]
-pub(crate) struct Contexts {
-    used: Mutex<Used>,
-    /// Collectives begun on the world.
-    world: Arc<AtomicU32>,
-}
+pub(crate) struct Contexts(Mutex<Used>);
 
 /// A set of even numbers from 2 on: everything below `below`, and `above`.
 #[derive(Debug)]
@@ -55,10 +51,6 @@ impl Used {
 }
 
 impl Contexts {
-    pub(crate) fn world(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.world)
-    }
-
     /// The least number from `from` on that was never used here, or [`NONE_LEFT`].
     pub(crate) fn propose(&self, from: u32) -> u32 {
         self.lock().take_next(from).unwrap_or(NONE_LEFT)
@@ -75,7 +67,7 @@ impl Contexts {
     }
 
     fn lock(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As if nearly all numbers were used: these are left.

@@ -130,7 +130,7 @@ impl Comm {
     /// The communicator of all ranks.
     pub(crate) fn world(shared: Arc<Shared>) -> Self {
         let (rank, size) = (shared.place.rank, shared.place.size);
-        let collectives = shared.contexts.world();
+        let collectives = Arc::clone(&shared.on_world);
         Self::counting(shared, WORLD, rank, Group::First(size), collectives)
     }
 

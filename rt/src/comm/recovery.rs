@@ -100,7 +100,7 @@ impl Comm {
     pub fn shrink(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         let comm = self.clone();
         let (ctx, at) = (self.id(), Location::caller());
-        let begin = |engine: &mut Engine| engine.shrink(ctx, &self.shared().contexts, at);
+        let begin = |engine: &mut Engine| engine.shrink(ctx, self.shared().contexts(), at);
         let agreeing = self.agreeing("shrink", self.shared().with(begin));
         async move {
             let settled = agreeing.await?;

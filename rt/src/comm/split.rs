@@ -132,7 +132,7 @@ impl Comm {
     /// next round starts above it. Splits of overlapping communicators may run at the same time.
     async fn agree_on_context(&self, call: Call, vote: Vote) -> Result<u32> {
         self.begin_agreement(call)?;
-        let contexts = &self.shared().contexts;
+        let contexts = self.shared().contexts();
         let mut from = 2;
         loop {
             let proposed = contexts.propose(from);
@@ -180,7 +180,7 @@ mod tests {
         for odd in 0..3 {
             let made = move |world: Comm| async move {
                 if world.rank() == odd {
-                    world.shared().contexts.leave(2);
+                    world.shared().contexts().leave(2);
                 }
                 // Whoever proposes the greatest number has its way.
                 let (first, second) = (world.dup().await?, world.shrink().await?);

@@ -15,7 +15,7 @@ use std::{
     mem,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
 };
@@ -62,7 +62,10 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
-    pub(crate) contexts: Arc<Contexts>,
+    /// Collectives begun on the world.
+    pub(crate) on_world: Arc<AtomicU32>,
+    /// Most ranks make no communicators.
+    contexts: OnceLock<Arc<Contexts>>,
     /// What the crate of collectives keeps here.
     pub(crate) attached: OnceLock<Box<dyn Any + Send + Sync>>,
     /// This rank's host, where that is simulated.
@@ -94,9 +97,14 @@ impl Shared {
             settings: parts.settings,
             counters: parts.counters,
             choices: parts.choices,
-            contexts: Arc::default(),
+            on_world: Arc::default(),
+            contexts: OnceLock::new(),
             attached: OnceLock::new(),
         }
+    }
+
+    pub(crate) fn contexts(&self) -> &Arc<Contexts> {
+        self.contexts.get_or_init(Arc::default)
     }
 
     /// Works on the engine, then wakes whom that woke and drops what it freed, with nothing held.
