@@ -1,6 +1,9 @@
 //! What is known of collectives by their numbers: which are under way, which were, and from which on they are revoked.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    mem,
+};
 
 use crate::{
     error::ErrorKind,
@@ -30,12 +33,19 @@ pub(super) struct Calls {
     early: Vec<(Key, Early)>,
     /// Ranks that have asked for collectives which this one has not begun, by key, and their signatures.
     asked: VecDeque<(Key, u32, u64)>,
-    /// By context: the first collective that failed, and why.
-    revoked: BTreeMap<u32, (u32, Why)>,
-    /// Of those, contexts where ranks called different collectives and no call of this rank has ended with that reason.
-    untold: BTreeSet<u32>,
-    /// Contexts of communicators that the application revoked, with all that is under way on them.
-    void: BTreeSet<u32>,
+    /// By context, those that are revoked.
+    revoked: BTreeMap<u32, Revoked>,
+}
+
+/// A communicator on which collectives fail.
+#[derive(Clone, Copy, Default)]
+struct Revoked {
+    /// The first one that failed, and why.
+    from: Option<(u32, Why)>,
+    /// Ranks called different ones, and no call of this rank has ended with that reason.
+    untold: bool,
+    /// The application revoked it, with all that is under way on it.
+    void: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -71,8 +81,6 @@ impl Calls {
             early: Vec::new(),
             asked: VecDeque::new(),
             revoked: BTreeMap::new(),
-            untold: BTreeSet::new(),
-            void: BTreeSet::new(),
         }
     }
 
@@ -199,26 +207,28 @@ impl Calls {
 
     #[inline]
     pub(super) fn any_revoked(&self) -> bool {
-        !self.revoked.is_empty() || self.any_void()
+        !self.revoked.is_empty()
     }
 
     /// Nothing is under way in this context any more. `false`: that was known.
     pub(super) fn make_void(&mut self, ctx: u32) -> bool {
-        self.void.insert(ctx)
+        let revoked = self.revoked.entry(ctx).or_default();
+        !mem::replace(&mut revoked.void, true)
     }
 
     pub(super) fn is_void(&self, ctx: u32) -> bool {
-        self.void.contains(&ctx)
+        self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
     }
 
     #[inline]
     pub(super) fn any_void(&self) -> bool {
-        !self.void.is_empty()
+        self.void().next().is_some()
     }
 
     /// Contexts in which nothing is under way any more.
     pub(super) fn void(&self) -> impl Iterator<Item = u32> {
-        self.void.iter().copied()
+        let void = self.revoked.iter().filter(|(_, revoked)| revoked.void);
+        void.map(|(ctx, _)| *ctx)
     }
 
     /// From this collective on there are none. `false`: that was known.
@@ -227,10 +237,9 @@ impl Calls {
             .revoked_from(ctx)
             .is_none_or(|(first, _)| is_before(tag, first));
         if new {
-            self.revoked.insert(ctx, (tag, why));
-            if let Why::Mismatch(..) = why {
-                self.untold.insert(ctx);
-            }
+            let revoked = self.revoked.entry(ctx).or_default();
+            revoked.from = Some((tag, why));
+            revoked.untold |= matches!(why, Why::Mismatch(..));
         }
         new
     }
@@ -238,18 +247,21 @@ impl Calls {
     /// What a call ends with that is on a revoked communicator: if this rank was through with the collective in which two ranks
     /// disagreed, its next call names them.
     pub(super) fn tell_why(&mut self, (ctx, _): Key, kind: ErrorKind) -> ErrorKind {
-        if self.untold.is_empty() || !self.untold.remove(&ctx) || self.is_void(ctx) {
+        let Some(revoked) = self.revoked.get_mut(&ctx) else {
             return kind;
-        }
-        match (&kind, self.revoked_from(ctx)) {
-            (ErrorKind::Revoked, Some((_, why))) => why.kind(),
+        };
+        let told = !mem::take(&mut revoked.untold);
+        match (&kind, revoked.from) {
+            (ErrorKind::Revoked, Some((_, why))) if !told && !revoked.void => why.kind(),
             _ => kind,
         }
     }
 
     /// A call has ended with an error.
     pub(super) fn was_told(&mut self, (ctx, _): Key) {
-        self.untold.remove(&ctx);
+        if let Some(revoked) = self.revoked.get_mut(&ctx) {
+            revoked.untold = false;
+        }
     }
 
     /// Whether another communicator of others' may be remembered.
@@ -258,7 +270,7 @@ impl Calls {
     }
 
     pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, Why)> {
-        self.revoked.get(&ctx).copied()
+        self.revoked.get(&ctx)?.from
     }
 
     /// Why there is no such collective, if there is none.
@@ -275,11 +287,11 @@ impl Calls {
     }
 
     pub(super) fn forget(&mut self, ctx: u32) {
-        self.revoked.remove(&ctx);
-        self.untold.remove(&ctx);
         // There may be another handle of the world later.
-        if ctx > 1 {
-            self.void.remove(&ctx);
+        let void = ctx <= 1 && self.is_void(ctx);
+        self.revoked.remove(&ctx);
+        if void {
+            self.make_void(ctx);
         }
     }
 }
