@@ -69,6 +69,9 @@ const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DE
 /// Each rank with two devices.
 const TWO_LANES: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0,rxe1";
+/// Short messages as datagrams, until ranks have much for each other.
+const HYBRID: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll RIPSTOP_CONNECT=hybrid";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
 const DYING: &str =
@@ -116,10 +119,12 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("messages", "", ONE),
     Suite::test("messages", "", ACROSS),
     Suite::test("messages", "", TWO_LANES),
+    Suite::test("messages", "", HYBRID),
     Suite::test("scope", "", ONE),
     Suite::test("scope", "", ACROSS),
     Suite::test("communicators", "--skip at_every_size", ONE),
     Suite::test("communicators", "--skip at_every_size", ACROSS),
+    Suite::test("communicators", "--skip at_every_size", HYBRID),
     Suite::test("operations", "races", ONE),
     Suite::test("operations", "--skip flood", ACROSS),
     // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes.
