@@ -35,6 +35,8 @@ pub struct Counters {
     pub registrations: Count,
     /// Uses of such memory that found it registered.
     pub registrations_shared: Count,
+    /// Datagrams with short messages to peers without a connection, or with answers to some.
+    pub datagrams: Count,
     /// Connections that gave way to others, where a rank may not have one to each peer.
     pub evictions: Count,
     /// Pieces of puts and gets that may go by any of several adapters.
@@ -64,6 +66,7 @@ impl Counters {
             acks: self.acks.get(),
             registrations: self.registrations.get(),
             registrations_shared: self.registrations_shared.get(),
+            datagrams: self.datagrams.get(),
             evictions: self.evictions.get(),
             pieces: self.pieces.get(),
             lanes_failed: self.lanes_failed.get(),
@@ -108,6 +111,7 @@ pub struct Snapshot {
     pub acks: u64,
     pub registrations: u64,
     pub registrations_shared: u64,
+    pub datagrams: u64,
     pub evictions: u64,
     pub pieces: u64,
     pub lanes_failed: u64,
@@ -136,6 +140,7 @@ impl Sub for Snapshot {
             registrations_shared: self
                 .registrations_shared
                 .wrapping_sub(earlier.registrations_shared),
+            datagrams: self.datagrams.wrapping_sub(earlier.datagrams),
             evictions: self.evictions.wrapping_sub(earlier.evictions),
             pieces: self.pieces.wrapping_sub(earlier.pieces),
             lanes_failed: self.lanes_failed.wrapping_sub(earlier.lanes_failed),

@@ -88,6 +88,7 @@ impl Opening<'_> {
         config.scheme = match self.settings.connect.as_str() {
             "all-to-all" => Some(Scheme::AllToAll),
             "on-demand" => Some(Scheme::OnDemand),
+            "hybrid" => Some(Scheme::Hybrid),
             _ => None,
         };
         config.ranks_per_node = u32::try_from(self.boot.node.ranks.len()).unwrap_or(u32::MAX);

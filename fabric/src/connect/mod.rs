@@ -23,6 +23,7 @@ mod limits;
 mod message;
 #[cfg(test)]
 mod model;
+mod parcels;
 mod ranges;
 mod scheme;
 mod share;
@@ -33,6 +34,7 @@ pub use limits::Limits;
 pub use message::{
     CAPS_NONE, End, Frame, Kind, LANES_MAX, Lane, Lanes, Malformed, Message, Reason,
 };
+pub(crate) use parcels::Parcels;
 pub use ranges::{BadRecord, NodeRecord};
 pub use scheme::{Job, Pattern, Scheme};
 pub(crate) use share::{Caller, Next, Share};

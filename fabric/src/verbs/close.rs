@@ -11,6 +11,7 @@ impl Core {
     /// Says that this is the end to all who are connected, now or soon.
     pub(super) fn begin_close(&mut self, how: Down) {
         self.closing = Some(how);
+        self.datagrams.ends = true;
         self.drop_lists();
         for peer in (0..).take(self.links.len()) {
             let Some(link) = self.link(peer) else {
@@ -63,8 +64,13 @@ impl Core {
             };
             // The last word may not overtake counts, for which the peer may wait.
             if link.owes_bye() && link.waiting.is_empty() && !link.is_busy_abroad() {
-                link.said_bye = true;
                 let open = link.open;
+                if !open && self.talks.on {
+                    let said = self.send_last_parcel(peer, how);
+                    self.link_or_new(peer).said_bye = said;
+                    continue;
+                }
+                self.link_or_new(peer).said_bye = true;
                 self.say(peer, Word::Bye(how));
                 if open {
                     self.flush(peer);
@@ -93,8 +99,12 @@ impl Core {
 
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
+        if !self.talks.are_over() || !self.datagrams.have_left() {
+            return false;
+        }
         self.links.iter().flatten().all(|link| {
-            let idle = !link.is_made() && !link.has_something() && !link.owes_bye();
+            let silent = !link.has_something() && link.parcels.is_answered();
+            let idle = !link.is_made() && silent && !link.owes_bye();
             link.gone.is_some() || idle || link.is_done() && (link.said_bye || link.open)
         }) && !(0..)
             .take(self.links.len())

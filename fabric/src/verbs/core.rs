@@ -10,12 +10,12 @@ use super::{
     abi::WC_FLUSHED,
     address::Address,
     datagrams::Datagrams,
-    greeting::Ends,
     link::Link,
     lists::Tasks,
     names::Names,
     onesided::Op,
     outbox::Outbox,
+    parcels::{Talks, Unheard},
     rail::Rail,
     regions::Exports,
     registrations::Registrations,
@@ -69,8 +69,9 @@ pub(super) struct Core {
     pub(super) broken: BTreeSet<To>,
     pub(super) dying: BTreeSet<To>,
     pub(super) actions: Vec<Action>,
-    /// Words about connections that wait for what came before them, and those that found no room.
-    pub(super) unheard: VecDeque<(u32, Message, Option<Ends>)>,
+    pub(super) talks: Talks,
+    /// What waits for what came by connections before it, and words about those that found no room.
+    pub(super) unheard: VecDeque<(u32, Unheard)>,
     pub(super) unsaid: VecDeque<(u32, Message)>,
     pub(super) local: Local,
     pub(super) random: Random,
@@ -147,6 +148,7 @@ impl Core {
         self.dialling.remove(&peer);
         self.note_state(peer, before);
         self.doom(peer);
+        self.drop_parcels(peer);
         self.free_kept(peer);
         for op in over {
             self.abandon(op, Failure::PeerDown);

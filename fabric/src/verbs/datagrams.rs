@@ -1,4 +1,4 @@
-//! Words about connections, which travel as datagrams: they may be lost, and what they say is said again.
+//! Datagrams: words about connections, and parcels. They may be lost, and what they say is said again.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -9,7 +9,7 @@ use std::{
 use super::{
     abi::{Completion, WC_SUCCESS},
     greeting,
-    objects::{Access, Ah, Cq, Mr, Pd, Qp, Route, What, Work},
+    objects::{Access, Ah, Carried, Cq, Mr, Pd, Qp, Route, What, Work},
     rail::RAILS_MAX,
 };
 use crate::memory::Region;
@@ -21,9 +21,17 @@ pub(super) struct Datagrams {
     mr: Mr,
     memory: Region,
     ways: BTreeMap<u32, Ah>,
-    /// Sent, and not known to have left.
+    /// Bytes of the longest, of a buffer that it lands in, and of all these.
+    longest: usize,
+    buffer_len: usize,
+    buffers: usize,
+    /// How many were sent. Those that the device does not copy lie behind the buffers.
+    sent: usize,
+    /// Sent, and not known to have left; those of them that no completion will tell of.
     under_way: u32,
     unsignaled: u32,
+    /// Each is to be seen leaving.
+    pub(super) ends: bool,
 }
 
 /// Where a datagram goes.
@@ -36,8 +44,12 @@ pub(super) struct Destination {
 }
 
 impl Datagrams {
-    pub(super) fn new(pd: &Arc<Pd>, queues: [&Arc<Cq>; 2]) -> io::Result<Self> {
-        let memory = Region::anonymous(RECEIVES as usize * BUFFER_LEN)?;
+    /// For words, and for datagrams of so many bytes.
+    pub(super) fn new(pd: &Arc<Pd>, queues: [&Arc<Cq>; 2], longest: usize) -> io::Result<Self> {
+        let longest = longest.max(WORD_MAX);
+        let buffer_len = (ADDRESS_LEN + longest).next_multiple_of(64);
+        let buffers = RECEIVES as usize * buffer_len;
+        let memory = Region::anonymous(buffers + SENDS as usize * longest)?;
         let mr = Mr::new(pd, memory.range(), Access::Write)?;
         let qp = Qp::datagrams(pd, queues, SENDS, RECEIVES)?;
         let ways = BTreeMap::new();
@@ -46,8 +58,13 @@ impl Datagrams {
             mr,
             memory,
             ways,
+            longest,
+            buffer_len,
+            buffers,
+            sent: 0,
             under_way: 0,
             unsignaled: 0,
+            ends: false,
         })
     }
 
@@ -61,16 +78,34 @@ impl Datagrams {
         self.under_way < SENDS
     }
 
+    pub(super) const fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// Whether all has left that is to be seen leaving.
+    pub(super) const fn have_left(&self) -> bool {
+        self.under_way == self.unsignaled
+    }
+
     /// Sends bytes, or loses them.
     pub(super) fn send(&mut self, pd: &Arc<Pd>, to: &Destination, bytes: &[u8]) -> io::Result<()> {
-        if !self.has_room() || bytes.len() > DATA_MAX {
+        if !self.has_room() || bytes.len() > self.longest {
             return Ok(());
         }
+        let bytes = if bytes.len() <= self.qp.inline_max() {
+            Carried::Inline(bytes)
+        } else {
+            // So many are under way at the most, and they leave in their order.
+            let at = self.buffers + self.sent % SENDS as usize * self.longest;
+            self.memory.write(at, bytes);
+            Carried::From(self.mr.piece(at, bytes.len()))
+        };
         let way = match self.ways.entry(to.peer) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(Ah::new(pd, &to.route)?),
         };
-        let signaled = self.unsignaled + 1 >= SIGNAL_EVERY;
+        let covers = self.unsignaled + 1;
+        let signaled = covers >= SIGNAL_EVERY || self.ends;
         let (qpn, qkey) = (to.qpn, to.qkey);
         let what = What::Datagram {
             bytes,
@@ -79,25 +114,27 @@ impl Datagrams {
             qkey,
         };
         self.qp.post(&[Work {
-            id: 0,
+            id: u64::from(covers),
             what,
             signaled,
             solicited: true,
         }])?;
+        self.sent += 1;
         self.under_way += 1;
-        self.unsignaled = if signaled { 0 } else { self.unsignaled + 1 };
+        self.unsignaled = if signaled { 0 } else { covers };
         Ok(())
     }
 
-    /// What was sent has left.
-    pub(super) fn handle_sent(&mut self) {
-        self.under_way = self.under_way.saturating_sub(SIGNAL_EVERY);
+    /// So many have left.
+    pub(super) fn handle_sent(&mut self, covers: u64) {
+        let covers = u32::try_from(covers).unwrap_or(u32::MAX);
+        self.under_way = self.under_way.saturating_sub(covers);
     }
 
     /// What came, without the sender's address before it.
     pub(super) fn take(&self, came: &Completion) -> Vec<u8> {
         let len = (came.byte_len as usize)
-            .min(BUFFER_LEN)
+            .min(self.buffer_len)
             .saturating_sub(ADDRESS_LEN);
         let mut bytes = vec![0; if came.status == WC_SUCCESS { len } else { 0 }];
         self.memory
@@ -107,11 +144,12 @@ impl Datagrams {
 
     /// Gives a buffer to the device again.
     pub(super) fn give(&self, id: u64) -> io::Result<()> {
-        self.qp.receive(id, self.mr.piece(self.at(id), BUFFER_LEN))
+        self.qp
+            .receive(id, self.mr.piece(self.at(id), self.buffer_len))
     }
 
     fn at(&self, id: u64) -> usize {
-        usize::try_from(id).unwrap_or(usize::MAX) % RECEIVES as usize * BUFFER_LEN
+        usize::try_from(id).unwrap_or(usize::MAX) % RECEIVES as usize * self.buffer_len
     }
 }
 
@@ -124,6 +162,4 @@ const SIGNAL_EVERY: u32 = 16;
 /// The device puts the sender's address before what came.
 const ADDRESS_LEN: usize = 40;
 /// The longest word with lanes and their ports.
-const DATA_MAX: usize = greeting::len_max(RAILS_MAX);
-const BUFFER_LEN: usize = 192;
-const _: () = assert!(ADDRESS_LEN + DATA_MAX <= BUFFER_LEN, "no word is cut");
+const WORD_MAX: usize = greeting::len_max(RAILS_MAX);

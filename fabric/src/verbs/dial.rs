@@ -6,10 +6,10 @@ use super::{
     abi::Completion,
     address::Address,
     core::{Core, index},
-    datagrams::Destination,
     greeting::{self, Ends},
     link::REQUESTS_MAX,
     objects::{Connect, Cq, Qp},
+    parcels::{Unheard, is_parcel},
     rail::Rail,
     scarce::Scarce,
     way::{FIRST, Far, To, Way},
@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Message, State},
+    driver::Sink,
     lanes::{Fences, LaneSet},
 };
 
@@ -74,6 +75,9 @@ impl Core {
         let bytes = self.datagrams.take(came);
         let given = self.datagrams.give(came.wr_id);
         debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
+        if is_parcel(&bytes) {
+            return self.handle_parcel(bytes, came.src_qp);
+        }
         let first = |rank| self.peers.get(index(rank)).map(Address::first);
         let Some((frame, ends)) = greeting::parse(&bytes, first) else {
             return;
@@ -86,23 +90,29 @@ impl Core {
         if known && from != self.me {
             self.link_or_new(from);
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
-            self.unheard.push_back((from, frame.message, ends));
+            let word = Unheard::Word(frame.message, ends);
+            self.unheard.push_back((from, word));
         }
     }
 
-    /// What peers say of their connections, each after all that came from it before by any device. Devices tell of nothing in
+    /// What peers say by datagrams, each after all that came from it before by any device. Devices tell of nothing in
     /// the order in which it came by others, and of what came by a queue pair that is gone nobody knows whose it was.
-    pub(super) fn hear_words(&mut self) {
+    pub(super) fn hear_late(&mut self, sink: &mut dyn Sink) -> u32 {
+        let mut events = 0;
         for _ in 0..self.unheard.len() {
-            let Some((from, message, ends)) = self.unheard.pop_front() else {
-                return;
+            let Some((from, unheard)) = self.unheard.pop_front() else {
+                break;
             };
             if self.has_arrivals_from(from) {
-                self.unheard.push_back((from, message, ends));
-            } else {
-                self.hear_word(from, message, ends);
+                self.unheard.push_back((from, unheard));
+                continue;
+            }
+            match unheard {
+                Unheard::Word(message, ends) => self.hear_word(from, message, ends),
+                Unheard::Parcel(bytes) => events += self.hear_parcel(from, &bytes, sink),
             }
         }
+        events
     }
 
     fn has_arrivals_from(&mut self, peer: u32) -> bool {
@@ -131,7 +141,8 @@ impl Core {
             .iter()
             .filter_map(|peer| self.links[index(*peer)].as_ref());
         let retries = links.filter_map(|link| link.dial.next_timeout());
-        retries.chain(eviction).min()
+        let parcel = self.next_parcel();
+        retries.chain(eviction).chain(parcel).min()
     }
 
     pub(super) fn tell_dial(&mut self, peer: u32, event: Event, ends: Option<Ends>) {
@@ -236,8 +247,9 @@ impl Core {
 
     /// There is no queue pair for a peer: what waits for one ends, and whoever asked for it may ask again.
     fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
+        let talks = self.talks.on;
         let link = self.link_or_new(peer);
-        let wanted = link.dial.state() == State::ReqSent;
+        let wanted = link.dial.state() == State::ReqSent && !talks;
         if wanted || !link.waiting.is_empty() || !link.parked.is_empty() {
             self.fail(peer, why);
         }
@@ -322,17 +334,10 @@ impl Core {
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         greeting::encode(&frame, &self.ports, &mut bytes);
-        let to = self.peers[index(peer)];
-        let (own, qpn, qkey) = (&self.rails[FIRST].own, to.qpn, to.qkey);
-        let route = to.first().route(own.port, own.gid_index, own.ethernet);
-        let to = Destination {
-            peer,
-            route,
-            qpn,
-            qkey,
-        };
-        // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
-        let _lost = self.datagrams.send(&own.pd, &to, &bytes);
+        if let Some(to) = self.destination(peer) {
+            // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
+            let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
+        }
         self.scratch = bytes;
     }
 

@@ -12,7 +12,7 @@ use super::{
     wire::Word,
 };
 use crate::{
-    connect::{Connection, Lane, Lanes, State},
+    connect::{Connection, Lane, Lanes, Parcels, State},
     driver::Down,
     lanes::{Fences, LaneSet},
 };
@@ -50,6 +50,8 @@ pub(super) struct Link {
     pub(super) owed: u32,
     /// Requests that the peer's adapter has acknowledged.
     pub(super) answers: u64,
+    /// What goes without a connection.
+    pub(super) parcels: Parcels,
     /// Messages that came before the connection.
     pub(super) waiting: VecDeque<Waiting>,
     pub(super) words: VecDeque<Word>,
@@ -102,6 +104,7 @@ impl Link {
             credits: WINDOW,
             owed: 0,
             answers: 0,
+            parcels: Parcels::new(),
             waiting: VecDeque::new(),
             words: VecDeque::new(),
             forgetting: Forgetting::default(),
@@ -154,9 +157,9 @@ impl Link {
         self.is_connected() && self.ways.get(lane).is_some_and(fits)
     }
 
-    /// Whether so many more messages and words may be posted.
+    /// Whether so many more messages and words may be posted. Those that left as parcels come first.
     pub(super) fn has_room_at_home(&self, requests: u32) -> bool {
-        self.left.is_empty() && self.has_room(self.home, requests)
+        self.left.is_empty() && self.parcels.is_answered() && self.has_room(self.home, requests)
     }
 
     /// Bytes that a message can be posted with.
@@ -255,7 +258,8 @@ impl Link {
 
     /// Whether all that was posted here has left, as far as is known, and nothing waits.
     pub(super) fn is_done(&self) -> bool {
-        self.is_quiet() && self.left.is_empty() && !self.has_something()
+        let left = self.left.is_empty() && self.parcels.is_answered();
+        self.is_quiet() && left && !self.has_something()
     }
 }
 

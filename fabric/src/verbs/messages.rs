@@ -60,6 +60,9 @@ impl Core {
     #[cold]
     fn send_first(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
         self.link_or_new(to);
+        if self.send_parcel(to, header, body) {
+            return true;
+        }
         self.dial(to);
         let link = self.link_or_new(to);
         if link.gone.is_some() {

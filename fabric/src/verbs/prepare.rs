@@ -18,8 +18,10 @@ use super::{
     inbox::{BODY_MAX, HEADER_MAX},
     lists::Tasks,
     names::Names,
+    objects::Limits,
     opened::{Device, Opened, Rooms, least},
     outbox::Outbox,
+    parcels::{PARCEL_MAX, Talks},
     rail::{Rail, speeds},
     regions::Exports,
     registrations::Registrations,
@@ -45,8 +47,8 @@ pub struct Prepared {
     exports: Exports,
     datagrams: Datagrams,
     rooms: Rooms,
-    /// The most of its ports that are on one device.
-    on_one_device: u32,
+    job: Job,
+    scheme: Scheme,
 }
 
 impl Verbs {
@@ -89,8 +91,15 @@ impl Prepared {
         let rooms = Rooms::new(&limits, config.ranks);
         let devices = opened.into_iter().map(|one| one.device(rooms));
         let devices: Vec<Device> = devices.collect::<io::Result<_>>()?;
+        let job = job(&config, on_one_device, &limits);
+        let scheme = config.scheme.unwrap_or_else(|| Scheme::choose(&job));
+        let longest = if scheme == Scheme::Hybrid {
+            PARCEL_MAX
+        } else {
+            0
+        };
         let first = &devices[FIRST];
-        let datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref())?;
+        let datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref(), longest)?;
         check_inline(&datagrams, devices.len())?;
         let qkey = secret()?;
         datagrams.open(first.own.port, qkey, qkey >> 8)?;
@@ -112,7 +121,8 @@ impl Prepared {
             exports,
             datagrams,
             rooms,
-            on_one_device,
+            job,
+            scheme,
         })
     }
 
@@ -129,8 +139,6 @@ impl Prepared {
     /// An address that is none, with its rank; or memory that cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
         let peers = self.parse(&peers)?;
-        let job = self.job();
-        let scheme = self.config.scheme.unwrap_or_else(|| Scheme::choose(&job));
         let caps = caps(&self.devices, self.datagrams.qp.inline_max());
         let Self {
             config,
@@ -138,6 +146,8 @@ impl Prepared {
             exports,
             datagrams,
             rooms,
+            job,
+            scheme,
             ..
         } = self;
         let Parts {
@@ -176,6 +186,7 @@ impl Prepared {
             broken: BTreeSet::new(),
             dying: BTreeSet::new(),
             actions: Vec::new(),
+            talks: Talks::of(scheme),
             unheard: VecDeque::new(),
             unsaid: VecDeque::new(),
             local: local(config.rank, incarnation, seed),
@@ -196,23 +207,6 @@ impl Prepared {
             core: Some(core),
             linger: config.linger,
         })
-    }
-
-    /// What all ranks choose a scheme by, alike.
-    fn job(&self) -> Job {
-        let VerbsConfig {
-            ranks,
-            ranks_per_node,
-            ..
-        } = self.config;
-        Job {
-            ranks,
-            ranks_per_node,
-            lanes: self.on_one_device,
-            queue_pairs_max: least(self.devices.iter().map(|one| one.limits.qp_max)),
-            datagrams: false,
-            pattern: Pattern::Unknown,
-        }
     }
 
     fn parse(&self, peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
@@ -277,6 +271,18 @@ impl Parts {
             outbox,
             registrations,
         })
+    }
+}
+
+/// What all ranks choose a scheme by, alike.
+fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits]) -> Job {
+    Job {
+        ranks: config.ranks,
+        ranks_per_node: config.ranks_per_node,
+        lanes: on_one_device,
+        queue_pairs_max: least(limits.iter().map(|one| one.qp_max)),
+        datagrams: false,
+        pattern: Pattern::Unknown,
     }
 }
 

@@ -17,13 +17,15 @@ impl Core {
     /// How many events were handed out.
     pub(super) fn turn(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         self.wake_up();
+        self.talk();
         let mut events = self.tell(budget, sink);
         events += self.receive(budget.saturating_sub(events).max(1), sink);
-        self.hear_words();
+        events += self.hear_late(sink);
         events += self.reap();
         events += self.begin_tasks();
         self.speak_up();
         self.redial();
+        self.talk_again();
         self.evict_late();
         self.forget_dropped();
         for peer in std::mem::take(&mut self.stirred) {
@@ -45,6 +47,8 @@ impl Core {
         {
             return Armed::Busy;
         }
+        // What the application had to say by now has taken answers along.
+        self.talk();
         // A queue that was armed and has got something since may have its event in the channel, which would end the sleep.
         let mut came = std::mem::take(&mut self.outbox.came);
         for rail in &mut self.rails {
@@ -61,10 +65,10 @@ impl Core {
     }
 
     fn notify(&mut self) -> io::Result<()> {
+        let datagrams = !self.unsaid.is_empty() || self.has_parcels();
         for (lane, rail) in self.rails.iter_mut().enumerate() {
             // Errors come as completions even of those who asked for none, so whoever has something under way listens.
-            let datagrams = lane == FIRST && !self.unsaid.is_empty();
-            let listens = !self.outbox.is_idle(lane) || datagrams;
+            let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
             rail.notify(&self.outbox.lanes[lane].cq, listens)?;
         }
         let next = self.next_retry();
@@ -241,7 +245,7 @@ impl Core {
 
     fn handle_over(&mut self, lane: usize, over: &Completion) {
         if lane == FIRST && over.qp_num == self.datagrams.qp.number() {
-            return self.datagrams.handle_sent();
+            return self.datagrams.handle_sent(over.wr_id);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {

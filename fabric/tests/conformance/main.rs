@@ -338,6 +338,40 @@ names!(
     crate::verbs::world_across_devices
 );
 
+/// Claims about messages and the end: what moves memory goes by a connection, as always. Whoever sent a parcel has to look for
+/// the answer, so claims are left out in which only the receiver does.
+mod on_verbs_by_parcels {
+    claims_on_a_device! { crate::verbs::world_with_parcels:
+        messages::messages_of_every_inline_size_arrive_intact
+        messages::headers_of_every_length_arrive_intact
+        messages::bodies_up_to_the_longest_arrive_intact
+        messages::the_senders_memory_is_free_when_posted
+        messages::messages_of_one_peer_arrive_in_order
+        messages::many_peers_at_once_do_not_mix
+        messages::first_contact_of_all_with_all_at_the_same_time
+        messages::a_full_post_gives_back_the_command_and_nothing_is_lost
+        messages::a_full_peer_does_not_stop_short_messages_to_others
+        messages::both_sides_full_of_each_other_still_move
+        messages::threads_exchange_streams_while_they_sleep_and_wake
+        waking::arm_is_busy_when_something_came_since_the_last_progress
+        waking::an_idle_driver_sleeps
+        waking::a_wake_up_is_over_after_the_next_turn
+        waking::the_very_first_message_ends_a_sleep
+        waking::no_wake_up_is_lost_in_a_game_of_ping_pong
+        waking::no_wake_up_is_lost_among_many_senders
+        waking::room_ends_the_sleep_of_a_refused_sender
+        waking::the_end_of_a_peer_ends_a_sleep
+        onesided::a_put_is_visible_when_a_message_that_follows_it_arrives
+        counting::who_sees_the_count_of_a_put_sees_its_data
+        ending::a_peer_that_closes_is_reported_once_and_after_its_last_message
+        ending::a_message_posted_just_before_the_end_arrives
+        ending::the_only_messages_of_ranks_that_close_at_once_arrive
+        ending::a_peer_that_closes_while_full_frees_the_sender
+        ending::ranks_may_close_in_any_order_with_messages_in_flight
+        ending::ranks_that_close_at_the_same_time_do_not_hang
+    }
+}
+
 /// Claims that more than two ranks make. Whoever gave a connection up takes part in the next one, so claims of ranks that do
 /// not look are left out.
 mod on_verbs_with_few_connections {

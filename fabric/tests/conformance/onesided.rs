@@ -123,7 +123,7 @@ pub(crate) fn put_and_get_between_two_regions(make: Make) {
     assert!(contents(&near) == noise(4, near.len()));
 }
 
-fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteRegion) -> Ended {
+pub(crate) fn put(world: &mut World, to: usize, from: &mut [u8], into: RemoteRegion) -> Ended {
     world.one_sided(
         0,
         Command::Put {

@@ -118,9 +118,9 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         connect: "RIPSTOP_CONNECT",
-        "auto | on-demand | all-to-all",
+        "auto | on-demand | all-to-all | hybrid",
         "when ranks are connected on a network that has connections: with their first message, or all at the start",
-        |value| one_of("auto | on-demand | all-to-all", value),
+        |value| one_of("auto | on-demand | all-to-all | hybrid", value),
         String::clone
     ),
     row!(

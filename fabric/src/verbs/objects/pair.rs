@@ -65,13 +65,21 @@ pub(in crate::verbs) enum What<'a> {
         new: u64,
         old: Local,
     },
-    /// Inline, by a queue pair of datagrams.
+    /// By a queue pair of datagrams.
     Datagram {
-        bytes: &'a [u8],
+        bytes: Carried<'a>,
         way: &'a Ah,
         qpn: u32,
         qkey: u32,
     },
+}
+
+/// Bytes of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::verbs) enum Carried<'a> {
+    /// Copied right now.
+    Inline(&'a [u8]),
+    From(Local),
 }
 
 /// What a queue pair is made with.
@@ -402,7 +410,11 @@ impl Work<'_> {
                 request.wr.first = way.raw.get().addr() as u64;
                 way.raw.get().expose_provenance();
                 request.wr.second.0 = [qpn, qkey];
-                (abi::WR_SEND, Some(inline(request, bytes)))
+                let from = match bytes {
+                    Carried::Inline(bytes) => inline(request, bytes),
+                    Carried::From(local) => local,
+                };
+                (abi::WR_SEND, Some(from))
             }
         };
         request.opcode = opcode;

@@ -8,11 +8,13 @@ mod giving_way;
 mod lanes;
 mod opening;
 mod own_counts;
+mod parcels;
 mod scarce;
 mod sleeping;
 
 pub(crate) use self::{
     lanes::{world_by_four_lanes, world_by_two_lanes},
+    parcels::world_with_parcels,
     scarce::world_with_few_connections,
 };
 use std::time::Duration;

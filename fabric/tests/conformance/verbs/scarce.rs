@@ -7,38 +7,52 @@ use ripstop_fabric::{
     driver::{AtomicOp, Command, Driver, Token},
     memory::RemoteRegion,
     random::Random,
-    verbs::Port,
+    verbs::{Port, VerbsConfig},
 };
 
-use super::{lanes::devices_by_two, world};
+use super::{lanes::devices_by_two, parcels::by_parcels, world};
 use crate::world::{Make, in_threads, peer};
 
 /// Ranks that are connected to two peers at a time.
 pub(crate) fn world_with_few_connections(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = Port::all().unwrap().remove(0).to_string();
-    with_few_connections(ranks, |_| first.clone())
+    with_few_connections(ranks, |config| config.device = Some(first.clone()))
 }
 
-fn with_few_connections(ranks: u32, devices: impl Fn(u32) -> String) -> Vec<Box<dyn Driver>> {
+fn with_few_connections(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> {
     let mut counters = counters();
     counters.clear();
     let each = (0..ranks).map(|_| Arc::new(Counters::default()));
     counters.extend(each);
     world(ranks, |config| {
-        config.device = Some(devices(config.rank));
+        change(config);
         config.connections_max = Some(CONNECTIONS);
         config.counters = Arc::clone(&counters[config.rank as usize]);
     })
 }
 
+fn world_with_few_connections_and_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let first = Port::all().unwrap().remove(0).to_string();
+    with_few_connections(ranks, |config| by_parcels(config, &first))
+}
+
 fn world_with_few_connections_by_two_lanes(ranks: u32) -> Vec<Box<dyn Driver>> {
-    with_few_connections(ranks, devices_by_two)
+    with_few_connections(ranks, |config| {
+        config.device = Some(devices_by_two(config.rank));
+    })
 }
 
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn connections_that_were_silent_longest_give_way_and_nothing_is_lost() {
     nothing_is_lost(world_with_few_connections);
+}
+
+/// A pair without a connection goes on as parcels, behind all that came by it.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn connections_give_way_to_parcels_and_nothing_is_lost() {
+    nothing_is_lost(world_with_few_connections_and_parcels);
 }
 
 /// What was said by one device is told before what was said by another about the connection.

@@ -1,0 +1,324 @@
+//! Parcels: short messages to peers without a connection, as datagrams, where that is the scheme.
+//!
+//! They are numbered and answered by the hosts ([`Parcels`](crate::connect)). So a first message waits for nothing; a peer that
+//! much is said to gets a connection meanwhile, and one whose connection gave way is still reached. Nothing else goes as a
+//! parcel, and no message that something before it waits for.
+//!
+//! **Order.** No parcel begins while there is a connection, or while one is taken down; and nothing goes by a new one before the
+//! peer has answered all parcels. A parcel is handed out after all that came by the connection before.
+//!
+//! ```text
+//! PARCEL u8 | 0 u8 | 0 u16 | from rank u32 | number u32 | answer u32 | a message or the last word, as by a connection (`wire`)
+//! ```
+//! With nothing behind the answer there is no parcel, and no number.
+
+use std::collections::BTreeSet;
+
+use super::{
+    core::{Core, index},
+    datagrams::Destination,
+    greeting::Ends,
+    inbox::HEADER_MAX,
+    way::FIRST,
+    why::unconnected,
+    wire::{Arrival, HEAD, WORD_MAX, Word, message_head, parse},
+};
+use crate::{
+    connect::{Message, Scheme, State, Why},
+    driver::{Down, Payload, Peer, Sink},
+};
+
+/// Who is to hear something as a parcel.
+#[derive(Debug, Default)]
+pub(super) struct Talks {
+    /// Whether that is the scheme.
+    pub(super) on: bool,
+    /// Peers without all answers.
+    busy: BTreeSet<u32>,
+    /// Peers that have not been answered.
+    owed: BTreeSet<u32>,
+}
+
+impl Talks {
+    pub(super) fn of(scheme: Scheme) -> Self {
+        Self {
+            on: scheme == Scheme::Hybrid,
+            ..Self::default()
+        }
+    }
+
+    /// Whether all have heard what they are to.
+    pub(super) fn are_over(&self) -> bool {
+        self.busy.is_empty() && self.owed.is_empty()
+    }
+}
+
+impl Core {
+    /// Has a message leave without a connection. Whether it does.
+    pub(super) fn send_parcel(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+        if !self.may_send_parcel(to, HEAD + header.len() + body.len()) {
+            return false;
+        }
+        let head = message_head(header.len(), 0);
+        self.counters.messages_sent.add(1);
+        self.counters.copies.add(1);
+        self.counters.bytes_copied.add(body.len() as u64);
+        self.post_parcel(to, &[&head, header, body]);
+        true
+    }
+
+    /// The same for the last word.
+    pub(super) fn send_last_parcel(&mut self, to: u32, how: Down) -> bool {
+        let mut bytes = [0; WORD_MAX];
+        let len = Word::Bye(how).encode(0, &mut bytes);
+        let may = self.may_send_parcel(to, len);
+        if may {
+            self.post_parcel(to, &[&bytes[..len]]);
+        }
+        may
+    }
+
+    fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {
+        if !self.talks.on || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
+            return false;
+        }
+        let link = self.link_or_new(to);
+        let first = link.waiting.is_empty() && link.parked.is_empty() && link.counts == 0;
+        link.gone.is_none() && !link.is_connected() && first && link.parcels.has_room()
+    }
+
+    /// What one packet carries to a peer.
+    fn parcel_max(&self, peer: u32) -> usize {
+        let mtu = self.peers[index(peer)].mtu.min(self.rails[FIRST].own.mtu);
+        (128 << mtu).min(self.datagrams.longest())
+    }
+
+    fn post_parcel(&mut self, to: u32, parts: &[&[u8]]) {
+        let head = parcel_head(self.me);
+        let parcel = [&head[..]].into_iter().chain(parts.iter().copied());
+        let parcel: Vec<u8> = parcel.flatten().copied().collect();
+        let link = self.link_or_new(to);
+        link.met = true;
+        let much = link.parcels.push(parcel.into());
+        let idle = link.dial.state() == State::Idle;
+        self.talks.busy.insert(to);
+        self.send_parcels(to);
+        if much && idle && self.closing.is_none() {
+            self.want(to);
+        }
+    }
+
+    /// Has parcels leave, as far as there is room.
+    fn send_parcels(&mut self, peer: u32) {
+        let now = self.sleep.timer.now();
+        while self.datagrams.has_room() {
+            let Some(to) = self.destination(peer) else {
+                return;
+            };
+            let Self {
+                links,
+                datagrams,
+                rails,
+                local,
+                counters,
+                ..
+            } = self;
+            let Some(link) = links[index(peer)].as_deref_mut() else {
+                return;
+            };
+            let answer = link.parcels.expected();
+            let Some((number, parcel)) = link.parcels.next(local, now) else {
+                return;
+            };
+            let mut bytes = [0; PARCEL_MAX];
+            let bytes = &mut bytes[..parcel.len()];
+            bytes.copy_from_slice(parcel);
+            put_numbers(bytes, number, answer);
+            counters.datagrams.add(1);
+            // What is lost here is lost on its way.
+            let _lost = datagrams.send(&rails[FIRST].own.pd, &to, bytes);
+            self.talks.owed.remove(&peer);
+        }
+    }
+
+    /// Where a peer hears datagrams.
+    pub(super) fn destination(&self, peer: u32) -> Option<Destination> {
+        let (own, to) = (&self.rails[FIRST].own, self.peers.get(index(peer))?);
+        Some(Destination {
+            peer,
+            route: to.first().route(own.port, own.gid_index, own.ethernet),
+            qpn: to.qpn,
+            qkey: to.qkey,
+        })
+    }
+
+    /// Answers who was not answered yet, and sends what found no room.
+    pub(super) fn talk(&mut self) {
+        while self.datagrams.has_room()
+            && let Some(peer) = self.talks.owed.pop_first()
+        {
+            let Some(to) = self.destination(peer) else {
+                continue;
+            };
+            let answer = self.link_or_new(peer).parcels.expected();
+            let mut bytes = parcel_head(self.me);
+            put_numbers(&mut bytes, 0, answer);
+            self.counters.datagrams.add(1);
+            let pd = &self.rails[FIRST].own.pd;
+            let _lost = self.datagrams.send(pd, &to, &bytes); // the peer asks again
+        }
+        let late = |core: &Self, peer| {
+            let link = core.links[index(peer)].as_deref();
+            link.is_some_and(|link| link.parcels.has_next())
+        };
+        let all: Vec<u32> = self.talks.busy.iter().copied().collect();
+        for peer in all {
+            if late(self, peer) {
+                self.send_parcels(peer);
+            }
+        }
+    }
+
+    /// Sends again what was not answered in time. A peer that answers nothing is lost.
+    pub(super) fn talk_again(&mut self) {
+        if self.talks.busy.is_empty() {
+            return;
+        }
+        let now = self.sleep.timer.now();
+        let local = self.local;
+        let all: Vec<u32> = self.talks.busy.iter().copied().collect();
+        for peer in all {
+            if !self.link_or_new(peer).parcels.handle_time(&local, now) {
+                self.fail(peer, unconnected(Why::Unreachable));
+            }
+        }
+    }
+
+    /// When that is.
+    pub(super) fn next_parcel(&self) -> Option<u64> {
+        let links = self.talks.busy.iter();
+        links
+            .filter_map(|peer| self.links[index(*peer)].as_ref()?.parcels.next_timeout())
+            .min()
+    }
+
+    /// Whether something is to leave as soon as there is room.
+    pub(super) fn has_parcels(&self) -> bool {
+        let waits = |peer: &u32| {
+            let link = self.links[index(*peer)].as_deref();
+            link.is_some_and(|link| link.parcels.has_next())
+        };
+        !self.talks.owed.is_empty() || self.talks.busy.iter().any(waits)
+    }
+
+    /// Nothing more is said to a peer that is gone.
+    pub(super) fn drop_parcels(&mut self, peer: u32) {
+        self.link_or_new(peer).parcels.clear();
+        self.talks.busy.remove(&peer);
+    }
+
+    /// A datagram came that is no word about a connection. What it brings, if something, waits its turn.
+    pub(super) fn handle_parcel(&mut self, bytes: Vec<u8>, qpn: u32) {
+        let Some((from, answer)) = parse_head(&bytes) else {
+            return;
+        };
+        let known = self.peers.get(index(from)).is_some_and(|p| p.qpn == qpn);
+        if !known || from == self.me || !self.talks.on {
+            return;
+        }
+        let (local, now) = (self.local, self.sleep.timer.now());
+        let link = self.link_or_new(from);
+        if link.parcels.handle_answer(answer, &local, now) {
+            link.answers += 1;
+            if link.parcels.is_answered() {
+                self.talks.busy.remove(&from);
+            }
+            self.stir(from);
+        }
+        if bytes.len() > PARCEL_HEAD {
+            self.unheard.push_back((from, Unheard::Parcel(bytes)));
+        }
+    }
+
+    /// Hands a parcel out, if it is the next. How many were.
+    pub(super) fn hear_parcel(&mut self, from: u32, bytes: &[u8], sink: &mut dyn Sink) -> u32 {
+        let link = self.link_or_new(from);
+        if link.gone == Some(Down::Failed) {
+            return 0;
+        }
+        let next = bytes
+            .first_chunk()
+            .is_some_and(|head| link.parcels.take(word(head, NUMBER_AT)));
+        self.talks.owed.insert(from);
+        if !next || self.link_or_new(from).gone.is_some() {
+            return 0;
+        }
+        self.link_or_new(from).met = true;
+        let message = &bytes[PARCEL_HEAD..];
+        let mut first = [0; WORD_MAX];
+        let seen = message.len().min(WORD_MAX);
+        first[..seen].copy_from_slice(&message[..seen]);
+        match parse(&first, message.len()) {
+            Ok((Arrival::Message { header }, _)) if header <= HEADER_MAX => {
+                let (header, body) = message[HEAD..].split_at(header);
+                self.counters.messages_received.add(1);
+                sink.message(Peer(from), header, Payload::from_slice(body));
+                1
+            }
+            Ok((Arrival::Word(Word::Bye(how)), _)) => {
+                self.part(from, how);
+                0
+            }
+            _ => {
+                let why = format!("rank {from} sent what is no message");
+                self.fail(from, std::io::Error::other(why));
+                0
+            }
+        }
+    }
+}
+
+/// What waits for its turn to be heard.
+#[derive(Debug)]
+pub(super) enum Unheard {
+    /// A word about a connection, with the peer's ends where it says them.
+    Word(Message, Option<Ends>),
+    Parcel(Vec<u8>),
+}
+
+fn parcel_head(from: u32) -> [u8; PARCEL_HEAD] {
+    let mut head = [0; PARCEL_HEAD];
+    head[0] = PARCEL;
+    head[FROM_AT..][..4].copy_from_slice(&from.to_le_bytes());
+    head
+}
+
+fn put_numbers(bytes: &mut [u8], number: u32, answer: u32) {
+    bytes[NUMBER_AT..][..4].copy_from_slice(&number.to_le_bytes());
+    bytes[ANSWER_AT..][..4].copy_from_slice(&answer.to_le_bytes());
+}
+
+/// Whether a datagram is a parcel or an answer to some.
+pub(super) fn is_parcel(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&PARCEL)
+}
+
+/// Who sent it, and the answer.
+fn parse_head(bytes: &[u8]) -> Option<(u32, u32)> {
+    let head = bytes.first_chunk::<PARCEL_HEAD>()?;
+    (head[..4] == [PARCEL, 0, 0, 0]).then(|| (word(head, FROM_AT), word(head, ANSWER_AT)))
+}
+
+fn word(head: &[u8; PARCEL_HEAD], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|nth| head[at + nth]))
+}
+
+/// No word about a connection begins so.
+const PARCEL: u8 = 0xd6;
+const FROM_AT: usize = 4;
+const NUMBER_AT: usize = 8;
+const ANSWER_AT: usize = 12;
+const PARCEL_HEAD: usize = 16;
+
+/// The longest: what a packet carries on an Ethernet that nobody has widened.
+pub(super) const PARCEL_MAX: usize = 1024;

@@ -1,0 +1,142 @@
+//! Short messages without connections.
+
+use std::sync::Arc;
+
+use ripstop_fabric::{
+    connect::Scheme,
+    counters::Counters,
+    driver::Driver,
+    verbs::{Port, VerbsConfig},
+};
+
+use super::{
+    cables::{Cables, cable, talk},
+    counters::resources,
+    world,
+};
+use crate::{
+    onesided::put,
+    world::{World, in_threads, noise},
+};
+
+/// Short messages are parcels until much was said.
+pub(crate) fn world_with_parcels(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let first = Port::all().unwrap().remove(0).to_string();
+    world(ranks, |config| by_parcels(config, &first))
+}
+
+fn world_across_devices(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, |config| config.scheme = Some(Scheme::Hybrid))
+}
+
+pub(super) fn by_parcels(config: &mut VerbsConfig, device: &str) {
+    config.device = Some(device.to_owned());
+    config.scheme = Some(Scheme::Hybrid);
+}
+
+fn counted_world() -> (World, Vec<Arc<Counters>>) {
+    let first = Port::all().unwrap().remove(0).to_string();
+    let counters: Vec<_> = (0..2).map(|_| Arc::new(Counters::default())).collect();
+    let drivers = world(2, |config| {
+        by_parcels(config, &first);
+        config.counters = Arc::clone(&counters[config.rank as usize]);
+    });
+    (World::from_drivers(drivers), counters)
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn who_says_little_needs_no_queue_pair() {
+    let (mut world, counters) = counted_world();
+    let before = resources();
+    for round in 0..LITTLE {
+        world.send(0, 1, &round.to_le_bytes(), &noise(round, 900));
+        world.hears(1, 1);
+        let message = world[1].heard.messages.remove(0);
+        assert_eq!(message.header, round.to_le_bytes());
+        assert!(message.body == noise(round, 900), "message {round}");
+        world.send(1, 0, b"yes", b"");
+        world.hears(0, 1);
+        world[0].heard.messages.clear();
+    }
+    assert_eq!(resources(), before, "there are queue pairs");
+    // Each way a message, which takes the answer to the last one along: no more but where somebody slept on it.
+    let sent: u64 = counters.iter().map(|one| one.datagrams.get()).sum();
+    assert!(
+        (2 * LITTLE..=5 * LITTLE).contains(&sent),
+        "{sent} datagrams"
+    );
+}
+
+/// Parcels, and what goes by the connection that they are worth; longer messages between them, which only a connection takes.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn nothing_overtakes_when_a_connection_is_made() {
+    for long in [None, Some(3), Some(12)] {
+        let (mut world, counters) = counted_world();
+        let before = resources();
+        let len = |round| if Some(round) == long { 5000 } else { 8 };
+        for round in 0..MUCH {
+            world.send(0, 1, &round.to_le_bytes(), &noise(round, len(round)));
+            world.send(1, 0, &round.to_le_bytes(), b"");
+        }
+        for rank in 0..2 {
+            world.hears(rank, MUCH as usize);
+            let rounds = world[rank].heard.messages.iter();
+            let rounds: Vec<_> = rounds.map(|one| one.header.clone()).collect();
+            let in_order = (0..MUCH).map(|round| round.to_le_bytes().to_vec());
+            assert!(rounds == in_order.collect::<Vec<_>>(), "rank {rank}");
+        }
+        for (round, message) in (0..).zip(&world[1].heard.messages) {
+            assert!(message.body == noise(round, len(round)), "message {round}");
+        }
+        assert_ne!(resources(), before, "there are no queue pairs");
+        assert!(counters[0].datagrams.get() > 0, "there were no parcels");
+    }
+}
+
+/// A put needs a connection, and the messages behind it go by that.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn what_moves_memory_is_connected_after_parcels() {
+    let (mut world, _) = counted_world();
+    world.send(0, 1, b"first", b"");
+    let (region, key) = world[1].memory(4096);
+    put(&mut world, 1, &mut [7; 4096], key).unwrap();
+    world.send(0, 1, b"look", b"");
+    world.hears(1, 2);
+    let said = world[1].heard.messages.iter();
+    let said: Vec<_> = said.map(|one| one.header.as_slice()).collect();
+    assert_eq!(said, [&b"first"[..], b"look"]);
+    assert_eq!(
+        region
+            .atomic_u64(4088)
+            .load(std::sync::atomic::Ordering::Relaxed),
+        0x0707_0707_0707_0707
+    );
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_loss_of_a_fifth_loses_no_parcel() {
+    let _cables = Cables::new();
+    cable("shape 0 loss 20%");
+    cable("shape 1 loss 20%");
+    in_threads(world_across_devices, 2, |rank| {
+        let other = 1 - rank.me.0 as usize;
+        for round in 0..LITTLE {
+            rank.send(other, &round.to_le_bytes(), &noise(round, 500));
+        }
+        let all = LITTLE as usize;
+        rank.until("all parcels", |heard| heard.messages.len() >= all);
+        for (round, message) in (0..).zip(rank.heard.messages.drain(..all)) {
+            assert_eq!(message.header, u64::to_le_bytes(round));
+            assert!(message.body == noise(round, 500), "message {round}");
+        }
+        talk(rank, 30, |_| ());
+    });
+}
+
+/// So many messages are not worth a connection.
+const LITTLE: u64 = 12;
+const MUCH: u64 = 60;
