@@ -25,7 +25,7 @@ pub(super) struct Tables {
     pub(super) rdma: u32,
     /// Counts and data of task lists.
     pub(super) lists: u32,
-    /// What task lists tell their own rank.
+    /// What task lists do at their own rank.
     pub(super) wakes: u32,
 }
 

@@ -3,13 +3,14 @@
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Failure, Token},
     memory::{Region, RemoteRegion},
+    offload::{Action, Combination, Counters, Integer, Operator, Task, When},
     portals::{Interface, PortalsConfig},
 };
 
 use crate::{
     portals::{FAMILIES, world},
     rails::{Child, run_cut},
-    world::{World, contents, local, noise, peer},
+    world::{World, all_of, contents, local, noise, peer},
 };
 
 /// Bytes after which rails are cut off, and puts that are as many bytes on one of them, and not on two.
@@ -63,6 +64,29 @@ impl Four {
         // Whom no common rail is left to is lost to each other, and this rank is not.
         let mut down = self.world[from].heard.down.iter();
         assert!(down.all(|(rank, _)| *rank != peer(1)));
+    }
+
+    /// Counts at the first counter of the rank 1 until so many tasks of its list may begin, and waits for their ends at the
+    /// second one.
+    fn list_comes_to(&mut self, counters: &Counters, tasks: u64) {
+        let count = Command::Count {
+            to: peer(1),
+            counter: counters.remote().at(0).unwrap(),
+            by: tasks - counters.at(1).value(),
+        };
+        self.world.post(1, count);
+        let watch = Command::Watch {
+            counter: &counters.at(1),
+            threshold: tasks,
+            token: Token(tasks),
+        };
+        self.world.post(1, watch);
+        while self.world[1].heard.reached != [Token(tasks)] {
+            let failed = &self.world[1].heard.failed;
+            assert!(failed.is_empty(), "{failed:?}");
+            self.world.turn_others(2);
+        }
+        self.world[1].heard.reached.clear();
     }
 }
 
@@ -185,4 +209,77 @@ fn an_atomic_has_no_answer() {
             world[rank].heard.down == [(peer(other), Down::Failed)]
         });
     }
+}
+
+#[test]
+fn a_list_works_on_its_own_memory_after_that_has_moved() {
+    for family in FAMILIES {
+        run_cut("moving::own_memory_moves_under_a_list", &[BYTES, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn own_memory_moves_under_a_list() {
+    const LEN: usize = 1000;
+    const TASKS: usize = 12;
+    const EARLY: u64 = 4;
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    let mut four = Four::new(family);
+    let (region, _) = four.world[1].memory(LEN * (1 + TASKS));
+    let counters = Counters::for_tasks(&mut *four.world[1].driver, 2).unwrap();
+    let (ours, theirs) = (noise(1, LEN), noise(2, LEN));
+    region.write(0, &theirs);
+    (1..=TASKS).for_each(|nth| region.write(nth * LEN, &ours));
+    let part = |nth| all_of(&region).slice(nth * LEN, LEN);
+    let task = |nth| {
+        let (from, into, done) = (part(0), part(nth), Some(counters.at(1)));
+        let how = Combination {
+            operator: Operator::Xor,
+            integer: Integer::U64,
+        };
+        Task {
+            when: When {
+                counter: counters.at(0),
+                threshold: nth as u64,
+            },
+            and: None,
+            then: if combines(nth) {
+                Action::Combine {
+                    from,
+                    into,
+                    how,
+                    done,
+                }
+            } else {
+                Action::Copy { from, into, done }
+            },
+        }
+    };
+    let tasks: Vec<_> = (1..=TASKS).map(task).collect();
+    let list = Command::List {
+        tasks: &tasks,
+        token: Token(9),
+    };
+    four.world.post(1, list);
+    four.list_comes_to(&counters, EARLY);
+    four.cut(0);
+    four.list_comes_to(&counters, TASKS as u64);
+    let mixed: Vec<_> = ours
+        .iter()
+        .zip(&theirs)
+        .map(|(one, other)| one ^ other)
+        .collect();
+    for nth in 1..=TASKS {
+        let found = &contents(&region)[nth * LEN..][..LEN];
+        let expected = if combines(nth) { &mixed } else { &theirs };
+        assert!(found == expected, "task {nth}");
+    }
+}
+
+/// Every second task combines; the others copy.
+const fn combines(nth: usize) -> bool {
+    nth.is_multiple_of(2)
 }

@@ -53,6 +53,8 @@ const fn short(name: u64) -> Option<u64> {
 pub(super) const KEYED: u64 = 9 << 60;
 pub(super) const NAMED: u64 = 10 << 60;
 pub(super) const WAKE: u64 = 13 << 60;
+/// Of all memory, for lists of the same rank.
+pub(super) const OWN: u64 = 14 << 60;
 /// All of a count's bits but its kind.
 pub(super) const ANY: u64 = !(0xf << 60);
 const DATA: u64 = 11 << 60;

@@ -4,7 +4,7 @@ use bytemuck::Zeroable;
 
 use super::{
     super::{
-        calls::{Ct, Refused},
+        calls::{self, Ct, Me, Refused},
         entries::RawEntry,
         moves::Far,
         peer::Life,
@@ -213,48 +213,86 @@ impl Portals {
     }
 
     fn plan_copy(
-        &self,
+        &mut self,
         from: LocalRange,
         into: LocalRange,
         done: Option<Ct>,
     ) -> Option<(Plan, Then)> {
-        let owner = self.peer(self.me).owner(self.me);
-        let key = self.ground.exports.expose(owner, into);
-        let far = self.far_by_first(self.me, key, from.len())?;
-        let fits = from.len() as u64 <= self.ground.ni.limits.max_msg_size;
+        let most = self.ground.ni.limits.max_msg_size;
+        let fits = from.len() == into.len() && from.len() as u64 <= most;
         let plan = Plan::Put {
             from: span(from),
-            far,
+            far: self.own_memory(into).filter(|_| fits)?,
             count: None,
             done,
         };
-        fits.then_some((plan, Then::Put(self.me, None)))
+        Some((plan, Then::Put(self.me, None)))
     }
 
     /// A block of integers: as many atomics of this rank's own memory as it takes.
     fn plan_combine(
-        &self,
+        &mut self,
         from: LocalRange,
         into: LocalRange,
         how: Combination,
         done: Option<Ct>,
     ) -> Option<(Plan, Then)> {
-        let owner = self.peer(self.me).owner(self.me);
         let whole = from.len().is_multiple_of(how.integer.bytes());
         let fits = whole && from.len() == into.len() && from.len() <= self.caps.combine_max;
+        let far = self.own_memory(into).filter(|_| fits)?;
         let most = piece_max(&self.ground.ni).max(1);
-        let piece = |at| {
+        let piece = |at: usize| {
+            let offset = far.offset + at as u64;
             let len = most.min(from.len() - at);
-            let key = self.ground.exports.expose(owner, into.slice(at, len));
-            Some((
-                span(from.slice(at, len)),
-                self.far_by_first(self.me, key, len)?,
-            ))
+            (span(from.slice(at, len)), Far { offset, ..far })
         };
-        let starts = (0..from.len()).step_by(most);
-        let pieces = fits.then(|| starts.map(piece).collect::<Option<_>>())??;
+        let pieces = (0..from.len()).step_by(most).map(piece).collect();
         let plan = Plan::Combine { pieces, how, done };
         Some((plan, Then::Put(self.me, None)))
+    }
+
+    /// Memory of this rank, as its own lists reach it. None where the library has no entry for that, or the way to oneself is
+    /// cut off.
+    fn own_memory(&mut self, range: LocalRange) -> Option<Far> {
+        if !self.is_by_first(self.me) {
+            return None;
+        }
+        if self.lists.own.is_none() {
+            self.lists.own = self.open_own_memory().ok();
+        }
+        self.lists.own.map(|_| Far {
+            process: self.address.process,
+            pt: self.address.tables.wakes,
+            match_bits: bits::OWN,
+            offset: span(range).0,
+        })
+    }
+
+    /// The way to oneself is left: nothing that still comes by it touches memory. Whether nothing does now.
+    pub(in super::super) fn close_own_memory(&mut self) -> bool {
+        let in_use = |own: &mut Me| matches!(self.ground.ni.unlink(*own), Err(Refused::InUse));
+        self.lists.own.take_if(|own| !in_use(own));
+        self.lists.own.is_none()
+    }
+
+    /// All memory, for this rank alone. It is not behind the table entry of what peers reach, which is another one after a rail
+    /// of theirs has failed: what a list is to do then may have been handed to the adapter before.
+    fn open_own_memory(&self) -> Result<Me, Refused> {
+        let profile = self.ground.ni.profile();
+        let entry = RawEntry {
+            memory: calls::span(None, profile),
+            options: quiet(profile) | profile.options.me_op_put | profile.options.me_no_truncate,
+            match_bits: bits::OWN,
+            ignore_bits: 0,
+            min_free: 0,
+            ct: None,
+            from: Some(self.address.process),
+            overflow: false,
+        };
+        self.ground.counters.all.entries.add(1);
+        self.ground
+            .ni
+            .append_raw(self.address.tables.wakes, &entry, 0)
     }
 
     /// A counter of tasks at a peer.

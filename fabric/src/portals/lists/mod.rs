@@ -56,6 +56,8 @@ pub(super) struct Lists {
     idle: Vec<u32>,
     /// For words to the own rank.
     bell: Option<Wheel>,
+    /// For what lists do to memory of their own rank.
+    own: Option<Me>,
     spare: Vec<Ct>,
     /// Counters of gears that were taken back, to which something may still be added.
     zombies: Vec<Zombie>,

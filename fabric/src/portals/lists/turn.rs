@@ -128,6 +128,10 @@ impl Portals {
                 disown(region, *offset, Landing::read(region, *offset).word);
                 (*to, Failure::Unmatched)
             }
+            // The way to oneself was left before it began.
+            Then::Put(to, _) if *to == self.me && end == End::Dropped => {
+                (*to, onesided::lists_lost())
+            }
             Then::Put(to, _) | Then::Count(to, _) => (*to, onesided::failure(end)),
             Then::Nothing | Then::Task(_) | Then::Doing { .. } => return,
         };

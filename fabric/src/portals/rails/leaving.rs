@@ -107,7 +107,8 @@ impl Portals {
         }
         let leaving = lanes_of(&self.rails.leaving);
         let atomics = self.rail_of_atomics(exports.places().atomics, leaving);
-        if !exports.have_left(leaving, atomics) {
+        let own = self.rails.leaving.contains(&(0, self.me));
+        if own && !self.close_own_memory() || !exports.have_left(leaving, atomics) {
             return;
         }
         for (lane, rank) in std::mem::take(&mut self.rails.leaving) {
