@@ -1,15 +1,18 @@
 //! What a rank has done about a rail that failed, and others who have not heard of it yet.
 
+use std::{sync::Arc, time::Duration};
+
 use ripstop_fabric::{
-    driver::{AtomicOp, Command, Down, Failure, Token},
+    driver::{Armed, AtomicOp, Command, Down, Failure, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Combination, Counters, Integer, Operator, Task, When},
-    portals::{Interface, PortalsConfig},
+    portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
 use crate::{
     portals::{FAMILIES, world},
     rails::{Child, run_cut},
+    sleeper::{Rest, sleep},
     world::{World, all_of, contents, local, noise, peer},
 };
 
@@ -282,4 +285,46 @@ fn own_memory_moves_under_a_list() {
 /// Every second task combines; the others copy.
 const fn combines(nth: usize) -> bool {
     nth.is_multiple_of(2)
+}
+
+#[test]
+fn a_count_by_a_rail_that_works_ends_a_sleep_though_the_home_is_cut_off() {
+    for family in FAMILIES {
+        run_cut("moving::the_word_for_a_sleeper_is_lost", &[0, 1], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn the_word_for_a_sleeper_is_lost() {
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    let counts: Vec<_> = (0..8).map(|_| Arc::<PortalsCounters>::default()).collect();
+    let mut each = counts.iter();
+    let drivers = world(8, family, |config| PortalsConfig {
+        interfaces: vec![0.into(), 1.into()],
+        counters: Arc::clone(each.next().unwrap()),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    let counters = world[0].counters(1);
+    // Counts go by the first rail. Of some of these pairs the second one is the home, by which nothing was sent before.
+    for from in 1..8_u64 {
+        world[0].watch(&counters.at(0), from, Token(from));
+        while world[0].driver.arm() == Armed::Busy {
+            world[0].progress();
+        }
+        let waits = world[0].driver.wait_on();
+        let from = from as usize;
+        world[from].count(0, counters.remote(), 0, 1);
+        while sleep(&waits, Duration::from_millis(1)) == Rest::TimedOut {
+            world.turn_others(0);
+        }
+        world.until("word of the count", |world| {
+            world[0].heard.reached.last() == Some(&Token(from as u64))
+        });
+    }
+    assert!(counts.iter().any(|counts| counts.lanes_failed.get() > 0));
+    assert!(world[0].heard.down.is_empty());
 }

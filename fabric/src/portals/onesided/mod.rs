@@ -278,7 +278,7 @@ impl Portals {
         Some(if tick(cell) { Step::Tick(1) } else { Step::Add })
     }
 
-    fn next_step(&self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
+    fn next_step(&mut self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
         match (work.step, work.deed) {
             (Step::Probe, _) => Some(Step::Move(0)),
             (Step::Move(from), Deed::Put(local, ..) | Deed::Get(local, _)) => {
@@ -298,7 +298,8 @@ impl Portals {
                     .word(slot, Word::Before)
                     .wrapping_add(deed.by());
                 if after >= !self.operations.word(slot, Word::Cell) {
-                    self.wake(work.to);
+                    // Words end its sleep, and go again by another rail when they are not acknowledged.
+                    self.say_words(work.to);
                 }
                 None
             }
@@ -325,21 +326,6 @@ impl Portals {
                 self.operations.try_later(slot);
             }
         }
-    }
-
-    /// Ends the sleep of a rank. Nothing comes back.
-    fn wake(&self, to: u32) {
-        let peer = self.peer(to);
-        let (rail, process) = self.home(to);
-        let near = rail.near(self.words.range().slice(0, 0), 0);
-        let far = Far {
-            process,
-            pt: peer.address.tables.board,
-            match_bits: peer.address.control_bits(self.me),
-            offset: 0,
-        };
-        // Refused only when the interface is closed, or nobody is there.
-        let _sent = rail.ni.put(near, far, 0, false);
     }
 
     fn finish(&mut self, slot: u32, work: Work, how: Result<(), Failure>) {
