@@ -86,14 +86,12 @@ async fn until_torn(world: &Comm) {
     assert!(losses.iter().all(is_loss), "{losses:?}");
 }
 
-/// What a collective may end with whose lists do. A rank that had no more to do than that may have finished; and a put that finds
-/// no entry any more looks like one of another call, where its sender has not heard why.
+/// What a collective may end with whose lists do. A rank that had no more to do than that may have finished.
 fn is_known(error: &Error) -> bool {
     matches!(
         error.kind,
         ErrorKind::Transport(_)
             | ErrorKind::Aborted { .. }
-            | ErrorKind::Mismatch { .. }
             | ErrorKind::Revoked
             | ErrorKind::PeerFailed { .. }
             | ErrorKind::PeerFinished { .. }

@@ -59,8 +59,15 @@ impl Core {
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
-            if std::mem::replace(&mut run.asked, true) && once {
-                continue;
+            let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
+            match (std::mem::replace(&mut run.asked, true), stranger) {
+                (true, Some(stranger)) => {
+                    self.fail_mismatched(index, stranger);
+                    asked = true;
+                    continue;
+                }
+                (true, None) if once => continue,
+                _ => {}
             }
             asked |= !peers.is_empty();
             let header = Ask::new(Kind::Ask, run.key(), run.sig());
@@ -71,6 +78,16 @@ impl Core {
             }
         }
         asked
+    }
+
+    /// A peer has no place for what this rank puts. Whether it was asked what it does instead: if it has failed, it knows why.
+    /// Who hears nothing from it for long takes it for one that has called another collective.
+    pub(super) fn doubts(&mut self, peer: u32, (key, sig): ((u32, u32), u64)) -> bool {
+        let asks = self.keeps_order() && self.peers.down(peer).is_none();
+        if asks {
+            self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
+        }
+        asks
     }
 
     /// From whom nothing has come of what the program waits for.

@@ -50,6 +50,8 @@ pub(super) struct Listed {
     /// Steps of the host's that may begin.
     due: VecDeque<usize>,
     over: bool,
+    /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
+    pub(super) stranger: Option<u32>,
     /// What is taken back, and which of its families are not under way any more.
     ending: Option<[bool; FAMILIES.len()]>,
     /// What is said before its memory is closed.
@@ -118,6 +120,7 @@ impl State {
             posted: None,
             due: VecDeque::new(),
             over: false,
+            stranger: None,
             ending: None,
             still: Still::default(),
         })
@@ -285,7 +288,10 @@ impl Engine {
             // When there is none, a peer has closed its memory, and will say why.
             Failure::Unmatched | Failure::BadRange => {
                 let stranger = run.group.world_of(posted.stranger(&lot.slot)?)?;
-                Some(self.core.mismatch_with(stranger))
+                listed.stranger = Some(stranger);
+                run.asked = false;
+                let waits = self.core.doubts(stranger, (key, sig));
+                (!waits).then(|| self.core.mismatch_with(stranger))
             }
             // Who is down is said after this, if it was not before.
             Failure::PeerDown => self.core.first_down(&run.group),
@@ -440,8 +446,9 @@ impl Core {
         {
             peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));
         }
+        let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
-        peers.filter(|peer| *peer != me).collect()
+        peers.chain(stranger).filter(|peer| *peer != me).collect()
     }
 }
 

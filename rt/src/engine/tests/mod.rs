@@ -3,6 +3,7 @@
 mod alive;
 mod headers;
 mod hostile;
+mod lists;
 mod programs;
 mod recovery;
 mod world;

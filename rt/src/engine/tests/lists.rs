@@ -1,0 +1,259 @@
+//! Programs by task lists whose adapter says what a test wants it to say.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    io,
+    panic::Location,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use bytemuck::Zeroable;
+use ripstop_fabric::{
+    driver::{
+        Armed, Caps, Command, Driver, Failure, LocalRange, Post, Progress, Sink, Token, WaitOn,
+    },
+    loopback::{self, Loopback},
+    memory::{Region, RemoteRegion},
+    offload::{Action as Deed, Landing, Target, Task},
+};
+
+use super::world::{CTX, DETECT, Net, TICK, World};
+use crate::{
+    engine::{Engine, EngineSetup, RunCall, RunTicket},
+    error::ErrorKind,
+    group::Group,
+    offload::{Action, Buffer, Builder, Lens},
+    ops::Pair,
+    proto::path::Paths,
+    settings::Settings,
+};
+
+/// An adapter that takes lists. Whoever puts finds no place at the peer; all other tasks wait for ever.
+#[derive(Debug)]
+struct Adapter {
+    me: u32,
+    inner: Loopback,
+    caps: Caps,
+    broken: Broken,
+    lists: Vec<Token>,
+    told: VecDeque<(Token, Failure)>,
+}
+
+/// Ranks whose first rail is cut off.
+type Broken = Arc<Mutex<BTreeSet<u32>>>;
+
+impl Adapter {
+    fn new(me: u32, inner: Loopback, broken: &Broken) -> Self {
+        Self {
+            caps: Caps {
+                names: true,
+                any_memory: Ok(()),
+                triggered_max: 64,
+                ..inner.caps().clone()
+            },
+            me,
+            inner,
+            broken: Arc::clone(broken),
+            lists: Vec::new(),
+            told: VecDeque::new(),
+        }
+    }
+
+    /// As an adapter does that has begun to put when the peer's entry is gone.
+    fn refuse(&mut self, task: &Task, token: Token) {
+        let Deed::Put {
+            target: Target::Given { region, offset, .. },
+            ..
+        } = &task.then
+        else {
+            return;
+        };
+        for when in [Some(&task.when), task.and.as_ref()].into_iter().flatten() {
+            let missing = when.threshold.saturating_sub(when.counter.value());
+            let _wake = when.counter.add(missing);
+        }
+        let nothing: Landing = Zeroable::zeroed();
+        region.write(*offset, bytemuck::bytes_of(&nothing));
+        self.told.push_back((token, Failure::Unmatched));
+    }
+}
+
+impl Driver for Adapter {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        match command {
+            Command::List { tasks, token } => {
+                self.lists.push(token);
+                tasks.iter().for_each(|task| self.refuse(task, token));
+            }
+            Command::Cancel { token } => self.told.push_back((token, Failure::Cancelled)),
+            Command::Name { .. } | Command::Unname { .. } => {}
+            other => return self.inner.post(other),
+        }
+        Post::Posted
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if broken.contains(&self.me) {
+            let cut = |token| (token, Failure::Transport(io::Error::other("cut off")));
+            self.told.extend(self.lists.drain(..).map(cut));
+        }
+        drop(broken);
+        for (token, why) in self.told.drain(..) {
+            sink.failed(token, why);
+        }
+        self.inner.progress(budget, sink)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.inner.wait_on()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.inner.allocate(len)
+    }
+
+    /// Nobody ever uses it.
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
+    }
+}
+
+/// Two ranks, of which the first is to send the second a block.
+struct Two {
+    world: World,
+    broken: Broken,
+    tickets: [RunTicket<Vec<u64>, Vec<u64>>; 2],
+}
+
+impl Two {
+    fn new() -> Self {
+        let broken = Broken::default();
+        let engines = loopback::world(2).into_iter().zip(0..);
+        let mut world = World {
+            engines: engines
+                .map(|(inner, me)| engine(me, inner, &broken))
+                .collect(),
+            net: Arc::new(Net::default()),
+            now: 0,
+            paused: BTreeSet::new(),
+        };
+        let tickets = [0, 1].map(|rank| world.engines[rank].run(call(rank), buffers(rank), 0));
+        world.run_for(100 * TICK);
+        Self {
+            world,
+            broken,
+            tickets,
+        }
+    }
+
+    /// Why the program ended, on both ranks.
+    fn kinds(mut self) -> [ErrorKind; 2] {
+        let tickets = &self.tickets;
+        self.world.run_until(|engines| {
+            let mut both = engines.iter_mut().zip(tickets);
+            both.all(|(engine, tickets)| engine.core.is_done(tickets.buffers.op))
+        });
+        [0, 1].map(|rank| {
+            let taken = self.world.engines[rank].core.take_run(&self.tickets[rank]);
+            taken
+                .expect("it is over")
+                .0
+                .expect_err("nothing was put")
+                .kind
+        })
+    }
+}
+
+fn engine(me: u32, inner: Loopback, broken: &Broken) -> Engine {
+    let adapter = Adapter::new(me, inner, broken);
+    let setup = EngineSetup {
+        rank: me,
+        size: 2,
+        paths: Paths::new(&adapter.caps, &Settings::new()),
+        store: Settings::new().store(),
+        shares_long: false,
+        seed: 0,
+        detect: DETECT,
+    };
+    let mut engine = Engine::new(Box::new(adapter), setup);
+    engine.core.join_group(CTX, &Group::First(2));
+    engine
+}
+
+fn call(rank: usize) -> RunCall {
+    let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
+    let lens = Lens {
+        input,
+        output,
+        scratch: 0,
+    };
+    let step = match rank {
+        0 => Action::Send {
+            to: 1,
+            from: Buffer::Input.span(0, BLOCK),
+        },
+        _ => Action::Recv {
+            from: 0,
+            into: Buffer::Output.span(0, BLOCK),
+        },
+    };
+    let mut builder = Builder::new::<u64>(2, lens);
+    builder.push(step, &[]).expect("it fits");
+    RunCall {
+        ctx: CTX + 1,
+        tag: 0,
+        sig: 5,
+        at: Location::caller(),
+        group: Group::First(2),
+        program: Arc::new(builder.finish()),
+        reducer: None,
+        refused: None,
+        offload: true,
+    }
+}
+
+fn buffers(rank: usize) -> Pair<Vec<u64>, Vec<u64>> {
+    let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
+    Pair::new(vec![1; input / 8], vec![0; output / 8], &call(rank).program)
+}
+
+#[test]
+fn who_finds_no_place_at_a_peer_whose_list_has_failed_hears_why() {
+    let mut two = Two::new();
+    let op = two.tickets[0].buffers.op;
+    assert!(!two.world.engines[0].core.is_done(op), "nobody knows why");
+    two.broken.lock().unwrap().insert(1);
+    let kinds = two.kinds();
+    assert!(
+        matches!(
+            kinds,
+            [ErrorKind::Aborted { rank: 1 }, ErrorKind::Transport(_)]
+        ),
+        "{kinds:?}"
+    );
+}
+
+#[test]
+fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
+    let mut two = Two::new();
+    assert!(two.world.engines[0].core.ask_in_vain());
+    two.world.run_for(10 * TICK);
+    let op = two.tickets[0].buffers.op;
+    assert!(!two.world.engines[0].core.is_done(op), "it was asked again");
+    assert!(two.world.engines[0].core.ask_in_vain());
+    let kinds = two.kinds();
+    let named = |kind: &ErrorKind| matches!(kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+    assert!(kinds.iter().all(named), "{kinds:?}");
+}
+
+/// Bytes.
+const BLOCK: usize = 64;
