@@ -1,7 +1,7 @@
 //! Ranks that reach each other through Portals 4: BXI's adapters, or a library that does in software what they do.
 //!
 //! ```text
-//!   Portals     the driver: commands in, events to the sink            this file, state, onesided
+//!   Portals     the driver: commands in, events to the sink            this file, state, words, onesided
 //!   Outbox ..   pure: order, resending, memory of messages             outbox, pool, slabs, peer, exports
 //!   Ni          an interface: calls with the structures of a family    calls, event, queues
 //!   Library     dlopen, symbols; which of five families it is          library, profile
@@ -51,6 +51,7 @@ mod state;
 mod stats;
 mod triggers;
 mod wakes;
+mod words;
 
 use std::io;
 

@@ -1,0 +1,106 @@
+//! Words on boards: what ranks say to each other outside of the order of messages, and what follows from it.
+
+use super::{
+    event::Got,
+    moves::Far,
+    peer::{Life, Ticket, Words},
+    rails::Rail,
+    state::Portals,
+};
+use crate::lanes::LaneSet;
+
+impl Portals {
+    /// A peer is told, in this turn or as soon as there is room, what there is to say by then. That ends its sleep.
+    pub(super) fn say_words(&mut self, to: u32) {
+        if !std::mem::replace(&mut self.peer_mut(to).due, true) {
+            self.due.push_back(to);
+        }
+    }
+
+    /// Writes our words on a peer's board.
+    pub(super) fn write_words(&mut self, to: u32) {
+        let peer = self.peer(to);
+        let words = Words {
+            pauses: peer.pauses,
+            resumed: peer.resumed,
+            rails: self.word_of_rails(to),
+        };
+        words.write(&self.words, to);
+        let range = self.words.range().slice(Words::at(to), Words::LEN);
+        let (lane, (rail, process)) = (u32::from(peer.home), self.home(to));
+        let near = rail.near(range, Ticket::Words(to).bits());
+        let far = Far {
+            process,
+            pt: peer.address.tables.board,
+            match_bits: peer.address.control_bits(self.me),
+            offset: Words::at(self.me) as u64,
+        };
+        match rail.ni.put(near, far, 0, true) {
+            Ok(()) => {
+                self.ground.queues.expect(lane);
+                self.credits -= 1;
+            }
+            Err(_) => _ = self.fail_lane(to, lane),
+        }
+    }
+
+    /// A hint that words on the own board have changed.
+    pub(super) fn handle_hint(&mut self, got: Got) {
+        let Got { event, dropped, .. } = got;
+        if dropped {
+            self.ground.counters.lost.add(1);
+            let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+            return (0..size).for_each(|rank| self.look_at(rank));
+        }
+        match self.sender(&got) {
+            Some(rank) if event.mlength > 0 => self.look_at(rank),
+            _ => {}
+        }
+    }
+
+    /// Looks at what a peer has written on the board.
+    fn look_at(&mut self, rank: u32) {
+        let read = |rail: &Rail| Words::read(&rail.board, rank);
+        let all: Vec<_> = self.ground.rails.iter().map(read).collect();
+        let words = all.iter().copied().fold(all[0], Words::newer);
+        let peer = &mut self.peers[rank as usize];
+        if peer.life == Life::Down {
+            return;
+        }
+        if peer.outbox.is_paused() && words.resumed == peer.pauses {
+            peer.outbox.resume();
+            self.may_send(rank);
+        }
+        for words in all {
+            self.hear_of_rails(rank, words.rails);
+        }
+        let peer = &mut self.peers[rank as usize];
+        if words.pauses != peer.pauses_heard {
+            peer.pauses_heard = words.pauses;
+            self.refused.push_back(rank);
+        }
+    }
+
+    /// Whether somebody waits until everything that came has been looked at.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !self.disabled.is_empty() || !self.refused.is_empty() || !self.suspects.is_empty()
+    }
+
+    /// Everything that came has been looked at, so there is room: lets messages in again.
+    pub(super) fn let_in(&mut self) {
+        for rail in self.disabled.iter() {
+            let ni = &self.ground.rails[rail as usize].ni;
+            if ni.pt_enable(self.address.tables.eager).is_err() {
+                return;
+            }
+            self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
+            self.ground.counters.enabled.add(1);
+        }
+        while let Some(rank) = self.refused.pop_front() {
+            // Not before: whatever else is said must not say it.
+            let peer = self.peer_mut(rank);
+            peer.resumed = peer.pauses_heard;
+            self.say_words(rank);
+        }
+    }
+}
