@@ -1,0 +1,152 @@
+//! What becomes of one step: which tasks and duties it is, and how many of them take a place in a list.
+
+use super::{Counter, Deed, Item, Least, Lowered, Lowering, lane_of};
+use crate::offload::{Action, LOOKAHEAD_MIN, Span};
+
+impl Lowering {
+    /// Its tasks that wait.
+    pub(super) fn tasks_of(&self, at: usize) -> Option<usize> {
+        let step = self.steps.get(at)?;
+        let fans = if self.is_wide(at) {
+            0
+        } else {
+            step.fans as usize
+        };
+        Some(if self.is_early(at) { 0 } else { self.acts(at) } + fans)
+    }
+
+    /// Tasks of the step itself.
+    fn acts(&self, at: usize) -> usize {
+        match self.program.step(at).action {
+            Action::Join => usize::from(self.steps[at].fans == 0),
+            action if self.is_for_host(&action) => 0,
+            _ => 1,
+        }
+    }
+
+    /// Whether too many steps wait for it: any [`LOOKAHEAD_MIN`] steps in a row are to fit into a list and one more task.
+    fn is_wide(&self, at: usize) -> bool {
+        let tasks_max = (self.list_max + 1) / LOOKAHEAD_MIN;
+        self.acts(at) + self.steps[at].fans as usize > tasks_max
+    }
+
+    /// Whether it begins when it is posted.
+    pub(super) fn is_early(&self, at: usize) -> bool {
+        let action = self.program.step(at).action;
+        let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
+        self.steps[at].go.is_none() && is_quiet && !self.is_for_host(&action)
+    }
+
+    pub(super) fn emit(&self, at: usize, items: &mut Vec<Item>) {
+        let (step, action) = (self.steps[at], self.program.step(at).action);
+        let joins = matches!(action, Action::Join);
+        if !(joins && step.fans > 0) {
+            items.push(self.act(at));
+        }
+        if step.fans == 0 {
+            return;
+        }
+        let counter = Counter::Own(step.end);
+        let over = Least { counter, value: 1 };
+        let when = if joins { step.may_begin() } else { over };
+        if self.is_wide(at) {
+            let deed = Deed::Spread { step: at };
+            items.push(Item {
+                when,
+                and: None,
+                deed,
+            });
+        } else {
+            self.pass_on(at, when, items);
+        }
+    }
+
+    /// The step itself.
+    fn act(&self, at: usize) -> Item {
+        let (step, action) = (self.steps[at], self.program.step(at).action);
+        let (end, when) = (step.end, step.may_begin());
+        let (and, deed) = match action {
+            Action::Send { to, from } => {
+                let lane = lane_of(self.lanes, to, step.message);
+                let nth = step.message / self.lanes + 1;
+                let allowed = Least {
+                    counter: Counter::Lane(lane),
+                    value: nth,
+                };
+                let put = Deed::Put {
+                    lane,
+                    nth,
+                    from,
+                    end,
+                };
+                (Some(allowed), put)
+            }
+            Action::Recv { from, into } => {
+                let lane = lane_of(self.lanes, from, step.message);
+                let nth = step.message / self.lanes + 1;
+                let invite = Deed::Invite {
+                    lane,
+                    nth,
+                    into,
+                    end,
+                };
+                (None, invite)
+            }
+            Action::Join => (None, Deed::Pass { to: end }),
+            Action::Copy { from, into } if are_rows(&from, &into) => {
+                (None, Deed::Copy { from, into, end })
+            }
+            action => {
+                let host = Deed::Host { step: at, end };
+                (None, self.combine(&action, end).unwrap_or(host))
+            }
+        };
+        Item { when, and, deed }
+    }
+
+    /// A reduction that the adapter does. Its operators commute, so it does not matter on which side what stays stands.
+    fn combine(&self, action: &Action, end: u32) -> Option<Deed> {
+        let (Action::Reduce { from, into, .. }, Some(how)) = (*action, self.combining.how) else {
+            return None;
+        };
+        let fits = are_rows(&from, &into) && from.len <= self.combining.max;
+        fits.then_some(Deed::Combine {
+            from,
+            into,
+            how,
+            end,
+        })
+    }
+
+    /// Whether an adapter cannot do it.
+    fn is_for_host(&self, action: &Action) -> bool {
+        match action {
+            Action::Reduce { .. } => self.combine(action, 0).is_none(),
+            Action::Copy { from, into } => !are_rows(from, into),
+            _ => false,
+        }
+    }
+
+    fn pass_on(&self, at: usize, when: Least, items: &mut Vec<Item>) {
+        items.extend(self.waiting(at).map(|to| Item {
+            when,
+            and: None,
+            deed: Deed::Pass { to },
+        }));
+    }
+}
+
+impl Lowered {
+    fn may_begin(self) -> Least {
+        // Without anybody to wait for: at once.
+        let (counter, value) = self.go.unwrap_or((0, 0));
+        Least {
+            counter: Counter::Own(counter),
+            value: value.into(),
+        }
+    }
+}
+
+fn are_rows(from: &Span, into: &Span) -> bool {
+    from.is_contiguous() && into.is_contiguous()
+}
