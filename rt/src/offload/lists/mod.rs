@@ -1,43 +1,25 @@
 //! Lowered programs at a driver that runs task lists: counters get their places, and lists are posted.
 
+mod code;
+mod slot;
+
 use std::io;
 
 use ripstop_fabric::{
     driver::{Command, Driver, LocalRange, Peer, Post, Token},
-    memory::{Region, RemoteRegion},
-    offload::{Action, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
+    memory::RemoteRegion,
+    offload::{Action, Landing, RemoteCounter, Target, Task, When},
 };
 
+use self::slot::{LANDING_LEN, Own};
+pub(crate) use self::{
+    code::{Code, FAMILIES},
+    slot::Slot,
+};
 use super::{
     Action as Step, Buffer, Span,
-    lower::{Counter, Deed, Item, Lane, Lanes, Least, Lowering},
+    lower::{Counter, Deed, Item, Lane, Least, Lowering},
 };
-use crate::group::Group;
-
-/// What the programs of one slot of a communicator share: the lanes between its ranks, by names that all of them know.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    group: Group,
-    /// This rank of the world, and of the group.
-    world: u32,
-    me: usize,
-    name: u64,
-    pub(crate) lanes: Lanes,
-    counters: Counters,
-    /// A landing for each lane to us.
-    places: Region,
-    /// What the last program counted with.
-    kept: Option<Own>,
-}
-
-/// A program's own counters. Those of one that went well serve the next of its slot, from what they came to on: peers have found
-/// them already.
-#[derive(Clone, Debug)]
-struct Own {
-    counters: Counters,
-    /// What they were when the program began.
-    before: Vec<u64>,
-}
 
 /// A program under way.
 #[derive(Debug)]
@@ -68,23 +50,6 @@ pub(crate) struct Memory {
     pub(crate) scratch_key: Option<RemoteRegion>,
 }
 
-/// What a token is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Code {
-    /// One of the two lists.
-    List(usize),
-    /// Tasks of a list that found no room, posted one by one.
-    Single,
-    /// A task that is held may begin.
-    Held,
-    /// The program is over.
-    End,
-    /// This step is the host's, and may begin.
-    Step(usize),
-    /// This step is over, and the host passes that on.
-    Spread(usize),
-}
-
 /// What a host has to do for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
@@ -92,111 +57,6 @@ pub(crate) struct Duties {
     pub(crate) steps: Vec<usize>,
     /// To add 1 to each of these counters of its own.
     pub(crate) counts: Vec<RemoteCounter>,
-}
-
-/// Counters that a slot keeps for its next program, at the most: adapters have few, and to make many is little beside what counts
-/// with them.
-const KEPT_MAX: usize = 256;
-
-/// Lanes from each rank of a group to each other one. With one of them a message is allowed when the one before has landed,
-/// which only long rows of messages to one peer wait for; large groups have better use for the memory.
-const fn lanes_of(size: usize) -> u64 {
-    if size <= 512 { 4 } else { 1 }
-}
-
-impl Slot {
-    /// For a communicator of this group; `name` is even, and the same on all its ranks. 120 bytes for each rank and lane, of
-    /// which only those exist that are used.
-    ///
-    /// # Errors
-    /// What the driver said when there was no memory.
-    pub(crate) fn new(
-        driver: &mut dyn Driver,
-        (group, world): (Group, u32),
-        name: u64,
-    ) -> io::Result<Self> {
-        let lanes = Lanes::new(lanes_of(group.len()));
-        let all = group.len() * usize::try_from(lanes.count()).unwrap_or(usize::MAX);
-        let counters = Counters::for_tasks(driver, all)?;
-        let places = driver.allocate(all * LANDING_LEN)?;
-        for (name, region) in [(name, counters.region()), (name | 1, &places)] {
-            take(driver, Command::Name { name, region });
-        }
-        Ok(Self {
-            me: group.local_of(world).unwrap_or_default(),
-            group,
-            world,
-            name,
-            lanes,
-            counters,
-            places,
-            kept: None,
-        })
-    }
-
-    /// A program has come to its end: everything was counted that it counts.
-    pub(crate) fn keep(&mut self, posted: &Posted) {
-        let mut own = posted.own.clone();
-        if own.counters.len() > KEPT_MAX {
-            return;
-        }
-        let totals = posted.lowering.totals();
-        for (before, total) in own.before.iter_mut().zip(totals) {
-            *before += total;
-        }
-        self.kept = Some(own);
-    }
-
-    /// The names that it has given.
-    pub(crate) const fn names(&self) -> [u64; 2] {
-        [self.name, self.name | 1]
-    }
-
-    /// Bytes that are used of it.
-    pub(crate) fn bytes(&self) -> usize {
-        let lanes = usize::try_from(self.lanes.count()).unwrap_or_default();
-        let cell = self.counters.region().len() / self.counters.len().max(1);
-        self.lanes.targets() * lanes * (LANDING_LEN + cell)
-    }
-
-    /// Ranks of the world that have allowed a message which no program of this rank sends. O(ranks).
-    pub(crate) fn waiting(&self) -> Vec<u32> {
-        let lanes = |peer| (0..self.lanes.count()).map(move |nth| Lane { peer, nth });
-        let waits = |lane: Lane| self.allowed(lane) > self.lanes.used(lane);
-        let peers = (0..self.group.len()).filter(|&peer| lanes(peer).any(waits));
-        peers.map(|peer| self.world_of(peer)).collect()
-    }
-
-    /// Messages that a peer has allowed in a lane so far.
-    fn allowed(&self, lane: Lane) -> u64 {
-        self.counters.at(self.theirs(lane)).value()
-    }
-
-    fn world_of(&self, rank: usize) -> u32 {
-        self.group.world_of(rank).unwrap_or_default()
-    }
-
-    /// A lane to a peer, among the peer's.
-    fn mine(&self, lane: Lane) -> u64 {
-        self.me as u64 * self.lanes.count() + lane.nth
-    }
-
-    /// A lane from a peer, among ours.
-    fn theirs(&self, lane: Lane) -> usize {
-        usize::try_from(lane.peer as u64 * self.lanes.count() + lane.nth).unwrap_or(usize::MAX)
-    }
-
-    /// What a message of a lane is to both its ends: contexts, slots and lanes have numbers that are the same there.
-    fn pair(&self, lane: Lane, nth: u64) -> Pair {
-        let (ctx, slot) = (self.name >> 32, (self.name & 0xffff_ffff) >> 1);
-        let lane = ctx << 4 | slot << 2 | lane.nth;
-        Pair { lane, nth }
-    }
-
-    /// To no bytes.
-    const fn nothing(&self) -> RemoteRegion {
-        RemoteRegion::named(self.world, self.name | 1, 0, 0)
-    }
 }
 
 impl Posted {
@@ -503,64 +363,6 @@ impl Posted {
         key.expect("a program's spans are inside its memory")
     }
 }
-
-impl Own {
-    /// Those that are kept, if they are enough.
-    fn of(driver: &mut dyn Driver, slot: &mut Slot, count: usize) -> io::Result<Self> {
-        if let Some(kept) = slot.kept.take_if(|kept| kept.counters.len() >= count) {
-            return Ok(kept);
-        }
-        Ok(Self {
-            counters: Counters::for_tasks(driver, count)?,
-            before: vec![0; count],
-        })
-    }
-}
-
-impl Code {
-    /// What is the host's.
-    const fn of(deed: Deed) -> Option<Self> {
-        match deed {
-            Deed::Host { step, .. } => Some(Self::Step(step)),
-            Deed::Spread { step } => Some(Self::Spread(step)),
-            _ => None,
-        }
-    }
-
-    /// The lower half of a token.
-    fn pack(self) -> u32 {
-        let word = match self {
-            Self::List(list) => list,
-            Self::Single => 2,
-            Self::Held => 3,
-            Self::End => 4,
-            Self::Step(step) => FIRST_STEP + 2 * step,
-            Self::Spread(step) => FIRST_STEP + 2 * step + 1,
-        };
-        u32::try_from(word).expect("a program has less than 2^30 steps")
-    }
-
-    pub(crate) const fn unpack(word: u32) -> Self {
-        match word as usize {
-            list @ 0..2 => Self::List(list),
-            2 => Self::Single,
-            3 => Self::Held,
-            4 => Self::End,
-            word if (word - FIRST_STEP).is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
-            word => Self::Spread((word - FIRST_STEP) / 2),
-        }
-    }
-
-    /// Its place among the [`FAMILIES`].
-    pub(crate) fn family(self) -> Option<usize> {
-        FAMILIES.iter().position(|family| *family == self)
-    }
-}
-
-/// Codes of lists.
-pub(crate) const FAMILIES: [Code; 3] = [Code::List(0), Code::List(1), Code::Single];
-const FIRST_STEP: usize = 5;
-const LANDING_LEN: usize = size_of::<Landing>();
 
 fn is_met(when: &When) -> bool {
     when.counter.value() >= when.threshold

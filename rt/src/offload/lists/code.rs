@@ -1,0 +1,64 @@
+//! What the words of a driver about a program are about.
+
+use crate::offload::lower::Deed;
+
+/// What a token is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// One of the two lists.
+    List(usize),
+    /// Tasks of a list that found no room, posted one by one.
+    Single,
+    /// A task that is held may begin.
+    Held,
+    /// The program is over.
+    End,
+    /// This step is the host's, and may begin.
+    Step(usize),
+    /// This step is over, and the host passes that on.
+    Spread(usize),
+}
+
+impl Code {
+    /// What is the host's.
+    pub(super) const fn of(deed: Deed) -> Option<Self> {
+        match deed {
+            Deed::Host { step, .. } => Some(Self::Step(step)),
+            Deed::Spread { step } => Some(Self::Spread(step)),
+            _ => None,
+        }
+    }
+
+    /// The lower half of a token.
+    pub(super) fn pack(self) -> u32 {
+        let word = match self {
+            Self::List(list) => list,
+            Self::Single => 2,
+            Self::Held => 3,
+            Self::End => 4,
+            Self::Step(step) => FIRST_STEP + 2 * step,
+            Self::Spread(step) => FIRST_STEP + 2 * step + 1,
+        };
+        u32::try_from(word).expect("a program has less than 2^30 steps")
+    }
+
+    pub(crate) const fn unpack(word: u32) -> Self {
+        match word as usize {
+            list @ 0..2 => Self::List(list),
+            2 => Self::Single,
+            3 => Self::Held,
+            4 => Self::End,
+            word if (word - FIRST_STEP).is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
+            word => Self::Spread((word - FIRST_STEP) / 2),
+        }
+    }
+
+    /// Its place among the [`FAMILIES`].
+    pub(crate) fn family(self) -> Option<usize> {
+        FAMILIES.iter().position(|family| *family == self)
+    }
+}
+
+/// Codes of lists.
+pub(crate) const FAMILIES: [Code; 3] = [Code::List(0), Code::List(1), Code::Single];
+const FIRST_STEP: usize = 5;
