@@ -56,6 +56,12 @@ impl<S: SendBuf> AllToAllOp<S> {
     ///
     /// Algorithms that pack the blocks of several ranks into one message give them all at the end: name `pairwise` or `xor` for
     /// short blocks that are wanted early.
+    ///
+    /// An adapter that runs task lists counts blocks one by one only if it is asked to when they begin, before this is called.
+    /// It is on the first call of each line of the program, and from then on if the blocks of one of the line's calls were asked
+    /// for. So a line that calls `all_to_all` for many, most of whom want no blocks, may give those of the first who does at the
+    /// end, and of all later calls as they land. With more than 64 other ranks (or half of what the adapter's lists hold, if
+    /// that is less), some blocks share a counter, and come together.
     pub fn blocks(mut self) -> Blocks<S> {
         self.run.watch();
         let made = self.home.as_ref().and_then(|home| home.program.as_ref());

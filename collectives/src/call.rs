@@ -24,6 +24,8 @@ pub(crate) struct Call<'a> {
     turn: Turn,
     /// Or why there can be none.
     ready: Result<Ready, String>,
+    /// Its blocks may be asked for one by one.
+    by_blocks: bool,
 }
 
 /// The place of a call that begins later.
@@ -60,6 +62,7 @@ impl<'a> Call<'a> {
             name: ask.name,
             turn,
             ready: ready::<T>(comm, tuning, ask),
+            by_blocks: false,
         }
     }
 
@@ -71,6 +74,7 @@ impl<'a> Call<'a> {
             name,
             turn: comm.reserve_collective(),
             ready,
+            by_blocks: false,
         }
     }
 
@@ -79,6 +83,12 @@ impl<'a> Call<'a> {
         if let Ok(ready) = &mut self.ready {
             ready.signature = ready.signature.and(signature);
         }
+    }
+
+    /// Its blocks may be asked for one by one.
+    pub(crate) fn by_blocks(self) -> Self {
+        let by_blocks = true;
+        Self { by_blocks, ..self }
     }
 
     /// There is no such call, for this reason.
@@ -109,7 +119,11 @@ impl<'a> Call<'a> {
         home: H,
     ) -> CollectiveOp<I, O, H> {
         let Self {
-            comm, name, turn, ..
+            comm,
+            name,
+            turn,
+            by_blocks,
+            ..
         } = self;
         let run = match self.ready {
             Ok(Ready { program, signature }) => {
@@ -118,6 +132,7 @@ impl<'a> Call<'a> {
                     signature,
                     program,
                     reducer,
+                    by_blocks,
                 };
                 comm.run_program_in(turn, collective, input, output)
             }

@@ -123,6 +123,7 @@ impl<T: Wire, K> Persistent<T, K> {
             signature: self.ready.signature,
             program: Arc::clone(&self.ready.program),
             reducer: self.op.as_ref().map(|op| op()),
+            by_blocks: false,
         };
         let (send, recv) = (
             std::mem::take(&mut self.send),

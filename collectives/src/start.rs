@@ -62,7 +62,8 @@ pub(crate) fn by_blocks<S: SendBuf>(
     let call = call::<S::Elem>(on, ask);
     let recv = call.room();
     let program = call.program();
-    call.begin(None, (send, recv), ByBlocks { program })
+    call.by_blocks()
+        .begin(None, (send, recv), ByBlocks { program })
 }
 
 #[track_caller]

@@ -119,6 +119,7 @@ async fn call(
         signature: operation.signature,
         program: Arc::clone(&operation.program),
         reducer: operation.sums.then(|| Reducer::new::<f64>(Sum)),
+        by_blocks: false,
     };
     world.run_program(collective, input, output).await.unwrap()
 }

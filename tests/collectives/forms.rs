@@ -63,6 +63,46 @@ fn every_block_of_a_stream_comes_once_with_its_rank() {
     });
 }
 
+/// Rank 1 calls when rank 0 has had the block of the last rank, and no sooner.
+pub(crate) async fn early(world: &Comm, len: usize) {
+    let (me, size) = (world.rank(), world.size());
+    let comm = world.tuned(Tuning::AUTO.all_to_all(AllToAll::Pairwise { window: 4 }));
+    for round in 0..3_u32 {
+        if me == 1 {
+            let (go, _) = world.recv::<u32>(0, GO).await.unwrap();
+            assert_eq!(go, [round]);
+        }
+        let mut blocks = comm.all_to_all(vec![me as u64; size * len]).blocks();
+        let mut seen = 0;
+        while let Some(block) = blocks.next().await {
+            let (from, block) = block.unwrap();
+            assert_eq!(block, vec![from as u64; len]);
+            if (me, from) == (0, size - 1) {
+                world.send(1, GO, [round]).await.unwrap();
+            }
+            seen += 1;
+        }
+        assert_eq!(seen, size);
+    }
+}
+
+const GO: u32 = 3;
+
+#[test]
+fn a_block_has_come_before_another_rank_sends_its_own() {
+    for executor in ["lists", "messages"] {
+        let settings = [("RIPSTOP_COLLECTIVES", executor)];
+        ranks::run(5, &settings, |runtime: Runtime| {
+            let world = runtime.world();
+            for len in [1, 2_000, 30_000] {
+                runtime.block_on(early(&world, len));
+            }
+            drop(world);
+            runtime.close().unwrap();
+        });
+    }
+}
+
 #[test]
 fn a_stream_that_fails_says_so_once() {
     each(&[2], async |world| {

@@ -8,7 +8,7 @@ use ripstop::{
     sim::{self, Model, Simulation},
 };
 
-use crate::{combined, failing, results};
+use crate::{combined, failing, forms, results};
 
 /// Ranks whose adapters hold so many tasks; each rank's result, by who carries collectives on.
 fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
@@ -63,6 +63,19 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
             failing::disagree(&world, world.size() - 1).await;
         });
     }
+}
+
+#[test]
+fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
+    for (ranks, tasks) in [(3, 8), (3, 64), (9, 64)] {
+        each((ranks, tasks), async |world| {
+            for len in [1, 2_000] {
+                forms::early(&world, len).await;
+            }
+        });
+    }
+    // Two together.
+    each((66, 1024), async |world| forms::early(&world, 1).await);
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn collective_of(comm: &Comm, root: usize) -> ProgramOp<[u8; 0], [u64; 1]> {
         signature: Signature::of("bcast").with(root as u64),
         program: Arc::new(builder.finish()),
         reducer: None,
+        by_blocks: false,
     };
     comm.run_program(collective, [], [1])
 }
@@ -184,6 +185,7 @@ async fn alone(comm: &Comm) -> Result<(), Error> {
         signature: Signature::of("nothing"),
         program: Arc::new(Builder::new::<u8>(comm.size(), Lens::default()).finish()),
         reducer: None,
+        by_blocks: false,
     };
     let done = comm.run_program(collective, [0_u8; 0], [0_u8; 0]).await;
     done.map(drop).map_err(Error::from)
@@ -249,6 +251,7 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
                 signature: Signature::of("all_gather"),
                 program,
                 reducer: None,
+                by_blocks: false,
             };
             let room = if world.rank() == 1 { 299 } else { 300 };
             let op = world.run_program(collective, vec![0_u8; 100], vec![0_u8; room]);
@@ -276,6 +279,7 @@ fn a_reducer_for_other_elements_is_refused() {
             signature: Signature::of("all_reduce"),
             program,
             reducer: Some(Reducer::new::<u8>(|a: u8, _| a)),
+            by_blocks: false,
         };
         let op = world.run_program(collective, [0_u8; 0], [[0_u64; 2]]);
         let error = runtime.block_on(op).unwrap_err().error;

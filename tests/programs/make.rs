@@ -31,6 +31,7 @@ fn collective(name: &'static str, program: Program) -> Collective {
         signature: Signature::of(name),
         program: Arc::new(program),
         reducer: None,
+        by_blocks: false,
     }
 }
 
@@ -201,6 +202,7 @@ pub(crate) fn all_reduce(
     let program = doubling(comm.rank(), comm.size(), maps.len());
     let collective = Collective {
         reducer: Some(Reducer::new::<Map>(op)),
+        by_blocks: false,
         ..collective("all_reduce", program)
     };
     comm.run_program(collective, [], maps)

@@ -109,6 +109,7 @@ impl Comm {
             signature: Signature::of(name),
             program: Arc::new(Builder::new::<u8>(self.size(), Lens::default()).finish()),
             reducer: None,
+            by_blocks: false,
         };
         self.begin_program(turn, collective, Some(sentence), buffers)
     }
@@ -137,6 +138,7 @@ impl Comm {
             reducer: collective.reducer,
             refused,
             offload,
+            by_blocks: collective.by_blocks,
         };
         let mut op = ProgramOp {
             name: collective.name,
@@ -186,14 +188,13 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         })
     }
 
-    /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed). Those that are over already are
-    /// not told of.
+    /// Has it remember which of its receives are over, for [`poll_landed`](Self::poll_landed).
     #[doc(hidden)]
     pub fn watch(&mut self) {
         if let Some(flight) = &mut self.flight
             && !flight.has_ended()
         {
-            flight.with_run(|engine, ticket| engine.core.watch_run(ticket));
+            flight.with_run(Engine::watch_run);
         }
     }
 
@@ -206,7 +207,9 @@ impl<I: SendBuf, O: RecvBuf> ProgramOp<I, O> {
         let Some(flight) = self.flight.as_mut().filter(|flight| !flight.has_ended()) else {
             return Poll::Ready(None);
         };
-        flight.with_run(|engine, ticket| engine.core.poll_landed(ticket, cx.waker()))
+        flight.poll_by(|flight| {
+            flight.with_run(|engine, ticket| engine.core.poll_landed(ticket, cx.waker()))
+        })
     }
 }
 
@@ -230,11 +233,7 @@ impl<I: SendBuf, O: RecvBuf> Future for ProgramOp<I, O> {
             return Poll::Ready(Ok(filled));
         }
         let flight = self.flight.as_mut().expect("just seen");
-        let polled = if flight.hosted {
-            flight.poll_hosted(cx)
-        } else {
-            flight.poll(cx)
-        };
+        let polled = flight.poll_by(|flight| flight.poll(cx));
         let (outcome, input, output, panic) = ready!(polled);
         let comm = self.flight.take().expect("just seen").comm;
         if let Some(panic) = panic {
@@ -310,10 +309,15 @@ impl<I: SendBuf, O: RecvBuf> Flight<I, O> {
         comm.shared().poll(ticket.buffers.op, cx.waker(), take)
     }
 
-    fn poll_hosted(&mut self, cx: &Context<'_>) -> Poll<Taken<I, O>> {
+    /// Polls; first has the program go on, if only polls do that.
+    #[inline]
+    fn poll_by<R>(&mut self, mut poll: impl FnMut(&mut Self) -> Poll<R>) -> Poll<R> {
+        if !self.hosted {
+            return poll(self);
+        }
         loop {
             self.with_run(Engine::carry_on);
-            let polled = self.poll(cx);
+            let polled = poll(self);
             // What happened while it was polled has woken nobody.
             if polled.is_ready() || !self.with_run(|engine, ticket| engine.core.is_stirred(ticket))
             {

@@ -105,6 +105,8 @@ pub struct Collective {
     pub program: Arc<Program>,
     /// What its reductions do.
     pub reducer: Option<Reducer>,
+    /// Its receives may be asked for one by one: see [`ProgramOp::watch`].
+    pub by_blocks: bool,
 }
 
 /// The number of a step: its place in the list of its program.

@@ -30,8 +30,12 @@ impl Core {
         let (buffers, bytes) = (run.buffers, run.program.lens().output);
         let (reducer, panic, failed) = (run.reducer.take(), run.panic.take(), run.failed.take());
         let (listed, sig) = (run.listed.take(), run.sig());
+        let (line, is_watched) = (run.about.at, run.is_watched());
         self.programs.remove(index);
         if let Some(mut listed) = listed {
+            if listed.tells && !is_watched {
+                self.programs.lines.unwatched(line);
+            }
             self.leave_slot(index, (key, sig), &mut listed);
         }
         self.programs.calls.end(key, sig);

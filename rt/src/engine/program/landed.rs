@@ -1,19 +1,68 @@
 //! Which receives of a program are over, for who wants blocks as they land.
+//!
+//! An adapter that runs a program's task lists counts receives one by one only if it is asked to when they begin, and each takes
+//! a counter and a task. But nobody knows at the beginning whether the blocks will be asked for, so the past of the [`Lines`]
+//! that call says it.
 
-use std::task::{Poll, Waker};
+use std::{
+    collections::BTreeMap,
+    panic::Location,
+    task::{Poll, Waker},
+};
 
 use super::RunTicket;
-use crate::{buffer::Wire, engine::Core, offload::Action};
+use crate::{
+    buffer::Wire,
+    engine::{Core, Engine},
+    offload::Action,
+};
 
-impl Core {
-    /// From now on the program says which of its receives are over.
-    pub(crate) fn watch_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
-        if let Some(run) = self.run_of(ticket) {
-            run.landed.get_or_insert_default();
-        }
+/// Lines of the application that call programs which go by lists, and whether anybody has wanted the blocks of one of them: no
+/// more than the application's text has.
+pub(super) struct Lines {
+    known: BTreeMap<&'static Location<'static>, bool>,
+}
+
+impl Lines {
+    pub(super) const fn new() -> Self {
+        let known = BTreeMap::new();
+        Self { known }
     }
 
-    /// A receive that is over since the program is watched: from whom, and what it received. `None` when the program is over:
+    /// Whether somebody may want the blocks of what this line calls. A line of which nothing is known may.
+    pub(super) fn may_watch(&self, line: &'static Location<'static>) -> bool {
+        self.known.get(line).copied().unwrap_or(true)
+    }
+
+    /// Somebody wants the blocks of one of its calls.
+    fn watched(&mut self, line: &'static Location<'static>) {
+        self.known.insert(line, true);
+    }
+
+    /// The end of a program that nobody has watched.
+    pub(super) fn unwatched(&mut self, line: &'static Location<'static>) {
+        self.known.entry(line).or_insert(false);
+    }
+}
+
+impl Engine {
+    /// From now on the program says which of its receives are over.
+    pub(crate) fn watch_run<I, O>(&mut self, ticket: &RunTicket<I, O>) {
+        let driver = &mut *self.driver;
+        let Some(run) = self.core.run_of(ticket) else {
+            return;
+        };
+        run.show_landed();
+        let line = run.about.at;
+        if let Some(listed) = &mut run.listed {
+            listed.tell_landed(driver);
+            self.core.programs.lines.watched(line);
+        }
+    }
+}
+
+impl Core {
+    /// A receive that is over: from whom, and what it received. `None` when the program is over:
     /// what was not told of until then is in its output.
     pub(crate) fn poll_landed<I, O, T: Wire>(
         &mut self,
@@ -53,5 +102,23 @@ impl Core {
     pub(super) fn run_of<I, O>(&mut self, ticket: &RunTicket<I, O>) -> Option<&mut super::Run> {
         let run = self.programs.get(ticket.run)?;
         (run.buffers == ticket.buffers.op).then_some(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Lines, Location};
+
+    #[test]
+    fn a_line_is_known_by_its_first_call_and_by_whoever_asked_for_blocks() {
+        let (whole, by_blocks) = (Location::caller(), Location::caller());
+        let mut lines = Lines::new();
+        assert!(lines.may_watch(whole) && lines.may_watch(by_blocks));
+        lines.unwatched(whole);
+        lines.watched(by_blocks);
+        lines.unwatched(by_blocks);
+        assert!(!lines.may_watch(whole) && lines.may_watch(by_blocks));
+        lines.watched(whole);
+        assert!(lines.may_watch(whole));
     }
 }

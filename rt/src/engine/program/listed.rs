@@ -22,7 +22,7 @@ use crate::{
     offload::{
         Action, Lens,
         lists::{Code, Duties, FAMILIES, Memory, Posted, Slot},
-        lower::{Combining, Lowering},
+        lower::{Combining, Lowering, Means},
     },
     ops::Reducer,
     proto::wire,
@@ -49,6 +49,8 @@ pub(super) struct Listed {
     posted: Option<Posted>,
     /// Steps of the host's that may begin.
     due: VecDeque<usize>,
+    /// Receives are counted for who may want to know of them.
+    pub(super) tells: bool,
     over: bool,
     /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
     pub(super) stranger: Option<u32>,
@@ -83,6 +85,10 @@ const fn slots_of(size: usize) -> u32 {
     if size <= 512 { 4 } else { 2 }
 }
 
+/// Counters of one program for blocks that are told of as they land: more than that land together. Each takes a task too, and
+/// adapters are short of both.
+const TOLD_MAX: usize = 64;
+
 /// Tokens with this bit are those of programs; windows and operations never come so far.
 const TOKENS: u64 = 1 << 62;
 
@@ -104,6 +110,13 @@ impl Listed {
         self.over || self.posted.is_none() || ended
     }
 
+    /// From now on it says which of its receives are over.
+    pub(super) fn tell_landed(&mut self, driver: &mut dyn Driver) {
+        if let Some(posted) = &mut self.posted {
+            posted.tell(driver);
+        }
+    }
+
     /// Whether the driver may still touch its memory.
     pub(super) fn is_under_way(&self) -> bool {
         self.posted.is_some() && !self.is_over(true)
@@ -112,13 +125,14 @@ impl Listed {
 
 impl State {
     /// A program that is to go by lists.
-    pub(super) fn list(&mut self, (ctx, tag): (u32, u32), size: usize) -> Box<Listed> {
+    pub(super) fn list(&mut self, (ctx, tag): (u32, u32), size: usize, tells: bool) -> Box<Listed> {
         self.serial = self.serial.wrapping_add(1) & (u32::MAX >> 2);
         Box::new(Listed {
             serial: self.serial,
             key: (ctx, tag % slots_of(size)),
             posted: None,
             due: VecDeque::new(),
+            tells,
             over: false,
             stranger: None,
             ending: None,
@@ -185,11 +199,25 @@ impl Engine {
             max: caps.combine_max,
         };
         let lanes = &mut lot.slot.lanes;
-        let lowering = Lowering::new(program, combining, list_max(caps), lanes);
+        let list_max = list_max(caps);
+        let told_max = if listed.tells {
+            TOLD_MAX.min(list_max)
+        } else {
+            0
+        };
+        let means = Means {
+            combining,
+            list_max,
+            told_max,
+        };
+        let lowering = Lowering::new(program, means, lanes);
         let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
         let begun = Posted::begin(&mut *self.driver, &mut lot.slot, (lowering, memory), names);
-        let (posted, duties) = begun?;
+        let (mut posted, duties) = begun?;
+        if run.landed.is_some() {
+            posted.tell(&mut *self.driver);
+        }
         listed.posted = Some(posted);
         self.core.take_duties(listed, duties);
         Ok(true)
@@ -262,6 +290,14 @@ impl Engine {
             Code::List(list) => posted.begun(driver, slot, list, &mut duties),
             Code::Held | Code::Single => posted.post_held(driver, slot, &mut duties),
             Code::End => listed.over = true,
+            Code::Told(nth) => {
+                posted.heard(code, &mut duties);
+                let waker = self.core.ops.live(run.buffers).waker.take();
+                self.core.wakers.extend(waker);
+                run.landed
+                    .iter_mut()
+                    .for_each(|landed| landed.extend(posted.told(nth)));
+            }
             Code::Step(_) | Code::Spread(_) => posted.heard(code, &mut duties),
         }
         self.core.take_duties(listed, duties);

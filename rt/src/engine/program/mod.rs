@@ -41,6 +41,7 @@ use ripstop_fabric::driver::Down;
 
 use self::{
     calls::Calls,
+    landed::Lines,
     listed::Lot,
     run::{Room, Run},
 };
@@ -91,6 +92,7 @@ pub(super) struct State {
     slots: BTreeMap<(u32, u32), Lot>,
     /// Of the last program that went by lists.
     serial: u32,
+    lines: Lines,
     /// Programs under way whose messages may lie in cells.
     looking: usize,
     /// What has to wait until cells were looked into.
@@ -139,6 +141,8 @@ pub(crate) struct RunCall {
     pub(crate) refused: Option<String>,
     /// By task lists, where the driver runs them.
     pub(crate) offload: bool,
+    /// Its receives may be asked for one by one.
+    pub(crate) by_blocks: bool,
 }
 
 /// The claim to a program under way, and to its two buffers.
@@ -214,6 +218,7 @@ impl State {
             doubt: None,
             slots: BTreeMap::new(),
             serial: 0,
+            lines: Lines::new(),
             looking: 0,
             news: Vec::new(),
             scratch: Vec::new(),
@@ -338,6 +343,7 @@ impl Core {
         let directly =
             self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max();
         let looks = self.may_look(&call);
+        let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);
         let index = self.programs.add(|mut room| {
             let memory = Memory::new(areas, lens, mem::take(&mut room.scratch));
@@ -351,7 +357,7 @@ impl Core {
             let size = runs[index as usize]
                 .as_ref()
                 .map_or(1, |run| run.group().len());
-            let listed = self.programs.list(key, size);
+            let listed = self.programs.list(key, size, tells);
             if let Some(run) = self.programs.get(index) {
                 run.listed = Some(listed);
             }

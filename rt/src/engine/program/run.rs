@@ -178,6 +178,17 @@ impl Run {
         }
     }
 
+    /// From now on somebody wants to know which receives are over. Some may be already.
+    pub(super) fn show_landed(&mut self) {
+        let is_landed = |&at: &usize| {
+            let is_recv = matches!(self.program.step(at).action, Action::Recv { .. });
+            is_recv && self.waits[at] == OVER
+        };
+        if self.landed.is_none() {
+            self.landed = Some((0..self.program.len()).filter(is_landed).collect());
+        }
+    }
+
     pub(super) fn is_watched(&self) -> bool {
         self.landed.is_some()
     }

@@ -218,6 +218,7 @@ fn call(rank: usize) -> RunCall {
         reducer: None,
         refused: None,
         offload: true,
+        by_blocks: false,
     }
 }
 

@@ -63,6 +63,7 @@ fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
         reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
         refused: None,
         offload: false,
+        by_blocks: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
     let buffers = Pair::new(input, output, &call.program);
@@ -168,6 +169,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         reducer: None,
         refused: None,
         offload: false,
+        by_blocks: false,
     };
     let buffers = Pair::new(vec![2], Vec::new(), &call.program);
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, buffers, 0);

@@ -17,6 +17,8 @@ pub(crate) enum Code {
     Step(usize),
     /// This step is over, and the host passes that on.
     Spread(usize),
+    /// These receives are over, and somebody wants to know.
+    Told(usize),
 }
 
 impl Code {
@@ -36,8 +38,9 @@ impl Code {
             Self::Single => 2,
             Self::Held => 3,
             Self::End => 4,
-            Self::Step(step) => FIRST_STEP + 2 * step,
-            Self::Spread(step) => FIRST_STEP + 2 * step + 1,
+            Self::Step(step) => FIRST_STEP + 3 * step,
+            Self::Spread(step) => FIRST_STEP + 3 * step + 1,
+            Self::Told(group) => FIRST_STEP + 3 * group + 2,
         };
         u32::try_from(word).expect("a program has less than 2^30 steps")
     }
@@ -48,8 +51,14 @@ impl Code {
             2 => Self::Single,
             3 => Self::Held,
             4 => Self::End,
-            word if (word - FIRST_STEP).is_multiple_of(2) => Self::Step((word - FIRST_STEP) / 2),
-            word => Self::Spread((word - FIRST_STEP) / 2),
+            word => {
+                let nth = (word - FIRST_STEP) / 3;
+                match (word - FIRST_STEP) % 3 {
+                    0 => Self::Step(nth),
+                    1 => Self::Spread(nth),
+                    _ => Self::Told(nth),
+                }
+            }
         }
     }
 

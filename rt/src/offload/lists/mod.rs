@@ -193,6 +193,23 @@ impl Posted {
         self.counter_key(self.lowering.end_of(step))
     }
 
+    /// From now on it says which of the receives that [are told of](super::lower::Means::told_max) are over.
+    pub(crate) fn tell(&mut self, driver: &mut dyn Driver) {
+        let when =
+            |(counter, steps): (u32, &[u32])| self.when_own(counter as usize, steps.len() as u64);
+        let told: Vec<When> = self.lowering.told().map(when).collect();
+        for (nth, when) in told.iter().enumerate() {
+            self.watch(driver, when, Code::Told(nth));
+        }
+    }
+
+    /// The receives of which [`Code::Told`] says that they are over.
+    pub(crate) fn told(&self, nth: usize) -> impl Iterator<Item = usize> + '_ {
+        let mut told = self.lowering.told();
+        let steps = told.nth(nth).map_or(&[][..], |(_, steps)| steps);
+        steps.iter().map(|&step| step as usize)
+    }
+
     pub(crate) fn action(&self, step: usize) -> Step {
         self.lowering.action(step)
     }

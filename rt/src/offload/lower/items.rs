@@ -47,7 +47,10 @@ impl Lowering {
             return;
         }
         let counter = Counter::Own(step.end);
-        let over = Least { counter, value: 1 };
+        let over = Least {
+            counter,
+            value: step.passes_at(),
+        };
         let when = if joins { step.may_begin() } else { over };
         if self.is_wide(at) {
             let deed = Deed::Spread { step: at };
@@ -137,6 +140,11 @@ impl Lowering {
 }
 
 impl Lowered {
+    /// What its counter comes to when it is over, and all that are told of together with it.
+    pub(super) fn passes_at(self) -> u64 {
+        self.closes.max(1).into()
+    }
+
     fn may_begin(self) -> Least {
         // Without anybody to wait for: at once.
         let (counter, value) = self.go.unwrap_or((0, 0));

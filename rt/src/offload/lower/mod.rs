@@ -26,6 +26,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use ripstop_fabric::offload::Combination;
 
+use self::told::{Told, tell};
 use super::{Action, LOOKAHEAD_MIN, Program, Span};
 
 mod items;
@@ -33,6 +34,7 @@ mod items;
 mod model;
 #[cfg(test)]
 mod tests;
+mod told;
 
 /// The shortest list that a program can be cut into.
 pub(crate) const LIST_MIN: usize = LOOKAHEAD_MIN - 1;
@@ -55,6 +57,16 @@ pub(crate) struct Combining {
     pub(crate) max: usize,
 }
 
+/// What an adapter does, and what is wanted of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Means {
+    pub(crate) combining: Combining,
+    /// Tasks of a list that wait, at the most.
+    pub(crate) list_max: usize,
+    /// Counters for receives that are told of one by one, at the most; 0: they are not.
+    pub(crate) told_max: usize,
+}
+
 /// A program on its way to a driver.
 #[derive(Debug)]
 pub(crate) struct Lowering {
@@ -67,6 +79,7 @@ pub(crate) struct Lowering {
     lanes: u64,
     counters: u32,
     ends: u64,
+    told: Told,
     /// The first step that is in no list yet.
     next: usize,
 }
@@ -84,6 +97,8 @@ struct Lowered {
     message: u64,
     /// The receive that has to wait for this one, because it uses the same lane.
     lane_next: Option<u32>,
+    /// The last of so many receives that are told of together. It passes on that all of them are over.
+    closes: u32,
 }
 
 /// Something for a driver, or for the host.
@@ -184,18 +199,23 @@ impl Lanes {
 }
 
 impl Lowering {
-    /// The lowering of a program to lists of at most `list_max` tasks that wait. The lanes are those of the slot that it is to
-    /// run in, and are counted on. O(steps and edges).
-    pub(crate) fn new(
-        program: Arc<Program>,
-        combining: Combining,
-        list_max: usize,
-        lanes: &mut Lanes,
-    ) -> Self {
+    /// The lowering of a program to lists. The lanes are those of the slot that it is to run in, and are counted on. O(steps and
+    /// edges).
+    pub(crate) fn new(program: Arc<Program>, means: Means, lanes: &mut Lanes) -> Self {
+        let Means {
+            combining,
+            list_max,
+            told_max,
+        } = means;
         assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
         let mut steps = vec![Lowered::default(); program.len()];
         number_messages(&program, &mut steps, lanes);
-        let (counters, ends) = connect(&program, &mut steps);
+        let (mut counters, mut ends) = connect(&program, &mut steps);
+        let told = Told::of(&program, &steps, (told_max, counters));
+        for (counter, group) in told.groups() {
+            (counters, ends) = (counter + 1, ends + 1 - group.len() as u64);
+            tell(&mut steps, counter, group);
+        }
         Self {
             program,
             combining,
@@ -204,6 +224,7 @@ impl Lowering {
             lanes: lanes.count,
             counters,
             ends,
+            told,
             next: 0,
         }
     }
@@ -223,7 +244,7 @@ impl Lowering {
         let mut totals = vec![0; self.counters()];
         for step in &self.steps {
             if step.fans > 0 {
-                totals[step.end as usize] = 1;
+                totals[step.end as usize] = step.passes_at();
             }
             if let Some((counter, value)) = step.go {
                 totals[counter as usize] = value.into();
@@ -249,10 +270,16 @@ impl Lowering {
         }
     }
 
-    /// The counters of those who wait for this step.
+    /// The counters of those who wait for this step. For receives that are told of, that is the end.
     pub(crate) fn waiting(&self, step: usize) -> impl Iterator<Item = u32> + '_ {
         let counter = |later: usize| self.steps[later].go.map_or(0, |(counter, _)| counter);
-        self.waits_for(step).map(counter)
+        let end = (self.steps[step].closes > 0).then_some(0);
+        self.waits_for(step).map(counter).chain(end)
+    }
+
+    /// Receives that are told of together, and the counter that comes to their number when they are over.
+    pub(crate) fn told(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
+        self.told.groups()
     }
 
     /// Its sends: to whom, what, in which lane, and what that has to come to.

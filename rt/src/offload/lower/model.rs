@@ -11,7 +11,7 @@ use ripstop_fabric::{
     random::Random,
 };
 
-use super::{Combining, Counter, Deed, Item, Lane, Lanes, Least, Lowering};
+use super::{Combining, Counter, Deed, Item, Lane, Lanes, Least, Lowering, Means};
 use crate::offload::{Action, Buffer, Program, Span};
 
 /// What all ranks run, one program after the other.
@@ -26,6 +26,8 @@ pub(super) struct Job {
     pub(super) lanes: u64,
     /// Programs that a rank may have under way.
     pub(super) slots: usize,
+    /// Counters for receives that are told of.
+    pub(super) told_max: usize,
 }
 
 /// What is done wrong.
@@ -335,7 +337,12 @@ impl<'a> Model<'a> {
             how: (rank % 2 == 1).then_some(HOW),
             max: usize::MAX,
         };
-        let lowering = Lowering::new(program, combining, self.job.list_max, &mut slot.lanes);
+        let means = Means {
+            combining,
+            list_max: self.job.list_max,
+            told_max: self.job.told_max,
+        };
+        let lowering = Lowering::new(program, means, &mut slot.lanes);
         self.ranks[rank].runs.push(Run {
             own: vec![0; lowering.counters()],
             lowering,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use ripstop_fabric::random::Random;
 
 use super::{
-    Combining, Deed, Item, Lanes, Lowering,
+    Combining, Deed, Item, Lanes, Lowering, Means,
     model::{Job, Model, Mutant, Outcome, is_for_host, place_of},
 };
 use crate::offload::{Action, Buffer, Builder, Lens, Program, Side, Span, StepId};
@@ -72,6 +72,7 @@ fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job 
         list_max,
         lanes: 4,
         slots,
+        told_max: 0,
     }
 }
 
@@ -96,7 +97,8 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
         let mut random = Random::new(seed);
         let mut below = |range: std::ops::Range<u64>| random.within(range) as usize;
         let (size, slots, list_max) = (below(1..14), below(1..4), below(3..24));
-        let job = all_to_all(size, 5, list_max, slots);
+        let mut job = all_to_all(size, 5, list_max, slots);
+        job.told_max = below(0..16);
         let mut model = Model::new(&job, seed, seed % 2 == 0, Mutant::None);
         assert_eq!(
             model.run(),
@@ -107,7 +109,8 @@ fn an_all_to_all_in_short_lists_gives_what_it_should_whatever_is_late() {
             model.tally.waiting_max <= 2 * slots * list_max,
             "seed {seed}: the queue is too short"
         );
-        let lists = size.div_ceil(list_max) * size * 5;
+        let tasks = size + job.told_max.min(size);
+        let lists = tasks.div_ceil(list_max) * size * 5;
         assert!(
             model.tally.wakes <= lists,
             "seed {seed}: {} wakes",
@@ -313,6 +316,7 @@ fn any_program_gives_what_its_steps_give_one_after_the_other() {
             list_max,
             lanes,
             slots,
+            told_max: random.within(0..4) as usize,
         };
         let outcome = Model::new(&job, seed, seed % 2 == 0, Mutant::None).run();
         assert!(
@@ -322,11 +326,19 @@ fn any_program_gives_what_its_steps_give_one_after_the_other() {
     }
 }
 
+fn means(list_max: usize) -> Means {
+    Means {
+        combining: Combining::default(),
+        list_max,
+        told_max: 0,
+    }
+}
+
 #[test]
 fn what_begins_at_once_takes_no_room_of_what_waits() {
     let program = Arc::new(pairwise(0, 5, 1, 4));
     let mut lanes = Lanes::new(4);
-    let mut lowering = Lowering::new(program, Combining::default(), 3, &mut lanes);
+    let mut lowering = Lowering::new(program, means(3), &mut lanes);
     // Sends and receives count at the end, and nothing waits for them as long as the window is not full.
     assert_eq!((lowering.counters(), lowering.ends()), (1, 9));
     assert_eq!((lanes.targets(), lanes.from.len()), (4, 4));
@@ -360,12 +372,36 @@ fn the_end_of_a_step_that_many_wait_for_is_passed_on_by_the_host() {
     }
     let program = Arc::new(builder.finish());
     for (list_max, wide) in [(3, true), (31, true), (40, false)] {
-        let (program, combining) = (Arc::clone(&program), Combining::default());
-        let mut lowering = Lowering::new(program, combining, list_max, &mut Lanes::new(1));
+        let program = Arc::clone(&program);
+        let mut lowering = Lowering::new(program, means(list_max), &mut Lanes::new(1));
         let mut items = Vec::new();
         lowering.next_list(&mut items);
         let spreads = items.iter().filter(|item| is_for_host(&item.deed));
         assert_eq!(spreads.count(), usize::from(wide), "{items:?}");
         assert!(lowering.waiting(0).eq(1..9));
+    }
+}
+
+#[test]
+fn receives_are_told_of_one_by_one_or_together_where_counters_are_few() {
+    for (told_max, groups) in [
+        (0, &[][..]),
+        (64, &[1; 8]),
+        (8, &[1; 8]),
+        (3, &[3, 3, 2]),
+        (1, &[8]),
+    ] {
+        let means = Means {
+            told_max,
+            ..means(40)
+        };
+        let program = Arc::new(pairwise(0, 9, 1, 32));
+        let lowering = Lowering::new(program, means, &mut Lanes::new(4));
+        let told: Vec<usize> = lowering.told().map(|(_, steps)| steps.len()).collect();
+        assert_eq!(told, groups);
+        // The copy, the sends, and one for all that are told of together.
+        let apart = if told_max == 0 { 8 } else { groups.len() };
+        assert_eq!(lowering.ends(), 9 + apart as u64);
+        assert_eq!(lowering.counters(), 1 + groups.len());
     }
 }

@@ -1,0 +1,58 @@
+//! Receives whose ends somebody wants to know one by one.
+
+use super::Lowered;
+use crate::offload::{Action, Program};
+
+/// Receives that nothing waits for, which are counted apart from all else: so many together, because counters are few.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    steps: Vec<u32>,
+    together: usize,
+    /// The counter of the first ones; those of the others follow.
+    first: u32,
+}
+
+impl Told {
+    /// In no more than `told_max` groups. The first counter that is free is `first`.
+    pub(super) fn of(
+        program: &Program,
+        steps: &[Lowered],
+        (told_max, first): (usize, u32),
+    ) -> Self {
+        if told_max == 0 {
+            return Self::default();
+        }
+        let is_told = |&at: &usize| {
+            let is_recv = matches!(program.step(at).action, Action::Recv { .. });
+            // What ends in the counter 0 is awaited by nobody.
+            is_recv && steps[at].end == 0 && steps[at].fans == 0
+        };
+        let all = (0..steps.len()).filter(is_told);
+        let steps: Vec<u32> = all.filter_map(|at| u32::try_from(at).ok()).collect();
+        Self {
+            together: steps.len().div_ceil(told_max),
+            steps,
+            first,
+        }
+    }
+
+    /// Those that are told of together, with their counter.
+    pub(super) fn groups(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
+        let groups = self.steps.chunks(self.together.max(1));
+        let number = |nth| self.first + u32::try_from(nth).unwrap_or(u32::MAX);
+        groups
+            .enumerate()
+            .map(move |(nth, group)| (number(nth), group))
+    }
+}
+
+/// Has these receives count here, and the last of them pass it on.
+pub(super) fn tell(steps: &mut [Lowered], counter: u32, group: &[u32]) {
+    for &at in group {
+        steps[at as usize].end = counter;
+    }
+    if let Some(&last) = group.last() {
+        let last = &mut steps[last as usize];
+        (last.fans, last.closes) = (1, u32::try_from(group.len()).unwrap_or(u32::MAX));
+    }
+}
