@@ -64,7 +64,7 @@ pub trait Driver: Send + fmt::Debug {
     fn allocate(&mut self, len: usize) -> io::Result<Region>;
 
     /// As [`allocate`](Self::allocate), for [counters that tasks wait for](crate::offload::Counters::for_tasks): an adapter that
-    /// runs lists may count elsewhere, and write the value here when it tells of it.
+    /// runs lists may count elsewhere, and write the value here when it tells of it, and a driver may count in its turns.
     ///
     /// # Errors
     /// As there.

@@ -1,10 +1,10 @@
 //! A counter: three words of a region that its owner's driver allocated.
 //!
-//! The first word is what was counted, but for what the owner's processor has counted itself where an adapter counts for peers:
-//! that is in the third, because the atomics of the two know nothing of each other. The second, inverted so that 0 is nobody, is
-//! the least that the owner waits for, so that who adds knows whether to wake it: the owner stores its threshold and then looks
-//! at the count, who adds adds and then looks at the threshold, all of it sequentially consistent, so one of the two sees the
-//! other.
+//! The first word is what was counted, but for what the owner's processor has counted, itself or because a peer told it to,
+//! where an adapter counts for peers: that is in the third, because the atomics of the two know nothing of each other. The
+//! second, inverted so that 0 is nobody, is the least that the owner waits for, so that who adds knows whether to wake it: the
+//! owner stores its threshold and then looks at the count, who adds adds and then looks at the threshold, all of it sequentially
+//! consistent, so one of the two sees the other.
 
 use std::{
     fmt, io,
@@ -61,9 +61,9 @@ impl Counters {
         Self::make(driver, count, |driver, len| driver.allocate(len))
     }
 
-    /// The same, for tasks to wait for and to add to. Where an adapter counts by itself, [`Counter::value`] is what it was when a
-    /// watch was last told of the counter, or its owner armed last; so the owner watches instead of looking. To add much to one
-    /// may take as many steps.
+    /// The same, for tasks to wait for and to add to. Where an adapter counts by itself, or peers tell the owner to count,
+    /// [`Counter::value`] is what it was when a watch was last told of the counter, or its owner armed or made a turn last; so
+    /// the owner watches instead of looking. To add much to one may take as many steps.
     ///
     /// # Errors
     /// As [`new`](Self::new).

@@ -49,6 +49,11 @@ impl Watches {
         }
     }
 
+    /// Whether any counter is watched that is one of those.
+    pub(crate) fn any(&self, which: impl Fn(&Counter) -> bool) -> bool {
+        self.watched.iter().any(|watched| which(&watched.counter))
+    }
+
     /// One whose threshold is reached, once.
     pub(crate) fn pop_reached(&mut self) -> Option<Token> {
         let at = self.watched.iter().position(Watched::is_reached)?;

@@ -345,6 +345,7 @@ pub(super) const ACCESS_REMOTE_READ: c_int = 4;
 pub(super) const ACCESS_REMOTE_ATOMIC: c_int = 8;
 
 pub(super) const WR_RDMA_WRITE: c_int = 0;
+pub(super) const WR_RDMA_WRITE_WITH_IMM: c_int = 1;
 pub(super) const WR_SEND: c_int = 2;
 pub(super) const WR_RDMA_READ: c_int = 4;
 pub(super) const WR_COMPARE_SWAP: c_int = 5;
@@ -357,5 +358,7 @@ pub(super) const SEND_INLINE: c_uint = 8;
 pub(super) const WC_SUCCESS: c_int = 0;
 pub(super) const WC_FLUSHED: c_int = 5;
 pub(super) const WC_RETRIES_EXCEEDED: c_int = 12;
+
+pub(super) const WC_RECV_RDMA_WITH_IMM: c_int = 129;
 
 pub(super) const EVENT_DEVICE_FATAL: c_int = 8;

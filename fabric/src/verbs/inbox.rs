@@ -1,4 +1,5 @@
-//! What peers send lands here: buffers of one queue that all connections share.
+//! What peers send lands here: buffers of one queue that all connections share. A count that comes with a put takes one, and
+//! leaves it as it was.
 //!
 //! Each peer that may send has so many of them for itself, by credits, so that the queue never runs dry; and as no more
 //! completions can come than there are buffers, the completion queue never overruns.
@@ -6,7 +7,7 @@
 use std::{collections::VecDeque, io, sync::Arc};
 
 use super::{
-    abi::{Completion, WC_SUCCESS},
+    abi::{Completion, WC_RECV_RDMA_WITH_IMM, WC_SUCCESS},
     objects::{Access, Cq, Mr, Pd, Srq},
     wire::{HEAD, WORD_MAX},
 };
@@ -23,6 +24,8 @@ pub(super) struct Inbox {
     /// Slabs that belong to connections.
     taken: usize,
     arrived: VecDeque<Completion>,
+    /// Counts, which are in no order with messages: they are taken without anybody who hears these.
+    told: VecDeque<Completion>,
     /// Something did since somebody last asked.
     pub(super) came: bool,
 }
@@ -44,6 +47,7 @@ impl Inbox {
             slabs_max: (room / WINDOW) as usize,
             taken: 0,
             arrived: VecDeque::with_capacity(BATCH),
+            told: VecDeque::with_capacity(BATCH),
             came: false,
         })
     }
@@ -80,28 +84,50 @@ impl Inbox {
 
     /// Takes what has come from the device. Whether there is anything.
     pub(super) fn look(&mut self) -> bool {
-        if self.arrived.is_empty() {
-            let mut batch = [Completion::default(); BATCH];
-            let came = self.cq.poll(&mut batch);
-            self.arrived.extend(&batch[..came]);
-            self.came |= came > 0;
+        if self.arrived.is_empty() && self.told.is_empty() {
+            self.take();
         }
-        !self.arrived.is_empty()
+        !self.arrived.is_empty() || !self.told.is_empty()
+    }
+
+    /// Takes some of what has come. Whether anything had.
+    fn take(&mut self) -> bool {
+        let mut batch = [Completion::default(); BATCH];
+        let came = self.cq.poll(&mut batch);
+        for came in &batch[..came] {
+            let told = came.status == WC_SUCCESS && came.opcode == WC_RECV_RDMA_WITH_IMM;
+            let queue = if told {
+                &mut self.told
+            } else {
+                &mut self.arrived
+            };
+            queue.push_back(*came);
+        }
+        self.came |= came > 0;
+        came > 0
     }
 
     /// Takes all that has come, and says whether any of it came by this queue pair.
     pub(super) fn has_from(&mut self, qpn: u32) -> bool {
-        let mut batch = [Completion::default(); BATCH];
-        while let came @ 1.. = self.cq.poll(&mut batch) {
-            self.arrived.extend(&batch[..came]);
-            self.came = true;
-        }
-        self.arrived.iter().any(|came| came.qp_num == qpn)
+        while self.take() {}
+        let mut all = self.told.iter().chain(&self.arrived);
+        all.any(|came| came.qp_num == qpn)
     }
 
-    /// The next that came.
+    /// The next that came, but for counts.
     pub(super) fn next(&mut self) -> Option<Completion> {
-        self.look().then(|| self.arrived.pop_front()).flatten()
+        if self.arrived.is_empty() {
+            self.take();
+        }
+        self.arrived.pop_front()
+    }
+
+    /// The next count that came.
+    pub(super) fn next_told(&mut self) -> Option<Completion> {
+        if self.told.is_empty() {
+            self.take();
+        }
+        self.told.pop_front()
     }
 
     /// The first bytes of what came.

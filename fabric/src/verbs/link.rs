@@ -251,6 +251,13 @@ impl Link {
         self.credits > CREDITS_KEPT
     }
 
+    /// Takes a credit for a count. Whether it has to wake the peer, even if that waits for no count: else it might sleep on its
+    /// buffers until nothing can be sent any more.
+    pub(super) const fn take_credit_to_tell(&mut self) -> bool {
+        self.credits -= 1;
+        self.credits <= WINDOW / 2
+    }
+
     /// Whether the peer should hear of its credits even if there is nothing else to tell it.
     pub(super) const fn owes_much(&self) -> bool {
         self.owed >= WINDOW / 2

@@ -49,6 +49,7 @@ impl Core {
         let taken = self.lists.post(tasks, token);
         if taken {
             self.begin_tasks();
+            self.listen();
         }
         taken
     }

@@ -7,11 +7,11 @@
 //! sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as `parcels`. Puts, gets, atomics
 //! and counts (`onesided`) are done by the devices; `regions` sees to it that a wrong key never gets that far, `forgetting` waits
 //! before it says that a region is used no more, `names` has keys that nobody was told, and `registrations` the application's own
-//! memory; what a rank `counts` for itself is none of their business. Turns begin the tasks of `lists`, in a `chain` for each
-//! peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane to a peer, and the
-//! `trail` has the messages that may have to go again. `scarce` says who gives way where there are fewer queue pairs than peers.
-//! A turn is in `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is
-//! the library's header.
+//! memory; what a rank `counts` for itself is none of their business, and where tasks wait for a counter, its owner counts for
+//! peers, too. Turns begin the tasks of `lists`, in a `chain` for each peer. `rails` has what goes by which of several devices,
+//! and goes on when one fails; a `way` is one lane to a peer, and the `trail` has the messages that may have to go again.
+//! `scarce` says who gives way where there are fewer queue pairs than peers. A turn is in `turn`, what a rank has is in `core`,
+//! and the end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
 
 mod abi;
 mod address;
@@ -90,7 +90,7 @@ impl Driver for Verbs {
                 threshold,
                 token,
             } => {
-                core.watches.add(counter, *threshold, *token);
+                core.watch(counter, *threshold, *token);
                 true
             }
             Command::List { tasks, token } => core.post_list(tasks, *token),
@@ -133,7 +133,11 @@ impl Driver for Verbs {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
-        self.core().allocate(len)
+        self.core().allocate(len, false)
+    }
+
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.core().allocate(len, true)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

@@ -1,7 +1,8 @@
 //! Puts, gets, atomics and counts: done by the devices, with nobody's help at the target.
 //!
 //! A count adds to the counter and reads it in one go, together with the threshold that its owner waits for; whoever finds the
-//! threshold reached wakes the owner. What a rank counts for itself its processor adds (`counts`). Memory of this rank that is no
+//! threshold reached wakes the owner. What a rank counts for itself its processor adds, and what it is told to by peers, where
+//! tasks wait for the counter (`counts`). Memory of this rank that is no
 //! region of its own is registered for the command, or, when it is short, copied.
 
 use super::{
@@ -186,8 +187,8 @@ impl Core {
             Wish::Get { into, .. } if into.is_empty() => Ok(()),
             Wish::Put { .. } | Wish::Offer { .. } => self.post_pieces(id, peer, places, true),
             Wish::Get { .. } => self.post_pieces(id, peer, places, false),
-            Wish::Count { by, .. } => self.post_count(id, peer, places.0, by, None),
-            Wish::Atomic { op, known, .. } => self.post_atomic(id, peer, places.0, op, known),
+            Wish::Count { by, .. } => self.post_count(id, peer, places, by),
+            Wish::Atomic { op, known, .. } => self.post_atomic(id, peer, places.main, op, known),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::{
     core::{Core, index},
+    counts::Tally,
     inbox::BODY_MAX,
     link::Link,
-    objects::{Access, Remote, STEP_MAX, What, Work},
+    objects::{Access, Local, Remote, STEP_MAX, What, Work},
     onesided::Here,
     outbox::{Cargo, Flight, Outbox, Step, quiet},
     regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
@@ -35,20 +36,37 @@ impl From<Failure> for Stall {
 }
 
 /// Where a command goes: its memory, and its counter.
-pub(super) type Places = (Remote, Option<Remote>);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub(super) main: Remote,
+    pub(super) cell: Option<Cell>,
+}
+
+/// How a peer's counter is added to.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cell {
+    /// By its device.
+    There(Remote),
+    /// By its owner, who is told.
+    Told(Tally),
+}
 
 impl Core {
     /// Where a command goes by the first lane, if both its keys are known to be good.
     pub(super) fn find(&mut self, peer: u32, wish: &Wish) -> Result<Places, Stall> {
         let (main, count) = wish.keys();
-        let to = To::first(peer);
-        let mut find = |key| {
-            let place = self.look_up(to, key, false)?;
-            Ok::<_, Stall>(place.on(FIRST))
-        };
-        let main = find(main)?;
-        let count = count.map(find).transpose()?;
-        Ok((main, count))
+        let main = self.look_up(To::first(peer), main, false)?.on(FIRST);
+        let cell = count.map(|key| self.find_cell(peer, key)).transpose()?;
+        Ok(Places { main, cell })
+    }
+
+    /// By one of several lanes no word comes in order with what goes by others, so there the device counts.
+    fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<Cell, Stall> {
+        let place = self.look_up(To::first(peer), key, false)?;
+        let link = self.links[index(peer)].as_deref();
+        let narrow = link.filter(|link| !link.is_wide());
+        let tally = narrow.and_then(|link| link.imports.tally(key));
+        Ok(tally.map_or_else(|| Cell::There(place.on(FIRST)), Cell::Told))
     }
 
     /// Where a key's range is, by all lanes if it is `widely` used, or a look at the owner's table under way.
@@ -126,7 +144,7 @@ impl Core {
         &mut self,
         id: u32,
         peer: u32,
-        (place, count): Places,
+        places: Places,
         put: bool,
     ) -> Result<(), Stall> {
         let here = self.reach(id)?[FIRST];
@@ -134,21 +152,20 @@ impl Core {
         loop {
             let at = self.ops.get(id).map_or(0, |op| op.posted);
             let len = (whole - at).min(self.rails[FIRST].own.piece_max);
-            let (piece, there) = (here.part(at, len), place.at(at as u64));
+            let (piece, there) = (here.part(at, len), places.main.at(at as u64));
             let last = at + len == whole;
+            let from = (len > 0).then_some(piece);
             let what = if put {
-                What::Write {
-                    from: (len > 0).then_some(piece),
-                    into: there,
-                }
+                What::Write { from, into: there }
             } else {
                 What::Read {
                     from: there,
                     into: piece,
                 }
             };
-            match count.filter(|_| last) {
-                Some(cell) => self.post_count(id, peer, cell, 1, Some(what))?,
+            match places.cell.filter(|_| last) {
+                Some(Cell::There(cell)) => self.post_add(id, peer, (cell, 1), Some(what))?,
+                Some(Cell::Told(tally)) => self.post_told(id, peer, tally, (from, there))?,
                 None => self.post_step(id, peer, Step::Move, None, &[what])?,
             }
             if let Some(op) = self.ops.get_mut(id) {
@@ -198,13 +215,43 @@ impl Core {
         Ok(here)
     }
 
-    /// Adds to a counter after `before`, and looks at it.
+    /// Adds to a counter.
     pub(super) fn post_count(
         &mut self,
         id: u32,
         peer: u32,
-        cell: Remote,
+        places: Places,
         by: u64,
+    ) -> Result<(), Stall> {
+        match places.cell {
+            Some(Cell::Told(tally)) if by == 1 => {
+                self.post_told(id, peer, tally, (None, places.main))
+            }
+            Some(Cell::Told(tally)) => self.say_count(peer, tally, by),
+            Some(Cell::There(cell)) => self.post_add(id, peer, (cell, by), None),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts, if there is anything, and has the owner of a counter count 1, when the bytes are there.
+    fn post_told(
+        &mut self,
+        id: u32,
+        peer: u32,
+        tally: Tally,
+        (from, into): (Option<Local>, Remote),
+    ) -> Result<(), Stall> {
+        let word = tally.0;
+        let tell = What::Tell { from, into, word };
+        self.post_step(id, peer, Step::Move, None, &[tell])
+    }
+
+    /// Adds to a counter after `before`, and looks at it.
+    fn post_add(
+        &mut self,
+        id: u32,
+        peer: u32,
+        (cell, by): (Remote, u64),
         before: Option<What<'static>>,
     ) -> Result<(), Stall> {
         let answer = self.outbox.answer().ok_or(Stall::Room)?;
@@ -272,7 +319,9 @@ impl Core {
         } = self;
         let link = links[index(peer)].as_deref_mut().ok_or(Stall::Room)?;
         let to = To::first(peer);
-        if !link.has_room(FIRST, requests) || !outbox.has_room(FIRST, requests) {
+        let tells = chain.iter().any(|what| matches!(what, What::Tell { .. }));
+        let heard = !tells || link.may_send();
+        if !heard || !link.has_room(FIRST, requests) || !outbox.has_room(FIRST, requests) {
             answer
                 .into_iter()
                 .for_each(|answer| outbox.free_answer(answer));
@@ -283,7 +332,7 @@ impl Core {
             id: quiet(peer),
             what: chain[0],
             signaled: false,
-            solicited: false,
+            solicited: tells && link.take_credit_to_tell(),
         };
         let mut works = [first; STEP_MAX];
         for (work, what) in works.iter_mut().zip(chain) {

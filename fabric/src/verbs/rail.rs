@@ -22,9 +22,19 @@ pub(super) struct Rail {
     pub(super) own: Own,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
-    /// The queues that were asked for an event that did not come yet.
-    arrivals_armed: bool,
+    /// What the queues were asked for an event for that did not come yet.
+    arrivals_armed: Wakes,
     sends_armed: bool,
+}
+
+/// Which arrivals wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wakes {
+    None,
+    /// Those that their senders want to wake.
+    Wanted,
+    /// Counts, too.
+    All,
 }
 
 /// The own port, and what is made on it.
@@ -56,7 +66,7 @@ impl Rail {
             completions: Arc::new(own.channel.fd()?),
             events: Arc::new(own.context.events()?),
             own,
-            arrivals_armed: false,
+            arrivals_armed: Wakes::None,
             sends_armed: false,
         })
     }
@@ -66,16 +76,16 @@ impl Rail {
         [&self.completions, &self.events].map(|fd| WaitOn::Fd(Arc::clone(fd)))
     }
 
-    /// Asks for an event at the next arrival that is to wake, and for one at the next end of a request if `listens`.
+    /// Asks for an event at the next arrival that is to wake, and for one at the next end of a request where `sends` is given.
     ///
     /// # Errors
     /// What the device said.
-    pub(super) fn notify(&mut self, sends: &Cq, listens: bool) -> io::Result<()> {
-        if !self.arrivals_armed {
-            self.inbox.cq.notify(true)?;
-            self.arrivals_armed = true;
+    pub(super) fn notify(&mut self, wakes: Wakes, sends: Option<&Cq>) -> io::Result<()> {
+        if self.arrivals_armed < wakes {
+            self.inbox.cq.notify(wakes == Wakes::Wanted)?;
+            self.arrivals_armed = wakes;
         }
-        if !self.sends_armed && listens {
+        if let Some(sends) = sends.filter(|_| !self.sends_armed) {
             sends.notify(false)?;
             self.sends_armed = true;
         }
@@ -84,14 +94,14 @@ impl Rail {
 
     /// A queue is armed until its event has been taken. Whether there was one.
     pub(super) fn take_event(&mut self) -> bool {
-        if !self.arrivals_armed && !self.sends_armed {
+        if self.arrivals_armed == Wakes::None && !self.sends_armed {
             return false;
         }
         let Some(handle) = self.own.channel.take() else {
             return false;
         };
         if handle == self.inbox.cq.handle() {
-            self.arrivals_armed = false;
+            self.arrivals_armed = Wakes::None;
         } else {
             self.sends_armed = false;
         }

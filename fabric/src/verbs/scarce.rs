@@ -265,7 +265,10 @@ impl Core {
 impl Word {
     /// Whether it means anything on another connection.
     pub(super) const fn outlives(self) -> bool {
-        matches!(self, Self::Wake | Self::Ask(_) | Self::Bye(_))
+        matches!(
+            self,
+            Self::Wake | Self::Ask(_) | Self::Count { .. } | Self::Bye(_)
+        )
     }
 }
 

@@ -19,6 +19,7 @@ impl Core {
         self.wake_up();
         self.talk();
         let mut events = self.tell(budget, sink);
+        events += self.take_counts();
         events += self.receive(budget.saturating_sub(events).max(1), sink);
         events += self.hear_late(sink);
         events += self.reap();
@@ -40,7 +41,8 @@ impl Core {
 
     /// Asks for a wake-up, and looks once more.
     pub(super) fn arm(&mut self) -> Armed {
-        if self.has_news()
+        if self.take_counts() > 0
+            || self.has_news()
             || self
                 .next_retry()
                 .is_some_and(|at| at <= self.sleep.timer.now())
@@ -65,17 +67,19 @@ impl Core {
     }
 
     fn notify(&mut self) -> io::Result<()> {
+        let wakes = self.wakes();
         let datagrams = !self.unsaid.is_empty() || self.has_parcels();
         for (lane, rail) in self.rails.iter_mut().enumerate() {
             // Errors come as completions even of those who asked for none, so whoever has something under way listens.
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
-            rail.notify(&self.outbox.lanes[lane].cq, listens)?;
+            let sends = listens.then_some(&*self.outbox.lanes[lane].cq);
+            rail.notify(wakes, sends)?;
         }
         let next = self.next_retry();
         self.sleep.timer.set(next)
     }
 
-    fn has_news(&mut self) -> bool {
+    pub(super) fn has_news(&mut self) -> bool {
         self.lists.has_news()
             || !self.news.is_empty()
             || !self.broken.is_empty()
@@ -147,8 +151,7 @@ impl Core {
     }
 
     fn handle_arrival(&mut self, lane: usize, came: &Completion, sink: &mut dyn Sink) {
-        let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
-        let alive = from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()));
+        let alive = self.sender(lane, came);
         let mut owes = false;
         if let Some(peer) = alive {
             self.touch(peer);
@@ -164,9 +167,20 @@ impl Core {
                 self.note_broken(to, why);
             }
         }
+        self.give_back(lane, came, alive.filter(|_| owes));
+    }
+
+    /// Whose it is, if that is still there.
+    pub(super) fn sender(&mut self, lane: usize, came: &Completion) -> Option<u32> {
+        let from = self.rails[lane].by_qpn.get(&came.qp_num).copied();
+        from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()))
+    }
+
+    /// A buffer is free again; whoever took a credit for it gets that back.
+    pub(super) fn give_back(&mut self, lane: usize, came: &Completion, owed: Option<u32>) {
         let given = self.rails[lane].inbox.give(came.wr_id);
         debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
-        if let Some(from) = alive.filter(|_| owes)
+        if let Some(from) = owed
             && let Some(link) = self.link(from)
         {
             link.owed += 1;
@@ -228,6 +242,7 @@ impl Core {
             Word::Ask(name) => self.answer_name(from, name),
             Word::Named(named) => self.handle_named(from, named),
             Word::Unnamed(name) => self.link_or_new(from).imports.unname(name),
+            Word::Count { tally, by } => self.handle_count(tally, by),
             Word::Bye(how) => self.part(from, how),
         }
     }

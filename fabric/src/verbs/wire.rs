@@ -5,12 +5,14 @@
 //! message: header, body             forget, forgot: slot u32, generation u32
 //! credit, wake: nothing             bye: 0 finished, 1 failed: u8
 //! lanes: failed u8, closed u8, come u64
-//! ask, unnamed: name u64            named: name u64, slot u32, generation u32, address u64, key u32, length u64
+//! ask, unnamed: name u64            count: which u32, by u64
+//! named: name u64, slot u32, generation u32, address u64, key u32, length u64, told u8
 //! ```
 //! Every one of them but the word about lanes takes a credit: a buffer that the receiver keeps for this sender. `credits` gives
 //! back those that are free again.
 
 use super::{
+    counts::Tally,
     names::Named,
     objects::Remote,
     regions::{Entry, Place},
@@ -41,6 +43,8 @@ pub(super) enum Word {
     Named(Named),
     /// None any more.
     Unnamed(u64),
+    /// Add to a counter of yours.
+    Count { tally: Tally, by: u64 },
     /// The end.
     Bye(Down),
     /// Some lanes do not work.
@@ -106,6 +110,7 @@ impl Word {
                     generation,
                     place,
                     len,
+                    told,
                 } = named.entry;
                 put(0, &named.name.to_le_bytes());
                 put(8, &named.slot.to_le_bytes());
@@ -113,7 +118,13 @@ impl Word {
                 put(16, &place.address.to_le_bytes());
                 put(24, &place.keys[0].to_le_bytes()); // lists go by the first device
                 put(28, &len.to_le_bytes());
-                (NAMED, 36)
+                put(36, &[u8::from(told)]);
+                (NAMED, 37)
+            }
+            Self::Count { tally, by } => {
+                put(0, &tally.0.to_le_bytes());
+                put(4, &by.to_le_bytes());
+                (COUNT, 12)
             }
             Self::Forget(name) | Self::Forgot(name) => {
                 put(0, &name.slot.to_le_bytes());
@@ -159,7 +170,14 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
         FORGOT => (Word::Forgot(name), 8),
         ASK => (Word::Ask(long(first, 0)), 8),
         UNNAMED => (Word::Unnamed(long(first, 0)), 8),
-        NAMED => (Word::Named(named(first)), 36),
+        NAMED => (Word::Named(named(first)), 37),
+        COUNT => (
+            Word::Count {
+                tally: Tally(word(first, 0)),
+                by: long(first, 4),
+            },
+            12,
+        ),
         LANES => (Word::Lanes(said(first)), 10),
         _ => return Err(Malformed),
     };
@@ -189,6 +207,7 @@ fn named(first: &[u8; WORD_MAX]) -> Named {
             generation,
             place: Place::by_first(place),
             len,
+            told: first[HEAD + 36] != 0,
         },
     }
 }
@@ -209,7 +228,7 @@ pub(super) const CREDITS_AT: usize = 2;
 /// Bytes before every message.
 pub(super) const HEAD: usize = 8;
 /// The longest word.
-pub(super) const WORD_MAX: usize = HEAD + 36;
+pub(super) const WORD_MAX: usize = HEAD + 37;
 
 const MESSAGE: u8 = 1;
 const CREDIT: u8 = 2;
@@ -221,12 +240,13 @@ const ASK: u8 = 7;
 const NAMED: u8 = 8;
 const UNNAMED: u8 = 9;
 const LANES: u8 = 10;
+const COUNT: u8 = 11;
 
 #[cfg(test)]
 mod tests {
     use super::{
-        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, Said, WORD_MAX,
-        Word, message_head, parse,
+        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, Said, Tally,
+        WORD_MAX, Word, message_head, parse,
     };
     use crate::random::Random;
 
@@ -253,6 +273,7 @@ mod tests {
                 key: 0x8765_4321,
             }),
             len: 1 << 33,
+            told: true,
         },
     };
 
@@ -266,6 +287,10 @@ mod tests {
             Word::Ask(0x0123_4567_89ab_cdef),
             Word::Named(NAMED),
             Word::Unnamed(u64::MAX),
+            Word::Count {
+                tally: Tally(0xfedc_ba98),
+                by: u64::MAX - 1,
+            },
             Word::Bye(Down::Finished),
             Word::Bye(Down::Failed),
             Word::Lanes(SAID),
@@ -297,7 +322,7 @@ mod tests {
         let mut bytes = [0; WORD_MAX];
         for _ in 0..10_000 {
             random.fill(&mut bytes);
-            bytes[0] %= 12;
+            bytes[0] %= 13;
             let len = usize::try_from(random.within(0..100)).unwrap();
             let _no_panic = parse(&bytes, len);
         }

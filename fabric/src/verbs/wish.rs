@@ -55,7 +55,7 @@ impl Wish {
             Self::Put { into, count, .. } | Self::Offer { into, count, .. } => (into, count),
             Self::Get { from, .. } => (from, None),
             Self::Atomic { at, .. } => (at, None),
-            Self::Count { cell, .. } => (cell, None),
+            Self::Count { cell, .. } => (cell, Some(cell)),
         }
     }
 

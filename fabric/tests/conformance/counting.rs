@@ -319,7 +319,14 @@ impl World {
         }
     }
 
-    fn count(&mut self, from: usize, to: usize, counters: RemoteCounters, nth: usize, by: u64) {
+    pub(crate) fn count(
+        &mut self,
+        from: usize,
+        to: usize,
+        counters: RemoteCounters,
+        nth: usize,
+        by: u64,
+    ) {
         let counter = counters.at(nth).unwrap();
         self.post(
             from,
@@ -343,7 +350,7 @@ impl World {
     }
 
     /// Turns until the watch of `token` is told.
-    fn reaches(&mut self, rank: usize, token: Token) {
+    pub(crate) fn reaches(&mut self, rank: usize, token: Token) {
         self.until("a threshold to be reached", |world| {
             world[rank].heard.reached.contains(&token)
         });

@@ -50,6 +50,12 @@ pub(in crate::verbs) enum What<'a> {
         from: Option<Local>,
         into: Remote,
     },
+    /// As `Write`, and the receiver gets a completion with this word, for which it has a buffer ready.
+    Tell {
+        from: Option<Local>,
+        into: Remote,
+        word: u32,
+    },
     Read {
         from: Remote,
         into: Local,
@@ -380,6 +386,11 @@ impl Work<'_> {
             What::Write { from, into } => {
                 (request.wr.first, request.wr.second.0[0]) = (into.address, into.key);
                 (abi::WR_RDMA_WRITE, from)
+            }
+            What::Tell { from, into, word } => {
+                (request.wr.first, request.wr.second.0[0]) = (into.address, into.key);
+                request.imm_data = word.to_be();
+                (abi::WR_RDMA_WRITE_WITH_IMM, from)
             }
             What::Read { from, into } => {
                 (request.wr.first, request.wr.second.0[0]) = (from.address, from.key);

@@ -20,6 +20,8 @@ pub(in super::super) struct Entry {
     pub(in super::super) generation: u32,
     pub(in super::super) place: Place,
     pub(in super::super) len: u64,
+    /// Its counters are counted by the owner's processor, which is told.
+    pub(in super::super) told: bool,
 }
 
 /// Where memory is, and the keys to it by each device: 0 for none.
@@ -80,7 +82,7 @@ impl Entry {
         let two = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let [first, second, third, fourth] = self.place.keys;
         let head = two(self.generation, first);
-        let (more, last) = (two(second, third), u64::from(fourth));
+        let (more, last) = (two(second, third), two(u32::from(self.told), fourth));
         let words = [head, self.place.address, self.len, more, last];
         [head, self.place.address, self.len, more, last, sum(words)]
     }
@@ -97,6 +99,7 @@ impl Entry {
             generation: low(head >> 32),
             place: Place { address, keys },
             len,
+            told: last >> 32 != 0,
         })
     }
 }
@@ -137,6 +140,7 @@ mod tests {
             keys: [0xffff_fff9, 2, 3, 4],
         },
         len: 4096,
+        told: true,
     };
 
     #[test]

@@ -53,6 +53,7 @@ struct Lent {
     region: WeakRegion,
     start: usize,
     len: usize,
+    told: bool,
     /// Its last holder here is gone, and these have not forgotten it yet.
     dying: Option<BTreeSet<u32>>,
 }
@@ -100,6 +101,7 @@ impl Exports {
             generation: place.keys[FIRST],
             place,
             len,
+            told: false,
         };
         write_entry(&self.table, slot, entry.encode());
         Some(slot)
@@ -111,7 +113,8 @@ impl Exports {
         self.plain.push(slot);
     }
 
-    pub(in super::super) fn allocate(&mut self, len: usize) -> io::Result<Region> {
+    /// `told`: peers have this rank count with the counters in it.
+    pub(in super::super) fn allocate(&mut self, len: usize, told: bool) -> io::Result<Region> {
         let region = Region::anonymous(len)?;
         let mr = |pd: &Arc<Pd>| Mr::new(pd, region.range(), Access::Peers);
         let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
@@ -130,6 +133,7 @@ impl Exports {
             generation,
             place: Place::of(&mrs),
             len: len as u64,
+            told,
         };
         write_entry(&self.table, slot, entry.encode());
         self.slots[at].lent = Some(Lent {
@@ -137,6 +141,7 @@ impl Exports {
             region: region.downgrade(),
             start: region.start().addr().get(),
             len,
+            told,
             dying: None,
         });
         Ok(region)
@@ -194,6 +199,7 @@ impl Exports {
             generation: slot.generation,
             place: Place::of(&lent.mrs),
             len: lent.len as u64,
+            told: lent.told,
         };
         Some((id, entry))
     }

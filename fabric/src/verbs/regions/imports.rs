@@ -10,6 +10,7 @@ use crate::{
     driver::Failure,
     memory::RemoteRegion,
     verbs::{
+        counts::Tally,
         names::Named,
         registrations::{is_plain, place_of, slot_of},
         wire::Name,
@@ -92,6 +93,17 @@ impl Imports {
             }
             _ => Err(Failure::BadRange),
         }
+    }
+
+    /// What the owner is told to have it count with a counter whose key was found, if it is one that the owner counts with.
+    pub(in super::super) fn tally(&self, key: RemoteRegion) -> Option<Tally> {
+        let slot = match key.name() {
+            Some(name) => (*self.names.get(&name)?)?,
+            None if is_plain(key) => return None,
+            None => key.id,
+        };
+        let entry = self.known.get(&slot).filter(|entry| entry.told)?;
+        Tally::new(slot, entry.generation, key.base)
     }
 
     /// The owner is asked for a name.
@@ -180,6 +192,7 @@ mod tests {
             keys: [0xffff_fff9, 2, 3, 4],
         },
         len: 4096,
+        told: true,
     };
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) fn check(key: RemoteRegion, owner: u32, len: usize) -> Result<(), Fai
 const KIND: u32 = 0x1b5e;
 
 /// Regions that a rank may have: a table of 96 KiB.
-const SLOTS: u32 = 2048;
+pub(super) const SLOTS: u32 = 2048;
 /// Further slots, for memory of the application that peers reach by several devices.
 const PLAIN: u32 = 1024;
 

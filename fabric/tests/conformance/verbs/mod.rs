@@ -11,6 +11,7 @@ mod own_counts;
 mod parcels;
 mod scarce;
 mod sleeping;
+mod told;
 
 pub(crate) use self::{
     lanes::{world_by_four_lanes, world_by_two_lanes},

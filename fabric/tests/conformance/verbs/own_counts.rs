@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Armed, Command, Token},
-    offload::{Action, Task},
+    offload::{Action, Counter, Task},
 };
 
 use super::world;
@@ -51,21 +51,24 @@ fn a_rank_counts_for_itself_without_its_device() {
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn a_peer_that_adds_the_rest_wakes_the_owner() {
-    let (mut bench, _) = bench();
-    watch(&mut bench, 3);
-    bench.count(0, 0, 0, 2);
-    bench.world.settle();
-    let waits = bench.world[0].driver.wait_on();
-    assert_eq!(bench.world[0].driver.arm(), Armed::Ready);
-    bench.count(1, 0, 0, 1);
+    let (bench, _) = bench();
+    let mut world = bench.world;
+    // No tasks wait for these, so a peer adds to them with its device.
+    let counters = world[0].counters(1);
+    watch(&mut world, &counters.at(0), 3);
+    world.count(0, 0, counters.remote(), 0, 2);
+    world.settle();
+    let waits = world[0].driver.wait_on();
+    assert_eq!(world[0].driver.arm(), Armed::Ready);
+    world.count(1, 0, counters.remote(), 0, 1);
     let guard = Guard::new();
-    while bench.own(0, 0).value() < 3 {
-        bench.world.turn_others(0);
+    while counters.at(0).value() < 3 {
+        world.turn_others(0);
         guard.check("the count");
     }
-    (0..20).for_each(|_| bench.world.turn_others(0));
+    (0..20).for_each(|_| world.turn_others(0));
     assert_eq!(sleep(&waits, guard.left()), Rest::Woken);
-    bench.world.until("the watch", |world| {
+    world.until("the watch", |world| {
         world[0].heard.reached == [Token(WATCH)]
     });
 }
@@ -75,7 +78,8 @@ fn a_peer_that_adds_the_rest_wakes_the_owner() {
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
 fn what_a_rank_adds_itself_ends_its_sleep() {
     let (mut bench, _) = bench();
-    watch(&mut bench, 1);
+    let counter = bench.own(0, 0);
+    watch(&mut bench.world, &counter, 1);
     bench.world.settle();
     let waits = bench.world[0].driver.wait_on();
     assert_eq!(bench.world[0].driver.arm(), Armed::Ready);
@@ -96,14 +100,13 @@ fn bench() -> (Bench, Arc<Counters>) {
     (Bench::of(World::from_drivers(drivers), 2), ours)
 }
 
-fn watch(bench: &mut Bench, threshold: u64) {
-    let counter = bench.own(0, 0);
+fn watch(world: &mut World, counter: &Counter, threshold: u64) {
     let watch = Command::Watch {
-        counter: &counter,
+        counter,
         threshold,
         token: Token(WATCH),
     };
-    bench.world.post(0, watch);
+    world.post(0, watch);
 }
 
 const WATCH: u64 = 7;

@@ -1,0 +1,152 @@
+//! Counts that a peer tells the owner of: each is one request, and wakes who waits for it.
+
+use std::time::Duration;
+
+use ripstop_fabric::driver::{Armed, Command, Peer, Post, Token};
+
+use super::{counters::of_devices, world};
+use crate::{
+    lists::Bench,
+    sleeper::{Rest, sleep},
+    world::{Guard, World, contents, noise},
+};
+
+/// Each request is one packet, and one that acknowledges it.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn data_and_count_are_one_request() {
+    let mut bench = bench();
+    for round in 1..=2 {
+        let before = of_devices(SENT);
+        for nth in 1..=COUNTS {
+            bench.regions[0].write(0, &noise(nth, 500));
+            put(&mut bench, nth);
+            // No turn of the receiver's says that the data is there, but the one that counts.
+            bench.until(1, 0, (round - 1) * COUNTS + nth);
+            assert!(contents(&bench.regions[1])[100..600] == noise(nth, 500));
+            bench.count(0, 1, 1, 1);
+            bench.until(1, 1, (round - 1) * COUNTS + nth);
+        }
+        bench.world.settle();
+        // The first round looks up where the regions are.
+        if round == 2 {
+            let packets = of_devices(SENT) - before;
+            assert_eq!(packets, 2 * 2 * COUNTS + 2, "one word gives credits back");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_count_by_more_than_one_is_said() {
+    let mut bench = bench();
+    let mut sum = 0;
+    for by in [2, u64::from(u32::MAX), 1, 1 << 60] {
+        // Two that are not said yet are one.
+        bench.count(0, 1, 2, by);
+        bench.count(0, 1, 2, by);
+        sum += 2 * by;
+        bench.until(1, 2, sum);
+    }
+    assert_eq!(bench.own(1, 1).value(), 0, "another counter");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn only_who_waits_for_a_count_is_woken_by_one() {
+    let mut bench = bench();
+    let waits = bench.world[1].driver.wait_on();
+    let asleep = |bench: &mut Bench| {
+        bench.world.settle();
+        assert_eq!(bench.world[1].driver.arm(), Armed::Ready);
+    };
+    asleep(&mut bench);
+    count(&mut bench, 3);
+    let rest = sleep(&waits, Duration::from_millis(20));
+    assert_eq!(rest, Rest::TimedOut, "nobody waits for it");
+    // Another thread of the owner's begins to wait while one sleeps: first for what is there, then for what comes.
+    watch(&mut bench, 3);
+    assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
+    bench.world.reaches(1, Token(3));
+    asleep(&mut bench);
+    watch(&mut bench, 4);
+    count(&mut bench, 1);
+    assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
+    bench.world.reaches(1, Token(4));
+    watch(&mut bench, 5);
+    asleep(&mut bench);
+    count(&mut bench, 1);
+    assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
+    bench.world.reaches(1, Token(5));
+}
+
+/// They take buffers like messages, and a message has to come after any number of them.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn counts_that_nobody_waits_for_leave_buffers_to_messages() {
+    let mut bench = bench();
+    let refused = RNR.map(of_devices);
+    let waits = bench.world[1].driver.wait_on();
+    bench.world.settle();
+    assert_eq!(bench.world[1].driver.arm(), Armed::Ready);
+    // More than there are buffers: those that find none wait at the sender.
+    for _ in 0..200 {
+        bench.count(0, 1, 0, 1);
+    }
+    let (guard, mut sent) = (Guard::new(), false);
+    while bench.world[1].heard.messages.is_empty() {
+        // Only what wakes the receiver has it make turns.
+        bench.world[0].progress();
+        if !sent {
+            let message = Command::Message {
+                to: Peer(1),
+                header: b"after them",
+                body: b"",
+            };
+            sent = matches!(bench.world[0].driver.post(message), Post::Posted);
+        }
+        if sleep(&waits, Duration::from_millis(1)) == Rest::Woken {
+            while bench.world[1].progress() > 0 || bench.world[1].driver.arm() == Armed::Busy {}
+        }
+        guard.check("a message");
+    }
+    bench.until(1, 0, 200);
+    assert_eq!(RNR.map(of_devices), refused, "{RNR:?}");
+}
+
+fn bench() -> Bench {
+    Bench::of(World::from_drivers(world(2, |_| ())), 2)
+}
+
+/// Counts, and only the one who does makes turns.
+fn count(bench: &mut Bench, times: u64) {
+    (0..times).for_each(|_| bench.count(0, 1, 0, 1));
+    bench.world.carry(0);
+}
+
+fn watch(bench: &mut Bench, threshold: u64) {
+    let counter = bench.own(1, 0);
+    let watch = Command::Watch {
+        counter: &counter,
+        threshold,
+        token: Token(threshold),
+    };
+    bench.world.post(1, watch);
+}
+
+fn put(bench: &mut Bench, nth: u64) {
+    let landing = bench.landing(1, (100, 500), 0);
+    let put = Command::Put {
+        to: Peer(1),
+        from: bench.part(0, 0, 500),
+        into: landing.into,
+        count: Some(landing.count),
+        token: Token(nth),
+    };
+    bench.world.post(0, put);
+}
+
+const SENT: &str = "sent_pkts";
+const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
+/// In two of them all buffers of half a window are used.
+const COUNTS: u64 = 8;
