@@ -4,6 +4,7 @@ mod cables;
 mod chains;
 mod counters;
 mod cycles;
+mod differing;
 mod giving_way;
 mod lanes;
 mod opening;
