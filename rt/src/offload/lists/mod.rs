@@ -33,8 +33,8 @@ pub(crate) struct Posted {
     token: u64,
     /// Whether each of two lists has tasks that have not begun.
     open: [bool; 2],
-    /// A list that found no room: its tasks are posted one by one, when they may begin.
-    held: Vec<Task>,
+    /// Those that found no room: their tasks are posted one by one, when they may begin.
+    held: [Vec<Task>; 2],
     /// Codes of the watches that nothing was heard of.
     watched: Vec<u32>,
 }
@@ -77,7 +77,7 @@ impl Posted {
             word,
             token,
             open: [false; 2],
-            held: Vec::new(),
+            held: [Vec::new(), Vec::new()],
             watched: Vec::new(),
         };
         let mut duties = Duties::default();
@@ -96,15 +96,15 @@ impl Posted {
         duties: &mut Duties,
     ) {
         self.open[list] = false;
+        self.post_single(driver);
         self.post_lists(driver, slot, duties);
     }
 
-    /// Posts lists until two have tasks that wait, or there are none left.
+    /// Posts lists until two have tasks that wait, posted or held, or there are none left. With fewer than two a task might wait
+    /// for ever: what a peer needs to let it begin may be in the next one.
     fn post_lists(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
         let (mut items, mut tasks) = (Vec::new(), Vec::new());
-        while self.held.is_empty()
-            && let Some(list) = self.open.iter().position(|open| !open)
-        {
+        while let Some(list) = (0..2).find(|&list| !self.open[list] && self.held[list].is_empty()) {
             items.clear();
             tasks.clear();
             self.lowering.next_list(&mut items);
@@ -123,7 +123,7 @@ impl Posted {
             if post(driver, &tasks, self.token_of(Code::List(list))) {
                 self.open[list] = true;
             } else {
-                self.hold(driver, &mut tasks);
+                self.hold(driver, list, &mut tasks);
                 self.post_single(driver);
             }
         }
@@ -131,18 +131,18 @@ impl Posted {
 
     /// The adapter is full of other programs' tasks, which may wait for what these do: so whatever may begin is posted by
     /// itself, which takes no room for long.
-    fn hold(&mut self, driver: &mut dyn Driver, tasks: &mut Vec<Task>) {
+    fn hold(&mut self, driver: &mut dyn Driver, list: usize, tasks: &mut Vec<Task>) {
         for task in &*tasks {
             for when in unmet(task) {
                 self.watch(driver, when, Code::Held);
             }
         }
-        self.held.append(tasks);
+        self.held[list].append(tasks);
     }
 
     /// A task that is held may begin, or there is room again.
     pub(crate) fn post_held(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
-        if self.held.is_empty() {
+        if self.held.iter().all(Vec::is_empty) {
             return;
         }
         self.post_single(driver);
@@ -153,7 +153,9 @@ impl Posted {
         let token = self.token_of(Code::Single);
         let begins = |task: &Task| unmet(task).next().is_none();
         let mut post = |task: &Task| post(driver, std::slice::from_ref(task), token);
-        self.held.retain(|task| !(begins(task) && post(task)));
+        for held in &mut self.held {
+            held.retain(|task| !(begins(task) && post(task)));
+        }
     }
 
     /// The host is to hear when something of its own may begin, or does it at once.
@@ -224,7 +226,7 @@ impl Posted {
             let token = Token(self.token | u64::from(code));
             take(driver, Command::Unwatch { token });
         }
-        self.held.clear();
+        self.held.iter_mut().for_each(Vec::clear);
     }
 
     /// Keys that are open as long as the program is under way.
