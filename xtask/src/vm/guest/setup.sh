@@ -57,6 +57,10 @@ wire() {
     upto neighbours
 }
 
+# No packet is refused for a receiver that is late: a soft-RoCE device that cannot send a packet of a read's answer says RNR in
+# the middle of it, where the one that reads expects none and takes its queue pair down.
+patient() { echo 1000000 >/proc/sys/net/core/netdev_max_backlog; }
+
 accept() {
     rules=/proc/sys/net/ipv4/conf/eth$1
     echo 0 >$rules/rp_filter
@@ -85,6 +89,7 @@ shape() { echo "qdisc add dev port$1 root netem limit 10000 $shape"; }
 {
     wire >links
     ip -batch links
+    patient
     echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
     upto accept
     upto device
