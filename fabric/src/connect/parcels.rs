@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::Local;
 
 /// Parcels to and from one peer, from this side. Times are picoseconds, as in [`Connection`](super::Connection).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Parcels {
     /// Those without an answer, the oldest first.
     kept: VecDeque<Box<[u8]>>,
@@ -31,21 +31,6 @@ pub(crate) struct Parcels {
 }
 
 impl Parcels {
-    pub(crate) const fn new() -> Self {
-        Self {
-            kept: VecDeque::new(),
-            first: 0,
-            left: 0,
-            known: 0,
-            probing: false,
-            deadline: None,
-            tries: 0,
-            expected: 0,
-            said: 0,
-            said_bytes: 0,
-        }
-    }
-
     /// Whether there is room for one more.
     pub(crate) fn has_room(&self) -> bool {
         self.kept.len() < KEPT_MAX
@@ -74,8 +59,8 @@ impl Parcels {
         self.left < self.kept.len().min(flying_max)
     }
 
-    /// The next to leave, with its number.
-    pub(crate) fn next(&mut self, local: &Local, now: u64) -> Option<(u32, &[u8])> {
+    /// The next to leave, with its number and place for that.
+    pub(crate) fn next(&mut self, local: &Local, now: u64) -> Option<(u32, &mut [u8])> {
         if !self.has_next() {
             return None;
         }
@@ -85,7 +70,7 @@ impl Parcels {
         if self.deadline.is_none() {
             self.wait(local, now);
         }
-        Some((number(self.first, nth), &self.kept[nth]))
+        Some((number(self.first, nth), &mut self.kept[nth]))
     }
 
     /// The peer has all before this number. Whether that is news.
@@ -200,7 +185,7 @@ mod tests {
     impl Pair {
         fn new(first: u32) -> Self {
             let side = || {
-                let mut side = Parcels::new();
+                let mut side = Parcels::default();
                 (side.first, side.expected) = (first, first);
                 side
             };
@@ -224,7 +209,7 @@ mod tests {
         fn send(&mut self, side: usize) {
             let answer = self.sides[side].expected();
             while let Some((number, bytes)) = self.sides[side].next(&local(), self.now) {
-                let said = u32::from_le_bytes(bytes.try_into().unwrap());
+                let said = u32::from_le_bytes((*bytes).try_into().unwrap());
                 self.wire.push((side, Some((number, said)), answer));
             }
         }
@@ -305,7 +290,7 @@ mod tests {
 
     #[test]
     fn who_is_silent_is_asked_with_one_parcel_at_a_time_and_given_up_in_the_end() {
-        let mut side = Parcels::new();
+        let mut side = Parcels::default();
         while side.has_room() {
             side.push([0; 8].into());
         }
@@ -329,7 +314,7 @@ mod tests {
     #[test]
     fn an_answer_to_what_never_left_counts_for_nothing() {
         let local = local();
-        let mut side = Parcels::new();
+        let mut side = Parcels::default();
         for _ in 0..KEPT_MAX {
             side.push([0; 8].into());
         }
@@ -344,10 +329,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_much_is_said_to_is_worth_a_connection() {
-        let mut side = Parcels::new();
+        let mut side = Parcels::default();
         let much = (1..=SAID_MAX).map(|_| side.push([0; 8].into()));
         assert_eq!(much.filter(|much| *much).count(), 1);
-        let mut side = Parcels::new();
+        let mut side = Parcels::default();
         assert!(side.push(vec![0; 64 << 10].into()));
     }
 }

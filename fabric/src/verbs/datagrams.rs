@@ -21,10 +21,9 @@ pub(super) struct Datagrams {
     mr: Mr,
     memory: Region,
     ways: BTreeMap<u32, Ah>,
-    /// Bytes of the longest, of a buffer that it lands in, and of all these.
+    /// Bytes of the longest, and of a buffer that it lands in.
     longest: usize,
     buffer_len: usize,
-    buffers: usize,
     /// How many were sent. Those that the device does not copy lie behind the buffers.
     sent: usize,
     /// Sent, and not known to have left; those of them that no completion will tell of.
@@ -48,8 +47,8 @@ impl Datagrams {
     pub(super) fn new(pd: &Arc<Pd>, queues: [&Arc<Cq>; 2], longest: usize) -> io::Result<Self> {
         let longest = longest.max(WORD_MAX);
         let buffer_len = (ADDRESS_LEN + longest).next_multiple_of(64);
-        let buffers = RECEIVES as usize * buffer_len;
-        let memory = Region::anonymous(buffers + SENDS as usize * longest)?;
+        let len = RECEIVES as usize * buffer_len + SENDS as usize * longest;
+        let memory = Region::anonymous(len)?;
         let mr = Mr::new(pd, memory.range(), Access::Write)?;
         let qp = Qp::datagrams(pd, queues, SENDS, RECEIVES)?;
         let ways = BTreeMap::new();
@@ -60,7 +59,6 @@ impl Datagrams {
             ways,
             longest,
             buffer_len,
-            buffers,
             sent: 0,
             under_way: 0,
             unsignaled: 0,
@@ -96,7 +94,8 @@ impl Datagrams {
             Carried::Inline(bytes)
         } else {
             // So many are under way at the most, and they leave in their order.
-            let at = self.buffers + self.sent % SENDS as usize * self.longest;
+            let buffers = RECEIVES as usize * self.buffer_len;
+            let at = buffers + self.sent % SENDS as usize * self.longest;
             self.memory.write(at, bytes);
             Carried::From(self.mr.piece(at, bytes.len()))
         };

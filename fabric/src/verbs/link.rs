@@ -104,7 +104,7 @@ impl Link {
             credits: WINDOW,
             owed: 0,
             answers: 0,
-            parcels: Parcels::new(),
+            parcels: Parcels::default(),
             waiting: VecDeque::new(),
             words: VecDeque::new(),
             forgetting: Forgetting::default(),

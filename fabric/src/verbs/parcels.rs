@@ -63,7 +63,8 @@ impl Core {
         self.counters.messages_sent.add(1);
         self.counters.copies.add(1);
         self.counters.bytes_copied.add(body.len() as u64);
-        self.post_parcel(to, &[&head, header, body]);
+        let parcel = [&parcel_head(self.me)[..], &head, header, body].concat();
+        self.post_parcel(to, parcel);
         true
     }
 
@@ -73,7 +74,8 @@ impl Core {
         let len = Word::Bye(how).encode(0, &mut bytes);
         let may = self.may_send_parcel(to, len);
         if may {
-            self.post_parcel(to, &[&bytes[..len]]);
+            let parcel = [&parcel_head(self.me), &bytes[..len]].concat();
+            self.post_parcel(to, parcel);
         }
         may
     }
@@ -93,10 +95,7 @@ impl Core {
         (128 << mtu).min(self.datagrams.longest())
     }
 
-    fn post_parcel(&mut self, to: u32, parts: &[&[u8]]) {
-        let head = parcel_head(self.me);
-        let parcel = [&head[..]].into_iter().chain(parts.iter().copied());
-        let parcel: Vec<u8> = parcel.flatten().copied().collect();
+    fn post_parcel(&mut self, to: u32, parcel: Vec<u8>) {
         let link = self.link_or_new(to);
         link.met = true;
         let much = link.parcels.push(parcel.into());
@@ -110,34 +109,28 @@ impl Core {
 
     /// Has parcels leave, as far as there is room.
     fn send_parcels(&mut self, peer: u32) {
-        let now = self.sleep.timer.now();
-        while self.datagrams.has_room() {
-            let Some(to) = self.destination(peer) else {
-                return;
-            };
-            let Self {
-                links,
-                datagrams,
-                rails,
-                local,
-                counters,
-                ..
-            } = self;
-            let Some(link) = links[index(peer)].as_deref_mut() else {
-                return;
-            };
-            let answer = link.parcels.expected();
-            let Some((number, parcel)) = link.parcels.next(local, now) else {
-                return;
-            };
-            let mut bytes = [0; PARCEL_MAX];
-            let bytes = &mut bytes[..parcel.len()];
-            bytes.copy_from_slice(parcel);
-            put_numbers(bytes, number, answer);
+        let (now, to) = (self.sleep.timer.now(), self.destination(peer));
+        let Self {
+            links,
+            datagrams,
+            rails,
+            local,
+            counters,
+            talks,
+            ..
+        } = self;
+        let (Some(to), Some(link)) = (to, links[index(peer)].as_deref_mut()) else {
+            return;
+        };
+        let answer = link.parcels.expected();
+        while datagrams.has_room()
+            && let Some((number, parcel)) = link.parcels.next(local, now)
+        {
+            put_numbers(parcel, number, answer);
             counters.datagrams.add(1);
             // What is lost here is lost on its way.
-            let _lost = datagrams.send(&rails[FIRST].own.pd, &to, bytes);
-            self.talks.owed.remove(&peer);
+            let _lost = datagrams.send(&rails[FIRST].own.pd, &to, parcel);
+            talks.owed.remove(&peer);
         }
     }
 
@@ -167,15 +160,8 @@ impl Core {
             let pd = &self.rails[FIRST].own.pd;
             let _lost = self.datagrams.send(pd, &to, &bytes); // the peer asks again
         }
-        let late = |core: &Self, peer| {
-            let link = core.links[index(peer)].as_deref();
-            link.is_some_and(|link| link.parcels.has_next())
-        };
-        let all: Vec<u32> = self.talks.busy.iter().copied().collect();
-        for peer in all {
-            if late(self, peer) {
-                self.send_parcels(peer);
-            }
+        for peer in self.late().collect::<Vec<_>>() {
+            self.send_parcels(peer);
         }
     }
 
@@ -204,11 +190,16 @@ impl Core {
 
     /// Whether something is to leave as soon as there is room.
     pub(super) fn has_parcels(&self) -> bool {
+        !self.talks.owed.is_empty() || self.late().next().is_some()
+    }
+
+    /// Peers with parcels that are to leave.
+    fn late(&self) -> impl Iterator<Item = u32> + '_ {
         let waits = |peer: &u32| {
             let link = self.links[index(*peer)].as_deref();
             link.is_some_and(|link| link.parcels.has_next())
         };
-        !self.talks.owed.is_empty() || self.talks.busy.iter().any(waits)
+        self.talks.busy.iter().copied().filter(waits)
     }
 
     /// Nothing more is said to a peer that is gone.
@@ -249,11 +240,12 @@ impl Core {
         let next = bytes
             .first_chunk()
             .is_some_and(|head| link.parcels.take(word(head, NUMBER_AT)));
+        let heard = next && link.gone.is_none();
+        link.met |= heard;
         self.talks.owed.insert(from);
-        if !next || self.link_or_new(from).gone.is_some() {
+        if !heard {
             return 0;
         }
-        self.link_or_new(from).met = true;
         let message = &bytes[PARCEL_HEAD..];
         let mut first = [0; WORD_MAX];
         let seen = message.len().min(WORD_MAX);
