@@ -2,8 +2,8 @@
 //!
 //! A count adds to the counter and reads it in one go, together with the threshold that its owner waits for; whoever finds the
 //! threshold reached wakes the owner. What a rank counts for itself its processor adds, and what it is told to by peers, where
-//! tasks wait for the counter (`counts`). Memory of this rank that is no
-//! region of its own is registered for the command, or, when it is short, copied.
+//! tasks wait for the counter (`counts`). Memory of this rank that is no region of its own is registered for the command, or, if
+//! it is short, copied.
 
 use super::{
     abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},

@@ -47,6 +47,14 @@ impl Few {
         few
     }
 
+    /// A cable is pulled, and a long put is under way.
+    fn with_a_lane_lost(met: usize, bytes: &mut [u8]) -> Self {
+        let mut few = Self::new(met);
+        cable("pull 1");
+        few.post_put(bytes);
+        few
+    }
+
     /// The first rank says something to another, which hears it next.
     fn says(&mut self, to: usize, word: &[u8]) {
         self.world.send(0, to, word, b"");
@@ -87,10 +95,8 @@ impl Few {
 fn a_connection_that_has_lost_a_lane_gives_way_and_comes_back() {
     let _cables = Cables::new();
     for met in [1, 3] {
-        let mut few = Few::new(met);
-        cable("pull 1");
         let mut bytes = noise(0, LONG);
-        few.post_put(&mut bytes);
+        let mut few = Few::with_a_lane_lost(met, &mut bytes);
         few.world.ended(0, Token(1)).unwrap();
         assert_eq!(few.lanes_failed(), [1; 2]);
         few.give_way();
@@ -106,10 +112,8 @@ fn a_connection_that_has_lost_a_lane_gives_way_and_comes_back() {
 fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
     let _cables = Cables::new();
     for met in [1, 3] {
-        let mut few = Few::new(met);
-        cable("pull 1");
         let mut bytes = noise(0, LONG);
-        few.post_put(&mut bytes);
+        let mut few = Few::with_a_lane_lost(met, &mut bytes);
         for number in 0..MESSAGES {
             few.world.send(0, met, &[number], b"");
         }

@@ -96,8 +96,7 @@ impl Posted {
         duties: &mut Duties,
     ) {
         self.open[list] = false;
-        self.post_single(driver);
-        self.post_lists(driver, slot, duties);
+        self.post_held(driver, slot, duties);
     }
 
     /// Posts lists until two have tasks that wait, posted or held, or there are none left. With fewer than two a task might wait
@@ -142,9 +141,6 @@ impl Posted {
 
     /// A task that is held may begin, or there is room again.
     pub(crate) fn post_held(&mut self, driver: &mut dyn Driver, slot: &Slot, duties: &mut Duties) {
-        if self.held.iter().all(Vec::is_empty) {
-            return;
-        }
         self.post_single(driver);
         self.post_lists(driver, slot, duties);
     }
