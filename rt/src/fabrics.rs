@@ -97,6 +97,7 @@ impl Opening<'_> {
             .verbs_connections
             .map(|max| u32::try_from(max).unwrap_or(u32::MAX));
         config.pinned_max = self.settings.verbs_pinned as u64;
+        config.patience = config.patience.max(self.settings.detect);
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
         Ok(Box::new(Verbs::prepare(config).map_err(unopened)?))

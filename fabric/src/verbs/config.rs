@@ -28,6 +28,9 @@ pub struct VerbsConfig {
     /// Bytes of the application's memory that may be registered at a time, counted for each device, besides what
     /// [`Driver::allocate`](crate::driver::Driver::allocate) gave. What does not fit goes in messages, or waits.
     pub pinned_max: u64,
+    /// How long a device sends again what is not answered, before the peer counts as gone: at least half of it, as devices know
+    /// powers of two only.
+    pub patience: Duration,
     /// How long a closing driver waits for what it posted to leave before it lets a thread go on with that.
     pub linger: Duration,
     /// Where the driver counts.
@@ -35,7 +38,7 @@ pub struct VerbsConfig {
 }
 
 impl VerbsConfig {
-    /// The defaults: a port that is up, and two seconds to leave.
+    /// The defaults: a port that is up, two seconds for an answer and two to leave.
     #[must_use]
     pub fn new(rank: u32, ranks: u32) -> Self {
         Self {
@@ -47,6 +50,7 @@ impl VerbsConfig {
             ranks_per_node: ranks,
             connections_max: None,
             pinned_max: PINNED_MAX,
+            patience: Duration::from_secs(2),
             linger: Duration::from_secs(2),
             counters: Arc::default(),
         }

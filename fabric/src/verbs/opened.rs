@@ -1,12 +1,13 @@
 //! A device from its name to its queues: what it has, and what is made of that.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use super::{
+    config::VerbsConfig,
     datagrams,
     device::Port,
     inbox::WINDOW,
-    objects::{Channel, Context, Cq, Limits, Pd},
+    objects::{Channel, Context, Cq, Limits, Pd, TRIES},
     rail::Own,
 };
 
@@ -17,8 +18,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn new(port: Port, weight: u32, gid_index: Option<u8>) -> io::Result<Self> {
-        let gid_index = gid_index.map_or_else(|| port.gid_index(), Ok)?;
+    pub(super) fn new(port: Port, weight: u32, config: &VerbsConfig) -> io::Result<Self> {
+        let gid_index = config.gid_index.map_or_else(|| port.gid_index(), Ok)?;
         let context = Context::open(&port.device)?;
         let (limits, state) = (context.limits()?, context.port(port.port)?);
         if !state.active {
@@ -46,7 +47,7 @@ impl Opened {
             mtu: state.mtu,
             ethernet: port.ethernet,
             reads_max: limits.reads_max,
-            timeout: TIMEOUT,
+            timeout: timeout(config.patience),
             piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
             weight,
         };
@@ -100,6 +101,14 @@ impl Rooms {
     }
 }
 
+/// The exponent that devices wait by: 4.096 µs · 2^exponent until a packet is sent again, [`TRIES`] times.
+fn timeout(patience: Duration) -> u8 {
+    let units = patience.as_nanos() / (4096 * u128::from(TRIES));
+    let exponent = units.checked_ilog2().unwrap_or(0);
+    // Zero would be for ever, and there are five bits.
+    u8::try_from(exponent.clamp(1, 31)).unwrap_or(31)
+}
+
 /// The smallest of what the devices have.
 pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
     all.min().unwrap_or(0)
@@ -109,5 +118,21 @@ pub(super) fn least(all: impl Iterator<Item = u32>) -> u32 {
 const SENDS: u32 = 4096;
 /// Bytes of one request: what comes behind it waits for so long.
 const PIECE_MAX: usize = 8 << 20;
-/// 4.096 µs · 2¹⁶ = 0.27 s until a packet is sent again; after seven times, two seconds, the peer counts as gone.
-const TIMEOUT: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_never_more_patient_than_asked_and_half_as_much_at_least() {
+        for (seconds, exponent) in [(2, 16), (20, 19), (600, 24)] {
+            assert_eq!(timeout(Duration::from_secs(seconds)), exponent);
+        }
+        for patience in (10..600_000).step_by(37).map(Duration::from_millis) {
+            let waits = Duration::from_nanos(4096 << timeout(patience)) * u32::from(TRIES);
+            assert!(waits <= patience && patience < 2 * waits, "{patience:?}");
+        }
+        assert_eq!(timeout(Duration::ZERO), 1);
+        assert_eq!(timeout(Duration::MAX), 31);
+    }
+}

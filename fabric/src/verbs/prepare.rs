@@ -85,7 +85,7 @@ impl Prepared {
         let on_one_device = most_alike(ports.iter().map(|(port, _)| port.device.as_str()));
         let opened = ports
             .into_iter()
-            .map(|(port, weight)| Opened::new(port, weight, config.gid_index));
+            .map(|(port, weight)| Opened::new(port, weight, &config));
         let opened: Vec<Opened> = opened.collect::<io::Result<_>>()?;
         let limits: Vec<_> = opened.iter().map(|one| one.limits).collect();
         let rooms = Rooms::new(&limits, config.ranks);

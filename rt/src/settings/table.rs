@@ -205,7 +205,8 @@ pub(super) const TABLE: &[Spec] = &[
         detect: "RIPSTOP_DETECT_MS",
         "10..=600000 milliseconds",
         "how long a rank that is waited for may be silent before it is asked whether it is there, where the fabric does \
-         not tell of deaths; after twice as long it counts as failed",
+         not tell of deaths; after twice as long it counts as failed. An InfiniBand adapter sends again for as long, and for \
+         two seconds at least",
         |value| within(10..=600_000, value).map(Duration::from_millis),
         |time: &Duration| time.as_millis().to_string()
     ),

@@ -10,7 +10,7 @@ use std::{fmt, io, ptr::NonNull};
 
 pub(super) use context::{Context, Limits, Pd};
 pub(super) use memory::{Access, Local, Mr, Remote};
-pub(super) use pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, What, Work};
+pub(super) use pair::{Ah, CHAIN_MAX, Carried, Connect, Qp, Route, STEP_MAX, TRIES, What, Work};
 pub(super) use queues::{Channel, Cq, Srq};
 
 /// A pointer that the library gave.

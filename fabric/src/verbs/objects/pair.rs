@@ -211,7 +211,7 @@ impl Qp {
         let mut send = attributes(abi::QPS_RTS);
         send.sq_psn = to.our_psn;
         send.timeout = to.timeout;
-        send.retry_cnt = RETRIES;
+        send.retry_cnt = TRIES - 1;
         send.rnr_retry = RNR_RETRIES;
         send.max_rd_atomic = to.reads_max;
         let fields = abi::QP_SQ_PSN
@@ -482,8 +482,8 @@ const INLINE_TRIED: [u32; 3] = [256, 128, 96];
 
 /// 0.64 ms, until a sender tries again that found no buffer. Credits see to it that none does.
 const RNR_TIMER: u8 = 12;
-/// One less than the most there are, which soft-RoCE takes for ever.
-const RETRIES: u8 = 6;
+/// How often a packet is sent. Once more is the most there is, and soft-RoCE takes that for ever.
+pub(in crate::verbs) const TRIES: u8 = 7;
 /// For ever.
 const RNR_RETRIES: u8 = 7;
 const HOPS_MAX: u8 = 64;

@@ -75,7 +75,7 @@ const HYBRID: &str =
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
 const DYING: &str =
-    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=60";
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=10000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=60";
 /// The first case of those that a test computes in many ways, each of which takes seconds.
 const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll CASES=1";
 /// One death of each kind, and heard of as soon as devices and pings say so.
