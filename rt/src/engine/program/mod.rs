@@ -12,6 +12,7 @@
 mod agree;
 mod calls;
 mod carry;
+mod cells;
 mod direct;
 mod doubt;
 mod end;
