@@ -51,11 +51,44 @@ impl VerbsConfig {
             connections_max: None,
             pinned_max: PINNED_MAX,
             patience: Duration::from_secs(2),
-            linger: Duration::from_secs(2),
+            linger: LINGER,
             counters: Arc::default(),
         }
     }
 }
 
+/// As long as devices send again unless told to be more patient: to close towards a host that takes no turns costs no more than
+/// towards a node that is gone. Only the peer's host answers parcels, and without the last word a rank that has finished counts
+/// as failed, so nothing but an answer or the peer's own goodbye ends the wait sooner. The oldest parcel leaves nine times.
+const LINGER: Duration = Duration::from_secs(2);
+
 /// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
 const PINNED_MAX: u64 = 16 << 30;
+
+#[cfg(test)]
+mod tests {
+    use super::VerbsConfig;
+    use crate::connect::{End, Limits, Local, Parcels};
+
+    #[test]
+    fn the_oldest_parcel_of_a_rank_that_closes_leaves_nine_times() {
+        let linger = VerbsConfig::new(0, 2).linger.as_nanos() * 1000;
+        for seed in 0..100 {
+            let end = End {
+                rank: 0,
+                incarnation: 1,
+            };
+            let limits = Limits::default();
+            let local = Local { end, limits, seed };
+            let mut parcels = Parcels::default();
+            parcels.push([0; 8].into());
+            let (mut now, mut left) = (0, 0);
+            while u128::from(now) < linger {
+                assert!(parcels.handle_time(&local, now) && parcels.next(&local, now).is_some());
+                left += 1;
+                now = parcels.next_timeout().unwrap();
+            }
+            assert!(left >= 9, "{left} times");
+        }
+    }
+}
