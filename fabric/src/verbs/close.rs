@@ -64,10 +64,13 @@ impl Core {
             };
             // The last word may not overtake counts, for which the peer may wait.
             if link.owes_bye() && link.waiting.is_empty() && !link.is_busy_abroad() {
-                let open = link.open;
+                let (open, wide) = (link.open, link.is_wide());
                 if !open && self.talks.on {
                     let said = self.send_last_parcel(peer, how);
                     self.link_or_new(peer).said_bye = said;
+                    continue;
+                }
+                if open && wide && !self.say_end(peer, how) {
                     continue;
                 }
                 self.link_or_new(peer).said_bye = true;

@@ -65,6 +65,8 @@ pub(super) struct Link {
     /// Those that wait for a name.
     pub(super) naming: Vec<(u64, u32)>,
     pub(super) imports: Imports,
+    /// The peer has said by another lane than messages that it ends, how, and after how many of them.
+    pub(super) ends: Option<(Down, u64)>,
     /// The end was said.
     pub(super) said_bye: bool,
     /// It was connected once.
@@ -113,6 +115,7 @@ impl Link {
             counts: 0,
             naming: Vec::new(),
             imports: Imports::default(),
+            ends: None,
             said_bye: false,
             met: false,
             used_at: 0,
@@ -208,6 +211,7 @@ impl Link {
     pub(super) fn renew(&mut self) {
         (self.credits, self.owed) = (WINDOW, 0);
         self.trail = Trail::default();
+        self.ends = None;
         // The owner does not wait for who has no connection.
         self.forgetting.clear();
         self.words.retain(|word| word.outlives());

@@ -4,8 +4,7 @@
 use super::{
     core::{Core, index},
     greeting::Ends,
-    objects::{What, Work},
-    outbox::{Cargo, Flight, quiet},
+    link::Link,
     way::To,
     wire::Word,
 };
@@ -195,40 +194,15 @@ impl Core {
     /// A connection that is to go says so when nothing of it is under way, nor waits for a lane that failed to be fenced. What
     /// asked for no completion is under way until one behind it has completed.
     pub(super) fn settle_drain(&mut self, peer: u32) {
-        let Self {
-            links,
-            outbox,
-            peers,
-            ..
-        } = self;
-        let Some(link) = links[index(peer)]
-            .as_deref_mut()
-            .filter(|link| link.draining && !link.drained && link.is_settled())
-        else {
+        let drains = |link: &&mut Link| link.draining && !link.drained && link.is_settled();
+        let Some(link) = self.link(peer).filter(drains) else {
             return;
         };
         if link.used() == 0 {
             link.drained = true;
-            return self.tell_dial(peer, Event::Quiet, None);
-        }
-        let lane = link.home;
-        if !link.is_quiet() || !link.has_slots(lane, 1) || !outbox.has_room(lane, 1) {
-            return;
-        }
-        let to = To { peer, lane };
-        let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
-        let nothing = What::Write {
-            from: None,
-            into: link.table(peers[index(peer)].table, lane),
-        };
-        let work = Work {
-            id: quiet(peer),
-            what: nothing,
-            signaled: false,
-            solicited: false,
-        };
-        if let Err(why) = outbox.post(link, flight, &[work]) {
-            self.note_broken(to, why);
+            self.tell_dial(peer, Event::Quiet, None);
+        } else if link.is_quiet() {
+            self.have_home_answer(peer);
         }
     }
 

@@ -194,6 +194,31 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
+/// The peer's device does not answer by the home any more, and the rank does not live until it knows.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn the_end_is_heard_although_the_home_has_failed() {
+    for (how, heard) in [
+        (Down::Finished, "Peer(0): Finished"),
+        (Down::Failed, "Peer(0): Failed"),
+    ] {
+        let mut ranks = Ranks::new(2);
+        ranks.say(0, 1);
+        ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+        let link = ranks.core(1).link_or_new(0);
+        link.ways[link.home].qp.as_ref().unwrap().reset();
+        let mut core = ranks.all[0].core.take().unwrap();
+        core.begin_close(how);
+        assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
+        drop(core);
+        while ranks.ears[1].bad.is_empty() {
+            let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
+            assert!(ranks.core(1).sleep.timer.now() < GUARD, "nothing is heard");
+        }
+        assert_eq!(ranks.ears[1].bad, [heard]);
+    }
+}
+
 /// The system counts what is locked for each device.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -215,3 +240,5 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
 const NOWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const LONG: usize = 1 << 20;
 const MESSAGES: u64 = 20;
+/// A test that takes 30 s hangs; in picoseconds.
+const GUARD: u64 = 30_000_000_000_000;

@@ -202,9 +202,16 @@ impl Core {
         let first = self.rails[lane].inbox.first(came);
         let len = len_of(came);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
-        if let Arrival::Word(Word::Lanes(said)) = arrival {
-            self.handle_lanes(peer, said);
-            return Ok(false);
+        match arrival {
+            Arrival::Word(Word::Lanes(said)) => {
+                self.handle_lanes(peer, said);
+                return Ok(false);
+            }
+            Arrival::Word(Word::End { how, sent }) => {
+                self.handle_end(peer, how, sent);
+                return Ok(false);
+            }
+            _ => {}
         }
         let link = self.link_or_new(peer);
         link.add_credits(credits);
@@ -230,7 +237,7 @@ impl Core {
 
     fn handle_word(&mut self, from: u32, word: Word) {
         match word {
-            Word::Credit | Word::Wake | Word::Lanes(_) => {}
+            Word::Credit | Word::Wake | Word::Lanes(_) | Word::End { .. } => {}
             Word::Forget(name) => {
                 let under_way = self.touching(from);
                 let link = self.link_or_new(from);

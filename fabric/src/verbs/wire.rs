@@ -4,12 +4,12 @@
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
 //! message: header, body             forget, forgot: slot u32, generation u32
 //! credit, wake: nothing             bye: 0 finished, 1 failed: u8
-//! lanes: failed u8, closed u8, come u64
+//! lanes: failed u8, closed u8, come u64             end: as bye, come u64
 //! ask, unnamed: name u64            count: which u32, by u64
 //! named: name u64, slot u32, generation u32, address u64, key u32, length u64, told u8
 //! ```
-//! Every one of them but the word about lanes takes a credit: a buffer that the receiver keeps for this sender. `credits` gives
-//! back those that are free again.
+//! Every one of them but `lanes` and `end` takes a credit: a buffer that the receiver keeps for this sender. `credits` gives back
+//! those that are free again.
 
 use super::{
     counts::Tally,
@@ -49,6 +49,8 @@ pub(super) enum Word {
     Bye(Down),
     /// Some lanes do not work.
     Lanes(Said),
+    /// The end, by lanes that messages do not go by: it comes after so many of them.
+    End { how: Down, sent: u64 },
 }
 
 /// What a rank says of the lanes to the other.
@@ -99,6 +101,11 @@ impl Word {
                 put(0, &[lanes.failed.bits(), lanes.closed.bits()]);
                 put(2, &heard.to_le_bytes());
                 (LANES, 10)
+            }
+            Self::End { how, sent } => {
+                put(0, &[u8::from(how != Down::Finished)]);
+                put(1, &sent.to_le_bytes());
+                (END, 9)
             }
             Self::Ask(name) | Self::Unnamed(name) => {
                 put(0, &name.to_le_bytes());
@@ -164,8 +171,14 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
         }
         CREDIT => (Word::Credit, 0),
         WAKE => (Word::Wake, 0),
-        BYE if first[HEAD] == 0 => (Word::Bye(Down::Finished), 1),
-        BYE => (Word::Bye(Down::Failed), 1),
+        BYE => (Word::Bye(how(first)), 1),
+        END => (
+            Word::End {
+                how: how(first),
+                sent: long(first, 1),
+            },
+            9,
+        ),
         FORGET => (Word::Forget(name), 8),
         FORGOT => (Word::Forgot(name), 8),
         ASK => (Word::Ask(long(first, 0)), 8),
@@ -192,6 +205,13 @@ fn word(first: &[u8; WORD_MAX], at: usize) -> u32 {
 
 fn long(first: &[u8; WORD_MAX], at: usize) -> u64 {
     u64::from(word(first, at)) | u64::from(word(first, at + 4)) << 32
+}
+
+fn how(first: &[u8; WORD_MAX]) -> Down {
+    match first[HEAD] {
+        0 => Down::Finished,
+        _ => Down::Failed,
+    }
 }
 
 fn named(first: &[u8; WORD_MAX]) -> Named {
@@ -241,6 +261,7 @@ const NAMED: u8 = 8;
 const UNNAMED: u8 = 9;
 const LANES: u8 = 10;
 const COUNT: u8 = 11;
+const END: u8 = 12;
 
 #[cfg(test)]
 mod tests {
@@ -294,6 +315,10 @@ mod tests {
             Word::Bye(Down::Finished),
             Word::Bye(Down::Failed),
             Word::Lanes(SAID),
+            Word::End {
+                how: Down::Failed,
+                sent: u64::MAX - 1,
+            },
         ] {
             let mut bytes = [0; WORD_MAX];
             let len = word.encode(513, &mut bytes);
@@ -322,7 +347,7 @@ mod tests {
         let mut bytes = [0; WORD_MAX];
         for _ in 0..10_000 {
             random.fill(&mut bytes);
-            bytes[0] %= 13;
+            bytes[0] %= 14;
             let len = usize::try_from(random.within(0..100)).unwrap();
             let _no_panic = parse(&bytes, len);
         }

@@ -24,8 +24,13 @@ impl Core {
         if !link.is_connected() && others {
             return; // `leave_broken` comes back to it
         }
-        let lane = number(to.lane);
+        let lane = super::number(to.lane);
         link.fences.fail(lane);
+        if let Some((how, sent)) = link.ends
+            && link.trail.heard >= sent
+        {
+            return self.part(to.peer, how);
+        }
         if link.lanes_at_work().is_empty() || !link.is_connected() {
             return self.lose(to.peer);
         }
@@ -33,7 +38,7 @@ impl Core {
         if home != link.home {
             // Nothing was sent by a lane that was home while another was waited for.
             if link.left.is_empty() {
-                link.left = LaneSet::EMPTY.with(number(link.home));
+                link.left = LaneSet::EMPTY.with(super::number(link.home));
             }
             link.home = home;
         }
@@ -83,7 +88,7 @@ impl Core {
         if link.gone.is_some() {
             return self.free_kept(to.peer);
         }
-        if !link.is_connected() || !link.fences.close(number(to.lane)) {
+        if !link.is_connected() || !link.fences.close(super::number(to.lane)) {
             return;
         }
         if link.heard_by == to.lane {
@@ -219,8 +224,4 @@ impl Core {
                 .for_each(|chunk| self.outbox.free_chunk(chunk));
         }
     }
-}
-
-fn number(lane: usize) -> u32 {
-    u32::try_from(lane).unwrap_or(u32::MAX)
 }

@@ -7,8 +7,9 @@
 //!
 //! **A lane that fails** is left by both ranks (`leaving`): each takes its queue pair down, hands out what came by it, and says
 //! so. When both have, nothing comes by it any more: puts and gets that it did not finish go by others, and messages go on with
-//! the first that has not come.
+//! the first that has not come. Who closes says so by all lanes (`ending`).
 
+mod ending;
 mod leaving;
 mod stripes;
 
@@ -63,6 +64,10 @@ impl Core {
             self.say(peer, Word::Forgot(name));
         }
     }
+}
+
+fn number(lane: usize) -> u32 {
+    u32::try_from(lane).unwrap_or(u32::MAX)
 }
 
 impl Link {
