@@ -8,6 +8,7 @@ use super::{
     objects::{Access, Local, Remote, STEP_MAX, What, Work},
     onesided::Here,
     outbox::{Cargo, Flight, Outbox, Step, quiet},
+    rail::RAILS_MAX,
     regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
     way::{FIRST, To},
     wire::Word,
@@ -205,7 +206,9 @@ impl Core {
             self.counters.bytes_copied.add(range.len() as u64);
             self.outbox.chunk_everywhere(chunk, range.len())
         } else {
-            let taken = self.registrations.take(range, access);
+            // What is for the first lane needs its device only.
+            let devices = if op.may_go_widely() { RAILS_MAX } else { 1 };
+            let taken = self.registrations.take(range, access, devices);
             let registered = taken.map_err(Failure::Transport)?.ok_or(Stall::Room)?;
             op.registered = Some(registered);
             let here = self.registrations.local(registered, range);

@@ -12,6 +12,7 @@ use super::{
     VerbsConfig,
     objects::{Access, Mr, Pd, Remote},
     onesided::Here,
+    rail::RAILS_MAX,
     regions::{Exports, here},
     slab::Slab,
     way::FIRST,
@@ -42,7 +43,7 @@ struct Pinned {
 
 #[derive(Debug)]
 struct Registration {
-    /// With each device.
+    /// With each device, or the first ones.
     mrs: Vec<Mr>,
     /// Where peers look up the keys of the other devices.
     slot: Option<u32>,
@@ -69,12 +70,18 @@ impl Registrations {
         }
     }
 
-    /// A registration of a range, which is to be given back. `None`: as much is pinned as may be.
+    /// A registration of a range with the first so many devices, which is to be given back. `None`: as much is pinned as may be.
     ///
     /// # Errors
     /// What the system says, with what to raise.
-    pub(super) fn take(&mut self, range: LocalRange, access: Access) -> io::Result<Option<u32>> {
-        if let Some(id) = self.covering(range, access) {
+    pub(super) fn take(
+        &mut self,
+        range: LocalRange,
+        access: Access,
+        devices: usize,
+    ) -> io::Result<Option<u32>> {
+        let devices = devices.min(self.pds.len());
+        if let Some(id) = self.covering(range, access, devices) {
             if let Some(known) = self.all.get_mut(id) {
                 known.users += 1;
             }
@@ -82,14 +89,15 @@ impl Registrations {
             return Ok(Some(id));
         }
         // Each device counts them.
-        let bytes = range.len() as u64 * self.pds.len() as u64;
+        let bytes = range.len() as u64 * devices as u64;
         let pinned = *self.pinned.of(access);
         // One that is longer than the budget is let through when it is alone, because nothing could come of waiting.
         if pinned > 0 && pinned.saturating_add(bytes) > self.pinned_max / 2 {
             return Ok(None);
         }
         let mr = |pd: &Arc<Pd>| Mr::from_zero(pd, range, access);
-        let mrs = self.pds.iter().map(mr).collect::<io::Result<Vec<_>>>()?;
+        let mrs = self.pds[..devices].iter().map(mr);
+        let mrs = mrs.collect::<io::Result<Vec<_>>>()?;
         let (start, len) = (range.start().addr().get(), range.len());
         let key = mrs[FIRST].remote().key;
         let id = self.all.insert(Registration {
@@ -109,8 +117,8 @@ impl Registrations {
         Ok(Some(id))
     }
 
-    /// One that covers the range and allows as much.
-    fn covering(&self, range: LocalRange, access: Access) -> Option<u32> {
+    /// One that covers the range, with as many devices, and allows as much.
+    fn covering(&self, range: LocalRange, access: Access, devices: usize) -> Option<u32> {
         let (start, len) = (range.start().addr().get(), range.len());
         let before = self.by_start.range(..=(start, usize::MAX)).rev();
         let found = before.take(LOOKED_AT_MAX).map(|(_, id)| *id);
@@ -118,7 +126,8 @@ impl Registrations {
             self.all.get(*id).is_some_and(|known| {
                 let inside =
                     start - known.start <= known.len && len <= known.len - (start - known.start);
-                inside && (known.access == access || known.access == Access::Peers)
+                let allows = known.access == access || known.access == Access::Peers;
+                inside && allows && known.mrs.len() >= devices
             })
         })
     }
@@ -165,8 +174,9 @@ impl Registrations {
         if range.is_empty() {
             return None;
         }
-        // Memory that may not be written, say, or a limit that is reached: messages go another way then.
-        let id = self.take(range, Access::Peers).ok().flatten()?;
+        // With all devices, however short it is: they reach it when the first lane fails. Where it cannot be, because it may not
+        // be written, say, or a limit is reached, messages go another way.
+        let id = self.take(range, Access::Peers, RAILS_MAX).ok().flatten()?;
         let known = self.all.get_mut(id)?;
         let Remote { address, key } = known.mrs[FIRST].remote();
         let offset = (range.start().addr().get() - known.start) as u64;

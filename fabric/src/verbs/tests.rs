@@ -8,6 +8,7 @@ use crate::{
     counters::Counters,
     driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
     memory::{Region, RemoteRegion},
+    offload::{self, RemoteCounter},
 };
 
 /// Ranks, and what they have heard.
@@ -91,11 +92,15 @@ impl Ranks {
     }
 
     fn put(&mut self, from: &Region, into: RemoteRegion) {
+        self.put_and_count(from, into, None);
+    }
+
+    fn put_and_count(&mut self, from: &Region, into: RemoteRegion, count: Option<RemoteCounter>) {
         let put = Command::Put {
             to: Peer(1),
             from: from.range(),
             into,
-            count: None,
+            count,
             token: Token(1),
         };
         assert!(matches!(self.all[0].post(put), Post::Posted));
@@ -219,20 +224,28 @@ fn the_end_is_heard_although_the_home_has_failed() {
     }
 }
 
-/// The system counts what is locked for each device.
+/// The system counts what is locked for each device. What counts goes by the first lane.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn memory_that_is_registered_with_two_devices_counts_twice() {
     let mut ranks = Ranks::new(2);
     let (from, _there, key) = ranks.memory();
+    let counters = offload::Counters::new(&mut ranks.all[1], 1).unwrap();
     ranks.put(&from, key);
-    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    ranks.put_and_count(&from, key, Some(counters.remote().at(0).unwrap()));
+    ranks.until(|ranks| ranks.ears[0].ended == 2);
     // Nothing that the first rank knows of.
     let other = ranks.all[1].allocate(LONG).unwrap();
-    ranks.put(&other, key);
     let pinned = |ranks: &mut Ranks| ranks.core(0).registrations.pinned_for_commands();
+    ranks.put(&other, key);
     assert_eq!(pinned(&mut ranks), 2 * LONG as u64);
-    ranks.until(|ranks| ranks.ears[0].ended == 2);
+    ranks.until(|ranks| ranks.ears[0].ended == 3);
+    ranks.put_and_count(&other, key, Some(counters.remote().at(0).unwrap()));
+    assert_eq!(pinned(&mut ranks), LONG as u64);
+    // That does not do for both lanes.
+    ranks.put(&other, key);
+    assert_eq!(pinned(&mut ranks), 3 * LONG as u64);
+    ranks.until(|ranks| ranks.ears[0].ended == 5);
     assert_eq!(pinned(&mut ranks), 0);
 }
 

@@ -31,7 +31,7 @@ impl Core {
     pub(in super::super) fn goes_widely(&self, peer: u32, op: &Op) -> bool {
         let link = self.links[index(peer)].as_deref();
         let wide = link.is_some_and(|link| link.open && link.is_wide());
-        op.striped.is_some() || wide && !op.is_of_task() && key_of(&op.wish).is_some()
+        op.striped.is_some() || wide && op.may_go_widely()
     }
 
     /// Goes on with a command as far as there is room.
@@ -265,6 +265,13 @@ impl Striped {
         let reached = others.and(self.place.lanes());
         self.stale |= reached.is_empty() && !others.is_empty();
         self.stripe.handle_failed(lane, reached);
+    }
+}
+
+impl Op {
+    /// Whether it is for any lane.
+    pub(in super::super) fn may_go_widely(&self) -> bool {
+        !self.is_of_task() && key_of(&self.wish).is_some()
     }
 }
 
