@@ -3,7 +3,7 @@
 //!
 //! Memory: a few pieces for each lane, however long the command.
 
-use std::ops::Range;
+use std::{mem, ops::Range};
 
 use super::{LANES_MAX, LaneSet, PIECE_MIN, Speeds, split::PAGE};
 
@@ -77,9 +77,6 @@ impl Stripe {
     /// Of `len` bytes over those of `lanes` that are worth it, in pieces of at most `piece_max` bytes (0 counts as 1).
     #[must_use]
     pub fn new(len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) -> Self {
-        let shares = speeds.shares(len, lanes);
-        let used = shares.iter().filter(|(_, share)| *share > 0);
-        let used = used.fold(LaneSet::EMPTY, |used, (lane, _)| used.with(*lane));
         Self {
             len,
             next: 0,
@@ -87,12 +84,23 @@ impl Stripe {
             flying: Vec::new(),
             landed: 0,
             paces: [Pace::default(); LANES_MAX as usize],
-            // Of nothing one lane tells the other side.
-            lanes: if used.is_empty() { one_of(lanes) } else { used },
+            lanes: worth_it(len, speeds, lanes),
             unfenced: LaneSet::EMPTY,
             serial: 0,
             piece_max: piece_max.max(1),
         }
+    }
+
+    /// Begins another command, as [`new`](Self::new) does, in the memory of this one: for one lane it allocates nothing then.
+    pub fn renew(&mut self, len: u64, speeds: &Speeds, lanes: LaneSet, piece_max: u64) {
+        let (mut again, mut flying) = (mem::take(&mut self.again), mem::take(&mut self.flying));
+        again.clear();
+        flying.clear();
+        *self = Self {
+            again,
+            flying,
+            ..Self::new(len, speeds, lanes, piece_max)
+        };
     }
 
     /// How far it is.
@@ -158,7 +166,7 @@ impl Stripe {
         };
         self.landed += piece.len();
         let pace = &mut self.paces[piece.lane as usize];
-        let since = std::mem::replace(&mut pace.mark, self.landed);
+        let since = mem::replace(&mut pace.mark, self.landed);
         pace.part = (piece.len().saturating_mul(1024)).checked_div(self.landed - since);
     }
 
@@ -255,6 +263,18 @@ impl Stripe {
         let at = self.flying.iter().position(|piece| piece.id == id)?;
         Some(self.flying.swap_remove(at))
     }
+}
+
+/// Those that help to move so much.
+fn worth_it(len: u64, speeds: &Speeds, lanes: LaneSet) -> LaneSet {
+    if lanes.len() <= 1 {
+        return lanes;
+    }
+    let shares = speeds.shares(len, lanes);
+    let used = shares.iter().filter(|(_, share)| *share > 0);
+    let used = used.fold(LaneSet::EMPTY, |used, (lane, _)| used.with(*lane));
+    // Of nothing one lane tells the other side.
+    if used.is_empty() { one_of(lanes) } else { used }
 }
 
 fn one_of(lanes: LaneSet) -> LaneSet {

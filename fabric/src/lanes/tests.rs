@@ -409,3 +409,20 @@ proptest! {
 fn a_pair_keeps_four_bytes() {
     assert_eq!(size_of::<Fences>(), 4);
 }
+
+#[test]
+fn a_stripe_that_begins_again_is_as_a_new_one() {
+    let speeds = Speeds::equal(2, speed(12_000));
+    let (all, one) = (LaneSet::first(2), LaneSet::from_bits(0b10));
+    let mut stripe = Stripe::new(1 << 20, &speeds, all, u64::MAX);
+    while stripe.poll_piece(0, &speeds).is_some() || stripe.poll_piece(1, &speeds).is_some() {}
+    stripe.handle_landed(PieceId(0));
+    stripe.handle_failed(1, all);
+    stripe.handle_fenced(1);
+    for (len, lanes) in [(1 << 20, all), (8, one), (0, one), (0, all)] {
+        stripe.renew(len, &speeds, lanes, 4096);
+        let new = Stripe::new(len, &speeds, lanes, 4096);
+        assert_eq!(format!("{stripe:?}"), format!("{new:?}"));
+        while stripe.poll_piece(1, &speeds).is_some() {}
+    }
+}

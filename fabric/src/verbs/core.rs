@@ -17,6 +17,7 @@ use super::{
     outbox::Outbox,
     parcels::{Talks, Unheard},
     rail::Rail,
+    rails::Striped,
     regions::Exports,
     registrations::Registrations,
     scarce::Scarce,
@@ -49,6 +50,9 @@ pub(super) struct Core {
     pub(super) names: Names,
     pub(super) registrations: Registrations,
     pub(super) ops: Slab<Op>,
+    /// Of commands by lanes that have ended: the next ones take their memory.
+    #[expect(clippy::vec_box, reason = "boxes are what is spared")]
+    pub(super) spare_stripes: Vec<Box<Striped>>,
     pub(super) me: u32,
     pub(super) caps: Caps,
     pub(super) counters: Arc<Counters>,

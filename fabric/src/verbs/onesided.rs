@@ -297,6 +297,9 @@ impl Core {
             link.forgetting.handle_end(id);
         }
         self.say_forgot(op.peer);
+        if let Some(striped) = op.striped {
+            self.spare_stripe(striped);
+        }
         let token = match op.owner {
             Owner::Nobody => return,
             Owner::Task(serial) => return self.task_over(serial, op.why.map_or(Ok(()), Err)),

@@ -171,6 +171,7 @@ impl Prepared {
             names: Names::default(),
             registrations,
             ops: Slab::new(),
+            spare_stripes: Vec::new(),
             me: config.rank,
             caps,
             counters: config.counters,

@@ -6,7 +6,7 @@ use std::{io, sync::Arc, time::Duration};
 use super::{Verbs, VerbsConfig, core::Core, way::To};
 use crate::{
     counters::Counters,
-    driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token},
+    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
     memory::{Region, RemoteRegion},
     offload::{self, RemoteCounter},
 };
@@ -92,13 +92,18 @@ impl Ranks {
     }
 
     fn put(&mut self, from: &Region, into: RemoteRegion) {
-        self.put_and_count(from, into, None);
+        self.put_and_count(from.range(), into, None);
     }
 
-    fn put_and_count(&mut self, from: &Region, into: RemoteRegion, count: Option<RemoteCounter>) {
+    fn put_and_count(
+        &mut self,
+        from: LocalRange,
+        into: RemoteRegion,
+        count: Option<RemoteCounter>,
+    ) {
         let put = Command::Put {
             to: Peer(1),
-            from: from.range(),
+            from,
             into,
             count,
             token: Token(1),
@@ -199,6 +204,23 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn short_puts_take_the_memory_of_those_before() {
+    let mut ranks = Ranks::new(2);
+    let (from, _there, key) = ranks.memory();
+    let key = key.slice(0, 8).unwrap();
+    let (from, mut spare) = (from.range().slice(0, 8), None);
+    for ended in 1..=3 {
+        ranks.put_and_count(from, key, None);
+        ranks.until(|ranks| ranks.ears[0].ended == ended);
+        let spares = &ranks.core(0).spare_stripes;
+        assert_eq!(spares.len(), 1, "after put {ended}");
+        let this = std::ptr::from_ref(&*spares[0]);
+        assert_eq!(*spare.get_or_insert(this), this, "after put {ended}");
+    }
+}
+
 /// The peer's device does not answer by the home any more, and the rank does not live until it knows.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -232,7 +254,7 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
     let (from, _there, key) = ranks.memory();
     let counters = offload::Counters::new(&mut ranks.all[1], 1).unwrap();
     ranks.put(&from, key);
-    ranks.put_and_count(&from, key, Some(counters.remote().at(0).unwrap()));
+    ranks.put_and_count(from.range(), key, Some(counters.remote().at(0).unwrap()));
     ranks.until(|ranks| ranks.ears[0].ended == 2);
     // Nothing that the first rank knows of.
     let other = ranks.all[1].allocate(LONG).unwrap();
@@ -240,7 +262,7 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
     ranks.put(&other, key);
     assert_eq!(pinned(&mut ranks), 2 * LONG as u64);
     ranks.until(|ranks| ranks.ears[0].ended == 3);
-    ranks.put_and_count(&other, key, Some(counters.remote().at(0).unwrap()));
+    ranks.put_and_count(other.range(), key, Some(counters.remote().at(0).unwrap()));
     assert_eq!(pinned(&mut ranks), LONG as u64);
     // That does not do for both lanes.
     ranks.put(&other, key);

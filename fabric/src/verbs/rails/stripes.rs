@@ -76,7 +76,12 @@ impl Core {
             lanes
         };
         let piece_max = self.piece_max();
-        let Self { ops, speeds, .. } = self;
+        let Self {
+            ops,
+            speeds,
+            spare_stripes,
+            ..
+        } = self;
         let Some(op) = ops.get_mut(id) else {
             return Ok(());
         };
@@ -84,15 +89,27 @@ impl Core {
             striped.stripe.go_on_by(lanes);
             (striped.place, striped.stale) = (place, false);
         } else {
-            let stripe = Stripe::new(len, speeds, lanes, piece_max);
-            let stale = false;
-            op.striped = Some(Box::new(Striped {
-                stripe,
-                place,
-                stale,
-            }));
+            op.striped = Some(match spare_stripes.pop() {
+                Some(mut spare) => {
+                    spare.stripe.renew(len, speeds, lanes, piece_max);
+                    (spare.place, spare.stale) = (place, false);
+                    spare
+                }
+                None => Box::new(Striped {
+                    stripe: Stripe::new(len, speeds, lanes, piece_max),
+                    place,
+                    stale: false,
+                }),
+            });
         }
         Ok(())
+    }
+
+    /// A command has ended: the next one takes its memory.
+    pub(in super::super) fn spare_stripe(&mut self, striped: Box<Striped>) {
+        if self.spare_stripes.len() < SPARE_MAX {
+            self.spare_stripes.push(striped);
+        }
     }
 
     fn piece_max(&self) -> u64 {
@@ -297,6 +314,9 @@ fn len_of(piece: &Piece) -> usize {
 fn in_memory(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
+
+/// Short ones that are under way at a time, more or less; what more took is given back.
+const SPARE_MAX: usize = 64;
 
 /// Shorter ones go by one lane.
 const STRIPE_MIN: u64 = 2 * PIECE_MIN;
