@@ -76,6 +76,7 @@ impl Address {
             lid: self.lid,
             mtu: self.mtu,
             table: self.table.key,
+            words: self.qpn,
         }
     }
 }

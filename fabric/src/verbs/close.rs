@@ -12,6 +12,7 @@ impl Core {
     pub(super) fn begin_close(&mut self, how: Down) {
         self.closing = Some(how);
         self.datagrams.ends = true;
+        self.detours.iter_mut().for_each(|words| words.ends = true);
         self.drop_lists();
         for peer in (0..).take(self.links.len()) {
             let Some(link) = self.link(peer) else {
@@ -102,7 +103,7 @@ impl Core {
 
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
-        if !self.talks.are_over() || !self.datagrams.have_left() {
+        if !self.talks.are_over() || !self.have_words_left() {
             return false;
         }
         self.links.iter().flatten().all(|link| {

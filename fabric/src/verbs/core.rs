@@ -40,6 +40,8 @@ pub(super) struct Core {
     // Queue pairs go first, then what they work on.
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) datagrams: Datagrams,
+    /// Of devices behind the first.
+    pub(super) detours: Vec<Datagrams>,
     /// Its devices.
     pub(super) rails: Vec<Rail>,
     /// The device whose arrivals are handed out first in the next turn.

@@ -70,12 +70,15 @@ impl Core {
         }
     }
 
-    /// A datagram came.
-    pub(super) fn handle_datagram(&mut self, came: &Completion) {
-        let bytes = self.datagrams.take(came);
-        let given = self.datagrams.give(came.wr_id);
+    /// A datagram came by a device.
+    pub(super) fn handle_datagram(&mut self, lane: usize, came: &Completion) {
+        let Some(datagrams) = self.words_by(lane) else {
+            return;
+        };
+        let bytes = datagrams.take(came);
+        let given = datagrams.give(came.wr_id);
         debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
-        if is_parcel(&bytes) {
+        if is_parcel(&bytes) && lane == FIRST {
             return self.handle_parcel(bytes, came.src_qp);
         }
         let first = |rank| self.peers.get(index(rank)).map(Address::first);
@@ -83,12 +86,8 @@ impl Core {
             return;
         };
         let from = frame.message.from.rank;
-        let known = self
-            .peers
-            .get(index(from))
-            .is_some_and(|peer| peer.qpn == came.src_qp);
-        if known && from != self.me {
-            self.link_or_new(from);
+        if self.speaks_by(from, lane, came.src_qp) && from != self.me {
+            self.link_or_new(from).goes_around |= lane != FIRST;
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
             let word = Unheard::Word(frame.message, ends);
             self.unheard.push_back((from, word));
@@ -128,6 +127,7 @@ impl Core {
         for peer in self.dialling.clone() {
             let due = self.link(peer).and_then(|link| link.dial.next_timeout());
             if due.is_some_and(|due| due <= now) {
+                self.link_or_new(peer).goes_around = true;
                 self.tell_dial(peer, Event::Timeout, None);
             }
         }
@@ -306,7 +306,7 @@ impl Core {
 
     fn open(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
-        (link.open, link.met) = (true, true);
+        (link.open, link.met, link.goes_around) = (true, true, false);
         self.leave_broken(peer);
         self.stay(peer);
         self.stir(peer);
@@ -338,6 +338,7 @@ impl Core {
             // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
             let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
         }
+        self.send_around(peer, &bytes);
         self.scratch = bytes;
     }
 
@@ -362,12 +363,13 @@ impl Rail {
     }
 
     /// The own port, as peers name it.
-    pub(super) const fn port(&self, table: u32) -> Far {
+    pub(super) const fn port(&self, table: u32, words: u32) -> Far {
         Far {
             gid: self.own.gid,
             lid: self.own.lid,
             mtu: self.own.mtu,
             table,
+            words,
         }
     }
 }

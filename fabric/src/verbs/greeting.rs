@@ -1,7 +1,8 @@
 //! A word about a connection with all that its sender's ends are: the lanes of the frame, and the ports behind them.
 //!
 //! ```text
-//! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, 0 u8, key to the table u32
+//! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, 0 u8, key to the table u32,
+//!                                            queue pair that hears words u32
 //! ```
 //! The first port is in the rank's address.
 
@@ -39,6 +40,7 @@ pub(super) fn encode(frame: &Frame, ports: &[Far], bytes: &mut Vec<u8>) {
         bytes.extend(port.lid.to_le_bytes());
         bytes.extend([port.mtu, 0]);
         bytes.extend(port.table.to_le_bytes());
+        bytes.extend(port.words.to_le_bytes());
     }
 }
 
@@ -61,13 +63,14 @@ pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<
 }
 
 fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
-    let &[.., l0, l1, mtu, _, k0, k1, k2, k3] = bytes;
+    let &[.., l0, l1, mtu, _, k0, k1, k2, k3, w0, w1, w2, w3] = bytes;
     let gid = std::array::from_fn(|nth| bytes[nth]);
     (1..=5).contains(&mtu).then_some(Far {
         gid,
         lid: u16::from_le_bytes([l0, l1]),
         mtu,
         table: u32::from_le_bytes([k0, k1, k2, k3]),
+        words: u32::from_le_bytes([w0, w1, w2, w3]),
     })
 }
 
@@ -78,7 +81,7 @@ pub(super) const fn len_max(lanes: usize) -> usize {
 
 const FRAME_LEN: usize = 28;
 const LANE_LEN: usize = 8;
-const PORT_LEN: usize = 24;
+const PORT_LEN: usize = 28;
 
 #[cfg(test)]
 mod tests {
@@ -93,6 +96,7 @@ mod tests {
         lid: 0x1234,
         mtu: 5,
         table: 0x89ab_cdef,
+        words: 0x0012_3456,
     };
 
     fn greeting(lanes: usize) -> (Frame, Vec<Far>, Vec<u8>) {

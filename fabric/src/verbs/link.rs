@@ -34,6 +34,8 @@ pub(super) struct Link {
     /// Where the peer's last message came by.
     pub(super) heard_by: usize,
     pub(super) trail: Trail,
+    /// Words about the connection go by all lanes that work, because by the first there is no answer.
+    pub(super) goes_around: bool,
     /// The number of the own first packet.
     pub(super) psn: u32,
     /// Messages may be posted.
@@ -97,6 +99,7 @@ impl Link {
             untold: LaneSet::EMPTY,
             heard_by: FIRST,
             trail: Trail::default(),
+            goes_around: false,
             psn,
             open: false,
             draining: false,

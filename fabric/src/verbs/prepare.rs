@@ -46,6 +46,7 @@ pub struct Prepared {
     address: Address,
     exports: Exports,
     datagrams: Datagrams,
+    detours: Vec<Datagrams>,
     rooms: Rooms,
     job: Job,
     scheme: Scheme,
@@ -103,6 +104,13 @@ impl Prepared {
         check_inline(&datagrams, devices.len())?;
         let qkey = secret()?;
         datagrams.open(first.own.port, qkey, qkey >> 8)?;
+        let detour = |one: &Device| {
+            let words = Datagrams::new(&one.own.pd, one.queues.each_ref(), 0)?;
+            words.open(one.own.port, qkey, qkey >> 8)?;
+            Ok(words)
+        };
+        let detours = devices.iter().skip(1).map(detour);
+        let detours = detours.collect::<io::Result<_>>()?;
         let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
         let exports = Exports::new(pds.collect(), config.rank)?;
         let address = Address {
@@ -120,6 +128,7 @@ impl Prepared {
             address,
             exports,
             datagrams,
+            detours,
             rooms,
             job,
             scheme,
@@ -145,6 +154,7 @@ impl Prepared {
             devices,
             exports,
             datagrams,
+            detours,
             rooms,
             job,
             scheme,
@@ -152,17 +162,16 @@ impl Prepared {
         } = self;
         let Parts {
             rails,
-            ports,
             outbox,
             registrations,
-        } = Parts::new(devices, rooms, &config, &exports)?;
+        } = Parts::new(devices, rooms, &config)?;
+        let words = std::iter::once(&datagrams).chain(&detours);
+        let ports = ports(&rails, &exports, words);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
-        let incarnation = self.address.incarnation;
         let core = Core {
-            links: std::iter::repeat_with(|| None)
-                .take(index(config.ranks))
-                .collect(),
+            links: (0..config.ranks).map(|_| None).collect(),
             datagrams,
+            detours,
             speeds: speeds(&rails),
             rails,
             first_heard: FIRST,
@@ -190,7 +199,7 @@ impl Prepared {
             talks: Talks::of(scheme),
             unheard: VecDeque::new(),
             unsaid: VecDeque::new(),
-            local: local(config.rank, incarnation, seed),
+            local: local(config.rank, self.address.incarnation, seed),
             random: Random::new(seed),
             sleep: Sleep {
                 timer: Timer::new()?,
@@ -243,19 +252,12 @@ impl Prepared {
 /// What the devices serve.
 struct Parts {
     rails: Vec<Rail>,
-    /// Where peers find them.
-    ports: Vec<Far>,
     outbox: Outbox,
     registrations: Registrations,
 }
 
 impl Parts {
-    fn new(
-        devices: Vec<Device>,
-        rooms: Rooms,
-        config: &VerbsConfig,
-        exports: &Exports,
-    ) -> io::Result<Self> {
+    fn new(devices: Vec<Device>, rooms: Rooms, config: &VerbsConfig) -> io::Result<Self> {
         let sends = devices.iter().map(|one| (&one.own.pd, &one.queues[0]));
         let outbox = Outbox::new(&sends.collect::<Vec<_>>(), rooms.sends, config)?;
         let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
@@ -263,16 +265,23 @@ impl Parts {
         let rails = devices
             .into_iter()
             .map(|one| Rail::new(one.own, &one.queues[1], rooms.receives));
-        let rails: Vec<Rail> = rails.collect::<io::Result<_>>()?;
-        let ports = rails.iter().zip(exports.shown_by());
-        let ports = ports.map(|(rail, table)| rail.port(table));
         Ok(Self {
-            ports: ports.collect(),
-            rails,
+            rails: rails.collect::<io::Result<_>>()?,
             outbox,
             registrations,
         })
     }
+}
+
+/// Where peers find the devices, and say words to them.
+fn ports<'a>(
+    rails: &[Rail],
+    exports: &Exports,
+    words: impl Iterator<Item = &'a Datagrams>,
+) -> Vec<Far> {
+    let all = rails.iter().zip(exports.shown_by()).zip(words);
+    all.map(|((rail, table), words)| rail.port(table, words.qp.number()))
+        .collect()
 }
 
 /// What all ranks choose a scheme by, alike.

@@ -140,8 +140,8 @@ impl Core {
             {
                 events += 1;
                 self.counters.events.add(1);
-                if lane == FIRST && came.qp_num == self.datagrams.qp.number() {
-                    self.handle_datagram(&came);
+                if self.is_about_words(lane, &came) {
+                    self.handle_datagram(lane, &came);
                 } else {
                     self.handle_arrival(lane, &came, sink);
                 }
@@ -266,8 +266,10 @@ impl Core {
     }
 
     fn handle_over(&mut self, lane: usize, over: &Completion) {
-        if lane == FIRST && over.qp_num == self.datagrams.qp.number() {
-            return self.datagrams.handle_sent(over.wr_id);
+        if let Some(words) = self.words_by(lane)
+            && words.qp.number() == over.qp_num
+        {
+            return words.handle_sent(over.wr_id);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {

@@ -38,6 +38,8 @@ pub(super) struct Far {
     pub(super) mtu: u8,
     /// The key to its table of regions by this device.
     pub(super) table: u32,
+    /// The queue pair that hears words about connections.
+    pub(super) words: u32,
 }
 
 impl Way {

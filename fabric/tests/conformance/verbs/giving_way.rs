@@ -27,9 +27,13 @@ struct Few {
 
 impl Few {
     fn new(met: usize) -> Self {
+        Self::on(met, devices_by_two)
+    }
+
+    fn on(met: usize, devices: fn(u32) -> String) -> Self {
         let counters: Vec<_> = (0..4).map(|_| Arc::new(Counters::default())).collect();
         let drivers = world(4, |config| {
-            config.device = Some(devices_by_two(config.rank));
+            config.device = Some(devices(config.rank));
             config.connections_max = Some(2);
             config.counters = Arc::clone(&counters[config.rank as usize]);
         });
@@ -126,6 +130,32 @@ fn a_lane_that_fails_while_its_connection_gives_way_costs_nothing() {
         assert!((0..4).all(|rank| few.world[rank].heard.down.is_empty()));
         few.says(met, b"it is back");
         cable("plug 1");
+        until_all_are_up();
+    }
+}
+
+/// By the first devices nothing is said to the second rank any more, nor by it. Both know that, or find out.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_connection_gives_way_and_comes_back_although_the_first_cable_is_out() {
+    let _cables = Cables::new();
+    for known in [true, false] {
+        let mut bytes = noise(0, LONG);
+        let mut few = Few::on(1, |rank| match rank {
+            3 => "rxe3,rxe2".to_owned(),
+            _ => devices_by_two(rank),
+        });
+        cable("pull 2");
+        if known {
+            few.post_put(&mut bytes);
+            few.world.ended(0, Token(1)).unwrap();
+            assert_eq!(few.lanes_failed(), [1; 2]);
+        }
+        few.give_way();
+        few.says(1, b"it is back");
+        few.says(1, b"it stays");
+        assert!((0..4).all(|rank| few.world[rank].heard.down.is_empty()));
+        cable("plug 2");
         until_all_are_up();
     }
 }
