@@ -264,7 +264,8 @@ pub enum Command<'a> {
         /// At least one.
         tasks: &'a [Task],
         /// Comes back in [`Sink::triggered`] when all tasks of this list have begun, and in [`Sink::failed`]. Lists of one token
-        /// belong together: the first failure of a task takes all of them back.
+        /// belong together: the first failure of a task takes all of them back. The task may have counted nevertheless; no watch
+        /// is told of that before the failure is.
         token: Token,
     },
     /// Take the lists of a token back. Comes back as [`Failure::Cancelled`] when nothing of them is under way any more, also when

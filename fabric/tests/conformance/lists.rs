@@ -110,7 +110,7 @@ impl Bench {
     }
 
     /// What was counted by now.
-    fn value(&mut self, rank: usize, nth: usize) -> u64 {
+    pub(crate) fn value(&mut self, rank: usize, nth: usize) -> u64 {
         let _busy_or_ready = self.world[rank].driver.arm();
         self.own(rank, nth).value()
     }

@@ -19,7 +19,7 @@ use crate::{
     messages::message,
     portals::world,
     processes::end_of,
-    world::{World, all_of, contents, local, noise, peer},
+    world::{Rank, World, all_of, contents, local, noise, peer},
 };
 
 pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -481,6 +481,87 @@ fn a_list_is_cut_off() {
         bench.world.hears(to, 1);
     }
     assert!((0..2).all(|rank| bench.world[rank].heard.down.is_empty()));
+}
+
+#[test]
+fn what_a_list_counts_by_failing_is_told_after_the_failure() {
+    for family in crate::portals::FAMILIES {
+        run_cut("rails::a_list_counts_by_failing", &[300_000, 0], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn a_list_counts_by_failing() {
+    let Some(child) = Child::of_environment() else {
+        return;
+    };
+    (0..2).for_each(|cut| counts_by_failing(&child, cut));
+}
+
+/// Rank 0 puts to rank 1, and the first rail of one of them is cut off.
+fn counts_by_failing(child: &Child, cut: usize) {
+    let drivers = world(2, child.family, |config| PortalsConfig {
+        interfaces: interfaces(child.rails),
+        ..config
+    });
+    let mut bench = Bench::of(World::from_drivers(drivers), 2);
+    post_puts(&mut bench, 0);
+    let (counter, token) = (bench.own(0, 1), Token(2));
+    let watch = Command::Watch {
+        counter: &counter,
+        threshold: PUTS,
+        token,
+    };
+    bench.world.post(0, watch);
+    if cut == 1 {
+        post_puts(&mut bench, 1);
+        bench.count(1, 1, 0, 1);
+        while bench.value(1, 1) < PUTS {
+            bench.world.turn_others(1);
+        }
+    }
+    bench.count(0, 0, 0, 1);
+    // One event a turn, so that it shows which comes first.
+    let turn = |bench: &mut Bench| {
+        let Rank { driver, heard, .. } = &mut bench.world[0];
+        let _events = driver.progress(1, heard);
+        let in_order = heard.reached.is_empty() || !heard.failed.is_empty();
+        assert!(in_order, "as if all had gone well: rail of {cut}");
+    };
+    while bench.value(0, 1) < PUTS {
+        turn(&mut bench);
+    }
+    // As long as the other rank says nothing it may have died.
+    (0..4 * PUTS).for_each(|_| turn(&mut bench));
+    while bench.world[0].heard.failed.is_empty() {
+        turn(&mut bench);
+        bench.world.turn_others(0);
+    }
+    let ended = bench.world.ended(0, Token(1));
+    assert!(matches!(ended, Err(Failure::Transport(_))), "{ended:?}");
+    let told = |world: &World| world[0].heard.reached == [token];
+    bench.world.until("a watch that was held back", told);
+}
+
+const PUTS: u64 = 40;
+
+/// Puts of a rank to the other one, when its first counter is 1. Its second one counts them.
+fn post_puts(bench: &mut Bench, rank: usize) {
+    const LEN: usize = 20_000;
+    let into = bench.landing(1 - rank, (0, LEN), 3).into;
+    let put = |_| Task {
+        when: bench.when(rank, 0, 1),
+        and: None,
+        then: Action::Put {
+            to: peer(1 - rank),
+            from: bench.part(rank, 0, LEN),
+            target: Target::Known { into, count: None },
+            done: Some(bench.own(rank, 1)),
+        },
+    };
+    let puts: Vec<_> = (0..PUTS).map(put).collect();
+    bench.post(rank, &puts, 1);
 }
 
 #[test]

@@ -159,8 +159,12 @@ impl Portals {
         }
     }
 
-    /// Tells of a watch that has been reached.
+    /// Tells of a watch that has been reached. A task that has failed has counted as if it had gone well: whoever waits for such
+    /// counts hears of the failure first.
     pub(super) fn reached(&mut self, id: u32) {
+        if self.lists.are_failing() {
+            return self.lists.polled.push(Polled::Watch(id));
+        }
         let Some(watch) = self.lists.watches.remove(&id) else {
             return; // taken back
         };

@@ -199,9 +199,7 @@ impl Portals {
             .map(|(id, _)| *id)
             .collect();
         // What they were to tell is in the queue by now.
-        while let Some(got) = self.next(Which::Lists) {
-            self.handle_list_event(got);
-        }
+        self.hear_of_lists();
         for id in over {
             let Some(gear) = self.lists.gears.get_mut(&id) else {
                 continue;
@@ -213,6 +211,13 @@ impl Portals {
                 self.ground.ni.ct_reset(gear.wheel.go);
                 self.lists.idle.push(id);
             }
+        }
+    }
+
+    /// Takes all that is in the queue.
+    pub(super) fn hear_of_lists(&mut self) {
+        while let Some(got) = self.next(Which::Lists) {
+            self.handle_list_event(got);
         }
     }
 }

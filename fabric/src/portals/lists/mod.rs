@@ -13,8 +13,8 @@
 //! A block of integers is combined by atomics of the rank's own memory, a few for each task.
 //!
 //! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
-//! that a peer has failed may so begin a task too early, and pass on what is not there yet; it is told of the failure, what its
-//! list does then is void, and the collective fails on all ranks.
+//! that a peer has failed may so begin a task too early, and pass on what is not there yet; it is told of the failure before any
+//! watch that this may have counted for, what its list does then is void, and the collective fails on all ranks.
 
 pub(super) mod bits;
 pub(super) mod cells;
@@ -224,6 +224,12 @@ impl Lists {
 
     pub(super) fn unwatch(&mut self, token: Token) {
         self.watches.retain(|_, watch| watch.token != token);
+    }
+
+    /// Whether a list has failed and that was not told yet.
+    fn are_failing(&self) -> bool {
+        let fails = |why: &Failure| !matches!(why, Failure::Cancelled);
+        !self.doubted.is_empty() || self.ending.values().any(fails)
     }
 
     /// Whether something is to be done without an event.

@@ -75,7 +75,11 @@ impl Portals {
     fn look_again(&mut self, polled: Polled) {
         match polled {
             Polled::Watch(id) => match self.lists.watches.get(&id) {
-                Some(watch) if self.is_met(watch.waits()) => self.reached(id),
+                Some(watch) if self.is_met(watch.waits()) => {
+                    // Failures that have counted for it are in the queue by now.
+                    self.hear_of_lists();
+                    self.reached(id);
+                }
                 Some(_) => self.lists.polled.push(polled),
                 None => {}
             },
