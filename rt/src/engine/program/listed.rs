@@ -1,61 +1,47 @@
 //! Programs that the driver's adapter carries out by itself, by task lists.
 //!
-//! A communicator has a few *slots*; programs that share one run one after the other, in the order in which all ranks begin them,
-//! because they share its lanes. A program whose slot is free is lowered, and its first two lists are posted; when one of them
-//! has begun, the next is. The host is woken for that, for the steps that are its own (reductions, but for short rows of integers
-//! where the adapter combines those), and for the end.
+//! A program whose [slot](super::slots) is free is lowered, and its first two lists are posted; when one of them has begun, the
+//! next is. The host is woken for that, for the steps that are its own (reductions, but for short rows of integers where the
+//! adapter combines those), and for the end.
 //!
 //! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
-use std::{
-    collections::{VecDeque, btree_map::Entry},
-    sync::Arc,
+use std::collections::VecDeque;
+
+use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
+
+use super::{
+    Run, State,
+    calls::Why,
+    slots::{Key, slots_of},
+    still::Still,
 };
-
-use ripstop_fabric::driver::{Caps, Down, Driver, Failure, LocalRange, Token};
-
-use super::{Run, State, calls::Why, still::Still};
 use crate::{
     engine::{Core, Engine, Wanted, send::down_kind},
     error::ErrorKind,
     group::Group,
     offload::{
-        Action, Lens,
-        lists::{Code, Duties, FAMILIES, Memory, Posted, Slot},
-        lower::{Combining, Lowering, Means},
+        Action,
+        lists::{Code, Duties, FAMILIES, Posted},
     },
-    ops::Reducer,
     proto::wire,
 };
 
-/// Context, and which of its slots.
-type Key = (u32, u32);
-
-/// What programs of a slot take turns at.
-pub(super) struct Lot {
-    slot: Slot,
-    running: Option<u32>,
-    /// Those after it, in their order.
-    waiting: VecDeque<u32>,
-    /// Nobody has the communicator any more.
-    left: bool,
-}
-
 /// How far a program is with its lists.
 pub(super) struct Listed {
-    serial: u32,
-    key: Key,
+    pub(super) serial: u32,
+    pub(super) key: Key,
     /// Nothing while it waits for its slot.
-    posted: Option<Posted>,
+    pub(super) posted: Option<Posted>,
     /// Steps of the host's that may begin.
     due: VecDeque<usize>,
     /// Receives are counted for who may want to know of them.
     pub(super) tells: bool,
-    over: bool,
+    pub(super) over: bool,
     /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
     pub(super) stranger: Option<u32>,
     /// What is taken back, and which of its families are not under way any more.
-    ending: Option<[bool; FAMILIES.len()]>,
+    pub(super) ending: Option<[bool; FAMILIES.len()]>,
     /// What is said before its memory is closed.
     pub(super) still: Still,
 }
@@ -80,17 +66,8 @@ pub(in crate::engine) fn list_max(caps: &Caps) -> usize {
 /// Two lists that hold any four steps in a row.
 const TRIGGERED_MIN: usize = 8;
 
-/// Programs of a communicator that may be under way at a time. Memory is what large ones are short of.
-const fn slots_of(size: usize) -> u32 {
-    if size <= 512 { 4 } else { 2 }
-}
-
-/// Counters of one program for blocks that are told of as they land: more than that land together. Each takes a task too, and
-/// adapters are short of both.
-const TOLD_MAX: usize = 64;
-
 /// Tokens with this bit are those of programs; windows and operations never come so far.
-const TOKENS: u64 = 1 << 62;
+pub(super) const TOKENS: u64 = 1 << 62;
 
 pub(in crate::engine) const fn is_token(token: Token) -> bool {
     token.0 & TOKENS != 0
@@ -149,11 +126,6 @@ impl State {
         let found = runs.find(|(_, run)| run.as_deref().is_some_and(is_it));
         found.map(|(index, _)| index)
     }
-
-    /// Bytes of lanes in use.
-    pub(in crate::engine) fn lane_bytes(&self) -> usize {
-        self.slots.values().map(|lot| lot.slot.bytes()).sum()
-    }
 }
 
 impl Engine {
@@ -169,58 +141,6 @@ impl Engine {
         }
         self.do_due(index, run);
         None
-    }
-
-    /// Whether it was the program's turn.
-    fn take_slot(&mut self, index: u32, run: &mut Run) -> std::io::Result<bool> {
-        let me = self.core.programs.me;
-        let Some(listed) = run.listed.as_mut() else {
-            return Ok(false);
-        };
-        let lot = match self.core.programs.slots.entry(listed.key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let (ctx, nth) = listed.key;
-                let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
-                let who = (run.group.clone(), me);
-                new.insert(Lot::new(&mut *self.driver, who, name)?)
-            }
-        };
-        if *lot.running.get_or_insert(index) != index {
-            if !lot.waiting.contains(&index) {
-                lot.waiting.push_back(index);
-            }
-            return Ok(false);
-        }
-        let program = Arc::clone(&run.program);
-        let caps = self.driver.caps();
-        let combining = Combining {
-            how: run.reducer.as_ref().and_then(Reducer::combination),
-            max: caps.combine_max,
-        };
-        let lanes = &mut lot.slot.lanes;
-        let list_max = list_max(caps);
-        let told_max = if listed.tells {
-            TOLD_MAX.min(list_max)
-        } else {
-            0
-        };
-        let means = Means {
-            combining,
-            list_max,
-            told_max,
-        };
-        let lowering = Lowering::new(program, means, lanes);
-        let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
-        let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
-        let begun = Posted::begin(&mut *self.driver, &mut lot.slot, (lowering, memory), names);
-        let (mut posted, duties) = begun?;
-        if run.landed.is_some() {
-            posted.tell(&mut *self.driver);
-        }
-        listed.posted = Some(posted);
-        self.core.take_duties(listed, duties);
-        Ok(true)
     }
 
     /// Does the steps of the host's that may begin.
@@ -357,7 +277,7 @@ impl Engine {
 }
 
 impl Core {
-    fn take_duties(&mut self, listed: &mut Listed, duties: Duties) {
+    pub(super) fn take_duties(&mut self, listed: &mut Listed, duties: Duties) {
         let Duties { steps, counts } = duties;
         listed.due.extend(steps);
         counts
@@ -392,57 +312,6 @@ impl Core {
     fn first_down(&self, group: &Group) -> Option<ErrorKind> {
         let down = |rank: u32| Some(down_kind(rank, self.peers.down(rank)?));
         group.members().find_map(down)
-    }
-
-    /// The program is over: its slot is the next one's, and its memory is closed.
-    pub(super) fn leave_slot(
-        &mut self,
-        index: u32,
-        (key, sig): ((u32, u32), u64),
-        listed: &mut Listed,
-    ) {
-        self.tell_still(key, sig, listed);
-        let keys = listed.posted.iter().flat_map(Posted::keys);
-        keys.for_each(|key| self.exposed.withdraw(key));
-        let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
-            return;
-        };
-        if let Some(posted) = &listed.posted
-            && listed.over
-            && listed.ending.is_none()
-        {
-            lot.slot.keep(posted);
-        }
-        lot.waiting.retain(|waiting| *waiting != index);
-        if lot.running == Some(index) {
-            lot.running = lot.waiting.pop_front();
-        }
-        match lot.running {
-            Some(next) => self.programs.stir(next),
-            None if lot.left => self.forget_slots(listed.key.0),
-            None => {}
-        }
-    }
-
-    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there.
-    pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
-        if self.programs.slots.is_empty() {
-            return;
-        }
-        let slots = &mut self.programs.slots;
-        let mut names = Vec::new();
-        for lot in slots.range_mut((ctx, 0)..=(ctx, u32::MAX)) {
-            lot.1.left = true;
-        }
-        slots.retain(|&(of, _), lot| {
-            let stays = of != ctx || lot.running.is_some();
-            if !stays {
-                names.extend(lot.slot.names());
-            }
-            stays
-        });
-        let unname = |name| Wanted::Unname { name };
-        self.wanted.extend(names.into_iter().map(unname));
     }
 
     /// A rank has finished: programs that need it still never end.
@@ -485,30 +354,6 @@ impl Core {
         let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
         peers.chain(stranger).filter(|peer| *peer != me).collect()
-    }
-}
-
-impl Lot {
-    fn new(driver: &mut dyn Driver, who: (Group, u32), name: u64) -> std::io::Result<Self> {
-        Ok(Self {
-            slot: Slot::new(driver, who, name)?,
-            running: None,
-            waiting: VecDeque::new(),
-            left: false,
-        })
-    }
-}
-
-/// Where a program's steps are done, with keys for peers.
-fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
-    let [input, output, scratch] = ranges;
-    let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();
-    Memory {
-        output_key: key(lens.output, output),
-        scratch_key: key(lens.scratch, scratch),
-        input,
-        output,
-        scratch,
     }
 }
 

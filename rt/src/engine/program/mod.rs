@@ -22,6 +22,7 @@ mod landed;
 mod listed;
 mod quick;
 mod run;
+mod slots;
 mod still;
 
 use std::{
@@ -43,8 +44,8 @@ use ripstop_fabric::driver::Down;
 use self::{
     calls::Calls,
     landed::Lines,
-    listed::Lot,
     run::{Room, Run},
+    slots::Lot,
 };
 use ripstop_fabric::driver::Token;
 

@@ -1,0 +1,186 @@
+//! The slots of a communicator, which programs by task lists take turns at.
+//!
+//! A slot has lanes of counters and memory that its programs use one after the other, in the order in which all ranks begin them.
+
+use std::{
+    collections::{VecDeque, btree_map::Entry},
+    io,
+    sync::Arc,
+};
+
+use ripstop_fabric::driver::{Driver, LocalRange};
+
+use super::{
+    Run, State,
+    listed::{Listed, TOKENS, list_max},
+};
+use crate::{
+    engine::{Core, Engine, Wanted},
+    group::Group,
+    offload::{
+        Lens,
+        lists::{Memory, Posted, Slot},
+        lower::{Combining, Lowering, Means},
+    },
+    ops::Reducer,
+};
+
+/// Context, and which of its slots.
+pub(super) type Key = (u32, u32);
+
+/// What programs of a slot take turns at.
+pub(super) struct Lot {
+    pub(super) slot: Slot,
+    running: Option<u32>,
+    /// Those after it, in their order.
+    waiting: VecDeque<u32>,
+    /// Nobody has the communicator any more.
+    left: bool,
+}
+
+/// Programs of a communicator that may be under way at a time. Memory is what large ones are short of.
+pub(super) const fn slots_of(size: usize) -> u32 {
+    if size <= 512 { 4 } else { 2 }
+}
+
+/// Counters of one program for blocks that are told of as they land: more than that land together. Each takes a task too, and
+/// adapters are short of both.
+const TOLD_MAX: usize = 64;
+
+impl State {
+    /// Bytes of lanes in use.
+    pub(in crate::engine) fn lane_bytes(&self) -> usize {
+        self.slots.values().map(|lot| lot.slot.bytes()).sum()
+    }
+}
+
+impl Engine {
+    /// Whether it was the program's turn.
+    pub(super) fn take_slot(&mut self, index: u32, run: &mut Run) -> io::Result<bool> {
+        let me = self.core.programs.me;
+        let Some(listed) = run.listed.as_mut() else {
+            return Ok(false);
+        };
+        let lot = match self.core.programs.slots.entry(listed.key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let (ctx, nth) = listed.key;
+                let name = u64::from(ctx) << 32 | u64::from(nth) << 1;
+                let who = (run.group.clone(), me);
+                new.insert(Lot::new(&mut *self.driver, who, name)?)
+            }
+        };
+        if *lot.running.get_or_insert(index) != index {
+            if !lot.waiting.contains(&index) {
+                lot.waiting.push_back(index);
+            }
+            return Ok(false);
+        }
+        let program = Arc::clone(&run.program);
+        let caps = self.driver.caps();
+        let combining = Combining {
+            how: run.reducer.as_ref().and_then(Reducer::combination),
+            max: caps.combine_max,
+        };
+        let lanes = &mut lot.slot.lanes;
+        let list_max = list_max(caps);
+        let told_max = if listed.tells {
+            TOLD_MAX.min(list_max)
+        } else {
+            0
+        };
+        let means = Means {
+            combining,
+            list_max,
+            told_max,
+        };
+        let lowering = Lowering::new(program, means, lanes);
+        let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
+        let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
+        let begun = Posted::begin(&mut *self.driver, &mut lot.slot, (lowering, memory), names);
+        let (mut posted, duties) = begun?;
+        if run.landed.is_some() {
+            posted.tell(&mut *self.driver);
+        }
+        listed.posted = Some(posted);
+        self.core.take_duties(listed, duties);
+        Ok(true)
+    }
+}
+
+impl Core {
+    /// The program is over: its slot is the next one's, and its memory is closed.
+    pub(super) fn leave_slot(
+        &mut self,
+        index: u32,
+        (key, sig): ((u32, u32), u64),
+        listed: &mut Listed,
+    ) {
+        self.tell_still(key, sig, listed);
+        let keys = listed.posted.iter().flat_map(Posted::keys);
+        keys.for_each(|key| self.exposed.withdraw(key));
+        let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
+            return;
+        };
+        if let Some(posted) = &listed.posted
+            && listed.over
+            && listed.ending.is_none()
+        {
+            lot.slot.keep(posted);
+        }
+        lot.waiting.retain(|waiting| *waiting != index);
+        if lot.running == Some(index) {
+            lot.running = lot.waiting.pop_front();
+        }
+        match lot.running {
+            Some(next) => self.programs.stir(next),
+            None if lot.left => self.forget_slots(listed.key.0),
+            None => {}
+        }
+    }
+
+    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there.
+    pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
+        if self.programs.slots.is_empty() {
+            return;
+        }
+        let slots = &mut self.programs.slots;
+        let mut names = Vec::new();
+        for lot in slots.range_mut((ctx, 0)..=(ctx, u32::MAX)) {
+            lot.1.left = true;
+        }
+        slots.retain(|&(of, _), lot| {
+            let stays = of != ctx || lot.running.is_some();
+            if !stays {
+                names.extend(lot.slot.names());
+            }
+            stays
+        });
+        let unname = |name| Wanted::Unname { name };
+        self.wanted.extend(names.into_iter().map(unname));
+    }
+}
+
+impl Lot {
+    fn new(driver: &mut dyn Driver, who: (Group, u32), name: u64) -> io::Result<Self> {
+        Ok(Self {
+            slot: Slot::new(driver, who, name)?,
+            running: None,
+            waiting: VecDeque::new(),
+            left: false,
+        })
+    }
+}
+
+/// Where a program's steps are done, with keys for peers.
+fn memory_of(driver: &mut dyn Driver, lens: Lens, ranges: [LocalRange; 3]) -> Memory {
+    let [input, output, scratch] = ranges;
+    let mut key = |len: usize, range| (len > 0).then(|| driver.expose(range)).flatten();
+    Memory {
+        output_key: key(lens.output, output),
+        scratch_key: key(lens.scratch, scratch),
+        input,
+        output,
+        scratch,
+    }
+}
