@@ -24,13 +24,16 @@ mod tests;
 
 pub use self::{
     fence::{Fences, Word},
-    split::{PIECE_MIN, Speed, Speeds},
+    split::{PIECE_MIN, STRIPE_MIN, Speed, Speeds},
     stripe::{Piece, PieceId, Standing, Stripe},
 };
 use crate::random::Random;
 
 /// The most lanes of a pair.
 pub const LANES_MAX: u32 = 8;
+
+/// The most adapters that drivers give a rank.
+pub const RAILS_MAX: usize = 4;
 
 /// Some lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +119,12 @@ impl LaneSet {
 pub fn home(context: u64, lanes: LaneSet) -> Option<u32> {
     let weight = |lane: &u32| Random::new(context ^ u64::from(*lane) << 56).bits();
     lanes.iter().max_by_key(weight)
+}
+
+/// The context of all that keeps its order between two ranks, who call it the same.
+#[must_use]
+pub fn pair(one: u32, other: u32) -> u64 {
+    u64::from(one.max(other)) << 32 | u64::from(one.min(other))
 }
 
 /// Which adapter of the one rank and which of the other are lane 0, 1 and so on, from the bandwidths of both. With as many on

@@ -48,6 +48,18 @@ impl Speeds {
         Self::new(&vec![speed; count as usize])
     }
 
+    /// Of adapters that weigh so much, at least 1: those of the greatest weight are as fast as this. No weights are those of one.
+    #[must_use]
+    pub fn by_weight(fastest: Speed, weights: &[u32]) -> Self {
+        let weights = if weights.is_empty() { &[1] } else { weights };
+        let most = u64::from(weights.iter().copied().max().unwrap_or(1).max(1));
+        let speed = |weight: &u32| Speed {
+            bytes_per_us: fastest.bytes_per_us * u64::from(*weight) / most,
+            ..fastest
+        };
+        Self::new(&weights.iter().map(speed).collect::<Vec<_>>())
+    }
+
     /// All lanes.
     #[must_use]
     pub fn all(&self) -> LaneSet {
@@ -132,6 +144,8 @@ fn whole_pages(len: u64, mut parts: Vec<(u32, u64)>) -> Vec<(u32, u64)> {
 
 /// The shortest piece that is worth a command of its own.
 pub const PIECE_MIN: u64 = 32 << 10;
+/// Shorter commands go by one lane.
+pub const STRIPE_MIN: u64 = 2 * PIECE_MIN;
 /// A lane slower than the fastest by more than this costs more in waiting than it brings.
 const SLOWER_MAX: u64 = 4;
 /// Pieces begin at these where they can.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{
     Fences, LANES_MAX, LaneSet, PIECE_MIN, Piece, PieceId, Speed, Speeds, Standing, Stripe, home,
-    pair_up,
+    pair, pair_up,
 };
 use crate::random::Random;
 
@@ -425,4 +425,25 @@ fn a_stripe_that_begins_again_is_as_a_new_one() {
         assert_eq!(format!("{stripe:?}"), format!("{new:?}"));
         while stripe.poll_piece(1, &speeds).is_some() {}
     }
+}
+
+#[test]
+fn weights_say_how_fast_lanes_are_beside_the_fastest() {
+    let rates = |weights: &[u32]| {
+        let speeds = Speeds::by_weight(speed(12_000), weights);
+        let lanes = speeds.all().iter();
+        lanes
+            .map(|lane| speeds.bytes_per_us(lane))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(rates(&[2, 1, 4]), [6_000, 3_000, 12_000]);
+    assert_eq!(rates(&[7]), [12_000]);
+    assert_eq!(rates(&[]), [12_000], "one that nobody has named");
+}
+
+#[test]
+fn both_ranks_call_their_pair_the_same_and_no_other_pair() {
+    assert_eq!(pair(3, 7), pair(7, 3));
+    assert_ne!(pair(3, 7), pair(3, 8));
+    assert_ne!(pair(0, 1), pair(0, 2));
 }

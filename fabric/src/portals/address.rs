@@ -1,9 +1,7 @@
 //! How peers reach a rank: process ids, table entries and match bits, and what of them travels when a job starts.
 
-use super::{
-    event::Process,
-    rails::{Place, RAILS_MAX},
-};
+use super::{event::Process, rails::Place};
+use crate::lanes::RAILS_MAX;
 
 /// How peers reach a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

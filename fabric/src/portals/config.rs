@@ -7,10 +7,12 @@ use super::{
     compat::{self, Compat},
     lists,
     pool::{BODY_MAX, HEADER_MAX},
-    rails::RAILS_MAX,
     stats::PortalsCounters,
 };
-use crate::driver::{Caps, Cost, Ends};
+use crate::{
+    driver::{Caps, Cost, Ends},
+    lanes::RAILS_MAX,
+};
 
 /// How to open a [`Portals`](super::Portals).
 #[derive(Clone, Debug)]

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use super::rails::RAILS_MAX;
-use crate::counters::{Count, Counters};
+use crate::{
+    counters::{Count, Counters},
+    lanes::RAILS_MAX,
+};
 
 /// Counts that tests assert on and `ripstop info` prints.
 #[derive(Debug, Default)]

@@ -10,9 +10,8 @@ use super::{
     abi::{Completion, WC_SUCCESS},
     greeting,
     objects::{Access, Ah, Carried, Cq, Mr, Pd, Qp, Route, What, Work},
-    rail::RAILS_MAX,
 };
-use crate::memory::Region;
+use crate::{lanes::RAILS_MAX, memory::Region};
 
 /// A queue pair for datagrams, and the ways to peers.
 #[derive(Debug)]

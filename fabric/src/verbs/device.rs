@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::rail::RAILS_MAX;
+use crate::lanes::RAILS_MAX;
 
 /// A port of a device that could be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

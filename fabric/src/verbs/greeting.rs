@@ -6,8 +6,11 @@
 //! ```
 //! The first port is in the rank's address.
 
-use super::{rail::RAILS_MAX, way::Far};
-use crate::connect::{Frame, Lane, Lanes};
+use super::way::Far;
+use crate::{
+    connect::{Frame, Lane, Lanes},
+    lanes::RAILS_MAX,
+};
 
 /// Ends of the lanes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,13 +11,15 @@ use super::{
     objects::Local,
     outbox::Step,
     posting::Stall,
-    rail::RAILS_MAX,
     rails::Striped,
     way::FIRST,
     wire::Word,
     wish::{Wish, cell_of},
 };
-use crate::driver::{Command, Failure, Token};
+use crate::{
+    driver::{Command, Failure, Token},
+    lanes::RAILS_MAX,
+};
 
 /// A command under way.
 #[derive(Debug)]

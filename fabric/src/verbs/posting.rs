@@ -8,7 +8,6 @@ use super::{
     objects::{Access, Local, Remote, STEP_MAX, What, Work},
     onesided::Here,
     outbox::{Cargo, Flight, Outbox, Step, quiet},
-    rail::RAILS_MAX,
     regions::{ENTRY_LEN, Entry, Found, Place, entry_of},
     way::{FIRST, To},
     wire::Word,
@@ -16,6 +15,7 @@ use super::{
 };
 use crate::{
     driver::{AtomicOp, Failure},
+    lanes::RAILS_MAX,
     memory::RemoteRegion,
 };
 

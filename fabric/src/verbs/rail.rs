@@ -121,16 +121,8 @@ impl Rail {
 /// As long as pieces have not shown how fast devices are, their weights say it.
 pub(super) fn speeds(rails: &[Rail]) -> Speeds {
     let weights = rails.iter().map(|rail| rail.own.weight);
-    let most = u64::from(weights.max().unwrap_or(1));
-    let speed = |rail: &Rail| Speed {
-        bytes_per_us: SPEED.bytes_per_us * u64::from(rail.own.weight) / most,
-        ..SPEED
-    };
-    Speeds::new(&rails.iter().map(speed).collect::<Vec<_>>())
+    Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
-
-/// The most devices of a rank.
-pub(super) const RAILS_MAX: usize = 4;
 
 /// Of a device of the greatest weight: typical of 100 Gbit/s.
 const SPEED: Speed = Speed {

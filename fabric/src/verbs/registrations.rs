@@ -12,12 +12,11 @@ use super::{
     VerbsConfig,
     objects::{Access, Mr, Pd, Remote},
     onesided::Here,
-    rail::RAILS_MAX,
     regions::{Exports, here},
     slab::Slab,
     way::FIRST,
 };
-use crate::{counters::Counters, driver::LocalRange, memory::RemoteRegion};
+use crate::{counters::Counters, driver::LocalRange, lanes::RAILS_MAX, memory::RemoteRegion};
 
 /// Memory of the application that is registered.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use super::{
     super::{peer::Life, state::Portals},
-    RAILS_MAX, Ways,
+    Ways,
 };
-use crate::lanes::{LaneSet, Word};
+use crate::lanes::{LaneSet, RAILS_MAX, Word};
 
 impl Portals {
     /// What a peer is to know of our rails: what we say of the lanes between us, and the tables of memory that are not those of

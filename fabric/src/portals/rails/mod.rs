@@ -43,7 +43,7 @@ use super::{
 };
 use crate::{
     driver::LocalRange,
-    lanes::{Fences, LaneSet, Speed, Speeds},
+    lanes::{Fences, LaneSet, RAILS_MAX, Speed, Speeds, pair},
     memory::Region,
 };
 
@@ -211,9 +211,7 @@ impl Rails {
         let Some(ways) = self.ways.get(rank as usize) else {
             return Some(0);
         };
-        // Both ranks call the pair the same.
-        let pair = u64::from(me.max(rank)) << 32 | u64::from(me.min(rank));
-        u8::try_from(ways.fences.home(pair)?).ok()
+        u8::try_from(ways.fences.home(pair(me, rank))?).ok()
     }
 
     fn fenced(&self, rank: u32) -> LaneSet {
@@ -317,17 +315,10 @@ fn rail_of_atomics(now: u32, left: LaneSet, common: LaneSet) -> u32 {
     }
 }
 
-/// The most interfaces of a rank.
-pub(super) const RAILS_MAX: usize = 4;
 /// As long as pieces have not shown how fast rails are, their weights say it.
 pub(super) fn speeds(interfaces: &[Interface]) -> Speeds {
-    let most = interfaces.iter().map(|one| one.weight).max().unwrap_or(1);
-    let speed = |one: &Interface| Speed {
-        bytes_per_us: SPEED.bytes_per_us * u64::from(one.weight) / u64::from(most),
-        ..SPEED
-    };
-    let all: Vec<_> = interfaces.iter().map(speed).collect();
-    Speeds::new(if all.is_empty() { &[SPEED] } else { &all })
+    let weights = interfaces.iter().map(|one| one.weight);
+    Speeds::by_weight(SPEED, &weights.collect::<Vec<_>>())
 }
 
 /// Of a rail of the greatest weight.

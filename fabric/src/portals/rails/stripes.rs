@@ -7,10 +7,9 @@ use super::super::{
     peer::Ticket,
     state::Portals,
 };
-use super::RAILS_MAX;
 use crate::{
     driver::{Failure, LocalRange},
-    lanes::{LaneSet, PIECE_MIN, Piece, PieceId, Standing, Stripe},
+    lanes::{LaneSet, Piece, PieceId, RAILS_MAX, STRIPE_MIN, Standing, Stripe},
     memory::RemoteRegion,
 };
 
@@ -267,6 +266,3 @@ const fn ends_of(work: &Work) -> Option<(LocalRange, RemoteRegion)> {
 fn in_memory(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
 }
-
-/// Shorter ones go by one lane.
-const STRIPE_MIN: u64 = 2 * PIECE_MIN;

@@ -22,7 +22,10 @@ use super::{
     way::FIRST,
     wire::Word,
 };
-use crate::{driver::Failure, lanes::LaneSet};
+use crate::{
+    driver::Failure,
+    lanes::{LaneSet, pair},
+};
 
 impl Core {
     /// Whether what is bound to the first lane can go. A peer without it is lost to it.
@@ -78,9 +81,7 @@ impl Link {
 
     /// The lane of messages and words. The first one while none works.
     pub(super) fn home_of(&self, me: u32, peer: u32) -> usize {
-        // Both ranks call the pair the same.
-        let pair = u64::from(me.max(peer)) << 32 | u64::from(me.min(peer));
-        let home = self.fences.home(pair);
+        let home = self.fences.home(pair(me, peer));
         home.map_or(FIRST, |lane| lane as usize)
     }
 }

@@ -13,7 +13,7 @@ use super::super::{
 };
 use crate::{
     driver::Failure,
-    lanes::{LaneSet, PIECE_MIN, Piece, PieceId, Standing, Stripe},
+    lanes::{LaneSet, Piece, PieceId, STRIPE_MIN, Standing, Stripe},
     memory::RemoteRegion,
 };
 
@@ -317,6 +317,3 @@ fn in_memory(offset: u64) -> usize {
 
 /// Short ones that are under way at a time, more or less; what more took is given back.
 const SPARE_MAX: usize = 64;
-
-/// Shorter ones go by one lane.
-const STRIPE_MIN: u64 = 2 * PIECE_MIN;

@@ -3,12 +3,11 @@
 use std::sync::atomic::Ordering;
 
 use crate::{
-    lanes::{LANES_MAX, LaneSet},
+    lanes::{LANES_MAX, LaneSet, RAILS_MAX},
     memory::Region,
     verbs::{
         objects::{Mr, Remote},
         onesided::Here,
-        rail::RAILS_MAX,
         way::FIRST,
     },
 };
