@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{Armed, Command, Token},
+    driver::{Armed, Command, Down, Token},
     offload::{Action, Counter, Task},
 };
 
-use super::world;
+use super::{
+    cables::{Cables, cable},
+    world,
+};
 use crate::{
     lists::Bench,
     sleeper::{Rest, sleep},
@@ -45,6 +48,26 @@ fn a_rank_counts_for_itself_without_its_device() {
     bench.until(0, 1, 1);
     bench.until(0, 2, 3);
     assert_eq!((ours.snapshot() - before).posts, 0);
+}
+
+/// The counting rank has to look first where the counter is, and may have to be connected for that; and the way is long.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_count_posted_just_before_the_end_is_counted() {
+    let _cables = Cables::new();
+    (0..2).for_each(|one| cable(&format!("shape {one} delay 20ms")));
+    for met in [true, false] {
+        let mut world = World::new(super::world_across_devices, 2);
+        if met {
+            world.meet();
+        }
+        let counters = world[1].counters(1);
+        world.count(0, 1, counters.remote(), 0, 1);
+        world.close(0);
+        world.until("the end of rank 0", |world| world[1].heard.down.len() == 1);
+        assert_eq!(world[1].heard.down, [(peer(0), Down::Finished)]);
+        assert_eq!(counters.at(0).value(), 1, "met: {met}");
+    }
 }
 
 /// The peer has less to add than the owner waits for.
