@@ -821,6 +821,10 @@ fn a_get_fails_when_all_threads_of_its_peer_have_ended() {
     let Some(Heard::Message(1, _, key)) = ear.0.pop() else {
         panic!("{:?}", ear.0);
     };
+    // Its memory is mapped before its first thread ends: nobody reaches it after.
+    while let Post::Full(_) = a.post(message(1, b"", b"")) {
+        assert_eq!(hear(&mut a), []);
+    }
     let stat = format!("/proc/{}/stat", other.id());
     let is_headless = || std::fs::read_to_string(&stat).unwrap().contains(") Z ");
     while !is_headless() {
@@ -857,6 +861,11 @@ fn a_process_whose_first_thread_ends() {
     let key = shm.expose(range(word)).unwrap();
     while let Post::Full(_) = shm.post(message(0, b"", bytemuck::bytes_of(&key))) {
         let _nothing = shm.progress(64, &mut Ear::default());
+    }
+    let mut ear = Ear::default();
+    while ear.0.is_empty() {
+        let _moved = shm.progress(64, &mut ear);
+        std::thread::yield_now();
     }
     extern "C" fn end_thread(_: libc::c_int) {
         // SAFETY: ends the thread; what is on its stack stays where it is.
