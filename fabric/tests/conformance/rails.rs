@@ -10,7 +10,7 @@ use ripstop_fabric::{
     counters::Count,
     driver::{AtomicOp, Command, Down, Driver, Failure, Token},
     memory::{Region, RemoteRegion},
-    offload::{Action, Landing, Target, Task},
+    offload::{Action, Counters, Landing, Target, Task},
     portals::{Interface, PortalsConfig, PortalsCounters},
 };
 
@@ -387,6 +387,60 @@ fn the_memory_of_a_peer_moves() {
         assert_eq!(world.one_sided(2, command).unwrap(), Some(old));
     }
     assert!(world[2].heard.down.is_empty());
+}
+
+#[test]
+fn a_count_that_no_rail_takes_any_more_is_not_waited_for_in_vain() {
+    for family in crate::portals::FAMILIES {
+        run_cut("rails::no_rail_reaches_all", &[300_000, 600_000], family);
+    }
+}
+
+/// Not a test by itself: the test before starts it.
+#[test]
+fn no_rail_reaches_all() {
+    const LEN: usize = 17 * 4096;
+    let Some(Child { family, .. }) = Child::of_environment() else {
+        return;
+    };
+    // Long puts of rank 1 go by its first rail, and those of rank 2 by its second one.
+    let mut weights = [[1, 1], [1000, 1], [1, 1000]].into_iter();
+    let drivers = world(3, family, |config| {
+        let weights = weights.next().unwrap();
+        let interface = |number: u32| Interface {
+            number,
+            weight: weights[number as usize],
+        };
+        PortalsConfig {
+            interfaces: (0..2).map(interface).collect(),
+            ..config
+        }
+    });
+    let mut world = World::from_drivers(drivers);
+    world.meet();
+    let (_region, into) = world[0].memory(LEN);
+    let counters = Counters::new(&mut *world[0].driver, 1).unwrap();
+    for (from, bytes) in [(1, 300_000), (2, 600_000)] {
+        for token in 0..=bytes / LEN as u64 {
+            let mut bytes = noise(token, LEN);
+            let command = Command::Put {
+                to: peer(0),
+                from: local(&mut bytes),
+                into,
+                count: None,
+                token: Token(token),
+            };
+            world.one_sided(from, command).unwrap();
+        }
+        world.settle();
+    }
+    // Counts of rank 0 come by the first rail again, which rank 1 has not.
+    let counter = counters.remote().at(0).unwrap();
+    let to = peer(0);
+    world.post(1, Command::Count { to, counter, by: 1 });
+    world.until("a count, or the news that there is none", |world| {
+        counters.at(0).value() == 1 || !world[0].heard.down.is_empty()
+    });
 }
 
 #[test]

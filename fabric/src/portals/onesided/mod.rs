@@ -103,10 +103,7 @@ impl Portals {
         let lane = match self.lane_of(&work) {
             Bound::By(lane) => lane,
             Bound::Later => return self.operations.try_later(slot),
-            Bound::Never if work.is_of_lists() => {
-                return self.finish(slot, work, Err(lists_lost()));
-            }
-            Bound::Never => return self.finish(slot, work, Err(unreached())),
+            Bound::Never => return self.go_without(slot, work),
         };
         match self.issue(slot, work, lane) {
             Ok(()) => {
@@ -115,6 +112,22 @@ impl Portals {
             }
             Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
         }
+    }
+
+    /// No lane does the step of a slot.
+    fn go_without(&mut self, slot: u32, work: Work) {
+        match work.step {
+            Step::Look => self.say_words(work.to),
+            // Nobody else would be told that it is not counted, and the peer may wait for it.
+            Step::Add | Step::Tick(_) if work.token.is_none() => self.suspect(work.to),
+            _ => {}
+        }
+        let why = if work.is_of_lists() {
+            lists_lost()
+        } else {
+            unreached()
+        };
+        self.finish(slot, work, Err(why));
     }
 
     fn lane_of(&self, work: &Work) -> Bound {
