@@ -65,8 +65,8 @@ impl Core {
             };
             // The last word may not overtake counts, for which the peer may wait.
             let counts = !link.parked.is_empty() || !link.asking.is_empty();
-            let first = counts || !link.waiting.is_empty() || link.is_busy_abroad();
-            if link.owes_bye() && !first {
+            let more = counts || !link.waiting.is_empty() || link.is_busy_abroad();
+            if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
                 if !open && self.talks.on {
                     let said = self.send_last_parcel(peer, how);

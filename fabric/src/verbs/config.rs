@@ -50,17 +50,19 @@ impl VerbsConfig {
             ranks_per_node: ranks,
             connections_max: None,
             pinned_max: PINNED_MAX,
-            patience: Duration::from_secs(2),
+            patience: PATIENCE,
             linger: LINGER,
             counters: Arc::default(),
         }
     }
 }
 
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// As long as devices send again unless told to be more patient: to close towards a host that takes no turns costs no more than
 /// towards a node that is gone. Only the peer's host answers parcels, and without the last word a rank that has finished counts
 /// as failed, so nothing but an answer or the peer's own goodbye ends the wait sooner. The oldest parcel leaves nine times.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = PATIENCE;
 
 /// More than most ranks have: the system's own limit of locked memory is the one that counts, until somebody sets another.
 const PINNED_MAX: u64 = 16 << 30;

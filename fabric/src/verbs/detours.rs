@@ -21,10 +21,10 @@ impl Core {
         }
     }
 
-    /// Whether a completion of a device is about its words.
-    pub(super) fn is_about_words(&mut self, lane: usize, of: &Completion) -> bool {
+    /// The words of a device, if a completion is about them.
+    pub(super) fn words_of(&mut self, lane: usize, over: &Completion) -> Option<&mut Datagrams> {
         let words = self.words_by(lane);
-        words.is_some_and(|words| words.qp.number() == of.qp_num)
+        words.filter(|words| words.qp.number() == over.qp_num)
     }
 
     /// Whether a rank sends its words by this device from this queue pair.
@@ -60,6 +60,9 @@ impl Core {
             return;
         }
         for ((lane, far), words) in (1_u32..).zip(link.far.iter().skip(1)).zip(detours) {
+            if !lanes.has(lane) {
+                continue;
+            }
             let own = &rails[lane as usize].own;
             let to = Destination {
                 peer,
@@ -67,9 +70,7 @@ impl Core {
                 qpn: far.words,
                 qkey: address.qkey,
             };
-            if lanes.has(lane) {
-                let _lost = words.send(&own.pd, &to, bytes);
-            }
+            let _lost = words.send(&own.pd, &to, bytes);
         }
     }
 

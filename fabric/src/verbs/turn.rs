@@ -140,7 +140,7 @@ impl Core {
             {
                 events += 1;
                 self.counters.events.add(1);
-                if self.is_about_words(lane, &came) {
+                if self.words_of(lane, &came).is_some() {
                     self.handle_datagram(lane, &came);
                 } else {
                     self.handle_arrival(lane, &came, sink);
@@ -266,9 +266,7 @@ impl Core {
     }
 
     fn handle_over(&mut self, lane: usize, over: &Completion) {
-        if let Some(words) = self.words_by(lane)
-            && words.qp.number() == over.qp_num
-        {
+        if let Some(words) = self.words_of(lane, over) {
             return words.handle_sent(over.wr_id);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
