@@ -172,14 +172,8 @@ impl Queues {
 
     /// The next event of a queue.
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {
-        if let Rest::Helper(helper) = &self.rest {
-            let mut state = helper.shared.lock();
-            if state.waits {
-                return None;
-            }
-            if self.held.is_none() {
-                self.held = state.found.take();
-            }
+        if self.is_helped() {
+            return None;
         }
         match self.held {
             Some((got, held)) if held == which => {
@@ -188,6 +182,18 @@ impl Queues {
             }
             _ => self.take(which),
         }
+    }
+
+    /// Whether the thread waits for an event; if not, what it has found is held.
+    fn is_helped(&mut self) -> bool {
+        let Rest::Helper(helper) = &self.rest else {
+            return false;
+        };
+        let mut state = helper.shared.lock();
+        if self.held.is_none() {
+            self.held = state.found.take();
+        }
+        state.waits
     }
 
     fn take(&mut self, which: Which) -> Option<Got> {
@@ -216,16 +222,17 @@ impl Queues {
 
     /// Whether an event will end the sleep; if not, one is there.
     pub(super) fn arm(&mut self) -> bool {
-        match &self.rest {
+        if self.is_helped() {
+            return true;
+        }
+        if let Rest::Fds(_) = &self.rest {
             // What was taken since the last look must not end the sleep.
-            Rest::Fds(_) => self.nis.iter().for_each(|ni| ni.disarm_fds()),
-            Rest::Helper(helper) if helper.shared.lock().waits => return true,
-            Rest::Helper(_) => {}
+            self.nis.iter().for_each(|ni| ni.disarm_fds());
         }
         self.look_everywhere();
         for which in ALL {
             if self.held.is_none() {
-                self.held = self.next(which).map(|got| (got, which));
+                self.held = self.take(which).map(|got| (got, which));
             }
         }
         if self.held.is_some() {

@@ -77,6 +77,7 @@ macro_rules! conformance {
                 messages::threads_exchange_streams_while_they_sleep_and_wake
                 waking::arm_is_busy_when_something_came_since_the_last_progress
                 waking::a_completion_that_was_not_handed_over_keeps_one_awake
+                waking::what_ended_a_sleep_outlives_another_arming
                 waking::an_idle_driver_sleeps
                 waking::a_wake_up_is_over_after_the_next_turn
                 waking::what_to_wait_on_does_not_change

@@ -70,6 +70,32 @@ pub(crate) fn a_completion_that_was_not_handed_over_keeps_one_awake(make: Make) 
     }
 }
 
+pub(crate) fn what_ended_a_sleep_outlives_another_arming(make: Make) {
+    let mut world = World::new(make, 2);
+    world.meet();
+    let (_region, key) = world[1].memory(4096);
+    let at = key.slice(0, 8).unwrap();
+    let (to, op) = (world[1].me, AtomicOp::Add(1));
+    let waits = world[0].driver.wait_on();
+    for round in 0..20 {
+        let token = Token(round);
+        world.post(0, Command::Atomic { to, at, op, token });
+        // Armed again and again, with no turn between.
+        let guard = Guard::new();
+        let mut rest = Rest::Woken;
+        while rest != Rest::Busy {
+            guard.check("what ended a sleep");
+            rest = crate::sleeper::rest(world[0].driver.as_mut(), &waits, guard.left());
+            world[1].progress();
+        }
+        while world[0].heard.fetched.len() as u64 == round {
+            guard.check("the number");
+            world[0].progress();
+            world[1].progress();
+        }
+    }
+}
+
 pub(crate) fn an_idle_driver_sleeps(make: Make) {
     let mut world = World::new(make, 2);
     world.meet();
