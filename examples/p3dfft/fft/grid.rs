@@ -119,9 +119,14 @@ impl Grid {
         self.z().len() * self.y_in_row().len() * self.points[0]
     }
 
+    /// How many `(x, y)` the spectrum has here.
+    pub(crate) fn lines_of_z(&self) -> usize {
+        self.x().len() * self.y_in_column().len()
+    }
+
     /// Coefficients of this rank: `[x][y][z]`, z fastest.
     pub(crate) fn spectrum_len(&self) -> usize {
-        self.x().len() * self.y_in_column().len() * self.points[2]
+        self.lines_of_z() * self.points[2]
     }
 }
 

@@ -61,7 +61,7 @@ impl<T: Real> Lines<T> {
             real: vec![T::zero(); nx],
             before: zeros(ny),
             after: zeros(ny),
-            tile: Tile::new(X_ROWS.max(Z_ROWS), grid.modes().max(nz)),
+            tile: Tile::new(z_rows(nz), grid.modes().max(nz)),
         }
     }
 
@@ -154,7 +154,12 @@ impl<T: Real> fmt::Debug for Lines<T> {
     }
 }
 
-/// Lines of x in a tile, and of z. Measured with 128³ and 256³ points: fewer lines use less of every page that a block
-/// touches, more do not stay in the second cache. Moving squares of lines and columns instead was slower.
+/// How many lines of z a tile holds. Measured with 128³ and 256³ points: fewer use less of every page that a block touches, and
+/// more do not stay in the second cache.
+pub(super) fn z_rows(nz: usize) -> usize {
+    (Z_CELLS / nz).max(X_ROWS)
+}
+
+/// Lines of x in a tile: measured as [`z_rows`]. Moving squares of lines and columns instead was slower.
 pub(super) const X_ROWS: usize = 32;
-pub(super) const Z_ROWS: usize = 64;
+const Z_CELLS: usize = 1 << 15;

@@ -1,5 +1,7 @@
 //! The stages of a piece: computed plane by plane, with a look at what is on its way now and then, and sent on.
 
+use std::ops::Range;
+
 use num_complex::Complex;
 use ripstop::{Comm, Result};
 
@@ -8,6 +10,7 @@ use super::{
     clock::Phase,
     exchange::Mode,
     grid::Grid,
+    lines::z_rows,
     real::Real,
     slot::{End, Slot},
     stages::Plane,
@@ -69,23 +72,26 @@ impl<T: Real> Transform<T> {
 
     /// All chunks of the piece's variable.
     pub(super) fn forward_z(&mut self, piece: Piece, spectrum: &mut [Complex<T>]) {
-        let width = self.setup.grid.x().len();
-        for x in 0..width {
+        let tiles = self.tiles_of_z();
+        for (done, rows) in tiles.iter().enumerate() {
             let column = self.column.slots_of(piece, self.setup.grid.chunks);
-            self.lines.forward_z(&self.setup.grid, x, column, spectrum);
+            let grid = &self.setup.grid;
+            self.lines.forward_z(grid, rows.clone(), column, spectrum);
             self.watch.was(Phase::Z);
-            self.test(x, width);
+            self.test(done, tiles.len());
         }
     }
 
     /// All chunks of the piece's variable; they leave in their order.
     pub(super) fn backward_z(&mut self, piece: Piece, spectrum: &[Complex<T>]) {
-        let (width, chunks) = (self.setup.grid.x().len(), self.setup.grid.chunks);
-        for x in 0..width {
+        let chunks = self.setup.grid.chunks;
+        let tiles = self.tiles_of_z();
+        for (done, rows) in tiles.iter().enumerate() {
             let column = self.column.slots_of_mut(piece, chunks);
-            self.lines.backward_z(&self.setup.grid, x, spectrum, column);
+            let grid = &self.setup.grid;
+            self.lines.backward_z(grid, rows.clone(), spectrum, column);
             self.watch.was(Phase::Z);
-            self.test(x, width);
+            self.test(done, tiles.len());
         }
         for number in piece.number..piece.number + chunks {
             self.start(Axis::Column, Piece { number, ..piece }, End::Far);
@@ -158,6 +164,14 @@ impl<T: Real> Transform<T> {
             Axis::Row => &mut self.row,
             Axis::Column => &mut self.column,
         }
+    }
+
+    /// The lines of z, as many at a time as a tile holds.
+    fn tiles_of_z(&self) -> Vec<Range<usize>> {
+        let grid = &self.setup.grid;
+        let (lines, rows) = (grid.lines_of_z(), z_rows(grid.points[2]));
+        let tile = |start: usize| start..lines.min(start + rows);
+        (0..lines).step_by(rows).map(tile).collect()
     }
 
     fn planes(&self, piece: Piece) -> Vec<Plane> {

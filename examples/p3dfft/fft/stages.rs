@@ -9,7 +9,7 @@ use num_complex::Complex;
 
 use super::{
     grid::Grid,
-    lines::{Direction, Lines, X_ROWS, Z_ROWS},
+    lines::{Direction, Lines, X_ROWS},
     real::Real,
     slot::{End, Slot},
     tile::Columns,
@@ -141,28 +141,24 @@ impl<T: Real> Lines<T> {
         }
     }
 
-    /// Z: the lines at `x` from the far ends of a column's slots, along z, to the spectrum.
+    /// Z: these lines from the far ends of a column's slots, along z, to the spectrum. Both are in the order of `(x, y)`, so
+    /// lines of several x can be gathered at a time.
     pub(super) fn forward_z<'a>(
         &mut self,
         grid: &Grid,
-        x: usize,
+        rows: Range<usize>,
         column: impl Iterator<Item = &'a Slot<T>>,
         spectrum: &mut [Complex<T>],
     ) {
-        let (nz, height) = (grid.points[2], grid.y_in_column().len());
-        let lines = &mut spectrum[x * height * nz..][..height * nz];
-        let chunks: Vec<_> = column.map(|slot| slot.blocks(End::Far)).collect();
-        for y in (0..height).step_by(Z_ROWS) {
-            let rows = Z_ROWS.min(height - y);
-            for (chunk, blocks) in chunks.iter().enumerate() {
-                for (j, block) in blocks.iter().enumerate() {
-                    self.tile
-                        .fill(columns_of_z(grid, j, chunk, rows), &block[x * height + y..]);
-                }
+        for (chunk, slot) in column.enumerate() {
+            for (j, block) in slot.blocks(End::Far).into_iter().enumerate() {
+                let columns = columns_of_z(grid, j, chunk, rows.len());
+                self.tile.fill(columns, &block[rows.start..]);
             }
-            for (row, line) in lines[y * nz..].chunks_exact_mut(nz).take(rows).enumerate() {
-                self.z_forward(row, line);
-            }
+        }
+        let lines = spectrum.chunks_exact_mut(grid.points[2]).skip(rows.start);
+        for (row, line) in lines.take(rows.len()).enumerate() {
+            self.z_forward(row, line);
         }
     }
 
@@ -170,25 +166,18 @@ impl<T: Real> Lines<T> {
     pub(super) fn backward_z<'a>(
         &mut self,
         grid: &Grid,
-        x: usize,
+        rows: Range<usize>,
         spectrum: &[Complex<T>],
         column: impl Iterator<Item = &'a mut Slot<T>>,
     ) {
-        let (nz, height) = (grid.points[2], grid.y_in_column().len());
-        let lines = &spectrum[x * height * nz..][..height * nz];
-        let mut chunks: Vec<_> = column.map(|slot| slot.blocks_mut(End::Far)).collect();
-        for y in (0..height).step_by(Z_ROWS) {
-            let rows = Z_ROWS.min(height - y);
-            for (row, line) in lines[y * nz..].chunks_exact(nz).take(rows).enumerate() {
-                self.z_backward(line, row);
-            }
-            for (chunk, blocks) in chunks.iter_mut().enumerate() {
-                for (j, block) in blocks.iter_mut().enumerate() {
-                    self.tile.pour(
-                        columns_of_z(grid, j, chunk, rows),
-                        &mut block[x * height + y..],
-                    );
-                }
+        let lines = spectrum.chunks_exact(grid.points[2]).skip(rows.start);
+        for (row, line) in lines.take(rows.len()).enumerate() {
+            self.z_backward(line, row);
+        }
+        for (chunk, slot) in column.enumerate() {
+            for (j, block) in slot.blocks_mut(End::Far).into_iter().enumerate() {
+                let columns = columns_of_z(grid, j, chunk, rows.len());
+                self.tile.pour(columns, &mut block[rows.start..]);
             }
         }
     }
@@ -197,11 +186,10 @@ impl<T: Real> Lines<T> {
 /// The z of a chunk of the ranks at `j`, as columns of a tile of z lines.
 fn columns_of_z(grid: &Grid, j: usize, chunk: usize, rows: usize) -> Columns {
     let z = grid.z_of_chunk(j, chunk);
-    let stride = grid.x().len() * grid.y_in_column().len();
     Columns {
         start: z.start,
         count: z.len(),
-        stride,
+        stride: grid.lines_of_z(),
         rows,
     }
 }
