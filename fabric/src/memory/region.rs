@@ -43,11 +43,11 @@ struct Mapping {
     start: NonNull<u8>,
     len: usize,
     writable: bool,
-    /// Called when the last holder is gone, while `fd` is still open.
+    /// Called when the last holder is gone, while `fd` is still open. Whether the memory may go.
     farewell: Option<Farewell>,
 }
 
-type Farewell = Box<dyn Fn() + Send + Sync>;
+type Farewell = Box<dyn Fn() -> bool + Send + Sync>;
 
 // SAFETY: a mapping is an address range; every access goes through atomics or raw copies that allow for racing writers.
 unsafe impl Send for Mapping {}
@@ -160,8 +160,12 @@ impl Region {
         })
     }
 
-    /// Has `farewell` called when the last holder is gone, before the descriptor is closed.
-    pub(crate) fn with_farewell(mut self, farewell: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Has `farewell` called when the last holder is gone, before the descriptor is closed. The memory stays mapped for ever if
+    /// that says `false`.
+    pub(crate) fn with_farewell(
+        mut self,
+        farewell: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         if let Some(mapping) = Arc::get_mut(&mut self.inner) {
             mapping.farewell = Some(Box::new(farewell));
         }
@@ -398,8 +402,8 @@ impl fmt::Debug for WeakRegion {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        if let Some(farewell) = &self.farewell {
-            farewell();
+        if self.farewell.as_ref().is_some_and(|farewell| !farewell()) {
+            return;
         }
         // SAFETY: mapped by `map` with this length, and nobody holds a clone any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };

@@ -61,13 +61,15 @@ impl Portals {
 
     fn hand_over(&self, from: u32, got: &Got, header_len: usize, sink: &mut dyn Sink) {
         let (event, slabs) = (&got.event, &self.ground.rails[got.rail as usize].slabs);
+        let [_, label] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        let len = event.mlength.saturating_sub(Label::padding(label).into());
         let from = driver::Peer(from);
         self.ground.counters.all.messages_received.add(1);
-        if event.mlength == 0 {
+        if len == 0 {
             return sink.message(from, &[], driver::Payload::from_slice(&[]));
         }
-        let place = slabs.place(event.start, event.mlength);
-        let fits = header_len as u64 <= event.mlength && header_len <= HEADER_MAX;
+        let place = slabs.place(event.start, len);
+        let fits = header_len as u64 <= len && header_len <= HEADER_MAX;
         let Some(place) = place.filter(|_| fits) else {
             return self.ground.counters.nonsense.add(1);
         };

@@ -11,14 +11,17 @@
 use std::{
     ffi::c_int,
     io,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use super::{
     event::{Event, Got, Process},
     layout::Bytes,
     library::Library,
-    profile::Profile,
+    profile::{Profile, Wire},
 };
 use crate::driver::LocalRange;
 
@@ -33,6 +36,9 @@ pub(super) struct Ni {
     /// Whether it is open.
     open: Mutex<bool>,
     pub(super) limits: Limits,
+    pub(super) wire: Wire,
+    /// Whether bytes move while nobody calls the library.
+    pub(super) moves_alone: bool,
 }
 
 /// What the interface has room for, as far as this driver asks.
@@ -83,13 +89,17 @@ impl Ni {
     pub(super) fn open(
         library: Library,
         interface: Option<u32>,
-        triggered: u32,
+        (triggered, published): (u32, bool),
     ) -> io::Result<Self> {
+        if LEFT.load(Relaxed) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, LEFT_SO));
+        }
         let profile = library.profile;
         let (options, any) = (&profile.options, &profile.any);
         let mut desired = Bytes::default();
-        (0..9).for_each(|at| desired.put(4 * at, 4, u64::from(u32::MAX >> 1)));
-        desired.put(TRIGGERED_AT, 4, triggered.into());
+        (0..9).for_each(|at| desired.put(4 * at, 4, WANTED.into()));
+        desired.put(TABLES_AT, 4, TABLES_WANTED.into());
+        desired.put(TRIGGERED_AT, 4, triggered.min(WANTED).into());
         (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size));
         let (mut actual, mut ni) = (Bytes::default(), Bytes::default());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
@@ -118,18 +128,34 @@ impl Ni {
             uid: 0,
             limits: Limits::read(&actual),
             open: Mutex::new(true),
+            wire: Wire::WHOLE,
+            moves_alone: true,
             library,
         };
+        if published || !interface.is_software() {
+            interface.wire = profile.wire;
+            interface.moves_alone = profile.moves_alone;
+            let most = &mut interface.limits.max_msg_size;
+            *most = profile.wire.most.min(*most);
+        }
         interface.uid = interface.own_uid()?;
         Ok(interface)
     }
 
     /// Ends the interface and all that belongs to it: nothing touches memory for it any more.
+    ///
+    /// One of a library that moves bytes in calls only is left as it is, and never called again: its end would wait for what is
+    /// on its way to peers that may have gone.
     pub(super) fn close(&self) {
         let mut open = self.lock();
-        if std::mem::replace(&mut *open, false) {
+        if !std::mem::replace(&mut *open, false) {
+            return;
+        }
+        if self.moves_alone || self.is_software() {
             // SAFETY: the interface is open, and no call comes after this one.
             let _code = unsafe { (self.library.symbols.ni_fini)(self.ni) };
+        } else {
+            LEFT.store(true, Relaxed);
         }
     }
 
@@ -310,7 +336,7 @@ impl Limits {
             max_mds: count(8),
             max_cts: count(12),
             max_eqs: count(16),
-            max_pt_index: count(20),
+            max_pt_index: count(TABLES_AT),
             max_triggered_ops: count(TRIGGERED_AT),
             max_msg_size: limits.get(40, 8),
             max_atomic_size: limits.get(48, 8),
@@ -334,5 +360,16 @@ fn narrow(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-/// Where the limit of triggered operations is among the limits.
+/// An interface was left open.
+static LEFT: AtomicBool = AtomicBool::new(false);
+const LEFT_SO: &str = "this Portals library moves bytes in calls only, so it was left as it was when the job before ended: run \
+                       one job in a process";
+
+/// How many of each kind are asked for. Some libraries lay in at once what they are asked for, and some give no more than a
+/// thousand.
+const WANTED: u32 = 1 << 15;
+/// Table entries: five are used, at any index.
+const TABLES_WANTED: u32 = 63;
+/// Where the limit of table entries is among the limits, and that of triggered operations.
+const TABLES_AT: usize = 20;
 const TRIGGERED_AT: usize = 32;

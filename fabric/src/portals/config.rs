@@ -37,6 +37,8 @@ pub struct PortalsConfig {
     pub slab_len: usize,
     /// Triggered operations that may wait for a counter: the library may give less. With less than 8, collectives do without.
     pub triggered: u32,
+    /// Whether the library of this repository is used as carefully as the published one whose numbers it has: for tests.
+    pub published: bool,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
     /// To tell who has finished from who has failed even if it was never met.
@@ -82,6 +84,7 @@ impl Default for PortalsConfig {
             slabs: 4,
             slab_len: 1 << 20,
             triggered: u32::MAX >> 1,
+            published: false,
             helper: false,
             ends: None,
             compat: None,
@@ -106,9 +109,12 @@ impl PortalsConfig {
     }
 
     /// The longest body of a message.
-    pub(super) fn body_max(&self) -> usize {
+    pub(super) fn body_max(&self, limit: u64) -> usize {
         match &self.compat {
-            None => BODY_MAX,
+            None => {
+                let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+                BODY_MAX.min(limit.saturating_sub(HEADER_MAX))
+            }
             Some(Compat::Mpc) => compat::MPC_BODY_MAX,
             Some(Compat::Pscom(pscom)) => {
                 let sends = pscom.sendq_size * pscom.buffer_size - HEADER_MAX;
@@ -182,7 +188,12 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
         by_processor: false,
         counters: true,
         names: triggered_max > 0,
-        any_memory: Ok(()),
+        any_memory: if ni.moves_alone {
+            Ok(())
+        } else {
+            // What it still sends to a peer that has died is read again and again, and a list entry says when that is over.
+            Err("this Portals library may read memory after its owner took it back".to_owned())
+        },
         tag_matching: false,
         triggered_max,
         combine_max: lists::combine_max(ni),

@@ -30,6 +30,16 @@ impl Portals {
         }
     }
 
+    /// Lets a library that moves bytes in calls only say what it still owes peers, which would ask for it for ever.
+    fn linger(&mut self) {
+        for _ in 0..LINGER_TURNS {
+            if !self.ground.queues.wait(LINGER_MILLIS) {
+                return;
+            }
+            let _events = Driver::progress(self, 64, &mut Nobody);
+        }
+    }
+
     /// Whether a peer need not be told any more.
     fn bid_farewell(&mut self, rank: u32, label: Label) -> bool {
         let peer = self.peer(rank);
@@ -61,6 +71,9 @@ impl Drop for Portals {
             Down::Finished
         };
         self.say_goodbye(how);
+        if !self.ground.ni.moves_alone {
+            self.linger();
+        }
         if let Some(ends) = &self.said {
             ends.leave(self.me, how);
         }
@@ -85,5 +98,8 @@ impl Sink for Nobody {
 /// One second without anything is enough for a peer that is there.
 const GOODBYE_TURNS: u32 = 100;
 const GOODBYE_MILLIS: u32 = 10;
+/// Longer than such a library waits before it sends something again.
+const LINGER_MILLIS: u32 = 50;
+const LINGER_TURNS: u32 = 1000;
 /// What is put again at once when it is dropped, as pscom does, is put no more often than this: about a second.
 const GOODBYE_REFUSALS: u64 = 100_000;

@@ -196,7 +196,8 @@ impl Driver for Portals {
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
         let owner = self.peer(self.me).owner(self.me);
-        Some(self.ground.exports.expose(owner, range))
+        let key = self.ground.exports.expose(owner, range);
+        (self.caps.any_memory.is_ok() || !exports::is_plain(&key)).then_some(key)
     }
 }
 

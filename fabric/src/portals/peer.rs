@@ -133,16 +133,28 @@ impl Label {
         }
     }
 
+    /// A label's bits, where so many bytes follow the message that do not belong to it.
+    pub(super) fn padded(bits: u32, padding: usize) -> u32 {
+        bits | u32::try_from(padding).unwrap_or(0) << PADDING
+    }
+
+    /// How many bytes follow the message that do not belong to it.
+    pub(super) const fn padding(bits: u32) -> u32 {
+        bits >> PADDING
+    }
+
     pub(super) const fn of(bits: u32) -> Option<Self> {
         let [kind, header, high, higher] = bits.to_le_bytes();
         match (kind, high | higher) {
-            (1, 0) => Some(Self::Message(header)),
+            (1, _) => Some(Self::Message(header)),
             (2, 0) => Some(Self::Bye(Down::Finished)),
             (3, 0) => Some(Self::Bye(Down::Failed)),
             _ => None,
         }
     }
 }
+
+const PADDING: u32 = 16;
 
 /// What comes back with the end of an own operation: which it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,6 +219,9 @@ mod tests {
             assert_eq!(Label::of(label.bits()), Some(label));
         }
         assert_eq!(Label::of(0), None);
-        assert_eq!(Label::of(1 << 16 | 1), None);
+        assert_eq!(Label::of(1 << 16 | 2), None);
+        let padded = Label::padded(Label::Message(24).bits(), 748);
+        assert_eq!(Label::of(padded), Some(Label::Message(24)));
+        assert_eq!(Label::padding(padded), 748);
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
-    calls::{Eq, Limits, Ni},
+    calls::{Eq, Ni},
     compat::Compat,
     config::{MESSAGE_MAX, PortalsConfig},
     entries::{Entry, EntryKind},
@@ -61,15 +61,16 @@ impl Prepared {
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
         let first = config.interfaces.first().map(|one| one.number);
-        let mut ni = Ni::open(library, first, config.triggered)?;
+        let mut ni = Ni::open(library, first, (config.triggered, config.published))?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
         if let Some(pscom) = pscom {
             let most = &mut ni.limits.max_msg_size;
-            *most = pscom.rndv_fragment_size.clamp(MESSAGE_MAX as u64, *most);
+            let least = (MESSAGE_MAX as u64).min(*most);
+            *most = pscom.rndv_fragment_size.clamp(least, *most);
         }
         let ni = Arc::new(ni);
         let counters = Arc::clone(&config.counters);
-        check_limits(&ni.limits, &config)?;
+        check_limits(&ni, &config)?;
         let mut rails = vec![Rail::open(Arc::clone(&ni), &config)?];
         let lists = queue(&ni, config.events)?;
         let [board, eager] = rails[0].listen(None, pscom.is_none())?;
@@ -81,8 +82,9 @@ impl Prepared {
             wakes: ni.pt_alloc(None, Some(lists), false)?,
         };
         for interface in config.interfaces.iter().skip(1) {
-            let ni = Ni::open(ni.library.clone(), Some(interface.number), 0)?;
-            check_limits(&ni.limits, &config)?;
+            let to = (0, config.published);
+            let ni = Ni::open(ni.library.clone(), Some(interface.number), to)?;
+            check_limits(&ni, &config)?;
             let rail = Rail::open(Arc::new(ni), &config)?;
             rail.listen(Some([board, eager]), true)?;
             rails.push(rail);
@@ -98,7 +100,7 @@ impl Prepared {
             pool,
             exports: Exports::new(&ni, tables.rdma, &counters)?,
             // One place less than asked for, for libraries that need it to tell full from empty.
-            credits: config.events - 1,
+            credits: (config.events - 1).min(ni.wire.at_once),
             counters,
             rails,
             ni,
@@ -111,9 +113,9 @@ impl Prepared {
         let prepared = Self {
             places: ground.open_rails()?,
             speeds: rails::speeds(&config.interfaces),
+            body_max: config.body_max(ground.ni.limits.max_msg_size),
             ground,
             address,
-            body_max: config.body_max(),
             said: config.ends,
             compat: config.compat,
         };
@@ -257,7 +259,9 @@ impl Drop for Ground {
 }
 
 /// Whether the interface has room for what the driver cannot do without.
-fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
+fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
+    let limits = &ni.limits;
+    let message_max = ni.wire.most.min(MESSAGE_MAX as u64);
     let least = [
         ("max_eqs", u64::from(limits.max_eqs), 4),
         ("max_mds", u64::from(limits.max_mds), 2),
@@ -268,7 +272,7 @@ fn check_limits(limits: &Limits, config: &PortalsConfig) -> io::Result<()> {
             u64::from(limits.max_entries),
             config.slabs as u64 + 7,
         ),
-        ("max_msg_size", limits.max_msg_size, MESSAGE_MAX as u64),
+        ("max_msg_size", limits.max_msg_size, message_max),
         ("max_fetch_atomic_size", limits.max_fetch_atomic_size, 8),
     ];
     let small = least.into_iter().find(|(_, has, needs)| has < needs);

@@ -349,7 +349,12 @@ impl Source {
 /// The next event of any queue; waits for it for so many milliseconds.
 fn poll(ni: &Ni, sources: &[Source], millis: u32) -> Option<(Got, Which)> {
     let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
-    let (got, at) = ni.eq_poll(&queues, millis)?;
+    let (got, at) = if ni.moves_alone || ni.is_software() {
+        ni.eq_poll(&queues, millis)
+    } else {
+        // It waits for a millisecond where no time is given, and its clocks are not for two threads at once.
+        (0..millis).find_map(|_| ni.eq_poll(&queues, 0))
+    }?;
     let source = sources.get(at)?;
     Some((source.name(got), source.which))
 }

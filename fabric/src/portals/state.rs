@@ -178,8 +178,9 @@ impl Portals {
             return Sent::None;
         };
         let at = letter.slot.map_or(0, Pool::offset);
-        let range = self.ground.pool.range().slice(at, letter.len as usize);
         let (rail, process) = self.home(to);
+        let padding = rail.ni.wire.padding(letter.len as usize);
+        let range = (self.ground.pool.range()).slice(at, letter.len as usize + padding);
         let near = rail.near(range, Ticket::Message(to, number).bits());
         let far = Far {
             process,
@@ -187,7 +188,8 @@ impl Portals {
             match_bits: peer.address.message_bits(self.me),
             offset: 0,
         };
-        let header = u64::from(letter.label) << 32 | u64::from(number);
+        let label = Label::padded(letter.label, padding);
+        let header = u64::from(label) << 32 | u64::from(number);
         if rail.ni.put(near, far, header, true).is_err() {
             return Sent::NotNow;
         }

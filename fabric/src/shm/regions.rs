@@ -59,6 +59,7 @@ impl Exports {
             let _newer = table
                 .atomic_u32(at + GENERATION)
                 .compare_exchange(generation, 0, AcqRel, Relaxed);
+            true
         });
         let entry = (generation, region.downgrade());
         match self.regions.get_mut(slot as usize) {

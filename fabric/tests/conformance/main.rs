@@ -259,6 +259,14 @@ conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);
 conformance!(on_portals_with_little_room, crate::portals::small_world);
 conformance!(
+    on_portals_as_published_sandia42,
+    crate::portals::published_sandia42_world
+);
+conformance!(
+    on_portals_as_published_portails4,
+    crate::portals::published_portails4_world
+);
+conformance!(
     on_portals_with_a_waiting_thread,
     crate::portals::helped_world
 );

@@ -50,6 +50,22 @@ pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
+/// As carefully as over the published library of this family.
+fn as_published(config: PortalsConfig) -> PortalsConfig {
+    PortalsConfig {
+        published: true,
+        ..config
+    }
+}
+
+pub(crate) fn published_sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "sandia42", as_published)
+}
+
+pub(crate) fn published_portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", as_published)
+}
+
 pub(crate) fn little_room(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         events: 16,

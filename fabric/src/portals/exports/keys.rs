@@ -47,6 +47,11 @@ pub(in super::super) fn counter(key: RemoteRegion, owner: Owner) -> Option<Spot>
     (ours && key.kind == CELLS && key.len == CELL_LEN as u64).then_some(Spot { serial, nth })
 }
 
+/// Whether a key of this rank's names plain memory.
+pub(in super::super) const fn is_plain(key: &RemoteRegion) -> bool {
+    key.kind == PLAIN
+}
+
 /// The length is in them, so that a key with another length opens nothing.
 pub(super) const fn region_bits(serial: u32, len: u64) -> u64 {
     8 << 60 | (len / PAGE) << 32 | serial as u64

@@ -13,7 +13,7 @@ use std::{
 };
 
 use self::keys::{CELLS, LEN_MAX, PLAIN, PLAIN_BITS, REGION, region_bits};
-pub(super) use self::keys::{Owner, Spot, counter, target};
+pub(super) use self::keys::{Owner, Spot, counter, is_plain, target};
 use super::{
     calls::{Me, Ni, Refused},
     entries::{Entry, EntryKind},
@@ -162,9 +162,9 @@ impl Exports {
         let start = region.start().addr().get();
         let exports: Weak<Self> = Arc::downgrade(self);
         let region = region.with_farewell(move || {
-            if let Some(exports) = exports.upgrade() {
-                exports.withdraw(start);
-            }
+            exports
+                .upgrade()
+                .is_none_or(|exports| exports.withdraw(start))
         });
         let mut regions = self.lock();
         let serial = regions.serial.checked_add(1).ok_or_else(|| {
@@ -255,7 +255,8 @@ impl Exports {
         let doors = regions.doors.iter_mut();
         let entries = doors.flat_map(|door| door.withdraw(serial)).collect();
         drop(regions);
-        unlink(entries);
+        // The region of the name is still there, and keeps what is in use.
+        let _all = unlink(entries);
     }
 
     /// Where memory of this rank is that a key of its own names.
@@ -307,22 +308,23 @@ impl Exports {
         }
     }
 
-    /// Takes the entry of a region away, before its memory goes.
-    fn withdraw(&self, start: usize) {
+    /// Takes the entry of a region away, before its memory goes. Whether that may go.
+    fn withdraw(&self, start: usize) -> bool {
         let mut regions = self.lock();
         let Some(region) = regions.by_start.remove(&start) else {
-            return;
+            return true;
         };
         if !region.reachable {
             regions.counters.remove(&region.serial);
-            return regions.gone.push(region.serial);
+            regions.gone.push(region.serial);
+            return true;
         }
         let doors = regions.doors.iter_mut();
         let entries = doors
             .flat_map(|door| door.withdraw(region.serial))
             .collect();
         drop(regions);
-        unlink(entries);
+        unlink(entries)
     }
 
     fn lock(&self) -> MutexGuard<'_, Regions> {
@@ -330,13 +332,22 @@ impl Exports {
     }
 }
 
-/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then.
-fn unlink(entries: Vec<(Arc<Ni>, Me)>) {
+/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then. Whether no
+/// entry is left: a library that moves bytes in calls only may never have done with a dead peer.
+fn unlink(entries: Vec<(Arc<Ni>, Me)>) -> bool {
+    let mut all = true;
     for (ni, entry) in entries {
+        let mut tries = 0;
         while let Err(Refused::InUse) = ni.unlink(entry) {
+            if tries == TRIES && !ni.moves_alone {
+                all = false;
+                break;
+            }
+            tries = TRIES.min(tries + 1);
             std::thread::yield_now();
         }
     }
+    all
 }
 
 /// An index as it travels in addresses.
@@ -351,6 +362,8 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
     })
 }
 
+/// Each of them moves bytes for up to a millisecond.
+const TRIES: u32 = 2000;
 /// So that one more, and the greatest number, can mean something else.
 const TABLE_MAX: u8 = 254;
 /// So that two bits more fit into 16.

@@ -129,7 +129,7 @@ pub(super) fn room(ni: &Ni) -> usize {
     let most = ni.limits.max_triggered_ops;
     let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
     match most.min(gears) {
-        _ if !ni.has_triggers() => 0,
+        _ if !ni.has_triggers() || ni.wire.flawed.is_some() => 0,
         few @ 0..64 => few.min(8) as usize,
         many => (many / 4).min(TASKS_MAX) as usize,
     }

@@ -182,9 +182,14 @@ impl Portals {
 
     /// The next part of a range that one operation can move, and where it starts.
     fn piece(&self, local: LocalRange, from: usize) -> (LocalRange, u64) {
-        let most = usize::try_from(self.ground.ni.limits.max_msg_size).unwrap_or(usize::MAX);
-        let piece = local.slice(from, (local.len() - from).min(most));
+        let piece = local.slice(from, self.piece_len(local.len() - from));
         (piece, from as u64)
+    }
+
+    fn piece_len(&self, left: usize) -> usize {
+        let ni = &self.ground.ni;
+        let most = usize::try_from(ni.limits.max_msg_size).unwrap_or(usize::MAX);
+        ni.wire.piece(left.min(most))
     }
 
     fn tick(&self, to: u32, cell: RemoteRegion) -> Result<Far, Refused> {
@@ -296,8 +301,8 @@ impl Portals {
             (Step::Probe, _) => Some(Step::Move(0)),
             (Step::Move(from), Deed::Put(local, ..) | Deed::Get(local, _)) => {
                 let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
-                let most = usize::try_from(self.ground.ni.limits.max_msg_size);
-                let all = local.len() - from <= most.unwrap_or(usize::MAX) || moved == 0;
+                let left = local.len() - from;
+                let all = self.piece_len(left) == left || moved == 0;
                 if !all && done < local.len() {
                     Some(Step::Move(done))
                 } else {

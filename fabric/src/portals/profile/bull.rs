@@ -1,10 +1,12 @@
 //! Bull's libraries: the published software one, and those of the second and third BXI.
 
-use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile};
+use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
 
 /// The published software library, over UDP.
 pub(super) const PORTAILS4: Profile = Profile {
     name: "portails4",
+    moves_alone: false,
+    wire: Wire::UDP,
     handle_len: 8,
     eq_none: 0,
     ct_none: 0,
@@ -99,6 +101,8 @@ pub(super) const PORTAILS4: Profile = Profile {
 /// The second BXI: the numbers of the software library, but for how operations end.
 pub(super) const BXI2: Profile = Profile {
     name: "bxi2",
+    moves_alone: true,
+    wire: Wire::WHOLE,
     fails: Fails {
         undeliverable: 5,
         dropped: 4,
@@ -114,6 +118,8 @@ pub(super) const BXI2: Profile = Profile {
 /// The third BXI.
 pub(super) const BXI3: Profile = Profile {
     name: "bxi3",
+    moves_alone: true,
+    wire: Wire::WHOLE,
     handle_len: 8,
     eq_none: 0,
     ct_none: 0,

@@ -11,6 +11,9 @@ mod sandia;
 pub(super) struct Profile {
     /// What `RIPSTOP_PORTALS_ABI` calls it.
     pub(super) name: &'static str,
+    /// Whether bytes move while nobody calls the library.
+    pub(super) moves_alone: bool,
+    pub(super) wire: Wire,
     /// Bytes of a handle: 4 or 8.
     pub(super) handle_len: usize,
     pub(super) eq_none: u64,
@@ -21,6 +24,52 @@ pub(super) struct Profile {
     pub(super) any: Any,
     pub(super) options: Options,
     pub(super) operators: Operators,
+}
+
+/// What gets through unharmed, where that is less than the library's limits say.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wire {
+    /// The longest operation, in bytes.
+    pub(super) most: u64,
+    /// Operations that may be under way.
+    pub(super) at_once: u32,
+    /// Operations of these lengths arrive damaged.
+    pub(super) flawed: Option<(u64, u64)>,
+}
+
+impl Wire {
+    /// All that the limits allow.
+    pub(super) const WHOLE: Self = Self {
+        most: u64::MAX,
+        at_once: u32::MAX,
+        flawed: None,
+    };
+    /// Packets that come while the receiver is busy are lost when its socket is full, as it is with less than 256 KiB: long
+    /// ones fill it with a few.
+    const UDP: Self = Self {
+        most: 32 << 10,
+        ..Self::WHOLE
+    };
+
+    /// How many of `len` bytes one operation can move.
+    pub(super) fn piece(self, len: usize) -> usize {
+        let len = usize::try_from(self.most).map_or(len, |most| len.min(most));
+        match self.flaw_of(len) {
+            Some((from, _)) => from - 1,
+            None => len,
+        }
+    }
+
+    /// How many bytes more have to go with `len`.
+    pub(super) fn padding(self, len: usize) -> usize {
+        self.flaw_of(len).map_or(0, |(_, to)| to + 1 - len)
+    }
+
+    fn flaw_of(self, len: usize) -> Option<(usize, usize)> {
+        let (from, to) = self.flawed?;
+        let (from, to) = (usize::try_from(from).ok()?, usize::try_from(to).ok()?);
+        (from..=to).contains(&len).then_some((from, to))
+    }
 }
 
 /// Offsets in structures, where they differ.
@@ -179,6 +228,21 @@ mod tests {
             assert!(by_name(name).is_some());
         }
         assert!(by_name("sandia").is_none());
+    }
+
+    #[test]
+    fn no_operation_has_a_length_that_arrives_damaged() {
+        for wire in ALL.map(|profile| profile.wire) {
+            for len in (0..5000).chain([32_768, 32_769, 65_664, 1 << 20]) {
+                let mut left = len;
+                while left > 0 {
+                    let piece = wire.piece(left);
+                    assert!(piece > 0 && wire.padding(piece) == 0, "{piece} of {left}");
+                    left -= piece;
+                }
+                assert_eq!(wire.padding(len + wire.padding(len)), 0, "{len}");
+            }
+        }
     }
 
     #[test]

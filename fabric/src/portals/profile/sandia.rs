@@ -1,6 +1,6 @@
 //! The reference implementation: two versions with the same name and other numbers.
 
-use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile};
+use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile, Wire};
 
 /// Version 4.2.
 pub(super) const SANDIA42: Profile = Profile {
@@ -43,6 +43,13 @@ pub(super) const SANDIA42: Profile = Profile {
 /// Version 4.3, as far as it has come.
 pub(super) const SANDIA43: Profile = Profile {
     name: "sandia43",
+    moves_alone: true,
+    // Seen over UDP, which it does not repair. What else it can go by is not told from here.
+    wire: Wire {
+        at_once: 7,
+        flawed: Some((901, 1648)),
+        ..Wire::UDP
+    },
     handle_len: 4,
     eq_none: 0x3fff_ffff,
     ct_none: 0x5fff_ffff,

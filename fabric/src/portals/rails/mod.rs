@@ -109,7 +109,7 @@ impl Rail {
     pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
         let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
         let ends = ends?;
-        let message_max = HEADER_MAX + config.body_max();
+        let message_max = HEADER_MAX + config.body_max(ni.limits.max_msg_size);
         Ok(Self {
             arrivals: arrivals?,
             ends,

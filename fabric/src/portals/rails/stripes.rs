@@ -73,7 +73,8 @@ impl Portals {
         let Some((local, key)) = ends_of(work) else {
             return false;
         };
-        if !self.rails.are_several() || key.name().is_some() {
+        let careful = self.ground.ni.wire.flawed.is_some() || !self.ground.ni.moves_alone;
+        if careful || !self.rails.are_several() || key.name().is_some() {
             return false;
         }
         let len = local.len() as u64;

@@ -125,6 +125,7 @@ impl Exports {
             // At once: the next turn may be far away, and a key opens nothing from now on.
             write_entry(&table, slot, [0; ENTRY_LEN / 8]);
             dropped.push(slot);
+            true
         });
         let at = slot as usize;
         let len = region.len();
