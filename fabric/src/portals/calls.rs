@@ -100,7 +100,7 @@ impl Ni {
         (0..9).for_each(|at| desired.put(4 * at, 4, WANTED.into()));
         desired.put(TABLES_AT, 4, TABLES_WANTED.into());
         desired.put(TRIGGERED_AT, 4, triggered.min(WANTED).into());
-        (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size));
+        (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size.min(SIZE_WANTED)));
         let (mut actual, mut ni) = (Bytes::default(), Bytes::default());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
         let code = unsafe {
@@ -368,6 +368,9 @@ const LEFT_SO: &str = "this Portals library moves bytes in calls only, so it was
 /// How many of each kind are asked for. Some libraries lay in at once what they are asked for, and some give no more than a
 /// thousand.
 const WANTED: u32 = 1 << 15;
+/// The reference implementation takes limits for signed numbers, and gives the least for what is below zero then: no message at
+/// all.
+const SIZE_WANTED: u64 = u64::MAX >> 1;
 /// Table entries: five are used, at any index.
 const TABLES_WANTED: u32 = 63;
 /// Where the limit of table entries is among the limits, and that of triggered operations.
