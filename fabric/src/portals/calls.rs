@@ -101,6 +101,7 @@ impl Ni {
         desired.put(TABLES_AT, 4, TABLES_WANTED.into());
         desired.put(TRIGGERED_AT, 4, triggered.min(WANTED).into());
         (0..6).for_each(|at| desired.put(40 + 8 * at, 8, any.size.min(SIZE_WANTED)));
+        desired.put(FEATURES_AT, 4, options.bind_inaccessible.into());
         let (mut actual, mut ni) = (Bytes::default(), Bytes::default());
         // SAFETY: the structures are at least as long as the library's, and the places as well.
         let code = unsafe {
@@ -376,3 +377,5 @@ const TABLES_WANTED: u32 = 63;
 /// Where the limit of table entries is among the limits, and that of triggered operations.
 const TABLES_AT: usize = 20;
 const TRIGGERED_AT: usize = 32;
+/// Where the features are, behind the limits.
+const FEATURES_AT: usize = 88;

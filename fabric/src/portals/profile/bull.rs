@@ -68,6 +68,7 @@ pub(super) const PORTAILS4: Profile = Profile {
     options: Options {
         ni_matching: 2,
         ni_physical: 1,
+        bind_inaccessible: 1,
         pt_flowctrl: 4,
         md_event_success_disable: 1,
         md_event_send_disable: 0x40,
@@ -183,6 +184,7 @@ pub(super) const BXI3: Profile = Profile {
     options: Options {
         ni_matching: 2,
         ni_physical: 1,
+        bind_inaccessible: 2,
         pt_flowctrl: 4,
         md_event_success_disable: 2,
         md_event_send_disable: 1,

@@ -135,6 +135,8 @@ pub(super) struct Any {
 pub(super) struct Options {
     pub(super) ni_matching: u32,
     pub(super) ni_physical: u32,
+    /// A feature: entries over memory that is not there.
+    pub(super) bind_inaccessible: u32,
     pub(super) pt_flowctrl: u32,
     pub(super) md_event_success_disable: u32,
     pub(super) md_event_send_disable: u32,

@@ -110,6 +110,7 @@ pub(super) const SANDIA43: Profile = Profile {
     options: Options {
         ni_matching: 1,
         ni_physical: 8,
+        bind_inaccessible: 1,
         pt_flowctrl: 2,
         md_event_success_disable: 0x20,
         md_event_send_disable: 0x80,
