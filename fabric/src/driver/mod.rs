@@ -150,6 +150,12 @@ pub trait Driver: Send + fmt::Debug {
         0
     }
 
+    /// The runtime has heard nothing of this peer for too long: what is under way to it must end. How it ended, if that is known.
+    /// Drivers whose commands to the dead end by themselves have nothing to do.
+    fn give_up(&mut self, _peer: Peer) -> Down {
+        Down::Failed
+    }
+
     /// Why a peer counts as failed and what to look at, where more is known than that it is gone.
     fn why_down(&self, _peer: Peer) -> Option<String> {
         None

@@ -267,6 +267,10 @@ impl Driver for Hook {
         self.driver.answers(peer)
     }
 
+    fn give_up(&mut self, peer: Peer) -> Down {
+        self.driver.give_up(peer)
+    }
+
     fn why_down(&self, peer: Peer) -> Option<String> {
         self.driver.why_down(peer)
     }

@@ -51,7 +51,13 @@ impl Prepared {
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
         let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
-        let operations = Operations::new(ground.credits.min(most))?;
+        let operations = if ground.ni.moves_alone {
+            Operations::new(ground.credits.min(most), None)?
+        } else {
+            // Some are lost with each peer that dies.
+            let room = usize::try_from(ground.ni.limits.max_msg_size).ok();
+            Operations::new(OPERATIONS, room)?
+        };
         // What one peer does not take leaves enough for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let words = Region::vacant(peers.len() * Words::LEN)?;
@@ -129,3 +135,5 @@ fn invalid(why: &str) -> io::Error {
 
 /// Messages that are on their way to one peer: as many as it has short slots for.
 const WINDOW_MAX: u32 = 256;
+/// Commands under way over a library that moves bytes in calls only.
+const OPERATIONS: u32 = 256;

@@ -64,7 +64,7 @@ pub use self::{
 };
 use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
 use crate::{
-    driver::{Armed, Caps, Command, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
 };
 
@@ -192,6 +192,15 @@ impl Driver for Portals {
 
     fn answers(&self, peer: Peer) -> u64 {
         self.peer(peer.0).answers
+    }
+
+    fn give_up(&mut self, Peer(rank): Peer) -> Down {
+        let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
+        let how = how.unwrap_or(Down::Failed);
+        if !self.ground.ni.moves_alone {
+            self.lose(rank, how);
+        }
+        how
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

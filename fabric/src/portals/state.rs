@@ -290,6 +290,9 @@ impl Portals {
         }
         let pool = &mut self.ground.pool;
         peer.outbox.abandon(|slot| pool.give_back(slot));
+        if !self.ground.ni.moves_alone {
+            self.give_up_operations(rank);
+        }
         self.refused.retain(|other| *other != rank);
         self.give_up_landings(rank);
         self.give_up_stripes(rank);

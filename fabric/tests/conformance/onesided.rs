@@ -11,7 +11,7 @@ use ripstop_fabric::{
     random::Random,
 };
 
-use crate::world::{Ended, Make, World, all_of, contents, in_threads, local, noise, nowhere, peer};
+use crate::world::{Ended, Make, World, all_of, contents, in_threads, local, noise, peer};
 
 /// Offset and length of pieces that lie on, before and behind the edges of words, lines and pages.
 fn pieces(whole: usize) -> impl Iterator<Item = (usize, usize)> {
@@ -343,7 +343,7 @@ pub(crate) fn keys_of_random_bytes_harm_nobody(make: Make) {
                 0,
                 Command::Put {
                     to: peer(1),
-                    from: nowhere(512),
+                    from: local(&mut buffer),
                     into: key,
                     count: None,
                     token: Token(1),

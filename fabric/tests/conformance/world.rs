@@ -1,7 +1,6 @@
 //! A few ranks in one place, and what they heard.
 
 use std::{
-    num::NonZero,
     ops::{Index, IndexMut},
     ptr::NonNull,
     time::{Duration, Instant},
@@ -388,13 +387,6 @@ pub(crate) fn all_of(region: &Region) -> LocalRange {
 pub(crate) fn local(bytes: &mut [u8]) -> LocalRange {
     // SAFETY: the tests keep `bytes` alive and untouched until their commands ended.
     unsafe { LocalRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
-}
-
-/// A range that is nobody's, for commands that must fail before they touch it.
-#[expect(unsafe_code, reason = "names memory that is never touched")]
-pub(crate) fn nowhere(len: usize) -> LocalRange {
-    // SAFETY: only used with commands that are refused before any byte moves.
-    unsafe { LocalRange::new(NonNull::without_provenance(NonZero::<usize>::MIN), len) }
 }
 
 fn token_of(command: &Command<'_>) -> Token {

@@ -28,6 +28,8 @@ pub(super) struct Liveness {
     pub(super) asides: Vec<(u32, Kind)>,
     /// Who failed, by the driver's word, since the last turn.
     pub(super) lost: Vec<u32>,
+    /// Who failed by ours, or has given us up.
+    given_up: Vec<u32>,
 }
 
 impl Liveness {
@@ -38,6 +40,7 @@ impl Liveness {
             me,
             asides: Vec::new(),
             lost: Vec::new(),
+            given_up: Vec::new(),
         }
     }
 }
@@ -64,16 +67,26 @@ impl Engine {
             let answers = |rank| self.driver.answers(Rank(rank));
             self.core.look(now, answers);
         }
-        let liveness = self.core.liveness.as_mut();
-        for (rank, kind) in
-            liveness.map_or_else(Vec::new, |liveness| std::mem::take(&mut liveness.asides))
-        {
+        self.say_asides();
+    }
+
+    /// Says what there is to say outside of all order, and lets go of those who are given up.
+    fn say_asides(&mut self) {
+        let Some(liveness) = &mut self.core.liveness else {
+            return;
+        };
+        let given_up = std::mem::take(&mut liveness.given_up);
+        for (rank, kind) in std::mem::take(&mut liveness.asides) {
             // No room is like a loss.
             let _ = self.driver.post(Command::Message {
                 to: Rank(rank),
                 header: bytemuck::bytes_of(&Plain::new(kind)),
                 body: &[],
             });
+        }
+        for rank in given_up {
+            let how = self.driver.give_up(Rank(rank));
+            self.core.lose(rank, how);
         }
     }
 
@@ -88,9 +101,15 @@ impl Engine {
 impl Core {
     /// A peer said something, so it lives. Says whether that is to be handled as usual.
     pub(super) fn hear(&mut self, rank: u32, kind: Kind) -> bool {
-        let Some(Liveness { alive, asides, .. }) = self.liveness.as_deref_mut() else {
+        let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
+        let Liveness {
+            alive,
+            asides,
+            given_up,
+            ..
+        } = liveness;
         if self.peers.down(rank) == Some(Down::Failed) {
             // We have given it up, and what waited for it has ended: it cannot come back.
             if kind != Kind::Gone {
@@ -102,7 +121,7 @@ impl Core {
         match kind {
             Kind::Ping => asides.push((rank, Kind::Pong)),
             Kind::Pong => {}
-            Kind::Gone => self.lose(rank, Down::Failed),
+            Kind::Gone => given_up.push(rank),
             _ => return true,
         }
         false
@@ -118,12 +137,12 @@ impl Core {
         let pings = found.to_ping.into_iter().map(|rank| (rank, Kind::Ping));
         let gone = found.failed.iter().map(|&rank| (rank, Kind::Gone));
         liveness.asides.extend(pings.chain(gone));
+        liveness.given_up.extend(&found.failed);
         for rank in found.failed {
             tracing::warn!(
                 rank,
                 "nothing was heard of this rank for two intervals: it counts as failed"
             );
-            self.lose(rank, Down::Failed);
         }
     }
 

@@ -362,8 +362,8 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
     })
 }
 
-/// Each of them moves bytes for up to a millisecond.
-const TRIES: u32 = 2000;
+/// Each of them moves bytes for up to a millisecond. A peer that computes may have them fail as well, which costs the memory.
+const TRIES: u32 = 100;
 /// So that one more, and the greatest number, can mean something else.
 const TABLE_MAX: u8 = 254;
 /// So that two bits more fit into 16.

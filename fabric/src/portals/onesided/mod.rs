@@ -151,10 +151,12 @@ impl Portals {
         match (work.step, work.deed) {
             (Step::Move(from), Deed::Put(local, key, _)) => {
                 let (part, at) = self.piece(local, from);
+                let part = self.operations.to_send(slot, part);
                 ni.put(rail.near(part, user), far(key, at, local.len())?, 0, true)
             }
             (Step::Move(from), Deed::Get(local, key)) => {
                 let (part, at) = self.piece(local, from);
+                let part = self.operations.to_fill(slot, part);
                 ni.get(rail.near(part, user), far(key, at, local.len())?)
             }
             (Step::Combine, Deed::Atomic(op, key)) => {
@@ -239,6 +241,11 @@ impl Portals {
         }
         if work.falls_beside(moved) {
             return self.finish(slot, work, Err(Failure::BadRange));
+        }
+        if let (Step::Move(from), Deed::Get(local, _)) = (work.step, work.deed) {
+            let moved = usize::try_from(moved).unwrap_or(usize::MAX);
+            let piece = local.slice(from, moved.min(self.piece_len(local.len() - from)));
+            self.operations.land(slot, piece);
         }
         if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
             self.told.push_back(Told::Complete(token));
@@ -342,6 +349,18 @@ impl Portals {
                 self.take_step(slot, work);
             } else {
                 self.operations.try_later(slot);
+            }
+        }
+    }
+
+    /// What is under way to a dead rank never ends in a library that goes on with it for ever.
+    pub(super) fn give_up_operations(&mut self, rank: u32) {
+        for (slot, work) in self.operations.towards(rank) {
+            self.operations.lose(slot);
+            self.credits += 1;
+            if let Some(token) = work.token {
+                let failed = Told::Failed(token, Failure::PeerDown);
+                self.told.push_back(failed);
             }
         }
     }

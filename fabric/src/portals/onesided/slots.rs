@@ -16,6 +16,10 @@ pub(in super::super) struct Operations {
     later: Vec<u32>,
     /// Turns since those were tried last.
     patience: u32,
+    /// Slots that nobody may use again, as the library may still do what was in them.
+    lost: usize,
+    /// For each slot, room for what moves, where the library may look at that after a peer's death; and how long it is.
+    room: Option<(Region, usize)>,
 }
 
 #[derive(Debug, Default)]
@@ -33,7 +37,9 @@ pub(super) enum Word {
 }
 
 impl Operations {
-    pub(in super::super) fn new(count: u32) -> std::io::Result<Self> {
+    /// So many slots, with room of their own for what moves if it has a length.
+    pub(in super::super) fn new(count: u32, room: Option<usize>) -> std::io::Result<Self> {
+        let all = |len| Region::vacant(count.max(1) as usize * len).map(|region| (region, len));
         let len = count.max(1) as usize * WORDS_LEN;
         Ok(Self {
             slots: (0..count).map(|_| Slot::default()).collect(),
@@ -41,7 +47,50 @@ impl Operations {
             words: Region::anonymous(len)?,
             later: Vec::new(),
             patience: 0,
+            lost: 0,
+            room: room.map(all).transpose()?,
         })
+    }
+
+    /// What the library may read instead of a piece that is sent.
+    pub(super) fn to_send(&self, slot: u32, piece: LocalRange) -> LocalRange {
+        if let Some((room, len)) = &self.room {
+            room.copy_in(slot as usize * len, piece);
+        }
+        self.to_fill(slot, piece)
+    }
+
+    /// What the library may write instead of a piece that is fetched.
+    pub(super) fn to_fill(&self, slot: u32, piece: LocalRange) -> LocalRange {
+        match &self.room {
+            Some((room, len)) => room.range().slice(slot as usize * len, piece.len()),
+            None => piece,
+        }
+    }
+
+    /// A piece was fetched.
+    pub(super) fn land(&self, slot: u32, piece: LocalRange) {
+        if let Some((room, len)) = &self.room {
+            room.copy_out(slot as usize * len, piece);
+        }
+    }
+
+    /// What is under way to a rank, but for what waits for an entry.
+    pub(super) fn towards(&self, rank: u32) -> Vec<(u32, Work)> {
+        let under_way = (0..).zip(&self.slots).filter_map(|(slot, entry)| {
+            let work = entry.work.filter(|work| work.to == rank)?;
+            Some((slot, work))
+        });
+        under_way
+            .filter(|(slot, _)| !self.later.contains(slot))
+            .collect()
+    }
+
+    /// A slot is not to be used again.
+    pub(super) fn lose(&mut self, slot: u32) {
+        self.remove(slot);
+        self.free.pop();
+        self.lost += 1;
     }
 
     pub(in super::super) const fn waits_for_entries(&self) -> bool {
@@ -49,7 +98,7 @@ impl Operations {
     }
 
     pub(in super::super) fn is_idle(&self) -> bool {
-        self.free.len() + self.later.len() == self.slots.len()
+        self.free.len() + self.later.len() + self.lost == self.slots.len()
     }
 
     pub(super) fn insert(&mut self, work: Work) -> Option<u32> {
