@@ -20,8 +20,8 @@ pub(super) struct Lines<T: Real> {
     /// A line of y before and after its transform.
     pub(super) before: Vec<Complex<T>>,
     pub(super) after: Vec<Complex<T>>,
-    /// Lines of x, or of z.
-    pub(super) tile: Tile<T>,
+    pub(super) x_tile: Tile<T>,
+    pub(super) z_tile: Tile<T>,
 }
 
 /// There and back.
@@ -61,7 +61,8 @@ impl<T: Real> Lines<T> {
             real: vec![T::zero(); nx],
             before: zeros(ny),
             after: zeros(ny),
-            tile: Tile::new(z_rows(nz), grid.modes().max(nz)),
+            x_tile: Tile::new(X_ROWS, grid.modes()),
+            z_tile: Tile::new(z_rows(nz), nz),
         }
     }
 
@@ -69,7 +70,7 @@ impl<T: Real> Lines<T> {
     pub(super) fn x_forward(&mut self, line: &[T], row: usize) {
         self.real.copy_from_slice(line);
         let modes = line.len() / 2 + 1;
-        let to = self.tile.row_mut(row, modes);
+        let to = self.x_tile.row_mut(row, modes);
         self.r2c
             .process_with_scratch(&mut self.real, to, &mut self.scratch)
             .expect("lengths as planned");
@@ -78,7 +79,7 @@ impl<T: Real> Lines<T> {
     /// Transforms a row of the tile, which it destroys, into `line`.
     pub(super) fn x_backward(&mut self, row: usize, line: &mut [T]) {
         let modes = line.len() / 2 + 1;
-        let from = self.tile.row_mut(row, modes);
+        let from = self.x_tile.row_mut(row, modes);
         // The coefficients that are their own conjugates are real, but for rounding.
         from[0].im = T::zero();
         if line.len().is_multiple_of(2) {
@@ -105,7 +106,7 @@ impl<T: Real> Lines<T> {
 
     /// Transforms a row of the tile into `line`.
     pub(super) fn z_forward(&mut self, row: usize, line: &mut [Complex<T>]) {
-        let from = self.tile.row(row, line.len());
+        let from = self.z_tile.row(row, line.len());
         self.z
             .forward
             .process_immutable_with_scratch(from, line, &mut self.scratch);
@@ -113,7 +114,7 @@ impl<T: Real> Lines<T> {
 
     /// Transforms `line` into a row of the tile.
     pub(super) fn z_backward(&mut self, line: &[Complex<T>], row: usize) {
-        let to = self.tile.row_mut(row, line.len());
+        let to = self.z_tile.row_mut(row, line.len());
         self.z
             .backward
             .process_immutable_with_scratch(line, to, &mut self.scratch);

@@ -46,7 +46,7 @@ impl<T: Real> Lines<T> {
                     rows,
                 };
                 let to = &mut block[plane.in_row * x.len() * height..];
-                self.tile.pour(columns, &mut to[y..]);
+                self.x_tile.pour(columns, &mut to[y..]);
             }
         }
     }
@@ -67,7 +67,7 @@ impl<T: Real> Lines<T> {
                     rows,
                 };
                 let from = &block[plane.in_row * x.len() * height..];
-                self.tile.fill(columns, &from[y..]);
+                self.x_tile.fill(columns, &from[y..]);
             }
             for (row, line) in field[y * nx..].chunks_exact_mut(nx).take(rows).enumerate() {
                 self.x_backward(row, line);
@@ -153,7 +153,7 @@ impl<T: Real> Lines<T> {
         for (chunk, slot) in column.enumerate() {
             for (j, block) in slot.blocks(End::Far).into_iter().enumerate() {
                 let columns = columns_of_z(grid, j, chunk, rows.len());
-                self.tile.fill(columns, &block[rows.start..]);
+                self.z_tile.fill(columns, &block[rows.start..]);
             }
         }
         let lines = spectrum.chunks_exact_mut(grid.points[2]).skip(rows.start);
@@ -177,7 +177,7 @@ impl<T: Real> Lines<T> {
         for (chunk, slot) in column.enumerate() {
             for (j, block) in slot.blocks_mut(End::Far).into_iter().enumerate() {
                 let columns = columns_of_z(grid, j, chunk, rows.len());
-                self.tile.pour(columns, &mut block[rows.start..]);
+                self.z_tile.pour(columns, &mut block[rows.start..]);
             }
         }
     }
