@@ -39,8 +39,8 @@ impl Portals {
 
     fn take_message(&mut self, got: &Got, sink: &mut dyn Sink) {
         let event = &got.event;
-        let [number, label] = bytemuck::cast::<u64, [u32; 2]>(event.header);
-        let label = Label::of(label);
+        let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        let label = Label::of(bits);
         let sender = self.sender(got);
         let stamped = sender.filter(|rank| event.match_bits == self.address.message_bits(*rank));
         let (Some(rank), Some(label)) = (stamped, label) else {
@@ -55,14 +55,22 @@ impl Portals {
         peer.expected = number.wrapping_add(1);
         match label {
             Label::Bye(how) => self.lose(rank, how),
-            Label::Message(header) => self.hand_over(rank, got, usize::from(header), sink),
+            Label::Message(header) => {
+                let len = event.mlength.saturating_sub(Label::padding(bits).into());
+                self.hand_over(rank, got, (usize::from(header), len), sink);
+            }
         }
     }
 
-    fn hand_over(&self, from: u32, got: &Got, header_len: usize, sink: &mut dyn Sink) {
+    /// `len` is that of the header and the body.
+    fn hand_over(
+        &self,
+        from: u32,
+        got: &Got,
+        (header_len, len): (usize, u64),
+        sink: &mut dyn Sink,
+    ) {
         let (event, slabs) = (&got.event, &self.ground.rails[got.rail as usize].slabs);
-        let [_, label] = bytemuck::cast::<u64, [u32; 2]>(event.header);
-        let len = event.mlength.saturating_sub(Label::padding(label).into());
         let from = driver::Peer(from);
         self.ground.counters.all.messages_received.add(1);
         if len == 0 {

@@ -19,6 +19,7 @@ use std::{
 
 use super::{
     event::{Event, Got, Process},
+    exports::TABLE_MAX,
     layout::Bytes,
     library::Library,
     profile::{Profile, Wire},
@@ -89,7 +90,8 @@ impl Ni {
     pub(super) fn open(
         library: Library,
         interface: Option<u32>,
-        (triggered, published): (u32, bool),
+        triggered: u32,
+        published: bool,
     ) -> io::Result<Self> {
         if LEFT.load(Relaxed) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, LEFT_SO));
@@ -372,8 +374,8 @@ const WANTED: u32 = 1 << 15;
 /// The reference implementation takes limits for signed numbers, and gives the least for what is below zero then: no message at
 /// all.
 const SIZE_WANTED: u64 = u64::MAX >> 1;
-/// Table entries: five are used, at any index.
-const TABLES_WANTED: u32 = 63;
+/// As many table entries as addresses have room for: each time that memory leaves a rail it takes another one.
+const TABLES_WANTED: u32 = TABLE_MAX as u32 - 1;
 /// Where the limit of table entries is among the limits, and that of triggered operations.
 const TABLES_AT: usize = 20;
 const TRIGGERED_AT: usize = 32;

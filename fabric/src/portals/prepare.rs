@@ -61,7 +61,7 @@ impl Prepared {
         config.check()?;
         let library = Library::open(config.library.as_deref(), config.family.as_deref())?;
         let first = config.interfaces.first().map(|one| one.number);
-        let mut ni = Ni::open(library, first, (config.triggered, config.published))?;
+        let mut ni = Ni::open(library, first, config.triggered, config.published)?;
         let pscom = config.compat.as_ref().and_then(Compat::pscom);
         if let Some(pscom) = pscom {
             let most = &mut ni.limits.max_msg_size;
@@ -82,8 +82,8 @@ impl Prepared {
             wakes: ni.pt_alloc(None, Some(lists), false)?,
         };
         for interface in config.interfaces.iter().skip(1) {
-            let to = (0, config.published);
-            let ni = Ni::open(ni.library.clone(), Some(interface.number), to)?;
+            let library = ni.library.clone();
+            let ni = Ni::open(library, Some(interface.number), 0, config.published)?;
             check_limits(&ni, &config)?;
             let rail = Rail::open(Arc::new(ni), &config)?;
             rail.listen(Some([board, eager]), true)?;

@@ -104,24 +104,18 @@ impl Core {
         let Some(liveness) = self.liveness.as_deref_mut() else {
             return true;
         };
-        let Liveness {
-            alive,
-            asides,
-            given_up,
-            ..
-        } = liveness;
         if self.peers.down(rank) == Some(Down::Failed) {
             // We have given it up, and what waited for it has ended: it cannot come back.
             if kind != Kind::Gone {
-                asides.push((rank, Kind::Gone));
+                liveness.asides.push((rank, Kind::Gone));
             }
             return false;
         }
-        alive.handle_heard(rank, self.now.nanos());
+        liveness.alive.handle_heard(rank, self.now.nanos());
         match kind {
-            Kind::Ping => asides.push((rank, Kind::Pong)),
+            Kind::Ping => liveness.asides.push((rank, Kind::Pong)),
             Kind::Pong => {}
-            Kind::Gone => given_up.push(rank),
+            Kind::Gone => liveness.given_up.push(rank),
             _ => return true,
         }
         false

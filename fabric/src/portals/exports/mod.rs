@@ -255,7 +255,7 @@ impl Exports {
         let doors = regions.doors.iter_mut();
         let entries = doors.flat_map(|door| door.withdraw(serial)).collect();
         drop(regions);
-        // The region of the name is still there, and keeps what is in use.
+        // Where entries may stay in use there are no task lists, and so no names.
         let _all = unlink(entries);
     }
 
@@ -365,7 +365,7 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
 /// Each of them moves bytes for up to a millisecond. A peer that computes may have them fail as well, which costs the memory.
 const TRIES: u32 = 100;
 /// So that one more, and the greatest number, can mean something else.
-const TABLE_MAX: u8 = 254;
+pub(super) const TABLE_MAX: u8 = 254;
 /// So that two bits more fit into 16.
 const MOVES_MAX: u16 = u16::MAX >> 2;
 /// No region has this serial.

@@ -353,11 +353,11 @@ impl Portals {
         }
     }
 
-    /// What is under way to a dead rank never ends in a library that goes on with it for ever.
+    /// What is under way to a dead rank never ends in a library that goes on with it for ever. Its credits are gone like its
+    /// slots, of which there are few: an end that comes nevertheless has its place in the queue.
     pub(super) fn give_up_operations(&mut self, rank: u32) {
         for (slot, work) in self.operations.towards(rank) {
             self.operations.lose(slot);
-            self.credits += 1;
             if let Some(token) = work.token {
                 let failed = Told::Failed(token, Failure::PeerDown);
                 self.told.push_back(failed);

@@ -34,7 +34,7 @@ pub(super) struct Wire {
     /// Operations that may be under way.
     pub(super) at_once: u32,
     /// Operations of these lengths arrive damaged.
-    pub(super) flawed: Option<(u64, u64)>,
+    pub(super) flawed: Option<(usize, usize)>,
 }
 
 impl Wire {
@@ -51,13 +51,9 @@ impl Wire {
         ..Self::WHOLE
     };
 
-    /// How many of `len` bytes one operation can move.
+    /// How many of `len` bytes arrive undamaged by one operation.
     pub(super) fn piece(self, len: usize) -> usize {
-        let len = usize::try_from(self.most).map_or(len, |most| len.min(most));
-        match self.flaw_of(len) {
-            Some((from, _)) => from - 1,
-            None => len,
-        }
+        self.flaw_of(len).map_or(len, |(from, _)| from - 1)
     }
 
     /// How many bytes more have to go with `len`.
@@ -66,9 +62,7 @@ impl Wire {
     }
 
     fn flaw_of(self, len: usize) -> Option<(usize, usize)> {
-        let (from, to) = self.flawed?;
-        let (from, to) = (usize::try_from(from).ok()?, usize::try_from(to).ok()?);
-        (from..=to).contains(&len).then_some((from, to))
+        self.flawed.filter(|&(from, to)| (from..=to).contains(&len))
     }
 }
 
