@@ -6,4 +6,5 @@ mod hostile;
 mod lists;
 mod programs;
 mod recovery;
+mod windows;
 mod world;

@@ -54,7 +54,7 @@ impl Core {
             return Some(Ok(()));
         }
         let why = match down {
-            _ if near.gone => ErrorKind::NoWindow { window: id.tag },
+            _ if near.completes_no_more() => ErrorKind::NoWindow { window: id.tag },
             Some(down) => down_kind(origin, down),
             None if ended => ErrorKind::Closed,
             None => return None,
@@ -146,7 +146,7 @@ impl Core {
                 expected: sig,
             }),
             (Some(_), _) => Ok(true),
-            (None, _) if near.gone => Err(ErrorKind::NoWindow { window: id.tag }),
+            (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow { window: id.tag }),
             (None, Some(down)) => Err(down_kind(target, down)),
             (None, None) if ended => Err(ErrorKind::Closed),
             (None, None) => Ok(false),

@@ -114,6 +114,9 @@ struct Near {
     far: Option<Far>,
     /// It has freed its end.
     gone: bool,
+    /// What it had counted by then: counts and messages are in no order.
+    last_posted: u64,
+    last_completed: u64,
     /// What was counted, also by threads that do not ask the engine.
     ledger: Arc<Ledger>,
     /// Where we count.
@@ -360,6 +363,16 @@ impl Near {
     /// Whether it was greeted and has not greeted back.
     fn is_unanswered(&self) -> bool {
         self.greeted && self.far.is_none() && !self.gone
+    }
+
+    /// Whether it has freed its end, and what it posted before has been counted.
+    fn posts_no_more(&self) -> bool {
+        self.gone && self.ledger.posted() >= self.last_posted
+    }
+
+    /// Whether it has freed its end, and what it completed before has been counted.
+    fn completes_no_more(&self) -> bool {
+        self.gone && self.ledger.completed() >= self.last_completed
     }
 
     /// Whether operations on its memory need not wait for a word of its.

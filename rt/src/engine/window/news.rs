@@ -19,7 +19,9 @@ impl Core {
             tag: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
-            return self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+            return self
+                .peers
+                .control(rank, &id.note(Kind::NoWindow, COUNT_COMPLETED, 0));
         };
         if near.far.is_none() {
             near.far = Some(Far {
@@ -58,6 +60,11 @@ impl Core {
             tag: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
+            if header.what == COUNT_POSTED {
+                near.last_posted = header.count;
+                return; // and the rest comes next
+            }
+            near.last_completed = header.count;
             near.gone = true;
             for stashed in std::mem::take(&mut near.stash) {
                 self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
@@ -158,7 +165,11 @@ impl Core {
         }
         for (rank, near) in end.near {
             if near.greeted && self.peers.down(rank).is_none() {
-                self.peers.control(rank, &id.note(Kind::NoWindow, 0, 0));
+                let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
+                let posted = id.note(Kind::NoWindow, COUNT_POSTED, posts);
+                let completed = id.note(Kind::NoWindow, COUNT_COMPLETED, starts);
+                self.peers.control(rank, &posted);
+                self.peers.control(rank, &completed);
             }
         }
     }
