@@ -187,7 +187,8 @@ impl Engine {
 impl Core {
     /// Whether messages of a program may lie in cells.
     pub(super) fn may_look(&self, call: &RunCall) -> bool {
-        self.cells && call.group.len() <= RANKS_MAX
+        let by_lists = call.offload && self.programs.lists;
+        self.cells && !by_lists && call.group.len() <= RANKS_MAX
     }
 
     /// Whether a collective that is over went wrong: as is known, or as it must have, on a communicator that this rank has left.
