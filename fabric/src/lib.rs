@@ -4,7 +4,8 @@
 //! executor, no matching and no communicators, and can be used without the runtime. [`loopback`] is the one to read first;
 //! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
 //! messages between the processes of one node; [`verbs`] is for InfiniBand and RoCE adapters, [`portals`] for BXI and others
-//! with a Portals 4 library; [`lanes`] is what drivers of several adapters share; [`sim`] simulates a cluster in one process.
+//! with a Portals 4 library; [`nearfar`] joins one of these with shared memory inside of each node; [`lanes`] is what drivers of
+//! several adapters share; [`sim`] simulates a cluster in one process.
 
 pub mod connect;
 pub mod counters;
@@ -13,6 +14,7 @@ pub mod hook;
 pub mod lanes;
 pub mod loopback;
 pub mod memory;
+pub mod nearfar;
 pub mod offload;
 pub mod portals;
 pub mod random;

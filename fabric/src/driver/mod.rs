@@ -38,6 +38,11 @@ pub trait Driver: Send + fmt::Debug {
     /// What this driver can do; the same for its whole life.
     fn caps(&self) -> &Caps;
 
+    /// What it can do with this peer, where that is more than with every peer.
+    fn caps_to(&self, _peer: Peer) -> &Caps {
+        self.caps()
+    }
+
     /// Takes a command, or gives it back when there is no room: [`progress`](Self::progress) makes room.
     ///
     /// Room is an event: after `Full`, a sleeper is woken when there is room again.
@@ -77,6 +82,11 @@ pub trait Driver: Send + fmt::Debug {
     ///
     /// The key works as long as the region has a holder; other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
+
+    /// As [`expose`](Self::expose), a key for this peer alone, which may be reached in a better way than others.
+    fn expose_to(&mut self, _peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+        self.expose(range)
+    }
 
     /// Has `keeper` asked before a command touches this memory of ours, which only a mistake of this program's can lead outside
     /// of what it lets in: simulated adapters ask, and panic. Others cannot, and do nothing.
@@ -150,10 +160,10 @@ pub trait Driver: Send + fmt::Debug {
         0
     }
 
-    /// The runtime has heard nothing of this peer for too long: what is under way to it must end. How it ended, if that is known.
-    /// Drivers whose commands to the dead end by themselves have nothing to do.
-    fn give_up(&mut self, _peer: Peer) -> Down {
-        Down::Failed
+    /// This peer is gone, as others than this driver have found out, in this way if they know: what is under way to it must end,
+    /// and counters show all that has been counted. How it went, as far as this driver knows.
+    fn give_up(&mut self, _peer: Peer, how: Option<Down>) -> Down {
+        how.unwrap_or(Down::Failed)
     }
 
     /// Why a peer counts as failed and what to look at, where more is known than that it is gone.

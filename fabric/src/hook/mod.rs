@@ -263,12 +263,16 @@ impl Driver for Hook {
         self.driver.expose(range)
     }
 
+    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+        self.driver.expose_to(peer, range)
+    }
+
     fn answers(&self, peer: Peer) -> u64 {
         self.driver.answers(peer)
     }
 
-    fn give_up(&mut self, peer: Peer) -> Down {
-        self.driver.give_up(peer)
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.driver.give_up(peer, how)
     }
 
     fn why_down(&self, peer: Peer) -> Option<String> {

@@ -194,12 +194,10 @@ impl Driver for Portals {
         self.peer(peer.0).answers
     }
 
-    fn give_up(&mut self, Peer(rank): Peer) -> Down {
-        let how = self.said.as_ref().map(|ends| ends.how_ended(rank));
-        let how = how.unwrap_or(Down::Failed);
-        if !self.ground.ni.moves_alone {
-            self.lose(rank, how);
-        }
+    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
+        let said = || self.said.as_ref().map(|ends| ends.how_ended(rank));
+        let how = how.or_else(said).unwrap_or(Down::Failed);
+        self.lose(rank, how);
         how
     }
 

@@ -357,6 +357,15 @@ impl Board {
         self.word(rank, STATE).store(how, Release);
     }
 
+    /// A rank that has another driver beside this one is about to close both.
+    pub(crate) fn say_closing(&self, rank: u32) {
+        self.word(rank, CLOSING).store(1, Release);
+    }
+
+    pub(crate) fn is_closing(&self, rank: u32) -> bool {
+        self.word(rank, CLOSING).load(Acquire) != 0
+    }
+
     /// Moves on whenever a rank comes or goes.
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
@@ -496,6 +505,7 @@ const SEGMENT_FD: usize = 16;
 const PIPE_FD: usize = 20;
 const SEGMENT_LEN: usize = 24;
 const FENCE: usize = 32;
+const CLOSING: usize = 36;
 const BELL: usize = 64;
 const CPU: usize = 68;
 const NOTE: usize = 72;

@@ -168,6 +168,12 @@ impl Driver for Verbs {
     fn pins_exposed(&self) -> bool {
         true
     }
+
+    fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {
+        let how = how.unwrap_or(Down::Failed);
+        self.core().part(rank, how);
+        how
+    }
 }
 
 impl Verbs {

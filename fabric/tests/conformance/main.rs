@@ -17,6 +17,7 @@ mod hostile;
 mod lists;
 mod messages;
 mod moving;
+mod nearfar;
 mod onesided;
 mod portals;
 mod processes;
@@ -223,6 +224,10 @@ macro_rules! cells {
 cells!(cells_on_shm, crate::futex_world);
 cells!(cells_on_shm_with_a_descriptor, crate::descriptor_world);
 cells!(cells_on_shm_with_little_room, crate::small_world);
+cells!(
+    cells_on_shm_beside_a_network,
+    crate::nearfar::one_node_world
+);
 
 lists!(lists_on_sim, crate::sim_world);
 lists!(lists_on_sim_with_rails_and_nodes, crate::bxi_world);
@@ -254,6 +259,11 @@ conformance!(on_shm_with_a_futex, crate::futex_world);
 conformance!(on_shm_with_a_descriptor, crate::descriptor_world);
 conformance!(on_shm_that_copies_twice, crate::two_copy_world);
 conformance!(on_shm_with_little_room, crate::small_world);
+
+conformance!(on_shm_beside_a_network, crate::nearfar::one_node_world);
+conformance!(on_nodes_of_shm, crate::nearfar::nodes_world);
+conformance!(on_shm_beside_portals, crate::nearfar::one_node_on_portals);
+conformance!(on_nodes_of_shm_on_portals, crate::nearfar::nodes_on_portals);
 
 conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);

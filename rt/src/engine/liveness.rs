@@ -85,7 +85,7 @@ impl Engine {
             });
         }
         for rank in given_up {
-            let how = self.driver.give_up(Rank(rank));
+            let how = self.driver.give_up(Rank(rank), None);
             self.core.lose(rank, how);
         }
     }

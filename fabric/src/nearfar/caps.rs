@@ -1,0 +1,47 @@
+//! What two drivers can do together.
+
+use crate::driver::{Caps, Cost};
+
+/// What can be done with every rank.
+pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
+    Caps {
+        name: match far.name {
+            "verbs" => "shm+verbs",
+            "portals" => "shm+portals",
+            _ => "shm+network",
+        },
+        inline_max: near.inline_max.min(far.inline_max),
+        header_max: near.header_max.min(far.header_max),
+        body_max: near.body_max.min(far.body_max),
+        ordered: near.ordered && far.ordered,
+        reliable: near.reliable && far.reliable,
+        detects_death: near.detects_death && (far.detects_death || all_near),
+        ..far.clone()
+    }
+}
+
+/// What can be done with ranks of the node: shared memory's messages, and either's gets and puts.
+pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
+    let by_adapter = loopback || near.any_memory.is_err();
+    let mover = if by_adapter { far } else { near };
+    Caps {
+        any_memory: mover.any_memory.clone(),
+        one_sided: mover.one_sided,
+        by_processor: mover.by_processor,
+        cost: Cost {
+            send_ns: near.cost.send_ns,
+            recv_ns: near.cost.recv_ns,
+            latency_ns: near.cost.latency_ns,
+            copy_ns_per_kib: near.cost.copy_ns_per_kib,
+            message_ns_per_kib: near.cost.message_ns_per_kib,
+            ..mover.cost
+        },
+        ..near.clone()
+    }
+}
+
+/// Whether an adapter gets a megabyte in less time than a processor.
+pub(super) fn is_faster(far: &Caps, near: &Caps) -> bool {
+    let needs = |cost: &Cost| cost.get_ns + 1024.0 * cost.get_ns_per_kib;
+    far.any_memory.is_ok() && needs(&far.cost) < needs(&near.cost)
+}

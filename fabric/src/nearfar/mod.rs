@@ -1,0 +1,397 @@
+//! Two drivers as one: shared memory between the ranks of a node, and a network for all else.
+//!
+//! Messages between ranks of one node, and what lies in cells, go through shared memory; so do gets and puts of other memory
+//! than [`allocate`](Driver::allocate)'s, by a processor ([`NearFarConfig::single_copy`]) or by the adapter. What adapters do by
+//! themselves is the network's between all ranks, those of one node too: windows, counters, task lists. An adapter that reaches
+//! its own node through its loop-back copies while the ranks compute (spec P14).
+//!
+//! The nearer driver says how ranks of the node end, since it sees their processes; the other's word on them only counts where
+//! the process lives on.
+
+mod caps;
+mod neighbours;
+mod sinks;
+
+use std::{
+    io,
+    sync::{Arc, Weak},
+};
+
+use self::{
+    caps::{common, is_faster, neighbourly},
+    neighbours::Neighbours,
+    sinks::{FarSink, NearSink},
+};
+use crate::{
+    counters::Counters,
+    driver::{
+        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Peer, Post, Progress,
+        Sink, Taken, WaitOn,
+    },
+    memory::{Region, RemoteRegion},
+    offload::{Counter, RemoteCounter},
+    shm::{Node, Shm, ShmConfig, Wake},
+};
+
+/// How to open a [`NearFar`].
+#[derive(Clone, Debug)]
+#[expect(
+    clippy::exhaustive_structs,
+    reason = "written out by who opens a driver"
+)]
+pub struct NearFarConfig {
+    /// This rank, in the job.
+    pub rank: u32,
+    /// How many ranks the job has.
+    pub size: u32,
+    /// The ranks of this node, ascending, and their board.
+    pub node: Node,
+    /// How many of them in a row share memory; the others are reached as those of other nodes are. It is for trying on one
+    /// machine what several do. All ranks of a node say the same.
+    pub together: Option<u32>,
+    /// How ranks of the node wake each other.
+    pub wake: Wake,
+    /// Whether `process_vm_*` may be used.
+    pub single_copy: bool,
+    /// Whether the adapter copies long messages within the node, or the receiver's processor, if that is possible. `None` is
+    /// whoever needs less time for them.
+    pub loopback: Option<bool>,
+    /// Where the nearer driver counts.
+    pub counters: Arc<Counters>,
+}
+
+/// A rank's driver on the shared memory of its node and on a network.
+#[derive(Debug)]
+pub struct NearFar {
+    /// Closed first: what it still has to say may take a while, and a rank that is gone has said all.
+    far: Box<dyn Driver>,
+    near: Shm,
+    nodes: Neighbours,
+    caps: Caps,
+    /// To ranks that share memory with this one.
+    caps_near: Caps,
+    /// Long messages within the node go by the other driver.
+    loopback: bool,
+    /// Ranks of the node that are gone, and those of them that are to be told of when the other driver has nothing more of them.
+    gone: Vec<u32>,
+    leaving: Vec<(Peer, Down)>,
+    turns: u64,
+}
+
+impl NearFar {
+    /// Takes the rank's place on its node's board, beside a driver of a network that reaches all ranks.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a rank that is not one of its node's, else as [`Shm::open`].
+    pub fn open(config: NearFarConfig, far: Box<dyn Driver>) -> io::Result<Self> {
+        let NearFarConfig {
+            rank,
+            size,
+            node,
+            together,
+            wake,
+            single_copy,
+            loopback,
+            counters,
+        } = config;
+        let Ok(place) = node.ranks.binary_search(&rank) else {
+            let why = format!(
+                "rank {rank} is none of its node's, which are {:?}",
+                node.ranks
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        };
+        let shm = ShmConfig {
+            wake,
+            single_copy,
+            counters,
+            ..ShmConfig::new(u32::try_from(place).map_err(io::Error::other)?)
+        };
+        let near = Shm::open(&node.board, shm)?;
+        let nodes = Neighbours::new(node, place, together);
+        let all_near = nodes.len() == size as usize;
+        let loopback = loopback.unwrap_or_else(|| is_faster(far.caps(), near.caps()));
+        Ok(Self {
+            caps: common(near.caps(), far.caps(), all_near),
+            caps_near: neighbourly(near.caps(), far.caps(), loopback),
+            loopback,
+            far,
+            near,
+            nodes,
+            gone: Vec::new(),
+            leaving: Vec::new(),
+            turns: 0,
+        })
+    }
+
+    /// Where a rank is on the board, if it shares memory with this one.
+    #[inline]
+    fn place(&self, Peer(rank): Peer) -> Option<Peer> {
+        self.nodes.place(rank)
+    }
+
+    /// Both drivers' turns. Each may use what the other leaves of the budget, and goes first every other time.
+    fn turn_both(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        self.turns += 1;
+        let half = budget.div_ceil(2);
+        if self.turns.is_multiple_of(2) {
+            let events = self.turn_far(half, sink);
+            events + self.turn_near(budget.saturating_sub(events), sink)
+        } else {
+            let events = self.turn_near(half, sink);
+            events + self.turn_far(budget.saturating_sub(events), sink)
+        }
+    }
+
+    #[inline]
+    fn turn_near(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let mut hears = NearSink {
+            sink,
+            nodes: &self.nodes,
+            gone: &mut self.gone,
+            leaving: &mut self.leaving,
+        };
+        self.near.progress(budget, &mut hears).events
+    }
+
+    /// Tells of those who have left before it, if nothing more of them came.
+    #[inline]
+    fn turn_far(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
+        let left = self.leaving.len();
+        let mut hears = FarSink {
+            sink: &mut *sink,
+            nodes: &self.nodes,
+            gone: &mut self.gone,
+            leaving: &mut self.leaving,
+        };
+        let events = self.far.progress(budget, &mut hears).events;
+        if left > 0 && events < budget {
+            return events + self.part(left, sink);
+        }
+        events
+    }
+
+    #[cold]
+    fn part(&mut self, left: usize, sink: &mut dyn Sink) -> u32 {
+        for (peer, how) in self.leaving.drain(..left) {
+            let _as_we_said = self.far.give_up(peer, Some(how));
+            sink.peer_down(peer, how);
+        }
+        u32::try_from(left).unwrap_or(u32::MAX)
+    }
+}
+
+impl Driver for NearFar {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    #[inline]
+    fn caps_to(&self, peer: Peer) -> &Caps {
+        match self.place(peer) {
+            Some(_) => &self.caps_near,
+            None => self.far.caps(),
+        }
+    }
+
+    #[inline]
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        match command {
+            Command::Message { to, header, body } => {
+                let Some(place) = self.place(to) else {
+                    return self.far.post(command);
+                };
+                let message = Command::Message {
+                    to: place,
+                    header,
+                    body,
+                };
+                given_back(self.near.post(message), command)
+            }
+            Command::Put {
+                to,
+                from,
+                into,
+                count,
+                token,
+            } if is_near(into) => match self.place(to) {
+                Some(to) => {
+                    let into = turned(into);
+                    let put = Command::Put {
+                        to,
+                        from,
+                        into,
+                        count,
+                        token,
+                    };
+                    given_back(self.near.post(put), command)
+                }
+                None => self.far.post(command),
+            },
+            Command::Get {
+                to,
+                from,
+                into,
+                token,
+            } if is_near(from) => match self.place(to) {
+                Some(to) => {
+                    let from = turned(from);
+                    let get = Command::Get {
+                        to,
+                        from,
+                        into,
+                        token,
+                    };
+                    given_back(self.near.post(get), command)
+                }
+                None => self.far.post(command),
+            },
+            // The system lets neighbours reach all memory or none.
+            Command::Withdraw { key } if is_near(key) => Post::Posted,
+            _ => self.far.post(command),
+        }
+    }
+
+    #[inline]
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        Progress {
+            events: self.turn_both(budget, sink),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        let ready = self.leaving.is_empty()
+            && self.near.arm() == Armed::Ready
+            && self.far.arm() == Armed::Ready;
+        if ready { Armed::Ready } else { Armed::Busy }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        let mut all = self.near.wait_on();
+        all.extend(self.far.wait_on());
+        all
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.far.allocate(len)
+    }
+
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        self.far.allocate_counters(len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.far.expose(range)
+    }
+
+    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+        let near = self.place(peer).filter(|_| !self.loopback);
+        let near = near.and_then(|_| self.near.expose(range));
+        near.map(turned).or_else(|| self.far.expose(range))
+    }
+
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+        self.far.guard(key, keeper);
+    }
+
+    fn maps(&self) -> bool {
+        self.far.maps()
+    }
+
+    /// Neighbours hardly need connections, and make them when they do.
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        let apart = |peer: &Peer| self.place(*peer).is_none();
+        let peers: Vec<_> = peers.iter().copied().filter(apart).collect();
+        self.far.connect_many(&peers)
+    }
+
+    fn pins_exposed(&self) -> bool {
+        self.far.pins_exposed()
+    }
+
+    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
+        self.far.reach(of, key)
+    }
+
+    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
+        self.far.reach_counter(of, key)
+    }
+
+    fn has_cells(&self) -> bool {
+        self.near.has_cells()
+    }
+
+    #[inline]
+    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+        let place = self.place(to);
+        place.is_some_and(|to| self.near.put_cell(to, name, sig, bytes))
+    }
+
+    #[inline]
+    fn peek_cell(&self, from: Peer, name: CellName) -> Option<u64> {
+        self.near.peek_cell(self.place(from)?, name)
+    }
+
+    #[inline]
+    fn take_cell(&mut self, from: Peer, name: CellName) -> Option<Taken> {
+        self.near.take_cell(self.place(from)?, name)
+    }
+
+    fn cells_from(&self, from: Peer) -> Vec<CellName> {
+        let place = self.place(from);
+        place.map_or_else(Vec::new, |from| self.near.cells_from(from))
+    }
+
+    #[inline]
+    fn are_cells_behind(&self, from: Peer) -> bool {
+        let place = self.place(from);
+        place.is_some_and(|from| self.near.are_cells_behind(from))
+    }
+
+    /// A neighbour is there as long as its process is: nobody has to hear of it.
+    fn answers(&self, peer: Peer) -> u64 {
+        match self.place(peer) {
+            Some(_) => self.turns,
+            None => self.far.answers(peer),
+        }
+    }
+
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.far.give_up(peer, how)
+    }
+
+    fn why_down(&self, peer: Peer) -> Option<String> {
+        self.far.why_down(peer)
+    }
+}
+
+impl Drop for NearFar {
+    fn drop(&mut self) {
+        // Who asks the network for this rank while that has closed already is to wait for the word of shared memory.
+        self.nodes.say_closing();
+    }
+}
+
+/// The answer of the nearer driver to a command in its own words.
+#[inline]
+fn given_back<'a>(answer: Post<'_>, command: Command<'a>) -> Post<'a> {
+    match answer {
+        Post::Posted => Post::Posted,
+        Post::Full(_) => Post::Full(command),
+    }
+}
+
+/// A key of the nearer driver as others see it, and back: both drivers give out keys, and each has its own kinds.
+#[inline]
+fn turned(key: RemoteRegion) -> RemoteRegion {
+    let kind = key.kind ^ NEAR;
+    RemoteRegion { kind, ..key }
+}
+
+#[inline]
+fn is_near(key: RemoteRegion) -> bool {
+    key.kind & !0xff == NEAR
+}
+
+/// No other driver's keys are of such a kind.
+const NEAR: u32 = 0x6e65_6100;

@@ -1,0 +1,132 @@
+//! Who shares memory with a rank, and where they are on their node's board.
+
+use crate::{
+    driver::Peer,
+    shm::{Node, PeerState},
+};
+
+/// The ranks that share memory with this one.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    node: Node,
+    /// This rank's place on the board.
+    me: usize,
+    /// The place of the first of them, and their ranks.
+    first: usize,
+    ranks: Vec<u32>,
+}
+
+impl Neighbours {
+    pub(super) fn new(node: Node, place: usize, together: Option<u32>) -> Self {
+        let all = node.ranks.len();
+        let together = together.map_or(all, |some| some.max(1) as usize);
+        let first = place - place % together;
+        let ranks = node.ranks[first..all.min(first + together)].to_vec();
+        Self {
+            node,
+            me: place,
+            first,
+            ranks,
+        }
+    }
+
+    /// A rank's place on the board. Nodes mostly have ranks in a row.
+    #[inline]
+    pub(super) fn place(&self, rank: u32) -> Option<Peer> {
+        let guess = rank.wrapping_sub(self.ranks[0]) as usize;
+        let at = match self.ranks.get(guess) {
+            Some(found) if *found == rank => guess,
+            _ => self.ranks.binary_search(&rank).ok()?,
+        };
+        Some(at_place(self.first + at))
+    }
+
+    /// The rank at a place.
+    #[inline]
+    pub(super) fn rank(&self, Peer(place): Peer) -> Option<Peer> {
+        let at = (place as usize).checked_sub(self.first)?;
+        self.ranks.get(at).copied().map(Peer)
+    }
+
+    /// Whether a rank that the network has lost is there: not gone, and not about to go.
+    pub(super) fn is_there(&self, Peer(place): Peer) -> bool {
+        let board = &self.node.board;
+        let left = matches!(
+            board.state_of(place),
+            PeerState::Finished | PeerState::Failed
+        );
+        !left && !board.is_closing(place)
+    }
+
+    /// This rank is about to close both its drivers.
+    pub(super) fn say_closing(&self) {
+        let Peer(me) = at_place(self.me);
+        self.node.board.say_closing(me);
+    }
+
+    /// How many share memory, this rank among them.
+    pub(super) fn len(&self) -> usize {
+        self.ranks.len()
+    }
+}
+
+/// A board has fewer places than a `u32` has values.
+fn at_place(place: usize) -> Peer {
+    Peer(u32::try_from(place).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Neighbours, Node, Peer};
+    use crate::{
+        driver::{Down, Ends},
+        shm::Board,
+    };
+
+    fn neighbours(place: usize, together: Option<u32>) -> Neighbours {
+        let board = Board::create(6).expect("memory");
+        let ranks = vec![3, 4, 5, 9, 11, 12];
+        Neighbours::new(Node { board, ranks }, place, together)
+    }
+
+    #[test]
+    fn ranks_and_places_are_found_wherever_they_are() {
+        let all = neighbours(4, None);
+        let places = |of: &Neighbours, ranks: &[u32]| -> Vec<_> {
+            let place = |rank: &u32| of.place(*rank).map(|place| place.0);
+            ranks.iter().map(place).collect()
+        };
+        let found = places(&all, &[2, 3, 5, 6, 9, 11, 12, 13]);
+        assert_eq!(
+            found,
+            [
+                None,
+                Some(0),
+                Some(2),
+                None,
+                Some(3),
+                Some(4),
+                Some(5),
+                None
+            ]
+        );
+        let some = neighbours(4, Some(4));
+        assert_eq!(
+            places(&some, &[9, 11, 12, 5]),
+            [None, Some(4), Some(5), None]
+        );
+        assert_eq!(some.rank(Peer(5)), Some(Peer(12)));
+        assert_eq!([some.rank(Peer(3)), some.rank(Peer(6))], [None; 2]);
+    }
+
+    #[test]
+    fn who_leaves_or_has_left_is_not_there() {
+        let all = neighbours(0, None);
+        assert!(all.is_there(Peer(1)));
+        all.node.board.say_closing(1);
+        all.node.leave(5, Down::Finished);
+        all.node.leave(9, Down::Failed);
+        let there = [1, 2, 3, 4].map(|place| all.is_there(Peer(place)));
+        assert_eq!(there, [false, false, false, true]);
+    }
+}

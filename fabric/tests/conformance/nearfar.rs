@@ -1,0 +1,176 @@
+//! Worlds in which ranks of a node share memory, beside a network between all.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Peer, Token},
+    hook::{Hook, Plan, Tap},
+    loopback::{self, Loopback},
+    nearfar::{NearFar, NearFarConfig},
+    shm::{Board, Node, Shm, ShmConfig, Wake},
+};
+
+use crate::{
+    loopback_world, portals,
+    world::{Rank, World, all_of, contents, noise, peer},
+};
+
+/// All ranks on one node.
+pub(crate) fn one_node_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    joined(loopback_world(ranks), None, Some(false))
+}
+
+/// Two ranks on each node, whose adapters copy what is long.
+pub(crate) fn nodes_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    joined(loopback_world(ranks), Some(2), Some(true))
+}
+
+pub(crate) fn one_node_on_portals(ranks: u32) -> Vec<Box<dyn Driver>> {
+    joined(portals::sandia42_world(ranks), None, None)
+}
+
+pub(crate) fn nodes_on_portals(ranks: u32) -> Vec<Box<dyn Driver>> {
+    joined(portals::portails4_world(ranks), Some(2), None)
+}
+
+/// These drivers, each beside one on a board that all share.
+fn joined(
+    far: Vec<Box<dyn Driver>>,
+    together: Option<u32>,
+    loopback: Option<bool>,
+) -> Vec<Box<dyn Driver>> {
+    let size = far.len() as u32;
+    let board = Board::create(size).unwrap();
+    let join = |(rank, far)| {
+        let config = NearFarConfig {
+            together,
+            loopback,
+            ..config(&board, rank)
+        };
+        Box::new(NearFar::open(config, far).unwrap()) as Box<dyn Driver>
+    };
+    (0..).zip(far).map(join).collect()
+}
+
+fn config(board: &Board, rank: u32) -> NearFarConfig {
+    NearFarConfig {
+        rank,
+        size: board.size(),
+        node: Node {
+            board: board.clone(),
+            ranks: (0..board.size()).collect(),
+        },
+        together: None,
+        wake: if rank.is_multiple_of(2) {
+            Wake::Futex
+        } else {
+            Wake::Fd
+        },
+        single_copy: true,
+        loopback: None,
+        counters: Arc::default(),
+    }
+}
+
+/// Four ranks on two nodes, and what passes their networks.
+fn tapped(loopback: bool) -> (World, Vec<Tap>) {
+    let hooks: Vec<Hook> = loopback::world(4)
+        .into_iter()
+        .map(|rank| Hook::new(Box::new(rank), Plan::new()))
+        .collect();
+    let taps = hooks.iter().map(Hook::tap).collect();
+    let far = hooks
+        .into_iter()
+        .map(|hook| Box::new(hook) as Box<dyn Driver>);
+    let drivers = joined(far.collect(), Some(2), Some(loopback));
+    (World::from_drivers(drivers), taps)
+}
+
+#[test]
+fn messages_within_a_node_do_not_cross_the_network() {
+    let (mut world, taps) = tapped(false);
+    world.meet();
+    for (rank, tap) in taps.iter().enumerate() {
+        let counts = tap.counts();
+        assert_eq!([counts.sent, counts.received], [2, 2], "rank {rank}");
+    }
+}
+
+#[test]
+fn memory_within_a_node_is_copied_by_the_processor_or_by_the_adapter() {
+    for loopback in [false, true] {
+        let (mut world, taps) = tapped(loopback);
+        world.meet();
+        let (there, _) = world[1].memory(20_000);
+        there.write(0, &noise(5, there.len()));
+        for (to, gets) in [(0, u64::from(loopback)), (2, 1)] {
+            let here = world[to].driver.allocate(there.len()).unwrap();
+            let from = world[1].driver.expose_to(peer(to), all_of(&there));
+            let get = Command::Get {
+                to: Peer(1),
+                from: from.unwrap(),
+                into: all_of(&here),
+                token: Token(3),
+            };
+            world.one_sided(to, get).unwrap();
+            assert!(contents(&here) == noise(5, there.len()));
+            assert_eq!(taps[to].counts().gets, gets, "rank {to}, {loopback}");
+        }
+    }
+}
+
+/// Rank 0, and rank 1 whose two drivers end on their own.
+fn apart() -> (World, Loopback, Shm) {
+    let board = Board::create(2).unwrap();
+    let mut far = loopback::world(2).into_iter();
+    let first = Box::new(far.next().unwrap());
+    let first = NearFar::open(config(&board, 0), first).unwrap();
+    let near = Shm::open(&board, ShmConfig::new(1)).unwrap();
+    let world = World::from_drivers(vec![Box::new(first)]);
+    (world, far.next().unwrap(), near)
+}
+
+#[test]
+fn the_networks_word_alone_ends_no_neighbour() {
+    let (mut world, far, near) = apart();
+    drop(far);
+    world.settle();
+    assert!(world[0].heard.down.is_empty());
+    drop(near);
+    world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
+    world.settle();
+    assert_eq!(world[0].heard.down, [(Peer(1), Down::Finished)]);
+}
+
+#[test]
+fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
+    let (mut world, far, near) = apart();
+    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    neighbour.send(0, b"before", b"");
+    world.hears(0, 1);
+    let failed = catch_unwind(AssertUnwindSafe(|| {
+        let _closes_as_failed = far;
+        panic!("so that its end is not a good one");
+    }));
+    assert!(failed.is_err());
+    world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
+    neighbour.send(0, b"after", b"");
+    world.settle();
+    drop(neighbour);
+    world.settle();
+    assert_eq!(world[0].heard.down, [(Peer(1), Down::Failed)]);
+    assert_eq!(world[0].heard.messages.len(), 1);
+}
+
+#[test]
+fn a_rank_of_another_node_is_refused_by_name() {
+    let board = Board::create(2).unwrap();
+    let mut config = config(&board, 0);
+    config.node.ranks = vec![4, 5];
+    let far = Box::new(loopback::world(1).remove(0));
+    let why = NearFar::open(config, far).unwrap_err().to_string();
+    assert!(why.contains("rank 0") && why.contains("[4, 5]"), "{why}");
+}
