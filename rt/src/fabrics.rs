@@ -5,7 +5,8 @@ use std::{fmt::Display, io, sync::Arc};
 use ripstop_fabric::{
     connect::Scheme,
     counters::Counters,
-    driver::{Driver, Prepared},
+    driver::{Driver, Ends, Prepared},
+    nearfar::{NearFar, NearFarConfig},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters},
     shm::{Board, Node, Shm, ShmConfig, Wake},
     verbs::{Verbs, VerbsConfig},
@@ -33,8 +34,12 @@ impl Opening<'_> {
     pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
         match self.settings.fabric {
             FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
-            FabricChoice::Portals => self.prepare_portals().and_then(|end| self.join(end)),
+            FabricChoice::Portals => self.prepare_portals(true).and_then(|end| self.join(end)),
             FabricChoice::Verbs => self.prepare_verbs().and_then(|end| self.join(end)),
+            FabricChoice::ShmPortals => self
+                .prepare_portals(false)
+                .and_then(|end| self.join_both(end)),
+            FabricChoice::ShmVerbs => self.prepare_verbs().and_then(|end| self.join_both(end)),
         }
     }
 
@@ -43,27 +48,25 @@ impl Opening<'_> {
         if node != ranks as usize {
             return Err(refused(format!(
                 "the job has {ranks} ranks and this node {node} of them, and shared memory does not reach other nodes: start \
-                 all ranks on one node, or name a network with RIPSTOP_FABRIC"
+                 all ranks on one node, or set RIPSTOP_FABRIC to shm+verbs or shm+portals"
             )));
         }
         let mut config = ShmConfig::new(self.boot.rank);
-        config.wake = if self.futex { Wake::Futex } else { Wake::Fd };
+        config.wake = self.wake();
         config.single_copy = self.settings.single_copy;
         config.counters = Arc::clone(self.counters);
         let shm = Shm::open(self.board, config).map_err(unopened)?;
         Ok(Box::new(shm))
     }
 
-    fn prepare_portals(&self) -> Result<Box<dyn Prepared>> {
+    /// Whether its ranks say on the board how they end: beside shared memory that does.
+    fn prepare_portals(&self, says_ends: bool) -> Result<Box<dyn Prepared>> {
         let named = |text: &String| (!text.is_empty() && text != "auto").then(|| text.clone());
         let config = PortalsConfig {
             library: named(&self.settings.portals_library).map(Into::into),
             family: named(&self.settings.portals_abi),
             interfaces: self.settings.portals_ifaces.clone(),
-            ends: Some(Arc::new(Node {
-                board: self.board.clone(),
-                ranks: self.boot.node.ranks.clone(),
-            })),
+            ends: says_ends.then(|| Arc::new(self.node()) as Arc<dyn Ends>),
             compat: self.compat().map_err(unopened)?,
             counters: Arc::new(PortalsCounters::of(self.counters)),
             ..PortalsConfig::default()
@@ -101,6 +104,33 @@ impl Opening<'_> {
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
         Ok(Box::new(Verbs::prepare(config).map_err(unopened)?))
+    }
+
+    fn node(&self) -> Node {
+        Node {
+            board: self.board.clone(),
+            ranks: self.boot.node.ranks.clone(),
+        }
+    }
+
+    const fn wake(&self) -> Wake {
+        if self.futex { Wake::Futex } else { Wake::Fd }
+    }
+
+    /// Shared memory and a network.
+    fn join_both(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
+        let config = NearFarConfig {
+            rank: self.boot.rank,
+            size: self.boot.size,
+            node: self.node(),
+            together: self.settings.shm_ranks,
+            wake: self.wake(),
+            single_copy: self.settings.single_copy,
+            loopback: self.settings.loopback,
+            counters: Arc::clone(self.counters),
+        };
+        let far = self.join(prepared)?;
+        Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
     }
 
     /// A network's driver, once all ranks have heard where the others' ends are.

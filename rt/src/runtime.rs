@@ -9,7 +9,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{CELL_MAX, Driver},
+    driver::{CELL_MAX, Cost, Driver, Peer},
     hook::{Hook, Plan},
     shm::Board,
 };
@@ -25,7 +25,7 @@ use crate::{
     fabrics::{self, Opening},
     proto::path::Paths,
     reactor::{self, Agent, Backend},
-    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
+    settings::{FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, Parts, Place, Shared, Sleeps},
 };
 
@@ -273,6 +273,38 @@ fn environment(settings: &Settings) -> Environment {
     variables.chain(rows).collect()
 }
 
+/// How messages go, by their length, and what a driver's actions cost: between nodes, and within one where that is another
+/// matter.
+fn ways(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> (Paths, Cost, Option<Cost>) {
+    let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
+    let here = caps_to(&boot.rank);
+    let is_near = |rank: &u32| caps_to(rank).name == here.name;
+    let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
+    let within = Paths::new(here, settings);
+    let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
+    match far.map(|rank| caps_to(&rank)) {
+        Some(caps) if caps.name != here.name => {
+            let paths = Paths::new(caps, settings).with_nearer(near, within);
+            (paths, caps.cost, Some(here.cost))
+        }
+        _ => (within, here.cost, None),
+    }
+}
+
+/// How many ranks in a row share memory, everywhere.
+fn nodes(boot: &Boot, settings: &Settings) -> Option<u32> {
+    let each = boot.node.each?;
+    let both = matches!(
+        settings.fabric,
+        FabricChoice::ShmPortals | FabricChoice::ShmVerbs
+    );
+    match settings.shm_ranks.filter(|_| both) {
+        Some(some) if each == boot.size || each.is_multiple_of(some) => Some(some.min(each)),
+        Some(_) => None,
+        None => Some(each),
+    }
+}
+
 fn assemble(
     boot: &Boot,
     board: Board,
@@ -282,17 +314,18 @@ fn assemble(
     why: String,
     driver: Box<dyn Driver>,
 ) -> Parts {
-    let paths = Paths::new(driver.caps(), &settings);
+    let (paths, cost, cost_inside) = ways(&*driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let choices = Choices {
         boot: boot.found,
+        fabric: driver.caps().name,
         reactor: backend.name(),
         reactor_why: why,
         paths: paths.to_string(),
-        single_copy: driver.caps().any_memory.clone(),
-        cost: driver.caps().cost,
-        cost_inside: None,
+        single_copy: driver.caps_to(Peer(boot.rank)).any_memory.clone(),
+        cost,
+        cost_inside,
         round_ns,
         processors: shared,
         cell_bytes: if driver.has_cells() { CELL_MAX } else { 0 },
@@ -316,7 +349,7 @@ fn assemble(
         node: boot.node.leader(),
         board: Some((board, boot.on_node())),
         crowded,
-        per_node: None,
+        per_node: nodes(boot, &settings),
     };
     Parts {
         engine: Engine::new(driver, setup),

@@ -3,16 +3,40 @@
 //! `(vector,(0,1,3),(1,1,1))` is a list of blocks (first node, nodes, ranks on each): 3 ranks on node 0, then 1 on node 1. The
 //! list starts over until all ranks are placed, so `(vector,(0,2,1))` deals ranks to two nodes in turn.
 
-/// The ranks on the node of `rank`, ascending, in a job of `size` ranks. The error says what is wrong with `mapping`.
-pub(super) fn ranks_beside(rank: u32, size: u32, mapping: &str) -> Result<Vec<u32>, String> {
+use super::Node;
+
+/// The node of `rank` in a job of `size` ranks. The error says what is wrong with `mapping`.
+pub(super) fn node_of(rank: u32, size: u32, mapping: &str) -> Result<Node, String> {
     let blocks = parse(mapping)?;
     let mine = places(&blocks, size)
         .find(|place| place.contains(rank))
         .map(|place| place.node);
-    Ok(places(&blocks, size)
+    let ranks: Vec<u32> = places(&blocks, size)
         .filter(|place| Some(place.node) == mine)
         .flat_map(|place| place.first..place.end)
-        .collect())
+        .collect();
+    let each = if ranks.len() == size as usize {
+        Some(size)
+    } else {
+        in_a_row(&blocks, size)
+    };
+    Ok(Node { ranks, each })
+}
+
+/// How many ranks each node has, if that is as many in a row everywhere; the last may have fewer.
+fn in_a_row(blocks: &[Block], size: u32) -> Option<u32> {
+    let mut all = places(blocks, size).peekable();
+    let each = all.peek().map(|place| place.end - place.first)?;
+    let mut next = None;
+    for place in all {
+        let follows = next.is_none_or(|node| place.node == node);
+        let full = place.end - place.first == each || place.end == size;
+        if !follows || !full {
+            return None;
+        }
+        next = place.node.checked_add(1);
+    }
+    Some(each)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +123,7 @@ mod tests {
     use super::*;
 
     fn beside(rank: u32, size: u32, mapping: &str) -> Vec<u32> {
-        ranks_beside(rank, size, mapping).unwrap()
+        node_of(rank, size, mapping).unwrap().ranks
     }
 
     #[test]
@@ -126,10 +150,23 @@ mod tests {
     }
 
     #[test]
+    fn nodes_with_as_many_ranks_in_a_row_are_known_as_such() {
+        let each = |size, mapping| node_of(0, size, mapping).unwrap().each;
+        assert_eq!(each(8, "(vector,(0,4,2))"), Some(2));
+        assert_eq!(each(7, "(vector,(3,4,2))"), Some(2), "the last has fewer");
+        assert_eq!(each(6, "(vector,(0,2,2),(2,1,2))"), Some(2));
+        assert_eq!(each(4, "(vector,(0,1,1))"), Some(4), "one node");
+        assert_eq!(each(4, "(vector,(0,1,3),(1,1,1))"), Some(3));
+        assert_eq!(each(4, "(vector,(0,1,1),(1,1,3))"), None);
+        assert_eq!(each(6, "(vector,(0,2,1))"), None, "in turns");
+        assert_eq!(each(4, "(vector,(1,1,2),(0,1,2))"), None, "not in order");
+    }
+
+    #[test]
     fn empty_blocks_place_nothing() {
         assert_eq!(beside(1, 2, "(vector,(7,4000000000,0),(0,1,2))"), [0, 1]);
-        assert!(ranks_beside(0, 2, "(vector,(0,0,3))").is_err());
-        assert!(ranks_beside(0, 2, "(vector)").is_err());
+        assert!(node_of(0, 2, "(vector,(0,0,3))").is_err());
+        assert!(node_of(0, 2, "(vector)").is_err());
     }
 
     #[test]
@@ -144,17 +181,19 @@ mod tests {
             "(vector,(0,1,1)",
             "(vector,(-1,1,1))",
         ] {
-            assert!(ranks_beside(0, 2, mapping).is_err(), "{mapping:?}");
+            assert!(node_of(0, 2, mapping).is_err(), "{mapping:?}");
         }
-        assert!(ranks_beside(0, 2, "(vector,(4294967295,4294967295,1))").is_err());
+        assert!(node_of(0, 2, "(vector,(4294967295,4294967295,1))").is_err());
     }
 
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(mapping in "\\(?(vector)?[(),0-9 x]{0,40}", rank in 0_u32..9, more in 1_u32..9) {
-            if let Ok(ranks) = ranks_beside(rank, rank + more, &mapping) {
+            if let Ok(Node { ranks, each }) = node_of(rank, rank + more, &mapping) {
                 prop_assert!(ranks.contains(&rank));
                 prop_assert!(ranks.is_sorted());
+                let regular = |each: u32| (0..rank + more).filter(|other| other / each == rank / each).collect::<Vec<_>>();
+                prop_assert!(each.is_none_or(|each| regular(each) == ranks), "{each:?} and {ranks:?}");
             }
         }
 
@@ -162,8 +201,8 @@ mod tests {
         fn every_rank_is_on_exactly_one_node(nodes in 1_u32..5, each in 1_u32..4, size in 1_u32..30, first in any::<u8>()) {
             let mapping = format!("(vector,({first},{nodes},{each}))");
             for rank in 0..size {
-                let ranks = ranks_beside(rank, size, &mapping).unwrap();
-                prop_assert!(ranks.iter().all(|&other| ranks_beside(other, size, &mapping).unwrap() == ranks));
+                let node = node_of(rank, size, &mapping).unwrap();
+                prop_assert!(node.ranks.iter().all(|&other| node_of(other, size, &mapping).unwrap() == node));
             }
         }
     }

@@ -49,9 +49,20 @@ impl Boot {
 pub struct Node {
     /// World ranks on this node, ascending; this rank is one of them.
     pub ranks: Vec<u32>,
+    /// How many ranks in a row each node of the job has, if all have as many, or the last one fewer, and that is known.
+    pub each: Option<u32>,
 }
 
 impl Node {
+    /// The only one of a job.
+    #[must_use]
+    pub fn only(size: u32) -> Self {
+        Self {
+            ranks: (0..size).collect(),
+            each: Some(size),
+        }
+    }
+
     /// The rank that speaks for the node: the lowest.
     ///
     /// # Panics
@@ -126,9 +137,7 @@ pub(crate) fn one_of(rank: u32, size: u32) -> Boot {
     Boot {
         rank,
         size,
-        node: Node {
-            ranks: (0..size).collect(),
-        },
+        node: Node::only(size),
         ..singleton::boot()
     }
 }

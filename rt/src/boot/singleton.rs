@@ -8,7 +8,7 @@ pub(super) fn boot() -> Boot {
     Boot {
         rank: 0,
         size: 1,
-        node: Node { ranks: vec![0] },
+        node: Node::only(1),
         exchange: Box::new(Singleton::default()),
         found: "singleton",
     }

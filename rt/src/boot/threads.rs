@@ -15,9 +15,7 @@ pub fn threads(size: u32) -> Vec<Boot> {
         table: Mutex::default(),
         turned: Condvar::new(),
     });
-    let node = Node {
-        ranks: (0..size).collect(),
-    };
+    let node = Node::only(size);
     let boot = |rank| Boot {
         rank,
         size,

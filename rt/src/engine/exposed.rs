@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ripstop_fabric::{
-    driver::{Command, LocalRange},
+    driver::{Command, LocalRange, Peer},
     memory::RemoteRegion,
 };
 
@@ -53,9 +53,9 @@ impl Exposed {
 }
 
 impl Engine {
-    /// A key to a part of an operation's buffer, for as long as the operation is under way.
-    pub(super) fn expose(&mut self, op: OpId, range: LocalRange) -> Option<RemoteRegion> {
-        let key = self.driver.expose(range)?;
+    /// A peer's key to a part of an operation's buffer, for as long as the operation is under way.
+    pub(super) fn expose(&mut self, op: OpId, to: u32, range: LocalRange) -> Option<RemoteRegion> {
+        let key = self.driver.expose_to(Peer(to), range)?;
         let exposed = &mut self.core.exposed;
         if exposed.pins {
             exposed.serial = exposed.serial.wrapping_add(1);

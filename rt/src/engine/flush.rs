@@ -147,7 +147,7 @@ impl Engine {
             return true;
         };
         let bytes = slot.area.len;
-        let whole = bytes <= self.core.paths.eager_max() && !slot.about.synchronous;
+        let whole = bytes <= self.core.paths.to(rank).eager_max() && !slot.about.synchronous;
         let peer = self.core.peers.contact(rank);
         if whole && peer.credits.spend(bytes) {
             peer.allowance.spend();
@@ -191,7 +191,8 @@ impl Engine {
     pub(super) fn offer_header(&mut self, op: OpId) -> Offer {
         let slot = self.core.ops.live(op);
         let range = slot.range(slot.area.len);
-        let key = self.expose(op, range);
+        let to = slot.about.peer;
+        let key = to.and_then(|to| self.expose(op, to, range));
         let slot = self.core.ops.live(op);
         let put = if self.driver.caps().one_sided {
             MODE_PUT
@@ -225,7 +226,7 @@ impl Engine {
     }
 
     fn send_fragments(&mut self, op: OpId, rank: u32) -> Flushed {
-        let body_max = self.driver.caps().body_max;
+        let body_max = self.driver.caps_to(Rank(rank)).body_max;
         loop {
             let Some(slot) = self.core.ops.get(op) else {
                 return Flushed::All;
@@ -353,7 +354,7 @@ impl Engine {
         }
         slot.blank(landing.landed.bytes);
         let range = slot.range(landing.landed.bytes);
-        let Some(key) = self.expose(op, range) else {
+        let Some(key) = self.expose(op, landing.landed.source, range) else {
             self.core.ask_for_fragments(op);
             return;
         };

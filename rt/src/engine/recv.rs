@@ -285,7 +285,10 @@ impl Core {
         let get = offered.modes & MODE_GET != 0 && offered.key.len == offered.total;
         let put = offered.modes & MODE_PUT != 0;
         // A message that was only offered for want of credits is shorter than those that the table offers.
-        let path = self.paths.choose(landed.bytes, offered.key.whole > 0);
+        let path = self
+            .paths
+            .to(landed.source)
+            .choose(landed.bytes, offered.key.whole > 0);
         match path {
             Path::RendezvousPut if put => self.wanted.push(Wanted::Invite { op }),
             Path::Fragments => self.ask_for_fragments(op),

@@ -51,7 +51,7 @@ impl Engine {
     #[inline]
     pub(super) fn send_eager(&mut self, mut header: Eager, to: u32, bytes: &[u8]) -> bool {
         let peer = self.core.peers.contact(to);
-        let fits = bytes.len() <= self.core.paths.eager_max();
+        let fits = bytes.len() <= self.core.paths.to(to).eager_max();
         if !fits || !peer.is_clear() || !peer.allowance.spend() {
             return false;
         }

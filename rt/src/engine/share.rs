@@ -149,7 +149,7 @@ impl Engine {
         let Some((front, rear)) = halves else {
             return false;
         };
-        let Some(here) = self.expose(op, whole.slice(at, total - at)) else {
+        let Some(here) = self.expose(op, landing.landed.source, whole.slice(at, total - at)) else {
             return false;
         };
         let slot = self.core.ops.live(op);

@@ -31,6 +31,10 @@ pub enum FabricChoice {
     Portals,
     /// InfiniBand or RoCE.
     Verbs,
+    /// Shared memory within each node, Portals between them.
+    ShmPortals,
+    /// Shared memory within each node, InfiniBand or RoCE between them.
+    ShmVerbs,
 }
 
 /// How the reactor sleeps.
@@ -95,6 +99,8 @@ impl Named for FabricChoice {
         ("shm", Self::Shm),
         ("portals", Self::Portals),
         ("verbs", Self::Verbs),
+        ("shm+portals", Self::ShmPortals),
+        ("shm+verbs", Self::ShmVerbs),
     ];
 }
 

@@ -46,6 +46,10 @@ pub struct Settings {
     pub rendezvous: Rendezvous,
     /// `RIPSTOP_SINGLE_COPY`.
     pub single_copy: bool,
+    /// `RIPSTOP_SHM_RANKS`; `None` is all of a node.
+    pub shm_ranks: Option<u32>,
+    /// `RIPSTOP_LOOPBACK`; `None` is by cost.
+    pub loopback: Option<bool>,
     /// `RIPSTOP_SPIN_US_MAX`; `None` is by measurement.
     pub spin_max: Option<Duration>,
     /// `RIPSTOP_UNEXPECTED_BYTES`.
@@ -112,6 +116,8 @@ impl Settings {
             eager_max: None,
             rendezvous: Rendezvous::Auto,
             single_copy: true,
+            shm_ranks: None,
+            loopback: None,
             spin_max: None,
             unexpected_bytes: 64 << 20,
             unexpected_messages: 65_536,

@@ -76,8 +76,8 @@ macro_rules! algorithm {
 pub(super) const TABLE: &[Spec] = &[
     row!(
         fabric: "RIPSTOP_FABRIC",
-        "auto | shm | portals | verbs",
-        "the driver that carries what ranks say to each other",
+        "auto | shm | portals | verbs | shm+portals | shm+verbs",
+        "the driver that carries what ranks say to each other; with shm+, shared memory within nodes and a network between",
         named,
         name_of
     ),
@@ -179,6 +179,22 @@ pub(super) const TABLE: &[Spec] = &[
         "whether process_vm_readv and process_vm_writev may be used between ranks of a node",
         named,
         name_of
+    ),
+    row!(
+        loopback: "RIPSTOP_LOOPBACK",
+        "auto | on | off",
+        "with shm+portals and shm+verbs, whether the adapter copies long messages within a node, which it does while ranks \
+         compute, or the receiver's processor; else what costs less. The same on all ranks",
+        |value| or_auto(value, named),
+        |on| auto_or(on, name_of)
+    ),
+    row!(
+        shm_ranks: "RIPSTOP_SHM_RANKS",
+        "auto | 1..=30000 ranks",
+        "with shm+portals and shm+verbs, how many ranks in a row share memory, the others being reached as on other nodes: \
+         to try several nodes on one machine; else all of a node. The same on all ranks",
+        |value| or_auto(value, |value| within(1..=30_000, value)),
+        |ranks| auto_or(ranks, u32::to_string)
     ),
     row!(
         spin_max: "RIPSTOP_SPIN_US_MAX",

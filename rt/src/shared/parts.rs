@@ -37,6 +37,8 @@ pub(crate) struct Place {
 pub struct Choices {
     /// How this rank learned who it is: `pmi-1`, `threads`, `singleton` or `simulation`.
     pub boot: &'static str,
+    /// The driver that carries what ranks say to each other.
+    pub fabric: &'static str,
     /// `uring` or `epoll`; `sim` where ranks are simulated.
     pub reactor: &'static str,
     /// Why that one.
@@ -63,6 +65,7 @@ impl Choices {
     pub(crate) fn simulated(paths: String, caps: &Caps, inside: Option<Cost>) -> Self {
         Self {
             boot: "simulation",
+            fabric: caps.name,
             reactor: "sim",
             reactor_why: "time is virtual".to_owned(),
             paths,

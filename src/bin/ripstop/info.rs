@@ -130,7 +130,10 @@ impl<'a> Facts<'a> {
         let choices = self.runtime.choices();
         let single_copy = choices.single_copy.as_ref().map_or_else(
             |why| format!("no: {why}; long messages are copied twice"),
-            |()| "yes, by process_vm_readv and process_vm_writev".to_owned(),
+            |()| match choices.fabric {
+                "verbs" | "portals" => "yes, by the adapter".to_owned(),
+                _ => "yes, by process_vm_readv and process_vm_writev".to_owned(),
+            },
         );
         let launcher = match self.found {
             "singleton" => "none: one rank, alone".to_owned(),
@@ -139,7 +142,7 @@ impl<'a> Facts<'a> {
         let rows = [
             ("version", env!("CARGO_PKG_VERSION").to_owned()),
             ("launcher", launcher),
-            ("fabrics", "shm (ranks of one node)".to_owned()),
+            ("fabric", choices.fabric.to_owned()),
             ("reactor", choices.reactor_why.clone()),
             ("io_uring", self.uring.clone()),
             ("single copy", single_copy),
@@ -226,6 +229,7 @@ impl<'a> Facts<'a> {
             facts.insert("version".to_owned(), env!("CARGO_PKG_VERSION").into());
             facts.insert("launcher".to_owned(), self.found.into());
             facts.insert("ranks".to_owned(), self.ranks.into());
+            facts.insert("fabric".to_owned(), choices.fabric.into());
             facts.insert("reactor".to_owned(), choices.reactor.into());
             facts.insert("reactor_why".to_owned(), choices.reactor_why.into());
             facts.insert("io_uring".to_owned(), self.uring.clone().into());

@@ -11,7 +11,7 @@ struct Run {
 }
 
 /// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
-const RUNS: [Run; 6] = [
+const RUNS: [Run; 8] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -56,6 +56,22 @@ const RUNS: [Run; 6] = [
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_IFACES", "0,1")],
         tests: &["messages", "windows"],
+    },
+    Run {
+        // What goes by lists, and what lies in cells.
+        name: "beside shared memory",
+        family: "sandia42",
+        variables: &[("RIPSTOP_FABRIC", "shm+portals")],
+        tests: &["collectives", "windows"],
+    },
+    Run {
+        name: "between nodes of two ranks",
+        family: "portails4",
+        variables: &[
+            ("RIPSTOP_FABRIC", "shm+portals"),
+            ("RIPSTOP_SHM_RANKS", "2"),
+        ],
+        tests: &["messages", "operations", "windows", "failures", "recovery"],
     },
     Run {
         // Lists of four exchanges.

@@ -19,9 +19,7 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let socket = fd::inherited(fd)?;
     let ours = environment.get("RIPSTOP_LAUNCHER").is_some();
     let mut client = Client::new(Stream::new(socket, environment.answer_limit()?), ours)?;
-    let node = Node {
-        ranks: client.ranks_beside(rank, size, environment)?,
-    };
+    let node = client.node_of(rank, size, environment)?;
     Ok(Boot {
         rank,
         size,
@@ -207,17 +205,17 @@ impl Client {
     }
 
     /// The launcher tells where the ranks are; where it does not, they tell each other which machine they run on.
-    fn ranks_beside(
+    fn node_of(
         &mut self,
         rank: u32,
         size: u32,
         environment: &Environment,
-    ) -> Result<Vec<u32>, BootError> {
+    ) -> Result<Node, BootError> {
         if self.ours || size == 1 {
-            return Ok((0..size).collect()); // Our own launcher has one node only.
+            return Ok(Node::only(size)); // Our own launcher has one node only.
         }
         if let Some(mapping) = self.get_short(MAPPING)? {
-            return mapping::ranks_beside(rank, size, &mapping).map_err(|why| BootError::Garbled {
+            return mapping::node_of(rank, size, &mapping).map_err(|why| BootError::Garbled {
                 request: format!("get {MAPPING}"),
                 answer: error::shown(&mapping),
                 why,
@@ -226,13 +224,13 @@ impl Client {
         // Only a value that all ranks see may decide whether all of them enter the fence below.
         let all_here = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
         if all_here {
-            Ok((0..size).collect())
+            Ok(Node::only(size))
         } else {
             self.ranks_on_machine(rank, size)
         }
     }
 
-    fn ranks_on_machine(&mut self, rank: u32, size: u32) -> Result<Vec<u32>, BootError> {
+    fn ranks_on_machine(&mut self, rank: u32, size: u32) -> Result<Node, BootError> {
         let machine = machine()?;
         self.put(&format!("ripstop-machine-{rank}"), &machine)?;
         self.fence()?;
@@ -242,7 +240,7 @@ impl Client {
                 ranks.push(other);
             }
         }
-        Ok(ranks)
+        Ok(Node { ranks, each: None })
     }
 }
 

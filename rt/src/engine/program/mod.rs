@@ -343,7 +343,7 @@ impl Core {
         let wrong = wrong.or_else(|| self.doomed(&call));
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
         let directly =
-            self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max();
+            self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max_of_all();
         let looks = self.may_look(&call);
         let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);

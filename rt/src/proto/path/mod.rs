@@ -38,6 +38,15 @@ pub(crate) struct Paths {
     /// For buffers in memory that the driver allocated, at both ends.
     regions: Arc<[Row]>,
     eager_max: usize,
+    /// To ranks that the driver reaches in another way than all others.
+    nearer: Option<Arc<Nearer>>,
+}
+
+#[derive(Debug)]
+struct Nearer {
+    /// Ascending.
+    ranks: Vec<u32>,
+    paths: Paths,
 }
 
 impl Paths {
@@ -59,6 +68,20 @@ impl Paths {
         Self::with(caps, rules)
     }
 
+    /// With other tables for these ranks, which are ascending.
+    pub(crate) fn with_nearer(mut self, ranks: Vec<u32>, paths: Self) -> Self {
+        self.nearer = Some(Arc::new(Nearer { ranks, paths }));
+        self
+    }
+
+    /// The tables for messages from and to a rank.
+    #[inline]
+    pub(crate) fn to(&self, rank: u32) -> &Self {
+        let nearer = self.nearer.as_ref();
+        let nearer = nearer.filter(|nearer| nearer.ranks.binary_search(&rank).is_ok());
+        nearer.map_or(self, |nearer| &nearer.paths)
+    }
+
     fn with(caps: &Caps, rules: Rules) -> Self {
         let anywhere = rules.table(caps, Memory::Anywhere);
         let whole = anywhere.iter().filter(|row| row.line.path.is_whole());
@@ -66,6 +89,7 @@ impl Paths {
             eager_max: whole.map(|row| row.up_to).max().unwrap_or(0),
             regions: rules.table(caps, Memory::Regions).into(),
             anywhere: anywhere.into(),
+            nearer: None,
         }
     }
 
@@ -81,8 +105,17 @@ impl Paths {
     }
 
     /// The longest message, in bytes, that is sent whole from any memory.
+    #[inline]
     pub(crate) fn eager_max(&self) -> usize {
         self.eager_max
+    }
+
+    /// The longest, in bytes, that is sent whole to whichever rank.
+    pub(crate) fn eager_max_of_all(&self) -> usize {
+        let nearer = self.nearer.as_ref();
+        nearer.map_or(self.eager_max, |nearer| {
+            self.eager_max.min(nearer.paths.eager_max)
+        })
     }
 }
 
@@ -229,6 +262,9 @@ impl fmt::Display for Path {
 /// The tables, with the predicted time at both ends of each range.
 impl fmt::Display for Paths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(nearer) = &self.nearer {
+            writeln!(f, "within the node:\n{}\nbetween nodes:", nearer.paths)?;
+        }
         writeln!(f, "buffers anywhere")?;
         write_rows(f, &self.anywhere)?;
         writeln!(f, "buffers in the driver's memory, at both ends")?;

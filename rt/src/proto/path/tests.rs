@@ -66,6 +66,22 @@ const AUTO: Rules = Rules {
 use Path::{Eager, Fragments, Inline, RendezvousGet, RendezvousPut};
 
 #[test]
+fn ranks_that_are_nearer_have_tables_of_their_own() {
+    let near = Caps {
+        body_max: 512,
+        ..caps()
+    };
+    let [far, near] = [caps(), near].map(|caps| Paths::with(&caps, AUTO));
+    let (far_max, near_max) = (far.eager_max(), near.eager_max());
+    assert!(near_max < far_max);
+    let paths = far.with_nearer(vec![2, 3], near);
+    let eager = [1, 2, 3, 4].map(|rank| paths.to(rank).eager_max());
+    assert_eq!(eager, [far_max, near_max, near_max, far_max]);
+    assert_eq!(paths.eager_max_of_all(), near_max);
+    assert!(paths.to_string().contains("within the node"));
+}
+
+#[test]
 fn short_messages_go_inline_then_eager_then_by_get() {
     let [anywhere, regions] = tables(&caps(), AUTO);
     // 140 + 150/1024 n against 420 + 50/1024 n (360 for regions), and one per cent of the latter.

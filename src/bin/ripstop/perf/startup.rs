@@ -65,6 +65,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Trouble> {
     if let Some(each) = args.ranks_per_node {
         boot.node = Node {
             ranks: beside(boot.rank, boot.size, each),
+            each: Some(each),
         };
     }
     let mut report = Report::new(rank(&boot), args.json, args.ways.len());
