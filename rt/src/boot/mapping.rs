@@ -30,7 +30,8 @@ fn in_a_row(blocks: &[Block], size: u32) -> Option<u32> {
     let mut next = None;
     for place in all {
         let follows = next.is_none_or(|node| place.node == node);
-        let full = place.end - place.first == each || place.end == size;
+        let ranks = place.end - place.first;
+        let full = ranks == each || ranks < each && place.end == size;
         if !follows || !full {
             return None;
         }
