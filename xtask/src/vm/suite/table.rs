@@ -72,6 +72,8 @@ const TWO_LANES: &str =
 /// Short messages as datagrams, until ranks have much for each other.
 const HYBRID: &str =
     "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll RIPSTOP_CONNECT=hybrid";
+/// Two nodes of two ranks, the devices between them.
+const NODES: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_SHM_RANKS=2 RIPSTOP_DETECT_MS=20000";
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
 const DYING: &str =
@@ -120,6 +122,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("messages", "", ACROSS),
     Suite::test("messages", "", TWO_LANES),
     Suite::test("messages", "", HYBRID),
+    Suite::test("messages", "", NODES),
     Suite::test("scope", "", ONE),
     Suite::test("scope", "", ACROSS),
     Suite::test("communicators", "--skip at_every_size", ONE),
@@ -141,6 +144,7 @@ pub(super) const SUITES: &[Suite] = &[
     ),
     Suite::test("p3dfft", "--test-threads 1 four_ranks six_processes", FIRST),
     Suite::example("halo", "--n 16 --steps 20", ACROSS),
+    Suite::example("halo", "--n 16 --steps 20", NODES),
     Suite::example("awp", "--n 12 --steps 4 --check", ACROSS),
     Suite::example("p3dfft", "--n 8 --vars 1 --iters 1 --check", ACROSS),
 ];
