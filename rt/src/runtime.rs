@@ -273,21 +273,42 @@ fn environment(settings: &Settings) -> Environment {
     variables.chain(rows).collect()
 }
 
-/// How messages go, by their length, and what a driver's actions cost: between nodes, and within one where that is another
-/// matter.
-fn ways(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> (Paths, Cost, Option<Cost>) {
-    let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
-    let here = caps_to(&boot.rank);
-    let is_near = |rank: &u32| caps_to(rank).name == here.name;
-    let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
-    let within = Paths::new(here, settings);
-    let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
-    match far.map(|rank| caps_to(&rank)) {
-        Some(caps) if caps.name != here.name => {
-            let paths = Paths::new(caps, settings).with_nearer(near, within);
-            (paths, caps.cost, Some(here.cost))
+/// How ranks reach each other.
+struct Ways {
+    paths: Paths,
+    /// What a driver's actions cost: between nodes, and within one where that is another matter.
+    cost: Cost,
+    cost_inside: Option<Cost>,
+    neighbours: Vec<u32>,
+}
+
+impl Ways {
+    fn of(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> Self {
+        let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
+        let here = caps_to(&boot.rank);
+        let is_near = |rank: &u32| caps_to(rank).name == here.name;
+        let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
+        let within = Paths::new(here, settings);
+        let two = driver.caps().name != here.name;
+        let neighbours = || near.clone();
+        let neighbours = (two && here.by_processor)
+            .then(neighbours)
+            .unwrap_or_default();
+        let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
+        let far = far.map(|rank| caps_to(&rank)).filter(|_| two);
+        let (paths, cost) = match far {
+            Some(caps) => {
+                let paths = Paths::new(caps, settings).with_nearer(near, within);
+                (paths, caps.cost)
+            }
+            None => (within, here.cost),
+        };
+        Self {
+            paths,
+            cost,
+            cost_inside: far.map(|_| here.cost),
+            neighbours,
         }
-        _ => (within, here.cost, None),
     }
 }
 
@@ -314,7 +335,12 @@ fn assemble(
     why: String,
     driver: Box<dyn Driver>,
 ) -> Parts {
-    let (paths, cost, cost_inside) = ways(&*driver, boot, &settings);
+    let Ways {
+        paths,
+        cost,
+        cost_inside,
+        neighbours,
+    } = Ways::of(&*driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
     let choices = Choices {
@@ -350,6 +376,7 @@ fn assemble(
         board: Some((board, boot.on_node())),
         crowded,
         per_node: nodes(boot, &settings),
+        neighbours,
     };
     Parts {
         engine: Engine::new(driver, setup),

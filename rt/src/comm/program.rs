@@ -114,6 +114,15 @@ impl Comm {
         self.begin_program(turn, collective, Some(sentence), buffers)
     }
 
+    /// Whether processors reach the memory of all, though there is an adapter: that would only copy more slowly.
+    fn is_among_neighbours(&self) -> bool {
+        let (group, near) = (self.group(), &self.shared().place.neighbours);
+        group.len() <= near.len()
+            && group
+                .members()
+                .all(|rank| near.binary_search(&rank).is_ok())
+    }
+
     fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
         Turn(Call { tag, at }): Turn,
@@ -123,7 +132,7 @@ impl Comm {
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
         let offload = match executor {
-            Executor::Offload => !collective.program.is_short(),
+            Executor::Offload => !collective.program.is_short() && !self.is_among_neighbours(),
             Executor::Lists => true,
             Executor::Messages | Executor::Host => false,
         };

@@ -29,6 +29,8 @@ pub(crate) struct Place {
     pub(crate) crowded: bool,
     /// So many ranks of the world on each node, in order, where that is known; the last node may have fewer.
     pub(crate) per_node: Option<u32>,
+    /// Ranks whose memory processors reach, though there is an adapter too: this one among them, ascending, or nobody.
+    pub(crate) neighbours: Vec<u32>,
 }
 
 /// What was chosen at start, and why; `ripstop info` prints it.

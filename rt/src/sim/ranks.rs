@@ -276,6 +276,7 @@ impl<T: 'static> Ranks<T> {
                 board: None,
                 crowded: false,
                 per_node: Some(self.ranks_per_node),
+                neighbours: Vec::new(),
             },
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
