@@ -15,10 +15,17 @@ pub struct Count {
 }
 
 impl Count {
-    /// What thresholds are compared with.
+    /// What thresholds of triggered operations are compared with.
     #[must_use]
     pub const fn sum(self) -> u64 {
         self.success.saturating_add(self.failure)
+    }
+
+    /// Whether a wait for so many successes ends: when they are there, or with the first failure, which may mean that they never
+    /// will be.
+    #[must_use]
+    pub const fn ends_wait(self, successes: u64) -> bool {
+        self.success >= successes || self.failure > 0
     }
 }
 

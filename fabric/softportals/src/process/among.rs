@@ -79,7 +79,7 @@ pub fn wait_count_among<M: Memory + Send + 'static>(
         let mut counters = counters.iter().enumerate();
         counters.find_map(|(which, (nic, ct, threshold))| {
             nic.look_now(|interface| match interface.ct_get(*ct) {
-                Ok(count) if count.sum() < *threshold => None,
+                Ok(count) if !count.ends_wait(*threshold) => None,
                 reached => Some(reached.map(|count| (count, which))),
             })
         })

@@ -212,7 +212,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.wait(timeout, look).unwrap_or(Err(Error::EqEmpty))
     }
 
-    /// Waits until one of the counters has reached its threshold, for at most `timeout`. Also says which.
+    /// Waits until one of the counters has so many successes, or a failure, for at most `timeout`. Also says which.
     ///
     /// # Errors
     /// `CtNoneReached` when the time is over, `ArgInvalid` for a counter that is not there, `Interrupted` when one is freed or
@@ -225,7 +225,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         let look = |interface: &mut Interface<M>| {
             for (which, (ct, threshold)) in counters.iter().enumerate() {
                 match interface.ct_get(*ct) {
-                    Ok(count) if count.sum() < *threshold => {}
+                    Ok(count) if !count.ends_wait(*threshold) => {}
                     reached => return Some(reached.map(|count| (count, which))),
                 }
             }

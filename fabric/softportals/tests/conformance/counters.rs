@@ -39,6 +39,14 @@ fn a_counter_is_set_increased_and_freed() {
 }
 
 #[test]
+fn a_wait_ends_with_enough_successes_or_the_first_failure() {
+    for (success, failure, ends) in [(3, 0, true), (2, 0, false), (0, 1, true), (2, 1, true)] {
+        let count = Count { success, failure };
+        assert_eq!(count.ends_wait(3), ends, "{count:?}");
+    }
+}
+
+#[test]
 fn an_entry_counts_messages_or_their_bytes() {
     let comm = EntryOptions::EVENT_CT_COMM;
     for (more, counted) in [

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
-    Ack, Command, Error, EventKind, Fail,
+    Ack, Command, Count, Error, EventKind, Fail,
     process::{Mode, wait_count_among, wait_event_among},
 };
 
@@ -142,6 +142,43 @@ fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
         a.nic.wait_event(&[a.eq], None).err(),
         Some(Error::ArgInvalid("eq"))
     );
+}
+
+#[test]
+fn who_only_looks_sees_what_is_there_and_that_waiting_was_aborted() {
+    let a = start("aborted", 1);
+    a.put(1, 8, Ack::Full);
+    let ended = [a.event(), a.event()];
+    assert!(ended.contains(&(EventKind::Ack, Fail::Ok)));
+    a.nic.abort();
+    let now = Some(Duration::ZERO);
+    let aborted = Some(Error::Aborted);
+    assert_eq!(a.nic.wait_event(&[a.eq], now).err(), aborted);
+    assert_eq!(a.nic.wait_event(&[a.eq], None).err(), aborted);
+    assert_eq!(a.nic.wait_count(&[(a.ct, 2)], now).err(), aborted);
+    let counted = a.nic.wait_count(&[(a.ct, 1)], now);
+    assert!(counted.is_ok(), "what is there is given");
+}
+
+#[test]
+fn a_failure_ends_a_wait_for_successes() {
+    let failure = Count {
+        success: 0,
+        failure: 1,
+    };
+    let (a, b) = (start("fails", 1), start("fails", 2));
+    let counters = [(Arc::clone(&a.nic), a.ct, 9), (Arc::clone(&b.nic), b.ct, 9)];
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| a.nic.wait_count(&[(a.ct, 9)], None));
+        let all = scope.spawn(|| wait_count_among(&counters, None));
+        while a.nic.waiters() < 1 {
+            std::thread::yield_now();
+        }
+        let counted = a.nic.call(|interface| interface.ct_inc(a.ct, failure));
+        counted.expect("there");
+        assert_eq!(one.join().expect("no panic"), Ok((failure, 0)));
+        assert_eq!(all.join().expect("no panic"), Ok((failure, 0)));
+    });
 }
 
 #[test]
