@@ -1,6 +1,9 @@
 //! The interfaces of this process, behind the handles that C programs hold.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use rustix::io::Errno;
 
@@ -78,7 +81,7 @@ pub(super) fn fini() {
             .iter()
             .flat_map(|library| library.interfaces.iter().flatten())
         {
-            open.nic.interrupt();
+            open.end();
         }
     }
 }
@@ -180,9 +183,17 @@ pub(super) fn close(ni: u32) -> Result<(), Error> {
     // Its agent ends after the lock is free, and after the last of those who wait has left.
     drop(guard);
     if let Some(open) = ended {
-        open.nic.interrupt();
+        open.end();
     }
     Ok(())
+}
+
+impl Open {
+    /// Wakes who waits, and lets go of peers when they have what is theirs.
+    fn end(&self) {
+        self.nic.interrupt();
+        self.nic.linger(LINGER_MAX);
+    }
 }
 
 impl Library {
@@ -274,6 +285,8 @@ fn refused(why: Errno) -> Error {
     }
 }
 
+/// A frame of a peer that is there has been repeated eight times by then; one that is gone keeps nobody for longer.
+const LINGER_MAX: Duration = Duration::from_secs(1);
 const RAILS: u32 = 4;
 /// What the handles have numbers for, but the last one: all ones are no handle.
 const INTERFACES_MAX: usize = 63;

@@ -125,7 +125,11 @@ impl<M: Memory + Send> Shared<M> {
     pub(super) fn run_host(&self) {
         while let Some((from, packet)) = self.host.as_ref().and_then(Host::next) {
             let mut state = self.lock();
-            state.interface.handle(from, &packet);
+            if packet.is_empty() {
+                state.interface.handle_lost(from);
+            } else {
+                state.interface.handle(from, &packet);
+            }
             self.flush(&mut state);
         }
     }
@@ -137,8 +141,14 @@ impl<M: Memory + Send> Shared<M> {
             state.port.flush();
             let mut any = false;
             while let Some(peer) = state.port.next_lost() {
-                state.interface.handle_lost(peer);
-                any = true;
+                match &self.host {
+                    // Behind what came from there.
+                    Some(host) => host.raise(peer, &[]),
+                    None => {
+                        state.interface.handle_lost(peer);
+                        any = true;
+                    }
+                }
             }
             if !any {
                 break;
@@ -154,6 +164,9 @@ impl<M: Memory + Send> Shared<M> {
             if waits {
                 self.changed.notify_all();
             }
+        }
+        if state.lingers {
+            self.changed.notify_all();
         }
         if state.has_more_for_agent() {
             self.ring();

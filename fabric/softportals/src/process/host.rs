@@ -28,7 +28,7 @@ struct Inbox {
 }
 
 impl Host {
-    /// Gives the host a packet, and interrupts it if it is not at work.
+    /// Gives the host a packet, or none at all of a peer that is gone, and interrupts it if it is not at work.
     pub(super) fn raise(&self, from: Address, packet: &[u8]) {
         let mut inbox = self.lock();
         inbox.packets.push_back((from, packet.to_vec()));

@@ -86,6 +86,8 @@ pub(super) struct State<M> {
     pub(super) interface: Interface<M>,
     pub(super) port: Port,
     pub(super) waiters: u32,
+    /// Somebody waits for all that is owed to have left.
+    pub(super) lingers: bool,
     /// Everything that waits has to end, with this.
     pub(super) closed: Option<Error>,
     /// Where a packet is taken to.
@@ -144,6 +146,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 interface: Interface::new(config, memory),
                 port,
                 waiters: 0,
+                lingers: false,
                 closed: None,
                 inbox: Vec::new(),
                 polled: false,
@@ -257,6 +260,18 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// Ends every wait, now and later: the application gives up.
     pub fn abort(&self) {
         self.end_waits(Error::Aborted);
+    }
+
+    /// Waits until all that was started has left, and what can be lost on its way has been taken where it went, for at most
+    /// `limit`: peers may still wait for answers when this application has had its last event.
+    pub fn linger(&self, limit: Duration) {
+        let mut state = self.shared.lock();
+        self.shared.hand_over(&mut state);
+        state.lingers = true;
+        let owes = |state: &mut State<M>| state.interface.has_output() || state.port.owes();
+        let waited = self.shared.changed.wait_timeout_while(state, limit, owes);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        state.lingers = false;
     }
 
     fn end_waits(&self, why: Error) {

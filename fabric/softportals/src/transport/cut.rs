@@ -58,6 +58,10 @@ impl Wire for Cut {
         None
     }
 
+    fn owes(&self) -> bool {
+        false
+    }
+
     fn has_room(&mut self, peer: Address) -> bool {
         self.lost.insert(peer);
         false

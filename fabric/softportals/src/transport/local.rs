@@ -46,6 +46,9 @@ pub(super) struct Local {
     incoming: Vec<Incoming>,
     /// Whose ring is next.
     turn: usize,
+    /// Those who are gone, but what they had sent before has not been taken yet.
+    leaving: Vec<Address>,
+    /// Those who are gone: nothing is taken from successors before that is known.
     lost: Vec<Address>,
 }
 
@@ -96,6 +99,7 @@ impl Local {
             full: BTreeSet::new(),
             incoming: Vec::new(),
             turn: 0,
+            leaving: Vec::new(),
             lost: Vec::new(),
         })
     }
@@ -154,7 +158,25 @@ impl Local {
     fn lose(&mut self, peer: Address) {
         self.peers.remove(&peer);
         self.full.remove(&peer);
-        self.lost.push(peer);
+        if !self.leaving.contains(&peer) {
+            self.leaving.push(peer);
+        }
+    }
+
+    /// Those who are gone for good, when `is_over` says so of them.
+    fn let_go(&mut self, is_over: impl Fn(&Self, Address) -> bool) {
+        for peer in std::mem::take(&mut self.leaving) {
+            if is_over(self, peer) {
+                self.lost.push(peer);
+            } else {
+                self.leaving.push(peer);
+            }
+        }
+    }
+
+    fn has_packets_of(&self, peer: Address) -> bool {
+        let mut rings = self.incoming.iter().filter(|one| one.from == peer);
+        rings.any(|one| !one.ring.is_empty())
     }
 
     /// Takes one message of the socket. False when none is there.
@@ -200,6 +222,7 @@ impl Local {
                 if self.peers.contains_key(&from) {
                     self.ring_bell(from);
                 }
+                self.let_go(|_, peer| peer == from);
             }
         }
     }
@@ -236,6 +259,9 @@ impl Wire for Local {
             self.turn = (self.turn + 1) % self.incoming.len().max(1);
             let Incoming { from, ring } = self.incoming.get_mut(self.turn)?;
             let from = *from;
+            if self.lost.contains(&from) {
+                continue;
+            }
             let taken = ring.pop(into, PACKET_LEN_MAX);
             if ring.owes_room() {
                 self.ring_bell(from);
@@ -266,11 +292,21 @@ impl Wire for Local {
     }
 
     fn next_lost(&mut self) -> Option<Address> {
+        if !self.leaving.is_empty() {
+            // It may have sent its first packets just before.
+            self.attend();
+            self.let_go(|this, peer| !this.has_packets_of(peer));
+        }
         self.lost.pop()
     }
 
     fn deadline(&self) -> Option<u64> {
         None
+    }
+
+    /// What is in a ring is the peer's.
+    fn owes(&self) -> bool {
+        false
     }
 
     fn has_room(&mut self, peer: Address) -> bool {
@@ -416,6 +452,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_peer_sent_before_it_ended_comes_before_its_end() {
+        let place = place("end");
+        let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+        let gone = b.address;
+        for byte in 0..2 {
+            assert!(b.has_room(a.address));
+            b.send(0, a.address, packet(&[byte]));
+        }
+        assert!(a.has_room(gone));
+        drop(b);
+        a.probe(0, gone);
+        for byte in 0..2 {
+            assert_eq!(a.next_lost(), None);
+            let (_, bytes) = receive(&mut a).expect("a packet");
+            assert_eq!(bytes[8..], [byte]);
+        }
+        assert_eq!(a.next_lost(), Some(gone));
+        assert_eq!(a.next_lost(), None);
+    }
+
+    #[test]
     fn a_peer_that_does_not_read_is_full_and_loses_nothing() {
         let place = place("full");
         let (mut a, mut b) = (port(&place, 1), port(&place, 2));
@@ -488,12 +545,13 @@ mod tests {
         let mut b = port(&place, 2);
         assert!(b.has_room(a.address));
         b.send(0, a.address, packet(b"new"));
-        assert!(receive(&mut a).is_some());
+        assert_eq!(receive(&mut a), None, "not before that is known");
         assert_eq!(
             a.next_lost(),
             Some(there),
             "what was under way to the first is lost"
         );
+        assert!(receive(&mut a).is_some());
         assert!(a.has_room(there));
         assert_eq!(a.next_lost(), None);
     }

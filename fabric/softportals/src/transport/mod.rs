@@ -102,6 +102,8 @@ trait Wire: fmt::Debug + Send {
     fn next_lost(&mut self) -> Option<Address>;
     /// When to [`flush`](Self::flush) again, whatever happens until then.
     fn deadline(&self) -> Option<u64>;
+    /// Whether something was sent that may have to be sent again.
+    fn owes(&self) -> bool;
     /// See [`Link`].
     fn has_room(&mut self, peer: Address) -> bool;
     /// See [`Link`].
@@ -226,6 +228,12 @@ impl Port {
         let rate = rate.map(|rate| rate.free_at.saturating_sub(BURST_NS / 2));
         let due = [self.wire.deadline(), rate];
         due.into_iter().flatten().min()
+    }
+
+    /// Whether something was sent that nobody would repeat if this ended now.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.wire.owes()
     }
 
     /// So many bytes leave: at the end of its life they, and all others, are gone.

@@ -150,6 +150,10 @@ impl Wire for Udp {
         due.into_iter().flatten().min()
     }
 
+    fn owes(&self) -> bool {
+        self.conversations.owes()
+    }
+
     fn has_room(&mut self, peer: Address) -> bool {
         self.conversations.has_room(peer)
     }

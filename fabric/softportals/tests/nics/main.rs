@@ -111,6 +111,27 @@ fn who_dies_owing_an_answer_is_found_out() {
 }
 
 #[test]
+fn what_was_sent_before_the_end_arrives_before_it() {
+    for mode in [Mode::Offload, Mode::Generic] {
+        for turn in 0..20 {
+            let network = format!("ends-{mode:?}-{turn}");
+            let (a, b) = (start_in(&network, 1, mode), start_in(&network, 2, mode));
+            a.put(2, 8, Ack::Full);
+            assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+            for _ in 0..8 {
+                b.put(1, 20_000, Ack::No);
+            }
+            b.nic.linger(Duration::from_secs(20));
+            drop(b);
+            a.put(2, 8, Ack::Full);
+            let mut ends: Vec<_> = (0..9).map(|_| a.event()).collect();
+            ends.retain(|end| *end != (EventKind::Put, Fail::Ok));
+            assert_eq!(ends, [(EventKind::Ack, Fail::Undeliverable)], "{mode:?}");
+        }
+    }
+}
+
+#[test]
 fn waiting_ends_with_the_time_with_what_is_waited_for_and_with_the_interface() {
     let a = start("waits", 1);
     let short = Some(Duration::from_millis(20));

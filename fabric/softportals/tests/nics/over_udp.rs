@@ -92,6 +92,19 @@ fn who_is_not_there_or_dies_is_undeliverable() {
 }
 
 #[test]
+fn who_ends_gives_its_peers_what_they_wait_for() {
+    for seed in 0..24 {
+        let a = start(60, &format!("drop=0.3,seed={seed}"));
+        let b = start(61, &format!("drop=0.3,seed={}", seed + 100));
+        a.put(61, 8, Ack::Full);
+        assert_eq!(b.event(), (EventKind::Put, Fail::Ok));
+        b.nic.linger(Duration::from_secs(3));
+        drop(b);
+        assert_eq!(a.event(), (EventKind::Ack, Fail::Ok), "seed {seed}");
+    }
+}
+
+#[test]
 fn a_rail_carries_no_more_than_it_can() {
     for wires in [Wires::default(), wires("")] {
         let wires = Wires {

@@ -239,6 +239,13 @@ impl Conversations {
         self.lost.pop()
     }
 
+    /// Whether there are frames that were not acknowledged.
+    pub(super) fn owes(&self) -> bool {
+        self.peers
+            .values()
+            .any(|one| !one.unacknowledged.is_empty())
+    }
+
     /// When [`Self::handle_time`] has something to do.
     pub(super) fn deadline(&self) -> Option<u64> {
         (self.due != u64::MAX).then_some(self.due)
