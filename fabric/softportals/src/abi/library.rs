@@ -21,6 +21,8 @@ use crate::{
 #[derive(Debug)]
 struct Library {
     inits: u32,
+    /// Nobody waits any more, here and on interfaces that are opened later.
+    aborted: bool,
     interfaces: Vec<Option<Open>>,
 }
 
@@ -62,6 +64,7 @@ pub(super) fn init() {
     let mut library = library();
     let library = library.get_or_insert_with(|| Library {
         inits: 0,
+        aborted: false,
         interfaces: Vec::new(),
     });
     library.inits += 1;
@@ -88,11 +91,17 @@ pub(super) fn fini() {
 
 /// Wakes everybody who waits, for ever.
 pub(super) fn abort() {
-    let guard = library();
-    let interfaces = guard
-        .iter()
-        .flat_map(|library| library.interfaces.iter().flatten());
+    let mut guard = library();
+    let Some(library) = guard.as_mut() else {
+        return;
+    };
+    library.aborted = true;
+    let interfaces = library.interfaces.iter().flatten();
     interfaces.for_each(|open| open.nic.abort());
+}
+
+pub(super) fn is_aborted() -> bool {
+    library().as_ref().is_some_and(|library| library.aborted)
 }
 
 pub(super) fn is_initialised() -> bool {
@@ -157,6 +166,9 @@ pub(super) fn open(
             opened => break (opened.map_err(refused)?, pid),
         }
     };
+    if library.aborted {
+        nic.abort();
+    }
     let open = Open {
         nic: Arc::new(nic),
         users: 1,

@@ -370,8 +370,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
         if found.is_none() && self.shared.take_for_caller(&mut state) {
             found = look(&mut state.interface);
         }
-        if found.is_some() || timeout == Some(Duration::ZERO) {
+        if found.is_some() {
             return found;
+        }
+        if timeout == Some(Duration::ZERO) {
+            return state.closed.map(Err);
         }
         self.shared.hand_over(&mut state);
         state.waiters += 1;

@@ -53,8 +53,22 @@ pub unsafe fn eq_take<P: Profile>(
         wanted(event, "event")?;
         nic.wait_event(&[EqId(id)], timeout)
     };
+    let taken = match (timeout, taken()) {
+        // A look is no wait: there is nothing to abort.
+        (Some(_), Err(Error::Aborted)) => Err(Error::EqEmpty),
+        (Some(_), taken) => taken,
+        (None, taken) => taken.map_err(of_wait),
+    };
     // SAFETY: not null, as checked.
-    unsafe { give_event::<P>(taken(), event, std::ptr::null_mut()) }
+    unsafe { give_event::<P>(taken, event, std::ptr::null_mut()) }
+}
+
+/// After `PtlAbort` every wait ends as those do that it found: what is waited for may be gone by then.
+fn of_wait(error: Error) -> Error {
+    match error {
+        Error::ArgInvalid(_) if library::is_aborted() => Error::Aborted,
+        other => other,
+    }
 }
 
 /// `PtlEQPoll`.
@@ -82,7 +96,7 @@ pub unsafe fn eq_poll<P: Profile>(
         wait_event_among(&queues, timeout)
     };
     // SAFETY: not null, as checked.
-    unsafe { give_event::<P>(taken(), event, which) }
+    unsafe { give_event::<P>(taken().map_err(of_wait), event, which) }
 }
 
 unsafe fn give_event<P: Profile>(
@@ -200,7 +214,7 @@ pub unsafe fn ct_wait<P: Profile>(ct: P::Handle, threshold: u64, event: *mut CtE
         unsafe { give(event, event_of(count)) };
         Ok(())
     };
-    answer::<P>(waited())
+    answer::<P>(waited().map_err(|error| if threshold > 0 { of_wait(error) } else { error }))
 }
 
 /// `PtlCTPoll`.
@@ -237,7 +251,7 @@ pub unsafe fn ct_poll<P: Profile>(
         unsafe { give(which, u32::try_from(index).unwrap_or(u32::MAX)) };
         Ok(())
     };
-    answer::<P>(polled())
+    answer::<P>(polled().map_err(of_wait))
 }
 
 const fn event_of(count: Count) -> CtEvent {
