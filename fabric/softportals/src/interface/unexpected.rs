@@ -94,9 +94,9 @@ impl<M: Memory> Interface<M> {
             }
         }
         if found == 0 {
-            self.tell_of_nothing(pt_index, &claim);
+            self.tell_of_nothing(pt_index, &claim, mode);
         } else if !once {
-            self.count_search(&claim, FAILURE);
+            self.count_search(&claim, mode, FAILURE);
         }
         self.run_triggered();
         Ok(())
@@ -225,10 +225,10 @@ impl<M: Memory> Interface<M> {
             self.post(eq, event);
         }
         let bytes = claim.options.has(EntryOptions::EVENT_CT_BYTES);
-        self.count_search(claim, counts(&event, bytes));
+        self.count_search(claim, SearchMode::Only, counts(&event, bytes));
     }
 
-    fn tell_of_nothing(&mut self, pt_index: u32, claim: &Claim) {
+    fn tell_of_nothing(&mut self, pt_index: u32, claim: &Claim, mode: SearchMode) {
         let event = Event {
             pt_index,
             ..Event::new(EventKind::Search, Fail::NoMatch, claim.user_ptr)
@@ -240,13 +240,16 @@ impl<M: Memory> Interface<M> {
         {
             self.post(eq, event);
         }
-        self.count_search(claim, FAILURE);
+        self.count_search(claim, mode, FAILURE);
     }
 
-    /// Either option makes a search count: implementations in the field differ in which one they ask for.
-    fn count_search(&mut self, claim: &Claim, by: Count) {
+    /// A search that only tells counts whenever it has a counter, because there is no option that names its events. One that
+    /// deletes counts with either option: implementations in the field differ in which one they ask for.
+    fn count_search(&mut self, claim: &Claim, mode: SearchMode, by: Count) {
         let options = claim.options;
-        if options.has(EntryOptions::EVENT_CT_OVERFLOW) || options.has(EntryOptions::EVENT_CT_COMM)
+        if mode == SearchMode::Only
+            || options.has(EntryOptions::EVENT_CT_OVERFLOW)
+            || options.has(EntryOptions::EVENT_CT_COMM)
         {
             self.count(claim.ct, by);
         }

@@ -102,7 +102,8 @@ fn searches_count() {
             7,
             (3, 0),
         ),
-        (EntryOptions::NONE, 7, (0, 0)),
+        (EntryOptions::NONE, 7, (2, 1)),
+        (EntryOptions::NONE | EntryOptions::USE_ONCE, 9, (0, 1)),
     ] {
         let (mut world, target) = three();
         let node = &mut world.nodes[1];
@@ -113,6 +114,26 @@ fn searches_count() {
             ..with(entry(0, 0), more)
         };
         node.search(target.pt, entry, SearchMode::Only, 5).unwrap();
+        assert_eq!(count(node, ct), counted, "{more:?}");
+    }
+}
+
+#[test]
+fn a_search_that_deletes_counts_if_it_asks_for_that() {
+    for (more, counted) in [
+        (EntryOptions::EVENT_CT_OVERFLOW, (2, 1)),
+        (EntryOptions::NONE, (0, 0)),
+    ] {
+        let (mut world, target) = three();
+        let node = &mut world.nodes[1];
+        let ct = node.ct_alloc().unwrap();
+        let entry = Entry {
+            ct: Some(ct),
+            match_bits: 7,
+            ..with(entry(0, 0), more)
+        };
+        node.search(target.pt, entry, SearchMode::Delete, 5)
+            .unwrap();
         assert_eq!(count(node, ct), counted, "{more:?}");
     }
 }
