@@ -119,12 +119,8 @@ impl Limits {
             max_list_size: self.max_list_size.clamp(1, most.max_list_size.max(1)),
             max_triggered_ops: self.max_triggered_ops.min(most.max_triggered_ops),
             max_msg_size: self.max_msg_size.min(most.max_msg_size),
-            max_atomic_size: self
-                .max_atomic_size
-                .clamp(ATOM_MAX, most.max_atomic_size.max(ATOM_MAX)),
-            max_fetch_atomic_size: self
-                .max_fetch_atomic_size
-                .clamp(ATOM_MAX, most.max_fetch_atomic_size.max(ATOM_MAX)),
+            max_atomic_size: self.max_atomic_size.min(most.max_atomic_size),
+            max_fetch_atomic_size: self.max_fetch_atomic_size.min(most.max_fetch_atomic_size),
             // What holds for long messages holds for short ones: order is not for the asking.
             max_waw_ordered_size: most.max_waw_ordered_size,
             max_war_ordered_size: most.max_war_ordered_size,
@@ -136,8 +132,6 @@ impl Limits {
 
 /// Bytes of the largest atomic. One packet holds it, so nobody sees half of one.
 pub(crate) const ATOMIC_MAX: u64 = 2048;
-/// Bytes of the largest datatype: atomics of less than one would be of no use.
-const ATOM_MAX: u64 = 32;
 
 #[cfg(test)]
 mod tests {

@@ -79,6 +79,25 @@ fn every_limit_is_kept() {
 }
 
 #[test]
+fn atomics_are_as_short_as_one_asks_for() {
+    let asked = Limits {
+        max_atomic_size: 4,
+        max_fetch_atomic_size: 2,
+        ..Limits::MOST
+    };
+    let limits = asked.within(&Limits::MOST);
+    assert_eq!(
+        (limits.max_atomic_size, limits.max_fetch_atomic_size),
+        (4, 2)
+    );
+    let most = Limits {
+        max_atomic_size: u64::MAX,
+        ..Limits::MOST
+    };
+    assert_eq!(most.within(&Limits::MOST), Limits::MOST);
+}
+
+#[test]
 fn the_status_counts_what_went_wrong_for_others() {
     let mut world = World::pair();
     world.put(b"nobody", Ack::Full);
