@@ -28,6 +28,8 @@ pub(super) struct Operation {
     length: u64,
     /// Its data has left, or there was none.
     sent: bool,
+    /// Its data may still be touched.
+    holds: bool,
     answer: Awaited,
 }
 
@@ -70,6 +72,7 @@ impl<M: Memory> Interface<M> {
             user_ptr: parts.remote.user_ptr,
             length,
             sent: parts.put.is_none(),
+            holds: parts.put.is_some(),
             answer: if wants_answer {
                 Awaited::Answer
             } else {
@@ -134,7 +137,7 @@ impl<M: Memory> Interface<M> {
         if let Some(md) = put {
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
             if !self.is_own(id) {
-                self.unuse_md(md);
+                self.let_go(id);
             }
         }
         if fail != Fail::Ok {
@@ -314,18 +317,38 @@ impl<M: Memory> Interface<M> {
         operation.is_some_and(|operation| operation.peer == self.config.address)
     }
 
+    /// Data that went to this process itself has arrived: whoever hears of that may release the descriptor it came from.
+    pub(super) fn arrived(&mut self, from: Address, operation: u64) {
+        let id = Id::from_bits(operation);
+        if from == self.config.address
+            && self
+                .operations
+                .get(id)
+                .is_some_and(|operation| operation.sent)
+        {
+            self.let_go(id);
+        }
+    }
+
+    /// The memory of `id` is touched no more.
+    fn let_go(&mut self, id: Id) {
+        let Some(operation) = self.operations.get_mut(id) else {
+            return;
+        };
+        let held = std::mem::take(&mut operation.holds);
+        if let Some(md) = operation.put.filter(|_| held) {
+            self.unuse_md(md);
+        }
+    }
+
     fn end_if_done(&mut self, id: Id) {
         let operation = self.operations.get(id);
         let done = operation.is_some_and(|operation| {
             operation.sent && matches!(operation.answer, Awaited::Nothing)
         });
-        let is_own = self.is_own(id);
-        if done && let Some(ended) = self.operations.remove(id) {
-            ended
-                .put
-                .filter(|_| is_own)
-                .into_iter()
-                .for_each(|md| self.unuse_md(md));
+        if done {
+            self.let_go(id);
+            self.operations.remove(id);
         }
     }
 

@@ -63,16 +63,26 @@ fn a_descriptor_of_what_goes_to_oneself_is_in_use_until_it_has_arrived() {
     for ack in [Ack::Full, Ack::Count] {
         let mut world = World::pair();
         let target = Target::new(&mut world.nodes[0]);
-        target.append(&mut world.nodes[0], entry(0, 8), List::Priority, 0);
+        target.append(&mut world.nodes[0], entry(0, 5000), List::Priority, 0);
+        events(&mut world.nodes[0], target.eq);
         let initiator = Initiator::new(&mut world.nodes[0]);
-        let command = Command::Put(initiator.local(0), world.remote(0), ack);
+        let remote = Remote {
+            length: 5000,
+            ..world.remote(0)
+        };
+        let command = Command::Put(initiator.local(0), remote, ack);
         world.nodes[0].start(command).unwrap();
         assert!(world.step());
         assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
         let released = world.nodes[0].md_release(initiator.md);
         assert_eq!(released, Err(Error::InUse), "{ack:?}");
+        while kinds(&mut world.nodes[0], target.eq) != [EventKind::Put] {
+            assert!(world.step(), "the put is told of");
+        }
+        world.nodes[0]
+            .md_release(initiator.md)
+            .expect("whoever hears of the put may let go");
         world.run();
-        world.nodes[0].md_release(initiator.md).unwrap();
     }
 }
 
