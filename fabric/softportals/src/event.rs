@@ -283,7 +283,7 @@ mod tests {
         queue.serve_flow_control();
         assert!(queue.reserve(2) && !queue.reserve(1));
         queue.push(event(1));
-        queue.push(Event::new(EventKind::PtDisabled, Fail::Ok, 2));
+        queue.push(Event::new(EventKind::PtDisabled, Fail::PtDisabled, 2));
         queue.unreserve(1);
         queue.push(event(3));
         let order: Vec<u64> = std::iter::from_fn(|| queue.take().ok())

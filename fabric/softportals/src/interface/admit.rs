@@ -92,7 +92,7 @@ impl<M: Memory> Interface<M> {
         portal.enabled = false;
         let eq = portal.eq;
         if !quiet {
-            let event = Event::new(EventKind::PtDisabled, Fail::Ok, 0);
+            let event = Event::new(EventKind::PtDisabled, Fail::PtDisabled, 0);
             self.post(eq, Event { pt_index, ..event });
         }
         Fail::PtDisabled
