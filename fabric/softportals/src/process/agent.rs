@@ -127,6 +127,7 @@ impl<M: Memory + Send> Shared<M> {
             let mut state = self.lock();
             if packet.is_empty() {
                 state.interface.handle_lost(from);
+                state.port.forget(from);
             } else {
                 state.interface.handle(from, &packet);
             }
@@ -143,7 +144,10 @@ impl<M: Memory + Send> Shared<M> {
             while let Some(peer) = state.port.next_lost() {
                 match &self.host {
                     // Behind what came from there.
-                    Some(host) => host.raise(peer, &[]),
+                    Some(host) => {
+                        state.port.mourn(peer);
+                        host.raise(peer, &[]);
+                    }
                     None => {
                         state.interface.handle_lost(peer);
                         any = true;

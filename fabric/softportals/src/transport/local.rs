@@ -158,9 +158,14 @@ impl Local {
     fn lose(&mut self, peer: Address) {
         self.peers.remove(&peer);
         self.full.remove(&peer);
-        if !self.leaving.contains(&peer) {
+        if !self.is_losing(peer) {
             self.leaving.push(peer);
         }
+    }
+
+    /// Whether [`Wire::next_lost`] is still to tell of it.
+    fn is_losing(&self, peer: Address) -> bool {
+        self.leaving.contains(&peer) || self.lost.contains(&peer)
     }
 
     /// Those who are gone for good, when `is_over` says so of them.
@@ -310,6 +315,9 @@ impl Wire for Local {
     }
 
     fn has_room(&mut self, peer: Address) -> bool {
+        if self.is_losing(peer) {
+            return false;
+        }
         match self.is_open(peer) {
             Ok(true) => {
                 let out = self
@@ -546,6 +554,7 @@ mod tests {
         assert!(b.has_room(a.address));
         b.send(0, a.address, packet(b"new"));
         assert_eq!(receive(&mut a), None, "not before that is known");
+        assert!(!a.has_room(there), "it would be lost with the rest");
         assert_eq!(
             a.next_lost(),
             Some(there),

@@ -116,6 +116,8 @@ pub struct Port {
     wire: Box<dyn Wire>,
     rate: Option<Rate>,
     cut: Option<Doom>,
+    /// Lost, but what was under way to them has not been failed yet: they get nothing that would be failed with it.
+    mourned: Vec<Address>,
     now: u64,
 }
 
@@ -164,6 +166,7 @@ impl Port {
             wire,
             rate,
             cut: cut.transpose()?,
+            mourned: Vec::new(),
             now: now(),
         })
     }
@@ -220,6 +223,19 @@ impl Port {
         self.wire.next_lost()
     }
 
+    /// A lost peer, or its successor, gets nothing until [`Self::forget`].
+    pub fn mourn(&mut self, peer: Address) {
+        self.mourned.push(peer);
+    }
+
+    /// What was under way to a lost peer has been failed.
+    pub fn forget(&mut self, peer: Address) {
+        // It may have been found to be gone twice.
+        if let Some(at) = self.mourned.iter().position(|one| *one == peer) {
+            self.mourned.swap_remove(at);
+        }
+    }
+
     /// When [`Self::flush`] has something to do, whatever happens until then, in nanoseconds of [`Self::now`].
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
@@ -262,7 +278,7 @@ impl Link for Port {
                 return false;
             }
         }
-        self.wire.has_room(peer)
+        !self.mourned.contains(&peer) && self.wire.has_room(peer)
     }
 
     fn send(&mut self, peer: Address, packet: Packet<'_>) {
@@ -286,3 +302,30 @@ pub(crate) fn now() -> u64 {
 /// What leaves at once from a rail with a rate: short messages do not wait for the clock, and a sleeper that is late by this much
 /// does not make the rail slower.
 const BURST_NS: u64 = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, Link, Place, Port, Wires};
+
+    #[test]
+    fn a_lost_peer_gets_nothing_until_it_is_forgotten_as_often_as_it_was_lost() {
+        let place = Place {
+            network: format!("test-mourned-{}", std::process::id()),
+            rail: 0,
+            kind: 0,
+        };
+        let open = |pid| {
+            let address = Address { nid: 1, pid };
+            let port = Port::open(place.clone(), address, &Wires::default());
+            (port.expect("a free address"), address)
+        };
+        let ((mut port, _), (_peer, there)) = (open(1), open(2));
+        assert!(port.has_room(there));
+        port.mourn(there);
+        port.mourn(there);
+        port.forget(there);
+        assert!(!port.has_room(there));
+        port.forget(there);
+        assert!(port.has_room(there));
+    }
+}

@@ -1,6 +1,9 @@
 //! Interfaces at work: agents, waiting, peers that come and go.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
@@ -83,6 +86,40 @@ fn who_is_not_there_is_undeliverable() {
     let a = start("nobody", 1);
     a.put(2, 8, Ack::Full);
     assert_eq!(a.event(), (EventKind::Ack, Fail::Undeliverable));
+}
+
+#[test]
+fn who_takes_something_is_never_said_not_to_have() {
+    for mode in [Mode::Offload, Mode::Generic] {
+        let network = format!("late-{mode:?}");
+        let a = start_in(&network, 1, mode);
+        for round in 0..40 {
+            let (tell, told) = mpsc::channel();
+            let network = &network;
+            std::thread::scope(|scope| {
+                let late = scope.spawn(move || {
+                    told.recv().expect("it is told");
+                    start_in(network, 2, mode)
+                });
+                let mut asked = 0;
+                loop {
+                    if asked == round % 5 {
+                        tell.send(()).expect("it listens");
+                    }
+                    asked += 1;
+                    a.put(2, 8, Ack::Full);
+                    match a.event() {
+                        (EventKind::Ack, Fail::Ok) => break,
+                        // It may be there, with nothing in its list yet.
+                        (kind, _) => assert_eq!(kind, EventKind::Ack),
+                    }
+                }
+                let b = late.join().expect("it starts");
+                let count = b.nic.wait_count(&[(b.ct, 1)], None);
+                assert_eq!(count.map(|(count, _)| count.success), Ok(1), "{mode:?}");
+            });
+        }
+    }
 }
 
 #[test]

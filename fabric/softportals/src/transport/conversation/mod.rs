@@ -98,7 +98,8 @@ impl Conversations {
 
     pub(super) fn has_room(&self, peer: Address) -> bool {
         let conversation = self.peers.get(&peer);
-        conversation.is_none_or(|one| one.unacknowledged.len() < one.window.max(2))
+        let has_room = conversation.is_none_or(|one| one.unacknowledged.len() < one.window.max(2));
+        has_room && !self.lost.contains(&peer)
     }
 
     pub(super) fn send(&mut self, now: u64, peer: Address, packet: Vec<u8>) {
