@@ -43,6 +43,8 @@ pub trait Profile: Sized + 'static {
     const NUMBERS: Numbers;
     /// Whether programs leave out the place for the index when they poll: those of this family do.
     const WHICH_IS_OPTIONAL: bool;
+    /// Whether an entry of either kind goes to interfaces of both: programs of a family with one structure for the two mix them.
+    const ENTRIES_ARE_ALIKE: bool;
 
     /// The handle for an object's 32 bits.
     fn handle(bits: u32) -> Self::Handle;

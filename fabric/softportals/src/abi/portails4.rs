@@ -54,6 +54,7 @@ impl Profile for Portails4 {
     const NAME: &CStr = c"portails4";
     const NUMBERS: Numbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = true;
+    const ENTRIES_ARE_ALIKE: bool = true;
 
     fn handle(bits: u32) -> u64 {
         SET | u64::from(bits)
@@ -68,7 +69,17 @@ impl Profile for Portails4 {
     }
 
     fn me(le: &Me<u64>) -> Me<u64> {
-        *le
+        // Programs do not fill the rest of a list entry.
+        Me {
+            match_id: Process {
+                rank_or_nid: 0,
+                pid: 0,
+            },
+            match_bits: 0,
+            ignore_bits: 0,
+            min_free: 0,
+            ..*le
+        }
     }
 
     fn event(event: &Event) -> CEvent {

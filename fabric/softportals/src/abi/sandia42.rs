@@ -68,6 +68,7 @@ impl Profile for Sandia42 {
     const NAME: &CStr = c"sandia42";
     const NUMBERS: Numbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = false;
+    const ENTRIES_ARE_ALIKE: bool = false;
 
     fn handle(bits: u32) -> u32 {
         bits

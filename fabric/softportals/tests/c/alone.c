@@ -316,6 +316,40 @@ static void descriptors(void)
 }
 
 #ifdef HAS_BULL_EXTENSION
+static const int OTHER_KIND = PTL_OK;
+#else
+static const int OTHER_KIND = PTL_ARG_INVALID;
+#endif
+
+/* Where the two structures are one, either goes to both kinds of interface. */
+static void entries_of_the_other_kind(void)
+{
+    ptl_handle_ni_t plain;
+    ptl_handle_me_t me;
+    ptl_handle_le_t le;
+    uint32_t place;
+    OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_NO_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, 0, 0, &plain));
+    OK(PtlPTAlloc(plain, 0, PTL_EQ_NONE, PTL_PT_ANY, &place));
+    ptl_me_t slab = entry(target, SIZE, PTL_ME_MANAGE_LOCAL);
+    slab.min_free = SIZE / 2;
+    SAYS(OTHER_KIND, PtlMEAppend(plain, place, &slab, PTL_PRIORITY_LIST, 0, &me));
+    SAYS(OTHER_KIND, PtlMESearch(plain, place, &slab, PTL_SEARCH_ONLY, 0));
+    if (OTHER_KIND == PTL_OK)
+        OK(PtlMEUnlink(me));
+    OK(PtlNIFini(plain));
+    ptl_le_t flat;
+    memset(&flat, 0, sizeof flat);
+    flat.start = target;
+    flat.length = SIZE;
+    flat.ct_handle = PTL_CT_NONE;
+    flat.uid = PTL_UID_ANY;
+    flat.options = PTL_ME_OP_PUT | PTL_ME_EVENT_LINK_DISABLE;
+    SAYS(OTHER_KIND, PtlLEAppend(ni, pt, &flat, PTL_PRIORITY_LIST, 0, &le));
+    if (OTHER_KIND == PTL_OK)
+        OK(PtlLEUnlink(le));
+}
+
+#ifdef HAS_BULL_EXTENSION
 /* Text, and the end of all waiting. */
 static void bull_extension(void)
 {
@@ -378,6 +412,7 @@ int main(void)
         segments();
         everything();
         descriptors();
+        entries_of_the_other_kind();
         bull_extension();
         OK(PtlStartBundle(ni));
         OK(PtlEndBundle(ni));

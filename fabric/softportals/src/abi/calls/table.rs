@@ -158,7 +158,7 @@ unsafe fn entry_for<P: Profile>(
 ) -> Result<crate::interface::Entry, Error> {
     let me = me.ok_or(Error::ArgInvalid("me"))?;
     let config = nic.call(|interface| *interface.config());
-    if config.matching != matching {
+    if config.matching != matching && !P::ENTRIES_ARE_ALIKE {
         return Err(Error::ArgInvalid(
             "ni_handle: match list entries and matching interfaces belong together",
         ));
