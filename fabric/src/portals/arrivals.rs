@@ -48,6 +48,7 @@ impl Portals {
         };
         let peer = &mut self.peers[rank as usize];
         peer.met = true;
+        peer.heard = true;
         if number != peer.expected || peer.life == Life::Down {
             // Others before it were refused, so it comes again after them.
             return self.ground.counters.repeated.add(1);

@@ -40,6 +40,10 @@ pub(super) struct Ni {
     pub(super) wire: Wire,
     /// Whether bytes move while nobody calls the library.
     pub(super) moves_alone: bool,
+    /// Whether operations end that are under way to a process that is killed.
+    pub(super) ends_to_dead: bool,
+    /// Whether the first operation towards a process waits until that answers.
+    pub(super) waits_to_meet: bool,
 }
 
 /// What the interface has room for, as far as this driver asks.
@@ -133,11 +137,15 @@ impl Ni {
             open: Mutex::new(true),
             wire: Wire::WHOLE,
             moves_alone: true,
+            ends_to_dead: true,
+            waits_to_meet: false,
             library,
         };
         if published || !interface.is_software() {
             interface.wire = profile.wire;
             interface.moves_alone = profile.moves_alone;
+            interface.ends_to_dead = profile.ends_to_dead;
+            interface.waits_to_meet = profile.waits_to_meet;
             let most = &mut interface.limits.max_msg_size;
             *most = profile.wire.most.min(*most);
         }

@@ -175,6 +175,7 @@ impl PortalsConfig {
 /// What every rank can do.
 pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
     let triggered_max = lists::room(ni);
+    let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {
         name: "portals",
         inline_max: INLINE_MAX,
@@ -188,11 +189,14 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
         by_processor: false,
         counters: true,
         names: triggered_max > 0,
-        any_memory: if ni.moves_alone {
-            Ok(())
-        } else {
+        any_memory: if !ni.moves_alone {
             // What it still sends to a peer that has died is read again and again, and a list entry says when that is over.
             Err("this Portals library may read memory after its owner took it back".to_owned())
+        } else if gets_little {
+            // Messages take fewer packets than gets.
+            Err("this Portals library answers short gets only".to_owned())
+        } else {
+            Ok(())
         },
         tag_matching: false,
         triggered_max,

@@ -104,6 +104,9 @@ impl Prepared {
         if let Some(buffers) = &portals.buffers {
             portals.lay_out_buffers(buffers)?;
         }
+        if portals.ground.ni.waits_to_meet {
+            portals.meet_all()?;
+        }
         Ok(portals)
     }
 }

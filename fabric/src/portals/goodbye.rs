@@ -1,6 +1,8 @@
 //! The end of a rank: what it says to its peers, and for how long it waits for them.
 
 use super::{
+    calls::Refused,
+    moves::Far,
     outbox::Letter,
     peer::{Label, Life},
     state::Portals,
@@ -8,6 +10,44 @@ use super::{
 use crate::driver::{self, Down, Driver, Failure, Sink, Token};
 
 impl Portals {
+    /// Puts nothing on everybody's board, by each rail: whoever is met now need not be waited for when it may have gone.
+    pub(super) fn meet_all(&self) -> Result<(), Refused> {
+        for (lane, rail) in (0..).zip(&self.ground.rails) {
+            for (to, peer) in (0..).zip(&self.peers).filter(|(to, _)| *to != self.me) {
+                let Some((process, _)) = self.place(to, lane) else {
+                    continue;
+                };
+                let near = rail.near(rail.board.range().slice(0, 0), 0);
+                let far = Far {
+                    process,
+                    pt: peer.address.tables.board,
+                    match_bits: peer.address.control_bits(self.me),
+                    offset: 0,
+                };
+                rail.ni.put(near, far, 0, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has not met this rank would wait for it for ever: stays until something has come from everybody.
+    fn stay_for_all(&mut self) {
+        let mut idle = 0;
+        while idle < MEETING_TURNS && self.is_expected() {
+            let turn = Driver::progress(self, 64, &mut Nobody);
+            idle = match turn.events {
+                0 if !self.ground.queues.wait(GOODBYE_MILLIS) => idle + 1,
+                _ => 0,
+            };
+        }
+    }
+
+    /// Whether somebody is still to come.
+    fn is_expected(&self) -> bool {
+        let mut others = (0..).zip(&self.peers).filter(|(rank, _)| *rank != self.me);
+        others.any(|(_, peer)| !peer.heard && peer.life == Life::Up)
+    }
+
     /// Tells everybody met that nothing comes after this, and waits until it and what is before it is taken. Who takes nothing
     /// for a second is left.
     fn say_goodbye(&mut self, how: Down) {
@@ -70,6 +110,9 @@ impl Drop for Portals {
         } else {
             Down::Finished
         };
+        if self.ground.ni.waits_to_meet {
+            self.stay_for_all();
+        }
         self.say_goodbye(how);
         if !self.ground.ni.moves_alone {
             self.linger();
@@ -98,6 +141,8 @@ impl Sink for Nobody {
 /// One second without anything is enough for a peer that is there.
 const GOODBYE_TURNS: u32 = 100;
 const GOODBYE_MILLIS: u32 = 10;
+/// Five seconds: ranks that have each other's addresses start together, but for what else their machines do.
+const MEETING_TURNS: u32 = 500;
 /// Longer than such a library waits before it sends something again.
 const LINGER_MILLIS: u32 = 50;
 const LINGER_TURNS: u32 = 1000;

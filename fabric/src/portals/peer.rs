@@ -19,6 +19,10 @@ pub(super) struct Peer {
     pub(super) life: Life,
     /// Anything was ever sent to it, or came from there: then it is told of the end.
     pub(super) met: bool,
+    /// Something came from there.
+    pub(super) heard: bool,
+    /// Messages, words and steps of commands on their way to it.
+    pub(super) under_way: u32,
     /// The lane of messages and words to it.
     pub(super) home: u8,
     /// It waits in the list of those with something to send.
@@ -52,6 +56,8 @@ impl Peer {
             expected: 0,
             life: Life::Up,
             met: false,
+            heard: false,
+            under_way: 0,
             home,
             queued: false,
             due: false,

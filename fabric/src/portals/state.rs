@@ -194,9 +194,31 @@ impl Portals {
             return Sent::NotNow;
         }
         self.count_sent(peer.home.into(), letter.len.into());
-        self.credits -= 1;
+        self.spend_credit(to);
         self.peer_mut(to).outbox.started();
         Sent::One
+    }
+
+    /// Something is under way to a peer.
+    pub(super) fn spend_credit(&mut self, to: u32) {
+        self.credits -= 1;
+        self.peer_mut(to).under_way += 1;
+    }
+
+    /// What comes back with this is under way no more.
+    fn regain_credit(&mut self, user: u64) {
+        // No more than there ever were: what was given up may end nevertheless.
+        self.credits = (self.credits + 1).min(self.ground.credits);
+        let to = match Ticket::of(user) {
+            Some(Ticket::Message(to, _) | Ticket::Words(to)) => Some(to),
+            Some(Ticket::Operation(slot, generation)) => {
+                self.operations.work(slot, generation).map(|work| work.to)
+            }
+            Some(Ticket::Piece(..)) | None => None,
+        };
+        if let Some(peer) = to.and_then(|to| self.peers.get_mut(to as usize)) {
+            peer.under_way = peer.under_way.saturating_sub(1);
+        }
     }
 
     /// Bytes go by a rail.
@@ -210,7 +232,7 @@ impl Portals {
         if !matches!(event.kind, Kind::Ack | Kind::Reply) {
             return;
         }
-        self.credits += 1;
+        self.regain_credit(event.user);
         self.ground.counters.ends.add(1);
         self.ground
             .counters
@@ -290,7 +312,7 @@ impl Portals {
         }
         let pool = &mut self.ground.pool;
         peer.outbox.abandon(|slot| pool.give_back(slot));
-        if !self.ground.ni.moves_alone {
+        if !self.ground.ni.ends_to_dead {
             self.give_up_operations(rank);
         }
         self.refused.retain(|other| *other != rank);

@@ -38,7 +38,7 @@ impl Portals {
         match rail.ni.put(near, far, 0, true) {
             Ok(()) => {
                 self.ground.queues.expect(lane);
-                self.credits -= 1;
+                self.spend_credit(to);
             }
             Err(_) => _ = self.fail_lane(to, lane),
         }
@@ -52,9 +52,12 @@ impl Portals {
             let size = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
             return (0..size).for_each(|rank| self.look_at(rank));
         }
-        match self.sender(&got) {
-            Some(rank) if event.mlength > 0 => self.look_at(rank),
-            _ => {}
+        let Some(rank) = self.sender(&got) else {
+            return;
+        };
+        self.peers[rank as usize].heard = true;
+        if event.mlength > 0 {
+            self.look_at(rank);
         }
     }
 

@@ -21,6 +21,7 @@ mod nearfar;
 mod onesided;
 mod portals;
 mod processes;
+mod published;
 mod rails;
 mod refusals;
 mod sleeper;

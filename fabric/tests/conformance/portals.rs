@@ -13,7 +13,7 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
     portals::{Portals, PortalsConfig, PortalsCounters, Prepared},
     shm::Board,
@@ -51,7 +51,7 @@ pub(crate) fn helped_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 }
 
 /// As carefully as over the published library of this family.
-fn as_published(config: PortalsConfig) -> PortalsConfig {
+pub(crate) fn as_published(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         published: true,
         ..config
@@ -126,7 +126,7 @@ pub(crate) fn hired(
     hired.into_iter().map(connect).collect()
 }
 
-fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
+pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
     let copy = Copy::hire(family);
     let config = PortalsConfig {
         library: Some(copy.path()),
@@ -136,7 +136,7 @@ fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
     (copy, prepared)
 }
 
-fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Hired {
+pub(crate) fn connect((copy, prepared): (Copy, Prepared), addresses: Vec<Vec<u8>>) -> Hired {
     let driver = prepared.connect(addresses).unwrap();
     Hired {
         driver,
@@ -258,7 +258,7 @@ pub(crate) fn library(family: &str) -> PathBuf {
 
 /// A copy of a library, for one rank at a time.
 #[derive(Debug)]
-struct Copy {
+pub(crate) struct Copy {
     family: &'static str,
     /// Never closed: the copy stays loaded.
     fd: i32,
@@ -333,6 +333,10 @@ impl Driver for Hired {
 
     fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
         self.driver.allocate_counters(len)
+    }
+
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.driver.give_up(peer, how)
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {

@@ -108,7 +108,7 @@ impl Portals {
         match self.issue(slot, work, lane) {
             Ok(()) => {
                 self.ground.queues.expect(lane);
-                self.credits -= 1;
+                self.spend_credit(work.to);
             }
             Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
         }
@@ -150,12 +150,12 @@ impl Portals {
         let ni = &rail.ni;
         match (work.step, work.deed) {
             (Step::Move(from), Deed::Put(local, key, _)) => {
-                let (part, at) = self.piece(local, from);
+                let (part, at) = self.piece(work.deed, local, from);
                 let part = self.operations.to_send(slot, part);
                 ni.put(rail.near(part, user), far(key, at, local.len())?, 0, true)
             }
             (Step::Move(from), Deed::Get(local, key)) => {
-                let (part, at) = self.piece(local, from);
+                let (part, at) = self.piece(work.deed, local, from);
                 let part = self.operations.to_fill(slot, part);
                 ni.get(rail.near(part, user), far(key, at, local.len())?)
             }
@@ -183,14 +183,18 @@ impl Portals {
     }
 
     /// The next part of a range that one operation can move, and where it starts.
-    fn piece(&self, local: LocalRange, from: usize) -> (LocalRange, u64) {
-        let piece = local.slice(from, self.piece_len(local.len() - from));
+    fn piece(&self, deed: Deed, local: LocalRange, from: usize) -> (LocalRange, u64) {
+        let piece = local.slice(from, self.piece_len(deed, local.len() - from));
         (piece, from as u64)
     }
 
-    fn piece_len(&self, left: usize) -> usize {
+    fn piece_len(&self, deed: Deed, left: usize) -> usize {
         let ni = &self.ground.ni;
-        let most = usize::try_from(ni.limits.max_msg_size).unwrap_or(usize::MAX);
+        let most = match deed {
+            Deed::Get(..) => ni.limits.max_msg_size.min(ni.wire.get_most),
+            _ => ni.limits.max_msg_size,
+        };
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         ni.wire.piece(left.min(most))
     }
 
@@ -244,7 +248,10 @@ impl Portals {
         }
         if let (Step::Move(from), Deed::Get(local, _)) = (work.step, work.deed) {
             let moved = usize::try_from(moved).unwrap_or(usize::MAX);
-            let piece = local.slice(from, moved.min(self.piece_len(local.len() - from)));
+            let piece = local.slice(
+                from,
+                moved.min(self.piece_len(work.deed, local.len() - from)),
+            );
             self.operations.land(slot, piece);
         }
         if let (Step::Add, Some(token)) = (work.step, work.token.take_if(|_| is_add(work.step))) {
@@ -306,10 +313,10 @@ impl Portals {
     fn next_step(&mut self, slot: u32, work: &Work, moved: u64) -> Option<Step> {
         match (work.step, work.deed) {
             (Step::Probe, _) => Some(Step::Move(0)),
-            (Step::Move(from), Deed::Put(local, ..) | Deed::Get(local, _)) => {
+            (Step::Move(from), deed @ (Deed::Put(local, ..) | Deed::Get(local, _))) => {
                 let done = from.saturating_add(usize::try_from(moved).unwrap_or(usize::MAX));
                 let left = local.len() - from;
-                let all = self.piece_len(left) == left || moved == 0;
+                let all = self.piece_len(deed, left) == left || moved == 0;
                 if !all && done < local.len() {
                     Some(Step::Move(done))
                 } else {
@@ -353,11 +360,22 @@ impl Portals {
         }
     }
 
-    /// What is under way to a dead rank never ends in a library that goes on with it for ever. Its credits are gone like its
-    /// slots, of which there are few: an end that comes nevertheless has its place in the queue.
+    /// What is under way to a dead rank never ends in a library that goes on with it for ever, or does not notice.
+    ///
+    /// Where it goes on, credits are gone like slots, of which there are few: an end that comes nevertheless has its place in
+    /// the queue. Where credits stand for what gets through, nothing is on its way any more, and they come back.
     pub(super) fn give_up_operations(&mut self, rank: u32) {
+        let goes_on = !self.ground.ni.moves_alone;
+        let under_way = std::mem::take(&mut self.peer_mut(rank).under_way);
+        if !goes_on {
+            self.credits = (self.credits + under_way).min(self.ground.credits);
+        }
         for (slot, work) in self.operations.towards(rank) {
-            self.operations.lose(slot);
+            if goes_on {
+                self.operations.lose(slot);
+            } else {
+                self.operations.remove(slot);
+            }
             if let Some(token) = work.token {
                 let failed = Told::Failed(token, Failure::PeerDown);
                 self.told.push_back(failed);

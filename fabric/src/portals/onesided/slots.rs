@@ -114,7 +114,7 @@ impl Operations {
         self.free.push(slot);
     }
 
-    pub(super) fn work(&self, slot: u32, generation: u32) -> Option<Work> {
+    pub(in super::super) fn work(&self, slot: u32, generation: u32) -> Option<Work> {
         let entry = self.slots.get(slot as usize)?;
         entry.work.filter(|_| entry.generation == generation)
     }

@@ -6,6 +6,8 @@ use super::{Any, Codes, EventLayout, Fails, Layout, Operators, Options, Profile,
 pub(super) const PORTAILS4: Profile = Profile {
     name: "portails4",
     moves_alone: false,
+    ends_to_dead: false,
+    waits_to_meet: false,
     wire: Wire::UDP,
     handle_len: 8,
     eq_none: 0,
@@ -103,6 +105,8 @@ pub(super) const PORTAILS4: Profile = Profile {
 pub(super) const BXI2: Profile = Profile {
     name: "bxi2",
     moves_alone: true,
+    ends_to_dead: true,
+    waits_to_meet: false,
     wire: Wire::WHOLE,
     fails: Fails {
         undeliverable: 5,
@@ -120,6 +124,8 @@ pub(super) const BXI2: Profile = Profile {
 pub(super) const BXI3: Profile = Profile {
     name: "bxi3",
     moves_alone: true,
+    ends_to_dead: true,
+    waits_to_meet: false,
     wire: Wire::WHOLE,
     handle_len: 8,
     eq_none: 0,

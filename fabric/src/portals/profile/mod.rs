@@ -13,6 +13,10 @@ pub(super) struct Profile {
     pub(super) name: &'static str,
     /// Whether bytes move while nobody calls the library.
     pub(super) moves_alone: bool,
+    /// Whether operations end that are under way to a process that is killed.
+    pub(super) ends_to_dead: bool,
+    /// Whether the first operation towards a process waits in its call until that process answers: for ever, if it has gone.
+    pub(super) waits_to_meet: bool,
     pub(super) wire: Wire,
     /// Bytes of a handle: 4 or 8.
     pub(super) handle_len: usize,
@@ -33,6 +37,8 @@ pub(super) struct Wire {
     pub(super) most: u64,
     /// Operations that may be under way.
     pub(super) at_once: u32,
+    /// The longest get: a longer one is answered from the start of the entry, wherever it asks for.
+    pub(super) get_most: u64,
     /// Operations of these lengths arrive damaged.
     pub(super) flawed: Option<(usize, usize)>,
 }
@@ -42,6 +48,7 @@ impl Wire {
     pub(super) const WHOLE: Self = Self {
         most: u64::MAX,
         at_once: u32::MAX,
+        get_most: u64::MAX,
         flawed: None,
     };
     /// Packets that come while the receiver is busy are lost when its socket is full, as it is with less than 256 KiB: long

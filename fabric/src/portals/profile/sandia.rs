@@ -44,11 +44,14 @@ pub(super) const SANDIA42: Profile = Profile {
 pub(super) const SANDIA43: Profile = Profile {
     name: "sandia43",
     moves_alone: true,
+    ends_to_dead: false,
+    waits_to_meet: true,
     // Seen over UDP, which it does not repair. What else it can go by is not told from here.
     wire: Wire {
+        most: 8 << 10,
         at_once: 7,
+        get_most: 900,
         flawed: Some((901, 1648)),
-        ..Wire::UDP
     },
     handle_len: 4,
     eq_none: 0x3fff_ffff,

@@ -1,0 +1,97 @@
+//! What is done differently over published libraries, as far as it shows over our own.
+
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
+
+use ripstop_fabric::{
+    driver::{Command, Down, Failure, Token},
+    portals::{PortalsConfig, PortalsCounters},
+};
+
+use crate::{
+    portals::{
+        as_published, connect, prepare, published_portails4_world, published_sandia42_world, world,
+    },
+    world::{World, local, noise, peer},
+};
+
+#[test]
+fn a_long_get_takes_short_ones_where_long_ones_are_answered_from_elsewhere() {
+    let counters = Arc::<PortalsCounters>::default();
+    let drivers = world(2, "sandia42", |config| PortalsConfig {
+        counters: Arc::clone(&counters),
+        ..as_published(config)
+    });
+    let mut world = World::from_drivers(drivers);
+    let (region, key) = world[1].memory(8192);
+    let bytes = noise(1, 8192);
+    region.write(0, &bytes);
+    let before = counters.ends.get();
+    let mut got = [0; 5000];
+    let get = Command::Get {
+        to: peer(1),
+        from: key.slice(1000, 5000).unwrap(),
+        into: local(&mut got),
+        token: Token(1),
+    };
+    world.one_sided(0, get).unwrap();
+    assert!(got[..] == bytes[1000..6000]);
+    assert_eq!(counters.ends.get() - before, 6, "gets of 900 bytes");
+}
+
+#[test]
+fn what_is_under_way_to_a_peer_that_is_given_up_ends_where_the_library_does_not_notice() {
+    for make in [published_sandia42_world, published_portails4_world] {
+        let mut world = World::new(make, 3);
+        world.meet();
+        let [(_kept, theirs), (_also, others)] = [1, 2].map(|rank| world[rank].memory(4096));
+        let mut got = [[0; 4096]; 4];
+        for (number, into) in got.iter_mut().enumerate() {
+            let get = Command::Get {
+                to: peer(1),
+                from: theirs,
+                into: local(into),
+                token: Token(number as u64),
+            };
+            world.post(0, get);
+        }
+        assert_eq!(world[0].driver.give_up(peer(1), None), Down::Failed);
+        for number in 0..4 {
+            let ended = world.ended(0, Token(number));
+            assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+        }
+        assert_eq!(world[0].heard.down, [(peer(1), Down::Failed)]);
+        let mut last = [0; 4096];
+        let get = Command::Get {
+            to: peer(2),
+            from: others,
+            into: local(&mut last),
+            token: Token(9),
+        };
+        world.one_sided(0, get).unwrap();
+    }
+}
+
+#[test]
+fn a_rank_stays_until_everybody_has_met_it_where_who_has_not_would_wait_for_ever() {
+    let hired: Vec<_> = (0..2)
+        .map(|_| prepare("sandia42", as_published(PortalsConfig::default())))
+        .collect();
+    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
+    let [first, second] = <[_; 2]>::try_from(hired).unwrap();
+    let (leaving, left) = mpsc::channel();
+    thread::scope(|scope| {
+        let its_addresses = addresses.clone();
+        scope.spawn(move || {
+            drop(connect(first, its_addresses));
+            leaving.send(()).unwrap();
+        });
+        let early = left.recv_timeout(Duration::from_millis(300));
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "it has gone");
+        let _second = connect(second, addresses);
+        left.recv_timeout(Duration::from_secs(4)).expect("it stays");
+    });
+}
