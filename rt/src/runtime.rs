@@ -9,7 +9,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{CELL_MAX, Cost, Driver, Peer},
+    driver::{CELL_MAX, Driver, Peer},
     hook::{Hook, Plan},
     shm::Board,
 };
@@ -23,10 +23,10 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor,
     fabrics::{self, Opening},
-    proto::path::Paths,
     reactor::{self, Agent, Backend},
-    settings::{FabricChoice, ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
+    settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, Parts, Place, Shared, Sleeps},
+    ways::Ways,
 };
 
 /// One rank of a job. There is no global state: a process may hold several.
@@ -273,59 +273,6 @@ fn environment(settings: &Settings) -> Environment {
     variables.chain(rows).collect()
 }
 
-/// How ranks reach each other.
-struct Ways {
-    paths: Paths,
-    /// What a driver's actions cost: between nodes, and within one where that is another matter.
-    cost: Cost,
-    cost_inside: Option<Cost>,
-    neighbours: Vec<u32>,
-}
-
-impl Ways {
-    fn of(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> Self {
-        let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
-        let here = caps_to(&boot.rank);
-        let is_near = |rank: &u32| caps_to(rank).name == here.name;
-        let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
-        let within = Paths::new(here, settings);
-        let two = driver.caps().name != here.name;
-        let neighbours = || near.clone();
-        let neighbours = (two && here.by_processor)
-            .then(neighbours)
-            .unwrap_or_default();
-        let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
-        let far = far.map(|rank| caps_to(&rank)).filter(|_| two);
-        let (paths, cost) = match far {
-            Some(caps) => {
-                let paths = Paths::new(caps, settings).with_nearer(near, within);
-                (paths, caps.cost)
-            }
-            None => (within, here.cost),
-        };
-        Self {
-            paths,
-            cost,
-            cost_inside: far.map(|_| here.cost),
-            neighbours,
-        }
-    }
-}
-
-/// How many ranks in a row share memory, everywhere.
-fn nodes(boot: &Boot, settings: &Settings) -> Option<u32> {
-    let each = boot.node.each?;
-    let both = matches!(
-        settings.fabric,
-        FabricChoice::ShmPortals | FabricChoice::ShmVerbs
-    );
-    match settings.shm_ranks.filter(|_| both) {
-        Some(some) if each == boot.size || each.is_multiple_of(some) => Some(some.min(each)),
-        Some(_) => None,
-        None => Some(each),
-    }
-}
-
 fn assemble(
     boot: &Boot,
     board: Board,
@@ -340,6 +287,7 @@ fn assemble(
         cost,
         cost_inside,
         neighbours,
+        per_node,
     } = Ways::of(&*driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
@@ -375,7 +323,7 @@ fn assemble(
         node: boot.node.leader(),
         board: Some((board, boot.on_node())),
         crowded,
-        per_node: nodes(boot, &settings),
+        per_node,
         neighbours,
     };
     Parts {

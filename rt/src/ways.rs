@@ -1,0 +1,84 @@
+//! How ranks reach each other, by what their driver and their launcher say.
+
+use ripstop_fabric::driver::{Cost, Driver, Peer};
+
+use crate::{
+    boot::Boot,
+    proto::path::Paths,
+    settings::{FabricChoice, Settings},
+};
+
+/// How ranks reach each other.
+pub(crate) struct Ways {
+    pub(crate) paths: Paths,
+    /// What a driver's actions cost: between nodes, and within one where that is another matter.
+    pub(crate) cost: Cost,
+    pub(crate) cost_inside: Option<Cost>,
+    /// Ranks whose memory processors reach, though there is an adapter too: this one among them, ascending, or nobody.
+    pub(crate) neighbours: Vec<u32>,
+    /// So many ranks in a row share memory, everywhere; the last may be fewer.
+    pub(crate) per_node: Option<u32>,
+}
+
+impl Ways {
+    pub(crate) fn of(driver: &dyn Driver, boot: &Boot, settings: &Settings) -> Self {
+        let caps_to = |rank: &u32| driver.caps_to(Peer(*rank));
+        let here = caps_to(&boot.rank);
+        let is_near = |rank: &u32| caps_to(rank).name == here.name;
+        let near: Vec<u32> = boot.node.ranks.iter().copied().filter(is_near).collect();
+        let within = Paths::new(here, settings);
+        let two = driver.caps().name != here.name;
+        let neighbours = if two && here.by_processor {
+            near.clone()
+        } else {
+            Vec::new()
+        };
+        let far = (0..boot.size).find(|rank| near.binary_search(rank).is_err());
+        let far = far.map(|rank| caps_to(&rank)).filter(|_| two);
+        let (paths, cost) = match far {
+            Some(caps) => {
+                let paths = Paths::new(caps, settings).with_nearer(near, within);
+                (paths, caps.cost)
+            }
+            None => (within, here.cost),
+        };
+        let joined = matches!(
+            settings.fabric,
+            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
+        );
+        let together = settings.shm_ranks.filter(|_| joined);
+        Self {
+            paths,
+            cost,
+            cost_inside: far.map(|_| here.cost),
+            neighbours,
+            per_node: boot
+                .node
+                .each
+                .and_then(|each| in_a_row(each, boot.size, together)),
+        }
+    }
+}
+
+/// So many ranks in a row share memory, everywhere, where `each` node has as many, or so many of a node do `together`.
+fn in_a_row(each: u32, size: u32, together: Option<u32>) -> Option<u32> {
+    match together {
+        Some(some) if each == size || each.is_multiple_of(some) => Some(some.min(each)),
+        Some(_) => None,
+        None => Some(each),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_a_row;
+
+    #[test]
+    fn parts_of_nodes_are_nodes_where_all_are_alike() {
+        assert_eq!(in_a_row(16, 64, None), Some(16));
+        assert_eq!(in_a_row(16, 64, Some(4)), Some(4));
+        assert_eq!(in_a_row(16, 64, Some(5)), None, "5, 5, 5, 1, 5, ..");
+        assert_eq!(in_a_row(6, 6, Some(4)), Some(4), "one node: 4 and 2");
+        assert_eq!(in_a_row(6, 6, Some(9)), Some(6));
+    }
+}
