@@ -1,7 +1,7 @@
 //! Two drivers as one: shared memory between the ranks of a node, and a network for all else.
 //!
 //! Messages between ranks of one node, and what lies in cells, go through shared memory; so do gets and puts of other memory
-//! than [`allocate`](Driver::allocate)'s, by a processor ([`NearFarConfig::single_copy`]) or by the adapter. What adapters do by
+//! than [`allocate`](Driver::allocate)'s, by a processor or by the adapter ([`NearFarConfig::loopback`]). What adapters do by
 //! themselves is the network's between all ranks, those of one node too: windows, counters, task lists. An adapter that reaches
 //! its own node through its loop-back copies while the ranks compute (spec P14).
 //!
@@ -10,7 +10,7 @@
 
 mod caps;
 mod neighbours;
-mod sinks;
+mod sink;
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use std::{
 use self::{
     caps::{common, is_faster, neighbourly},
     neighbours::Neighbours,
-    sinks::{FarSink, NearSink},
+    sink::{Hears, Side},
 };
 use crate::{
     counters::Counters,
@@ -145,7 +145,8 @@ impl NearFar {
 
     #[inline]
     fn turn_near(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
-        let mut hears = NearSink {
+        let mut hears = Hears {
+            side: Side::Near,
             sink,
             nodes: &self.nodes,
             gone: &mut self.gone,
@@ -158,7 +159,8 @@ impl NearFar {
     #[inline]
     fn turn_far(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let left = self.leaving.len();
-        let mut hears = FarSink {
+        let mut hears = Hears {
+            side: Side::Far,
             sink: &mut *sink,
             nodes: &self.nodes,
             gone: &mut self.gone,
@@ -195,60 +197,28 @@ impl Driver for NearFar {
     }
 
     #[inline]
-    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
-        match command {
-            Command::Message { to, header, body } => {
-                let Some(place) = self.place(to) else {
-                    return self.far.post(command);
-                };
-                let message = Command::Message {
-                    to: place,
-                    header,
-                    body,
-                };
-                given_back(self.near.post(message), command)
+    fn post<'a>(&mut self, mut command: Command<'a>) -> Post<'a> {
+        let to = match command {
+            Command::Message { to, .. } => to,
+            Command::Put { to, into: key, .. } | Command::Get { to, from: key, .. }
+                if is_near(key) =>
+            {
+                to
             }
-            Command::Put {
-                to,
-                from,
-                into,
-                count,
-                token,
-            } if is_near(into) => match self.place(to) {
-                Some(to) => {
-                    let into = turned(into);
-                    let put = Command::Put {
-                        to,
-                        from,
-                        into,
-                        count,
-                        token,
-                    };
-                    given_back(self.near.post(put), command)
-                }
-                None => self.far.post(command),
-            },
-            Command::Get {
-                to,
-                from,
-                into,
-                token,
-            } if is_near(from) => match self.place(to) {
-                Some(to) => {
-                    let from = turned(from);
-                    let get = Command::Get {
-                        to,
-                        from,
-                        into,
-                        token,
-                    };
-                    given_back(self.near.post(get), command)
-                }
-                None => self.far.post(command),
-            },
             // The system lets neighbours reach all memory or none.
-            Command::Withdraw { key } if is_near(key) => Post::Posted,
-            _ => self.far.post(command),
+            Command::Withdraw { key } if is_near(key) => return Post::Posted,
+            _ => return self.far.post(command),
+        };
+        let Some(place) = self.place(to) else {
+            return self.far.post(command);
+        };
+        rename(&mut command, place);
+        match self.near.post(command) {
+            Post::Posted => Post::Posted,
+            Post::Full(mut command) => {
+                rename(&mut command, to);
+                Post::Full(command)
+            }
         }
     }
 
@@ -372,12 +342,16 @@ impl Drop for NearFar {
     }
 }
 
-/// The answer of the nearer driver to a command in its own words.
+/// A message, put or get in the nearer driver's words, or back in ours.
 #[inline]
-fn given_back<'a>(answer: Post<'_>, command: Command<'a>) -> Post<'a> {
-    match answer {
-        Post::Posted => Post::Posted,
-        Post::Full(_) => Post::Full(command),
+fn rename(command: &mut Command<'_>, peer: Peer) {
+    match command {
+        Command::Message { to, .. } => *to = peer,
+        Command::Put { to, into: key, .. } | Command::Get { to, from: key, .. } => {
+            *to = peer;
+            *key = turned(*key);
+        }
+        _ => {}
     }
 }
 
