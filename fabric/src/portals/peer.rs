@@ -21,7 +21,7 @@ pub(super) struct Peer {
     pub(super) met: bool,
     /// Something came from there.
     pub(super) heard: bool,
-    /// Messages, words and steps of commands on their way to it.
+    /// Messages, words and steps of commands on their way to it, where what is on its way to the dead does not end.
     pub(super) under_way: u32,
     /// The lane of messages and words to it.
     pub(super) home: u8,

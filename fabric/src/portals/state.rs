@@ -202,13 +202,18 @@ impl Portals {
     /// Something is under way to a peer.
     pub(super) fn spend_credit(&mut self, to: u32) {
         self.credits -= 1;
-        self.peer_mut(to).under_way += 1;
+        if !self.ground.ni.ends_to_dead {
+            self.peer_mut(to).under_way += 1;
+        }
     }
 
     /// What comes back with this is under way no more.
     fn regain_credit(&mut self, user: u64) {
         // No more than there ever were: what was given up may end nevertheless.
         self.credits = (self.credits + 1).min(self.ground.credits);
+        if self.ground.ni.ends_to_dead {
+            return; // nobody asks: what is on its way to the dead ends by itself
+        }
         let to = match Ticket::of(user) {
             Some(Ticket::Message(to, _) | Ticket::Words(to)) => Some(to),
             Some(Ticket::Operation(slot, generation)) => {
