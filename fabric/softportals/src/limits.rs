@@ -97,6 +97,8 @@ impl Limits {
             "max_msg_size" => &mut self.max_msg_size,
             "max_atomic_size" => &mut self.max_atomic_size,
             "max_fetch_atomic_size" => &mut self.max_fetch_atomic_size,
+            "max_waw_ordered_size" => &mut self.max_waw_ordered_size,
+            "max_war_ordered_size" => &mut self.max_war_ordered_size,
             "max_volatile_size" => &mut self.max_volatile_size,
             "max_eq_size" => &mut self.max_eq_size,
             _ => return None,
@@ -121,9 +123,9 @@ impl Limits {
             max_msg_size: self.max_msg_size.min(most.max_msg_size),
             max_atomic_size: self.max_atomic_size.min(most.max_atomic_size),
             max_fetch_atomic_size: self.max_fetch_atomic_size.min(most.max_fetch_atomic_size),
-            // What holds for long messages holds for short ones: order is not for the asking.
-            max_waw_ordered_size: most.max_waw_ordered_size,
-            max_war_ordered_size: most.max_war_ordered_size,
+            // What is promised; nothing is faster for a smaller promise.
+            max_waw_ordered_size: self.max_waw_ordered_size.min(most.max_waw_ordered_size),
+            max_war_ordered_size: self.max_war_ordered_size.min(most.max_war_ordered_size),
             max_volatile_size: self.max_volatile_size.min(most.max_volatile_size),
             max_eq_size: self.max_eq_size.clamp(1, most.max_eq_size.max(1)),
         }
@@ -154,6 +156,27 @@ mod tests {
             "max_entries=-1",
         ] {
             assert_eq!(Limits::MOST.lowered(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_limit_is_lowered_by_its_name_and_no_other() {
+        let names: Vec<String> = format!("{:?}", Limits::MOST)
+            .split(['{', ',', '}'])
+            .filter_map(|field| Some(field.split_once(':')?.0.trim().to_owned()))
+            .collect();
+        assert_eq!(names.len(), 16);
+        for name in &names {
+            let lowered = Limits::MOST.lowered(&format!("{name}=3")).expect(name);
+            let given = Limits::MOST.within(&lowered);
+            assert_eq!(given, lowered, "{name}");
+            assert_eq!(lowered.within(&Limits::MOST), lowered, "{name}");
+            let text = format!("{lowered:?}");
+            assert_eq!(
+                text.matches(": 3,").count() + text.matches(": 3 ").count(),
+                1
+            );
+            assert!(text.contains(&format!("{name}: 3")), "{text}");
         }
     }
 

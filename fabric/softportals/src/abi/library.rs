@@ -150,6 +150,7 @@ pub(super) fn open(
             limits,
             packet_max: settings.wires.packet_max(),
             inline_max: settings.mode.inline_max(),
+            counts_events: settings.counts_events,
         },
         place: place.clone(),
         mode: settings.mode,

@@ -22,6 +22,8 @@ pub(super) struct Settings {
     pub(super) ceiling: Limits,
     /// `RIPSTOP_PORTALS_TRANSPORT`, `.._HOST`, `.._FAULTS`, `.._RATE` and `.._CUT`.
     pub(super) wires: Wires,
+    /// `RIPSTOP_PORTALS_FLOW`: whether flow control counts events, or only entries and headers.
+    pub(super) counts_events: bool,
     /// The greatest process id of that transport.
     pub(super) pid_max: u32,
     /// `RIPSTOP_PORTALS_REUSE`: whether an interface that is opened again is the same one.
@@ -72,6 +74,11 @@ impl Settings {
                 cut_after: of_rail(rail, look("RIPSTOP_PORTALS_CUT"), CUT)?
                     .filter(|bytes| *bytes > 0),
             },
+            counts_events: choice(
+                look("RIPSTOP_PORTALS_FLOW"),
+                "events or entries",
+                &[("events", true), ("entries", false)],
+            )?,
             pid_max,
             reuse: choice(
                 look("RIPSTOP_PORTALS_REUSE"),
@@ -216,6 +223,7 @@ mod tests {
             ("RIPSTOP_PORTALS_FAULTS", "drop=2"),
             ("RIPSTOP_PORTALS_RATE", "fast"),
             ("RIPSTOP_PORTALS_CUT", "soon"),
+            ("RIPSTOP_PORTALS_FLOW", "none"),
             ("RIPSTOP_PORTALS_REUSE", "yes"),
         ] {
             let (named, said, wanted) = from(0, &[(name, value)]).expect_err("wrong");

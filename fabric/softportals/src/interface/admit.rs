@@ -101,7 +101,8 @@ impl<M: Memory> Interface<M> {
     /// Keeps places for what the message will post, where flow control asks for that. Says whether its event has one.
     fn reserve_events(&mut self, pt_index: u32, entry: EntryId) -> Option<bool> {
         let portal = self.portal(pt_index).ok()?;
-        let Some(eq) = portal.eq.filter(|_| portal.has_flow_control()) else {
+        let counts = portal.has_flow_control() && self.config.counts_events;
+        let Some(eq) = portal.eq.filter(|_| counts) else {
             return Some(false);
         };
         let linked = self.entries.get(entry.0)?;

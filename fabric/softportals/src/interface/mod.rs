@@ -57,6 +57,8 @@ pub struct Config {
     pub packet_max: usize,
     /// Longer messages start with a packet that is only a header; `None` lets every first packet be full.
     pub inline_max: Option<usize>,
+    /// Flow control lets no message in whose event would find no place; else a full queue loses some, against the specification.
+    pub counts_events: bool,
 }
 
 /// A network interface over memory `M`.

@@ -6,14 +6,7 @@ use std::{
 };
 
 use super::nic::Nic;
-use crate::{
-    counter::Count,
-    error::Error,
-    event::Taken,
-    interface::{CtId, EqId},
-    memory::Memory,
-    transport,
-};
+use crate::{counter::Count, error::Error, interface::CtId, memory::Memory, transport};
 
 /// Told by each interface that has news.
 #[derive(Debug, Default)]
@@ -44,27 +37,6 @@ impl Signal {
         };
         std::mem::take(&mut *told)
     }
-}
-
-/// [`Nic::wait_event`] for queues of several interfaces.
-///
-/// # Errors
-/// The same.
-pub fn wait_event_among<M: Memory + Send + 'static>(
-    queues: &[(Arc<Nic<M>>, EqId)],
-    timeout: Option<Duration>,
-) -> Result<(Taken, usize), Error> {
-    let look = || {
-        let mut queues = queues.iter().enumerate();
-        queues.find_map(|(which, (nic, eq))| {
-            nic.look_now(|interface| match interface.eq_get(*eq) {
-                Err(Error::EqEmpty) => None,
-                taken => Some(taken.map(|taken| (taken, which))),
-            })
-        })
-    };
-    let nics = queues.iter().map(|(nic, _)| nic);
-    wait(nics, timeout, look).unwrap_or(Err(Error::EqEmpty))
 }
 
 /// [`Nic::wait_count`] for counters of several interfaces.

@@ -7,7 +7,7 @@ mod memory;
 mod nic;
 
 pub use self::{
-    among::{wait_count_among, wait_event_among},
+    among::wait_count_among,
     memory::ProcessMemory,
     nic::{Mode, Nic, Setup},
 };

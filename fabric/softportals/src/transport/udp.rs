@@ -182,7 +182,7 @@ fn port(rail: u32, kind: u32, pid: u32) -> Option<u16> {
     (pid <= PID_MAX).then(|| u16::try_from(port).ok())?
 }
 
-/// Later conversations of an address have greater numbers, across its processes: nanoseconds since 1970.
+/// Conversations of an address have numbers that those of its earlier processes did not have: nanoseconds since 1970.
 fn epoch() -> u64 {
     let time = clock_gettime(ClockId::Realtime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

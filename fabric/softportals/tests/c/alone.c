@@ -12,6 +12,18 @@ static uint32_t pt;
 static char target[SIZE], origin[SIZE];
 static ptl_handle_md_t md;
 
+static ptl_le_t list_entry(unsigned int options)
+{
+    ptl_le_t le;
+    memset(&le, 0, sizeof le);
+    le.start = target;
+    le.length = SIZE;
+    le.ct_handle = PTL_CT_NONE;
+    le.uid = PTL_UID_ANY;
+    le.options = PTL_ME_OP_PUT | PTL_ME_EVENT_LINK_DISABLE | options;
+    return le;
+}
+
 static ptl_me_t entry(void *start, ptl_size_t length, unsigned int options)
 {
     ptl_me_t me;
@@ -45,11 +57,14 @@ static void interfaces(void)
     wanted.max_iovecs = 4;
     wanted.max_msg_size = wanted.max_atomic_size = wanted.max_fetch_atomic_size = (ptl_size_t) -1;
     wanted.max_volatile_size = (ptl_size_t) -1;
+    wanted.max_waw_ordered_size = 8;
+    wanted.max_war_ordered_size = 16;
     SAYS(PTL_ARG_INVALID, PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING, PTL_PID_ANY, 0, 0, &ni));
     SAYS(PTL_ARG_INVALID, PtlNIInit(77, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, 0, 0, &ni));
     OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, &wanted, &got, &ni));
     CHECK(got.max_entries == 100 && got.max_pt_index == 63 && got.max_iovecs == 4 && got.max_triggered_ops == 100);
     CHECK(got.max_msg_size >= 1u << 30 && got.max_atomic_size >= 512 && got.max_volatile_size >= 8);
+    CHECK(got.max_waw_ordered_size == 8 && got.max_war_ordered_size == 16);
     ptl_handle_ni_t again, of_eq;
     OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, &wanted, &got, &again));
     CHECK(PtlHandleIsEqual(ni, again));
@@ -213,6 +228,51 @@ static void counters(void)
     SAYS(PTL_ARG_INVALID, PtlCTFree(second));
 }
 
+/* What the counter has set off, and nothing before: its events, and what lies at the target then. */
+static void step(ptl_handle_ct_t starter, int first, int second, int32_t then)
+{
+    ptl_ct_event_t one = {1, 0};
+    ptl_event_t none;
+    SAYS(PTL_EQ_EMPTY, PtlEQGet(eq, &none));
+    OK(PtlCTInc(starter, one));
+    next_event(eq, first, PTL_NI_OK);
+    if (second != first)
+        next_event(eq, second, PTL_NI_OK);
+    CHECK(memcmp(target, &then, 4) == 0);
+}
+
+static void triggered(void)
+{
+    ptl_handle_ct_t starter, set;
+    ptl_handle_me_t me;
+    ptl_ct_event_t one = {1, 0}, nine = {9, 2}, value;
+    ptl_me_t quiet = entry(target, SIZE, PTL_ME_EVENT_LINK_DISABLE | PTL_ME_EVENT_COMM_DISABLE);
+    int32_t theirs = 5, ours = 9, compared = 23, seen[] = {5, 14, 23};
+    memcpy(target, &theirs, 4);
+    memcpy(origin, &ours, 4);
+    OK(PtlCTAlloc(ni, &starter));
+    OK(PtlCTAlloc(ni, &set));
+    OK(PtlMEAppend(ni, pt, &quiet, PTL_PRIORITY_LIST, 0, &me));
+    OK(PtlTriggeredCTSet(set, nine, starter, 5));
+    OK(PtlTriggeredSwap(md, 72, md, 0, 4, self, pt, KEY, 0, 0, 0, &compared, PTL_CSWAP, PTL_INT32_T, starter, 4));
+    OK(PtlTriggeredFetchAtomic(md, 68, md, 0, 4, self, pt, KEY, 0, 0, 0, PTL_SUM, PTL_INT32_T, starter, 3));
+    OK(PtlTriggeredAtomic(md, 0, 4, PTL_ACK_REQ, self, pt, KEY, 0, 0, 0, PTL_SUM, PTL_INT32_T, starter, 2));
+    OK(PtlTriggeredGet(md, 64, 4, self, pt, KEY, 0, 0, starter, 1));
+    step(starter, PTL_EVENT_REPLY, PTL_EVENT_REPLY, 5);
+    step(starter, PTL_EVENT_SEND, PTL_EVENT_ACK, 14);
+    step(starter, PTL_EVENT_SEND, PTL_EVENT_REPLY, 23);
+    step(starter, PTL_EVENT_SEND, PTL_EVENT_REPLY, 9);
+    CHECK(memcmp(origin + 64, seen, sizeof seen) == 0);
+    OK(PtlCTGet(set, &value));
+    CHECK(value.success == 0 && value.failure == 0);
+    OK(PtlCTInc(starter, one));
+    OK(PtlCTWait(set, 9, &value));
+    CHECK(value.success == 9 && value.failure == 2);
+    OK(PtlMEUnlink(me));
+    OK(PtlCTFree(set));
+    OK(PtlCTFree(starter));
+}
+
 /* Long doubles against the compiler's own. */
 static void long_doubles(void)
 {
@@ -337,16 +397,40 @@ static void entries_of_the_other_kind(void)
     if (OTHER_KIND == PTL_OK)
         OK(PtlMEUnlink(me));
     OK(PtlNIFini(plain));
-    ptl_le_t flat;
-    memset(&flat, 0, sizeof flat);
-    flat.start = target;
-    flat.length = SIZE;
-    flat.ct_handle = PTL_CT_NONE;
-    flat.uid = PTL_UID_ANY;
-    flat.options = PTL_ME_OP_PUT | PTL_ME_EVENT_LINK_DISABLE;
+    ptl_le_t flat = list_entry(0);
     SAYS(OTHER_KIND, PtlLEAppend(ni, pt, &flat, PTL_PRIORITY_LIST, 0, &le));
     if (OTHER_KIND == PTL_OK)
         OK(PtlLEUnlink(le));
+}
+
+/* Without matching: what came unexpectedly is found, taken, and gone. */
+static void list_entries(void)
+{
+    ptl_handle_ni_t plain;
+    ptl_handle_eq_t queue;
+    ptl_handle_md_t from;
+    ptl_handle_le_t le;
+    uint32_t place;
+    OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_NO_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, 0, 0, &plain));
+    OK(PtlEQAlloc(plain, 16, &queue));
+    OK(PtlPTAlloc(plain, 0, queue, PTL_PT_ANY, &place));
+    ptl_md_t all = {origin, SIZE, PTL_MD_EVENT_SEND_DISABLE, queue, PTL_CT_NONE};
+    OK(PtlMDBind(plain, &all, &from));
+    ptl_le_t over = list_entry(0), once = list_entry(PTL_ME_USE_ONCE);
+    OK(PtlLEAppend(plain, place, &over, PTL_OVERFLOW_LIST, 0, &le));
+    OK(PtlPut(from, 0, 5, PTL_NO_ACK_REQ, self, place, 0, 8, 0, 4711));
+    CHECK((int) next_event(queue, PTL_EVENT_PUT, PTL_NI_OK).ptl_list == PTL_OVERFLOW_LIST);
+    SAYS(PTL_IN_USE, PtlLEUnlink(le));
+    OK(PtlLESearch(plain, place, &once, PTL_SEARCH_ONLY, &once));
+    ptl_event_t found = next_event(queue, PTL_EVENT_SEARCH, PTL_NI_OK);
+    CHECK(found.start == target + 8 && found.mlength == 5 && found.hdr_data == 4711 && found.user_ptr == (void *) &once);
+    OK(PtlLESearch(plain, place, &once, PTL_SEARCH_DELETE, 0));
+    CHECK(next_event(queue, PTL_EVENT_PUT_OVERFLOW, PTL_NI_OK).start == target + 8);
+    OK(PtlLESearch(plain, place, &once, PTL_SEARCH_ONLY, 0));
+    next_event(queue, PTL_EVENT_SEARCH, PTL_NI_NO_MATCH);
+    SAYS(PTL_ARG_INVALID, PtlLESearch(plain, place, &once, 2, 0));
+    OK(PtlLEUnlink(le));
+    OK(PtlNIFini(plain));
 }
 
 #ifdef HAS_BULL_EXTENSION
@@ -408,11 +492,13 @@ int main(void)
         put_and_get();
         unexpected();
         counters();
+        triggered();
         atomics();
         segments();
         everything();
         descriptors();
         entries_of_the_other_kind();
+        list_entries();
         bull_extension();
         OK(PtlStartBundle(ni));
         OK(PtlEndBundle(ni));

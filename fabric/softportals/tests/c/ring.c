@@ -99,7 +99,8 @@ static void pass_token(ptl_handle_ni_t ni, uint32_t rank, uint32_t ranks)
     CHECK(count.success == 7);
 }
 
-/* Two interfaces of one process are two rails: what comes over either ends a wait for both. */
+/* Two interfaces of one process are two rails: what comes over either ends a wait for counters of both, and queues are waited for
+   one interface at a time. */
 static void two_rails(void)
 {
     ptl_handle_ni_t ni[2];
@@ -124,13 +125,14 @@ static void two_rails(void)
     ptl_ct_event_t count;
     ptl_size_t tests[2] = {1, 1};
     unsigned int which = 9;
-    OK(PtlEQPoll(eq, 2, PTL_TIME_FOREVER, &event, &which));
-    CHECK(which == 1 && event.type == PTL_EVENT_SEND);
-    SAYS(PTL_EQ_EMPTY, PtlEQPoll(eq, 2, 1, &event, &which));
+    SAYS(PTL_ARG_INVALID, PtlEQPoll(eq, 2, PTL_TIME_FOREVER, &event, &which));
+    OK(PtlEQPoll(eq + 1, 1, PTL_TIME_FOREVER, &event, &which));
+    CHECK(which == 0 && event.type == PTL_EVENT_SEND);
+    SAYS(PTL_EQ_EMPTY, PtlEQPoll(eq, 1, 1, &event, &which));
     OK(PtlCTPoll(ct, tests, 2, PTL_TIME_FOREVER, &count, &which));
     CHECK(which == 1 && count.success == 1);
     OK(PtlNIFini(ni[0]));
-    SAYS(PTL_ARG_INVALID, PtlEQPoll(eq, 2, 1, &event, &which));
+    SAYS(PTL_ARG_INVALID, PtlEQPoll(eq, 1, 1, &event, &which));
     OK(PtlNIFini(ni[1]));
 }
 

@@ -36,9 +36,9 @@ impl Bench {
     }
 
     fn compile(&self, program: &str) {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/c");
+        let sources = sources();
         let status = Command::new("cc")
-            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
             .arg(sources.join(super::FAMILY))
             .arg(sources.join(format!("{program}.c")))
             .arg("-o")
@@ -114,6 +114,10 @@ impl Drop for Bench {
     }
 }
 
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/c")
+}
+
 /// Cargo puts the library of the package beside the test, or one folder above.
 fn library() -> PathBuf {
     let test = env::current_exe().expect("the test's own name");
@@ -134,9 +138,29 @@ fn one_process_uses_every_function() {
     let Some(bench) = Bench::new("alone") else {
         return;
     };
+    let text = fs::read_to_string(sources().join("alone.c")).expect("the program");
+    for function in FUNCTIONS.split_whitespace() {
+        assert!(text.contains(&format!("{function}(")), "{function}");
+    }
     bench.compile("alone");
     for mode in MODES {
         bench.start("alone", &[], &[mode]).ends_well();
+    }
+}
+
+#[test]
+fn what_a_call_refuses_is_said_by_its_code() {
+    let Some(bench) = Bench::new("refused") else {
+        return;
+    };
+    bench.compile("refused");
+    let host = host(1);
+    let udp = [
+        ("RIPSTOP_PORTALS_TRANSPORT", "udp"),
+        ("RIPSTOP_PORTALS_HOST", &host[..]),
+    ];
+    for settings in [&[MODES[0]][..], &[MODES[1]][..], &udp[..]] {
+        bench.start("refused", &[], settings).ends_well();
     }
 }
 
@@ -159,7 +183,7 @@ fn two_processes_exchange_them_over_a_network_that_loses_some() {
     };
     bench.compile("pair");
     let faults = "drop=0.002,duplicate=0.01,reorder=0.005,exhaust=0.002,seed=5";
-    let host = host();
+    let host = host(0);
     let settings = [
         ("RIPSTOP_PORTALS_FAULTS", faults),
         ("RIPSTOP_PORTALS_HOST", &host[..]),
@@ -174,7 +198,7 @@ fn a_token_travels_by_itself_through_many_processes() {
         return;
     };
     bench.compile("ring");
-    let host = host();
+    let host = host(0);
     let udp = [
         ("RIPSTOP_PORTALS_TRANSPORT", "udp"),
         ("RIPSTOP_PORTALS_HOST", &host[..]),
@@ -201,10 +225,11 @@ fn a_wrong_setting_is_named() {
     );
 }
 
-/// An address of this machine that other runs of these tests do not use: all of 127/8 is.
-fn host() -> String {
+/// An address of this machine that other runs of these tests do not use, nor others of these tests that may take any process id:
+/// all of 127/8 is, and numbers of processes have 22 bits.
+fn host(test: u8) -> String {
     let [_, a, b, c] = std::process::id().to_be_bytes();
-    format!("127.{}.{b}.{}", a | 1, c | 1)
+    format!("127.{}.{b}.{}", a | 1 | test << 6, c | 1)
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn sizes() -> Vec<usize> {
 
 #[test]
 fn puts_and_gets_are_right_at_every_size() {
-    for inline_max in [None, Some(64)] {
+    for inline_max in [None, Some(128)] {
         puts_and_gets_are_right(inline_max);
     }
 }

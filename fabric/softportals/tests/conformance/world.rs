@@ -83,6 +83,7 @@ impl World {
             limits: Limits::MOST,
             packet_max: PACKET_MAX,
             inline_max: None,
+            counts_events: true,
         };
         let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
         let logical = configs.iter().all(|config| config.logical);

@@ -77,6 +77,7 @@ pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> P
             limits: Limits::MOST,
             packet_max: wires.packet_max(),
             inline_max: mode.inline_max(),
+            counts_events: true,
         },
         place: Place {
             network: format!("test-{network}-{}", std::process::id()),

@@ -19,7 +19,7 @@ use crate::{
     error::Error,
     event::Taken,
     interface::{CtId, EqId, Interface},
-    process::{wait_count_among, wait_event_among},
+    process::wait_count_among,
     slab::Id,
 };
 
@@ -71,7 +71,7 @@ fn of_wait(error: Error) -> Error {
     }
 }
 
-/// `PtlEQPoll`.
+/// `PtlEQPoll`. As in the reference implementation, the queues of one interface can be waited for.
 pub unsafe fn eq_poll<P: Profile>(
     queues: *const P::Handle,
     count: u32,
@@ -84,16 +84,9 @@ pub unsafe fn eq_poll<P: Profile>(
         index_place::<P>(which)?;
         // SAFETY: as many as said.
         let queues = unsafe { objects::<P>(Kind::Eq, queues, count, "eq_handles") }?;
-        let timeout = time::<P>(timeout);
-        if let Some(nic) = common(&queues) {
-            let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
-            return nic.wait_event(&ids, timeout);
-        }
-        let queues: Vec<_> = queues
-            .into_iter()
-            .map(|(nic, id)| (nic, EqId(id)))
-            .collect();
-        wait_event_among(&queues, timeout)
+        let nic = common(&queues).ok_or(Error::ArgInvalid("eq_handles: of several interfaces"))?;
+        let ids: Vec<EqId> = queues.iter().map(|(_, id)| EqId(*id)).collect();
+        nic.wait_event(&ids, time::<P>(timeout))
     };
     // SAFETY: not null, as checked.
     unsafe { give_event::<P>(taken().map_err(of_wait), event, which) }

@@ -1,10 +1,12 @@
 //! Order out of datagrams that are lost, doubled and overtaken: go-back-n.
 //!
 //! Each pair of interfaces has a conversation, with numbers of its own for both ends: a peer that was started again, or has
-//! given us up, talks under a greater one. Data frames count from zero. A receiver takes the frame that it expects and no other,
-//! and keeps nothing, so it can go on without memory: when a frame is missing, or there is no room, it says once per hold time
-//! from where to repeat, and the sender goes back to there. What is never answered is repeated at growing intervals, and given up
-//! after [`PATIENCE_NS`] without a sign of life.
+//! given us up, talks under another one. So does a frame of a former life that comes late, and which of two numbers is the later
+//! one no clock can tell, for clocks are set back. We ask the peer that we know: it answers if it is still there, and who has its
+//! address now answers that it knows nothing of all that, with the number that only our question told it. Data frames count from
+//! zero. A receiver takes the frame that it expects and no other, and keeps nothing, so it can go on without memory: when a
+//! frame is missing, or there is no room, it says once per hold time from where to repeat, and the sender goes back to there.
+//! What is never answered is repeated at growing intervals, and given up after [`PATIENCE_NS`] without a sign of life.
 //!
 //! Times are in nanoseconds.
 #![forbid(unsafe_code)]
@@ -147,12 +149,13 @@ impl Conversations {
             return None;
         }
         let theirs = known.and_then(|one| one.theirs);
-        if theirs.is_some_and(|theirs| header.own < theirs) {
+        if header.kind == Kind::Unknown {
+            self.lose(from);
             return None;
         }
-        let successor = theirs.is_some_and(|theirs| header.own > theirs);
-        if header.kind == Kind::Unknown || successor {
-            self.lose(from);
+        if theirs.is_some_and(|theirs| header.own != theirs) {
+            self.ask(from);
+            return None;
         }
         let begins = begins_something(header.kind) && self.peers.len() < PEERS_MAX;
         if !self.peers.contains_key(&from) && !begins {
@@ -161,6 +164,15 @@ impl Conversations {
         let conversation = self.with(from);
         conversation.theirs = Some(header.own);
         Some(conversation)
+    }
+
+    /// Asks whether the peer that we know is still there. A successor repeats what makes us ask; a frame that came late does not,
+    /// and so silence, which may be a lost question, proves nothing.
+    fn ask(&mut self, peer: Address) {
+        if let Some(conversation) = self.peers.get_mut(&peer) {
+            conversation.owes_ping = true;
+        }
+        self.activate(peer);
     }
 
     fn with(&mut self, peer: Address) -> &mut Conversation {

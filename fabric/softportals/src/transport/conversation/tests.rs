@@ -14,6 +14,8 @@ struct World {
     waiting: BTreeMap<(u32, u32), VecDeque<u32>>,
     received: BTreeMap<(u32, u32), Vec<u32>>,
     lost: Vec<(u32, u32)>,
+    /// When the last of them was.
+    lost_at: u64,
     /// When the places of a receiver's pool are free again; empty pools are endless.
     pools: BTreeMap<u32, Vec<u64>>,
     frames: u64,
@@ -31,6 +33,7 @@ impl World {
             waiting: BTreeMap::new(),
             received: BTreeMap::new(),
             lost: Vec::new(),
+            lost_at: 0,
             pools: BTreeMap::new(),
             frames: 0,
         }
@@ -58,6 +61,7 @@ impl World {
             });
             while let Some(peer) = node.next_lost() {
                 self.lost.push((from, peer.pid));
+                self.lost_at = self.now;
             }
         }
         while let Some((to, envelope)) = self.weather.pop(self.now) {
@@ -193,22 +197,60 @@ fn who_says_nothing_is_lost_in_the_end() {
 
 #[test]
 fn a_successor_is_heard_and_its_predecessor_is_lost() {
-    for (seed, first_to_speak) in (0..20).flat_map(|seed| [(seed, 0), (seed, 1)]) {
+    // Numbers after those of its predecessor, and before: the clock was set back meanwhile.
+    let starts = (0..20).flat_map(|seed| [(seed, 2 << 40), (seed, 7)]);
+    for (seed, number, first_to_speak) in starts.flat_map(|(a, b)| [(a, b, 0), (a, b, 1)]) {
         let mut world = World::new(2, &format!("drop=0.1,reorder=0.2,seed={seed}"));
         world.send(0, 1, 30);
         world.run();
-        world.nodes[1] = Conversations::new(2 << 40, world.now);
+        let restart = world.now;
+        world.nodes[1] = Conversations::new(number, restart);
         world.received.clear();
         world.send(first_to_speak, 1 - first_to_speak, 1);
         world.run();
-        assert_eq!(world.lost, [(0, 1)], "seed {seed}, {first_to_speak}");
+        let what = format!("seed {seed}, number {number}, {first_to_speak} speaks first");
+        assert_eq!(world.lost, [(0, 1)], "{what}");
+        assert!(world.lost_at < restart + PATIENCE_NS, "{what}: by silence");
         // What was sent to the predecessor went with it; what comes after is for the successor.
         world.received.clear();
         world.send(0, 1, 10);
         world.send(1, 0, 10);
         world.run();
-        assert!(world.has_all(0, 1, 10), "seed {seed}, {first_to_speak}");
-        assert!(world.received[&(1, 0)].ends_with(&[8, 9]));
+        assert!(world.has_all(0, 1, 10), "{what}");
+        assert!(world.received[&(1, 0)].ends_with(&[8, 9]), "{what}");
+    }
+}
+
+#[test]
+fn a_frame_of_a_former_life_costs_a_question_and_ends_nothing() {
+    // A number before that of the present one, and after: the clock was set back meanwhile.
+    for former in [7, 3 << 40] {
+        let mut world = World::new(2, "");
+        let mut late = Vec::new();
+        world.nodes[1] = Conversations::new(former, 0);
+        world.nodes[1].send(0, address(0), vec![0; 4]);
+        world.nodes[1].transmit(0, |_, parts| late = parts.concat());
+        world.nodes[1] = Conversations::new(2 << 40, 0);
+        world.send(1, 0, 3);
+        world.run();
+        for answered in [true, false] {
+            for _ in 0..20 {
+                let taken = world.nodes[0].handle(world.now, address(1), &late, true);
+                assert_eq!(taken, None);
+            }
+            world.frames = 0;
+            if !answered {
+                world.nodes[0].transmit(world.now, |_, _| world.frames += 1);
+                world.now += 2 * PATIENCE_NS;
+            }
+            world.run();
+            assert_eq!(world.frames, 1 + u64::from(answered), "former {former}");
+        }
+        world.received.clear();
+        world.send(1, 0, 3);
+        world.run();
+        assert!(world.has_all(1, 0, 3), "former {former}");
+        assert_eq!(world.lost, [], "former {former}");
     }
 }
 
@@ -243,9 +285,10 @@ fn noise_changes_nothing() {
         if let Some(start) = noise.first_chunk_mut::<5>() {
             *start = [b'R', b'S', b'P', 1, start[4] % 7];
         }
-        // A number that nobody has: frames of a later conversation of the same peer are believed.
+        // To nobody in particular, like the first frame of a conversation, or to a number that nobody has.
         if len >= HEADER_LEN {
-            noise[16] |= 1;
+            let theirs = random.within(0..2);
+            noise[16..24].copy_from_slice(&theirs.to_le_bytes());
         }
         let taken = world.nodes[1].handle(world.now, address(0), &noise, true);
         assert_eq!(taken, None);

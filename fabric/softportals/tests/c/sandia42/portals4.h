@@ -144,6 +144,14 @@ int PtlSwap(ptl_handle_md_t, ptl_size_t, ptl_handle_md_t, ptl_size_t, ptl_size_t
             ptl_size_t, void *, uint64_t, const void *, ptl_small_t, ptl_small_t);
 int PtlTriggeredPut(ptl_handle_md_t, ptl_size_t, ptl_size_t, ptl_small_t, ptl_process_t, uint32_t, uint64_t, ptl_size_t,
                     void *, uint64_t, ptl_handle_ct_t, ptl_size_t);
+int PtlTriggeredGet(ptl_handle_md_t, ptl_size_t, ptl_size_t, ptl_process_t, uint32_t, uint64_t, ptl_size_t, void *,
+                    ptl_handle_ct_t, ptl_size_t);
+int PtlTriggeredAtomic(ptl_handle_md_t, ptl_size_t, ptl_size_t, ptl_small_t, ptl_process_t, uint32_t, uint64_t, ptl_size_t,
+                       void *, uint64_t, ptl_small_t, ptl_small_t, ptl_handle_ct_t, ptl_size_t);
+int PtlTriggeredFetchAtomic(ptl_handle_md_t, ptl_size_t, ptl_handle_md_t, ptl_size_t, ptl_size_t, ptl_process_t, uint32_t,
+                            uint64_t, ptl_size_t, void *, uint64_t, ptl_small_t, ptl_small_t, ptl_handle_ct_t, ptl_size_t);
+int PtlTriggeredSwap(ptl_handle_md_t, ptl_size_t, ptl_handle_md_t, ptl_size_t, ptl_size_t, ptl_process_t, uint32_t, uint64_t,
+                     ptl_size_t, void *, uint64_t, const void *, ptl_small_t, ptl_small_t, ptl_handle_ct_t, ptl_size_t);
 int PtlTriggeredCTInc(ptl_handle_ct_t, ptl_ct_event_t, ptl_handle_ct_t, ptl_size_t);
 int PtlTriggeredCTSet(ptl_handle_ct_t, ptl_ct_event_t, ptl_handle_ct_t, ptl_size_t);
 int PtlAtomicSync(void);
