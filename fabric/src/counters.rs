@@ -35,6 +35,8 @@ pub struct Counters {
     pub registrations: Count,
     /// Uses of such memory that found it registered.
     pub registrations_shared: Count,
+    /// Datagrams about connections: peers asked for one and answered, and others that ended.
+    pub connecting: Count,
     /// Datagrams with short messages to peers without a connection, or with answers to some.
     pub datagrams: Count,
     /// Connections that gave way to others, where a rank may not have one to each peer.
@@ -44,7 +46,8 @@ pub struct Counters {
     /// Ways to a peer by one of several adapters that were found not to work.
     pub lanes_failed: Count,
     /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
-    /// a sleep; nothing else about lists does while all goes well.
+    /// a sleep; nothing else about lists does while all goes well, where the adapter begins tasks. Where turns of the driver
+    /// begin them, so do a count that one waits for and the ends of what they posted together; only these words are handed on.
     pub list_words: Count,
 }
 
@@ -66,6 +69,7 @@ impl Counters {
             acks: self.acks.get(),
             registrations: self.registrations.get(),
             registrations_shared: self.registrations_shared.get(),
+            connecting: self.connecting.get(),
             datagrams: self.datagrams.get(),
             evictions: self.evictions.get(),
             pieces: self.pieces.get(),
@@ -111,6 +115,7 @@ pub struct Snapshot {
     pub acks: u64,
     pub registrations: u64,
     pub registrations_shared: u64,
+    pub connecting: u64,
     pub datagrams: u64,
     pub evictions: u64,
     pub pieces: u64,
@@ -140,6 +145,7 @@ impl Sub for Snapshot {
             registrations_shared: self
                 .registrations_shared
                 .wrapping_sub(earlier.registrations_shared),
+            connecting: self.connecting.wrapping_sub(earlier.connecting),
             datagrams: self.datagrams.wrapping_sub(earlier.datagrams),
             evictions: self.evictions.wrapping_sub(earlier.evictions),
             pieces: self.pieces.wrapping_sub(earlier.pieces),

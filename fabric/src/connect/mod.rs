@@ -11,6 +11,8 @@
 //!    └───────────────▶ RepSent ◀───┘ ─────────────────────────────┘ ────────────────┘
 //! ```
 //!
+//! Where each knew the other's queue pairs from the start, there is a way without a word ([`Bound`](State::Bound), in `bound`).
+//!
 //! **Attempts are numbered** by both ranks together: a new one has a greater number than any that its maker knows, and its last
 //! bit says who made it: 0 the server (the smaller rank), 1 the client. So late messages are told from new ones by one
 //! comparison, and of two requests that cross the client's is the greater: the server answers it and forgets its own.
@@ -19,6 +21,7 @@
 //! nothing, and one from a later life ends what was with the earlier. A first request does not know the peer's life yet and
 //! names none; it counts as long as nothing was [`Ready`](State::Ready) with the life that it comes from.
 
+mod bound;
 mod limits;
 mod message;
 #[cfg(test)]
@@ -35,7 +38,7 @@ pub use message::{
     CAPS_NONE, End, Frame, Kind, LANES_MAX, Lane, Lanes, Malformed, Message, Reason,
 };
 pub(crate) use parcels::Parcels;
-pub use ranges::{BadRecord, NodeRecord};
+pub(crate) use ranges::{Ranges, place};
 pub use scheme::{Job, Pattern, Scheme};
 pub(crate) use share::{Caller, Next, Share};
 
@@ -69,6 +72,9 @@ pub struct Connection {
     quiet: bool,
     /// Draining: the peer wants it, and has nothing under way.
     asked: bool,
+    /// Bound: our greeting was answered, and the peer's was heard.
+    answered: bool,
+    heard: bool,
 }
 
 /// How far a connection is.
@@ -81,6 +87,9 @@ pub enum State {
     ReqSent,
     /// The peer asked, and was answered; its queue pairs may send to ours.
     RepSent,
+    /// Our queue pairs lead to the peer's, which had told of them before; its data may come. Whether it has bound its own is not
+    /// known yet.
+    Bound,
     /// Both sides may send.
     Ready,
     /// It is being taken down; new commands wait for the next one.
@@ -101,6 +110,8 @@ pub enum Event {
     Timeout,
     /// Data came through the queue pairs.
     Data,
+    /// The peer's queue pairs have taken our greeting.
+    Answered,
     /// The queue pairs are needed elsewhere.
     Evict,
     /// After [`Action::Quiesce`]: all that was posted to the queue pairs has arrived.
@@ -121,6 +132,8 @@ pub enum Action {
     Bind,
     /// Send this, with the own lanes if it is a [`Kind::Request`] or a [`Kind::Reply`].
     Send(Message),
+    /// Post something to the queue pairs that means nothing, and say [`Event::Answered`] when the peer's have taken it.
+    Greet,
     /// Post to the queue pairs, first what waited.
     Open,
     /// Post no more to them, and say [`Event::Quiet`] when all that was posted has arrived.
@@ -172,6 +185,8 @@ impl Connection {
             met: false,
             quiet: false,
             asked: false,
+            answered: false,
+            heard: false,
         }
     }
 
@@ -194,9 +209,12 @@ impl Connection {
             Event::Message(message) => self.handle_message(&message, cx),
             Event::Timeout if cx.now >= self.deadline => self.handle_timeout(cx),
             Event::Data if self.state == State::RepSent => self.open(cx),
+            Event::Data if self.state == State::Bound => self.hear_greeting(cx),
+            Event::Answered if self.state == State::Bound => self.handle_answer(cx),
             Event::Evict if self.state == State::Ready => self.drain(false, cx),
             Event::Quiet if self.state == State::Draining && !self.quiet => self.handle_quiet(cx),
             Event::CreateFailed => self.handle_create_failed(cx),
+            Event::Broken if self.state == State::Bound => self.start_over(cx),
             Event::Broken if self.has_lanes() => {
                 self.send(Kind::Reject(Reason::Gone), cx);
                 self.fail(Why::Broken, cx);
@@ -275,6 +293,11 @@ impl Connection {
             State::Idle if !self.met || (newer && named) => self.accept(message, cx),
             State::ReqSent if newer => self.accept(message, cx),
             State::ReqSent => answer(message, Kind::Busy, cx),
+            // It has another end by now, and had posted nothing to ours.
+            State::Bound if newer && named => {
+                self.close(cx);
+                self.accept(message, cx);
+            }
             State::RepSent | State::Ready if again => self.send(Kind::Reply, cx),
             // Whoever asks anew has taken down what was: this is as good as DRAINED.
             State::Draining if newer && named && self.quiet => {
@@ -331,8 +354,8 @@ impl Connection {
     fn handle_drain(&mut self, message: &Message, cx: &mut Context<'_>) {
         let ours = message.id == self.attempt;
         match self.state {
-            // It drains what it found ready, so RTU is only late.
-            State::RepSent | State::Ready if ours => self.drain(true, cx),
+            // It drains what it found ready, so RTU, or the answer to our greeting, is only late.
+            State::RepSent | State::Bound | State::Ready if ours => self.drain(true, cx),
             State::Draining if ours => {
                 self.asked = true;
                 if self.quiet {
@@ -420,16 +443,22 @@ impl Connection {
         self.tries = 0;
         self.quiet = false;
         self.asked = false;
+        self.answered = false;
+        self.heard = false;
     }
 
     /// Sends what the state waits with, and waits.
     fn transmit(&mut self, cx: &mut Context<'_>) {
-        let kind = match self.state {
-            State::ReqSent => Kind::Request,
-            State::RepSent => Kind::Reply,
-            _ => Kind::Drain,
-        };
-        self.send(kind, cx);
+        match self.state {
+            State::ReqSent => self.send(Kind::Request, cx),
+            State::RepSent => self.send(Kind::Reply, cx),
+            State::Bound => cx.actions.push(Action::Greet),
+            _ => self.send(Kind::Drain, cx),
+        }
+        self.wait(cx);
+    }
+
+    fn wait(&mut self, cx: &Context<'_>) {
         let salt = u64::from(self.peer) << 32 | u64::from(self.attempt);
         self.deadline = cx
             .now

@@ -29,6 +29,8 @@ pub(super) struct Scenario {
     pub(super) shortages: [u8; 2],
     /// How many datagrams are lost or doubled.
     pub(super) faults: u8,
+    /// Both know the other's queue pair from the start, and begin whenever they like.
+    pub(super) bound: bool,
 }
 
 /// What was visited.
@@ -145,8 +147,21 @@ struct Side {
     evicts: u8,
     restarts: u8,
     shortages: u8,
+    started: bool,
+    greeting: Greeting,
     /// It was told that all its messages failed.
     failed: bool,
+}
+
+/// What became of what a side posted when it bound its queue pair.
+#[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
+enum Greeting {
+    None,
+    UnderWay,
+    /// The answer is under way.
+    Heard,
+    /// It was answered, and there is another one.
+    Again,
 }
 
 #[derive(Clone, Copy, Debug, Hash, PartialEq, Eq)]
@@ -172,6 +187,8 @@ impl World {
             evicts: scenario.evicts[me],
             restarts: scenario.restarts[me],
             shortages: scenario.shortages[me],
+            started: !scenario.bound,
+            greeting: Greeting::None,
             failed: false,
         };
         Self {
@@ -186,6 +203,11 @@ impl World {
         let mut next = Vec::new();
         self.move_datagrams(step, &mut next)?;
         for me in 0..2 {
+            if !self.sides[me].started {
+                next.push(self.start(me));
+                continue;
+            }
+            self.move_greeting(me, step, &mut next)?;
             self.move_data(me, step, &mut next)?;
             self.move_user(me, step, &mut next)?;
             self.move_timer(me, step, &mut next)?;
@@ -200,6 +222,7 @@ impl World {
             }
             let mut arrived = self.clone();
             let datagram = arrived.net.remove(at);
+            let heard = self.sides[datagram.to].started;
             if self.faults > 0 {
                 let faults = self.faults - 1;
                 next.push(Self {
@@ -210,9 +233,53 @@ impl World {
                 doubled.net.insert(at, datagram.clone());
                 next.push(Self { faults, ..doubled });
             }
+            if !heard {
+                continue; // it lies there until then
+            }
             let event = Event::Message(datagram.message);
             arrived.tell(datagram.to, event, datagram.lane, step)?;
             next.push(arrived);
+        }
+        Ok(())
+    }
+
+    /// A side binds the queue pair that the other knows, and greets it.
+    fn start(&self, me: usize) -> Self {
+        let mut world = self.clone();
+        let side = &mut world.sides[me];
+        side.started = true;
+        side.connection = Connection::bound(1 - rank(me), 1);
+        side.made = 1;
+        side.pair = Some(Pair {
+            number: 1,
+            bound: Some(1),
+        });
+        side.greeting = Greeting::UnderWay;
+        world
+    }
+
+    /// A greeting is taken by a queue pair that is bound, and answered; or the device gives up, as long as it was not taken, or
+    /// when whoever took it is gone.
+    fn move_greeting(&self, me: usize, step: Step, next: &mut Vec<Self>) -> Result<(), String> {
+        let greeting = self.sides[me].greeting;
+        if greeting == Greeting::UnderWay && self.joined(me) {
+            let mut world = self.clone();
+            world.sides[me].greeting = Greeting::Heard;
+            world.tell(1 - me, Event::Data, 0, step)?;
+            next.push(world);
+        }
+        if greeting == Greeting::Heard || greeting == Greeting::Again && self.joined(me) {
+            let mut world = self.clone();
+            world.sides[me].greeting = Greeting::None;
+            world.tell(me, Event::Answered, 0, step)?;
+            next.push(world);
+        }
+        let taken = matches!(greeting, Greeting::Heard | Greeting::Again) && self.joined(me);
+        if greeting != Greeting::None && !taken {
+            let mut world = self.clone();
+            world.sides[me].greeting = Greeting::None;
+            world.tell(me, Event::Broken, 0, step)?;
+            next.push(world);
         }
         Ok(())
     }
@@ -234,7 +301,7 @@ impl World {
                 ));
             }
             next.push(world);
-        } else if side.quiescing {
+        } else if side.quiescing && side.greeting == Greeting::None {
             let mut world = self.clone();
             world.sides[me].quiescing = false;
             world.tell(me, Event::Quiet, 0, step)?;
@@ -282,6 +349,7 @@ impl World {
         side.incarnation += 1;
         side.restarts -= 1;
         side.pair = None;
+        side.greeting = Greeting::None;
         side.open = false;
         side.quiescing = false;
         side.waiting = 0;
@@ -336,12 +404,17 @@ impl World {
                 pair => return Err(format!("side {me} binds {pair:?}")),
             },
             Action::Send(message) => self.send(me, message),
+            Action::Greet if side.greeting == Greeting::None => side.greeting = Greeting::Again,
+            Action::Greet => {} // it goes behind the first
             Action::Open => side.open = true,
             Action::Quiesce => (side.open, side.quiescing) = (false, true),
             Action::Destroy if side.pair.is_none() => {
                 return Err(format!("side {me} destroys what is not there: {self:?}"));
             }
-            Action::Destroy => (side.pair, side.open, side.quiescing) = (None, false, false),
+            Action::Destroy => {
+                (side.pair, side.open, side.quiescing) = (None, false, false);
+                side.greeting = Greeting::None;
+            }
             Action::Fail(why) => {
                 let legal = self.sides.iter().any(|side| side.incarnation > 1);
                 if !legal || why == Why::Unreachable {

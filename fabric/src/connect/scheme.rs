@@ -25,6 +25,8 @@ pub struct Job {
     pub lanes: u32,
     /// Queue pairs that a node's adapter can have: 131 072 of a `ConnectX-6`, 65 536 of some others.
     pub queue_pairs_max: u32,
+    /// Connections that a rank has room for, whatever queue pairs there are: each takes buffers, too.
+    pub connections_max: u32,
     /// What is short goes as datagrams while a pair has no queue pairs.
     pub datagrams: bool,
     /// What the application says about itself.
@@ -74,6 +76,9 @@ impl Scheme {
 impl Job {
     /// Whether `times` as many queue pairs as connections with so many peers take are there.
     fn fits(&self, peers: u32, times: u64) -> bool {
+        if peers > self.connections_max {
+            return false;
+        }
         let of_rank = u64::from(peers) * u64::from(self.lanes);
         // Three numbers of 32 bits are more than 64 hold.
         let needed = of_rank.saturating_mul(u64::from(self.ranks_per_node) * times);
@@ -84,7 +89,8 @@ impl Job {
     #[must_use]
     pub fn connections_max(&self) -> u32 {
         let sharers = self.ranks_per_node.max(1).saturating_mul(self.lanes.max(1));
-        (self.queue_pairs_max / sharers).max(2)
+        let share = self.queue_pairs_max / sharers;
+        share.min(self.connections_max).max(2)
     }
 }
 
@@ -100,6 +106,7 @@ mod tests {
         ranks_per_node: 16,
         lanes: 1,
         queue_pairs_max: 65_536,
+        connections_max: u32::MAX,
         datagrams: false,
         pattern: Pattern::Unknown,
     };
@@ -158,6 +165,23 @@ mod tests {
             };
             assert_eq!(Scheme::choose(&job), Scheme::Hybrid);
         }
+    }
+
+    #[test]
+    fn who_has_too_few_buffers_is_connected_to_no_more_than_they_serve() {
+        let few = Job {
+            connections_max: 500,
+            ..JOB
+        };
+        assert_eq!(few.connections_max(), 500);
+        assert_eq!(Scheme::choose(&few), Scheme::Hybrid);
+        let enough = Job { ranks: 501, ..few };
+        assert_eq!(Scheme::choose(&enough), Scheme::AllToAll);
+        let none = Job {
+            connections_max: 0,
+            ..JOB
+        };
+        assert_eq!(none.connections_max(), 2);
     }
 
     #[test]

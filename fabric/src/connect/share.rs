@@ -149,7 +149,7 @@ impl<L> Share<L> {
             State::Ready => {
                 self.ready.remove(&(used_at, side));
             }
-            State::RepSent => {}
+            State::RepSent | State::Bound => {}
         }
         add(&mut self.used);
     }

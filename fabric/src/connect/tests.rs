@@ -106,6 +106,44 @@ fn a_peer_that_restarts_is_met_anew() {
     }
 }
 
+/// Each side binds its end when it likes, and a device gives up when it likes.
+#[test]
+fn sides_that_know_each_other_from_the_start_connect_or_ask() {
+    for (sends, shortages) in [
+        ([0, 0], [1, 0]),
+        ([1, 0], [0, 0]),
+        ([1, 0], [1, 0]),
+        ([1, 0], [0, 1]),
+        ([1, 1], [0, 0]),
+    ] {
+        let scenario = Scenario {
+            sends,
+            shortages,
+            faults: 2,
+            ..BOUND
+        };
+        holds("known from the start", scenario);
+    }
+}
+
+#[test]
+fn sides_that_know_each_other_from_the_start_evict_and_restart_as_others_do() {
+    for (sends, evicts, restarts) in [
+        ([0, 1], [1, 0], [0, 0]),
+        ([1, 0], [0, 1], [0, 0]),
+        ([1, 0], [0, 0], [1, 0]),
+        ([1, 0], [0, 0], [0, 1]),
+    ] {
+        let scenario = Scenario {
+            sends,
+            evicts,
+            restarts,
+            ..BOUND
+        };
+        holds("known from the start, and what comes later", scenario);
+    }
+}
+
 /// A machine with a mistake in it, and the scenario in which it must be seen.
 fn caught(mutant: Step, scenario: Scenario) {
     let found = explore(scenario, mutant);
@@ -119,6 +157,13 @@ const BOTH: Scenario = Scenario {
     restarts: [0, 0],
     shortages: [0, 0],
     faults: 3,
+    bound: false,
+};
+
+const BOUND: Scenario = Scenario {
+    faults: 1,
+    bound: true,
+    ..BOTH
 };
 
 const EVICTING: Scenario = Scenario {
@@ -227,6 +272,79 @@ fn mutant_any_reply_is_taken() {
         connection.handle(event, cx);
     };
     caught(mutant, EVICTING);
+}
+
+#[test]
+fn mutant_who_is_greeted_opens() {
+    let mutant: Step = |connection, event, cx| {
+        connection.answered |= event == Event::Data;
+        connection.handle(event, cx);
+    };
+    caught(mutant, BOUND);
+}
+
+#[test]
+fn mutant_who_is_answered_opens() {
+    let mutant: Step = |connection, event, cx| {
+        connection.heard |= event == Event::Answered;
+        connection.handle(event, cx);
+    };
+    caught(mutant, BOUND);
+}
+
+#[test]
+fn mutant_who_is_not_answered_fails() {
+    let mutant: Step = |connection, event, cx| {
+        if event == Event::Broken && connection.state == State::Bound {
+            return connection.fail(Why::Broken, cx);
+        }
+        connection.handle(event, cx);
+    };
+    caught(mutant, BOUND);
+}
+
+#[test]
+fn mutant_who_was_answered_waits_for_ever() {
+    let mutant: Step = |connection, event, cx| {
+        connection.handle(event, cx);
+        if connection.state == State::Bound {
+            connection.deadline = super::NEVER;
+        }
+    };
+    caught(
+        mutant,
+        Scenario {
+            sends: [0, 1],
+            shortages: [1, 0],
+            ..BOUND
+        },
+    );
+}
+
+#[test]
+fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
+    let (mut connection, local) = (Connection::bound(1, 1), local(0));
+    assert_eq!(connection.next_timeout(), None);
+    assert!(act(&mut connection, &local, Event::Connect, 0).is_empty());
+    assert_eq!(
+        act(&mut connection, &local, Event::Data, 0),
+        [Action::Greet]
+    );
+    assert!(act(&mut connection, &local, Event::Data, 0).is_empty());
+    assert_eq!(
+        act(&mut connection, &local, Event::Answered, 0),
+        [Action::Open]
+    );
+
+    let mut connection = Connection::bound(1, 1);
+    assert!(act(&mut connection, &local, Event::Answered, 0).is_empty());
+    let due = connection.next_timeout().expect("it waits for a greeting");
+    assert_eq!(
+        act(&mut connection, &local, Event::Timeout, due),
+        [Action::Greet]
+    );
+    assert_eq!(act(&mut connection, &local, Event::Data, 0), [Action::Open]);
+    assert_eq!(connection.state(), State::Ready);
 }
 
 fn local(rank: u32) -> Local {

@@ -192,7 +192,7 @@ pub trait Ends: Send + Sync + fmt::Debug {
 
 /// One rank's end of a network, open, before it knows where the others' ends are.
 pub trait Prepared: Send + fmt::Debug {
-    /// Where this end is, for the other ranks: 1 to 48 bytes.
+    /// Where this end is, for the other ranks: 1 to [`ADDRESS_MAX`] bytes.
     fn address(&self) -> Vec<u8>;
 
     /// The driver, now that all ranks' addresses are known, this rank's among them, in the order of ranks.
@@ -201,6 +201,9 @@ pub trait Prepared: Send + fmt::Debug {
     /// An address that is none, with its rank, or what the network said.
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>>;
 }
+
+/// The longest address of a rank: an InfiniBand rank with four devices that has made its queue pairs.
+pub const ADDRESS_MAX: usize = 192;
 
 /// Something for a driver to do.
 #[derive(Debug)]

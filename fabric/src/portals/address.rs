@@ -52,6 +52,11 @@ impl Address {
         (self.nonce as u64 & 0x0fff_ffff) << 32
     }
 
+    /// Match bits of what this life of the rank exposes or counts.
+    pub(super) const fn own_bits(&self, bits: u64) -> u64 {
+        of_life(bits, self.nonce)
+    }
+
     pub(super) fn to_bytes(self, rails: &[Place]) -> Vec<u8> {
         let Self {
             process,
@@ -133,6 +138,16 @@ impl Place {
         })
     }
 }
+
+/// Match bits as one life of a rank has them. Where no connection ends with a process, what was for whoever had its address
+/// before may still come; as good as never it finds the same bits. Those of one life differ as they did, and the kind stays.
+pub(super) const fn of_life(bits: u64, nonce: u32) -> u64 {
+    let spread = (nonce as u64 ^ SPREAD).wrapping_mul(SPREAD);
+    bits ^ (spread ^ spread >> 32).wrapping_mul(SPREAD) >> 4
+}
+
+/// An odd number without a pattern.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Match bits of words on the board and of messages: a kind, a stamp, and which rank sends.
 pub(super) const CONTROL_BITS: u64 = 7 << 60;

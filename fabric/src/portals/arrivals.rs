@@ -6,18 +6,31 @@ use super::{
     pool::HEADER_MAX,
     state::Portals,
 };
-use crate::driver::{self, Sink};
+use crate::driver::{self, Down, Sink};
 
 impl Portals {
     /// What came. Whether the sink was called.
     pub(super) fn handle_arrival(&mut self, got: Got, sink: &mut dyn Sink) {
-        self.ground.counters.lost.add(u64::from(got.dropped));
         match got.event.kind {
             Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
             Kind::PtDisabled => self.disabled = self.disabled.with(got.rail),
             Kind::Put if self.buffers.is_some() => self.handle_piece(&got, sink),
             Kind::Put => self.handle_message(&got, sink),
             _ => {}
+        }
+        if got.dropped {
+            self.handle_loss();
+        }
+    }
+
+    /// The queue of arrivals was full, which flow control is there to prevent. Whose messages were lost nobody knows, and their
+    /// senders count them as taken, so none of them can be waited for any more.
+    fn handle_loss(&mut self) {
+        self.ground.counters.lost.add(1);
+        for rank in (0..).take(self.peers.len()) {
+            if rank != self.me {
+                self.lose(rank, Down::Failed);
+            }
         }
     }
 
@@ -31,10 +44,32 @@ impl Portals {
         let Some(place) = place.filter(|_| event.mlength > 0) else {
             return;
         };
-        // One that the library does not take back is missing from now on; the others go on.
         if slabs.done(place) {
-            let _given = (self.ground).give_slab(rail, self.address.tables.eager, place.slab);
+            slabs.keep(place.slab);
+            self.give_slabs(rail);
         }
+    }
+
+    /// Gives the adapters the slabs that they did not take back. Whoever has the entries may let go of them at any time, and says
+    /// nothing then; so it is tried in each turn.
+    pub(super) fn give_kept_slabs(&mut self) {
+        (0..)
+            .take(self.ground.rails.len())
+            .for_each(|rail| self.give_slabs(rail));
+    }
+
+    fn give_slabs(&mut self, rail: u32) {
+        while let Some(slab) = self.ground.rails[rail as usize].slabs.take_kept() {
+            let given = self.ground.give_slab(rail, self.address.tables.eager, slab);
+            if given.is_err() {
+                return self.ground.rails[rail as usize].slabs.keep(slab);
+            }
+        }
+    }
+
+    /// Whether nothing can come by a rail, as its adapter has no slab.
+    pub(super) fn is_starved(&self, rail: u32) -> bool {
+        self.ground.rails[rail as usize].slabs.are_all_kept()
     }
 
     fn take_message(&mut self, got: &Got, sink: &mut dyn Sink) {

@@ -82,6 +82,8 @@ handles! {
 pub(super) enum Refused {
     /// Something still uses it.
     InUse,
+    /// What the library said, which may do it when it is asked again.
+    Later(String),
     /// What the library said.
     Code(String),
 }
@@ -258,8 +260,8 @@ impl Ni {
         self.got(code, &event)
     }
 
-    /// The next event of any of the queues, and of which; waits for it for so many milliseconds.
-    pub(super) fn eq_poll(&self, queues: &[Eq], millis: u32) -> Option<(Got, usize)> {
+    /// The next event of any of the queues, and of which; waits for it for so many milliseconds. All are of this interface.
+    pub(super) fn eq_poll(&self, queues: &[Eq], millis: u32) -> Result<Option<(Got, usize)>> {
         let mut handles = Bytes::default();
         let len = self.profile().handle_len;
         for (at, eq) in queues.iter().enumerate() {
@@ -278,7 +280,14 @@ impl Ni {
             )
         };
         let which = usize::try_from(which.get(0, 4)).unwrap_or(usize::MAX);
-        self.got(code, &event).map(|got| (got, which))
+        let codes = &self.profile().codes;
+        match self.got(code, &event) {
+            None if !codes.is_nothing(code) => {
+                let why = format!("PtlEQPoll failed with {}", codes.say(code));
+                Err(Refused::Code(why))
+            }
+            got => Ok(got.map(|got| (got, which))),
+        }
     }
 
     /// Whether it is the software library of this repository, which alone counts interrupts.
@@ -312,10 +321,14 @@ impl Ni {
         match call() {
             0 => Ok(()),
             code if code == codes.in_use => Err(Refused::InUse),
-            code => Err(Refused::Code(format!(
-                "{name} failed with {}",
-                codes.say(code)
-            ))),
+            code => {
+                let why = format!("{name} failed with {}", codes.say(code));
+                Err(if codes.is_for_later(code) {
+                    Refused::Later(why)
+                } else {
+                    Refused::Code(why)
+                })
+            }
         }
     }
 
@@ -334,7 +347,7 @@ impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::InUse => Self::other("the Portals library says PTL_IN_USE"),
-            Refused::Code(why) => Self::other(why),
+            Refused::Later(why) | Refused::Code(why) => Self::other(why),
         }
     }
 }

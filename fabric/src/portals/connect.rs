@@ -60,7 +60,6 @@ impl Prepared {
         };
         // What one peer does not take leaves enough for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
-        let words = Region::vacant(peers.len() * Words::LEN)?;
         let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
         let buffers = buffers.transpose()?.map(Box::new);
         let places = addresses.iter().zip(places);
@@ -85,8 +84,9 @@ impl Prepared {
                 })
                 .collect(),
             credits: ground.credits,
+            refusals: 0,
             operations,
-            words,
+            words: Region::vacant(peers.len() * Words::LEN)?,
             watches: Watches::new(),
             lists: Lists::default(),
             told: VecDeque::new(),

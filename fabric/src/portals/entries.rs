@@ -5,7 +5,7 @@
 )]
 
 use super::{
-    calls::{Ct, Me, Ni, Result, span},
+    calls::{Ct, Me, Ni, Refused, Result, span},
     event::Process,
     layout::Bytes,
     profile::Profile,
@@ -135,6 +135,20 @@ impl Ni {
         // SAFETY: takes a handle that `append` gave.
         self.call("PtlMEUnlink", || unsafe {
             (self.library.symbols.me_unlink)(me.0)
+        })
+    }
+}
+
+impl Ni {
+    /// Unlinks an entry, and tries so often again while it is in use. Whether it still is.
+    pub(super) fn is_kept(&self, me: Me, tries: u32) -> bool {
+        let mut all = 0..=tries;
+        all.all(|_| {
+            let in_use = matches!(self.unlink(me), Err(Refused::InUse));
+            if in_use {
+                std::thread::yield_now();
+            }
+            in_use
         })
     }
 }

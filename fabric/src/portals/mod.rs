@@ -21,8 +21,8 @@
 //! **Baselines.** With [`PortalsConfig::compat`] messages go as pscom or MPC lay them out (`compat`), so that what that costs
 //! can be counted and timed beside this.
 //!
-//! **Queues.** Three, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
-//! than were started, and hints about the board may be lost (`queues`).
+//! **Queues.** Four, so that no event is ever lost: arrivals are held by flow control, ends of own operations are never more
+//! than were started, hints about the board may be lost, and what task lists come to has a queue of its own (`queues`).
 
 mod address;
 mod arrivals;
@@ -152,6 +152,8 @@ impl Driver for Portals {
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.ground.queues.disarm();
+        self.give_kept_slabs();
+        self.give_missing_buffers();
         let mut turn = Turn { budget, events: 0 };
         self.take_ends(&mut turn, sink);
         self.take_lists(&mut turn, sink);

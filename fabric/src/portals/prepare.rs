@@ -93,12 +93,12 @@ impl Prepared {
             .all()
             .into_iter()
             .try_for_each(|table| small(table).map(drop))?;
-        let pool = Pool::new()?;
+        let (pool, nonce) = (Pool::new()?, nonce());
         let ground = Ground {
-            queues: Queues::new(&rails, lists, config.helper)?,
+            queues: Queues::new(&rails, lists, (config.helper, &counters))?,
             lists,
             pool,
-            exports: Exports::new(&ni, tables.rdma, &counters)?,
+            exports: Exports::new(&ni, (tables.rdma, nonce), &counters)?,
             // One place less than asked for, for libraries that need it to tell full from empty.
             credits: (config.events - 1).min(ni.wire.at_once),
             counters,
@@ -107,7 +107,7 @@ impl Prepared {
         };
         let address = Address {
             process: ground.ni.id()?,
-            nonce: nonce(),
+            nonce,
             tables,
         };
         let prepared = Self {
@@ -164,7 +164,8 @@ impl Prepared {
         };
         ni.put(near, far, HEADER, true)?;
         let wait = |eq| {
-            let polled = (0..PROBE_TURNS).find_map(|_| ni.eq_poll(&[eq], PROBE_MILLIS));
+            let poll = |_| ni.eq_poll(&[eq], PROBE_MILLIS).ok().flatten();
+            let polled = (0..PROBE_TURNS).find_map(poll);
             polled.map(|(got, _)| got.event)
         };
         let (Some(ended), Some(told)) = (wait(first.ends), wait(first.hints)) else {

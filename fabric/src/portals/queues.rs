@@ -5,6 +5,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -13,13 +14,14 @@ use super::{
     calls::{Eq, Ni},
     event::Got,
     rails::Rail,
+    stats::PortalsCounters,
 };
 use crate::{driver::WaitOn, lanes::LaneSet};
 
 /// Which queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Messages from peers. Flow control holds it: when it is full, peers are refused.
+    /// Messages from peers. Flow control holds it: when it is full, peers are refused. Where it does not, all peers are given up.
     Arrivals,
     /// Ends of own operations, by all rails: never more than were started.
     Ends,
@@ -46,7 +48,16 @@ pub(super) struct Queues {
     lists: bool,
     /// An event that was taken to see whether there is one.
     held: Option<(Got, Which)>,
+    waiter: Waiter,
     rest: Rest,
+}
+
+/// Waits for an event of any queue.
+#[derive(Clone, Debug)]
+struct Waiter {
+    /// By rail, as one call of the library waits for the queues of one interface.
+    rails: Vec<(Arc<Ni>, Vec<Source>)>,
+    counters: Arc<PortalsCounters>,
 }
 
 /// A queue of the library.
@@ -89,11 +100,15 @@ struct State {
 }
 
 impl Queues {
-    /// Of these rails, and that of task lists, of the first one. `helper` even where the library has descriptors.
+    /// Of these rails, and that of task lists, of the first one. With a `helper` even where the library has descriptors.
     ///
     /// # Errors
     /// When the system has no descriptors or threads left.
-    pub(super) fn new(rails: &[Rail], lists: Eq, helper: bool) -> io::Result<Self> {
+    pub(super) fn new(
+        rails: &[Rail],
+        lists: Eq,
+        (helper, counters): (bool, &Arc<PortalsCounters>),
+    ) -> io::Result<Self> {
         let nis: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.ni)).collect();
         let of_rail = |(rail, one): (u32, &Rail)| {
             [
@@ -113,8 +128,16 @@ impl Queues {
         for ni in nis.iter().filter(|_| !helper) {
             fds.extend(ni.wake_fds()?);
         }
+        let of_rail = |(rail, ni)| {
+            let ours = sources.iter().filter(|source| source.rail == rail);
+            (Arc::clone(ni), ours.copied().collect())
+        };
+        let waiter = Waiter {
+            rails: (0..).zip(&nis).map(of_rail).collect(),
+            counters: Arc::clone(counters),
+        };
         let rest = if fds.is_empty() {
-            Rest::Helper(Helper::start(&nis[0], &sources)?)
+            Rest::Helper(Helper::start(waiter.clone())?)
         } else {
             Rest::Fds(fds.into_iter().map(Arc::new).collect())
         };
@@ -127,6 +150,7 @@ impl Queues {
             nis,
             sources,
             held: None,
+            waiter,
             rest,
         })
     }
@@ -248,7 +272,7 @@ impl Queues {
     /// Waits for an event, for so many milliseconds. Whether there is one.
     pub(super) fn wait(&mut self, millis: u32) -> bool {
         if self.held.is_none() {
-            self.held = poll(&self.nis[0], &self.sources, millis);
+            self.held = self.waiter.wait(millis);
         }
         self.held.is_some()
     }
@@ -263,17 +287,16 @@ impl Queues {
 }
 
 impl Helper {
-    fn start(ni: &Arc<Ni>, sources: &[Source]) -> io::Result<Self> {
+    fn start(waiter: Waiter) -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
             bell: Arc::new(bell),
         });
-        let (ni, for_thread) = (Arc::clone(ni), Arc::clone(&shared));
-        let sources = sources.to_vec();
+        let for_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("portals-waiter".to_owned());
-        let thread = thread.spawn(move || for_thread.run(&ni, &sources))?;
+        let thread = thread.spawn(move || for_thread.run(&waiter))?;
         Ok(Self {
             shared,
             thread: Some(thread),
@@ -311,7 +334,7 @@ impl Drop for Helper {
 }
 
 impl Shared {
-    fn run(&self, ni: &Ni, sources: &[Source]) {
+    fn run(&self, waiter: &Waiter) {
         loop {
             let idle = |state: &mut State| !state.waits && !state.stop;
             let state = self.changed.wait_while(self.lock(), idle);
@@ -320,7 +343,7 @@ impl Shared {
                 return;
             }
             // A finite time, because a wait cannot be broken off in every library.
-            let found = poll(ni, sources, TURN_MILLIS);
+            let found = waiter.wait(TURN_MILLIS);
             if found.is_some() {
                 let mut state = self.lock();
                 state.found = found;
@@ -338,6 +361,10 @@ impl Shared {
 }
 
 impl Source {
+    const fn found(&self, got: Got) -> (Got, Which) {
+        (self.name(got), self.which)
+    }
+
     const fn name(&self, got: Got) -> Got {
         Got {
             rail: self.rail,
@@ -346,17 +373,48 @@ impl Source {
     }
 }
 
-/// The next event of any queue; waits for it for so many milliseconds.
-fn poll(ni: &Ni, sources: &[Source], millis: u32) -> Option<(Got, Which)> {
-    let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
-    let (got, at) = if ni.moves_alone || ni.is_software() {
-        ni.eq_poll(&queues, millis)
-    } else {
-        // It waits for a millisecond where no time is given, and its clocks are not for two threads at once.
-        (0..millis).find_map(|_| ni.eq_poll(&queues, 0))
-    }?;
-    let source = sources.get(at)?;
-    Some((source.name(got), source.which))
+impl Waiter {
+    /// The next event of any queue; waits for it for so many milliseconds.
+    fn wait(&self, millis: u32) -> Option<(Got, Which)> {
+        if let [only] = &self.rails[..] {
+            return self.wait_for(only, millis);
+        }
+        // In turn and briefly, with a look at all others between, so that none of them waits longer.
+        let turns = self.rails.iter().cycle().take(millis as usize);
+        let mut each = turns.map(|rail| self.look().or_else(|| self.wait_for(rail, 1)));
+        each.find_map(|found| found)
+    }
+
+    fn wait_for(
+        &self,
+        (ni, sources): &(Arc<Ni>, Vec<Source>),
+        millis: u32,
+    ) -> Option<(Got, Which)> {
+        let queues: Vec<_> = sources.iter().map(|source| source.eq).collect();
+        let polled = if ni.moves_alone || ni.is_software() {
+            ni.eq_poll(&queues, millis).transpose()
+        } else {
+            // It waits for a millisecond where no time is given, and its clocks are not for two threads at once.
+            (0..millis).find_map(|_| ni.eq_poll(&queues, 0).transpose())
+        };
+        match polled? {
+            Ok((got, at)) => sources.get(at).map(|source| source.found(got)),
+            Err(_) => {
+                self.counters.unwaited.add(1);
+                std::thread::park_timeout(Duration::from_millis(1));
+                self.look()
+            }
+        }
+    }
+
+    /// An event that is there.
+    fn look(&self) -> Option<(Got, Which)> {
+        let mut all = self.rails.iter();
+        all.find_map(|(ni, sources)| {
+            let mut sources = sources.iter();
+            sources.find_map(|source| ni.eq_get(source.eq).map(|got| source.found(got)))
+        })
+    }
 }
 
 fn all(nis: &[Arc<Ni>]) -> LaneSet {

@@ -15,6 +15,8 @@ pub(super) struct Slabs {
     len: usize,
     min_free: usize,
     slabs: Vec<Slab>,
+    /// Free ones that the adapter has not taken back yet.
+    kept: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +46,7 @@ impl Slabs {
             len,
             min_free,
             slabs: vec![Slab::default(); count],
+            kept: Vec::new(),
         })
     }
 
@@ -53,6 +56,21 @@ impl Slabs {
 
     pub(super) const fn min_free(&self) -> usize {
         self.min_free
+    }
+
+    /// Keeps one that the adapter does not take back now.
+    pub(super) fn keep(&mut self, slab: usize) {
+        self.kept.push(slab);
+    }
+
+    /// One to be given to the adapter again.
+    pub(super) fn take_kept(&mut self) -> Option<usize> {
+        self.kept.pop()
+    }
+
+    /// Whether the adapter has none at all, so that nothing can come.
+    pub(super) fn are_all_kept(&self) -> bool {
+        !self.slabs.is_empty() && self.kept.len() == self.slabs.len()
     }
 
     pub(super) fn range(&self, slab: usize) -> LocalRange {

@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     address::Address,
+    calls::Refused,
     compat::buffers::Buffers,
     event::{End, Got, Kind},
     lists::Lists,
@@ -34,6 +35,8 @@ pub struct Portals {
     pub(super) peers: Vec<Peer>,
     /// Events that may still be caused in the queue of ends.
     pub(super) credits: u32,
+    /// How often the library has refused something since it took or ended something.
+    pub(super) refusals: u32,
     pub(super) operations: Operations,
     /// What is written on others' boards.
     pub(super) words: Region,
@@ -158,7 +161,10 @@ impl Portals {
             && let Some(to) = self.due.pop_front()
         {
             self.peer_mut(to).due = false;
-            self.write_words(to);
+            if !self.write_words(to) {
+                self.peer_mut(to).due = true;
+                return self.due.push_front(to);
+            }
         }
         while self.credits > RESERVED
             && let Some(to) = self.sendable.pop_front()
@@ -190,8 +196,8 @@ impl Portals {
         };
         let label = Label::padded(letter.label, padding);
         let header = u64::from(label) << 32 | u64::from(number);
-        if rail.ni.put(near, far, header, true).is_err() {
-            return Sent::NotNow;
+        if let Err(refused) = rail.ni.put(near, far, header, true) {
+            return self.handle_unsent(to, &refused);
         }
         self.count_sent(peer.home.into(), letter.len.into());
         self.spend_credit(to);
@@ -199,9 +205,25 @@ impl Portals {
         Sent::One
     }
 
+    /// The library has not taken a message. It waits for the peer and another lane, if there is one, unless there may be room.
+    fn handle_unsent(&mut self, to: u32, refused: &Refused) -> Sent {
+        if self.is_for_later(refused) {
+            return Sent::NotNow;
+        }
+        self.fail_lane(to, self.peer(to).home.into());
+        Sent::None
+    }
+
+    /// Whether what was refused is to be asked for again in the next turn: there is no room, and something may end that has it.
+    pub(super) fn is_for_later(&mut self, refused: &Refused) -> bool {
+        self.refusals += 1;
+        matches!(refused, Refused::Later(_)) && self.refusals < REFUSALS_MAX
+    }
+
     /// Something is under way to a peer.
     pub(super) fn spend_credit(&mut self, to: u32) {
         self.credits -= 1;
+        self.refusals = 0;
         if !self.ground.ni.ends_to_dead {
             self.peer_mut(to).under_way += 1;
         }
@@ -211,6 +233,7 @@ impl Portals {
     fn regain_credit(&mut self, user: u64) {
         // No more than there ever were: what was given up may end nevertheless.
         self.credits = (self.credits + 1).min(self.ground.credits);
+        self.refusals = 0;
         if self.ground.ni.ends_to_dead {
             return; // nobody asks: what is on its way to the dead ends by itself
         }
@@ -332,11 +355,9 @@ impl Portals {
 
     /// Whether there is something to do without an event.
     pub(super) fn has_news(&self) -> bool {
-        let unsent = self
-            .buffers
-            .as_ref()
-            .is_some_and(|all| !all.unsent.is_empty());
-        unsent
+        let buffers = self.buffers.as_deref();
+        let unsent = |all: &Buffers| !all.unsent.is_empty() || !all.missing.is_empty();
+        buffers.is_some_and(unsent)
             || !self.told.is_empty()
             || !self.suspects.is_empty()
             || !self.refused.is_empty()
@@ -344,6 +365,8 @@ impl Portals {
             || self.lists.have_news()
             || self.rails.have_news(self.credits > RESERVED)
             || self.operations.waits_for_entries()
+            // As long as one slab is there, what comes into it leads to a turn.
+            || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))
             || self.credits > RESERVED && !self.sendable.is_empty()
             || self.credits > 0 && !self.due.is_empty()
     }
@@ -366,5 +389,8 @@ enum Sent {
     /// The library takes nothing now: it is asked again in the next turn.
     NotNow,
 }
+
+/// So many turns in which nothing is taken and nothing ends: a second and more.
+const REFUSALS_MAX: u32 = 1 << 20;
 
 const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");

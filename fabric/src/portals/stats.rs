@@ -33,6 +33,8 @@ pub struct PortalsCounters {
     pub by_rail: [Count; RAILS_MAX],
     /// Rails to a peer that this rank has found not to work.
     pub lanes_failed: Count,
+    /// Waits that the library refused: its queues were looked at every millisecond instead.
+    pub unwaited: Count,
     /// Times that a queue had lost events.
     pub lost: Count,
 }

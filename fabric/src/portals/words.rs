@@ -17,8 +17,8 @@ impl Portals {
         }
     }
 
-    /// Writes our words on a peer's board.
-    pub(super) fn write_words(&mut self, to: u32) {
+    /// Writes our words on a peer's board. False when there is no room for that now.
+    pub(super) fn write_words(&mut self, to: u32) -> bool {
         let peer = self.peer(to);
         let words = Words {
             pauses: peer.pauses,
@@ -40,8 +40,10 @@ impl Portals {
                 self.ground.queues.expect(lane);
                 self.spend_credit(to);
             }
+            Err(refused) if self.is_for_later(&refused) => return false,
             Err(_) => _ = self.fail_lane(to, lane),
         }
+        true
     }
 
     /// A hint that words on the own board have changed.
@@ -91,15 +93,32 @@ impl Portals {
 
     /// Everything that came has been looked at, so there is room: lets messages in again.
     pub(super) fn let_in(&mut self) {
+        let mut later = LaneSet::EMPTY;
         for rail in self.disabled.iter() {
-            let ni = &self.ground.rails[rail as usize].ni;
-            if ni.pt_enable(self.address.tables.eager).is_err() {
-                return;
+            if self.is_starved(rail) {
+                later = later.with(rail); // it would refuse the next one again
+                continue;
             }
-            self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
-            self.ground.counters.enabled.add(1);
+            let ni = &self.ground.rails[rail as usize].ni;
+            match ni.pt_enable(self.address.tables.eager) {
+                Ok(()) => {
+                    self.disabled = self.disabled.without(LaneSet::EMPTY.with(rail));
+                    self.ground.counters.enabled.add(1);
+                }
+                Err(refused) if self.is_for_later(&refused) => later = later.with(rail),
+                Err(_) => {}
+            }
         }
-        while let Some(rank) = self.refused.pop_front() {
+        for rank in std::mem::take(&mut self.refused) {
+            let home = u32::from(self.peer(rank).home);
+            if self.is_starved(home) || later.has(home) {
+                self.refused.push_back(rank);
+                continue;
+            }
+            if self.disabled.has(home) {
+                // Its adapter lets nothing in any more.
+                self.fail_lane(rank, home);
+            }
             // Not before: whatever else is said must not say it.
             let peer = self.peer_mut(rank);
             peer.resumed = peer.pauses_heard;

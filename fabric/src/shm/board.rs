@@ -21,7 +21,10 @@ use rustix::{
 };
 
 use super::proc;
-use crate::{driver::FutexWord, memory::Region};
+use crate::{
+    driver::{ADDRESS_MAX, FutexWord},
+    memory::Region,
+};
 
 /// The table of the ranks of one node, in one memfd that all of them map.
 ///
@@ -52,7 +55,7 @@ pub enum PeerState {
 
 impl Board {
     /// The longest note, in bytes.
-    pub const NOTE_MAX: usize = 48;
+    pub const NOTE_MAX: usize = ADDRESS_MAX;
 
     /// A new board for `size` ranks, all absent.
     ///
@@ -62,7 +65,7 @@ impl Board {
         Self::create_in_job(size, 0)
     }
 
-    /// As [`create`](Self::create), with room for a note about each of the `job` ranks of all nodes, of 56 bytes each.
+    /// As [`create`](Self::create), with room for a note about each of the `job` ranks of all nodes, of 200 bytes each.
     ///
     /// # Errors
     /// As there.
@@ -200,7 +203,7 @@ impl Board {
     /// # Panics
     /// When there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
     pub fn leave_note(&self, rank: u32, note: &[u8]) {
-        self.write_note(self.at(rank, NOTE), note);
+        self.write_note(self.note_at(rank), note);
         self.tell();
     }
 
@@ -209,7 +212,7 @@ impl Board {
     /// # Errors
     /// The first rank that had left none when nothing new had come for `limit`.
     pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
-        self.read_notes(limit, self.size, |rank| self.at(rank, NOTE))
+        self.read_notes(limit, self.size, |rank| self.note_at(rank))
     }
 
     /// Leaves a note about each rank of the job for the ranks of this node. Whoever created the board does it, once.
@@ -235,11 +238,11 @@ impl Board {
     fn write_note(&self, at: usize, note: &[u8]) {
         let fits = (1..=Self::NOTE_MAX).contains(&note.len());
         assert!(fits, "a note of {} bytes", note.len());
-        let mut padded = [0; Self::NOTE_MAX];
-        padded[..note.len()].copy_from_slice(note);
-        for (word, bytes) in padded.as_chunks().0.iter().enumerate() {
-            let word = self.region.atomic_u64(at + 8 + 8 * word);
-            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        for (nth, bytes) in note.chunks(8).enumerate() {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            let word = self.region.atomic_u64(at + 8 + 8 * nth);
+            word.store(u64::from_le_bytes(padded), Relaxed);
         }
         let len = u32::try_from(note.len()).unwrap_or(0);
         self.region.atomic_u32(at).store(len, Release);
@@ -247,7 +250,7 @@ impl Board {
 
     fn read_note(&self, at: usize) -> Option<Vec<u8>> {
         let len = index(self.region.atomic_u32(at).load(Acquire)).min(Self::NOTE_MAX);
-        let words = (0..Self::NOTE_MAX / 8).map(|word| self.region.atomic_u64(at + 8 + 8 * word));
+        let words = (0..len.div_ceil(8)).map(|word| self.region.atomic_u64(at + 8 + 8 * word));
         let mut note: Vec<u8> = words
             .flat_map(|word| word.load(Relaxed).to_le_bytes())
             .collect();
@@ -390,9 +393,18 @@ impl Board {
         RANKS_AT + index(rank) * RANK_LEN + field
     }
 
+    fn note_at(&self, rank: u32) -> usize {
+        assert!(rank < self.size, "rank {rank} on a node of {}", self.size);
+        self.notes_at() + index(rank) * NOTE_LEN
+    }
+
     fn job_at(&self, rank: u32) -> usize {
         assert!(rank < self.job, "rank {rank} of a job of {}", self.job);
-        RANKS_AT + index(self.size) * RANK_LEN + index(rank) * NOTE_LEN
+        self.notes_at() + index(self.size + rank) * NOTE_LEN
+    }
+
+    const fn notes_at(&self) -> usize {
+        RANKS_AT + index(self.size) * RANK_LEN
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -467,7 +479,7 @@ pub(super) const fn index(n: u32) -> usize {
 }
 
 const fn board_len(size: u32, job: u32) -> usize {
-    RANKS_AT + index(size) * RANK_LEN + index(job) * NOTE_LEN
+    RANKS_AT + index(size) * (RANK_LEN + NOTE_LEN) + index(job) * NOTE_LEN
 }
 
 fn refusal(kind: io::ErrorKind, address: &str, why: &str) -> io::Error {
@@ -482,7 +494,7 @@ const OTHER_JOB: &str =
     "this is not the board of this job; run the same build of the program on all ranks";
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -508,8 +520,9 @@ const FENCE: usize = 32;
 const CLOSING: usize = 36;
 const BELL: usize = 64;
 const CPU: usize = 68;
-const NOTE: usize = 72;
-/// Its length, in 8 bytes, and the note.
+
+// Behind them the notes of the ranks, then those of all ranks of the job. Where no other fabric is used, nobody touches them.
+/// The length of a note, in 8 bytes, and the note.
 const NOTE_LEN: usize = 8 + Board::NOTE_MAX;
 
 const ABSENT: u32 = 0;
@@ -553,7 +566,10 @@ mod tests {
             let reader = scope.spawn(|| attached.notes(Duration::from_secs(60)));
             board.leave_note(1, &[0, 1]);
             let notes = reader.join().unwrap().unwrap();
-            assert_eq!(notes, [b"zero".to_vec(), vec![0, 1], vec![7; 48]]);
+            assert_eq!(
+                notes,
+                [b"zero".to_vec(), vec![0, 1], vec![7; Board::NOTE_MAX]]
+            );
         });
     }
 
@@ -563,7 +579,7 @@ mod tests {
         let attached = Board::attach(&board.address()).unwrap();
         attached.leave_note(1, b"mine");
         assert_eq!(attached.notes_of_job(Duration::ZERO), Err(0));
-        let notes = [vec![1], vec![2; 48], vec![3]];
+        let notes = [vec![1], vec![2; 45], vec![3]];
         board.leave_notes_of_job(&notes);
         assert_eq!(attached.notes_of_job(Duration::ZERO).unwrap(), notes);
         assert_eq!(attached.notes(Duration::ZERO), Err(0));

@@ -106,6 +106,7 @@ impl Config {
             ranks_per_node: self.model.node.ranks.min(self.ranks),
             lanes: self.model.nic.rails,
             queue_pairs_max: self.queue_pairs_max,
+            connections_max: u32::MAX,
             datagrams: self.model.nic.datagram > 0,
             pattern,
         }

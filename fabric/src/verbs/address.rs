@@ -2,12 +2,18 @@
 //!
 //! ```text
 //! version u8 | mtu u8 | lid u16 | datagram queue pair u32 | its key u32 | incarnation u32 | gid 16 bytes
-//! the table of regions: address u64, key u32          all little-endian
+//! the table of regions: address u64, key u32 | flags u8: 1 it hears parcels, 2 it has doors | skills u8 (`way`) | 0 u16
+//! all little-endian; then its doors (`doors`)
 //! ```
 
 use std::io;
 
-use super::{objects::Remote, way::Far};
+use super::{
+    doors::Doors,
+    objects::Remote,
+    way::{Far, parse_skills, skills},
+};
+use crate::random::Random;
 
 /// Where a rank can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +28,40 @@ pub(super) struct Address {
     pub(super) incarnation: u32,
     /// Where peers look up its regions.
     pub(super) table: Remote,
+    /// Reads of one queue pair that its first port serves at a time.
+    pub(super) reads: u8,
+    /// Its first port's link is Ethernet rather than InfiniBand.
+    pub(super) ethernet: bool,
+    /// It hears parcels.
+    pub(super) parcels: bool,
 }
 
 impl Address {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Of a rank with this first port.
+    pub(super) const fn new(first: &Far, qkey: u32, table: Remote, parcels: bool) -> Self {
+        Self {
+            gid: first.gid,
+            lid: first.lid,
+            mtu: first.mtu,
+            qpn: first.words,
+            qkey,
+            incarnation: 1,
+            table,
+            reads: first.reads,
+            ethernet: first.ethernet,
+            parcels,
+        }
+    }
+
+    /// How long it is with these doors.
+    pub(super) fn len(doors: Option<&Doors>) -> usize {
+        let mut bytes = Vec::new();
+        doors.into_iter().for_each(|doors| doors.encode(&mut bytes));
+        LEN + bytes.len()
+    }
+
+    /// With the doors that peers find ready.
+    pub(super) fn encode(&self, doors: Option<&Doors>) -> Vec<u8> {
         let mut bytes = vec![VERSION, self.mtu];
         bytes.extend(self.lid.to_le_bytes());
         for word in [self.qpn, self.qkey, self.incarnation] {
@@ -34,20 +70,34 @@ impl Address {
         bytes.extend(self.gid);
         bytes.extend(self.table.address.to_le_bytes());
         bytes.extend(self.table.key.to_le_bytes());
+        let parcels = if self.parcels { PARCELS } else { 0 };
+        let flags = parcels | if doors.is_some() { DOORS } else { 0 };
+        bytes.extend([flags, skills(self.reads, self.ethernet), 0, 0]);
+        if let Some(doors) = doors {
+            doors.encode(&mut bytes);
+        }
         bytes
     }
 
     /// # Errors
-    /// What is wrong with the address of this rank.
-    pub(super) fn parse(rank: usize, bytes: &[u8]) -> io::Result<Self> {
+    /// What is wrong with the address of this rank, in a job of so many.
+    pub(super) fn parse(
+        rank: usize,
+        bytes: &[u8],
+        ranks: u32,
+    ) -> io::Result<(Self, Option<Doors>)> {
         let wrong = |what: String| {
             let why = format!("the verbs address of rank {rank}: {what}");
             io::Error::new(io::ErrorKind::InvalidData, why)
         };
-        let all: &[u8; LEN] = bytes
-            .try_into()
-            .map_err(|_| wrong(format!("{} bytes, and {LEN} are one", bytes.len())))?;
+        let whole = bytes.split_first_chunk::<LEN>();
+        let has_doors = whole.is_some_and(|(all, _)| all[44] & DOORS != 0);
+        let (all, rest) = whole
+            .filter(|(_, rest)| has_doors || rest.is_empty())
+            .ok_or_else(|| wrong(format!("{} bytes, and {LEN} are one", bytes.len())))?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|nth| all[at + nth]));
+        let skills = parse_skills(all[45]);
+        let (reads, ethernet) = skills.unwrap_or((0, false));
         let address = Self {
             gid: std::array::from_fn(|nth| all[16 + nth]),
             lid: u16::from_le_bytes([all[2], all[3]]),
@@ -59,14 +109,51 @@ impl Address {
                 address: u64::from(word(32)) | u64::from(word(36)) << 32,
                 key: word(40),
             },
+            reads,
+            ethernet,
+            parcels: all[44] & PARCELS != 0,
         };
         if all[0] != VERSION {
             return Err(wrong(format!("version {}, and this is {VERSION}", all[0])));
         }
-        if !(1..=5).contains(&address.mtu) || address.qpn >> 24 != 0 || address.incarnation == 0 {
+        let numbers = (1..=5).contains(&address.mtu) && address.qpn >> 24 == 0;
+        let known = all[44] & !(PARCELS | DOORS) == 0 && skills.is_some() && all[46..] == [0; 2];
+        if !numbers || !known || address.incarnation == 0 {
             return Err(wrong("a number out of its range".to_owned()));
         }
-        Ok(address)
+        let doors = has_doors.then(|| Doors::parse(rest, ranks).map_err(wrong));
+        Ok((address, doors.transpose()?))
+    }
+
+    /// Whether this rank's first port and a peer's can reach each other.
+    ///
+    /// # Errors
+    /// That they cannot, and what to set.
+    pub(super) fn check_kind(&self, rank: usize, peer: &Self) -> io::Result<()> {
+        let kind = |ethernet| {
+            if ethernet {
+                "Ethernet (RoCE)"
+            } else {
+                "InfiniBand"
+            }
+        };
+        if peer.ethernet == self.ethernet {
+            return Ok(());
+        }
+        let why = format!(
+            "InfiniBand verbs: the port of rank {rank} is {}, and this rank's is {}: name ports of one network on all nodes \
+             with RIPSTOP_VERBS_DEVICE",
+            kind(peer.ethernet),
+            kind(self.ethernet)
+        );
+        Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+    }
+
+    /// The number of the first packet from this rank to a peer by queue pairs that both have made before they knew each other:
+    /// both know it, and nobody who does not know their addresses.
+    pub(super) fn psn(&self, peer: &Self) -> u32 {
+        let both = u64::from(self.qkey) << 32 | u64::from(peer.qkey);
+        u32::try_from(Random::new(both).bits() & 0x00ff_ffff).unwrap_or(0)
     }
 
     /// Its first port.
@@ -75,21 +162,26 @@ impl Address {
             gid: self.gid,
             lid: self.lid,
             mtu: self.mtu,
+            reads: self.reads,
+            ethernet: self.ethernet,
             table: self.table.key,
             words: self.qpn,
         }
     }
 }
 
-const VERSION: u8 = 1;
-const LEN: usize = 44;
+const VERSION: u8 = 3;
+const LEN: usize = 48;
+// The flags.
+const PARCELS: u8 = 1;
+const DOORS: u8 = 2;
 
 #[cfg(test)]
-mod tests {
-    use super::{Address, Remote};
+pub(super) mod tests {
+    use super::{Address, Doors, Remote};
     use crate::random::Random;
 
-    const ADDRESS: Address = Address {
+    pub(in crate::verbs) const ADDRESS: Address = Address {
         gid: [7; 16],
         lid: 0x1234,
         mtu: 5,
@@ -100,24 +192,69 @@ mod tests {
             address: 0x7f01_2345_6789_a000,
             key: 0x5555_aaaa,
         },
+        reads: 16,
+        ethernet: true,
+        parcels: true,
     };
 
     #[test]
     fn an_address_survives_the_way_through_the_bootstrap() {
-        let bytes = ADDRESS.encode();
+        let bytes = ADDRESS.encode(None);
         assert!(bytes.len() <= 48, "{} bytes", bytes.len());
-        assert_eq!(Address::parse(0, &bytes).unwrap(), ADDRESS);
+        assert_eq!(Address::parse(0, &bytes, 9).unwrap(), (ADDRESS, None));
+        let deaf = Address {
+            parcels: false,
+            ethernet: false,
+            ..ADDRESS
+        };
+        assert_eq!(
+            Address::parse(0, &deaf.encode(None), 9).unwrap(),
+            (deaf, None)
+        );
+        let doors = Doors::example(9, 3);
+        let bytes = ADDRESS.encode(Some(&doors));
+        assert_eq!(
+            Address::parse(0, &bytes, 9).unwrap(),
+            (ADDRESS, Some(doors))
+        );
+    }
+
+    #[test]
+    fn two_ranks_know_the_first_packets_of_both_without_a_word() {
+        let peer = Address {
+            qkey: 0x1234_5678,
+            ..ADDRESS
+        };
+        let [ours, theirs] = [ADDRESS.psn(&peer), peer.psn(&ADDRESS)];
+        let read = |address: Address| Address::parse(0, &address.encode(None), 9).unwrap().0;
+        assert_eq!(read(ADDRESS).psn(&read(peer)), ours);
+        assert_eq!(read(peer).psn(&read(ADDRESS)), theirs);
+        assert!(ours != theirs && ours < 1 << 24 && theirs < 1 << 24);
+    }
+
+    #[test]
+    fn ports_of_two_kinds_of_network_are_refused_at_once() {
+        let infiniband = Address {
+            ethernet: false,
+            ..ADDRESS
+        };
+        assert!(ADDRESS.check_kind(1, &ADDRESS).is_ok());
+        assert!(infiniband.check_kind(1, &infiniband).is_ok());
+        let why = ADDRESS.check_kind(7, &infiniband).unwrap_err().to_string();
+        for word in ["rank 7", "InfiniBand", "RoCE", "RIPSTOP_VERBS_DEVICE"] {
+            assert!(why.contains(word), "{why}");
+        }
     }
 
     #[test]
     fn bytes_that_are_no_address_are_refused_with_the_rank() {
-        let good = ADDRESS.encode();
+        let good = ADDRESS.encode(None);
         let changed = |at: usize, to: u8| {
             let mut bytes = good.clone();
             bytes[at] = to;
             bytes
         };
-        let shortened = good[..43].to_vec();
+        let shortened = good[..47].to_vec();
         for bytes in [
             vec![],
             shortened,
@@ -125,15 +262,42 @@ mod tests {
             changed(1, 0),
             changed(1, 6),
             changed(7, 1),
+            changed(44, 0x81),
+            changed(44, 2),             // doors, and there are none
+            [&good[..], &[0]].concat(), // something, and no doors
+            changed(45, 0),
+            changed(45, 0x80),
+            changed(47, 1),
         ] {
-            let why = Address::parse(13, &bytes).unwrap_err().to_string();
+            let why = Address::parse(13, &bytes, 9).unwrap_err().to_string();
             assert!(why.contains("rank 13"), "{why}");
         }
         let mut random = Random::new(5);
         for _ in 0..1000 {
             let mut bytes = good.clone();
             random.fill(&mut bytes);
-            let _no_panic = Address::parse(0, &bytes);
+            let _no_panic = Address::parse(0, &bytes, 9);
+        }
+    }
+
+    #[test]
+    fn doors_that_are_none_are_refused_with_the_rank() {
+        let good = ADDRESS.encode(Some(&Doors::example(9, 2)));
+        for len in 0..good.len() {
+            let why = Address::parse(13, &good[..len], 9).unwrap_err().to_string();
+            assert!(why.contains("rank 13"), "{why}");
+        }
+        for job in [0, 2, 8, 10] {
+            assert!(Address::parse(13, &good, job).is_err(), "{job} ranks");
+        }
+        let mut random = Random::new(6);
+        for _ in 0..10_000 {
+            let mut bytes = good.clone();
+            let at = usize::try_from(random.within(0..bytes.len() as u64)).unwrap();
+            bytes[at] ^= u8::try_from(random.within(1..256)).unwrap();
+            let _no_panic = Address::parse(0, &bytes, 9);
+            random.fill(&mut bytes[48..]);
+            let _no_panic = Address::parse(0, &bytes, 9);
         }
     }
 }

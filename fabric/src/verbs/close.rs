@@ -1,6 +1,6 @@
 //! The end: what was posted still arrives, and peers in contact are told.
 
-use std::time::Duration;
+use std::{hint, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -46,8 +46,11 @@ impl Core {
             if self.sleep.timer.now() >= end {
                 return false;
             }
-            if events == 0 && self.arm() == Armed::Ready {
-                self.nap();
+            if events == 0 {
+                match self.arm() {
+                    Armed::Ready => self.nap(),
+                    Armed::Busy => hint::spin_loop(),
+                }
             }
         }
     }
@@ -68,7 +71,7 @@ impl Core {
             let more = counts || !link.waiting.is_empty() || link.is_busy_abroad();
             if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
-                if !open && self.talks.on {
+                if !open && self.talks_to(peer) {
                     let said = self.send_last_parcel(peer, how);
                     self.link_or_new(peer).said_bye = said;
                     continue;

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{connect::Scheme, counters::Counters};
+use crate::{
+    connect::{Pattern, Scheme},
+    counters::Counters,
+};
 
 /// How to open a [`Verbs`](super::Verbs).
 #[derive(Clone, Debug)]
@@ -11,7 +14,8 @@ pub struct VerbsConfig {
     pub rank: u32,
     /// How many ranks the job has.
     pub ranks: u32,
-    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports that are up.
+    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports of one network
+    /// that are up: of InfiniBand, where there is any.
     ///
     /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
     /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
@@ -19,8 +23,10 @@ pub struct VerbsConfig {
     pub device: Option<String>,
     /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
     pub gid_index: Option<u8>,
-    /// When ranks are connected; `None` is by the size of the job.
+    /// When ranks are connected; `None` is by the size of the job and its pattern.
     pub scheme: Option<Scheme>,
+    /// With whom ranks speak, where `scheme` is `None`. The same on all ranks.
+    pub pattern: Pattern,
     /// The most ranks of a node, which share its adapter.
     pub ranks_per_node: u32,
     /// Peers that may be connected to at a time, at least two; `None` is by what the device has for each rank of the node.
@@ -47,6 +53,7 @@ impl VerbsConfig {
             device: None,
             gid_index: None,
             scheme: Some(Scheme::OnDemand),
+            pattern: Pattern::Unknown,
             ranks_per_node: ranks,
             connections_max: None,
             pinned_max: PINNED_MAX,

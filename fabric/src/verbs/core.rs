@@ -256,13 +256,17 @@ impl Core {
         let mut events = 0;
         while let Some(token) = self.watches.pop_reached() {
             if !is_own(token) {
+                self.counters.list_words.add(1);
                 sink.reached(token);
                 events += 1;
             }
         }
         while let Some(told) = self.lists.poll_told() {
             match told {
-                Told::Triggered(token) => sink.triggered(token),
+                Told::Triggered(token) => {
+                    self.counters.list_words.add(1);
+                    sink.triggered(token);
+                }
                 Told::Failed(token, why) => sink.failed(token, why),
             }
             events += 1;

@@ -19,6 +19,8 @@ pub struct Port {
     pub active: bool,
     /// Whether its link is Ethernet (RoCE), where peers are named by GID, rather than InfiniBand.
     pub ethernet: bool,
+    /// Of InfiniBand: which network it is in, as its subnet manager says.
+    subnet: String,
 }
 
 impl Port {
@@ -95,12 +97,26 @@ impl Port {
                 ))
             });
         }
-        let mut up: Vec<Self> = all.into_iter().filter(|port| port.active).collect();
+        let mut up = Self::of_one_network(all);
         if up.is_empty() {
             return Err(no_device(&format!("no port is up of {}", names.join(", "))));
         }
         let turn = usize::try_from(rank).unwrap_or(0) % up.len();
         Ok(up.swap_remove(turn))
+    }
+
+    /// Those that are up and reach each other, as far as can be seen: of InfiniBand, where there is any, as the Ethernet beside
+    /// it is there for other purposes.
+    fn of_one_network(all: Vec<Self>) -> Vec<Self> {
+        let mut up: Vec<Self> = all.into_iter().filter(|port| port.active).collect();
+        let first = up.iter().find(|port| !port.ethernet).or_else(|| up.first());
+        if let Some(Self {
+            ethernet, subnet, ..
+        }) = first.cloned()
+        {
+            up.retain(|port| port.ethernet == ethernet && port.subnet == subnet);
+        }
+        up
     }
 
     /// The index of the address to use: that of RoCE v2 over IPv4 where there is one, else of RoCE v2, else the first.
@@ -145,11 +161,14 @@ fn ports_of(device: &Path, name: &str) -> Vec<Port> {
     let ports = device.join("ports");
     let all = entries(&ports).into_iter().filter_map(|port| {
         let of = |file: &str| read(&ports.join(&port).join(file)).unwrap_or_default();
+        let ethernet = of("link_layer") == "Ethernet";
+        let subnet = of("gids/0").get(..SUBNET_LEN).map(str::to_owned);
         Some(Port {
             device: name.to_owned(),
             port: port.parse().ok()?,
             active: of("state").contains("ACTIVE"),
-            ethernet: of("link_layer") == "Ethernet",
+            ethernet,
+            subnet: subnet.filter(|_| !ethernet).unwrap_or_default(),
         })
     });
     all.collect()
@@ -174,6 +193,8 @@ fn no_device(why: &str) -> io::Error {
 const WEIGHT_MAX: u32 = 1000;
 
 const DEVICES: &str = "/sys/class/infiniband";
+/// The first half of an address, as it is printed.
+const SUBNET_LEN: usize = 19;
 const ROCE_V2: &str = "RoCE v2";
 const IPV4_MAPPED: &str = "0000:0000:0000:0000:0000:ffff:";
 
@@ -187,7 +208,53 @@ mod tests {
             port: 1,
             active,
             ethernet: true,
+            subnet: String::new(),
         }
+    }
+
+    fn infiniband(device: &str, subnet: &str) -> Port {
+        Port {
+            ethernet: false,
+            subnet: subnet.to_owned(),
+            ..port(device, true)
+        }
+    }
+
+    #[test]
+    fn ranks_take_turns_among_ports_of_one_network_only() {
+        let off = Port {
+            active: false,
+            ..infiniband("f", "y")
+        };
+        let all = [
+            port("a", true),
+            infiniband("b", "x"),
+            infiniband("c", "y"),
+            port("d", true),
+            infiniband("e", "x"),
+            off,
+        ];
+        let of = |rank| Port::choose_from(all.to_vec(), None, rank).unwrap().device;
+        assert_eq!([0, 1, 2, 3].map(of), ["b", "e", "b", "e"]);
+        let named = Port::choose_from(all.to_vec(), Some("c"), 0);
+        assert_eq!(named.unwrap().device, "c");
+    }
+
+    #[test]
+    fn the_network_of_a_port_is_the_first_half_of_its_address() {
+        let root = std::env::temp_dir().join(format!("ripstop-ports-{}", std::process::id()));
+        for (device, link) in [("x", "InfiniBand"), ("y", "Ethernet")] {
+            let port = root.join(device).join("ports/1");
+            fs::create_dir_all(port.join("gids")).unwrap();
+            fs::write(port.join("state"), "4: ACTIVE\n").unwrap();
+            fs::write(port.join("link_layer"), link).unwrap();
+            let gid = "fe80:0000:0000:0007:0002:c903:0000:1492\n";
+            fs::write(port.join("gids/0"), gid).unwrap();
+        }
+        let all = Port::all_in(&root).unwrap();
+        fs::remove_dir_all(&root).unwrap();
+        let networks = [infiniband("x", "fe80:0000:0000:0007"), port("y", true)];
+        assert_eq!(all, networks);
     }
 
     #[test]

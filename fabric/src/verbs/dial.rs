@@ -7,16 +7,16 @@ use super::{
     address::Address,
     core::{Core, index},
     greeting::{self, Ends},
-    link::REQUESTS_MAX,
+    link::{Link, REQUESTS_MAX},
     objects::{Connect, Cq, Qp},
     parcels::{Unheard, is_parcel},
-    rail::Rail,
+    rail::{Own, Rail},
     scarce::Scarce,
     way::{FIRST, Far, To, Way},
-    why::unconnected,
+    why::{unconnected, unlike},
 };
 use crate::{
-    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Message, State},
+    connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Message, State},
     driver::Sink,
     lanes::{Fences, LaneSet},
 };
@@ -37,15 +37,6 @@ impl Core {
         if !met && self.has_spare() && index(peer) < self.peers.len() && self.closing.is_none() {
             self.dial(peer);
         }
-    }
-
-    /// Has all peers connected to.
-    pub(super) fn connect_all(&mut self) {
-        let all = 0..u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
-        all.filter(|peer| *peer != self.me)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .for_each(|peer| self.connect(peer));
     }
 
     /// Our own end is connected to itself, so that all a rank does to itself is done by the device that peers use: their
@@ -197,6 +188,7 @@ impl Core {
                 bound.map_err(|why| self.handle_unbound(peer, why))?;
             }
             Action::Send(message) => self.send_word(peer, message),
+            Action::Greet => self.greet_again(peer),
             Action::Open => self.open(peer),
             Action::Quiesce => self.quiesce(peer),
             // A lost peer's requests end one by one; `Fail` is next.
@@ -245,9 +237,13 @@ impl Core {
         }
     }
 
-    /// There is no queue pair for a peer: what waits for one ends, and whoever asked for it may ask again.
+    /// There is no queue pair for a peer, and no other connection can give way: what waits for one ends, and whoever asked for it
+    /// may ask again.
     fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
-        let talks = self.talks.on;
+        if is_used_up(&why) && self.make_do(peer) {
+            return Event::CreateFailed;
+        }
+        let talks = self.talks_to(peer);
         let link = self.link_or_new(peer);
         let wanted = link.dial.state() == State::ReqSent && !talks;
         if wanted || !link.waiting.is_empty() || !link.parked.is_empty() {
@@ -275,18 +271,8 @@ impl Core {
         }
         let mut broken = None;
         for ((way, rail), (lane, far)) in link.ways.iter_mut().zip(rails).zip(ends.iter()) {
-            let own = &rail.own;
-            let connect = Connect {
-                route: far.route(own.port, own.gid_index, own.ethernet),
-                qpn: lane.qpn,
-                our_psn: link.psn,
-                their_psn: lane.psn,
-                mtu: far.mtu.min(own.mtu),
-                reads_max: own.reads_max,
-                timeout: own.timeout,
-            };
             let qp = way.qp.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-            if let Err(why) = qp.connect(&connect) {
+            if let Err(why) = rail.own.join(qp, link.psn, lane, &far) {
                 way.broken = true;
                 broken.get_or_insert(why);
             }
@@ -296,11 +282,7 @@ impl Core {
         {
             return Err(why);
         }
-        link.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
-        link.fences = Fences::new(LaneSet::first(u32::try_from(lanes).unwrap_or(1)));
-        link.left = LaneSet::EMPTY;
-        link.home = link.home_of(me, peer);
-        link.heard_by = link.home;
+        link.set_ends(me, peer, ends);
         Ok(())
     }
 
@@ -331,6 +313,7 @@ impl Core {
             frame.caps = CAPS_NONE;
             frame.lanes = self.link_or_new(peer).lanes();
         }
+        self.counters.connecting.add(1);
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         greeting::encode(&frame, &self.ports, &mut bytes);
@@ -346,16 +329,55 @@ impl Core {
     pub(super) fn hear_data(&mut self, peer: u32) {
         let half = self
             .link(peer)
-            .is_some_and(|link| link.dial.state() == State::RepSent);
+            .is_some_and(|link| matches!(link.dial.state(), State::RepSent | State::Bound));
         if half {
             self.tell_dial(peer, Event::Data, None);
         }
     }
 }
 
+impl Own {
+    /// Connects a queue pair of this device to a peer's end.
+    pub(super) fn join(&self, qp: &Qp, psn: u32, lane: Lane, far: &Far) -> io::Result<()> {
+        if far.ethernet != self.ethernet {
+            return Err(unlike());
+        }
+        qp.connect(&Connect {
+            route: far.route(self.port, self.gid_index, self.ethernet),
+            qpn: lane.qpn,
+            our_psn: psn,
+            their_psn: lane.psn,
+            mtu: far.mtu.min(self.mtu),
+            reads_out: self.reads_out.min(far.reads),
+            reads_in: self.reads_in,
+            timeout: self.timeout,
+        })
+    }
+}
+
+impl Link {
+    /// Its lanes lead there.
+    pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &Ends) {
+        let lanes = self.ways.len();
+        self.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
+        self.fences = Fences::new(LaneSet::first(u32::try_from(lanes).unwrap_or(1)));
+        self.left = LaneSet::EMPTY;
+        self.home = self.home_of(me, peer);
+        self.heard_by = self.home;
+    }
+}
+
+/// Whether what another connection gives up may help.
+fn is_used_up(why: &io::Error) -> bool {
+    matches!(
+        why.kind(),
+        io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock | io::ErrorKind::QuotaExceeded
+    )
+}
+
 impl Rail {
     /// A queue pair on this device, whose requests complete in this queue.
-    fn pair(&self, sends: &Arc<Cq>) -> io::Result<Qp> {
+    pub(super) fn pair(&self, sends: &Arc<Cq>) -> io::Result<Qp> {
         let queues = [sends, &self.inbox.cq];
         let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
         qp.init(self.own.port)?;
@@ -368,6 +390,8 @@ impl Rail {
             gid: self.own.gid,
             lid: self.own.lid,
             mtu: self.own.mtu,
+            reads: self.own.reads_in,
+            ethernet: self.own.ethernet,
             table,
             words,
         }

@@ -1,12 +1,12 @@
 //! A word about a connection with all that its sender's ends are: the lanes of the frame, and the ports behind them.
 //!
 //! ```text
-//! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, 0 u8, key to the table u32,
+//! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, skills u8, key to the table u32,
 //!                                            queue pair that hears words u32
 //! ```
 //! The first port is in the rank's address.
 
-use super::way::Far;
+use super::way::{Far, parse_skills, skills};
 use crate::{
     connect::{Frame, Lane, Lanes},
     lanes::RAILS_MAX,
@@ -39,12 +39,17 @@ impl Ends {
 pub(super) fn encode(frame: &Frame, ports: &[Far], bytes: &mut Vec<u8>) {
     frame.encode(bytes);
     for port in ports.iter().take(frame.lanes.as_slice().len()).skip(1) {
-        bytes.extend(port.gid);
-        bytes.extend(port.lid.to_le_bytes());
-        bytes.extend([port.mtu, 0]);
-        bytes.extend(port.table.to_le_bytes());
-        bytes.extend(port.words.to_le_bytes());
+        encode_port(port, bytes);
     }
+}
+
+pub(super) fn encode_port(port: &Far, bytes: &mut Vec<u8>) {
+    let skills = skills(port.reads, port.ethernet);
+    bytes.extend(port.gid);
+    bytes.extend(port.lid.to_le_bytes());
+    bytes.extend([port.mtu, skills]);
+    bytes.extend(port.table.to_le_bytes());
+    bytes.extend(port.words.to_le_bytes());
 }
 
 /// Reads the wire form. `first` gives the first port of a rank. `None` for what is none.
@@ -65,13 +70,16 @@ pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<
     Some((frame, ends))
 }
 
-fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
-    let &[.., l0, l1, mtu, _, k0, k1, k2, k3, w0, w1, w2, w3] = bytes;
+pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
+    let &[.., l0, l1, mtu, skills, k0, k1, k2, k3, w0, w1, w2, w3] = bytes;
     let gid = std::array::from_fn(|nth| bytes[nth]);
+    let (reads, ethernet) = parse_skills(skills)?;
     (1..=5).contains(&mtu).then_some(Far {
         gid,
         lid: u16::from_le_bytes([l0, l1]),
         mtu,
+        reads,
+        ethernet,
         table: u32::from_le_bytes([k0, k1, k2, k3]),
         words: u32::from_le_bytes([w0, w1, w2, w3]),
     })
@@ -84,7 +92,7 @@ pub(super) const fn len_max(lanes: usize) -> usize {
 
 const FRAME_LEN: usize = 28;
 const LANE_LEN: usize = 8;
-const PORT_LEN: usize = 28;
+pub(super) const PORT_LEN: usize = 28;
 
 #[cfg(test)]
 mod tests {
@@ -98,6 +106,8 @@ mod tests {
         gid: [9; 16],
         lid: 0x1234,
         mtu: 5,
+        reads: 16,
+        ethernet: false,
         table: 0x89ab_cdef,
         words: 0x0012_3456,
     };
@@ -121,6 +131,8 @@ mod tests {
         frame.lanes = Lanes::new(&vec![Lane { qpn: 5, psn: 6 }; lanes]).unwrap();
         let port = |nth: usize| Far {
             lid: u16::try_from(nth).unwrap(),
+            reads: u8::try_from(nth + 1).unwrap(),
+            ethernet: nth % 2 == 1,
             ..PORT
         };
         let ports: Vec<_> = (0..RAILS_MAX).map(port).collect();
@@ -144,6 +156,17 @@ mod tests {
             assert_eq!(far, ports[..lanes]);
             assert!(parse(&bytes, |_| None).is_none(), "from nobody");
             assert!(parse(&bytes[..bytes.len() - 1], |_| Some(PORT)).is_none());
+        }
+    }
+
+    #[test]
+    fn numbers_that_no_port_has_are_refused() {
+        let (.., bytes) = greeting(2);
+        let port = bytes.len() - 28;
+        for (at, wrong) in [(18, 0), (18, 6), (19, 0), (19, 0x80)] {
+            let mut bytes = bytes.clone();
+            bytes[port + at] = wrong;
+            assert!(parse(&bytes, |_| Some(PORT)).is_none(), "{at}: {wrong}");
         }
     }
 

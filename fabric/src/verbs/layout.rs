@@ -39,8 +39,9 @@ fn structures() -> Vec<(String, u64)> {
             "attr.max_wr" is max_wr, "attr.max_sge" is max_sge, "attr.srq_limit" is srq_limit,
         }
         "ibv_ah_attr" is AhAttributes {
-            "grh.dgid" is grh.dgid, "grh.sgid_index" is grh.sgid_index, "grh.hop_limit" is grh.hop_limit,
-            "dlid" is dlid, "is_global" is is_global, "port_num" is port_num,
+            "grh.dgid" is grh.dgid, "grh.flow_label" is grh.flow_label, "grh.sgid_index" is grh.sgid_index,
+            "grh.hop_limit" is grh.hop_limit, "grh.traffic_class" is grh.traffic_class, "dlid" is dlid,
+            "is_global" is is_global, "port_num" is port_num,
         }
         "ibv_qp_attr" is QpAttributes {
             "qp_state" is qp_state, "path_mtu" is path_mtu, "qkey" is qkey, "rq_psn" is rq_psn, "sq_psn" is sq_psn,
@@ -63,11 +64,18 @@ fn structures() -> Vec<(String, u64)> {
             "wr.ud.ah" is wr.first, "wr.ud.remote_qpn" is wr.second,
         }
         "ibv_wc" is Completion {
-            "wr_id" is wr_id, "status" is status, "opcode" is opcode, "byte_len" is byte_len, "qp_num" is qp_num,
-            "src_qp" is src_qp, "wc_flags" is wc_flags, "dlid_path_bits" is dlid_path_bits,
+            "wr_id" is wr_id, "status" is status, "opcode" is opcode, "byte_len" is byte_len,
+            "imm_data" is imm_data, "qp_num" is qp_num, "src_qp" is src_qp, "wc_flags" is wc_flags,
+            "dlid_path_bits" is dlid_path_bits,
         }
         "ibv_async_event" is AsyncEvent { "event_type" is event_type }
     }
+    // The second half of a word.
+    let second = offset_of!(abi::SendRequest, wr.second) + size_of::<u32>();
+    all.push((
+        "offsetof(struct ibv_send_wr, wr.ud.remote_qkey)".to_owned(),
+        second as u64,
+    ));
     all
 }
 
@@ -83,7 +91,7 @@ fn beginnings() -> Vec<(String, u64)> {
         )*)*};
     }
     prefix! {
-        "ibv_mr" is Mr { addr, length, lkey, rkey }
+        "ibv_mr" is Mr { addr, length, handle, lkey, rkey }
         "ibv_qp" is Qp { send_cq, srq, handle, qp_num }
         "ibv_cq" is Cq { channel, handle, cqe }
         "ibv_comp_channel" is Channel { fd, refcnt }

@@ -1,17 +1,19 @@
 //! The fabric of InfiniBand and RoCE: libibverbs, loaded when it is asked for.
 //!
 //! [`Verbs::prepare`] opens a device and gives an address; when the bootstrap has brought those of all ranks,
-//! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree over
-//! datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device (`rail`) of
-//! theirs, all in one `greeting`; words reach who was met also by other devices than the first (`detours`). Messages (`messages`)
-//! land in one shared queue of buffers (`inbox`), by credits, so that no sender ever finds none; with `Scheme::Hybrid`, short
-//! ones to peers without a connection go as `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices;
-//! `regions` sees to it that a wrong key never gets that far, `forgetting` waits before it says that a region is used no more,
-//! `names` has keys that nobody was told, and `registrations` the application's own memory; what a rank `counts` for itself is
-//! none of their business, and where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of `lists`,
-//! in a `chain` for each peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane
-//! to a peer, and the `trail` has the messages that may have to go again. `scarce` says who gives way where there are fewer queue
-//! pairs than peers. A turn is in `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the
+//! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
+//! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device
+//! (`rail`) of theirs, all in one `greeting`; where all are connected at the start, each makes its queue pairs beforehand,
+//! by a `pool` of threads, and the address has the `doors` that lead to them (`mesh`). Words reach who was met also by
+//! other devices than the first (`detours`). Messages (`messages`) land in one shared queue of buffers (`inbox`), by
+//! credits, so that no sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as
+//! `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices; `regions` sees to it that a wrong key
+//! never gets that far, `forgetting` waits before it says that a region is used no more, `names` has keys that nobody was
+//! told, and `registrations` the application's own memory; what a rank `counts` for itself is none of their business, and
+//! where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of `lists`, in a `chain` for each
+//! peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane to a peer, and
+//! the `trail` has the messages that may have to go again. `scarce` says who gives way where there are fewer queue pairs
+//! than peers. A turn is in `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the
 //! library makes, `abi` is the library's header.
 
 mod abi;
@@ -25,6 +27,7 @@ mod datagrams;
 mod detours;
 mod device;
 mod dial;
+mod doors;
 mod forgetting;
 mod greeting;
 mod inbox;
@@ -33,6 +36,7 @@ mod layout;
 mod library;
 mod link;
 mod lists;
+mod mesh;
 mod messages;
 mod names;
 mod objects;
@@ -40,6 +44,7 @@ mod onesided;
 mod opened;
 mod outbox;
 mod parcels;
+mod pool;
 mod posting;
 mod prepare;
 mod rail;

@@ -6,7 +6,7 @@
 //! it is short, copied.
 
 use super::{
-    abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
+    abi::WC_SUCCESS,
     core::{Core, News, index},
     objects::Local,
     outbox::Step,
@@ -212,9 +212,10 @@ impl Core {
             return self.handle_piece(id, (piece, lane), status);
         }
         if status != WC_SUCCESS {
-            let why = match status {
-                WC_FLUSHED | WC_RETRIES_EXCEEDED => Failure::PeerDown,
-                _ => self.transport(lane, status),
+            let why = if self.is_of_lane(lane, status) {
+                Failure::PeerDown
+            } else {
+                self.transport(lane, status)
             };
             self.lose_if_unsure(peer);
             return self.abandon(id, why);

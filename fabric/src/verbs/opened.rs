@@ -32,11 +32,13 @@ impl Opened {
         let gid = gid.ok().filter(|gid| !port.ethernet || *gid != [0; 16]);
         let gid = gid.ok_or_else(|| {
             let why = format!(
-                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has"
+                "gid_index: port {port} has no address number {gid_index}: `ibv_devinfo -v` shows those it has, and \
+                 RIPSTOP_VERBS_GID_INDEX names one"
             );
             io::Error::new(io::ErrorKind::InvalidInput, why)
         })?;
         let own = Own {
+            device: port.device.clone(),
             pd: Pd::new(&context)?,
             channel: Channel::new(&context)?,
             context,
@@ -46,7 +48,8 @@ impl Opened {
             lid: state.lid,
             mtu: state.mtu,
             ethernet: port.ethernet,
-            reads_max: limits.reads_max,
+            reads_out: limits.reads_out,
+            reads_in: limits.reads_in,
             timeout: timeout(config.patience),
             piece_max: (state.message_max as usize).clamp(1 << 16, PIECE_MAX),
             weight,
@@ -99,6 +102,11 @@ impl Rooms {
             .min(qp_wr_max);
         Self { sends, receives }
     }
+
+    /// Peers that there are buffers for, beside those that a rank says something to itself by.
+    pub(super) const fn connections_max(self) -> u32 {
+        (self.receives / WINDOW).saturating_sub(1)
+    }
 }
 
 /// The exponent that devices wait by: 4.096 µs · 2^exponent until a packet is sent again, [`TRIES`] times.
@@ -122,6 +130,27 @@ const PIECE_MAX: usize = 8 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn there_are_buffers_for_all_ranks_or_for_as_many_as_the_device_takes() {
+        let limits = Limits {
+            srq_wr_max: 32_767,
+            qp_wr_max: 1 << 15,
+            qp_max: 1 << 17,
+            cqe_max: 1 << 22,
+            reads_out: 16,
+            reads_in: 16,
+            atomics: true,
+        };
+        let serves = |limits: &[Limits], ranks| Rooms::new(limits, ranks).connections_max();
+        assert_eq!(serves(&[limits], 1000), 999, "all others");
+        assert_eq!(serves(&[limits], 100_000), 1022, "and itself");
+        let less = Limits {
+            cqe_max: 4096 + datagrams::RECEIVES,
+            ..limits
+        };
+        assert_eq!(serves(&[limits, less], 100_000), 127);
+    }
 
     #[test]
     fn devices_are_never_more_patient_than_asked_and_half_as_much_at_least() {

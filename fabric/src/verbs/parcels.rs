@@ -2,7 +2,8 @@
 //!
 //! They are numbered and answered by the hosts ([`Parcels`](crate::connect)). So a first message waits for nothing; a peer that
 //! much is said to gets a connection meanwhile, and one whose connection gave way is still reached. Nothing else goes as a
-//! parcel, and no message that something before it waits for.
+//! parcel, and no message that something before it waits for. A peer that chose another scheme, because its adapter or its
+//! settings are different, says so in its address, and is connected to.
 //!
 //! **Order.** No parcel begins while there is a connection, or while one is taken down; and nothing goes by a new one before the
 //! peer has answered all parcels. A parcel is handed out after all that came by the connection before.
@@ -80,8 +81,14 @@ impl Core {
         may
     }
 
+    /// Whether parcels go to a peer: both have buffers for them.
+    pub(super) fn talks_to(&self, peer: u32) -> bool {
+        let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
+        self.talks.on && hears
+    }
+
     fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {
-        if !self.talks.on || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
+        if !self.talks_to(to) || to == self.me || PARCEL_HEAD + len > self.parcel_max(to) {
             return false;
         }
         let link = self.link_or_new(to);

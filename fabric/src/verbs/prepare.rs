@@ -14,11 +14,13 @@ use super::{
     core::{Core, Sleep, index},
     datagrams::Datagrams,
     device::Port,
+    doors::Doors,
     greeting,
     inbox::{BODY_MAX, HEADER_MAX},
     lists::Tasks,
+    mesh::Mesh,
     names::Names,
-    objects::Limits,
+    objects::{Cq, Limits},
     opened::{Device, Opened, Rooms, least},
     outbox::Outbox,
     parcels::{PARCEL_MAX, Talks},
@@ -32,7 +34,7 @@ use super::{
     wire::HEAD,
 };
 use crate::{
-    connect::{self, Job, Pattern, Scheme},
+    connect::{self, Job, Scheme},
     driver::{self, Caps, Cost, Driver},
     offload::{Lists, TASKS_MAX, Watches},
     random::Random,
@@ -42,8 +44,13 @@ use crate::{
 #[derive(Debug)]
 pub struct Prepared {
     config: VerbsConfig,
-    devices: Vec<Device>,
+    rails: Vec<Rail>,
+    /// What is sent by each device.
+    sends: Vec<Arc<Cq>>,
+    caps: Caps,
     address: Address,
+    ports: Vec<Far>,
+    mesh: Option<Mesh>,
     exports: Exports,
     datagrams: Datagrams,
     detours: Vec<Datagrams>,
@@ -82,9 +89,9 @@ impl Prepared {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let ports = Port::choose(config.device.as_deref(), config.rank)?;
-        let on_one_device = most_alike(ports.iter().map(|(port, _)| port.device.as_str()));
-        let opened = ports
+        let named = Port::choose(config.device.as_deref(), config.rank)?;
+        let on_one_device = most_alike(named.iter().map(|(port, _)| port.device.as_str()));
+        let opened = named
             .into_iter()
             .map(|(port, weight)| Opened::new(port, weight, &config));
         let opened: Vec<Opened> = opened.collect::<io::Result<_>>()?;
@@ -92,7 +99,7 @@ impl Prepared {
         let rooms = Rooms::new(&limits, config.ranks);
         let devices = opened.into_iter().map(|one| one.device(rooms));
         let devices: Vec<Device> = devices.collect::<io::Result<_>>()?;
-        let job = job(&config, on_one_device, &limits);
+        let job = job(&config, on_one_device, &limits, rooms);
         let scheme = config.scheme.unwrap_or_else(|| Scheme::choose(&job));
         let longest = if scheme == Scheme::Hybrid {
             PARCEL_MAX
@@ -113,19 +120,23 @@ impl Prepared {
         let detours = detours.collect::<io::Result<_>>()?;
         let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
         let exports = Exports::new(pds.collect(), config.rank)?;
-        let address = Address {
-            gid: first.own.gid,
-            lid: first.own.lid,
-            mtu: first.own.mtu,
-            qpn: datagrams.qp.number(),
-            qkey,
-            incarnation: 1,
-            table: exports.shown(),
-        };
+        let caps = caps(&devices, datagrams.qp.inline_max());
+        let (rails, sends) = rails(devices, rooms)?;
+        let words = std::iter::once(&datagrams).chain(&detours);
+        let ports = ports(&rails, &exports, words);
+        let address = Address::new(&ports[FIRST], qkey, exports.shown(), longest > 0);
+        let scarce = Scarce::of(&job, config.connections_max).is_some();
+        let at_once = scheme == Scheme::AllToAll && !scarce;
+        let others = Mesh::others(config.ranks, rooms.sends).filter(|_| at_once);
+        let mesh = others.and_then(|others| Mesh::new(&rails, &sends, &ports, others));
         Ok(Self {
             config,
-            devices,
+            rails,
+            sends,
+            caps,
             address,
+            ports,
+            mesh,
             exports,
             datagrams,
             detours,
@@ -135,23 +146,27 @@ impl Prepared {
         })
     }
 
-    /// Where peers find this rank: at most 48 bytes, for the bootstrap to carry.
+    /// Where peers find this rank, for the bootstrap to carry: 48 bytes, and some more where all are connected at once.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
-        self.address.encode()
+        let doors = self.mesh.as_ref().map(|mesh| &mesh.doors);
+        self.address.encode(doors)
     }
 
     /// The driver, once the addresses of all ranks are known, in the order of the ranks. Nobody is connected to before there is
-    /// something to say.
+    /// something to say, unless all are at the start.
     ///
     /// # Errors
     /// An address that is none, with its rank; or memory that cannot be registered.
     pub fn connect(self, peers: Vec<Vec<u8>>) -> io::Result<Verbs> {
-        let peers = self.parse(&peers)?;
-        let caps = caps(&self.devices, self.datagrams.qp.inline_max());
+        let (peers, doors) = self.parse(&peers)?;
         let Self {
             config,
-            devices,
+            rails,
+            sends,
+            caps,
+            ports,
+            mesh,
             exports,
             datagrams,
             detours,
@@ -160,13 +175,10 @@ impl Prepared {
             scheme,
             ..
         } = self;
-        let Parts {
-            rails,
-            outbox,
-            registrations,
-        } = Parts::new(devices, rooms, &config)?;
-        let words = std::iter::once(&datagrams).chain(&detours);
-        let ports = ports(&rails, &exports, words);
+        let pds: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.own.pd)).collect();
+        let queues: Vec<_> = pds.iter().zip(&sends).collect();
+        let outbox = Outbox::new(&queues, rooms.sends, &config)?;
+        let registrations = Registrations::new(pds, &config);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
         let core = Core {
             links: (0..config.ranks).map(|_| None).collect(),
@@ -211,7 +223,7 @@ impl Prepared {
         };
         let mut core = Box::new(core);
         if scheme == Scheme::AllToAll {
-            core.connect_all();
+            core.connect_all(mesh, &doors);
         }
         Ok(Verbs {
             core: Some(core),
@@ -219,7 +231,7 @@ impl Prepared {
         })
     }
 
-    fn parse(&self, peers: &[Vec<u8>]) -> io::Result<Vec<Address>> {
+    fn parse(&self, peers: &[Vec<u8>]) -> io::Result<(Vec<Address>, Vec<Option<Doors>>)> {
         let wrong = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         let ranks = self.config.ranks;
         if peers.len() != index(ranks) {
@@ -231,13 +243,16 @@ impl Prepared {
         let parsed = peers
             .iter()
             .enumerate()
-            .map(|(rank, bytes)| Address::parse(rank, bytes));
-        let parsed: Vec<Address> = parsed.collect::<io::Result<_>>()?;
-        if parsed[index(self.config.rank)] != self.address {
+            .map(|(rank, bytes)| Address::parse(rank, bytes, ranks));
+        let parsed: (Vec<Address>, Vec<_>) = parsed.collect::<io::Result<_>>()?;
+        if parsed.0[index(self.config.rank)] != self.address {
             return wrong(format!(
                 "peers: the address of rank {} is not its own",
                 self.config.rank
             ));
+        }
+        for (rank, peer) in parsed.0.iter().enumerate() {
+            self.address.check_kind(rank, peer)?;
         }
         Ok(parsed)
     }
@@ -245,32 +260,17 @@ impl Prepared {
     /// The bytes that one packet carries.
     #[must_use]
     pub fn mtu(&self) -> usize {
-        128 << self.devices[FIRST].own.mtu
+        128 << self.rails[FIRST].own.mtu
     }
 }
 
-/// What the devices serve.
-struct Parts {
-    rails: Vec<Rail>,
-    outbox: Outbox,
-    registrations: Registrations,
-}
-
-impl Parts {
-    fn new(devices: Vec<Device>, rooms: Rooms, config: &VerbsConfig) -> io::Result<Self> {
-        let sends = devices.iter().map(|one| (&one.own.pd, &one.queues[0]));
-        let outbox = Outbox::new(&sends.collect::<Vec<_>>(), rooms.sends, config)?;
-        let pds = devices.iter().map(|one| Arc::clone(&one.own.pd));
-        let registrations = Registrations::new(pds.collect(), config);
-        let rails = devices
-            .into_iter()
-            .map(|one| Rail::new(one.own, &one.queues[1], rooms.receives));
-        Ok(Self {
-            rails: rails.collect::<io::Result<_>>()?,
-            outbox,
-            registrations,
-        })
-    }
+/// What the devices serve, and the queues of what is sent by them.
+fn rails(devices: Vec<Device>, rooms: Rooms) -> io::Result<(Vec<Rail>, Vec<Arc<Cq>>)> {
+    let rail = |one: Device| {
+        let [sends, arrivals] = one.queues;
+        Ok((Rail::new(one.own, &arrivals, rooms.receives)?, sends))
+    };
+    devices.into_iter().map(rail).collect()
 }
 
 /// Where peers find the devices, and say words to them.
@@ -285,14 +285,18 @@ fn ports<'a>(
 }
 
 /// What all ranks choose a scheme by, alike.
-fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits]) -> Job {
+fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms) -> Job {
+    // One by which a rank reaches itself, and one for the datagrams of each port.
+    let own = config.ranks_per_node.saturating_mul(on_one_device + 1);
+    let queue_pairs = least(limits.iter().map(|one| one.qp_max));
     Job {
         ranks: config.ranks,
         ranks_per_node: config.ranks_per_node,
         lanes: on_one_device,
-        queue_pairs_max: least(limits.iter().map(|one| one.qp_max)),
+        queue_pairs_max: queue_pairs.saturating_sub(own),
+        connections_max: rooms.connections_max(),
         datagrams: false,
-        pattern: Pattern::Unknown,
+        pattern: config.pattern,
     }
 }
 

@@ -40,6 +40,8 @@ pub(super) enum Wakes {
 /// The own port, and what is made on it.
 #[derive(Debug)]
 pub(super) struct Own {
+    /// Its name.
+    pub(super) device: String,
     pub(super) context: Arc<Context>,
     pub(super) pd: Arc<Pd>,
     pub(super) channel: Arc<Channel>,
@@ -50,7 +52,8 @@ pub(super) struct Own {
     /// 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
     pub(super) ethernet: bool,
-    pub(super) reads_max: u8,
+    pub(super) reads_out: u8,
+    pub(super) reads_in: u8,
     pub(super) timeout: u8,
     /// Bytes of one request.
     pub(super) piece_max: usize,

@@ -22,16 +22,23 @@ pub(super) struct Scarce {
 }
 
 impl Scarce {
-    /// For a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs for. `None`: it
-    /// may be to all.
+    /// For a rank that may be connected to `asked` peers at a time, or to as many as the device has queue pairs for, and to no
+    /// more than it has buffers for. `None`: it may be to all.
     pub(super) fn of(job: &Job, asked: Option<u32>) -> Option<Self> {
-        let max = asked.map_or_else(|| job.connections_max(), |asked| asked.max(2));
-        (max < job.ranks - 1).then(|| Self {
+        let max = asked.map_or_else(
+            || job.connections_max(),
+            |asked| asked.min(job.connections_max).max(CONNECTIONS_MIN),
+        );
+        (max < job.ranks - 1).then(|| Self::new(max))
+    }
+
+    fn new(max: u32) -> Self {
+        Self {
             share: Share::default(),
             max,
             uses: 0,
             next: None,
-        })
+        }
     }
 
     pub(super) const fn next_eviction(&self) -> Option<u64> {
@@ -40,6 +47,32 @@ impl Scarce {
 }
 
 impl Core {
+    /// The device has nothing left for one more connection: other ranks and programs take of it, too. From now on there are no
+    /// more than there are now, and others give way. Whether any can.
+    pub(super) fn make_do(&mut self, peer: u32) -> bool {
+        let others = (0..).zip(&self.links).filter_map(|(other, link)| {
+            let link = link.as_deref().filter(|link| link.gone.is_none())?;
+            Some((other, link.used_at, link.dial.state()))
+        });
+        let others: Vec<_> = others.filter(|(other, ..)| *other != self.me).collect();
+        let connected = others.iter().filter(|(other, _, state)| {
+            *other != peer && !matches!(state, State::Idle | State::Failed)
+        });
+        let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
+        if left < CONNECTIONS_MIN {
+            return false;
+        }
+        let scarce = self.scarce.get_or_insert_with(|| {
+            let mut scarce = Scarce::new(u32::MAX);
+            for (other, used_at, state) in &others {
+                scarce.share.note(*other, *used_at, State::Idle, *state);
+            }
+            scarce
+        });
+        scarce.max = scarce.max.min(left);
+        true
+    }
+
     /// There is something to say to a peer, and no connection.
     pub(super) fn want(&mut self, peer: u32) {
         let idle = self.link_or_new(peer).dial.state() == State::Idle;
@@ -246,6 +279,34 @@ impl Word {
     }
 }
 
+/// One that asks and one that is asked.
+const CONNECTIONS_MIN: u32 = 2;
+
 /// A connection does not give way for so many times the time that it took to make it, at most 0.1 s.
 const STAY: u64 = 4;
 const STAY_MAX: u64 = 100_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Scarce};
+    use crate::connect::Pattern;
+
+    #[test]
+    fn who_has_buffers_for_fewer_than_all_is_not_connected_to_more() {
+        let job = Job {
+            ranks: 2000,
+            ranks_per_node: 4,
+            lanes: 1,
+            queue_pairs_max: 1 << 17,
+            connections_max: 1022,
+            datagrams: false,
+            pattern: Pattern::Unknown,
+        };
+        let max = |job: &Job, asked| Scarce::of(job, asked).map(|scarce| scarce.max);
+        assert_eq!(max(&job, None), Some(1022));
+        assert_eq!(max(&job, Some(5000)), Some(1022));
+        assert_eq!(max(&job, Some(100)), Some(100));
+        let few = Job { ranks: 1023, ..job };
+        assert_eq!(max(&few, None), None);
+    }
+}

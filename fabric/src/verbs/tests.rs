@@ -6,7 +6,7 @@ use std::{io, sync::Arc, time::Duration};
 use super::{Verbs, VerbsConfig, core::Core, way::To};
 use crate::{
     counters::Counters,
-    driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
+    driver::{Armed, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
     memory::{Region, RemoteRegion},
     offload::{self, RemoteCounter},
 };
@@ -79,6 +79,14 @@ impl Ranks {
     fn until(&mut self, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
+        }
+    }
+
+    /// Turns until there is nothing to do.
+    fn fall_asleep(&mut self, rank: usize) {
+        while self.all[rank].arm() == Armed::Busy {
+            let _events = self.all[rank].progress(64, &mut self.ears[rank]);
+            assert!(self.core(rank).sleep.timer.now() < GUARD, "it never sleeps");
         }
     }
 
@@ -184,6 +192,27 @@ fn a_lane_that_cannot_be_connected_is_left_and_others_go_on() {
     }
 }
 
+/// The first rank's second device fails, and then its first one: in the end it sleeps rather than ask again and again.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
+    let mut ranks = Ranks::new(2);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+    ranks.core(0).rails[1].own.context.refuse_arming();
+    ranks.fall_asleep(0);
+    assert_eq!(ranks.counters[0].lanes_failed.get(), 1);
+    assert!(ranks.ears[0].bad.is_empty(), "{:?}", ranks.ears[0].bad);
+    ranks.say(1, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+    ranks.core(0).rails[0].own.context.refuse_arming();
+    // What is armed already stays so until something has come.
+    ranks.say(1, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 2);
+    ranks.fall_asleep(0);
+    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+}
+
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
@@ -269,6 +298,25 @@ fn memory_that_is_registered_with_two_devices_counts_twice() {
     assert_eq!(pinned(&mut ranks), 3 * LONG as u64);
     ranks.until(|ranks| ranks.ears[0].ended == 5);
     assert_eq!(pinned(&mut ranks), 0);
+}
+
+/// Two stay connected, and of those the one that was silent longer gives way; what was meant for the third is heard.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_that_has_nothing_left_has_others_give_way() {
+    let mut ranks = Ranks::new(4);
+    for other in [1, 2] {
+        ranks.say(0, other);
+        ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
+    }
+    // As if there had been nothing to make a connection to the last of.
+    assert!(ranks.core(0).make_do(3));
+    ranks.say(0, 3);
+    ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
+    assert_eq!(ranks.counters[0].evictions.get(), 1);
+    assert!(!ranks.core(0).link_or_new(1).is_made(), "silent for longer");
+    // Nobody gives way where there is nobody.
+    assert!(!ranks.core(3).make_do(1));
 }
 
 /// An address of documents, to which no way leads.

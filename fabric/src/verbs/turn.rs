@@ -57,23 +57,26 @@ impl Core {
             came |= std::mem::take(&mut rail.inbox.came);
         }
         while came && self.take_events() {}
-        let notified = self.notify();
-        debug_assert!(notified.is_ok(), "a queue that works can be armed");
-        if notified.is_err() || self.has_arrivals() | self.outbox.look() {
+        let set = self.notify();
+        debug_assert!(set.is_ok(), "an alarm can be set");
+        if set.is_err() || !self.broken.is_empty() || self.has_arrivals() | self.outbox.look() {
             return Armed::Busy;
         }
         self.sleep.slept = true;
         Armed::Ready
     }
 
+    /// A device whose queues cannot be armed has failed. It wakes nobody then, and whoever has nothing else to do sleeps.
     fn notify(&mut self) -> io::Result<()> {
         let wakes = self.wakes();
         let datagrams = !self.unsaid.is_empty() || self.has_parcels();
-        for (lane, rail) in self.rails.iter_mut().enumerate() {
+        for lane in 0..self.rails.len() {
             // Errors come as completions even of those who asked for none, so whoever has something under way listens.
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
             let sends = listens.then_some(&*self.outbox.lanes[lane].cq);
-            rail.notify(wakes, sends)?;
+            if self.rails[lane].notify(wakes, sends).is_err() {
+                self.break_all(lane);
+            }
         }
         let next = self.next_retry();
         self.sleep.timer.set(next)
@@ -211,6 +214,7 @@ impl Core {
                 self.handle_end(peer, how, sent);
                 return Ok(false);
             }
+            Arrival::Word(Word::Hello) => return Ok(true),
             _ => {}
         }
         let link = self.link_or_new(peer);
@@ -237,7 +241,7 @@ impl Core {
 
     fn handle_word(&mut self, from: u32, word: Word) {
         match word {
-            Word::Credit | Word::Wake | Word::Lanes(_) | Word::End { .. } => {}
+            Word::Credit | Word::Wake | Word::Hello | Word::Lanes(_) | Word::End { .. } => {}
             Word::Forget(name) => {
                 let under_way = self.touching(from);
                 let link = self.link_or_new(from);
@@ -301,8 +305,11 @@ impl Core {
             }
         }
         self.note_status(to, failed);
-        if failed.is_none() && flight.sent > 0 {
-            self.forget_kept(to.peer, flight.sent);
+        if failed.is_none() {
+            self.hear_answer(to.peer);
+            if flight.sent > 0 {
+                self.forget_kept(to.peer, flight.sent);
+            }
         }
         match flight.what {
             Cargo::Message { chunk } => chunk

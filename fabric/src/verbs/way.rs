@@ -36,6 +36,10 @@ pub(super) struct Far {
     pub(super) lid: u16,
     /// 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
+    /// Reads and atomics of one queue pair that it serves at a time: a burst of more breaks the queue pair.
+    pub(super) reads: u8,
+    /// Its link is Ethernet rather than InfiniBand.
+    pub(super) ethernet: bool,
     /// The key to its table of regions by this device.
     pub(super) table: u32,
     /// The queue pair that hears words about connections.
@@ -72,6 +76,22 @@ impl Far {
         }
     }
 }
+
+/// What a port can do, as the byte that says it.
+pub(super) const fn skills(reads: u8, ethernet: bool) -> u8 {
+    reads | if ethernet { ETHERNET } else { 0 }
+}
+
+/// The reads that it serves, and whether it is on Ethernet. `None` where it serves no reads: there is no such port.
+pub(super) const fn parse_skills(skills: u8) -> Option<(u8, bool)> {
+    let reads = skills & !ETHERNET;
+    if reads == 0 {
+        return None;
+    }
+    Some((reads, skills & ETHERNET != 0))
+}
+
+const ETHERNET: u8 = 0x80;
 
 /// The lane of what is bound to one: atomics, counts, and task lists.
 pub(super) const FIRST: usize = 0;

@@ -41,6 +41,12 @@ impl Core {
         }
     }
 
+    /// Whether a request has failed because its lane has. A device whose port is down may say that in other words than one whose
+    /// packets get lost.
+    pub(super) fn is_of_lane(&self, lane: usize, status: i32) -> bool {
+        matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down(lane)
+    }
+
     fn port_is_down(&self, lane: usize) -> bool {
         let own = &self.rails[lane].own;
         let state = own.context.port(own.port);
@@ -55,6 +61,13 @@ fn silent(words: &str) -> io::Error {
          every switch must let pass what both ports' `active_mtu` says (`ibv_devinfo`), plus 76 bytes of headers on Ethernet"
     );
     io::Error::new(io::ErrorKind::TimedOut, why)
+}
+
+/// Why a lane could not be connected.
+pub(super) fn unlike() -> io::Error {
+    let why = "one end's port is InfiniBand, the other's Ethernet (RoCE): name devices of one network in the same order on all \
+               nodes with RIPSTOP_VERBS_DEVICE";
+    io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 /// Why two ranks could not be connected.

@@ -3,7 +3,7 @@
 //! ```text
 //! kind u8 | header length u8 | credits u16 | 0 u32          little-endian
 //! message: header, body             forget, forgot: slot u32, generation u32
-//! credit, wake: nothing             bye: 0 finished, 1 failed: u8
+//! credit, wake, hello: nothing             bye: 0 finished, 1 failed: u8
 //! lanes: failed u8, closed u8, come u64             end: as bye, come u64
 //! ask, unnamed: name u64            count: which u32, by u64
 //! named: name u64, slot u32, generation u32, address u64, key u32, length u64, told u8
@@ -31,6 +31,8 @@ pub(super) struct Name {
 pub(super) enum Word {
     /// Only credits.
     Credit,
+    /// I have bound my queue pairs. It comes before all others, and only where nobody asked.
+    Hello,
     /// This region is gone: use it no more, and say so.
     Forget(Name),
     /// I use it no more.
@@ -93,6 +95,7 @@ impl Word {
         let (kind, len) = match self {
             Self::Credit => (CREDIT, 0),
             Self::Wake => (WAKE, 0),
+            Self::Hello => (HELLO, 0),
             Self::Bye(how) => {
                 put(0, &[u8::from(how != Down::Finished)]);
                 (BYE, 1)
@@ -171,6 +174,7 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
         }
         CREDIT => (Word::Credit, 0),
         WAKE => (Word::Wake, 0),
+        HELLO => (Word::Hello, 0),
         BYE => (Word::Bye(how(first)), 1),
         END => (
             Word::End {
@@ -262,6 +266,7 @@ const UNNAMED: u8 = 9;
 const LANES: u8 = 10;
 const COUNT: u8 = 11;
 const END: u8 = 12;
+const HELLO: u8 = 13;
 
 #[cfg(test)]
 mod tests {
@@ -305,6 +310,7 @@ mod tests {
             Word::Forget(NAME),
             Word::Forgot(NAME),
             Word::Wake,
+            Word::Hello,
             Word::Ask(0x0123_4567_89ab_cdef),
             Word::Named(NAMED),
             Word::Unnamed(u64::MAX),

@@ -3,6 +3,7 @@
 use std::{env, process::Command as Process, sync::Arc, time::Duration};
 
 use ripstop_fabric::{
+    counters::Snapshot,
     driver::{Down, Driver},
     portals::{Compat, PortalsConfig, PortalsCounters, Pscom},
 };
@@ -33,7 +34,7 @@ pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
-fn pscom(config: PortalsConfig) -> PortalsConfig {
+pub(crate) fn pscom(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         compat: Some(Compat::Pscom(Pscom::default())),
         ..config
@@ -47,17 +48,20 @@ fn mpc(config: PortalsConfig) -> PortalsConfig {
     }
 }
 
-/// What `COUNT` messages cost their receiver.
+/// What `COUNT` messages cost both ranks.
 struct Cost {
     entries: u64,
     acks: u64,
+    events: u64,
+    copies: u64,
+    copied: u64,
     peer_bytes: u64,
 }
 
 const COUNT: u64 = 2000;
 
 fn cost_of(layout: fn(PortalsConfig) -> PortalsConfig, body: usize) -> Cost {
-    let counters: Vec<Arc<PortalsCounters>> = (0..2).map(|_| Arc::default()).collect();
+    let counters: [Arc<PortalsCounters>; 2] = Default::default();
     let mut each = counters.clone().into_iter();
     let drivers = world(2, "sandia42", |config| PortalsConfig {
         counters: each.next().unwrap(),
@@ -65,9 +69,7 @@ fn cost_of(layout: fn(PortalsConfig) -> PortalsConfig, body: usize) -> Cost {
     });
     let mut world = World::from_drivers(drivers);
     world.meet();
-    let sum = |count: fn(&PortalsCounters) -> u64| counters.iter().map(|one| count(one)).sum();
-    let entries: u64 = sum(|one| one.all.entries.get());
-    let acks: u64 = sum(|one| one.all.acks.get());
+    let before = counters.each_ref().map(|one| one.all.snapshot());
     for number in 0..COUNT {
         let sent = message(1, number, 8, body);
         world.send(1, 0, &sent.header, &sent.body);
@@ -76,9 +78,14 @@ fn cost_of(layout: fn(PortalsConfig) -> PortalsConfig, body: usize) -> Cost {
     world.settle();
     let sent = (0..COUNT).map(|number| message(1, number, 8, body));
     assert!(world[0].heard.from(1).cloned().eq(sent));
+    let [a, b] = [0, 1].map(|rank| counters[rank].all.snapshot() - before[rank]);
+    let sum = |count: fn(&Snapshot) -> u64| count(&a) + count(&b);
     Cost {
-        entries: sum(|one| one.all.entries.get()) - entries,
-        acks: sum(|one| one.all.acks.get()) - acks,
+        entries: sum(|one| one.entries),
+        acks: sum(|one| one.acks),
+        events: sum(|one| one.events),
+        copies: sum(|one| one.copies),
+        copied: sum(|one| one.bytes_copied),
         peer_bytes: counters[0].peer_bytes.get(),
     }
 }
@@ -95,6 +102,32 @@ fn a_message_appends_an_entry_with_pscom_and_next_to_none_with_ours() {
         theirs.acks >= COUNT && ours.acks >= COUNT,
         "each message is acknowledged"
     );
+}
+
+/// What is sent so fits into the room that is there at the beginning, so nothing is refused and sent again.
+#[test]
+fn a_message_is_copied_once_and_gives_an_event_at_each_end() {
+    for layout in [|config| config, mpc] {
+        let cost = cost_of(layout, 64);
+        assert_eq!(cost.copies, COUNT);
+        assert_eq!(cost.copied, COUNT * (8 + 64));
+        assert_eq!(cost.acks, COUNT);
+        assert_eq!(cost.events, 2 * COUNT);
+    }
+}
+
+#[test]
+fn what_pscom_sends_again_is_not_copied_again() {
+    for body in [0, 64, 4000] {
+        let cost = cost_of(pscom, body);
+        assert_eq!(cost.copies, COUNT);
+        assert_eq!(cost.copied, COUNT * (8 + body as u64));
+        assert_eq!(
+            cost.events - cost.acks,
+            COUNT,
+            "each arrives once, however often its put is answered"
+        );
+    }
 }
 
 #[test]
@@ -160,8 +193,8 @@ fn a_job_in_the_layout_of_mpc_ends_when_its_blocks_are_full_and_ours_goes_on() {
 /// How often the host is interrupted for a message: its mode, header and body together, and the interrupts.
 const INTERRUPTS: [(&str, usize, u64); 6] = [
     ("generic", 1000, 2),
-    ("generic", 65, 2),
-    ("generic", 64, 1),
+    ("generic", 129, 2),
+    ("generic", 128, 1),
     ("generic", 8, 1),
     ("offload", 1000, 0),
     ("offload", 8, 0),

@@ -96,7 +96,7 @@ impl Bench {
     }
 
     /// A task of `rank` that counts at the counter `nth` of its own.
-    fn tick(&self, rank: usize, when: When, nth: usize) -> Task {
+    pub(crate) fn tick(&self, rank: usize, when: When, nth: usize) -> Task {
         let counter = self.counters[rank].remote().at(nth).unwrap();
         Task {
             when,

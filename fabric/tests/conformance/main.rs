@@ -392,6 +392,18 @@ mod on_verbs_by_parcels {
     }
 }
 
+/// Claims about the first words of two ranks, and the last.
+mod on_verbs_at_once {
+    claims_on_a_device! { crate::verbs::world_at_once:
+        messages::messages_of_every_inline_size_arrive_intact
+        messages::messages_of_one_peer_arrive_in_order
+        messages::many_peers_at_once_do_not_mix
+        messages::first_contact_of_all_with_all_at_the_same_time
+        ending::the_only_messages_of_ranks_that_close_at_once_arrive
+        ending::ranks_may_close_in_any_order_with_messages_in_flight
+    }
+}
+
 /// Claims that more than two ranks make. Whoever gave a connection up takes part in the next one, so claims of ranks that do
 /// not look are left out.
 mod on_verbs_with_few_connections {

@@ -15,7 +15,7 @@ use std::{
 use ripstop_fabric::{
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
-    portals::{Portals, PortalsConfig, PortalsCounters, Prepared},
+    portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},
     shm::Board,
 };
 use rustix::fs::MemfdFlags;
@@ -244,6 +244,30 @@ fn blocks_of_integers_are_added_up_without_help() {
 fn a_rank_that_makes_no_turns_serves_its_part_of_a_list() {
     for make in [sandia42_world, portails4_world, eight_world] {
         lists::what_is_passed_on_needs_no_turns_of_who_passes_it_on(make);
+    }
+}
+
+#[test]
+fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
+    for family in FAMILIES {
+        for compat in [None, Some(Compat::Pscom(Pscom::default()))] {
+            let config = PortalsConfig {
+                compat,
+                ..PortalsConfig::default()
+            };
+            let hired = [(); 2].map(|()| prepare(family, config.clone()));
+            let [own, mut other] = hired.each_ref().map(|(_, one)| one.address());
+            // More table entries than any interface has.
+            other[17] = 254;
+            let [hired, _] = hired;
+            let rank = Box::new(connect(hired, vec![own, other])) as Box<dyn Driver>;
+            let mut world = World::from_drivers(vec![rank]);
+            world.send(0, 1, b"to nowhere", b"");
+            world.until("the end of the peer", |world| {
+                world[0].heard.down == [(Peer(1), Down::Failed)]
+            });
+            assert_eq!(world[0].driver.arm(), Armed::Ready, "{family}");
+        }
     }
 }
 

@@ -64,6 +64,9 @@ fn a_rank() {
         "portals leftovers" => leave_no_portals_behind(),
         "portals refusal" => refusals::be_refused(),
         "portals squatted" => refusals::pass_over_an_id_that_is_taken(),
+        "portals heir" => refusals::inherit_an_address(),
+        "portals crowded" => refusals::receive_again_after_entries_ran_out(),
+        "portals careless" => refusals::lose_what_peers_sent(),
         name => {
             let board = Board::attach(&of(BOARD)).unwrap();
             let ranks = board.size() as usize;

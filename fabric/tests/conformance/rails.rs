@@ -8,7 +8,7 @@ use std::{
 
 use ripstop_fabric::{
     counters::Count,
-    driver::{AtomicOp, Command, Down, Driver, Failure, Token},
+    driver::{Armed, AtomicOp, Command, Down, Driver, Failure, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counters, Landing, Target, Task},
     portals::{Interface, PortalsConfig, PortalsCounters},
@@ -19,7 +19,8 @@ use crate::{
     messages::message,
     portals::world,
     processes::end_of,
-    world::{Rank, World, all_of, contents, local, noise, peer},
+    sleeper::{Rest, sleep},
+    world::{Guard, Rank, World, all_of, contents, local, noise, peer},
 };
 
 pub(crate) fn two_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -42,6 +43,30 @@ pub(crate) fn four_helped_rails_world(ranks: u32) -> Vec<Box<dyn Driver>> {
         helper: true,
         ..config
     })
+}
+
+/// One wait of a library is for queues of one interface.
+#[test]
+fn a_thread_that_waits_for_several_rails_is_never_refused_that() {
+    let all: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
+    let mut each = all.iter();
+    let drivers = world(2, "portails4", |config| PortalsConfig {
+        interfaces: interfaces(3),
+        helper: true,
+        counters: Arc::clone(each.next().unwrap()),
+        ..config
+    });
+    let mut world = World::from_drivers(drivers);
+    world.meet();
+    let waits = world[1].driver.wait_on();
+    for round in 0..20 {
+        assert_eq!(world[1].driver.arm(), Armed::Ready, "round {round}");
+        world.send(0, 1, b"wake", b"");
+        assert_eq!(sleep(&waits, Guard::new().left()), Rest::Woken);
+        world.hears(1, 1 + round);
+        world.settle();
+    }
+    assert!(all.iter().all(|counters| counters.unwaited.get() == 0));
 }
 
 /// The first ones.

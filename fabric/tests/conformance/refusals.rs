@@ -10,11 +10,17 @@ use std::{
     process::Stdio,
 };
 
-use ripstop_fabric::portals::{Portals, PortalsConfig};
+use ripstop_fabric::{
+    driver::{Armed, Command, Down, Driver, Token},
+    memory::Region,
+    portals::{Portals, PortalsConfig},
+};
 
 use crate::{
-    portals::{FAMILIES, library},
+    compat::pscom,
+    portals::{FAMILIES, connect, library, little_room, prepare, world},
     processes::{NETWORK, command, end_of},
+    world::{Rank, World, contents, local, peer},
 };
 
 const LIBRARY: &str = "RIPSTOP_PORTALS_LIBRARY";
@@ -137,4 +143,129 @@ pub(crate) fn pass_over_an_id_that_is_taken() {
     let name = SocketAddr::from_abstract_name(name).unwrap();
     let _squatter = UnixDatagram::bind_addr(&name).unwrap();
     assert_ne!(open(), (nid, pid));
+}
+
+#[test]
+fn keys_to_memory_of_who_had_the_address_before_open_nothing_of_who_has_it_now() {
+    let mut process = command("portals heir", 0, "", 0);
+    let mut child = process.env(NETWORK, "heir").spawn().unwrap();
+    assert!(end_of(&mut child).success());
+}
+
+/// In a process of its own, on a network of its own, where an id that is free is given again at once.
+pub(crate) fn inherit_an_address() {
+    let process = |address: &[u8]| address[4..12].to_vec();
+    let open = || prepare("sandia42", PortalsConfig::default());
+    let [survivor, dies] = [open(), open()];
+    let all = [&survivor, &dies].map(|(_, one)| one.address()).to_vec();
+    let mut dies = Rank::new(peer(1), Box::new(connect(dies, all.clone())));
+    let mut bytes = vec![1; 64];
+    let (_, to_region) = dies.memory(4096);
+    let to_bytes = dies.driver.expose(local(&mut bytes)).unwrap();
+    let survivor = Box::new(connect(survivor, all.clone())) as Box<dyn Driver>;
+    drop(dies);
+
+    let heir = open();
+    let address = heir.1.address();
+    assert_eq!(process(&address), process(&all[1]), "the same place");
+    let mut heir = Rank::new(peer(0), Box::new(connect(heir, vec![address])));
+    let (region, of_heir) = heir.memory(4096);
+    assert_eq!(
+        (of_heir.whole, of_heir.base),
+        (to_region.whole, to_region.base)
+    );
+    let mut world = World::from_drivers(vec![survivor]);
+    for into in [to_region.slice(0, 64).unwrap(), to_bytes] {
+        let command = Command::Put {
+            to: peer(1),
+            from: local(&mut [7; 64]),
+            into,
+            count: None,
+            token: Token(1),
+        };
+        assert!(world.one_sided(0, command).is_err(), "{into:?}");
+    }
+    assert_eq!(contents(&region), vec![0; region.len()]);
+    assert_eq!(bytes, [1; 64]);
+}
+
+#[test]
+fn memory_for_messages_is_given_again_when_entries_have_run_out_meanwhile() {
+    let mut process = command("portals crowded", 0, "", 0);
+    process.env(NETWORK, "crowded");
+    let mut child = process.env(LIMITS, "max_entries=128").spawn().unwrap();
+    assert!(end_of(&mut child).success());
+}
+
+/// In a process of its own, whose libraries have few entries.
+pub(crate) fn receive_again_after_entries_ran_out() {
+    for family in FAMILIES {
+        // Two slabs, each full with two of these; and sixteen buffers.
+        let little = world(2, family, little_room);
+        starve(little, (2, 60_000), &[Armed::Ready, Armed::Busy]);
+        starve(world(2, family, pscom), (16, 8), &[Armed::Busy]);
+    }
+}
+
+/// Has something else take the entries of memory for messages, as soon as that is full.
+fn starve(drivers: Vec<Box<dyn Driver>>, (count, len): (usize, usize), armed: &[Armed]) {
+    let mut world = World::from_drivers(drivers);
+    world.meet();
+    let mut regions = Vec::new();
+    for armed in armed {
+        regions.extend(all_entries(&mut world[1]));
+        (0..count).for_each(|_| world.send(0, 1, b"fills", &vec![7; len]));
+        world.carry(0);
+        regions.extend(all_entries(&mut world[1]));
+        world.hears(1, count);
+        world.settle();
+        assert_eq!(world[1].driver.arm(), *armed, "after {count} of {len}");
+        world[1].heard.messages.clear();
+    }
+    world.send(0, 1, b"waits", b"");
+    (0..100).for_each(|_| _ = world.turn());
+    assert!(world[1].heard.messages.is_empty(), "there was room left");
+    drop(regions);
+    world.hears(1, 1);
+}
+
+#[test]
+fn peers_are_given_up_when_a_library_loses_what_they_sent() {
+    let mut process = command("portals careless", 0, "", 0);
+    process.env(NETWORK, "careless");
+    let mut child = process
+        .env("RIPSTOP_PORTALS_FLOW", "entries")
+        .spawn()
+        .unwrap();
+    assert!(end_of(&mut child).success());
+}
+
+/// In a process of its own, whose libraries lose events of messages when a queue is full.
+pub(crate) fn lose_what_peers_sent() {
+    const SENDERS: usize = 24;
+    for family in FAMILIES {
+        let mut world = World::from_drivers(world(1 + SENDERS as u32, family, little_room));
+        // Together more than the queue has places for.
+        for number in 0..4 {
+            (1..=SENDERS).for_each(|from| world.send(from, 0, &[number], b""));
+        }
+        (1..=SENDERS).for_each(|from| world.carry(from));
+        world.until("the end of all peers", |world| {
+            world[0].heard.down.len() == SENDERS
+        });
+        let heard = &world[0].heard;
+        assert!(heard.down.iter().all(|(_, how)| *how == Down::Failed));
+        for from in 1..=SENDERS {
+            let came = heard.from(from).map(|message| message.header[0]);
+            assert!(
+                came.zip(0..).all(|(came, number)| came == number),
+                "not the first ones"
+            );
+        }
+    }
+}
+
+/// As much memory as there are entries for.
+fn all_entries(rank: &mut Rank) -> Vec<Region> {
+    std::iter::from_fn(|| rank.driver.allocate(4096).ok()).collect()
 }

@@ -81,10 +81,18 @@ impl Portals {
             offset: 0,
         };
         let header = u64::from(piece.label) << 32 | u64::from(piece.number);
-        if self.credits > 0 && self.ground.ni.put(near, far, header, true).is_ok() {
-            self.credits -= 1;
-        } else if let Some(buffers) = &mut self.buffers {
+        let later = if self.credits == 0 {
+            true
+        } else if let Err(refused) = self.ground.ni.put(near, far, header, true) {
+            self.is_for_later(&refused)
+        } else {
+            (self.credits, self.refusals) = (self.credits - 1, 0);
+            return;
+        };
+        if later && let Some(buffers) = &mut self.buffers {
             buffers.unsent.push_back((to, slot));
+        } else {
+            self.handle_buffer_end(to, slot, End::Undeliverable);
         }
     }
 
@@ -144,10 +152,26 @@ impl Portals {
             _ => self.ground.counters.nonsense.add(1),
         }
         if (rank as usize) < self.peers.len() && nth < buffers.receives() {
-            // One that the library does not take back is missing from now on; the others go on.
-            let _appended = self.append_buffer(&buffers, rank, nth);
+            buffers.missing.push((rank, nth));
+            self.append_missing(&mut buffers);
         }
         self.buffers = Some(buffers);
+    }
+
+    /// Appends the buffers for which the library had no entry before.
+    pub(in super::super) fn give_missing_buffers(&mut self) {
+        if let Some(mut buffers) = self.buffers.take() {
+            self.append_missing(&mut buffers);
+            self.buffers = Some(buffers);
+        }
+    }
+
+    fn append_missing(&self, buffers: &mut Buffers) {
+        while let Some((from, nth)) = buffers.missing.pop() {
+            if self.append_buffer(buffers, from, nth).is_err() {
+                return buffers.missing.push((from, nth));
+            }
+        }
     }
 
     fn take_piece(

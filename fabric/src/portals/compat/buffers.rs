@@ -23,6 +23,8 @@ pub(in super::super) struct Buffers {
     sides: Vec<Side>,
     /// Pieces that the library did not take: they are put in the next turn.
     pub(in super::super) unsent: VecDeque<(u32, u32)>,
+    /// Receive buffers, by whose they are, for which the library had no entry: they are appended in a later turn.
+    pub(in super::super) missing: Vec<(u32, u32)>,
 }
 
 /// What is kept for one peer besides its buffers.
@@ -80,6 +82,7 @@ impl Buffers {
             outbound: region(layout.sendq_size)?,
             sides: (0..peers).map(|_| side()).collect(),
             unsent: VecDeque::new(),
+            missing: Vec::new(),
             layout: layout.clone(),
         })
     }

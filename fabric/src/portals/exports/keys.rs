@@ -1,6 +1,6 @@
 //! Keys to the memory of a rank: what they name, and what they do not. Pure.
 
-use super::super::lists::bits;
+use super::super::{address::of_life, lists::bits};
 use crate::{memory::RemoteRegion, offload::CELL_LEN};
 
 /// A counter of tasks: of which allocation, and which one there.
@@ -23,20 +23,20 @@ pub(in super::super) struct Owner {
 pub(in super::super) fn target(key: RemoteRegion, owner: Owner, len: usize) -> Option<(u64, u64)> {
     let ours = key.owner == owner.rank && key.generation == owner.nonce && key.len == len as u64;
     let end = key.base.checked_add(key.len)?;
-    if let Some(name) = key.name() {
+    let bits = if let Some(name) = key.name() {
         let ours = key.owner == owner.rank && key.len == len as u64;
-        return bits::region(name)
-            .filter(|_| ours)
-            .map(|bits| (bits, key.base));
-    }
-    match key.kind {
-        REGION if ours && end <= key.whole && key.whole < LEN_MAX => key
-            .whole
-            .is_multiple_of(PAGE)
-            .then(|| (region_bits(key.id, key.whole), key.base)),
-        PLAIN if ours && key.whole == 0 && key.id == 0 => Some((PLAIN_BITS, key.base)),
-        _ => None,
-    }
+        bits::region(name).filter(|_| ours)
+    } else {
+        match key.kind {
+            REGION if ours && end <= key.whole && key.whole < LEN_MAX => key
+                .whole
+                .is_multiple_of(PAGE)
+                .then(|| region_bits(key.id, key.whole)),
+            PLAIN if ours && key.whole == 0 && key.id == 0 => Some(PLAIN_BITS),
+            _ => None,
+        }
+    }?;
+    Some((of_life(bits, owner.nonce), key.base))
 }
 
 /// The counter of tasks that a key of this owner names.
@@ -70,6 +70,10 @@ pub(super) const LEN_MAX: u64 = PAGE << 28;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use bytemuck::Zeroable;
+
     use super::{LEN_MAX, Owner, PAGE, PLAIN, REGION, RemoteRegion, target};
 
     #[test]
@@ -85,7 +89,12 @@ mod tests {
             len: 192,
         };
         let (bits, offset) = target(key, owner, 192).expect("right");
-        assert_eq!((bits >> 60, bits & 0xffff, offset), (8, 5, 8000));
+        assert_eq!((bits >> 60, offset), (8, 8000));
+        let of_all = [key.id + 1, key.id].map(|id| {
+            let key = RemoteRegion { id, ..key };
+            target(key, owner, 192).expect("right").0
+        });
+        assert_eq!((of_all[0] ^ of_all[1], of_all[1]), (5 ^ 6, bits));
         let longer = RemoteRegion {
             whole: 3 * PAGE,
             ..key
@@ -116,5 +125,31 @@ mod tests {
             assert_eq!(target(wrong, owner, 192), None, "{wrong:?}");
         }
         assert_eq!(target(key, owner, 191), None);
+    }
+
+    #[test]
+    fn the_same_memory_has_other_bits_in_another_life() {
+        let plain = RemoteRegion {
+            kind: PLAIN,
+            len: 8,
+            ..RemoteRegion::zeroed()
+        };
+        let region = RemoteRegion {
+            kind: REGION,
+            id: 1,
+            whole: PAGE,
+            ..plain
+        };
+        for key in [plain, region, RemoteRegion::named(0, 1, 0, 8)] {
+            let bits = |nonce| {
+                let generation = key.name().map_or(nonce, |_| key.generation);
+                let key = RemoteRegion { generation, ..key };
+                target(key, Owner { rank: 0, nonce }, 8).expect("right").0
+            };
+            let kind = bits(0) >> 60;
+            let all: BTreeSet<_> = (0..100).map(bits).collect();
+            assert_eq!(all.len(), 100);
+            assert!(all.into_iter().all(|bits| bits >> 60 == kind));
+        }
     }
 }

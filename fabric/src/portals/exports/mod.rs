@@ -1,8 +1,8 @@
 //! Memory that peers may reach, and the keys to it.
 //!
-//! Each region is a list entry with match bits of its own, which no other region ever has, so a key outlives its region
-//! harmlessly: nothing matches it any more. Bounds are the entry's. Plain memory is one entry over all of it, as programs of the
-//! same user may read each other anyway.
+//! Each region is a list entry with match bits of its own, which no other region ever has, nor one of another process with the
+//! same address, so a key outlives its region harmlessly: nothing matches it any more. Bounds are the entry's. Plain memory is
+//! one entry over all of it, as programs of the same user may read each other anyway.
 
 mod keys;
 
@@ -15,6 +15,7 @@ use std::{
 use self::keys::{CELLS, LEN_MAX, PLAIN, PLAIN_BITS, REGION, region_bits};
 pub(super) use self::keys::{Owner, Spot, counter, is_plain, target};
 use super::{
+    address::of_life,
     calls::{Me, Ni, Refused},
     entries::{Entry, EntryKind},
     lists::bits,
@@ -33,6 +34,8 @@ use crate::{
 pub(super) struct Exports {
     /// By where they start.
     regions: Mutex<Regions>,
+    /// Of this life of the rank's process.
+    nonce: u32,
     counters: Arc<PortalsCounters>,
 }
 
@@ -43,6 +46,10 @@ struct Regions {
     /// Counters of tasks that nobody has any more.
     gone: Vec<u32>,
     counters: BTreeMap<u32, WeakRegion>,
+    /// The regions of names, by the numbers of these.
+    named: BTreeMap<u32, u32>,
+    /// Entries of names that were taken back and are still in use, by their regions.
+    kept: Vec<(u32, (Arc<Ni>, Me))>,
     /// The memory as each rail reaches it, the first one at first.
     doors: Vec<Door>,
     /// What peers may know of them.
@@ -74,11 +81,12 @@ impl Exports {
     /// When the library does not take an entry for all memory.
     pub(super) fn new(
         ni: &Arc<Ni>,
-        pt: u32,
+        (pt, nonce): (u32, u32),
         counters: &Arc<PortalsCounters>,
     ) -> io::Result<Arc<Self>> {
         let exports = Self {
             regions: Mutex::default(),
+            nonce,
             counters: Arc::clone(counters),
         };
         exports.open_door(ni, small(pt)?)?;
@@ -97,7 +105,13 @@ impl Exports {
 
     fn open_door(&self, ni: &Arc<Ni>, table: u8) -> io::Result<()> {
         let mut door = Door::new(Arc::clone(ni), table);
-        door.append(PLAIN_SERIAL, EVERYTHING)?;
+        let everything = Entry {
+            memory: None,
+            kind: EntryKind::Exposed,
+            match_bits: of_life(PLAIN_BITS, self.nonce),
+            ignore_bits: 0,
+        };
+        door.append(PLAIN_SERIAL, everything)?;
         self.counters.all.entries.add(1);
         let mut regions = self.lock();
         debug_assert!(regions.by_start.is_empty(), "rails come before regions");
@@ -173,7 +187,7 @@ impl Exports {
         let exposed = Entry {
             memory: Some(region.range()),
             kind: EntryKind::Exposed,
-            match_bits: region_bits(serial, region.len() as u64),
+            match_bits: of_life(region_bits(serial, region.len() as u64), self.nonce),
             ignore_bits: 0,
         };
         let refused = if reachable {
@@ -224,10 +238,14 @@ impl Exports {
     /// Entries that peers reach by a name, on the first rail. The second takes what does not fit into the first, and none of its
     /// bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
     pub(super) fn name(&self, name: u64, region: &Region) -> Option<u32> {
-        let match_bits = bits::region(name)?;
+        let match_bits = of_life(bits::region(name)?, self.nonce);
         let mut regions = self.lock();
         regions.serial = regions.serial.checked_add(1)?;
         let serial = regions.serial;
+        let start = region.start().addr().get();
+        if let Some(of) = regions.by_start.get(&start).map(|region| region.serial) {
+            regions.named.insert(serial, of);
+        }
         let door = regions.doors.first_mut()?;
         for (kind, memory) in [
             (EntryKind::Exposed, region.range()),
@@ -255,8 +273,11 @@ impl Exports {
         let doors = regions.doors.iter_mut();
         let entries = doors.flat_map(|door| door.withdraw(serial)).collect();
         drop(regions);
-        // Where entries may stay in use there are no task lists, and so no names.
-        let _all = unlink(entries);
+        let kept = unlink(entries);
+        let mut regions = self.lock();
+        if let Some(of) = regions.named.remove(&serial) {
+            regions.kept.extend(kept.into_iter().map(|kept| (of, kept)));
+        }
     }
 
     /// Where memory of this rank is that a key of its own names.
@@ -314,17 +335,17 @@ impl Exports {
         let Some(region) = regions.by_start.remove(&start) else {
             return true;
         };
+        let kept = regions.kept.extract_if(.., |(of, _)| *of == region.serial);
+        let mut entries: Vec<_> = kept.map(|(_, kept)| kept).collect();
         if !region.reachable {
             regions.counters.remove(&region.serial);
             regions.gone.push(region.serial);
             return true;
         }
         let doors = regions.doors.iter_mut();
-        let entries = doors
-            .flat_map(|door| door.withdraw(region.serial))
-            .collect();
+        entries.extend(doors.flat_map(|door| door.withdraw(region.serial)));
         drop(regions);
-        unlink(entries)
+        unlink(entries).is_empty()
     }
 
     fn lock(&self) -> MutexGuard<'_, Regions> {
@@ -332,22 +353,15 @@ impl Exports {
     }
 }
 
-/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then. Whether no
-/// entry is left: a library that moves bytes in calls only may never have done with a dead peer.
-fn unlink(entries: Vec<(Arc<Ni>, Me)>) -> bool {
-    let mut all = true;
-    for (ni, entry) in entries {
-        let mut tries = 0;
-        while let Err(Refused::InUse) = ni.unlink(entry) {
-            if tries == TRIES && !ni.moves_alone {
-                all = false;
-                break;
-            }
-            tries = TRIES.min(tries + 1);
-            std::thread::yield_now();
-        }
-    }
-    all
+/// An operation that is under way ends by itself, or when its peer is found dead; the memory has to stay until then. What is left
+/// is still in use after a while: a library that moves bytes in calls only may never have done with a dead peer, nor an adapter
+/// with one that was stopped in the middle.
+fn unlink(mut entries: Vec<(Arc<Ni>, Me)>) -> Vec<(Arc<Ni>, Me)> {
+    entries.retain(|(ni, entry)| {
+        let tries = if ni.moves_alone { TRIES_ALONE } else { TRIES };
+        ni.is_kept(*entry, tries)
+    });
+    entries
 }
 
 /// An index as it travels in addresses.
@@ -364,15 +378,11 @@ pub(super) fn small(table: u32) -> io::Result<u8> {
 
 /// Each of them moves bytes for up to a millisecond. A peer that computes may have them fail as well, which costs the memory.
 const TRIES: u32 = 100;
+/// Where bytes move meanwhile: a second and more.
+pub(super) const TRIES_ALONE: u32 = 1 << 20;
 /// So that one more, and the greatest number, can mean something else.
 pub(super) const TABLE_MAX: u8 = 254;
 /// So that two bits more fit into 16.
 const MOVES_MAX: u16 = u16::MAX >> 2;
 /// No region has this serial.
 const PLAIN_SERIAL: u32 = 0;
-const EVERYTHING: Entry = Entry {
-    memory: None,
-    kind: EntryKind::Exposed,
-    match_bits: PLAIN_BITS,
-    ignore_bits: 0,
-};

@@ -1,6 +1,9 @@
-//! Match bits of what task lists send: counts, by key or by name, and data.
+//! Match bits of what task lists send: counts, by key or by name, and data. What comes to a rank is [`of_life`] of these.
 
-use super::super::exports::{self, Owner, Spot};
+use super::super::{
+    address::of_life,
+    exports::{self, Owner, Spot},
+};
 use crate::{
     memory::RemoteRegion,
     offload::{CELL_LEN, Pair},
@@ -10,9 +13,11 @@ use crate::{
 pub(in super::super) fn count(key: RemoteRegion, owner: Owner) -> Option<u64> {
     if let Some(name) = key.name() {
         let ours = key.owner == owner.rank && key.len == CELL_LEN as u64;
-        return named(name, key.base / CELL_LEN as u64).filter(|_| ours);
+        let bits = named(name, key.base / CELL_LEN as u64).filter(|_| ours);
+        return bits.map(|bits| of_life(bits, owner.nonce));
     }
-    exports::counter(key, owner).map(keyed)
+    let bits = exports::counter(key, owner).map(keyed);
+    bits.map(|bits| of_life(bits, owner.nonce))
 }
 
 /// Of a counter by its allocation.

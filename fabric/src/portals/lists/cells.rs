@@ -5,9 +5,10 @@
 
 use super::{
     super::{
+        address::Address,
         calls::{Ct, Me, Refused},
         entries::RawEntry,
-        exports::Spot,
+        exports::{Spot, TRIES_ALONE},
         prepare::Ground,
         state::{Portals, Told},
     },
@@ -72,15 +73,11 @@ impl Portals {
             return Ok(cell.ct);
         }
         let ct = self.ground.ni.ct_alloc()?;
-        let mut entries =
-            vec![
-                self.ground
-                    .count_at(self.address.tables.lists, ct, bits::keyed(spot))?,
-            ];
+        let mut entries = vec![self.ground.count_at(&self.address, ct, bits::keyed(spot))?];
         for (name, named) in &self.lists.names {
             let ours = matches!(named, Named::Counters(serial) if *serial == spot.serial);
             if let Some(bits) = bits::named(*name, spot.nth.into()).filter(|_| ours) {
-                entries.push(self.ground.count_at(self.address.tables.lists, ct, bits)?);
+                entries.push(self.ground.count_at(&self.address, ct, bits)?);
             }
         }
         let memory = self.ground.exports.counters_of(spot.serial);
@@ -121,13 +118,12 @@ impl Portals {
         // Counters that had the name before take no counts any more.
         self.sweep();
         let start = region.start().addr().get();
-        let lists = self.address.tables.lists;
         let named = match self.ground.exports.serial_of(start) {
             Some(serial) => {
                 let spots = spots_of(serial);
                 for (spot, cell) in self.lists.cells.range_mut(spots) {
                     let bits = bits::named(name, spot.nth.into());
-                    let entry = bits.map(|bits| self.ground.count_at(lists, cell.ct, bits));
+                    let entry = bits.map(|bits| self.ground.count_at(&self.address, cell.ct, bits));
                     cell.entries.extend(entry.and_then(Result::ok));
                 }
                 Some(Named::Counters(serial))
@@ -207,7 +203,7 @@ impl Watch {
 
 impl Ground {
     /// An entry without memory, which counts what comes to it.
-    fn count_at(&self, pt: u32, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
+    fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
         let options = &self.ni.profile().options;
         let entry = RawEntry {
             memory: (0, 0),
@@ -216,7 +212,7 @@ impl Ground {
                 | options.me_no_truncate
                 | options.me_event_ct_comm
                 | options.me_event_ct_overflow,
-            match_bits,
+            match_bits: at.own_bits(match_bits),
             ignore_bits: 0,
             min_free: 0,
             ct: Some(ct),
@@ -224,16 +220,16 @@ impl Ground {
             overflow: false,
         };
         self.counters.all.entries.add(1);
-        self.ni.append_raw(pt, &entry, 0)
+        self.ni.append_raw(at.tables.lists, &entry, 0)
     }
 
     fn forget(&self, cell: &Cell) {
-        for entry in &cell.entries {
-            while let Err(Refused::InUse) = self.ni.unlink(*entry) {
-                std::thread::yield_now();
-            }
+        let entries = cell.entries.iter();
+        let kept = entries.filter(|entry| self.ni.is_kept(**entry, TRIES_ALONE));
+        // What an adapter keeps in use has no memory, but still counts.
+        if kept.count() == 0 {
+            self.ni.ct_free(cell.ct);
         }
-        self.ni.ct_free(cell.ct);
     }
 }
 

@@ -132,7 +132,8 @@ impl Portals {
                 word,
                 pair,
             } => {
-                let far = self.far_list(to, bits::data((*pair)?, *word, from.len() as u64)?)?;
+                let bits = bits::data((*pair)?, *word, from.len() as u64)?;
+                let far = self.far_list(to, self.peer(to.0).address.own_bits(bits))?;
                 presume(region, *offset, (*word, from.len()));
                 (far, None, Some((region.clone(), *offset)))
             }
@@ -168,7 +169,7 @@ impl Portals {
             self.far_count(to, count),
             memory,
             ends,
-            bits::data(pair, landing.word, len),
+            bits::data(pair, landing.word, len).map(|bits| self.address.own_bits(bits)),
             self.is_up(to) && len <= self.ground.ni.limits.max_msg_size,
         ) else {
             return Ok(None);

@@ -101,15 +101,17 @@ impl Portals {
             return;
         };
         if let Some(Work {
+            token,
             full,
             then: Then::Count(_, far),
             ..
         }) = &mut gear.work
         {
-            let near = near(gear.wheel.md, (0, 0), id.into());
+            let (token, near) = (*token, near(gear.wheel.md, (0, 0), id.into()));
             match self.ground.ni.put(near, *far, 0, true) {
                 Ok(()) => *full += 1,
-                Err(_) => self.lists.again.push_back(id),
+                Err(refused) if self.is_for_later(&refused) => self.lists.again.push_back(id),
+                Err(refused) => self.break_off(token, Failure::Transport(refused.into())),
             }
         }
     }
@@ -385,7 +387,7 @@ impl Portals {
         for landing in of_rank {
             // An entry that is gone has had its put.
             match self.ground.ni.unlink(landing.entry) {
-                Err(Refused::Code(_)) => continue,
+                Err(Refused::Later(_) | Refused::Code(_)) => continue,
                 Err(Refused::InUse) => self.lists.landings.push(landing),
                 Ok(()) => {}
             }

@@ -201,15 +201,32 @@ pub(super) fn by_symbols(has: impl Fn(&str) -> bool) -> &'static Profile {
 }
 
 impl Codes {
+    /// Whether there is no room now, and may be when something else has ended.
+    pub(super) fn is_for_later(&self, code: i32) -> bool {
+        matches!(self.name(code), Some("PTL_NO_SPACE" | "PTL_TRY_AGAIN"))
+    }
+
+    /// Whether a wait for an event has ended well without one.
+    pub(super) fn is_nothing(&self, code: i32) -> bool {
+        matches!(
+            self.name(code),
+            Some("PTL_EQ_EMPTY" | "PTL_INTERRUPTED" | "PTL_ABORTED")
+        )
+    }
+
+    fn name(&self, code: i32) -> Option<&'static str> {
+        let mut names = self.names.iter();
+        names.find_map(|(number, name)| (*number == code).then_some(*name))
+    }
+
     /// A code's name. One without shows that the library may be of another family.
     pub(super) fn say(&self, code: i32) -> String {
-        let found = self.names.iter().find(|(number, _)| *number == code);
         let unknown = || {
             format!(
                 "code {code}, which its family does not have: does RIPSTOP_PORTALS_ABI name the right one?"
             )
         };
-        found.map_or_else(unknown, |(_, name)| (*name).to_owned())
+        self.name(code).map_or_else(unknown, str::to_owned)
     }
 }
 

@@ -316,6 +316,7 @@ impl World {
                 }
                 self.tell_down(rank, peer, Down::Failed);
             }
+            Action::Greet => {} // nobody is bound from the start
             Action::Quiesce => self.dial().sides[slot].draining = true,
         }
     }

@@ -26,7 +26,9 @@ pub(in crate::verbs) struct Limits {
     pub(in crate::verbs) qp_wr_max: u32,
     pub(in crate::verbs) qp_max: u32,
     pub(in crate::verbs) cqe_max: u32,
-    pub(in crate::verbs) reads_max: u8,
+    /// Reads and atomics of one queue pair that may be under way to a peer, and that peers may have under way to here.
+    pub(in crate::verbs) reads_out: u8,
+    pub(in crate::verbs) reads_in: u8,
     pub(in crate::verbs) atomics: bool,
 }
 
@@ -67,15 +69,14 @@ impl Context {
         let done = unsafe { (self.library.query_device)(self.raw(), &raw mut attributes) };
         check(done, "asking for the device's limits")?;
         let number = |n: i32| u32::try_from(n).unwrap_or(0);
-        let reads = attributes
-            .max_qp_rd_atom
-            .min(attributes.max_qp_init_rd_atom);
+        let reads = |most: i32| u8::try_from(most.clamp(1, READS_MAX)).unwrap_or(1);
         Ok(Limits {
             srq_wr_max: number(attributes.max_srq_wr),
             qp_wr_max: number(attributes.max_qp_wr),
             qp_max: number(attributes.max_qp),
             cqe_max: number(attributes.max_cqe),
-            reads_max: u8::try_from(reads.clamp(1, READS_MAX)).unwrap_or(1),
+            reads_out: reads(attributes.max_qp_init_rd_atom),
+            reads_in: reads(attributes.max_qp_rd_atom),
             atomics: attributes.atomic_cap != abi::ATOMIC_NONE,
         })
     }
@@ -136,6 +137,13 @@ impl Context {
         let context = unsafe { &*self.raw() };
         // SAFETY: as above; borrowed from us.
         unsafe { BorrowedFd::borrow_raw(context.async_fd) }
+    }
+
+    /// From now on no queue of the device can be armed, as if it had failed.
+    #[cfg(test)]
+    pub(in crate::verbs) fn refuse_arming(&self) {
+        // SAFETY: the device is open, and only this thread uses it.
+        unsafe { (*self.raw()).ops.req_notify_cq = None };
     }
 
     pub(super) const fn raw(&self) -> *mut abi::Context {

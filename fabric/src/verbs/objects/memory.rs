@@ -69,7 +69,8 @@ impl Mr {
         access: Access,
     ) -> io::Result<Self> {
         let (start, len) = (range.start(), range.len());
-        let (address, first) = (start.as_ptr().cast(), (start.addr().get() % PAGE) as u64);
+        let address = start.as_ptr().cast();
+        let first = offset_in_page(start.addr().get(), rustix::param::page_size());
         // SAFETY: as in `new`.
         let mr = unsafe {
             (pd.context.library.reg_mr_iova)(pd.raw(), address, len, first, access.flags())
@@ -157,8 +158,11 @@ impl Remote {
     }
 }
 
-/// Devices want an address of theirs to be as far into a page as the memory is; larger pages are multiples of this.
-const PAGE: usize = 4096;
+/// Where devices begin to count: the kernel wants an address of theirs to be as far into one of its pages as the memory is, and
+/// its pages are 64 KiB long on some machines.
+const fn offset_in_page(address: usize, page: usize) -> u64 {
+    (address % page) as u64
+}
 
 fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     let kib = len.div_ceil(1024);
@@ -169,9 +173,10 @@ fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     );
     let advice = match why.kind() {
         io::ErrorKind::OutOfMemory | io::ErrorKind::PermissionDenied => format!(
-            "; {kib} KiB more are to be locked, and the limit (`ulimit -l`) is {limit}: \
+            "; {kib} KiB more are to be locked beside {} KiB, and the limit (`ulimit -l`) is {limit}: \
              set `memlock` to unlimited in /etc/security/limits.conf, \
-             or LimitMEMLOCK=infinity for the service that starts the job"
+             or LimitMEMLOCK=infinity for the service that starts the job",
+            pinned_kib()
         ),
         io::ErrorKind::WouldBlock => {
             ": this job's cgroup may have no more of the device (its `rdma.max`)".to_owned()
@@ -184,14 +189,29 @@ fn cannot_register(len: usize, why: &io::Error) -> io::Error {
     )
 }
 
+/// What devices have this process hold in memory already.
+fn pinned_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    number.and_then(|kib| kib.parse().ok()).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{cannot_register, io};
+    use super::{cannot_register, io, offset_in_page};
+
+    #[test]
+    fn devices_count_from_where_the_first_byte_is_in_a_page_of_the_kernel() {
+        for (page, offset) in [(4096, 0x678), (16 << 10, 0x1678), (64 << 10, 0x5678)] {
+            assert_eq!(offset_in_page(0x7f01_2234_5678, page), offset, "{page}");
+        }
+    }
 
     #[test]
     fn who_may_not_lock_memory_hears_how_much_is_needed_and_what_to_do() {
         let why = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::ENOMEM));
-        for word in ["1024 KiB", "ulimit -l", "memlock"] {
+        for word in ["1024 KiB more", "beside 0 KiB", "ulimit -l", "memlock"] {
             assert!(why.to_string().contains(word), "{why}");
         }
         let other = cannot_register(1 << 20, &io::Error::from_raw_os_error(libc::EFAULT));

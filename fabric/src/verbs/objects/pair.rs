@@ -198,7 +198,7 @@ impl Qp {
         ready.path_mtu = i32::from(to.mtu);
         ready.dest_qp_num = to.qpn;
         ready.rq_psn = to.their_psn;
-        ready.max_dest_rd_atomic = to.reads_max;
+        ready.max_dest_rd_atomic = to.reads_in;
         ready.min_rnr_timer = RNR_TIMER;
         ready.ah_attr = to.route.attributes();
         let fields = abi::QP_AV
@@ -213,7 +213,7 @@ impl Qp {
         send.timeout = to.timeout;
         send.retry_cnt = TRIES - 1;
         send.rnr_retry = RNR_RETRIES;
-        send.max_rd_atomic = to.reads_max;
+        send.max_rd_atomic = to.reads_out;
         let fields = abi::QP_SQ_PSN
             | abi::QP_TIMEOUT
             | abi::QP_RETRY_CNT
@@ -322,7 +322,9 @@ pub(in crate::verbs) struct Connect {
     pub(in crate::verbs) our_psn: u32,
     pub(in crate::verbs) their_psn: u32,
     pub(in crate::verbs) mtu: u8,
-    pub(in crate::verbs) reads_max: u8,
+    /// Reads and atomics under way that the other end serves, and those that this one does.
+    pub(in crate::verbs) reads_out: u8,
+    pub(in crate::verbs) reads_in: u8,
     /// 4.096 µs times two to the power of this, until a packet is sent again.
     pub(in crate::verbs) timeout: u8,
 }

@@ -62,6 +62,18 @@ impl Core {
     /// Posts nothing to the home of a peer: when that is over, so is what was posted before; and a lane that does not work fails.
     /// Nothing happens where there is no room.
     pub(in super::super) fn have_home_answer(&mut self, peer: u32) {
+        let Some(link) = self.links[index(peer)].as_deref() else {
+            return;
+        };
+        let lane = link.home;
+        if link.has_slots(lane, 1) && self.outbox.has_room(lane, 1) {
+            self.post_nothing(To { peer, lane });
+        }
+    }
+
+    /// Posts a request that does nothing at the peer.
+    pub(in super::super) fn post_nothing(&mut self, to: To) {
+        let To { peer, lane } = to;
         let Self {
             links,
             outbox,
@@ -71,11 +83,6 @@ impl Core {
         let Some(link) = links[index(peer)].as_deref_mut() else {
             return;
         };
-        let lane = link.home;
-        if !link.has_slots(lane, 1) || !outbox.has_room(lane, 1) {
-            return;
-        }
-        let to = To { peer, lane };
         let flight = Flight::new(to, Cargo::Message { chunk: None }, None);
         let nothing = What::Write {
             from: None,

@@ -8,7 +8,11 @@ use super::super::{
     way::To,
     wire::{CREDITS_AT, Said, WORD_MAX, Word},
 };
-use crate::{connect::Event, driver::Down, lanes::LaneSet};
+use crate::{
+    connect::{Event, State},
+    driver::Down,
+    lanes::LaneSet,
+};
 
 impl Core {
     /// A lane does not work: it is left. A peer without any is lost.
@@ -19,6 +23,9 @@ impl Core {
         };
         if !link.ways.get(to.lane).is_some_and(|way| way.broken) {
             return; // it was of a connection that is gone
+        }
+        if link.dial.state() == State::Bound {
+            return self.start_over(to.peer);
         }
         let others = link.ways.iter().any(|way| way.qp.is_some() && !way.broken);
         if !link.is_connected() && others {

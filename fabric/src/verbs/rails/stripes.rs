@@ -1,7 +1,7 @@
 //! Puts and gets that may go by any lane: long ones in pieces by all, short ones by the home.
 
 use super::super::{
-    abi::{WC_FLUSHED, WC_RETRIES_EXCEEDED, WC_SUCCESS},
+    abi::WC_SUCCESS,
     core::{Core, index},
     objects::{What, Work},
     onesided::Op,
@@ -187,6 +187,8 @@ impl Core {
         (piece, lane): (PieceId, usize),
         status: i32,
     ) {
+        let landed = status == WC_SUCCESS;
+        let others_may_do = landed || self.is_of_lane(lane, status);
         let Some(op) = self.ops.get_mut(id) else {
             return;
         };
@@ -194,17 +196,15 @@ impl Core {
         let Some(striped) = op.striped.as_deref_mut() else {
             return;
         };
-        if status == WC_SUCCESS {
+        if landed {
             striped.stripe.handle_landed(piece);
         } else {
             let link = self.links[index(peer)].as_deref();
             let others = link.map_or(LaneSet::EMPTY, |link| link.lanes_at_work());
-            let lane = u32::try_from(lane).unwrap_or(u32::MAX);
-            striped.leave(lane, others);
-            if !matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) {
-                // Not the lane's fault, so others would fail as well.
-                let why = self.transport(lane as usize, status);
-                return self.abandon(id, why);
+            striped.leave(super::number(lane), others);
+            if !others_may_do {
+                // Not the lane's fault, so they would fail as well.
+                return self.abandon(id, self.transport(lane, status));
             }
         }
         self.run(id);

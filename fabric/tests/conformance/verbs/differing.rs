@@ -1,9 +1,10 @@
-//! Ranks with different numbers of devices: two of them have as many lanes as who has fewer.
+//! Ranks with different numbers of devices: two of them have as many lanes as who has fewer. And ranks that are connected at
+//! different times.
 
-use ripstop_fabric::driver::Driver;
+use ripstop_fabric::{connect::Scheme, driver::Driver};
 
 use super::world;
-use crate::{counting, lists, messages, onesided, world::Make};
+use crate::{counting, ending, lists, messages, onesided, world::Make};
 
 /// Of three ranks each pair has another number of devices.
 fn by_lanes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -29,5 +30,33 @@ fn ranks_use_the_lanes_that_both_have() {
     ];
     for claim in claims {
         claim(by_lanes_that_differ);
+    }
+}
+
+/// Two of four say what is short as parcels.
+fn by_schemes_that_differ(ranks: u32) -> Vec<Box<dyn Driver>> {
+    const SCHEMES: [Scheme; 4] = [
+        Scheme::Hybrid,
+        Scheme::OnDemand,
+        Scheme::Hybrid,
+        Scheme::AllToAll,
+    ];
+    world(ranks, |config| {
+        config.device = Some("rxe0".to_owned());
+        config.scheme = Some(SCHEMES[config.rank as usize % SCHEMES.len()]);
+    })
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn ranks_that_chose_different_schemes_hear_each_other() {
+    let claims: [fn(Make); 4] = [
+        messages::first_contact_of_all_with_all_at_the_same_time,
+        messages::many_peers_at_once_do_not_mix,
+        ending::a_peer_that_closes_is_reported_once_and_after_its_last_message,
+        ending::the_only_messages_of_ranks_that_close_at_once_arrive,
+    ];
+    for claim in claims {
+        claim(by_schemes_that_differ);
     }
 }

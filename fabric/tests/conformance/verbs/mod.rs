@@ -7,15 +7,19 @@ mod cycles;
 mod differing;
 mod giving_way;
 mod lanes;
+mod mesh;
 mod opening;
 mod own_counts;
 mod parcels;
 mod scarce;
 mod sleeping;
 mod told;
+mod torn_lists;
+mod waking_lists;
 
 pub(crate) use self::{
     lanes::{world_by_four_lanes, world_by_two_lanes},
+    mesh::world_at_once,
     parcels::world_with_parcels,
     scarce::world_with_few_connections,
 };

@@ -1,14 +1,18 @@
 //! What stands in the way of a device is named, with what to do. Each is tried in a process of its own, because it concerns all
 //! of a process: this program, told by `OPENING` what to do.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, sync::Arc};
 
 use ripstop_fabric::{
+    counters::Counters,
     driver::Down,
     verbs::{Verbs, VerbsConfig},
 };
 
-use super::cables::until_all_are_up;
+use super::{
+    cables::until_all_are_up,
+    mesh::{all_meet, connect_all, prepare_at_once},
+};
 use crate::world::{World, peer};
 
 /// Not a test: where such a process starts.
@@ -19,6 +23,7 @@ fn a_process_that_opens_a_device() {
         Ok("a device") => opens(|_| ()),
         Ok("another address") => opens(|config| config.gid_index = Some(200)),
         Ok("what is left") => meets_a_limit(),
+        Ok("all at once") => makes_too_few(),
         _ => {}
     }
 }
@@ -59,7 +64,7 @@ fn who_may_not_lock_memory_hears_how_much_is_needed() {
     names(
         &said,
         &[
-            "KiB more are to be locked",
+            "KiB more are to be locked beside",
             "is 256 KiB",
             "memlock",
             "LimitMEMLOCK",
@@ -113,6 +118,53 @@ fn meets_a_limit() {
         world[0].heard.down == [(peer(1), Down::Failed)]
     });
     eprintln!("refused: told of it");
+}
+
+/// The last of three ranks that are to be connected at the start may not have a queue pair for each of the others.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_rank_that_finds_too_few_queue_pairs_at_the_start_is_connected_later() {
+    let said = in_shell(GROUP, "all at once");
+    assert!(said.contains("all have met"), "{said}");
+}
+
+fn makes_too_few() {
+    let counters: Vec<_> = (0..3).map(|_| Arc::default()).collect();
+    let prepare = |rank| {
+        prepare_at_once(rank, &counters, |config| {
+            config.device = Some("rxe0".to_owned())
+        })
+    };
+    let before = objects();
+    let first = prepare(0);
+    let each = objects() - before;
+    let second = prepare(1);
+    limit(&(objects() + each - 1).to_string());
+    let last = prepare(2);
+    limit("max");
+    let doors = [&first, &second, &last].map(|rank| rank.address().len() > 48);
+    assert_eq!(doors, [true, true, false]);
+    let mut world = World::from_drivers(connect_all(vec![first, second, last]));
+    all_meet(&mut world, 3);
+    assert!(
+        counters
+            .iter()
+            .all(|one: &Arc<Counters>| one.connecting.get() > 0)
+    );
+    eprintln!("all have met");
+}
+
+/// Of the device, that the control group has.
+fn objects() -> u32 {
+    let current = fs::read_to_string(format!("{FOLDER}/rdma.current")).unwrap();
+    let device = current.lines().find(|line| line.starts_with("rxe0 "));
+    let objects = device.and_then(|line| line.split_once("hca_object="));
+    objects.map_or(0, |(_, count)| count.trim().parse().unwrap())
+}
+
+fn limit(objects: &str) {
+    let device = format!("rxe0 hca_handle=max hca_object={objects}");
+    fs::write(format!("{FOLDER}/rdma.max"), device).unwrap();
 }
 
 /// Has this program do something after what a shell does before.

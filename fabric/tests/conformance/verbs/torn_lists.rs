@@ -1,0 +1,303 @@
+//! Cables that are pulled in the middle of task lists. All that was listed ends, with what happened, and no byte of it comes to
+//! memory that was given back.
+
+use ripstop_fabric::{
+    driver::{Command, Down, Failure, Token},
+    memory::Region,
+    offload::{Action, Target, Task},
+    verbs::Port,
+};
+
+use super::{
+    cables::{Cables, cable, until_all_are_up},
+    lanes::world_by_two_lanes,
+    world_across_devices,
+};
+use crate::{
+    lists::Bench,
+    world::{Make, contents, local, noise, peer},
+};
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn lists_over_a_cable_that_is_pulled_end_in_an_error_and_write_nothing_later() {
+    let _cables = Cables::new();
+    let why = ["a cable or switch between the ports is"];
+    torn(world_across_devices, ["pull 1", "plug 1"], &why);
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn lists_over_a_port_that_goes_down_end_in_an_error_and_write_nothing_later() {
+    let _cables = Cables::new();
+    torn(
+        world_across_devices,
+        ["down 0", "plug 0"],
+        &["port is down"],
+    );
+}
+
+/// Lists go by the first of two lanes only.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn lists_whose_first_cable_is_pulled_end_in_an_error_though_another_works() {
+    let _cables = Cables::new();
+    // If a list finds out first, or what goes by any lane.
+    let why = [
+        "a cable or switch between the ports is",
+        "first of several devices",
+    ];
+    torn(world_by_two_lanes, ["pull 0", "plug 0"], &why);
+}
+
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn lists_whose_second_cable_is_pulled_end_well() {
+    let _cables = Cables::new();
+    for torn in ["pull 1", "down 1"] {
+        let mut beside = [noise(7, LONG), noise(8, LONG)];
+        let mut pair = Pair::new(world_by_two_lanes);
+        pair.post(0);
+        pair.post(1);
+        let regions: Vec<_> = (0..2)
+            .map(|from| pair.put_beside(from, &mut beside[from]))
+            .collect();
+        pair.run_until_the_midst();
+        cable(torn);
+        for rank in 0..2 {
+            pair.bench.until(rank, DONE, PUTS);
+            pair.bench.until(rank, TICKS, PUTS);
+            let ended = pair.bench.world.ended(rank, BESIDE);
+            assert!(ended.is_ok(), "{ended:?}");
+            assert!(contents(&regions[rank])[..LONG] == beside[rank]);
+            assert!(pair.landed(rank)[..TOUCHED] == pair.bytes(1 - rank)[..TOUCHED]);
+            let heard = &pair.bench.world[rank].heard;
+            assert!(heard.failed.is_empty() && heard.down.is_empty());
+        }
+        drop(pair);
+        cable("plug 1");
+        until_all_are_up();
+    }
+}
+
+/// A peer is lost as a whole to a rank whose lists do not get to it. By the lane that works the peer may still put, until it
+/// hears of that.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
+    let _cables = Cables::new();
+    let mut bytes = noise(7, LONG);
+    let mut pair = Pair::new(world_by_two_lanes);
+    let (region, into) = pair.bench.world[1].memory(LONG);
+    let put = |bytes: &mut [u8], token| Command::Put {
+        to: peer(1),
+        from: local(bytes),
+        into,
+        count: None,
+        token,
+    };
+    let first = pair.bench.world.one_sided(0, put(&mut bytes, BESIDE));
+    assert!(first.is_ok(), "{first:?}");
+    cable("pull 2");
+    pair.post(1);
+    while pair.bench.world[1].heard.down.is_empty() {
+        pair.bench.world.turn_others(0);
+    }
+    region.write(0, &vec![3; LONG]);
+    assert!(pair.bench.world[0].heard.down.is_empty());
+    pair.bench.world.post(0, put(&mut bytes, BESIDE));
+    pair.bench.world.until("the end of the late put", |world| {
+        assert!(contents(&region)[..LONG] == vec![3; LONG], "a late write");
+        !world[0].heard.failed.is_empty()
+    });
+    let late = pair.bench.world.ended(0, BESIDE);
+    assert!(matches!(late, Err(Failure::PeerDown)), "{late:?}");
+    cable("plug 2");
+    pair.bench.world.settle();
+    assert!(contents(&region)[..LONG] == vec![3; LONG], "a late write");
+}
+
+/// Lists both ways, and a long put beside them; in their midst something happens to a cable.
+fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
+    let mut beside = [noise(7, LONG), noise(8, LONG)];
+    let mut pair = Pair::new(make);
+    pair.post(0);
+    pair.post(1);
+    let regions: Vec<_> = (0..2)
+        .map(|from| pair.put_beside(from, &mut beside[from]))
+        .collect();
+    pair.run_until_the_midst();
+    cable(torn);
+    for rank in 0..2 {
+        pair.ends_in_an_error(rank);
+        // What goes by several lanes may have been through.
+        let ended = pair.bench.world.ended(rank, BESIDE);
+        assert!(
+            matches!(ended, Ok(None) | Err(Failure::PeerDown)),
+            "{ended:?}"
+        );
+    }
+    let words = pair.bench.world[0].driver.why_down(peer(1)).unwrap();
+    assert!(why.iter().any(|why| words.contains(why)), "{words}");
+    let done = [0, 1].map(|rank| pair.bench.value(rank, DONE));
+    for rank in 0..2 {
+        let other = 1 - rank;
+        let bytes = pair.bytes(other);
+        let there = done[other] as usize * PART;
+        assert!(pair.landed(rank)[..there] == bytes[..there], "{done:?}");
+        assert!((done[other]..=PUTS).contains(&pair.bench.value(rank, CAME)));
+        assert!(done[rank] < PUTS, "it was not in the midst of them");
+    }
+    let given_back = [0, 1].map(|rank| pair.give_back(rank));
+    let came = [0, 1].map(|rank| pair.bench.value(rank, CAME));
+    regions
+        .iter()
+        .for_each(|region| region.write(0, &vec![3; LONG]));
+    cable(mended);
+    until_all_are_up();
+    pair.bench.world.settle();
+    for rank in 0..2 {
+        assert!(pair.landed(rank) == given_back[rank], "a late write");
+        assert_eq!(pair.bench.value(rank, CAME), came[rank], "a late count");
+        assert_eq!(pair.bench.value(rank, DONE), done[rank]);
+        assert!(contents(&regions[rank])[..LONG] == vec![3; LONG]);
+        let heard = &pair.bench.world[rank].heard;
+        assert!(heard.failed.is_empty(), "told twice: {:?}", heard.failed);
+    }
+}
+
+/// Two ranks that put to each other: from the first half of their regions into the other's second half.
+struct Pair {
+    bench: Bench,
+}
+
+impl Pair {
+    /// Over cables that are so slow that lists take a while.
+    fn new(make: Make) -> Self {
+        let mut pair = Self {
+            bench: Bench::new(make, 2),
+        };
+        for rank in 0..2 {
+            let bytes = pair.bytes(rank);
+            pair.bench.regions[rank].write(0, &bytes);
+        }
+        // All places are looked up by then.
+        for rank in 0..2 {
+            let first = pair.put(rank, 0, [FIRST, FIRST + 1]);
+            pair.bench.post(rank, &[first], 99);
+            pair.bench.until(rank, FIRST, 1);
+        }
+        pair.bench.world.settle();
+        for rank in 0..2 {
+            pair.bench.regions[rank].write(HALF, &[0; HALF]);
+            pair.bench.world[rank].heard.triggered.clear();
+        }
+        for port in Port::all().unwrap() {
+            let number = port.device.trim_start_matches("rxe");
+            cable(&format!("shape {number} rate 20mbit"));
+        }
+        pair
+    }
+
+    /// What a rank puts.
+    fn bytes(&self, rank: usize) -> Vec<u8> {
+        noise(rank as u64, HALF)
+    }
+
+    /// A put that begins when those before its neighbour are over; which counters are counted by here and there.
+    fn put(&mut self, rank: usize, nth: u64, [done, came]: [usize; 2]) -> Task {
+        let at = nth as usize * PART;
+        let landing = self.bench.landing(1 - rank, (HALF + at, PART), came);
+        Task {
+            when: self.bench.when(rank, DONE, nth / 2 * 2),
+            and: None,
+            then: Action::Put {
+                to: peer(1 - rank),
+                from: self.bench.part(rank, at, PART),
+                target: Target::Known {
+                    into: landing.into,
+                    count: Some(landing.count),
+                },
+                done: Some(self.bench.own(rank, done)),
+            },
+        }
+    }
+
+    /// Posts a list of puts, two by two, and one that counts what comes of the other's.
+    fn post(&mut self, rank: usize) {
+        let puts: Vec<_> = (0..PUTS)
+            .map(|nth| self.put(rank, nth, [DONE, CAME]))
+            .collect();
+        self.bench.post(rank, &puts, PUT.0);
+        let ticks: Vec<_> = (1..=PUTS)
+            .map(|nth| {
+                self.bench
+                    .tick(rank, self.bench.when(rank, CAME, nth), TICKS)
+            })
+            .collect();
+        self.bench.post(rank, &ticks, TICK.0);
+    }
+
+    /// A long put to the other rank, beside the lists: into this.
+    fn put_beside(&mut self, from: usize, bytes: &mut [u8]) -> Region {
+        let (region, into) = self.bench.world[1 - from].memory(bytes.len());
+        let put = Command::Put {
+            to: peer(1 - from),
+            from: local(bytes),
+            into,
+            count: None,
+            token: BESIDE,
+        };
+        self.bench.world.post(from, put);
+        region
+    }
+
+    fn run_until_the_midst(&mut self) {
+        let done = [0, 1].map(|rank| self.bench.own(rank, DONE));
+        self.bench.world.until("the midst of the lists", |_| {
+            done.iter().all(|done| done.value() >= 2)
+        });
+    }
+
+    /// Puts of a list that was torn fail; what waits for the other rank's puts is told that there is no such rank any more, and
+    /// can be taken back.
+    fn ends_in_an_error(&mut self, rank: usize) {
+        let ended = self.bench.world.ended(rank, PUT);
+        assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+        self.bench.world.until("the end of a peer", |world| {
+            world[rank].heard.down == [(peer(1 - rank), Down::Failed)]
+        });
+        self.bench.world.post(rank, Command::Cancel { token: TICK });
+        let ended = self.bench.world.ended(rank, TICK);
+        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
+        assert!(self.bench.world[rank].heard.triggered.is_empty());
+    }
+
+    /// What is where the other puts.
+    fn landed(&self, rank: usize) -> Vec<u8> {
+        contents(&self.bench.regions[rank])[HALF..].to_vec()
+    }
+
+    /// Has all of a region serve something else. What is in the second half then.
+    fn give_back(&self, rank: usize) -> Vec<u8> {
+        let bytes = noise(20 + rank as u64, 2 * HALF);
+        self.bench.regions[rank].write(0, &bytes);
+        bytes[HALF..].to_vec()
+    }
+}
+
+/// Counters of both ranks: what began is over, what came, and tasks that waited for that.
+const DONE: usize = 1;
+const CAME: usize = 2;
+const TICKS: usize = 3;
+const FIRST: usize = 4;
+
+const PUT: Token = Token(1);
+const TICK: Token = Token(2);
+const BESIDE: Token = Token(3);
+
+const PUTS: u64 = 8;
+const PART: usize = 4000;
+const HALF: usize = 32 << 10;
+const TOUCHED: usize = PUTS as usize * PART;
+const LONG: usize = 1 << 20;

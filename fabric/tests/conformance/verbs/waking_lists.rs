@@ -1,0 +1,150 @@
+//! How often lists end the sleep of their host: once to begin what may begin together, once at the end of that, and never in
+//! between.
+
+use std::sync::{Arc, Mutex};
+
+use ripstop_fabric::{
+    counters::Counters,
+    driver::WaitOn,
+    offload::{Action, Target, Task},
+};
+
+use super::{
+    cables::{Cables, cable},
+    world,
+};
+use crate::{
+    lists::Bench,
+    sleeper::{Rest, rest},
+    world::{Guard, World, contents, noise, peer},
+};
+
+/// One chain, of which the last request completes for all.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn puts_that_begin_together_wake_their_host_to_begin_them_and_at_their_end() {
+    let mut host = Host::new();
+    for round in 1..=ROUNDS {
+        let tasks: Vec<_> = (0..TASKS).map(|nth| host.put(nth, round)).collect();
+        let woken = host.run(&tasks, round, 1);
+        assert!(woken <= 2, "{woken} wakes for {TASKS} puts, round {round}");
+    }
+}
+
+/// Each put waits for a count of its own, as those of an all-to-all do.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_end() {
+    let mut host = Host::new();
+    for round in 1..=ROUNDS {
+        let before = (round - 1) * TASKS;
+        let tasks: Vec<_> = (0..TASKS)
+            .map(|nth| host.put(nth, before + nth + 1))
+            .collect();
+        let woken = host.run(&tasks, round, TASKS);
+        assert!(
+            (2..=2 * TASKS).contains(&woken),
+            "{woken} wakes for {TASKS} puts, round {round}"
+        );
+    }
+}
+
+/// A rank that makes turns only when something has ended its sleep, and another one that counts for it.
+struct Host {
+    bench: Bench,
+    counters: Arc<Counters>,
+    waits: Vec<WaitOn>,
+    bytes: Vec<u8>,
+    // Mended when all else is gone.
+    _cables: Cables,
+}
+
+impl Host {
+    /// Over a cable that is so slow that each put arrives in a moment of its own.
+    fn new() -> Self {
+        let cables = Cables::new();
+        let counters: Mutex<Vec<Arc<Counters>>> = Mutex::default();
+        let drivers = world(2, |config| {
+            counters.lock().unwrap().push(Arc::clone(&config.counters));
+        });
+        let counters = Arc::clone(&counters.lock().unwrap()[0]);
+        let bench = Bench::of(World::from_drivers(drivers), 2);
+        let bytes = noise(8, TASKS as usize * PART);
+        bench.regions[0].write(0, &bytes);
+        let waits = bench.world[0].driver.wait_on();
+        let mut host = Self {
+            bench,
+            counters,
+            waits,
+            bytes,
+            _cables: cables,
+        };
+        // The first one looks up where the other's memory is.
+        let first = host.put(0, 0);
+        host.bench.post(0, &[first], 99);
+        host.bench.until(0, 1, 1);
+        host.bench.world.settle();
+        cable("shape 1 rate 20mbit");
+        host
+    }
+
+    /// A put that begins when the own first counter has come so far; the second counts its end.
+    fn put(&mut self, nth: u64, threshold: u64) -> Task {
+        let at = nth as usize * PART;
+        let landing = self.bench.landing(1, (at, PART), 0);
+        Task {
+            when: self.bench.when(0, 0, threshold),
+            and: None,
+            then: Action::Put {
+                to: peer(1),
+                from: self.bench.part(0, at, PART),
+                target: Target::Known {
+                    into: landing.into,
+                    count: None,
+                },
+                done: Some(self.bench.own(0, 1)),
+            },
+        }
+    }
+
+    /// Has the list of a round run, which begins at so many counts of the other rank's, each after the end of what the one
+    /// before began. How often something ended a sleep, which is never nothing.
+    fn run(&mut self, tasks: &[Task], round: u64, counts: u64) -> u64 {
+        self.bench.post(0, tasks, round);
+        self.bench.world.settle();
+        let all = tasks.len() as u64;
+        let begin = 1 + (round - 1) * all;
+        let (mut woken, mut counted) = (0, 0);
+        let guard = Guard::new();
+        loop {
+            let ended = self.bench.own(0, 1).value() - begin;
+            if ended == all {
+                break;
+            }
+            if ended >= counted * (all / counts) {
+                self.bench.count(1, 0, 0, 1);
+                counted += 1;
+            }
+            let driver = self.bench.world[0].driver.as_mut();
+            match rest(driver, &self.waits, MOMENT) {
+                Rest::Woken => {
+                    woken += 1;
+                    let before = self.counters.events.get();
+                    self.bench.world[0].progress();
+                    assert!(self.counters.events.get() > before, "woken for nothing");
+                }
+                Rest::Busy => _ = self.bench.world[0].progress(),
+                Rest::TimedOut => self.bench.world.turn_others(0),
+            }
+            guard.check("the end of a list");
+        }
+        assert!(contents(&self.bench.regions[1]).starts_with(&self.bytes));
+        woken
+    }
+}
+
+const ROUNDS: u64 = 2;
+const TASKS: u64 = 6;
+const PART: usize = 10_000;
+/// How long the host sleeps before the other rank makes a turn.
+const MOMENT: std::time::Duration = std::time::Duration::from_millis(1);
