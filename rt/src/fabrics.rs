@@ -88,13 +88,15 @@ impl Opening<'_> {
     fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {
         let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
         let device = &self.settings.verbs_device;
+        config.gid_index = self.settings.verbs_gid_index;
         config.scheme = match self.settings.connect.as_str() {
             "all-to-all" => Some(Scheme::AllToAll),
             "on-demand" => Some(Scheme::OnDemand),
             "hybrid" => Some(Scheme::Hybrid),
             _ => None,
         };
-        config.ranks_per_node = u32::try_from(self.boot.node.ranks.len()).unwrap_or(u32::MAX);
+        config.pattern = self.settings.pattern;
+        config.ranks_per_node = self.boot.node.most;
         config.connections_max = self
             .settings
             .verbs_connections

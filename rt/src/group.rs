@@ -1,6 +1,9 @@
 //! Who is in a communicator.
 
-use std::sync::Arc;
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, OnceLock},
+};
 
 /// The members of a communicator, in the order of their ranks. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -17,6 +20,8 @@ pub(crate) struct Listed {
     world: Box<[u32]>,
     /// World rank and rank of each member, by world rank.
     by_world: Box<[(u32, usize)]>,
+    /// Of the nodes that there are.
+    in_a_row: OnceLock<usize>,
 }
 
 impl Group {
@@ -30,6 +35,7 @@ impl Group {
         Self::Listed(Arc::new(Listed {
             world: world.into(),
             by_world: by_world.into(),
+            in_a_row: OnceLock::new(),
         }))
     }
 
@@ -70,6 +76,36 @@ impl Group {
     pub(crate) fn members(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.len()).filter_map(|rank| self.world_of(rank))
     }
+
+    /// How many members in a row share a node, where `per_node` world ranks do: as many on each node but the last, which may have
+    /// fewer; else 1. O(1) where members are world ranks in order, else O(size log size) once: it is always asked of the same
+    /// nodes.
+    pub(crate) fn in_a_row(&self, per_node: u32) -> usize {
+        match self {
+            Self::First(size) => per_node.min(*size) as usize,
+            Self::Listed(listed) => *listed
+                .in_a_row
+                .get_or_init(|| even_rows(self.members().map(|rank| rank / per_node))),
+        }
+    }
+}
+
+/// How many of a kind follow each other, if it is as many of each kind but the last, which may have fewer; else 1.
+fn even_rows(kinds: impl Iterator<Item = u32>) -> usize {
+    let (mut rows, mut seen): (Vec<(u32, usize)>, _) = (Vec::new(), BTreeSet::new());
+    for kind in kinds {
+        match rows.last_mut() {
+            Some((last, count)) if *last == kind => *count += 1,
+            _ if !seen.insert(kind) => return 1,
+            _ => rows.push((kind, 1)),
+        }
+    }
+    let Some((&(_, last), others)) = rows.split_last() else {
+        return 1;
+    };
+    let count = rows[0].1;
+    let alike = others.iter().all(|(_, row)| *row == count) && last <= count;
+    if alike { count } else { 1 }
 }
 
 #[cfg(test)]
@@ -88,5 +124,24 @@ mod tests {
             assert_eq!(group.world_of(world.len()), None);
             assert!(!group.contains(77));
         }
+    }
+
+    #[test]
+    fn rows_are_those_of_members_on_one_node_if_all_nodes_have_as_many() {
+        let rows = |members: &[u32]| Group::new(members.to_vec()).in_a_row(4);
+        assert_eq!([rows(&[0, 1, 2]), rows(&[0, 1, 2, 3, 4, 5])], [3, 4]);
+        assert_eq!(
+            [rows(&[5]), rows(&[7, 4, 5]), rows(&[2, 3, 6, 7, 9])],
+            [1, 3, 2]
+        );
+        assert_eq!(
+            [
+                rows(&[1, 5, 9]),
+                rows(&[1, 4, 5]),
+                rows(&[0, 1, 2, 4, 5, 8])
+            ],
+            [1, 1, 1]
+        );
+        assert_eq!([rows(&[0, 1, 4, 5, 2, 3]), rows(&[9, 8, 1, 0, 5])], [1, 2]);
     }
 }

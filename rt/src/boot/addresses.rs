@@ -168,7 +168,11 @@ mod tests {
                 let at = usize::from(nodes[1].contains(&boot.rank));
                 let (ranks, board) = (nodes[at].clone(), &boards[at]);
                 scope.spawn(move || {
-                    boot.node = Node { ranks, each: None };
+                    boot.node = Node {
+                        ranks,
+                        each: None,
+                        most: 3,
+                    };
                     let mine = [b'r', b'0' + u8::try_from(boot.rank).unwrap()];
                     let all = exchange(&mut boot, board, &mine, Duration::from_secs(60)).unwrap();
                     assert_eq!(all, [b"r0", b"r1", b"r2", b"r3", b"r4"].map(|a| a.to_vec()));

@@ -3,6 +3,8 @@
 //! `(vector,(0,1,3),(1,1,1))` is a list of blocks (first node, nodes, ranks on each): 3 ranks on node 0, then 1 on node 1. The
 //! list starts over until all ranks are placed, so `(vector,(0,2,1))` deals ranks to two nodes in turn.
 
+use std::collections::BTreeMap;
+
 use super::Node;
 
 /// The node of `rank` in a job of `size` ranks. The error says what is wrong with `mapping`.
@@ -20,7 +22,16 @@ pub(super) fn node_of(rank: u32, size: u32, mapping: &str) -> Result<Node, Strin
     } else {
         in_a_row(&blocks, size)
     };
-    Ok(Node { ranks, each })
+    let most = most_on_a_node(&blocks, size);
+    Ok(Node { ranks, each, most })
+}
+
+fn most_on_a_node(blocks: &[Block], size: u32) -> u32 {
+    let mut nodes = BTreeMap::new();
+    for place in places(blocks, size) {
+        *nodes.entry(place.node).or_insert(0) += place.end - place.first;
+    }
+    nodes.into_values().max().unwrap_or(0)
 }
 
 /// How many ranks each node has, if that is as many in a row everywhere; the last may have fewer.
@@ -164,6 +175,22 @@ mod tests {
     }
 
     #[test]
+    fn all_ranks_know_the_most_ranks_of_a_node() {
+        let most = |rank, size, mapping| node_of(rank, size, mapping).unwrap().most;
+        // The last of 17 nodes has 16 ranks.
+        assert_eq!(
+            [0, 1039].map(|rank| most(rank, 1040, "(vector,(0,17,64))")),
+            [64; 2]
+        );
+        assert_eq!(
+            [0, 3].map(|rank| most(rank, 4, "(vector,(0,1,1),(1,1,3))")),
+            [3; 2]
+        );
+        assert_eq!(most(1, 5, "(vector,(0,2,1))"), 3, "in turns");
+        assert_eq!(most(2, 4, "(vector,(0,1,1))"), 4, "one node");
+    }
+
+    #[test]
     fn empty_blocks_place_nothing() {
         assert_eq!(beside(1, 2, "(vector,(7,4000000000,0),(0,1,2))"), [0, 1]);
         assert!(node_of(0, 2, "(vector,(0,0,3))").is_err());
@@ -190,8 +217,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_parsed_or_refused(mapping in "\\(?(vector)?[(),0-9 x]{0,40}", rank in 0_u32..9, more in 1_u32..9) {
-            if let Ok(Node { ranks, each }) = node_of(rank, rank + more, &mapping) {
+            if let Ok(Node { ranks, each, most }) = node_of(rank, rank + more, &mapping) {
                 prop_assert!(ranks.contains(&rank));
+                prop_assert!(ranks.len() <= most as usize);
                 prop_assert!(ranks.is_sorted());
                 let regular = |each: u32| (0..rank + more).filter(|other| other / each == rank / each).collect::<Vec<_>>();
                 prop_assert!(each.is_none_or(|each| regular(each) == ranks), "{each:?} and {ranks:?}");
@@ -204,6 +232,7 @@ mod tests {
             for rank in 0..size {
                 let node = node_of(rank, size, &mapping).unwrap();
                 prop_assert!(node.ranks.iter().all(|&other| node_of(other, size, &mapping).unwrap() == node));
+                prop_assert!(node.ranks.len() <= node.most as usize);
             }
         }
     }

@@ -51,6 +51,8 @@ pub struct Node {
     pub ranks: Vec<u32>,
     /// How many ranks in a row each node of the job has, if all have as many, or the last one fewer, and that is known.
     pub each: Option<u32>,
+    /// The most ranks that any node of the job has: the same on all ranks.
+    pub most: u32,
 }
 
 impl Node {
@@ -60,6 +62,7 @@ impl Node {
         Self {
             ranks: (0..size).collect(),
             each: Some(size),
+            most: size,
         }
     }
 

@@ -195,13 +195,14 @@ impl Comm {
         executor::sleep(self.shared(), duration)
     }
 
-    /// The node of a rank, as a number that is the same on all ranks; nothing where nodes are not known, or there is no such
-    /// rank.
+    /// How many ranks in a row share a node, on every node of this communicator but the last, which may have fewer: all of them
+    /// where nodes are not known, and 1 where nodes have different numbers of ranks, or these do not follow each other.
+    /// The first time O(ranks), unless it is the world.
+    #[doc(hidden)]
     #[must_use]
-    pub fn node_of(&self, rank: usize) -> Option<usize> {
-        let per_node = self.shared().place.per_node?;
-        let node = self.group().world_of(rank)? / per_node;
-        usize::try_from(node).ok()
+    pub fn per_node(&self) -> usize {
+        let nodes = self.shared().place.per_node;
+        nodes.map_or_else(|| self.size(), |per_node| self.group().in_a_row(per_node))
     }
 
     /// The settings of this communicator's runtime.

@@ -5,7 +5,7 @@ mod table;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ripstop_fabric::portals::Interface;
+use ripstop_fabric::{connect::Pattern, portals::Interface};
 
 pub use self::choices::{Executor, FabricChoice, ProgressMode, ReactorChoice, Rendezvous};
 use self::table::{OTHERS, Spec, TABLE};
@@ -30,8 +30,12 @@ pub struct Settings {
     pub portals_compat: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
+    /// `RIPSTOP_VERBS_GID_INDEX`; `None` is RoCE v2 over IPv4, where there is one.
+    pub verbs_gid_index: Option<u8>,
     /// `RIPSTOP_CONNECT`.
     pub connect: String,
+    /// `RIPSTOP_PATTERN`.
+    pub pattern: Pattern,
     /// `RIPSTOP_VERBS_CONNECTIONS`; `None` is by what the adapter has.
     pub verbs_connections: Option<usize>,
     /// `RIPSTOP_VERBS_PINNED`, bytes.
@@ -108,7 +112,9 @@ impl Settings {
             portals_ifaces: Vec::new(),
             portals_compat: "off".to_owned(),
             verbs_device: String::new(),
+            verbs_gid_index: None,
             connect: "auto".to_owned(),
+            pattern: Pattern::Unknown,
             verbs_connections: None,
             verbs_pinned: 16 << 30,
             reactor: ReactorChoice::Auto,
@@ -287,6 +293,46 @@ mod tests {
         }
         for text in ["0:0", "0:1001", "0:", ":1", "0,0:2", "0:1:1", "0,1,2,3,4"] {
             assert!(one("RIPSTOP_PORTALS_IFACES", text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_port_is_named_by_its_number() {
+        let index = |text| one("RIPSTOP_VERBS_GID_INDEX", text).map(|s| s.verbs_gid_index);
+        assert_eq!(index("auto").unwrap(), None);
+        assert_eq!(index("0").unwrap(), Some(0));
+        assert_eq!(index("255").unwrap(), Some(255));
+        for text in ["256", "-1", "", "x"] {
+            assert!(index(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_is_read_as_it_is_printed_and_a_bad_one_is_named() {
+        for (text, pattern) in [
+            ("unknown", Pattern::Unknown),
+            ("dense", Pattern::Dense),
+            ("stencil:6", Pattern::Sparse { peers: 6 }),
+        ] {
+            let settings = one("RIPSTOP_PATTERN", text).unwrap();
+            assert_eq!(settings.pattern, pattern);
+            let mut rows = settings.rows().into_iter();
+            let row = rows.find(|row| row.name == "RIPSTOP_PATTERN");
+            assert_eq!(row.unwrap().value, text);
+        }
+        for text in [
+            "",
+            "sparse",
+            "stencil",
+            "stencil:",
+            "stencil:0",
+            "stencil:-1",
+        ] {
+            let why = one("RIPSTOP_PATTERN", text).unwrap_err().to_string();
+            assert!(
+                why.contains("RIPSTOP_PATTERN") && why.contains("dense"),
+                "{why}"
+            );
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
-use ripstop_fabric::portals::Interface;
+use ripstop_fabric::{connect::Pattern, portals::Interface};
 
 use super::{
     Settings,
@@ -117,11 +117,26 @@ pub(super) const TABLE: &[Spec] = &[
         String::clone
     ),
     row!(
+        verbs_gid_index: "RIPSTOP_VERBS_GID_INDEX",
+        "auto | 0..=255",
+        "which address of their ports the adapters use, by its number; else RoCE v2 over IPv4 where there is one",
+        |value| or_auto(value, |value| within(0..=u8::MAX, value)),
+        |index| auto_or(index, u8::to_string)
+    ),
+    row!(
         connect: "RIPSTOP_CONNECT",
         "auto | on-demand | all-to-all | hybrid",
         "when ranks are connected on a network that has connections: with their first message, or all at the start",
         |value| one_of("auto | on-demand | all-to-all | hybrid", value),
         String::clone
+    ),
+    row!(
+        pattern: "RIPSTOP_PATTERN",
+        "unknown | dense | stencil:1..=1048576 peers",
+        "with whom a rank speaks: with all others, or with so many; where ranks are connected as RIPSTOP_CONNECT=auto has it. \
+         The same on all ranks",
+        pattern,
+        pattern_name
     ),
     row!(
         verbs_connections: "RIPSTOP_VERBS_CONNECTIONS",
@@ -303,6 +318,23 @@ fn join(all: &[Interface]) -> String {
         weight => format!("{}:{weight}", one.number),
     };
     all.iter().map(say).collect::<Vec<_>>().join(",")
+}
+
+fn pattern(value: &str) -> Option<Pattern> {
+    let peers = |peers| within(1..=1 << 20, peers).map(|peers| Pattern::Sparse { peers });
+    match value {
+        "unknown" => Some(Pattern::Unknown),
+        "dense" => Some(Pattern::Dense),
+        sparse => sparse.strip_prefix("stencil:").and_then(peers),
+    }
+}
+
+fn pattern_name(pattern: &Pattern) -> String {
+    match pattern {
+        Pattern::Dense => "dense".to_owned(),
+        Pattern::Sparse { peers } => format!("stencil:{peers}"),
+        _ => "unknown".to_owned(),
+    }
 }
 
 fn one_of(words: &str, value: &str) -> Option<String> {

@@ -7,6 +7,8 @@ mod fd;
 mod pieces;
 mod stream;
 
+use std::collections::BTreeMap;
+
 use super::wire::{self, Line};
 use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, error, mapping};
 use stream::Stream;
@@ -235,12 +237,19 @@ impl Client {
         self.put(&format!("ripstop-machine-{rank}"), &machine)?;
         self.fence()?;
         let mut ranks = Vec::new();
+        let mut sizes = BTreeMap::new();
         for other in 0..size {
-            if self.get(&format!("ripstop-machine-{other}"))?.as_ref() == Some(&machine) {
+            let its = self.get(&format!("ripstop-machine-{other}"))?;
+            if its.as_ref() == Some(&machine) {
                 ranks.push(other);
             }
+            *sizes.entry(its).or_insert(0) += 1;
         }
-        Ok(Node { ranks, each: None })
+        Ok(Node {
+            ranks,
+            each: None,
+            most: sizes.into_values().max().unwrap_or(size),
+        })
     }
 }
 
