@@ -9,21 +9,23 @@ use ripstop_rt::{
 
 use crate::{
     Tuning,
+    around::Around,
     ask::{Ask, Made, Verb},
     plan::{Order, Place},
 };
 
-/// The programs of one runtime, the last one used first.
-#[derive(Debug)]
+/// The programs of one runtime.
+#[derive(Debug, Default)]
 pub(crate) struct Cache {
-    entries: Lock<Vec<Arc<Entry>>>,
+    calls: Shelf<Key>,
+    /// Of neighbourhoods.
+    pub(crate) around: Shelf<Around>,
 }
 
-impl Default for Cache {
-    fn default() -> Self {
-        let entries = Lock::new(Vec::new());
-        Self { entries }
-    }
+/// Programs of one kind, the last one used first.
+#[derive(Debug)]
+pub(crate) struct Shelf<K> {
+    entries: Lock<Vec<Arc<Entry<K>>>>,
 }
 
 /// A program that may run, now and again.
@@ -34,8 +36,8 @@ pub(crate) struct Ready {
 }
 
 #[derive(Debug)]
-struct Entry {
-    key: Key,
+struct Entry<K> {
+    key: K,
     ready: Ready,
 }
 
@@ -44,6 +46,7 @@ struct Key {
     verb: Verb,
     rank: usize,
     size: usize,
+    per_node: usize,
     root: usize,
     len: usize,
     counts: Option<Box<[usize]>>,
@@ -58,6 +61,8 @@ struct Key {
 #[derive(Clone, Copy)]
 pub(crate) struct Caller<'a> {
     pub(crate) place: Place<'a>,
+    /// Ranks of the communicator in a row that share a node.
+    pub(crate) per_node: usize,
     /// The signature of the type.
     pub(crate) elem: u64,
     pub(crate) tuning: &'a Tuning,
@@ -81,13 +86,27 @@ impl Cache {
             program: Arc::new(program),
             signature,
         };
-        self.keep(Key::of(caller, ask), ready.clone());
+        self.calls.keep(Key::of(caller, ask), ready.clone());
         Ok(ready)
     }
 
     fn find(&self, caller: &Caller<'_>, ask: &Ask<'_>) -> Option<Ready> {
+        self.calls.find(|key| key.is(caller, ask))
+    }
+}
+
+impl<K> Default for Shelf<K> {
+    fn default() -> Self {
+        let entries = Lock::new(Vec::new());
+        Self { entries }
+    }
+}
+
+impl<K> Shelf<K> {
+    /// The program that has this key.
+    pub(crate) fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<Ready> {
         let entries = &mut *self.lock();
-        let at = entries.iter().position(|entry| entry.key.is(caller, ask))?;
+        let at = entries.iter().position(|entry| is_it(&entry.key))?;
         entries[..=at].rotate_right(1);
         let Ready { program, signature } = &entries[0].ready;
         Some(Ready {
@@ -96,7 +115,7 @@ impl Cache {
         })
     }
 
-    fn keep(&self, key: Key, ready: Ready) {
+    pub(crate) fn keep(&self, key: K, ready: Ready) {
         if ready.program.len() > STEPS_MAX {
             return;
         }
@@ -111,7 +130,7 @@ impl Cache {
         entries.truncate(fit);
     }
 
-    fn lock(&self) -> Guard<'_, Vec<Arc<Entry>>> {
+    fn lock(&self) -> Guard<'_, Vec<Arc<Entry<K>>>> {
         self.entries.lock()
     }
 }
@@ -122,6 +141,7 @@ impl Key {
             verb: ask.verb,
             rank: caller.place.rank(),
             size: caller.place.size(),
+            per_node: caller.per_node,
             root: ask.root,
             len: ask.len,
             counts: ask.counts.map(Box::from),
@@ -138,6 +158,7 @@ impl Key {
             && (self.root, self.len) == (ask.root, ask.len)
             && (self.order, self.elem) == (ask.order, caller.elem)
             && (self.rank, self.size) == (caller.place.rank(), caller.place.size())
+            && self.per_node == caller.per_node
             && self.counts.is_some() == ask.counts.is_some()
             && are_same(
                 self.counts.as_deref().unwrap_or_default(),
@@ -196,6 +217,7 @@ mod tests {
         let place = Place::new(1, size);
         let caller = Caller {
             place,
+            per_node: size,
             elem: 8,
             tuning: &Tuning::AUTO,
         };
@@ -230,12 +252,12 @@ mod tests {
         for len in 1..2 * ENTRIES_MAX {
             misses(&cache, 4, &Ask::of(Verb::AllReduce, "all_reduce").len(len));
         }
-        assert_eq!(cache.lock().len(), ENTRIES_MAX);
+        assert_eq!(cache.calls.lock().len(), ENTRIES_MAX);
         let large = Ask::of(Verb::AllToAll, "all_to_all").len(1 << 16);
         assert!(misses(&cache, 900, &large) && misses(&cache, 901, &large));
         assert!(misses(&cache, STEPS_MAX, &large) && misses(&cache, STEPS_MAX, &large));
         let steps = |cache: &Cache| -> usize {
-            let entries = cache.lock();
+            let entries = cache.calls.lock();
             entries.iter().map(|entry| entry.ready.program.len()).sum()
         };
         assert!(steps(&cache) <= STEPS_MAX && !misses(&cache, 901, &large));

@@ -13,8 +13,8 @@ use crate::{
     ask::Ask,
     cache::{Cache, Caller, Ready},
     op::Home,
-    plan::Place,
-    tuning::{Guide, machine_of, nodes_of},
+    plan::{Nodes, Place},
+    tuning::{Guide, machine_of},
 };
 
 /// A call that has its place in the order, and begins now or later.
@@ -144,23 +144,24 @@ impl<'a> Call<'a> {
 
 /// The program of a call, kept or new.
 pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Result<Ready, String> {
-    let place = Place::new(comm.rank(), comm.size());
     let caller = Caller {
-        place,
+        place: Place::new(comm.rank(), comm.size()),
+        per_node: comm.per_node(),
         elem: T::SIG.0,
         tuning,
     };
     comm.attached::<Cache>().get(&caller, ask, || {
-        let nodes = nodes_of(comm);
-        let per_node = nodes
-            .as_ref()
-            .map_or_else(|| comm.size(), |(_, per_node)| *per_node);
+        let Caller {
+            place, per_node, ..
+        } = caller;
         let guide = Guide {
             tuning,
             settings: comm.settings(),
             machine: machine_of(comm.choices(), per_node),
         };
-        let place = nodes.as_ref().map_or(place, |(nodes, _)| place.on(nodes));
+        let several = (2..place.size()).contains(&per_node);
+        let nodes = several.then(|| Nodes::regular(place.size(), per_node));
+        let place = nodes.as_ref().map_or(place, |nodes| place.on(nodes));
         ask.make::<T>(&place, &guide)
     })
 }

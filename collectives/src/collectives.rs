@@ -13,7 +13,7 @@ use crate::{
         BarrierOp, ExchangeOp, FreshAtOp, FreshOp, InPlaceOp, ReduceFreshAtOp, ReduceFreshOp,
         ReduceInPlaceOp, ReduceIntoOp,
     },
-    persistent::{BarrierPlan, Draft, ExchangePlan, InPlacePlan, again},
+    persistent::{BarrierPlan, ExchangePlan, InPlacePlan, planned, planned_with},
     ragged::{self, RaggedOp},
     reduction::Reduction,
     start,
@@ -404,8 +404,7 @@ pub trait Collectives {
     /// As of the other collectives; so for the plans below.
     #[track_caller]
     fn barrier_plan(&self) -> impl Future<Output = Result<BarrierPlan>> + Send {
-        let draft = Draft::new::<u8>(self, &Ask::of(Verb::Barrier, "barrier_plan"));
-        draft.agreed(self.communicator().clone(), None)
+        planned(self, &Ask::of(Verb::Barrier, "barrier_plan"))
     }
 
     /// A [`bcast`](Self::bcast) of `len` elements that is planned once.
@@ -415,20 +414,76 @@ pub trait Collectives {
         root: usize,
         len: usize,
     ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        let ask = Ask::of(Verb::Bcast, "bcast_plan").root(root).len(len);
-        Draft::new::<T>(self, &ask).agreed(self.communicator().clone(), None)
+        planned(
+            self,
+            &Ask::of(Verb::Bcast, "bcast_plan").root(root).len(len),
+        )
     }
 
-    /// An [`all_reduce`](Self::all_reduce) of `len` elements that is planned once.
+    /// A [`gather`](Self::gather) of blocks of `block` elements that is planned once. All but `root` receive nothing.
     #[track_caller]
-    fn all_reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn gather_plan<T: Wire>(
         &self,
-        len: usize,
-        op: O,
-    ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
-        let ask = Ask::of(Verb::AllReduce, "all_reduce_plan").len(len);
-        let draft = Draft::new::<T>(self, &ask.reducing::<T, O>());
-        draft.agreed(self.communicator().clone(), Some(again(op)))
+        root: usize,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Gather, "gather_plan");
+        planned(self, &ask.root(root).len(block))
+    }
+
+    /// A [`gather_v`](Self::gather_v) that is planned once. All but `root` receive nothing.
+    #[track_caller]
+    fn gather_v_plan<T: Wire>(
+        &self,
+        root: usize,
+        counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Gather, "gather_v_plan");
+        planned(self, &ask.root(root).counts(counts))
+    }
+
+    /// A [`scatter`](Self::scatter) of blocks of `block` elements that is planned once. All but `root` send nothing.
+    #[track_caller]
+    fn scatter_plan<T: Wire>(
+        &self,
+        root: usize,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Scatter, "scatter_plan");
+        planned(self, &ask.root(root).len(block))
+    }
+
+    /// A [`scatter_v`](Self::scatter_v) that is planned once. All but `root` send nothing.
+    #[track_caller]
+    fn scatter_v_plan<T: Wire>(
+        &self,
+        root: usize,
+        counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Scatter, "scatter_v_plan");
+        planned(self, &ask.root(root).counts(counts))
+    }
+
+    /// An [`all_gather`](Self::all_gather) of blocks of `block` elements that is planned once.
+    #[track_caller]
+    fn all_gather_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        planned(
+            self,
+            &Ask::of(Verb::AllGather, "all_gather_plan").len(block),
+        )
+    }
+
+    /// An [`all_gather_v`](Self::all_gather_v) that is planned once.
+    #[track_caller]
+    fn all_gather_v_plan<T: Wire>(
+        &self,
+        counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::AllGather, "all_gather_v_plan");
+        planned(self, &ask.counts(counts))
     }
 
     /// An [`all_to_all`](Self::all_to_all) with blocks of `block` elements that is planned once.
@@ -443,8 +498,7 @@ pub trait Collectives {
         &self,
         block: usize,
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
-        let ask = Ask::of(Verb::AllToAll, "all_to_all_plan").len(block);
-        Draft::new::<T>(self, &ask).agreed(self.communicator().clone(), None)
+        planned(self, &Ask::of(Verb::AllToAll, "all_to_all_plan").len(block))
     }
 
     /// An [`all_to_all_v`](Self::all_to_all_v) that is planned once.
@@ -455,8 +509,72 @@ pub trait Collectives {
         recv_counts: &[usize],
     ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
         let ask = Ask::of(Verb::AllToAll, "all_to_all_v_plan").counts(send_counts);
-        let draft = Draft::new::<T>(self, &ask.incoming(recv_counts));
-        draft.agreed(self.communicator().clone(), None)
+        planned(self, &ask.incoming(recv_counts))
+    }
+
+    /// An [`all_reduce`](Self::all_reduce) of `len` elements that is planned once.
+    #[track_caller]
+    fn all_reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        len: usize,
+        op: O,
+    ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
+        let ask = Ask::of(Verb::AllReduce, "all_reduce_plan").len(len);
+        planned_with(self, ask, op)
+    }
+
+    /// A [`reduce`](Self::reduce) of `len` elements that is planned once. All but `root` receive nothing.
+    #[track_caller]
+    fn reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        root: usize,
+        len: usize,
+        op: O,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::Reduce, "reduce_plan").root(root).len(len);
+        planned_with(self, ask, op)
+    }
+
+    /// A [`reduce_scatter`](Self::reduce_scatter) that is planned once.
+    #[track_caller]
+    fn reduce_scatter_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        counts: &[usize],
+        op: O,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_plan");
+        planned_with(self, ask.counts(counts), op)
+    }
+
+    /// A [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements that is planned once.
+    #[track_caller]
+    fn reduce_scatter_block_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        block: usize,
+        op: O,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let ask = Ask::of(Verb::ReduceScatter, "reduce_scatter_block_plan");
+        planned_with(self, ask.len(block), op)
+    }
+
+    /// A [`scan`](Self::scan) of `len` elements that is planned once.
+    #[track_caller]
+    fn scan_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        len: usize,
+        op: O,
+    ) -> impl Future<Output = Result<InPlacePlan<T>>> + Send {
+        planned_with(self, Ask::of(Verb::Scan, "scan_plan").len(len), op)
+    }
+
+    /// An [`exscan`](Self::exscan) of `len` elements that is planned once. What rank 0 receives is of no use.
+    #[track_caller]
+    fn exscan_plan<T: Wire, O: ReduceOp<T> + Clone>(
+        &self,
+        len: usize,
+        op: O,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        planned_with(self, Ask::of(Verb::Exscan, "exscan_plan").len(len), op)
     }
 }
 

@@ -5,6 +5,7 @@
 //! Sums that have the [same bits](reproducible) whatever the plan are here too.
 #![forbid(unsafe_code)]
 
+mod around;
 mod ask;
 mod blocks;
 mod cache;
@@ -12,6 +13,7 @@ mod call;
 pub mod choose;
 mod collectives;
 pub mod cost;
+mod graph;
 mod lower;
 mod neighbourhood;
 pub mod op;
@@ -26,8 +28,9 @@ mod tuning;
 pub use self::{
     blocks::{AllToAllOp, Block, Blocks, ByBlocks},
     collectives::{Collectives, Tuned},
+    graph::Graph,
     lower::lower,
-    neighbourhood::{Edges, Graph, Neighborhood},
+    neighbourhood::{Edges, Neighborhood},
     op::{CollectiveOp, ReductionOp},
     ragged::RaggedOp,
     reduction::{Reduction, ReproducibleSum},

@@ -1,28 +1,27 @@
 //! Collectives among neighbours: on grids, and on graphs.
 
-use std::{fmt, ops::Deref};
-
 use ripstop_rt::{
     Cart, Comm, Result,
-    buffer::{RecvBuf, SendBuf, Wire},
+    buffer::{self, RecvBuf, SendBuf, Wire},
     offload::Signature,
 };
 
 use crate::{
-    Collectives, Tuning,
-    ask::{Ask, Verb},
-    cache::Ready,
+    around::Around,
+    cache::{Cache, Ready},
     call::Call,
     lower::lower,
-    op::{BarrierOp, Both, ExchangeOp, Fresh, FreshOp, Nothing},
-    plan::{Neighbour, Pairing, Place, neighbours},
+    op::{Both, ExchangeOp, Fresh, FreshOp},
+    persistent::{Draft, ExchangePlan},
+    plan::{Neighbour, Pairing, Place, kept, neighbours},
 };
 
 /// Collectives in which every rank exchanges blocks with its neighbours: on a [`Cart`], the ranks one down and one up each
-/// dimension, in that order; on a [`Graph`], those that were named.
+/// dimension, in that order; on a [`Graph`](crate::Graph), those that were named.
 ///
-/// The rules are those of [`Collectives`]. Beyond the edge of a grid that does not wrap around is nobody: the block for it is
-/// skipped, and the one from it stays as it was, zero in a new vector.
+/// The rules are those of [`Collectives`](crate::Collectives). Ranks may call different forms of one collective, with counts and
+/// without: only who are neighbours have to agree on the lengths of blocks. Beyond the edge of a grid that does not wrap around
+/// is nobody: the block for it is skipped, and the one from it stays as it was, zero in a new vector.
 pub trait Neighborhood {
     /// The communicator of the neighbourhood.
     fn communicator(&self) -> &Comm;
@@ -61,20 +60,28 @@ pub trait Neighborhood {
     }
 
     /// Gives neighbour `i` block `i`, and gets one of each. All blocks have the same length.
+    ///
+    /// A rank that receives and sends to nobody does not say with `send` how long they are: on such a rank this is an error, and
+    /// another form is the one to call.
     #[track_caller]
     fn neighbor_all_to_all<S: SendBuf>(&self, send: S) -> FreshOp<S> {
         let cut = Cut::equal(send.elems().len());
         fresh(self, "neighbor_all_to_all", &cut, send)
     }
 
-    /// As [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer.
+    /// As [`neighbor_all_to_all`](Self::neighbor_all_to_all), into a buffer. On a rank that sends to nobody, `recv` has room for
+    /// just the blocks that come, and so says how long they are.
     #[track_caller]
-    fn neighbor_all_to_all_into<S, R>(&self, send: S, recv: R) -> ExchangeOp<S, R>
+    fn neighbor_all_to_all_into<S, R>(&self, send: S, mut recv: R) -> ExchangeOp<S, R>
     where
         S: SendBuf,
         R: RecvBuf<Elem = S::Elem>,
     {
-        let cut = Cut::equal(send.elems().len());
+        let room = Some(buffer::room(&mut recv));
+        let cut = Cut {
+            room,
+            ..Cut::equal(send.elems().len())
+        };
         exchange(self, "neighbor_all_to_all_into", &cut, (send, recv))
     }
 
@@ -107,6 +114,46 @@ pub trait Neighborhood {
         let cut = Cut::counted(send_counts, recv_counts);
         exchange(self, "neighbor_all_to_all_v_into", &cut, (send, recv))
     }
+
+    /// A [`neighbor_all_gather`](Self::neighbor_all_gather) of blocks of `block` elements that is planned once. Making it is a
+    /// collective of all ranks.
+    ///
+    /// # Errors
+    /// As of the other collectives; so for the plans below.
+    #[track_caller]
+    fn neighbor_all_gather_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        planned(self, "neighbor_all_gather_plan", &Cut::one_to_all(block))
+    }
+
+    /// A [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements that is planned once.
+    #[track_caller]
+    fn neighbor_all_to_all_plan<T: Wire>(
+        &self,
+        block: usize,
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let edges = self.edges();
+        let counts = |of: &[_]| vec![block; of.len()];
+        let (sends, recvs) = (counts(&edges.destinations), counts(&edges.sources));
+        planned(
+            self,
+            "neighbor_all_to_all_plan",
+            &Cut::counted(&sends, &recvs),
+        )
+    }
+
+    /// A [`neighbor_all_to_all_v`](Self::neighbor_all_to_all_v) that is planned once.
+    #[track_caller]
+    fn neighbor_all_to_all_v_plan<T: Wire>(
+        &self,
+        send_counts: &[usize],
+        recv_counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let cut = Cut::counted(send_counts, recv_counts);
+        planned(self, "neighbor_all_to_all_v_plan", &cut)
+    }
 }
 
 /// A rank's neighbours; `None` is beyond an edge.
@@ -123,19 +170,22 @@ pub struct Edges {
 
 /// How the two buffers are cut. Lengths are in elements.
 #[derive(Clone, Copy)]
-struct Cut<'a> {
+pub(crate) struct Cut<'a> {
     /// Elements that are handed over.
-    given: usize,
+    pub(crate) given: usize,
+    /// Elements that the caller has room for, where that may say how long blocks are.
+    pub(crate) room: Option<usize>,
     /// The same block goes to all.
-    one: bool,
-    sends: Option<&'a [usize]>,
-    recvs: Option<&'a [usize]>,
+    pub(crate) one: bool,
+    pub(crate) sends: Option<&'a [usize]>,
+    pub(crate) recvs: Option<&'a [usize]>,
 }
 
 impl<'a> Cut<'a> {
-    const fn one_to_all(given: usize) -> Self {
+    pub(crate) const fn one_to_all(given: usize) -> Self {
         Self {
             given,
+            room: None,
             one: true,
             sends: None,
             recvs: None,
@@ -149,9 +199,10 @@ impl<'a> Cut<'a> {
         }
     }
 
-    const fn counted(sends: &'a [usize], recvs: &'a [usize]) -> Self {
+    pub(crate) const fn counted(sends: &'a [usize], recvs: &'a [usize]) -> Self {
         Self {
             given: 0,
+            room: None,
             one: false,
             sends: Some(sends),
             recvs: Some(recvs),
@@ -159,31 +210,59 @@ impl<'a> Cut<'a> {
     }
 
     /// The program of a rank, and what it must agree on with its neighbours.
-    fn make<T: Wire>(&self, place: &Place<'_>, name: &str, edges: &Edges) -> Result<Ready, String> {
-        let outgoing = edges.destinations.len();
-        let block = if self.one {
-            self.given
-        } else if self.given.is_multiple_of(outgoing.max(1)) {
-            self.given.checked_div(outgoing).unwrap_or(0)
-        } else {
-            let given = self.given;
-            return Err(format!(
-                "`send` has {given} elements, no multiple of the {outgoing} neighbours: other blocks take counts"
-            ));
-        };
+    fn make<T: Wire>(&self, place: &Place<'_>, edges: &Edges) -> Result<Ready, String> {
+        let block = self.block(edges)?;
         let (to, input) = self.ends::<T>("send_counts", &edges.destinations, self.sends, block)?;
         let (from, output) = self.ends::<T>("recv_counts", &edges.sources, self.recvs, block)?;
         let input = if self.one { self.given } else { input };
+        for (give, take) in kept(place.rank(), &to, &from, edges.pairing) {
+            let (given, taken) = (to[give].len, from[take].len);
+            if given != taken {
+                let what = match self.sends {
+                    Some(_) => format!("`send_counts[{give}]` is {given}"),
+                    None => format!("`send` has {given} elements"),
+                };
+                return Err(format!(
+                    "{what} and `recv_counts[{take}]` is {taken}: what stays has one length"
+                ));
+            }
+        }
         let plan = neighbours(place, &to, &from, edges.pairing);
         let program =
             lower::<T>(&plan, (input, output), false).map_err(|misfit| misfit.to_string())?;
-        // Counted blocks are compared by their messages.
-        let counted = self.recvs.is_some();
-        let agreed = if counted { 0 } else { block as u64 };
+        // Neighbours compare the lengths of blocks by their messages.
+        let verb = if self.one {
+            "neighbor_all_gather"
+        } else {
+            "neighbor_all_to_all"
+        };
         Ok(Ready {
             program: program.into(),
-            signature: Signature::of(name).with_type::<T>().with(agreed),
+            signature: Signature::of(verb).with_type::<T>(),
         })
+    }
+
+    /// The length of a block that has no count.
+    fn block(&self, edges: &Edges) -> Result<usize, String> {
+        let (outgoing, incoming) = (edges.destinations.len(), edges.sources.len());
+        if self.one {
+            return Ok(self.given);
+        }
+        let (name, all, neighbours) = match self.room {
+            _ if outgoing > 0 || self.given > 0 => ("send", self.given, outgoing),
+            _ if incoming == 0 || self.recvs.is_some() => return Ok(0),
+            Some(room) => ("recv", room, incoming),
+            None => {
+                let sentence = "`send` is for nobody and does not say how long blocks are: call a form with `recv` or counts";
+                return Err(sentence.to_owned());
+            }
+        };
+        if !all.is_multiple_of(neighbours) {
+            return Err(format!(
+                "`{name}` has {all} elements, no multiple of the {neighbours} neighbours: other blocks take counts"
+            ));
+        }
+        Ok(all / neighbours)
     }
 
     /// One side's blocks, and their length in all.
@@ -244,14 +323,38 @@ fn exchange<S: SendBuf, R: RecvBuf<Elem = S::Elem>>(
 }
 
 #[track_caller]
+fn planned<T: Wire, N: Neighborhood + ?Sized>(
+    on: &N,
+    name: &'static str,
+    cut: &Cut<'_>,
+) -> impl Future<Output = Result<ExchangePlan<T>>> + Send + use<T, N> {
+    let comm = on.communicator();
+    Draft::new(comm, name, ready::<T>(on, cut)).agreed(comm.clone(), None)
+}
+
+#[track_caller]
 fn call<'a, T: Wire>(
     on: &'a (impl Neighborhood + ?Sized),
     name: &'static str,
     cut: &Cut<'_>,
 ) -> Call<'a> {
+    Call::of(on.communicator(), name, ready::<T>(on, cut))
+}
+
+/// The program of a call, kept or new.
+fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Ready, String> {
     let comm = on.communicator();
-    let place = Place::new(comm.rank(), comm.size());
-    Call::of(comm, name, cut.make::<T>(&place, name, &on.edges()))
+    let (place, edges) = (Place::new(comm.rank(), comm.size()), on.edges());
+    let (kept, elem) = (&comm.attached::<Cache>().around, T::SIG.0);
+    let found = kept.find(|around| around.is(&place, elem, cut, &edges));
+    found.map_or_else(
+        || {
+            let made = cut.make::<T>(&place, &edges)?;
+            kept.keep(Around::of(&place, elem, cut, edges), made.clone());
+            Ok(made)
+        },
+        Ok,
+    )
 }
 
 impl Neighborhood for Cart {
@@ -268,94 +371,5 @@ impl Neighborhood for Cart {
             destinations: ranks,
             pairing: Pairing::Grid,
         }
-    }
-}
-
-/// A communicator whose ranks have named their neighbours. Made by [`Graph::new`].
-///
-/// It is a [`Comm`] of its own, with all of its methods.
-#[derive(Clone)]
-pub struct Graph {
-    comm: Comm,
-    sources: Vec<usize>,
-    destinations: Vec<usize>,
-}
-
-impl Graph {
-    /// The graph in which this rank receives from `sources` and sends to `destinations`; a rank may be named several times, and
-    /// its blocks then meet in the order of the two lists. Collective; takes an exchange of one number between all ranks.
-    ///
-    /// # Errors
-    /// A rank that there is not, or an edge that its other end does not name.
-    pub async fn new(comm: &Comm, sources: &[usize], destinations: &[usize]) -> Result<Self> {
-        let comm = comm.dup().await?;
-        let size = comm.size();
-        let mut counts = vec![0_u32; size];
-        let named = sources.iter().chain(destinations);
-        let stranger = named.copied().find(|rank| *rank >= size);
-        for to in destinations.iter().filter(|rank| **rank < size) {
-            counts[*to] += 1;
-        }
-        let theirs = comm.all_to_all(counts).await?;
-        let mut wrong = stranger
-            .map(|rank| format!("a neighbour is rank {rank}, and there are ranks 0..{size}"));
-        for (rank, theirs) in (0..).zip(&theirs) {
-            let ours = sources.iter().filter(|source| **source == rank).count();
-            if ours != *theirs as usize && wrong.is_none() {
-                wrong = Some(format!(
-                    "`sources` names rank {rank} {ours} times, and its `destinations` name rank {} {theirs} times",
-                    comm.rank()
-                ));
-            }
-        }
-        agree(&comm, wrong).await?;
-        Ok(Self {
-            comm,
-            sources: sources.to_vec(),
-            destinations: destinations.to_vec(),
-        })
-    }
-}
-
-/// All ranks meet, and hear if something is wrong with one.
-fn agree(comm: &Comm, wrong: Option<String>) -> BarrierOp {
-    let ask = Ask::of(Verb::Barrier, "graph");
-    let mut call = Call::new::<u8>(comm, &Tuning::AUTO, &ask);
-    if let Some(sentence) = wrong {
-        call.refuse(sentence);
-    }
-    call.begin(None, ([], []), Nothing)
-}
-
-impl Neighborhood for Graph {
-    fn communicator(&self) -> &Comm {
-        &self.comm
-    }
-
-    fn edges(&self) -> Edges {
-        let all = |ranks: &[usize]| ranks.iter().copied().map(Some).collect();
-        Edges {
-            sources: all(&self.sources),
-            destinations: all(&self.destinations),
-            pairing: Pairing::Graph,
-        }
-    }
-}
-
-impl Deref for Graph {
-    type Target = Comm;
-
-    fn deref(&self) -> &Comm {
-        &self.comm
-    }
-}
-
-impl fmt::Debug for Graph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph")
-            .field("comm", &self.comm)
-            .field("sources", &self.sources)
-            .field("destinations", &self.destinations)
-            .finish()
     }
 }

@@ -15,14 +15,15 @@ use ripstop_rt::{
 };
 
 use crate::{
-    Collectives,
+    Collectives, Tuning,
     ask::{Ask, Verb},
     cache::Ready,
     call::{Call, ready},
     op::{CollectiveOp, Nothing},
 };
 
-/// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans and allocates nothing.
+/// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. By messages it
+/// allocates nothing either; task lists of an adapter are written anew for each run.
 ///
 /// All ranks run it as often, in the same place of the order of their collectives. Made by [`Collectives::all_to_all_plan`] and
 /// its like; `K` says whether it works [in place](Shared) or [from one buffer into another](Apart).
@@ -63,6 +64,30 @@ pub struct PlanOp<'a, T: Wire, K> {
     plan: Option<&'a mut Persistent<T, K>>,
 }
 
+/// The plan of what is asked for, once all ranks have agreed on it.
+#[track_caller]
+pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
+    on: &C,
+    ask: &Ask<'_>,
+) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, C> {
+    let comm = on.communicator();
+    let draft = Draft::new(comm, ask.name, ready::<T>(comm, on.tuning(), ask));
+    draft.agreed(comm.clone(), None)
+}
+
+/// As [`planned`], with an operation that can be had again for every run.
+#[track_caller]
+pub(crate) fn planned_with<T: Wire, K, O: ReduceOp<T> + Clone, C: Collectives + ?Sized>(
+    on: &C,
+    ask: Ask<'_>,
+    op: O,
+) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, O, C> {
+    let (comm, ask) = (on.communicator(), ask.reducing::<T, O>());
+    let draft = Draft::new(comm, ask.name, ready::<T>(comm, on.tuning(), &ask));
+    let again = move || Reducer::new::<T>(op.clone());
+    draft.agreed(comm.clone(), Some(Box::new(again)))
+}
+
 /// What a plan asks for, until all ranks have agreed on it.
 pub(crate) struct Draft {
     name: &'static str,
@@ -71,20 +96,18 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Plans, and lets the ranks compare what they have planned.
+    /// Lets the ranks compare what they have planned.
     #[track_caller]
-    pub(crate) fn new<T: Wire>(on: &(impl Collectives + ?Sized), ask: &Ask<'_>) -> Self {
-        let comm = on.communicator();
-        let ready = ready::<T>(comm, on.tuning(), ask);
-        let barrier = Ask::of(Verb::Barrier, ask.name);
-        let mut meeting = Call::new::<u8>(comm, on.tuning(), &barrier);
+    pub(crate) fn new(comm: &Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
+        let barrier = Ask::of(Verb::Barrier, name);
+        let mut meeting = Call::new::<u8>(comm, &Tuning::AUTO, &barrier);
         match &ready {
-            // Of an all-to-all with counts, each rank has its own: the first run compares them.
+            // Where counts are a rank's own, the first run compares them.
             Ok(Ready { signature, .. }) => meeting.agree_on(*signature),
             Err(sentence) => meeting.refuse(sentence.clone()),
         }
         Self {
-            name: ask.name,
+            name,
             ready,
             agreed: meeting.begin(None, ([], []), Nothing),
         }
@@ -184,11 +207,6 @@ impl<'a, T: Wire, K> Future for PlanOp<'a, T, K> {
             }
         }
     }
-}
-
-/// An operation that can be had again for every run.
-pub(crate) fn again<T: Wire, O: ReduceOp<T> + Clone>(op: O) -> Box<dyn Fn() -> Reducer + Send> {
-    Box::new(move || Reducer::new::<T>(op.clone()))
 }
 
 impl<T: Wire, K> fmt::Debug for Persistent<T, K> {

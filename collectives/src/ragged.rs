@@ -18,7 +18,8 @@ use crate::{
 /// A collective under way that goes in two: the lengths, and then the elements.
 ///
 /// It was started when it was made, and keeps its place in the order of collectives. The second part begins when it is polled
-/// after the first; if it is dropped before, a task goes on with it.
+/// after the first; if it is dropped before, a task goes on with it. So all ranks wait for one that computes before it polls,
+/// unlike with other collectives: where the lengths are known, the forms with counts hide what this one does not.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
 where

@@ -1,13 +1,12 @@
 //! How algorithms are chosen: by cost, or as the user says.
 
-use ripstop_rt::{Choices, Comm, Cost, Settings};
+use ripstop_rt::{Choices, Cost, Settings};
 
 use crate::{
     choose::{Algorithm, Shape, cheapest},
     cost::{LogGP, Machine},
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Reduce, ReduceScatter,
-        Scatter,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
     },
 };
 
@@ -114,19 +113,6 @@ fn link_of(cost: &Cost, round_ns: f64) -> LogGP {
             cost.get_ns_per_kib.min(cost.message_ns_per_kib)
         },
     }
-}
-
-/// Which ranks of a communicator share a node, if that is known, and all have as many one after the other. O(ranks).
-pub(crate) fn nodes_of(comm: &Comm) -> Option<(Nodes, usize)> {
-    let size = comm.size();
-    let node_of: Vec<usize> = (0..size).map_while(|rank| comm.node_of(rank)).collect();
-    let first = *node_of.first()?;
-    let per_node = node_of.iter().take_while(|node| **node == first).count();
-    if node_of.len() < size || !(2..size).contains(&per_node) {
-        return None;
-    }
-    let nodes = Nodes::new(&node_of);
-    (nodes == Nodes::regular(size, per_node)).then_some((nodes, per_node))
 }
 
 #[cfg(test)]

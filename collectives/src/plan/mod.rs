@@ -8,7 +8,7 @@
 //! - the k-th send from one rank to another, in the order of the list, meets the k-th receive there from it;
 //! - steps may be held back until a few before them in the list are over: every plan here runs when each rank looks at
 //!   [`LOOKAHEAD_MIN`] unfinished steps, or more, at a time, even if no send ends before its receive has begun. So a long plan
-//!   can be cut into bounded lists. ([`neighbours`] alone, whose graph is the caller's, needs all receives at once.)
+//!   can be cut into bounded lists.
 //!
 //! Each collective is an enum of algorithms with a method `plan`. An algorithm that does not fit (a power of two is needed, the
 //! operation does not commute, …) is an [`Unfit`]; choose another. All lengths are in elements.
@@ -48,6 +48,7 @@ pub use bcast::Bcast;
 pub use blocks::Blocks;
 pub use gather::Gather;
 pub use names::{Order, Unfit, Unknown};
+pub(crate) use neighbour::kept;
 pub use neighbour::{Neighbour, Pairing, neighbours};
 pub use place::{Nodes, Place};
 pub use reduce::Reduce;

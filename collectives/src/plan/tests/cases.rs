@@ -400,11 +400,6 @@ impl Group<'_> {
     /// A periodic ring, an open one, and a graph in which everybody sends 1, 3 and 3 again further on.
     fn neighbourhoods(&self, visit: &mut dyn FnMut(Case)) {
         let size = self.size;
-        let edge = |i: usize, rank: Option<usize>| Neighbour {
-            rank,
-            start: 2 * i,
-            len: 2,
-        };
         let ring = |rank: usize, distance: usize| Some((rank + size + distance) % size);
         let open = |rank: usize, distance: usize| {
             (rank + distance)
@@ -428,16 +423,13 @@ impl Group<'_> {
                 let from = both(rank)[i / 2].rank?;
                 Some(vec![(from, 2 - i / 2 * 2 + i % 2)])
             };
-            visit(Case {
-                lookahead: usize::MAX,
-                ..self.case(
-                    &format!("neighbours {label}"),
-                    plans,
-                    wanted,
-                    (4, 4),
-                    (4, 0),
-                )
-            });
+            visit(self.case(
+                &format!("neighbours {label}"),
+                plans,
+                wanted,
+                (4, 4),
+                (4, 0),
+            ));
         }
         let steps = [1, 3, 3];
         let to = |rank: usize| [0, 1, 2].map(|i| edge(i, Some((rank + steps[i]) % size)));
@@ -453,10 +445,45 @@ impl Group<'_> {
         };
         let wanted = |rank: usize, i: usize| Some(vec![(from(rank)[i / 2].rank?, i)]);
         let plans = self.plans("graph", plan).unwrap();
-        visit(Case {
-            lookahead: usize::MAX,
-            ..self.case("neighbours graph", plans, wanted, (6, 6), (6, 0))
-        });
+        visit(self.case("neighbours graph", plans, wanted, (6, 6), (6, 0)));
+        self.web(visit);
+    }
+
+    /// A graph with none, one or two edges between any two ranks, each of which names them in an order of its own.
+    fn web(&self, visit: &mut dyn FnMut(Case)) {
+        let size = self.size;
+        // The peers of a rank: those it sends to, or those it receives from.
+        let peers = |rank: usize, sends: bool| -> Vec<usize> {
+            let edges = |peer: usize| {
+                let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+                (from + 2 * to) % 4 % 3
+            };
+            let named = (0..size).flat_map(|peer| vec![peer; edges(peer)]);
+            let mut named: Vec<(usize, usize)> = named.enumerate().collect();
+            named.sort_by_key(|(nth, peer)| (7 * rank + 5 * nth + 3 * peer) % 11);
+            named.into_iter().map(|(_, peer)| peer).collect()
+        };
+        let edges = |rank: usize, sends: bool| -> Vec<Neighbour> {
+            let peers = peers(rank, sends).into_iter().enumerate();
+            peers.map(|(i, peer)| edge(i, Some(peer))).collect()
+        };
+        let plan = |place: &Place<'_>| {
+            let [to, from] = [true, false].map(|sends| edges(place.rank(), sends));
+            Ok(neighbours(place, &to, &from, Pairing::Graph))
+        };
+        let plans = self.plans("web", plan).unwrap();
+        let mut case = self.case("neighbours web", plans, |_, _| None, (0, 0), (4 * size, 0));
+        case.inputs(|rank| 2 * peers(rank, true).len());
+        let sources: Vec<_> = (0..size).map(|rank| peers(rank, false)).collect();
+        let wanted = |rank: usize, i: usize| {
+            let (before, from) = (&sources[rank][..i / 2], sources[rank][i / 2]);
+            let nth = before.iter().filter(|peer| **peer == from).count();
+            let mut sends = peers(from, true).into_iter().zip(0..);
+            let (_, block) = sends.by_ref().filter(|(to, _)| *to == rank).nth(nth)?;
+            Some(vec![(from, 2 * block + i % 2)])
+        };
+        case.outputs(wanted, |rank| 2 * sources[rank].len());
+        visit(case);
     }
 
     /// Element `i` of all ranks, in order.
@@ -488,7 +515,6 @@ impl Group<'_> {
             wanted: vec![Vec::new(); self.size],
             order: Order::Any,
             bounds,
-            lookahead: 0,
             barrier: false,
         };
         case.outputs(wanted, |_| output);
@@ -524,6 +550,14 @@ impl Case {
 
 fn atoms(rank: usize, len: usize) -> Vec<Option<Symbol>> {
     (0..len).map(|i| Some(Symbol::from([(rank, i)]))).collect()
+}
+
+const fn edge(i: usize, rank: Option<usize>) -> Neighbour {
+    Neighbour {
+        rank,
+        start: 2 * i,
+        len: 2,
+    }
 }
 
 /// Each algorithm with each order that it keeps; those that do not fit are left out later.

@@ -30,8 +30,6 @@ struct Case {
     order: Order,
     /// The most steps of one rank, and the most scratch.
     bounds: (usize, usize),
-    /// Steps to look ahead at least, if the plans ask for more than others.
-    lookahead: usize,
     /// Every rank must have heard from every other.
     barrier: bool,
 }
@@ -100,15 +98,7 @@ impl Case {
             inspect(plan, memory.input.len(), memory.output.len()).map_err(Wrong::Fault)?;
         }
         for rules in rules {
-            let lookahead = rules.lookahead.max(self.lookahead);
-            self.run(
-                plans,
-                Rules {
-                    lookahead,
-                    ..*rules
-                },
-                seeds,
-            )?;
+            self.run(plans, *rules, seeds)?;
         }
         Ok(())
     }
