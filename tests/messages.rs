@@ -1,6 +1,9 @@
 //! Messages between ranks.
 
-use ripstop::{Collectives, Comm, Result, Source, Tag};
+#[path = "support/ranks.rs"]
+mod ranks;
+
+use ripstop::{Collectives, Comm, Result, Runtime, Source, Tag};
 
 #[ripstop::test(ranks = 4)]
 async fn a_ring_passes_every_value_on(world: Comm) -> Result<()> {
@@ -60,4 +63,56 @@ async fn a_buffer_that_is_larger_than_memory_is_an_error_with_both_numbers(world
     );
     let error = world.alloc::<f64>(0).expect_err("nothing");
     assert!(error.to_string().contains("`len` is 0"), "{error}");
+}
+
+/// An offer, which the receiver gets, and the word that it has.
+#[test]
+fn a_long_message_that_its_receiver_gets_takes_two_of_the_driver() {
+    ranks::run(2, &[("RIPSTOP_RENDEZVOUS", "get")], |runtime| {
+        let spent = runtime.block_on(messages_of_long_ones(&runtime)).unwrap();
+        assert_eq!(spent, [1; 3]);
+    });
+}
+
+#[test]
+fn adapters_get_what_is_long_unless_asked_otherwise() {
+    ranks::run(2, &[], |runtime| {
+        let spent = runtime.block_on(messages_of_long_ones(&runtime)).unwrap();
+        assert!(!is_far(&runtime) || spent == [1; 3], "{spent:?}");
+    });
+}
+
+/// What this rank sends for each long message from rank 0 to rank 1, after a first one.
+async fn messages_of_long_ones(runtime: &Runtime) -> Result<Vec<u64>> {
+    let world = runtime.world();
+    let sent = || runtime.counters().messages_sent;
+    let mut spent = Vec::new();
+    for _ in 0..4 {
+        let mut buffer = world.alloc::<u8>(1 << 20)?;
+        if world.rank() == 0 {
+            buffer.fill(7);
+            world.recv::<u8>(1, 1).await?;
+            let before = sent();
+            world.send(1, 2, buffer).await?;
+            spent.push(sent() - before);
+            world.send(1, 3, [0_u8]).await?;
+        } else {
+            let inbox = world.recv_into(0, 2, buffer);
+            world.send(0, 1, [0_u8]).await?;
+            let before = sent();
+            let (buffer, _) = inbox.await?;
+            assert!(buffer.iter().all(|byte| *byte == 7));
+            // The sender has heard that all is there: nothing more is on its way.
+            world.recv::<u8>(0, 3).await?;
+            spent.push(sent() - before);
+        }
+    }
+    Ok(spent.split_off(1))
+}
+
+/// Whether ranks reach each other by adapters alone. Shared memory is copied by both ranks at once, which takes a third message.
+fn is_far(runtime: &Runtime) -> bool {
+    let settings = runtime.settings();
+    let fabric = settings.iter().find(|row| row.name == "RIPSTOP_FABRIC");
+    fabric.is_some_and(|row| row.value == "portals")
 }

@@ -13,10 +13,12 @@ use ripstop::{
     sim::{SimError, Simulation},
 };
 
-/// Bytes of this process that are in memory.
+/// Bytes of this process that are in memory, but for those of its program, of which more and more is looked at.
 fn resident() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("Linux says what a process takes");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     let kib: u64 = kib
         .and_then(|kib| kib.parse().ok())

@@ -1,6 +1,9 @@
 //! Reductions of integers, which some adapters do by themselves: whoever does them, they are what their definitions say.
 
-use ripstop::{BitAnd, BitOr, BitXor, ReduceOp, Runtime, buffer::Wire, prelude::*};
+use ripstop::{
+    BitAnd, BitOr, BitXor, Located, LogicalAnd, LogicalOr, LogicalXor, MaxLoc, MinLoc, ReduceOp,
+    Runtime, buffer::Wire, prelude::*,
+};
 
 use crate::ranks;
 
@@ -36,6 +39,33 @@ pub(crate) async fn integers(comm: &impl Collectives, len: usize) {
         )*};
     }
     reduce!(u8 i16 u32 i64 usize i128);
+}
+
+/// What no adapter does: where a value is, what is true, and the greatest of numbers that are no integers.
+pub(crate) async fn others(comm: &impl Collectives, len: usize) {
+    let located = |rank, at| Located {
+        value: f64::from(bytes(rank, at)[0] % 4),
+        at: rank as u64,
+    };
+    let nearer = |a: Located<f64>, b: Located<f64>| if b.value < a.value { b } else { a };
+    let farther = |a: Located<f64>, b: Located<f64>| if b.value > a.value { b } else { a };
+    reduces(comm, len, MinLoc, located, nearer).await;
+    reduces(comm, len, MaxLoc, located, farther).await;
+    let truth = |rank, at| bytes(rank, at)[1] % 3;
+    reduces(comm, len, LogicalAnd, truth, |a, b| {
+        u8::from(a != 0 && b != 0)
+    })
+    .await;
+    reduces(comm, len, LogicalOr, truth, |a, b| {
+        u8::from(a != 0 || b != 0)
+    })
+    .await;
+    reduces(comm, len, LogicalXor, truth, |a, b| {
+        u8::from((a != 0) != (b != 0))
+    })
+    .await;
+    let real = |rank, at| f32::from(bytes(rank, at)[2]) - 100.0;
+    reduces(comm, len, Max, real, f32::max).await;
 }
 
 async fn reduces<T, O>(

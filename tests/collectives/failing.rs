@@ -4,7 +4,7 @@ use std::future::Future;
 
 use ripstop::{Error, ErrorKind, Runtime, prelude::*};
 
-use crate::ranks;
+use crate::{neighbours, ranks};
 
 /// What one rank does that the others do not.
 type Stray = fn(&Comm, usize, bool) -> std::pin::Pin<Box<dyn Future<Output = Result<()>> + Send>>;
@@ -80,6 +80,56 @@ const STRAYS: &[(&str, Stray)] = &[
         stray!(|comm, odd| {
             comm.all_reduce(vec![1_u32; if odd { 70_000 } else { 70_001 }], Sum)
         }),
+    ),
+    (
+        "the root of gather, which each takes itself for",
+        stray!(|comm, _odd| comm.gather(comm.rank(), [1_u8; 9])),
+    ),
+    (
+        "the root of reduce, which each takes itself for",
+        stray!(|comm, _odd| comm.reduce(comm.rank(), vec![1_u8; 9], Sum)),
+    ),
+    (
+        "root of scatter",
+        stray!(|comm, size, odd| {
+            let root = usize::from(odd);
+            let all = if comm.rank() == root { 9 * size } else { 0 };
+            comm.scatter(root, vec![1_u8; all], 9)
+        }),
+    ),
+    (
+        "operator of all_reduce",
+        making!(|comm, _, odd| match odd {
+            true => comm
+                .all_reduce([1_u64], Sum)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            false => comm
+                .all_reduce([1_u64], Max)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        }),
+    ),
+    (
+        "elements of all_gather, which are as long",
+        making!(|comm, _, odd| match odd {
+            true => comm
+                .all_gather([1_u64])
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            false => comm
+                .all_gather([1_f64])
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        }),
+    ),
+    (
+        "the root of gather_ragged, which each takes itself for",
+        stray!(|comm, _odd| comm.gather_ragged(comm.rank(), vec![1_u8; 9])),
     ),
     (
         "counts of all_gather_v",
@@ -203,7 +253,7 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
             ranks::run(size, &[], move |runtime: Runtime| {
                 let world = runtime.world();
                 runtime.block_on(disagree(&world, odd as usize));
-                drop(world);
+                runtime.block_on(neighbours::disagree(world));
                 runtime.close().unwrap();
             });
         }
@@ -312,7 +362,7 @@ fn a_grid_that_one_rank_gets_wrong_ends_on_all() {
     });
 }
 
-fn named(what: &str, error: &Error) {
+pub(crate) fn named(what: &str, error: &Error) {
     let ErrorKind::Mismatch { rank, other } = error.kind else {
         panic!("{what}: {error}")
     };

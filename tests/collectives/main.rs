@@ -8,6 +8,8 @@ mod forms;
 mod given;
 mod going_on;
 mod killed;
+mod neighbours;
+mod nodes;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;

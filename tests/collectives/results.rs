@@ -152,6 +152,71 @@ pub(crate) async fn all(comm: &impl Collectives, len: usize) {
     reductions(comm, len).await;
 }
 
+/// A collective that has several algorithms.
+#[derive(Clone, Copy)]
+pub(crate) enum One {
+    Barrier,
+    Bcast,
+    Gather,
+    Scatter,
+    AllGather,
+    AllToAll,
+    Reduce,
+    AllReduce,
+    ReduceScatter,
+}
+
+/// One of them, once or twice.
+pub(crate) async fn one(comm: &impl Collectives, one: One, len: usize) {
+    let (me, size) = (comm.communicator().rank(), comm.communicator().size());
+    let root = size / 2;
+    let mine: Vec<u64> = block(me, 0, len).collect();
+    let all = || -> Vec<u64> { (0..size).flat_map(|from| block(from, 0, len)).collect() };
+    match one {
+        One::Barrier => comm.barrier().await.unwrap(),
+        One::Bcast => {
+            let got = comm.bcast(root, mine).await.unwrap();
+            assert!(got.into_iter().eq(block(root, 0, len)));
+        }
+        One::Gather => {
+            let got = comm.gather(root, mine).await.unwrap();
+            assert_eq!(got, (me == root).then(all));
+        }
+        One::Scatter => {
+            let given = if me == root { all() } else { vec![] };
+            assert_eq!(comm.scatter(root, given, len).await.unwrap(), mine);
+        }
+        One::AllGather => assert_eq!(comm.all_gather(mine).await.unwrap(), all()),
+        One::AllToAll => {
+            let send: Vec<u64> = (0..size).flat_map(|to| block(me, to, len)).collect();
+            let got = comm.all_to_all(send).await.unwrap();
+            assert!(
+                got.into_iter()
+                    .eq((0..size).flat_map(|from| block(from, me, len)))
+            );
+        }
+        One::Reduce => {
+            let got = comm.reduce(root, maps(me, len), compose).await.unwrap();
+            assert_eq!(got, (me == root).then(|| composed(0..size, len)));
+        }
+        One::AllReduce => {
+            let got = comm.all_reduce(maps(me, len), compose).await.unwrap();
+            assert_eq!(got, composed(0..size, len));
+            let sum = comm.all_reduce(vec![me as u64; len], Sum).await.unwrap();
+            assert_eq!(sum, vec![sum_of(size); len]);
+        }
+        One::ReduceScatter => {
+            let got = comm.reduce_scatter_block(maps(me, size * len), compose);
+            assert_eq!(
+                got.await.unwrap(),
+                composed(0..size, size * len)[me * len..][..len]
+            );
+            let got = comm.reduce_scatter_block(vec![me as u64; size * len], Sum);
+            assert_eq!(got.await.unwrap(), vec![sum_of(size); len]);
+        }
+    }
+}
+
 #[test]
 fn every_collective_is_right_for_every_size_root_and_length() {
     for size in [1, 2, 3, 4, 5, 7, 8] {

@@ -8,7 +8,7 @@ use ripstop::{
     sim::{self, Model, Simulation},
 };
 
-use crate::{combined, failing, forms, results};
+use crate::{combined, failing, forms, neighbours, results};
 
 /// Ranks whose adapters hold so many tasks; each rank's result, by who carries collectives on.
 fn each<T, F, Fut>((ranks, tasks): (u32, u32), rank: F) -> Vec<(&'static str, Vec<Option<T>>)>
@@ -45,11 +45,12 @@ fn every_collective_is_right_whoever_carries_it_on_and_whatever_adapters_hold() 
 }
 
 #[test]
-fn integers_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapters_hold() {
+fn elements_are_reduced_by_the_operator_whoever_carries_it_on_and_whatever_adapters_hold() {
     for (ranks, tasks) in [(3, 8), (8, 32), (13, 1024)] {
         each((ranks, tasks), async |world| {
             for len in [1, 300] {
                 combined::integers(&world, len).await;
+                combined::others(&world, len).await;
             }
         });
     }
@@ -61,6 +62,8 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_whoever_carries_it_on() {
         each((ranks, 32), async |world| {
             failing::disagree(&world, 0).await;
             failing::disagree(&world, world.size() - 1).await;
+            neighbours::behind_one(world.clone()).await;
+            neighbours::disagree(world).await;
         });
     }
 }
@@ -91,6 +94,33 @@ fn results_are_the_same_bits_whoever_carries_it_on() {
         (bits(sum), bits(scan))
     });
     assert!(found.iter().all(|(_, bits)| *bits == found[0].1));
+}
+
+#[test]
+fn neighbours_get_what_is_for_them_whoever_carries_it_on_and_whatever_adapters_hold() {
+    for (ranks, tasks) in [(1, 8), (2, 8), (5, 32), (9, 8), (13, 1024)] {
+        each((ranks, tasks), async |world| {
+            for len in [0, 1, 700] {
+                neighbours::all(&world, len).await;
+            }
+        });
+    }
+}
+
+#[test]
+fn neighbours_may_be_more_than_an_adapter_holds_tasks() {
+    for (ranks, tasks) in [(5, 8), (13, 8), (40, 32)] {
+        each((ranks, tasks), neighbours::among_all);
+    }
+}
+
+#[test]
+fn neighbours_may_be_more_than_messages_are_under_way_at_a_time() {
+    // No message ends before its receive has begun.
+    let simulation = Simulation::new(80).set("RIPSTOP_EAGER_MAX", "0");
+    let simulation = simulation.set("RIPSTOP_COLLECTIVES", "messages");
+    let report = simulation.run(neighbours::among_all);
+    report.unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]

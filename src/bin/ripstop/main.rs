@@ -1,5 +1,6 @@
 //! The `ripstop` command.
 
+mod hidden;
 mod info;
 mod perf;
 mod run;

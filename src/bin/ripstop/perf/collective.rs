@@ -4,13 +4,14 @@
 //! each, and a computation that takes as long as the collective alone. Both usual formulas are printed, with what is in them.
 
 use clap::ValueEnum;
-use ripstop::{Comm, Result, Sum, prelude::*};
+use ripstop::{Cart, Comm, Neighborhood, Result, Sum, prelude::*};
 
 use super::{
     Pair, Trouble, away, clock,
     options::{Common, bytes},
     report::{Report, Row, human},
 };
+use crate::hidden;
 
 /// How long collectives take, and how much of that a computation hides
 ///
@@ -57,6 +58,18 @@ enum Name {
     ReduceScatter,
     Scan,
     Exscan,
+    /// With counts, which are all the same
+    GatherV,
+    /// With counts, which are all the same
+    ScatterV,
+    /// With counts, which are all the same
+    AllGatherV,
+    /// With counts, which are all the same
+    AllToAllV,
+    /// On a ring of all ranks
+    NeighborAllGather,
+    /// On a ring of all ranks
+    NeighborAllToAll,
 }
 
 impl Args {
@@ -87,7 +100,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         let text = name.to_possible_value().expect("no variant is hidden");
         report.announce(format!("{} of {}", text.get_name(), human(size)));
         let iters = iterations(&args.common, size, world.size());
-        let mut bench = Bench::new(world, name, size);
+        let mut bench = Bench::new(world, name, size).await?;
         let first = bench.one().await?;
         let warms = args.common.warmup(iters, 3);
         match args.common.warmup {
@@ -128,31 +141,45 @@ fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
 /// One collective with its buffers.
 pub(super) struct Bench<'a> {
     world: &'a Comm,
+    /// All ranks, each between two others, where neighbours are asked for: to make it connects ranks.
+    ring: Option<Cart>,
     name: Name,
+    /// A block for each rank.
+    counts: Vec<usize>,
     send: Vec<f64>,
     recv: Vec<f64>,
     block: usize,
 }
 
 impl<'a> Bench<'a> {
-    fn new(world: &'a Comm, name: Name, size: usize) -> Self {
+    async fn new(world: &'a Comm, name: Name, size: usize) -> Result<Self> {
         let (block, ranks) = (size.div_ceil(size_of::<f64>()), world.size());
         let many = block * ranks;
         let (send, recv) = match name {
             Name::Barrier => (0, 0),
             Name::Bcast | Name::AllReduce | Name::Scan => (0, block),
-            Name::Gather | Name::AllGather => (block, many),
-            Name::Scatter | Name::ReduceScatter => (many, block),
-            Name::AllToAll => (many, many),
+            Name::Gather | Name::GatherV | Name::AllGather | Name::AllGatherV => (block, many),
+            Name::Scatter | Name::ScatterV | Name::ReduceScatter => (many, block),
+            Name::AllToAll | Name::AllToAllV => (many, many),
+            Name::NeighborAllGather => (block, 2 * block),
+            Name::NeighborAllToAll => (2 * block, 2 * block),
             Name::Reduce | Name::Exscan => (block, block),
         };
-        Self {
+        let ring = match name {
+            Name::NeighborAllGather | Name::NeighborAllToAll => {
+                Some(world.cart(&[ranks], &[true]).await?)
+            }
+            _ => None,
+        };
+        Ok(Self {
             world,
+            ring,
             name,
+            counts: vec![block; ranks],
             send: vec![1.0; send],
             recv: vec![1.0; recv],
             block,
-        }
+        })
     }
 
     async fn calls(&mut self, count: u64) -> Result<()> {
@@ -184,7 +211,13 @@ impl<'a> Bench<'a> {
 
     /// Begins a call, does something else, which may ask whether the call is over, and awaits the call.
     pub(super) async fn call(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
-        let (world, block) = (self.world, self.block);
+        let Self {
+            world,
+            block,
+            ref ring,
+            ref counts,
+            ..
+        } = *self;
         let (send, recv) = (
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
@@ -196,6 +229,7 @@ impl<'a> Bench<'a> {
                 (self.send, self.recv) = op.await?;
             }};
         }
+        let ring = || ring.as_ref().expect("it is made for these two");
         macro_rules! in_place {
             ($op:expr) => {{
                 let op = $op;
@@ -219,6 +253,12 @@ impl<'a> Bench<'a> {
             Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
             Name::ReduceScatter => both!(world.reduce_scatter_block_into(send, recv, Max)),
             Name::Exscan => both!(world.exscan_into(send, recv, Max)),
+            Name::GatherV => both!(world.gather_v_into(0, send, recv, counts)),
+            Name::ScatterV => both!(world.scatter_v_into(0, send, recv, counts)),
+            Name::AllGatherV => both!(world.all_gather_v_into(send, recv, counts)),
+            Name::AllToAllV => both!(world.all_to_all_v_into(send, counts, recv, counts)),
+            Name::NeighborAllGather => both!(ring().neighbor_all_gather_into(send, recv)),
+            Name::NeighborAllToAll => both!(ring().neighbor_all_to_all_into(send, recv)),
         }
         self.refill();
         Ok(())
@@ -227,7 +267,7 @@ impl<'a> Bench<'a> {
     /// A vector ends as long as what came: on some ranks nothing comes.
     fn refill(&mut self) {
         let room = match self.name {
-            Name::Gather => self.block * self.world.size(),
+            Name::Gather | Name::GatherV => self.block * self.world.size(),
             Name::Reduce | Name::Exscan => self.block,
             _ => return,
         };
@@ -261,14 +301,13 @@ impl<'a> Bench<'a> {
             computed,
             agent,
         } = self.loops(iters, rounds).await?;
-        let osu = 100.0 - (overall - compute) / pure * 100.0;
-        let imb = (pure + compute - overall) / pure.min(compute);
+        let times = [pure, compute, overall];
         Ok(row
             .figure("pure_us", "pure µs", pure)
             .figure("compute_us", "compute µs", compute)
             .figure("overall_us", "overall µs", overall)
-            .figure("osu_overlap", "OSU %", osu.max(0.0))
-            .figure("imb_overlap", "IMB %", 100.0 * imb.clamp(0.0, 1.0))
+            .figure("osu_overlap", "OSU %", hidden::osu(times))
+            .figure("imb_overlap", "IMB %", hidden::imb(times))
             .figure("availability", "available %", 100.0 * compute / computed)
             .figure("agent_us", "agent CPU µs", agent))
     }

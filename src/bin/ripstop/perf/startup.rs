@@ -66,6 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Trouble> {
         boot.node = Node {
             ranks: beside(boot.rank, boot.size, each),
             each: Some(each),
+            most: each,
         };
     }
     let mut report = Report::new(rank(&boot), args.json, args.ways.len());

@@ -87,9 +87,7 @@ fn mark(from: usize, to: usize) -> u8 {
 
 /// What the model says of this algorithm, or of the one that it chooses, for so many bytes.
 fn model_us<A: Algorithm>(world: &Comm, named: Option<A>, bytes: usize) -> f64 {
-    let node_of = |rank| world.node_of(rank);
-    let per_node = (0..world.size()).take_while(|&rank| node_of(rank) == node_of(0));
-    let machine = machine_of(world.choices(), per_node.count());
+    let machine = machine_of(world.choices(), world.per_node());
     let shape = Shape {
         bytes,
         ..Shape::of(world.size())

@@ -204,9 +204,7 @@ impl Exchange {
 /// Waits until the own queue pairs are made, and those of the rank in the same place of the next node.
 async fn make_all(world: &Comm) -> Result<()> {
     let (rank, size) = (world.rank(), world.size());
-    let per_node = (0..size)
-        .take_while(|&other| world.node_of(other) == world.node_of(0))
-        .count();
+    let per_node = world.per_node();
     let (to, from) = ((rank + per_node) % size, (rank + size - per_node) % size);
     let message = world.recv_into(from, TAG, [0_u8; 0]);
     world.send(to, TAG, [0_u8; 0]).await?;

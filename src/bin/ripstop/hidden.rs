@@ -1,0 +1,33 @@
+//! How much of an operation is hidden behind a computation, in percent, as two suites of benchmarks have it. All times are of one
+//! unit.
+
+/// As the OSU benchmarks have it: `max(0, 100 - (overall - compute) / pure * 100)`.
+pub(crate) fn osu([pure, compute, overall]: [f64; 3]) -> f64 {
+    (100.0 - (overall - compute) / pure * 100.0).max(0.0)
+}
+
+/// As the Intel MPI Benchmarks have it: `100 max(0, min(1, (pure + compute - overall) / min(pure, compute)))`.
+pub(crate) fn imb([pure, compute, overall]: [f64; 3]) -> f64 {
+    100.0 * ((pure + compute - overall) / pure.min(compute)).clamp(0.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{imb, osu};
+
+    #[test]
+    fn what_is_hidden_is_what_the_computation_is_not_longer_by() {
+        for (times, percent) in [
+            ([10.0, 10.0, 10.0], [100.0, 100.0]),
+            ([10.0, 10.0, 20.0], [0.0, 0.0]),
+            ([10.0, 10.0, 12.5], [75.0, 75.0]),
+            // Where they last unequally long, the suites differ: no more than the computation can be hidden.
+            ([10.0, 5.0, 10.0], [50.0, 100.0]),
+            ([10.0, 20.0, 20.0], [100.0, 100.0]),
+            // Slower together than one after the other.
+            ([10.0, 10.0, 25.0], [0.0, 0.0]),
+        ] {
+            assert_eq!([osu(times), imb(times)], percent, "{times:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Ranks that share nodes, and every algorithm by its name.
+
+use ripstop::{
+    collectives::plan::{
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
+    },
+    sim::{Model, Simulation},
+};
+
+use crate::{
+    forms,
+    results::{self, One},
+};
+
+/// Of so many ranks, so many of them on a node, where collectives are what a variable says.
+fn simulation((ranks, per_node): (u32, u32), (variable, value): (&str, &str)) -> Simulation {
+    let mut model = Model::preset("bxi").unwrap();
+    model.node.ranks = per_node;
+    Simulation::new(ranks).model(model).set(variable, value)
+}
+
+/// The variables and names of all algorithms, with what each of them is an algorithm of.
+fn names() -> Vec<(One, &'static str, String)> {
+    macro_rules! all {
+        ($($algorithm:ident, $variable:literal;)*) => {{
+            let mut names = Vec::new();
+            $(names.extend($algorithm::ALL.iter().map(|one| (One::$algorithm, $variable, one.to_string())));)*
+            names
+        }};
+    }
+    all! {
+        Barrier, "RIPSTOP_BARRIER";
+        Bcast, "RIPSTOP_BCAST";
+        Gather, "RIPSTOP_GATHER";
+        Scatter, "RIPSTOP_SCATTER";
+        AllGather, "RIPSTOP_ALLGATHER";
+        AllToAll, "RIPSTOP_ALLTOALL";
+        Reduce, "RIPSTOP_REDUCE";
+        AllReduce, "RIPSTOP_ALLREDUCE";
+        ReduceScatter, "RIPSTOP_REDUCE_SCATTER";
+    }
+}
+
+fn every_algorithm_at(sizes: &[u32], per_node: &[u32], lens: &'static [usize]) {
+    for (one, variable, name) in names() {
+        for (&ranks, &per_node) in sizes
+            .iter()
+            .flat_map(|size| per_node.iter().map(move |node| (size, node)))
+        {
+            let report =
+                simulation((ranks, per_node), (variable, &name)).run(move |world| async move {
+                    for &len in lens {
+                        results::one(&world, one, len).await;
+                    }
+                });
+            if let Err(why) = report {
+                panic!("{variable}={name}, {ranks} ranks, {per_node} on a node: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_gives_the_same_however_many_ranks_are_on_a_node() {
+    every_algorithm_at(&[5, 8, 13], &[1, 3, 4], &[0, 1, 700]);
+}
+
+#[test]
+fn every_algorithm_gives_the_same_among_hundreds_of_ranks() {
+    every_algorithm_at(&[257], &[16], &[3]);
+}
+
+/// Communicators of as many ranks each, which live otherwise: a program of one is none of the other.
+#[test]
+fn communicators_of_one_size_on_other_nodes_have_algorithms_of_their_own() {
+    for (ranks, per_node, apart) in [(8, 4, 4), (16, 4, 8), (12, 3, 6)] {
+        for (one, variable, name) in names() {
+            let report =
+                simulation((ranks, per_node), (variable, &name)).run(move |world| async move {
+                    let me = u32::try_from(world.rank()).unwrap();
+                    let far = world
+                        .split(Some(me % (ranks / apart)), 0)
+                        .await
+                        .unwrap()
+                        .unwrap();
+                    let near = world.split(Some(me / apart), 0).await.unwrap().unwrap();
+                    assert_eq!(far.size(), near.size());
+                    for comm in [&far, &near, &far] {
+                        results::one(comm, one, 5).await;
+                    }
+                });
+            if let Err(why) = report {
+                panic!("{variable}={name}, {ranks} ranks: {why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_reproducible_sum_is_the_same_by_every_algorithm_on_nodes_of_several_ranks() {
+    for algorithm in AllReduce::ALL {
+        let name = algorithm.to_string();
+        let simulation = simulation((9, 3), ("RIPSTOP_ALLREDUCE", &name));
+        let report = simulation.run(async |world| forms::exact_sums(&world).await);
+        assert!(report.is_ok(), "{name}: {report:?}");
+    }
+}
