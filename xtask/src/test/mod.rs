@@ -70,7 +70,7 @@ fn large(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
 const LARGE: [&[&str]; 3] = [
     &["-p", "ripstop-fabric", "--lib", "sim::tests"],
     &["-p", "ripstop", "--test", "sim"],
-    &["-p", "ripstop", "--bin", "ripstop", "sim::tests"],
+    &["-p", "ripstop", "--bin", "ripstop", "sim::"],
 ];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {

@@ -74,10 +74,13 @@ const RUNS: [Run; 8] = [
         tests: &["messages", "operations", "windows", "failures", "recovery"],
     },
     Run {
-        // Lists of four exchanges.
-        name: "sixteen triggered operations",
+        // All collectives by lists, of two exchanges each.
+        name: "eight triggered operations",
         family: "sandia42",
-        variables: &[("RIPSTOP_PORTALS_LIMITS", "max_triggered_ops=16")],
+        variables: &[
+            ("RIPSTOP_PORTALS_LIMITS", "max_triggered_ops=8"),
+            ("RIPSTOP_COLLECTIVES", "lists"),
+        ],
         tests: &["collectives"],
     },
     Run {
@@ -91,8 +94,17 @@ const RUNS: [Run; 8] = [
     },
 ];
 
-/// A process is one end of a fabric, so it cannot be ranks of several jobs. Agents copy between mapped memory only.
-const LEFT_OUT: [&str; 2] = ["tasks::a_process_may_hold_several_jobs", "overlap::"];
+/// A process is one end of a fabric, so it cannot be ranks of several jobs. Agents copy between mapped memory only. Simulated
+/// ranks are on a fabric of their own.
+const LEFT_OUT: [&str; 4] = [
+    "tasks::a_process_may_hold_several_jobs",
+    "overlap::",
+    "simulated::",
+    "nodes::",
+];
+
+/// That ranks disagree shows by lists when one has waited in vain for a second, and there are hundreds of such calls.
+const LEFT_OUT_BY_LISTS: &str = "failing::";
 
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     let words = [
@@ -119,6 +131,9 @@ impl Run {
         LEFT_OUT
             .iter()
             .for_each(|test| words.extend(["--skip", test]));
+        if self.variables.contains(&("RIPSTOP_COLLECTIVES", "lists")) {
+            words.extend(["--skip", LEFT_OUT_BY_LISTS]);
+        }
         let task = Task::cargo(&words)
             .with("RIPSTOP_TEST_RANKS", "processes")
             .with("RIPSTOP_FABRIC", "portals")

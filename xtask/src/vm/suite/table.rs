@@ -106,17 +106,18 @@ pub(super) const SUITES: &[Suite] = &[
          on_verbs_by_four_lanes::ranks_that_close on_verbs_by_four_lanes::the_only_messages",
         "ROUNDS=5",
     ),
-    // Of these one cable after the other is pulled for good, so how long does not matter.
+    // Of these one cable after the other is pulled for good, so how long does not matter. The test that puts one back in time is
+    // run by hand: that is a matter of the guest's speed.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored --test-threads 1 verbs::lanes",
+        "--include-ignored --test-threads 1 verbs::lanes verbs::torn_lists verbs::cables verbs::waking_lists \
+         --skip pulled_for_a_moment",
         "",
     ),
-    // How long a cable is out is a matter of the guest's speed, so the tests that pull them are run by hand.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip cables:: --skip lanes::",
-        "",
+        "--include-ignored --test-threads 1 verbs:: --skip on_verbs --skip cables:: --skip lanes:: --skip _lists::",
+        "ROUNDS=10",
     ),
     Suite::test("messages", "", ONE),
     Suite::test("messages", "", ACROSS),
@@ -129,11 +130,16 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("communicators", "--skip at_every_size", ACROSS),
     Suite::test("communicators", "--skip at_every_size", HYBRID),
     Suite::test("operations", "races", ONE),
+    // Tens of thousands of messages take minutes.
     Suite::test("operations", "--skip flood", ACROSS),
+    Suite::test("errors", "", ONE),
+    Suite::test("recovery", "", ONE),
+    // What the others are about is thousands of programs, or ranks that are simulated.
+    Suite::test("programs", "failing going_on --skip simulator", ONE),
     // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes.
     Suite::test("windows", "--skip graphs:: --skip ends::", ONE),
     Suite::test("windows", "--skip graphs:: --skip ends::", ACROSS),
-    Suite::test("collectives", "forms", ONE),
+    Suite::test("collectives", "forms wakes", ONE),
     Suite::test("collectives", "failing killed", DYING),
     Suite::test("failures", "", KILLED),
     // Other numbers of ranks take a minute more each and are run by hand, as are blocks of 135 KiB.
