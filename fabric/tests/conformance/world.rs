@@ -350,7 +350,7 @@ impl Guard {
     )]
     pub(crate) fn new() -> Self {
         Self {
-            end: Instant::now() + Duration::from_secs(20),
+            end: Instant::now() + PATIENCE,
         }
     }
 
@@ -360,7 +360,7 @@ impl Guard {
     }
 
     pub(crate) fn check(self, what: &str) {
-        assert!(!self.left().is_zero(), "waited 20 s for {what}");
+        assert!(!self.left().is_zero(), "waited {PATIENCE:?} for {what}");
     }
 }
 
@@ -404,3 +404,6 @@ pub(crate) fn contents(region: &Region) -> Vec<u8> {
     region.read(0, &mut bytes);
     bytes
 }
+
+/// Nothing takes longer, even where a guest is emulated beside other load.
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -123,6 +123,6 @@ fn sleeps_wanted() -> u64 {
     given.map_or(10_000, |text| text.parse().expect("SLEEPS is a number"))
 }
 
-const SLEEP_MAX: Duration = Duration::from_secs(10);
+const SLEEP_MAX: Duration = Duration::from_secs(60);
 const PUTS: u64 = 50;
 const FLOOD: usize = 300;
