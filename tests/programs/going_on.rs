@@ -57,10 +57,18 @@ fn one_of_the_host_waits_for_its_polls_until_it_is_dropped() {
     ranks::run(3, &[("RIPSTOP_COLLECTIVES", "host")], |runtime| {
         let world = runtime.world();
         runtime.block_on(async {
+            if world.rank() != 0 {
+                // Else all might be there when the first one begins.
+                world.recv::<u8>(0, 1).await.unwrap();
+            }
             let going = all_gather(&world, vec![7; 8]);
             if world.rank() == 0 {
+                let begun = [1, 2].map(|to| world.send(to, 1, [0_u8; 0]));
                 spin(Duration::from_millis(50));
                 assert!(!going.is_done(), "somebody has polled it");
+                for one in begun {
+                    one.await.unwrap();
+                }
             }
             going.await.unwrap();
             let dropped = all_gather(&world, vec![7; 8]);

@@ -21,12 +21,9 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
 fn model(gate: &mut Gate, package: &str) -> Result<(), String> {
     // A target directory of its own: other flags would have everything built again, here and back.
     let target = target_dir(&gate.root).join("loom").display().to_string();
-    let task = Task::cargo(&["test", "-p", package, "--lib", "--release", "loom"])
+    let task = Task::cargo(&["test", "-p", package, "--lib", "--profile", "swift", "loom"])
         .filtered()
         .with("RUSTFLAGS", "--cfg loom")
-        // Quick to build: the models run for seconds.
-        .with("CARGO_PROFILE_RELEASE_LTO", "off")
-        .with("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .with("CARGO_TARGET_DIR", target);
     let before = gate.tally.passed;
     gate.tests(&format!("models of {package}"), &task)?;
