@@ -180,6 +180,32 @@ fn a_rank_that_waits_for_one_that_is_through_is_told_after_a_while() {
     }
 }
 
+/// What a rank has allowed another one to send may have come there before that leaves.
+#[test]
+fn a_rank_that_leaves_does_not_forget_who_waits_for_it() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let other = 1 - world.rank();
+            let waits = (world.rank() == 0).then(|| collective_of(&world, other));
+            if waits.is_none() {
+                alone(&world).await.unwrap();
+            }
+            for _ in 0..50 {
+                let sent = world.send(other, 1, [0_u8; 0]);
+                world.recv::<u8>(other, 1).await.unwrap();
+                sent.await.unwrap();
+            }
+            if let Some(waits) = waits {
+                let error = waits.await.map_err(Error::from).unwrap_err();
+                let finished = matches!(error.kind, ErrorKind::PeerFinished { rank: 1 });
+                let mismatched = matches!(error.kind, ErrorKind::Mismatch { rank: 0, other: 1 });
+                assert!(finished || mismatched, "{error}");
+            }
+        });
+    });
+}
+
 /// A collective of no messages.
 async fn alone(comm: &Comm) -> Result<(), Error> {
     let collective = Collective {

@@ -243,8 +243,14 @@ impl Core {
             Some(group) => group.contains(rank),
             None => self.programs.calls.has_room(),
         };
+        let key = (header.ctx, header.tag);
         match Why::read(header).filter(|_| credible && !header.ctx.is_multiple_of(2)) {
-            Some(why) => self.revoke((header.ctx, header.tag), why),
+            Some(why) => {
+                if matches!(why, Why::Finished(who) if who == rank) {
+                    self.lose_invited(rank, key);
+                }
+                self.revoke(key, why);
+            }
             None => self.refused += 1,
         }
     }

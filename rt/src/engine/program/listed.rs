@@ -13,7 +13,7 @@ use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 use super::{
     Run, State,
     calls::Why,
-    slots::{Key, slots_of},
+    slots::{Key, Lot, slots_of},
     still::Still,
 };
 use crate::{
@@ -262,15 +262,8 @@ impl Engine {
         if core.programs.slots.is_empty() {
             return;
         }
-        let finished = Why::Finished(core.programs.me);
-        let slots = std::mem::take(&mut core.programs.slots);
-        for (&(ctx, _), lot) in &slots {
-            let next = core.programs.calls.next(ctx);
-            for rank in lot.slot.waiting() {
-                if core.peers.down(rank).is_none() {
-                    core.peers.control(rank, &finished.header((ctx, next)));
-                }
-            }
+        for (key, lot) in std::mem::take(&mut core.programs.slots) {
+            core.turn_down(key, &lot);
         }
         self.flush();
     }
@@ -312,6 +305,35 @@ impl Core {
     fn first_down(&self, group: &Group) -> Option<ErrorKind> {
         let down = |rank: u32| Some(down_kind(rank, self.peers.down(rank)?));
         group.members().find_map(down)
+    }
+
+    /// Ranks that have let us send in this slot what we do not send are told that we have finished.
+    pub(super) fn turn_down(&mut self, (ctx, nth): Key, lot: &Lot) {
+        let slots = slots_of(lot.slot.size());
+        let next = self.programs.calls.next(ctx);
+        // No collective that anybody may still end, and one of this slot.
+        let tag = next.wrapping_add((nth + slots - next % slots) % slots);
+        let finished = Why::Finished(self.programs.me).header((ctx, tag));
+        for rank in lot.slot.waiting() {
+            if self.peers.down(rank).is_none() {
+                self.peers.control(rank, &finished);
+            }
+        }
+    }
+
+    /// A peer has finished, and what was to come in this slot never does.
+    pub(super) fn lose_invited(&mut self, rank: u32, (ctx, tag): (u32, u32)) {
+        let waits = |run: &Run| {
+            let slots = slots_of(run.group.len());
+            let listed = run.listed.as_ref();
+            run.group.contains(rank)
+                && listed.is_some_and(|it| it.posted.is_some() && it.key == (ctx, tag % slots))
+        };
+        for index in self.programs.indices() {
+            if self.programs.get(index).is_some_and(|run| waits(run)) {
+                self.fail(index, down_kind(rank, Down::Finished));
+            }
+        }
     }
 
     /// A rank has finished: programs that need it still never end.

@@ -139,25 +139,22 @@ impl Core {
         }
     }
 
-    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there.
+    /// The last handle of a communicator is gone: so are its slots, as soon as nothing runs there. Those of the world stay: there
+    /// may be another handle later, and whoever waits for this rank hears of it in the end.
     pub(in crate::engine) fn forget_slots(&mut self, ctx: u32) {
-        if self.programs.slots.is_empty() {
+        if ctx <= 1 || self.programs.slots.is_empty() {
             return;
         }
         let slots = &mut self.programs.slots;
-        let mut names = Vec::new();
         for lot in slots.range_mut((ctx, 0)..=(ctx, u32::MAX)) {
             lot.1.left = true;
         }
-        slots.retain(|&(of, _), lot| {
-            let stays = of != ctx || lot.running.is_some();
-            if !stays {
-                names.extend(lot.slot.names());
-            }
-            stays
-        });
-        let unname = |name| Wanted::Unname { name };
-        self.wanted.extend(names.into_iter().map(unname));
+        let gone = slots.extract_if((ctx, 0)..=(ctx, u32::MAX), |_, lot| lot.running.is_none());
+        for (key, lot) in gone.collect::<Vec<_>>() {
+            self.turn_down(key, &lot);
+            let unname = |name| Wanted::Unname { name };
+            self.wanted.extend(lot.slot.names().map(unname));
+        }
     }
 }
 

@@ -92,6 +92,11 @@ impl Slot {
         self.kept = Some(own);
     }
 
+    /// Ranks of its communicator.
+    pub(crate) fn size(&self) -> usize {
+        self.group.len()
+    }
+
     /// The names that it has given.
     pub(crate) const fn names(&self) -> [u64; 2] {
         [self.name, self.name | 1]
