@@ -58,6 +58,7 @@ pub(super) struct Limits {
     pub(super) max_msg_size: u64,
     pub(super) max_atomic_size: u64,
     pub(super) max_fetch_atomic_size: u64,
+    pub(super) max_volatile_size: u64,
 }
 
 macro_rules! handles {
@@ -365,6 +366,7 @@ impl Limits {
             max_msg_size: limits.get(40, 8),
             max_atomic_size: limits.get(48, 8),
             max_fetch_atomic_size: limits.get(56, 8),
+            max_volatile_size: limits.get(80, 8),
         }
     }
 }
