@@ -44,6 +44,8 @@ pub(super) struct Ni {
     pub(super) ends_to_dead: bool,
     /// Whether the first operation towards a process waits until that answers.
     pub(super) waits_to_meet: bool,
+    #[cfg(test)]
+    pub(super) trouble: super::trouble::Trouble,
 }
 
 /// What the interface has room for, as far as this driver asks.
@@ -58,6 +60,7 @@ pub(super) struct Limits {
     pub(super) max_msg_size: u64,
     pub(super) max_atomic_size: u64,
     pub(super) max_fetch_atomic_size: u64,
+    pub(super) max_volatile_size: u64,
 }
 
 macro_rules! handles {
@@ -141,6 +144,8 @@ impl Ni {
             moves_alone: true,
             ends_to_dead: true,
             waits_to_meet: false,
+            #[cfg(test)]
+            trouble: super::trouble::Trouble::default(),
             library,
         };
         if published || !interface.is_software() {
@@ -317,6 +322,8 @@ impl Ni {
         if !*open {
             return Err(Refused::Code(format!("{name} on a closed interface")));
         }
+        #[cfg(test)]
+        let call = || self.trouble.of(name).unwrap_or_else(call);
         let codes = &self.profile().codes;
         match call() {
             0 => Ok(()),
@@ -365,6 +372,7 @@ impl Limits {
             max_msg_size: limits.get(40, 8),
             max_atomic_size: limits.get(48, 8),
             max_fetch_atomic_size: limits.get(56, 8),
+            max_volatile_size: limits.get(80, 8),
         }
     }
 }

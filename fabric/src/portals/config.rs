@@ -6,7 +6,7 @@ use super::{
     calls::Ni,
     compat::{self, Compat},
     lists,
-    pool::{BODY_MAX, HEADER_MAX},
+    pool::{BODY_MAX, HEADER_MAX, SHORT},
     stats::PortalsCounters,
 };
 use crate::{
@@ -178,7 +178,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {
         name: "portals",
-        inline_max: INLINE_MAX,
+        inline_max: inline_max(ni),
         header_max: HEADER_MAX,
         body_max,
         ordered: true,
@@ -206,6 +206,16 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
     }
 }
 
+/// The longest message that the library takes along with the command, as it says itself.
+///
+/// That is told to others, and changes nothing here: a message is put in one way, whatever its length. A volatile descriptor,
+/// for which the library says it, would save no slot, as what is refused goes again and is kept until it is taken; so it would
+/// only be copied once more.
+fn inline_max(ni: &Ni) -> usize {
+    let most = usize::try_from(ni.limits.max_volatile_size).unwrap_or(usize::MAX);
+    most.min(SHORT)
+}
+
 /// An adapter that moves bytes by itself: what is published of BXI.
 const ADAPTER: Cost = Cost {
     send_ns: 500.0,
@@ -230,7 +240,6 @@ const SOFTWARE: Cost = Cost {
 };
 /// The longest header and the longest body.
 pub(super) const MESSAGE_MAX: usize = HEADER_MAX + BODY_MAX;
-const INLINE_MAX: usize = 64;
 /// What a message must be able to carry.
 const BODY_LEAST: usize = 128;
 /// Some for pauses, some for data.

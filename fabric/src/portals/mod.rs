@@ -49,7 +49,11 @@ mod rails;
 mod slabs;
 mod state;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod triggers;
+#[cfg(test)]
+mod trouble;
 mod wakes;
 mod words;
 

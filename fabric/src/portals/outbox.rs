@@ -275,6 +275,34 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_for_a_window_and_for_nothing_more_while_something_is_refused() {
+        let mut outbox = filled(63);
+        leave(&mut outbox);
+        assert!(outbox.has_room());
+        outbox.push(Letter::new(None, 0, 63));
+        assert!(!outbox.has_room(), "it would not leave at once");
+        leave(&mut outbox);
+        assert!(!outbox.has_room(), "a window is on its way");
+        assert_eq!(end(&mut outbox, 0, true), Then::Send);
+        assert!(outbox.has_room());
+        assert_eq!(end(&mut outbox, 1, false), Then::Nothing);
+        assert!(!outbox.has_room(), "one was refused");
+        for number in 2..64 {
+            let then = [Then::Nothing, Then::Pause][usize::from(number == 63)];
+            assert_eq!(end(&mut outbox, number, true), then);
+        }
+        assert!(!outbox.has_room(), "the peer has no room");
+        outbox.resume();
+        assert_eq!(leave(&mut outbox), [1]);
+        assert!(!outbox.has_room(), "others leave first");
+        for number in 1..64 {
+            assert_eq!(end(&mut outbox, number, true), Then::Send);
+            leave(&mut outbox);
+        }
+        assert!(outbox.is_empty() && outbox.has_room());
+    }
+
+    #[test]
     fn who_moves_away_waits_for_what_is_under_way_and_for_the_peer() {
         let mut outbox = filled(4);
         assert_eq!(

@@ -70,9 +70,11 @@ impl Pool {
 pub(super) const HEADER_MAX: usize = 128;
 /// The longest body.
 pub(super) const BODY_MAX: usize = 64 << 10;
+/// Room for a short message.
+pub(super) const SHORT: usize = 256;
 const CLASSES: usize = 3;
 /// Short ones are most; long ones have room for a header and the longest body. 5.6 MiB, made as they are used.
-const SIZES: [usize; CLASSES] = [256, 8192 + HEADER_MAX, BODY_MAX + HEADER_MAX];
+const SIZES: [usize; CLASSES] = [SHORT, 8192 + HEADER_MAX, BODY_MAX + HEADER_MAX];
 const COUNTS: [u32; CLASSES] = [1024, 128, 64];
 /// What one peer may have of them, so that one that takes nothing leaves enough for others.
 pub(super) const OF_ONE_PEER: [usize; CLASSES] = [256, 32, 16];

@@ -391,6 +391,6 @@ enum Sent {
 }
 
 /// So many turns in which nothing is taken and nothing ends: a second and more.
-const REFUSALS_MAX: u32 = 1 << 20;
+pub(super) const REFUSALS_MAX: u32 = 1 << 20;
 
 const _: () = assert!(size_of::<Peer>() <= 256, "state per idle peer");

@@ -25,6 +25,7 @@ mod published;
 mod rails;
 mod refusals;
 mod sleeper;
+mod strangers;
 mod verbs;
 mod waking;
 mod world;

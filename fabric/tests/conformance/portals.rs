@@ -20,7 +20,11 @@ use ripstop_fabric::{
 };
 use rustix::fs::MemfdFlags;
 
-use crate::{combine, lists, messages::message, world::World};
+use crate::{
+    combine, lists,
+    messages::message,
+    world::{World, peer},
+};
 
 pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "sandia42", |config| config)
@@ -203,6 +207,34 @@ fn flood(senders: usize, receivers: usize, count: u64) {
         .map(|counters| counters.lost.get())
         .sum::<u64>();
     assert!(senders < 64 || lost > 0, "no hint was dropped");
+}
+
+/// Bytes of a message, and how many of them a peer may be sent that takes none.
+const KEPT: [(usize, u64); 3] = [(100, 256), (8000, 32), (60_000, 16)];
+
+#[test]
+fn what_a_peer_has_not_taken_is_bounded_and_leaves_room_for_others() {
+    for (len, most) in KEPT {
+        let mut world = World::new(sandia42_world, 3);
+        let mut posts = |to, number| {
+            let sent = message(0, number, 8, len);
+            let command = Command::Message {
+                to: peer(to),
+                header: &sent.header,
+                body: &sent.body,
+            };
+            matches!(world[0].driver.post(command), Post::Posted)
+        };
+        // Without a turn, nothing is known to be taken.
+        let kept = (0..1000).take_while(|number| posts(1, *number)).count() as u64;
+        assert_eq!(kept, most, "messages of {len} bytes");
+        assert!(!posts(1, kept), "{len} bytes");
+        assert!(posts(2, 0), "no room for another peer: {len} bytes");
+        world.hears(1, kept as usize);
+        world.hears(2, 1);
+        let sent = (0..kept).map(|number| message(0, number, 8, len));
+        assert!(world[1].heard.from(0).cloned().eq(sent), "{len} bytes");
+    }
 }
 
 #[test]

@@ -54,20 +54,28 @@ impl Settings {
                 (nid.unwrap_or(1), u32::MAX)
             }
         };
+        let mode = choice(
+            look("RIPSTOP_PORTALS_MODE"),
+            "offload or generic",
+            &[("offload", Mode::Offload), ("generic", Mode::Generic)],
+        )?;
+        let most = Limits {
+            // What is taken at once travels with the header.
+            max_volatile_size: mode
+                .inline_max()
+                .map_or(Limits::MOST.max_volatile_size, |most| most as u64),
+            ..Limits::MOST
+        };
         Ok(Self {
             network: value("RIPSTOP_PORTALS_NETWORK").unwrap_or_else(|| "default".to_owned()),
-            mode: choice(
-                look("RIPSTOP_PORTALS_MODE"),
-                "offload or generic",
-                &[("offload", Mode::Offload), ("generic", Mode::Generic)],
-            )?,
+            mode,
             nid,
             ceiling: read(
                 look("RIPSTOP_PORTALS_LIMITS"),
                 "name=number,name=number with names of ptl_ni_limits_t, or max_eq_size",
-                |text| Limits::MOST.lowered(text),
+                |text| most.lowered(text),
             )?
-            .unwrap_or(Limits::MOST),
+            .unwrap_or(most),
             wires: Wires {
                 medium,
                 rate: of_rail(rail, look("RIPSTOP_PORTALS_RATE"), "bytes per second")?,
@@ -183,6 +191,17 @@ mod tests {
             (settings.mode, settings.nid, settings.reuse),
             (Mode::Offload, 1, true)
         );
+    }
+
+    #[test]
+    fn a_host_that_is_interrupted_takes_little_with_a_header() {
+        let most = |said: &[_]| from(0, said).expect("right").ceiling.max_volatile_size;
+        let generic = ("RIPSTOP_PORTALS_MODE", "generic");
+        assert_eq!(most(&[]), super::Limits::MOST.max_volatile_size);
+        let inline = Mode::Generic.inline_max().expect("little");
+        assert_eq!(most(&[generic]), inline as u64);
+        let lower = ("RIPSTOP_PORTALS_LIMITS", "max_volatile_size=8");
+        assert_eq!(most(&[generic, lower]), 8);
     }
 
     #[test]

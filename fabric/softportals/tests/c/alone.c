@@ -356,6 +356,9 @@ static void segments(void)
     scattered.start = too_many;
     scattered.length = 5;
     SAYS(PTL_ARG_INVALID, PtlMEAppend(ni, pt, &scattered, PTL_PRIORITY_LIST, 0, &me));
+    ptl_md_t gathered = {too_many, 5, PTL_IOVEC, PTL_EQ_NONE, PTL_CT_NONE};
+    ptl_handle_md_t from;
+    SAYS(PTL_ARG_INVALID, PtlMDBind(ni, &gathered, &from));
 }
 
 /* BXI's extension: waiting for events with poll. */
@@ -453,7 +456,9 @@ static void bull_extension(void)
     SAYS(PTL_ABORTED, PtlEQWait(eq, &event));
     SAYS(PTL_ABORTED, PtlEQPoll(&eq, 1, PTL_TIME_FOREVER, &event, &which));
     ptl_ct_event_t count;
-    SAYS(PTL_ABORTED, PtlCTWait(ct, 1000, &count));
+    ptl_size_t many = 1000;
+    SAYS(PTL_ABORTED, PtlCTWait(ct, many, &count));
+    SAYS(PTL_ABORTED, PtlCTPoll(&ct, &many, 1, PTL_TIME_FOREVER, &count, &which));
 }
 #else
 static void bull_extension(void)

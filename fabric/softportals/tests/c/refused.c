@@ -92,8 +92,50 @@ static void open_small(void)
     wanted.max_mds = wanted.max_triggered_ops = wanted.max_pt_index = 1;
     wanted.max_entries = 3;
     wanted.max_msg_size = sizeof target;
+    wanted.max_atomic_size = wanted.max_fetch_atomic_size = 8;
     OK(PtlNIInit(PTL_IFACE_DEFAULT, KIND, PTL_PID_ANY, &wanted, &got, &ni));
     CHECK(got.max_eqs == 2 && got.max_mds == 1 && got.max_entries == 3 && got.max_list_size == 2);
+}
+
+/* One operation waits for the counter, and that is the most. */
+static void no_space_to_wait(ptl_handle_md_t md, ptl_handle_ct_t of, ptl_handle_ct_t ct)
+{
+    int64_t operand = 0;
+    ptl_process_t self;
+    ptl_ct_event_t one = {1, 0};
+    OK(PtlGetPhysId(ni, &self));
+    SAYS(PTL_NO_SPACE, PtlTriggeredPut(md, 0, 8, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, ct, 1));
+    SAYS(PTL_NO_SPACE, PtlTriggeredGet(md, 0, 8, self, 0, KEY, 0, 0, ct, 1));
+    SAYS(PTL_NO_SPACE,
+         PtlTriggeredAtomic(md, 0, 8, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T, ct, 1));
+    SAYS(PTL_NO_SPACE,
+         PtlTriggeredFetchAtomic(md, 0, md, 8, 8, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T, ct, 1));
+    SAYS(PTL_NO_SPACE,
+         PtlTriggeredSwap(md, 0, md, 8, 8, self, 0, KEY, 0, 0, 0, &operand, PTL_CSWAP, PTL_INT64_T, ct, 1));
+    SAYS(PTL_NO_SPACE, PtlTriggeredCTInc(of, one, ct, 1));
+    SAYS(PTL_NO_SPACE, PtlTriggeredCTSet(of, one, ct, 1));
+}
+
+/* By a descriptor of more than a message may have, which is as much as the target has. */
+static void messages_that_are_too_long(void)
+{
+    static char origin[2 * sizeof target];
+    ptl_handle_md_t md;
+    ptl_handle_ct_t ct;
+    ptl_process_t self;
+    ptl_size_t most = sizeof target;
+    ptl_md_t all = {origin, sizeof origin, 0, PTL_EQ_NONE, PTL_CT_NONE};
+    OK(PtlGetPhysId(ni, &self));
+    OK(PtlCTAlloc(ni, &ct));
+    OK(PtlMDBind(ni, &all, &md));
+    SAYS(PTL_ARG_INVALID, PtlPut(md, 0, most + 1, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0));
+    SAYS(PTL_ARG_INVALID, PtlGet(md, 0, most + 1, self, 0, KEY, 0, 0));
+    SAYS(PTL_ARG_INVALID, PtlTriggeredPut(md, 0, most + 1, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, ct, 1));
+    SAYS(PTL_ARG_INVALID, PtlTriggeredGet(md, 0, most + 1, self, 0, KEY, 0, 0, ct, 1));
+    SAYS(PTL_ARG_INVALID, PtlAtomic(md, 0, 16, PTL_NO_ACK_REQ, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T));
+    SAYS(PTL_ARG_INVALID, PtlFetchAtomic(md, 0, md, 64, 16, self, 0, KEY, 0, 0, 0, PTL_SUM, PTL_INT64_T));
+    OK(PtlMDRelease(md));
+    OK(PtlCTFree(ct));
 }
 
 static void no_space(void)
@@ -113,7 +155,7 @@ static void no_space(void)
     OK(PtlMDBind(ni, &all, &md));
     SAYS(PTL_NO_SPACE, PtlMDBind(ni, &all, &other));
     OK(PtlTriggeredCTInc(cts[1], one, cts[0], 1));
-    SAYS(PTL_NO_SPACE, PtlTriggeredCTInc(cts[1], one, cts[0], 1));
+    no_space_to_wait(md, cts[1], cts[0]);
     OK(PtlCTInc(cts[0], one));
     OK(PtlTriggeredCTInc(cts[1], one, cts[0], 2));
     for (int at = 0; at < 2; at++) {
@@ -189,29 +231,57 @@ static void *wait_for_event(void *eq)
     return (void *) (intptr_t) PtlEQWait(*(ptl_handle_eq_t *) eq, &event);
 }
 
+static void *poll_for_event(void *eq)
+{
+    ptl_event_t event;
+    unsigned int which;
+    return (void *) (intptr_t) PtlEQPoll(eq, 1, PTL_TIME_FOREVER, &event, &which);
+}
+
 static void *wait_for_count(void *ct)
 {
     ptl_ct_event_t count;
     return (void *) (intptr_t) PtlCTWait(*(ptl_handle_ct_t *) ct, 1, &count);
 }
 
+static void *poll_for_count(void *ct)
+{
+    ptl_ct_event_t count;
+    ptl_size_t test = 1;
+    unsigned int which;
+    return (void *) (intptr_t) PtlCTPoll(ct, &test, 1, PTL_TIME_FOREVER, &count, &which);
+}
+
 /* A waiter that comes too late finds nothing to wait for: then the next one is given more time. */
-static void freed_while_waited_for(int counts)
+static void gone_while_waited_for(void *(*wait)(void *), int counts, int closes)
 {
     int said = PTL_ARG_INVALID;
     for (int turns = 0; said == PTL_ARG_INVALID; turns += 10) {
         ptl_handle_any_t awaited;
         pthread_t waiter;
         void *answer;
+        if (closes)
+            OK(PtlNIInit(PTL_IFACE_DEFAULT, KIND, PTL_PID_ANY, 0, 0, &ni));
         OK(counts ? PtlCTAlloc(ni, &awaited) : PtlEQAlloc(ni, 1, &awaited));
-        CHECK(pthread_create(&waiter, 0, counts ? wait_for_count : wait_for_event, &awaited) == 0);
+        CHECK(pthread_create(&waiter, 0, wait, &awaited) == 0);
         for (int turn = 0; turn < turns; turn++)
             sched_yield();
-        OK(counts ? PtlCTFree(awaited) : PtlEQFree(awaited));
+        if (closes)
+            OK(PtlNIFini(ni));
+        else
+            OK(counts ? PtlCTFree(awaited) : PtlEQFree(awaited));
         CHECK(pthread_join(waiter, &answer) == 0);
         said = (int) (intptr_t) answer;
     }
     CHECK(said == PTL_INTERRUPTED);
+}
+
+static void waits_that_end_early(int closes)
+{
+    gone_while_waited_for(wait_for_event, 0, closes);
+    gone_while_waited_for(poll_for_event, 0, closes);
+    gone_while_waited_for(wait_for_count, 1, closes);
+    gone_while_waited_for(poll_for_count, 1, closes);
 }
 
 int main(void)
@@ -221,11 +291,12 @@ int main(void)
     a_machine_that_cannot();
     open_small();
     no_space();
+    messages_that_are_too_long();
     tables_and_lists_that_are_full();
     events_that_were_lost();
-    freed_while_waited_for(0);
-    freed_while_waited_for(1);
+    waits_that_end_early(0);
     OK(PtlNIFini(ni));
+    waits_that_end_early(1);
     PtlFini();
     puts("ok");
     return 0;

@@ -165,6 +165,23 @@ fn what_a_call_refuses_is_said_by_its_code() {
 }
 
 #[test]
+fn every_call_with_a_wrong_argument_is_refused() {
+    let Some(bench) = Bench::new("invalid") else {
+        return;
+    };
+    let text = fs::read_to_string(sources().join("invalid.c")).expect("the program");
+    // That one refuses nothing.
+    let functions = FUNCTIONS.split_whitespace();
+    for function in functions.filter(|name| *name != "PtlHandleIsEqual") {
+        assert!(text.contains(&format!("{function}(")), "{function}");
+    }
+    bench.compile("invalid");
+    for mode in MODES {
+        bench.start("invalid", &[], &[mode]).ends_well();
+    }
+}
+
+#[test]
 fn two_processes_exchange_messages_of_many_sizes() {
     let Some(bench) = Bench::new("pair") else {
         return;

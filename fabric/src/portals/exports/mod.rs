@@ -5,6 +5,8 @@
 //! one entry over all of it, as programs of the same user may read each other anyway.
 
 mod keys;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeMap,

@@ -103,30 +103,29 @@ impl Portals {
         let lane = match self.lane_of(&work) {
             Bound::By(lane) => lane,
             Bound::Later => return self.operations.try_later(slot),
-            Bound::Never => return self.go_without(slot, work),
+            Bound::Never if work.is_of_lists() => {
+                return self.go_without(slot, work, lists_lost());
+            }
+            Bound::Never => return self.go_without(slot, work, unreached()),
         };
         match self.issue(slot, work, lane) {
             Ok(()) => {
                 self.ground.queues.expect(lane);
                 self.spend_credit(work.to);
             }
-            Err(refused) => self.finish(slot, work, Err(Failure::Transport(refused.into()))),
+            Err(refused) if self.is_for_later(&refused) => self.operations.try_later(slot),
+            Err(refused) => self.go_without(slot, work, Failure::Transport(refused.into())),
         }
     }
 
     /// No lane does the step of a slot.
-    fn go_without(&mut self, slot: u32, work: Work) {
+    fn go_without(&mut self, slot: u32, work: Work, why: Failure) {
         match work.step {
             Step::Look => self.say_words(work.to),
             // Nobody else would be told that it is not counted, and the peer may wait for it.
             Step::Add | Step::Tick(_) if work.token.is_none() => self.suspect(work.to),
             _ => {}
         }
-        let why = if work.is_of_lists() {
-            lists_lost()
-        } else {
-            unreached()
-        };
         self.finish(slot, work, Err(why));
     }
 
@@ -344,16 +343,19 @@ impl Portals {
         bits::count(cell, self.peer(to).owner(to)).is_some()
     }
 
-    /// Tries again what found no entry at its peer.
+    /// Tries again what found no entry at its peer, or no room: once that is so, the others need not be tried.
     pub(super) fn try_again(&mut self) {
+        let mut has_room = true;
         for slot in self.operations.take_later() {
             let Some(work) = self.operations.work_in(slot) else {
                 continue;
             };
             if self.peer(work.to).life != Life::Up {
                 self.finish(slot, work, Err(Failure::PeerDown));
-            } else if self.credits > RESERVED {
+            } else if has_room && self.credits > RESERVED {
+                let refusals = self.refusals;
                 self.take_step(slot, work);
+                has_room = self.refusals <= refusals;
             } else {
                 self.operations.try_later(slot);
             }

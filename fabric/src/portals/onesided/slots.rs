@@ -12,7 +12,8 @@ pub(in super::super) struct Operations {
     free: Vec<u32>,
     /// For each slot: an operand, what was there before, and a counter's two words.
     words: Region,
-    /// What has no entry at its peer yet: a name that is not given, no room for a count, or memory that has moved.
+    /// What has no entry at its peer yet: a name that is not given, no room for a count, or memory that has moved. And what the
+    /// library has no room for now.
     later: Vec<u32>,
     /// Turns since those were tried last.
     patience: u32,
@@ -134,7 +135,7 @@ impl Operations {
         Ticket::Operation(slot, self.slots[slot as usize].generation).bits()
     }
 
-    /// What is in a slot has no entry at its peer yet.
+    /// What is in a slot has no entry at its peer yet, or found no room.
     pub(in super::super) fn try_later(&mut self, slot: u32) {
         self.later.push(slot);
     }
@@ -169,7 +170,8 @@ const fn place(slot: u32, word: Word) -> usize {
     slot as usize * WORDS_LEN + 8 * word as usize
 }
 
-/// Turns between two looks for an entry at a peer, which costs both a packet.
+/// Turns between two looks for an entry at a peer, which costs both a packet; in which something ends that has what there is room
+/// for.
 const PATIENCE: u32 = 64;
 /// Bytes of a slot's words.
 const WORDS_LEN: usize = 32;

@@ -147,12 +147,17 @@ impl Portals {
                 };
                 let Err(refused) = self.put_or_get(slot, work, &piece) else {
                     self.credits -= 1;
+                    self.refusals = 0;
                     self.ground.counters.pieces.add(1);
                     self.count_sent(lane, piece.range.end - piece.range.start);
                     striped.told_not[lane as usize] += 1;
                     continue;
                 };
                 striped.stripe.refuse(piece.id);
+                if self.is_for_later(&refused) {
+                    self.rails.hungry = true;
+                    return false;
+                }
                 self.do_without(striped, lane, Failure::Transport(refused.into()));
                 return true;
             }
@@ -240,7 +245,11 @@ impl Portals {
     pub(in super::super) fn feed_stripes(&mut self) {
         if self.credits > RESERVED && std::mem::take(&mut self.rails.hungry) {
             let slots: Vec<_> = self.rails.striped.keys().copied().collect();
-            slots.into_iter().for_each(|slot| self.go_on(slot));
+            for slot in slots {
+                if !self.rails.hungry {
+                    self.go_on(slot);
+                }
+            }
         }
     }
 

@@ -1,0 +1,151 @@
+//! Ranks over the software library, which refuses more than it does by itself.
+
+mod room;
+mod stuck;
+
+use std::{
+    env, fs, io,
+    os::fd::IntoRawFd,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use rustix::fs::MemfdFlags;
+
+use super::{Portals, PortalsConfig, Prepared};
+use crate::driver::{Command, Down, Driver, Failure, Payload, Peer, Post, Sink, Token};
+
+const FAMILIES: [&str; 2] = ["sandia42", "portails4"];
+
+/// A rank's library is a process to others, so each has a copy, which stays loaded.
+pub(super) fn prepare(family: &str, config: PortalsConfig) -> Prepared {
+    let test = env::current_exe().expect("the test's own name");
+    let name = format!("libportals_{family}.so");
+    let mut places = test.ancestors().skip(1).take(2).map(|dir| dir.join(&name));
+    let library = places.find(|place| place.exists());
+    let library = library.expect("cargo puts the library beside the test");
+    let copy = rustix::fs::memfd_create("portals-library", MemfdFlags::CLOEXEC).expect("memory");
+    let mut copy = fs::File::from(copy);
+    let mut library = fs::File::open(library).expect("the library");
+    io::copy(&mut library, &mut copy).expect("memory");
+    let path = PathBuf::from(format!("/proc/self/fd/{}", copy.into_raw_fd()));
+    let config = PortalsConfig {
+        library: Some(path),
+        ..config
+    };
+    Portals::prepare(config).expect("an interface")
+}
+
+/// Ranks that one thread drives in turns, and what they heard.
+struct World {
+    ranks: Vec<(Portals, Heard)>,
+    end: Instant,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// From whom, and the first bytes.
+    messages: Vec<(u32, u64)>,
+    ended: Vec<(u64, Result<Option<u64>, Failure>)>,
+    triggered: u32,
+    down: Vec<(u32, Down)>,
+}
+
+impl World {
+    /// With two slabs of two long messages, and sixteen events.
+    fn new(family: &str, ranks: usize) -> Self {
+        Self::by_rails(family, ranks, &[])
+    }
+
+    fn by_rails(family: &str, ranks: usize, interfaces: &[u32]) -> Self {
+        let config = PortalsConfig {
+            interfaces: interfaces.iter().copied().map(Into::into).collect(),
+            events: 16,
+            slabs: 2,
+            slab_len: 2 * super::config::MESSAGE_MAX,
+            ..PortalsConfig::default()
+        };
+        let prepared: Vec<_> = (0..ranks)
+            .map(|_| prepare(family, config.clone()))
+            .collect();
+        let addresses: Vec<_> = prepared.iter().map(Prepared::address).collect();
+        let connect = |one: Prepared| one.connect(addresses.clone()).expect("peers");
+        let ranks = prepared.into_iter().map(connect);
+        Self {
+            ranks: ranks.map(|rank| (rank, Heard::default())).collect(),
+            end: now() + PATIENCE,
+        }
+    }
+
+    fn rank(&mut self, rank: usize) -> &mut Portals {
+        &mut self.ranks[rank].0
+    }
+
+    fn heard(&mut self, rank: usize) -> &mut Heard {
+        &mut self.ranks[rank].1
+    }
+
+    fn turn(&mut self, rank: usize) {
+        let (driver, heard) = &mut self.ranks[rank];
+        if driver.progress(64, heard).events == 0 {
+            std::thread::yield_now();
+        }
+        assert!(now() < self.end, "nothing happens");
+    }
+
+    /// All make turns until something is so.
+    fn until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
+        while !done(self) {
+            (0..self.ranks.len()).for_each(|rank| self.turn(rank));
+        }
+    }
+
+    /// Whether there was room.
+    fn sends(&mut self, from: usize, to: u32, number: u64, len: usize) -> bool {
+        let command = Command::Message {
+            to: Peer(to),
+            header: &number.to_le_bytes(),
+            body: &vec![0; len],
+        };
+        matches!(self.rank(from).post(command), Post::Posted)
+    }
+}
+
+impl Sink for Heard {
+    fn message(&mut self, from: Peer, header: &[u8], _: Payload<'_>) {
+        let number = header.first_chunk().copied().map(u64::from_le_bytes);
+        self.messages.push((from.0, number.expect("a number")));
+    }
+
+    fn complete(&mut self, token: Token) {
+        self.ended.push((token.0, Ok(None)));
+    }
+
+    fn fetched(&mut self, token: Token, old: u64) {
+        self.ended.push((token.0, Ok(Some(old))));
+    }
+
+    fn failed(&mut self, token: Token, why: Failure) {
+        self.ended.push((token.0, Err(why)));
+    }
+
+    fn reached(&mut self, _: Token) {}
+
+    fn triggered(&mut self, _: Token) {
+        self.triggered += 1;
+    }
+
+    fn peer_down(&mut self, peer: Peer, how: Down) {
+        self.down.push((peer.0, how));
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a hang must end in a sentence; nothing is measured"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+const PATIENCE: Duration = Duration::from_secs(120);

@@ -1,0 +1,234 @@
+//! A library that has no room now, or never.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{super::state::REFUSALS_MAX, FAMILIES, World};
+use crate::{
+    driver::{Armed, AtomicOp, Command, Down, Driver, Peer, Post, Token},
+    memory::{Region, RemoteRegion},
+};
+
+impl World {
+    /// The command of this number, of rank 0 at memory of rank 1: a put, a get, an addition or an exchange. Whether there was
+    /// room.
+    fn does(&mut self, number: usize, there: RemoteRegion, own: &Region) -> bool {
+        let at = 8 * number;
+        let near = own.range().slice(at, 8);
+        let far = |at| there.slice(at as u64, 8).expect("inside");
+        let (to, token) = (Peer(1), Token(number as u64));
+        let op = match number % 4 {
+            2 => AtomicOp::Add(1),
+            _ => AtomicOp::Swap(number as u64),
+        };
+        let command = match number % 4 {
+            0 => {
+                own.atomic_u64(at).store(number as u64, Relaxed);
+                Command::Put {
+                    to,
+                    from: near,
+                    into: far(at),
+                    count: None,
+                    token,
+                }
+            }
+            1 => Command::Get {
+                to,
+                from: far(HELD),
+                into: near,
+                token,
+            },
+            rest => Command::Atomic {
+                to,
+                at: far(if rest == 2 { ADDED } else { at }),
+                op,
+                token,
+            },
+        };
+        matches!(self.rank(0).post(command), Post::Posted)
+    }
+
+    /// Rank 1 sends long messages to rank 0 until one is refused, as that makes no turns. How many.
+    fn fill(&mut self) -> u64 {
+        let mut sent = 0;
+        while self.rank(1).ground.counters.refused.get() == 0 {
+            sent += u64::from(self.sends(1, 0, sent, 60_000));
+            self.turn(1);
+        }
+        sent
+    }
+}
+
+#[test]
+fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse("PtlPTEnable", "PTL_NO_SPACE", None);
+        let sent = world.fill();
+        world.until(|world| world.rank(0).refused == [1]);
+        (0..200).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
+        let heard = world.heard(0).messages.len() as u64;
+        assert!(heard < sent, "all of {sent} found room");
+        let [pauses, resumed] = [
+            world.rank(0).peer(1).pauses_heard,
+            world.rank(0).peer(1).resumed,
+        ];
+        assert_eq!((pauses, resumed), (1, 0), "it was told to go on");
+        assert!(!world.sends(1, 0, sent, 8), "it keeps what it may not send");
+        assert_eq!(world.rank(0).arm(), Armed::Busy, "it sleeps on it");
+        assert!(ni.obey() > 0);
+        world.until(|world| world.heard(0).messages.len() as u64 == sent);
+        assert!(
+            world
+                .heard(0)
+                .messages
+                .iter()
+                .copied()
+                .eq((0..sent).map(|number| (1, number)))
+        );
+        assert!(world.heard(0).down.is_empty());
+    }
+}
+
+#[test]
+fn who_cannot_be_let_in_again_is_lost() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse("PtlPTEnable", "PTL_ARG_INVALID", None);
+        world.fill();
+        world.until(|world| !world.heard(0).down.is_empty());
+        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+    }
+}
+
+/// What so many commands have left of memory.
+fn check_memory(there: &Region, own: &Region, count: usize) {
+    let word = |region: &Region, at| region.atomic_u64(at).load(Relaxed);
+    for number in 0..count {
+        match number % 4 {
+            0 | 3 => assert_eq!(word(there, 8 * number), number as u64),
+            1 => assert_eq!(word(own, 8 * number), SEEN),
+            _ => {}
+        }
+    }
+    assert_eq!(word(there, ADDED), count as u64 / 4);
+}
+
+/// Where gets find [`SEEN`], and where additions go.
+const HELD: usize = 8000;
+const ADDED: usize = 8008;
+const SEEN: u64 = 0x5ee9;
+
+/// Calls that may find no room.
+const CALLS: [&str; 6] = [
+    "PtlPut",
+    "PtlGet",
+    "PtlFetchAtomic",
+    "PtlSwap",
+    "PtlMEAppend",
+    "PtlPTEnable",
+];
+
+#[test]
+fn a_library_that_has_no_room_now_and_then_loses_nothing() {
+    const COUNT: usize = 200;
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let memory = world.rank(1).allocate(8 << 10).expect("memory");
+        let own = world.rank(0).allocate(8 << 10).expect("memory");
+        memory.atomic_u64(HELD).store(SEEN, Relaxed);
+        let key = world.rank(1).expose(memory.range()).expect("a key");
+        let nis = [0, 1].map(|rank| world.rank(rank).ground.ni.clone());
+        for (made, call) in (2..).zip(CALLS) {
+            nis.iter()
+                .for_each(|ni| ni.refuse(call, "PTL_NO_SPACE", Some(made)));
+        }
+        let (mut sent, mut posted) = ([0; 2], 0);
+        let all = COUNT as u64;
+        world.until(|world| {
+            for from in [0, 1] {
+                let to = 1 - u32::try_from(from).expect("a rank");
+                let len = if sent[from] % 3 == 0 { 30_000 } else { 8 };
+                let room = sent[from] < all && world.sends(from, to, sent[from], len);
+                sent[from] += u64::from(room);
+            }
+            posted += usize::from(posted < COUNT && world.does(posted, key, &own));
+            let heard = [0, 1].map(|rank| world.heard(rank).messages.len());
+            heard == [COUNT; 2] && world.heard(0).ended.len() == COUNT
+        });
+        for rank in [0, 1] {
+            let numbers = world.heard(rank).messages.iter().map(|(_, number)| *number);
+            assert!(numbers.eq(0..all), "{family}: lost or overtaken");
+            assert!(world.heard(rank).down.is_empty(), "{family}");
+        }
+        let failed = |(_, how): &&(u64, Result<_, _>)| how.is_err();
+        let failed = world.heard(0).ended.iter().find(failed);
+        assert!(failed.is_none(), "{family}: {failed:?}");
+        check_memory(&memory, &own, COUNT);
+        for ni in nis {
+            assert!(ni.obey() > 0);
+        }
+    }
+}
+
+#[test]
+fn pieces_of_long_commands_find_room_by_and_by() {
+    const LEN: usize = 1 << 20;
+    for family in FAMILIES {
+        let mut world = World::by_rails(family, 2, &[0, 1]);
+        let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
+        let key = world.rank(1).expose(there.range()).expect("a key");
+        let nis = [0, 1].map(|rail| world.rank(0).ground.rails[rail].ni.clone());
+        for ni in &nis {
+            for call in ["PtlPut", "PtlGet"] {
+                ni.refuse(call, "PTL_NO_SPACE", Some(3));
+            }
+        }
+        let bytes: Vec<u8> = (0..251).cycle().take(LEN).collect();
+        own.write(0, &bytes);
+        let (to, token, range) = (Peer(1), Token(0), own.range());
+        let put = Command::Put {
+            to,
+            from: range,
+            into: key,
+            count: None,
+            token,
+        };
+        let get = Command::Get {
+            to,
+            from: key,
+            into: range,
+            token,
+        };
+        for (command, to) in [(put, &there), (get, &own)] {
+            assert!(matches!(world.rank(0).post(command), Post::Posted));
+            world.until(|world| !world.heard(0).ended.is_empty());
+            let ended = world.heard(0).ended.pop();
+            assert!(matches!(ended, Some((0, Ok(None)))), "{family}: {ended:?}");
+            let mut found = vec![0; LEN];
+            to.read(0, &mut found);
+            assert!(found == bytes, "{family}: it is not what it was");
+            own.write(0, &[7; LEN]);
+        }
+        assert!(nis.iter().all(|ni| ni.obey() > 0), "{family}");
+    }
+}
+
+#[test]
+fn what_never_finds_room_is_given_up_after_a_while() {
+    let mut world = World::new("sandia42", 2);
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlPut", "PTL_NO_SPACE", None);
+    assert!(world.sends(0, 1, 0, 8));
+    for _ in 0..REFUSALS_MAX / 2 {
+        world.rank(0).transmit();
+    }
+    assert!(world.rank(0).suspects.is_empty(), "too early");
+    for _ in 0..REFUSALS_MAX / 2 {
+        world.rank(0).transmit();
+    }
+    world.until(|world| !world.heard(0).down.is_empty());
+    assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
+    assert_eq!(ni.obey(), REFUSALS_MAX);
+}

@@ -1,0 +1,100 @@
+//! Entries of task lists that the library does not let go of.
+
+use super::{FAMILIES, World};
+use crate::{
+    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token},
+    offload::{Action, Counters, Landing, Pair, Task, When},
+};
+
+impl World {
+    fn posts_list(&mut self, rank: usize, task: Task) {
+        let command = Command::List {
+            tasks: &[task],
+            token: Token(1),
+        };
+        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    }
+
+    fn counters(&mut self, rank: usize) -> Counters {
+        Counters::for_tasks(self.rank(rank), 4).expect("memory")
+    }
+}
+
+fn at_once(counters: &Counters) -> When {
+    When {
+        counter: counters.at(0),
+        threshold: 0,
+    }
+}
+
+#[test]
+fn a_list_ends_when_nothing_can_land_for_it_any_more_and_not_before() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let [theirs, own] = [0, 1].map(|rank| world.counters(rank));
+        let [board, memory] = [0, 1].map(|rank| world.rank(rank).allocate(4096).expect("memory"));
+        let place = world.rank(0).expose(board.range()).expect("a key");
+        let into = world.rank(1).expose(memory.range()).expect("a key");
+        let offer = Action::Offer {
+            to: Peer(0),
+            landing: Landing {
+                into,
+                count: own.remote().at(1).expect("a counter"),
+                word: 0x1a4d,
+            },
+            place: place.slice(0, size_of::<Landing>() as u64).expect("inside"),
+            count: theirs.remote().at(1).expect("a counter"),
+            pair: Some(Pair { lane: 1, nth: 1 }),
+        };
+        world.posts_list(
+            1,
+            Task {
+                when: at_once(&own),
+                and: None,
+                then: offer,
+            },
+        );
+        let ni = world.rank(1).ground.ni.clone();
+        ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
+        world.rank(1).give_up(Peer(0), Some(Down::Failed));
+        (0..100).for_each(|_| world.turn(1));
+        assert!(world.heard(1).ended.is_empty(), "{family}: it may land");
+        assert_eq!(world.rank(1).arm(), Armed::Busy, "{family}: sleeps on it");
+        assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
+        world.until(|world| !world.heard(1).ended.is_empty());
+        let ended = &world.heard(1).ended;
+        assert!(
+            matches!(ended[..], [(1, Err(Failure::PeerDown))]),
+            "{family}: {ended:?}"
+        );
+    }
+}
+
+#[test]
+fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
+    let mut world = World::by_rails("sandia42", 1, &[0, 1]);
+    let (counters, memory) = (
+        world.counters(0),
+        world.rank(0).allocate(4096).expect("memory"),
+    );
+    let (from, into) = (memory.range().slice(0, 64), memory.range().slice(64, 64));
+    let copy = Action::Copy {
+        from,
+        into,
+        done: None,
+    };
+    world.posts_list(
+        0,
+        Task {
+            when: at_once(&counters),
+            and: None,
+            then: copy,
+        },
+    );
+    world.until(|world| world.heard(0).triggered > 0);
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
+    assert!(!world.rank(0).close_own_memory());
+    assert_eq!(ni.obey(), 1, "there was no such way");
+    assert!(world.rank(0).close_own_memory());
+}

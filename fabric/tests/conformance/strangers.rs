@@ -1,0 +1,129 @@
+//! What comes to a rank of Portals from processes that are none of its peers, or that take it for somebody else.
+
+use std::sync::Arc;
+
+use ripstop_fabric::{
+    driver::{Command, Driver, Post},
+    portals::{PortalsConfig, PortalsCounters},
+};
+
+use crate::{
+    messages::message,
+    portals::{FAMILIES, connect, little_room, prepare},
+    world::{World, peer},
+};
+
+/// Rank 0 is who is meant, rank 1 its peer; and a third process.
+struct Street {
+    world: World,
+    counters: Arc<PortalsCounters>,
+    /// A world of its own.
+    stranger: World,
+}
+
+/// Addresses of all three in a row, as somebody believes they are.
+type Belief = fn([Vec<u8>; 3]) -> Vec<Vec<u8>>;
+
+impl Street {
+    /// With little room at rank 0. The ranks believe one thing, the stranger another.
+    fn new(family: &'static str, ranks: Belief, stranger: Belief) -> Self {
+        let counters = Arc::<PortalsCounters>::default();
+        let meant = PortalsConfig {
+            counters: Arc::clone(&counters),
+            ..little_room(PortalsConfig::default())
+        };
+        let hired = [meant, PortalsConfig::default(), PortalsConfig::default()]
+            .map(|config| prepare(family, config));
+        let addresses = hired.each_ref().map(|(_, one)| one.address());
+        let [meant, friend, third] = hired;
+        let connect = |one, belief: Belief| {
+            Box::new(connect(one, belief(addresses.clone()))) as Box<dyn Driver>
+        };
+        Self {
+            world: World::from_drivers(vec![connect(meant, ranks), connect(friend, ranks)]),
+            counters,
+            stranger: World::from_drivers(vec![connect(third, stranger)]),
+        }
+    }
+
+    /// The stranger sends so many messages to rank 0, or as many of them as it can.
+    fn is_called(&mut self, count: u64, len: usize) {
+        for number in 0..count {
+            let message = message(7, number, 8, len);
+            let command = Command::Message {
+                to: peer(0),
+                header: &message.header,
+                body: &message.body,
+            };
+            // Without room it is not sent.
+            let (Post::Posted | Post::Full(_)) = self.stranger[0].driver.post(command);
+            if number % 8 == 7 {
+                self.stranger.carry(0);
+            }
+        }
+        self.stranger.carry(0);
+    }
+
+    /// Rank 0 hears its peer, whose messages are these from the first one on, and nobody else.
+    fn hears_its_peer(&mut self, numbers: std::ops::Range<u64>) {
+        for number in numbers.clone() {
+            let sent = message(1, number, 8, 3000);
+            self.world.send(1, 0, &sent.header, &sent.body);
+        }
+        self.world.hears(0, numbers.end as usize);
+        self.world.settle();
+        let sent = (0..numbers.end).map(|number| message(1, number, 8, 3000));
+        assert!(self.world[0].heard.messages.iter().cloned().eq(sent));
+        assert!(self.world[0].heard.down.is_empty());
+    }
+}
+
+/// Each is a way to be none of the peers.
+const STRANGERS: [(&str, Belief, Belief); 3] = [
+    ("says it is rank 1", two, |[meant, _, own]| vec![meant, own]),
+    ("is of a larger world", two, |all| all.to_vec()),
+    (
+        "means who had the address before",
+        |all| all.to_vec(),
+        |[mut meant, friend, own]| {
+            meant[12] ^= 1; // where the life is told
+            vec![meant, friend, own]
+        },
+    ),
+];
+
+fn two([meant, friend, _]: [Vec<u8>; 3]) -> Vec<Vec<u8>> {
+    vec![meant, friend]
+}
+
+#[test]
+fn who_is_no_peer_is_not_heard_and_takes_no_number_of_a_peer() {
+    for family in FAMILIES {
+        for (who, ranks, stranger) in STRANGERS {
+            let mut street = Street::new(family, ranks, stranger);
+            street.is_called(3, 100);
+            let counters = Arc::clone(&street.counters);
+            let what = format!("the nonsense of who {who}, {family}");
+            street.world.until(&what, |_| counters.nonsense.get() == 3);
+            street.hears_its_peer(0..5);
+        }
+    }
+}
+
+#[test]
+fn who_is_no_peer_and_fills_all_memory_stops_no_peer() {
+    for family in FAMILIES {
+        for (who, ranks, stranger) in STRANGERS {
+            let mut street = Street::new(family, ranks, stranger);
+            street.hears_its_peer(0..5);
+            street.is_called(40, 8000);
+            street.hears_its_peer(5..40);
+            let nonsense = street.counters.nonsense.get();
+            assert!(
+                (4..40).contains(&nonsense),
+                "{family}, who {who}: {nonsense}"
+            );
+            assert!(street.counters.enabled.get() > 0, "{family}, who {who}");
+        }
+    }
+}
