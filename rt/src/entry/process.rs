@@ -183,7 +183,13 @@ fn start(ranks: Ranks<'_>, number: u32, board: &Board, ended: &Sender<End>) -> i
     let Call { test, number: call } = ranks.call;
     let place = format!("{test} {call} {number} {} {}", ranks.size, board.address());
     let mut command = Command::new(env::current_exe()?);
-    command.args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    command.args([
+        test,
+        "--exact",
+        "--include-ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     command.env(VARIABLE, place);
     let output = if shown_at_once() {
         None

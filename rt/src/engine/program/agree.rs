@@ -51,7 +51,10 @@ impl Core {
         self.members(ctx).filter(|group| group.contains(rank))?;
         let of_ctx = self.matching.wanted().filter(|want| want.ctx == ctx);
         let in_vain = of_ctx.filter_map(|want| {
-            let its = want.tag?;
+            // A program's receive may well wait: the peer may be in both, and yet have nothing to send in the earlier one.
+            let its = want
+                .tag
+                .filter(|tag| self.programs.calls.running((ctx, *tag)).is_none())?;
             let earlier = is_before(its, tag) && want.source == Some(rank);
             (its == tag || earlier).then_some(its)
         });
