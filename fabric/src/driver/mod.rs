@@ -400,7 +400,7 @@ pub trait Sink {
     /// All tasks of a list have begun, and there is room for as many again.
     fn triggered(&mut self, token: Token);
 
-    /// The peer is gone. Nothing comes from it any more; said once for each peer.
+    /// The peer is gone. Nothing comes from it any more, and counters show all that it has counted; said once for each peer.
     fn peer_down(&mut self, peer: Peer, why: Down);
 }
 

@@ -137,6 +137,12 @@ impl Core {
 
     /// A peer is gone: what was meant for it ends, and it is told of once.
     pub(super) fn part(&mut self, peer: u32, how: Down) {
+        if self.link_or_new(peer).gone.is_some() {
+            return;
+        }
+        // Whoever hears that it is gone looks at what it has counted.
+        self.rails.iter_mut().for_each(|rail| rail.inbox.take_all());
+        self.take_counts();
         let link = self.link_or_new(peer);
         if link.gone.is_some() {
             return;

@@ -107,9 +107,14 @@ impl Inbox {
         came > 0
     }
 
+    /// Takes all that has come.
+    pub(super) fn take_all(&mut self) {
+        while self.take() {}
+    }
+
     /// Takes all that has come, and says whether any of it came by this queue pair.
     pub(super) fn has_from(&mut self, qpn: u32) -> bool {
-        while self.take() {}
+        self.take_all();
         let mut all = self.told.iter().chain(&self.arrived);
         all.any(|came| came.qp_num == qpn)
     }

@@ -357,7 +357,13 @@ impl Core {
         let (Some(lot), Some(posted)) = (lot, &listed.posted) else {
             return false; // it hears of it when it begins
         };
-        listed.ending.is_some() || posted.uninvited(&lot.slot).any(|peer| peer == local)
+        let gone = |peer| {
+            let rank = run.group.world_of(peer);
+            rank.is_some_and(|rank| self.peers.down(rank).is_some())
+        };
+        listed.ending.is_some()
+            || posted.uninvited(&lot.slot).any(|peer| peer == local)
+            || posted.starves(gone)
     }
 
     /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, and some

@@ -241,6 +241,15 @@ impl Posted {
         self.lowering.sends().filter(waits).map(|(to, ..)| to)
     }
 
+    /// Whether it lacks messages of peers from whom nothing comes any more. Counters may count others' messages, too: that these
+    /// lack is sure where even all together they come to less than what those peers send.
+    pub(crate) fn starves(&self, gone: impl Fn(usize) -> bool) -> bool {
+        let counted = |nth: usize| self.own.counters.at(nth).value() - self.own.before[nth];
+        let all = self.lowering.receives_from(gone);
+        all.into_iter()
+            .any(|(counter, count)| counted(counter as usize) < count)
+    }
+
     /// A peer, as a rank of the group, that has allowed something else than this program sends.
     pub(crate) fn stranger(&self, slot: &Slot) -> Option<usize> {
         let is_strange = |&(_, from, lane, value): &(usize, Span, Lane, u64)| {

@@ -297,6 +297,19 @@ impl Lowering {
             .filter_map(send)
     }
 
+    /// Counters, each with how many of its receives from such peers it counts.
+    pub(crate) fn receives_from(&self, such: impl Fn(usize) -> bool) -> BTreeMap<u32, u64> {
+        let mut all = BTreeMap::new();
+        for (step, action) in self.steps.iter().zip(self.program.actions()) {
+            if let Action::Recv { from, .. } = *action
+                && such(from)
+            {
+                *all.entry(step.end).or_default() += 1;
+            }
+        }
+        all
+    }
+
     pub(crate) fn action(&self, step: usize) -> Action {
         self.program.step(step).action
     }

@@ -55,6 +55,34 @@ fn pairwise(rank: usize, size: usize, block: usize, window: usize) -> Program {
     builder.finish()
 }
 
+#[test]
+fn receives_from_some_peers_are_counted_where_they_end() {
+    let program = Arc::new(pairwise(0, 5, 3, 4));
+    let means = |told_max| Means {
+        combining: Combining { how: None, max: 0 },
+        list_max: 8,
+        told_max,
+    };
+    let lower = |told_max| {
+        let mut lanes = Lanes::new(4);
+        Lowering::new(Arc::clone(&program), means(told_max), &mut lanes)
+    };
+    let all = |told_max, such: fn(usize) -> bool| {
+        let all = lower(told_max).receives_from(such);
+        all.into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(all(0, |_| false), []);
+    assert_eq!(all(0, |peer| peer == 2), [(0, 1)]);
+    assert_eq!(all(0, |peer| peer != 2), [(0, 3)]);
+    let apart = all(64, |peer| peer != 2);
+    assert_eq!(apart.len(), 3);
+    assert!(
+        apart
+            .iter()
+            .all(|(counter, count)| (*counter, *count) != (0, 1) && *count == 1)
+    );
+}
+
 fn all_to_all(size: usize, rounds: usize, list_max: usize, slots: usize) -> Job {
     let block = 3;
     let program = |rank| Arc::new(pairwise(rank, size, block, 4));
