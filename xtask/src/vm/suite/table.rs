@@ -83,7 +83,7 @@ const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTO
 /// One death of each kind, and heard of as soon as devices and pings say so.
 const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=60";
 /// Cables are pulled for good, and whoever is behind one is lost as soon as a slow guest allows.
-const PULLED: &str = "RIPSTOP_DETECT_MS=3000";
+const PULLED: &str = "RIPSTOP_DETECT_MS=10000";
 
 /// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so what is long is
 /// made shorter, and some of it is left out by its name.
@@ -145,7 +145,8 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::test("collectives", "forms wakes", ONE),
     Suite::test("collectives", "failing killed", DYING),
     Suite::test("failures", "", KILLED),
-    Suite::test("cables", "--include-ignored", PULLED),
+    // Where each rank has two devices a lane takes half a minute to fail: run by hand.
+    Suite::test("cables", "--include-ignored stays_pulled", PULLED),
     // Other numbers of ranks take a minute more each and are run by hand, as are blocks of 135 KiB.
     Suite::test(
         "awp",
