@@ -93,7 +93,7 @@ pub(super) const SUITES: &[Suite] = &[
     // by hand.
     Suite::of_fabric(
         What::Test("conformance"),
-        "--include-ignored on_verbs --skip lanes --skip :on_verbs:: --skip lists_on_verbs::",
+        "--include-ignored on_verbs --skip lanes:: --skip on_verbs::",
         "ROUNDS=10",
     ),
     // What is another matter where a rank has several devices, and one of each kind. The rest is run by hand, as are lists, which
