@@ -1,0 +1,134 @@
+//! How another process of the node finds the board.
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd},
+    sync::atomic::Ordering::{AcqRel, Acquire, Relaxed},
+};
+
+use rustix::fs::OFlags;
+
+use super::{
+    super::proc, ATTACHED_AT, Board, COOKIE_AT, JOB_AT, MAGIC, MAGIC_AT, SIZE_AT, SIZE_MAX,
+    VERSION, VERSION_AT, board_len,
+};
+use crate::memory::Region;
+
+impl Board {
+    /// What another process of this node needs to attach: less than 100 bytes, no spaces. It is good as long as this value
+    /// lives.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let (pid, fd) = (std::process::id(), self.region.as_fd().as_raw_fd());
+        format!(
+            "{pid}:{fd}:{}:{}:{:016x}",
+            self.region.len(),
+            self.size,
+            self.cookie
+        )
+    }
+
+    /// Maps the board that a leader on this node created.
+    ///
+    /// # Errors
+    /// A sentence that says what to do, when the address is not one, the leader cannot be reached, or what is there is not its
+    /// board.
+    pub fn attach(address: &str) -> io::Result<Self> {
+        let Some(parsed) = Address::parse(address) else {
+            return Err(refusal(io::ErrorKind::InvalidInput, address, NOT_ONE));
+        };
+        let Address {
+            pid,
+            fd,
+            len,
+            size,
+            cookie,
+        } = parsed;
+        let fd = proc::open_fd_of(pid, fd, OFlags::RDWR)
+            .map_err(|why| refusal(why.kind(), address, &format!("{CANNOT_OPEN} ({why})")))?;
+        let region = Region::open(fd, len, true)
+            .map_err(|why| refusal(why.kind(), address, &format!("it cannot be mapped: {why}")))?;
+        let job = region.atomic_u32(JOB_AT).load(Relaxed);
+        let found = Self {
+            region,
+            size,
+            job,
+            cookie,
+        };
+        match found.check() {
+            Ok(()) => {
+                found.region.atomic_u32(ATTACHED_AT).fetch_add(1, AcqRel);
+                found.tell();
+                Ok(found)
+            }
+            Err(what) => Err(refusal(
+                io::ErrorKind::InvalidData,
+                address,
+                &format!("{OTHER_JOB} ({what})"),
+            )),
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        let same = [
+            (
+                self.region.len() >= board_len(self.size, self.job),
+                "its length",
+            ),
+            (
+                self.region.atomic_u64(MAGIC_AT).load(Acquire) == MAGIC,
+                "its first bytes",
+            ),
+            (
+                self.region.atomic_u32(VERSION_AT).load(Relaxed) == VERSION,
+                "its version",
+            ),
+            (
+                self.region.atomic_u32(SIZE_AT).load(Relaxed) == self.size,
+                "the number of ranks",
+            ),
+            (
+                self.region.atomic_u64(COOKIE_AT).load(Relaxed) == self.cookie,
+                "the job's cookie",
+            ),
+        ];
+        same.into_iter()
+            .find(|(same, _)| !same)
+            .map_or(Ok(()), |(_, what)| Err(what))
+    }
+}
+
+struct Address {
+    pid: u32,
+    fd: u32,
+    len: usize,
+    size: u32,
+    cookie: u64,
+}
+
+impl Address {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(':');
+        let address = Self {
+            pid: parts.next()?.parse().ok()?,
+            fd: parts.next()?.parse().ok()?,
+            len: parts.next()?.parse().ok()?,
+            size: parts.next()?.parse().ok()?,
+            cookie: u64::from_str_radix(parts.next()?, 16).ok()?,
+        };
+        let sane =
+            parts.next().is_none() && (1..=SIZE_MAX).contains(&address.size) && address.len > 0;
+        sane.then_some(address)
+    }
+}
+
+fn refusal(kind: io::ErrorKind, address: &str, why: &str) -> io::Error {
+    io::Error::new(kind, format!("the node's board at {address:?}: {why}"))
+}
+
+const NOT_ONE: &str =
+    "this is not an address (pid:fd:length:ranks:cookie); start all ranks with one launcher";
+const CANNOT_OPEN: &str = "it cannot be opened; run all ranks of a node as one user and in one pid namespace, and keep the \
+                           leader alive until all are attached";
+const OTHER_JOB: &str =
+    "this is not the board of this job; run the same build of the program on all ranks";

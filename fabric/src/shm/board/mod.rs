@@ -1,0 +1,316 @@
+//! The node's table of ranks: who is there, how to reach their memory, how to wake them.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    io,
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{AcqRel, Acquire, Relaxed, Release},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    io::Errno,
+    thread::{
+        Timespec,
+        futex::{self, Flags},
+    },
+};
+
+mod address;
+mod notes;
+
+use self::notes::NOTE_LEN;
+use crate::{driver::FutexWord, memory::Region};
+
+/// The table of the ranks of one node, in one memfd that all of them map.
+///
+/// The node's leader creates it and passes its [`address`](Self::address) through the bootstrap; the others attach. It needs
+/// 128 bytes for each rank, once per node.
+#[derive(Clone, Debug)]
+pub struct Board {
+    region: Region,
+    size: u32,
+    /// How many ranks of the job there is room for notes of.
+    job: u32,
+    cookie: u64,
+}
+
+/// What the board says about a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// It has not opened its driver yet.
+    Absent,
+    /// It can be reached.
+    Ready,
+    /// It closed its driver in good order.
+    Finished,
+    /// Its process ended, or it gave up, without closing.
+    Failed,
+}
+
+impl Board {
+    /// A new board for `size` ranks, all absent.
+    ///
+    /// # Errors
+    /// `InvalidInput` for no ranks or more than 30 000; else what the system said when there was no memory for it.
+    pub fn create(size: u32) -> io::Result<Self> {
+        Self::create_in_job(size, 0)
+    }
+
+    /// As [`create`](Self::create), with room for a note about each of the `job` ranks of all nodes, of 200 bytes each.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_in_job(size: u32, job: u32) -> io::Result<Self> {
+        if size == 0 || size > SIZE_MAX {
+            let why = format!("a board for {size} ranks: a node has 1 to {SIZE_MAX}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let region = Region::create("ripstop-board", board_len(size, job), true)?;
+        let cookie = RandomState::new().hash_one(std::process::id());
+        region.atomic_u32(VERSION_AT).store(VERSION, Relaxed);
+        region.atomic_u32(SIZE_AT).store(size, Relaxed);
+        region.atomic_u32(JOB_AT).store(job, Relaxed);
+        region.atomic_u64(COOKIE_AT).store(cookie, Relaxed);
+        region.atomic_u64(MAGIC_AT).store(MAGIC, Release);
+        Ok(Self {
+            region,
+            size,
+            job,
+            cookie,
+        })
+    }
+
+    /// Waits until all other ranks have attached. A board is found through its maker's open descriptor, so its maker waits
+    /// for them before it may end.
+    ///
+    /// # Errors
+    /// How many had attached when nothing new had come for `limit`.
+    pub fn wait_for_all(&self, limit: Duration) -> Result<(), u32> {
+        let attached = self.region.atomic_u32(ATTACHED_AT);
+        self.wait(limit, || match attached.load(Acquire) {
+            all if all >= self.size - 1 => Ok(()),
+            some => Err(some),
+        })
+    }
+
+    /// How many ranks the node has.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Says which processor `rank` runs on: the one that the calling thread is on now.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    pub fn publish_cpu(&self, rank: u32) {
+        let cpu =
+            u32::try_from(rustix::thread::sched_getcpu()).map_or(0, |cpu| cpu.wrapping_add(1));
+        let word = self.word(rank, CPU);
+        if word.load(Relaxed) != cpu {
+            word.store(cpu, Relaxed);
+        }
+    }
+
+    /// The processor that `rank` last said it runs on.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn cpu_of(&self, rank: u32) -> Option<u32> {
+        self.word(rank, CPU).load(Relaxed).checked_sub(1)
+    }
+
+    /// Whether `rank` is there.
+    ///
+    /// # Panics
+    /// When there is no such rank.
+    #[must_use]
+    pub fn state_of(&self, rank: u32) -> PeerState {
+        match self.word(rank, STATE).load(Acquire) {
+            READY => PeerState::Ready,
+            FINISHED => PeerState::Finished,
+            FAILED => PeerState::Failed,
+            _ => PeerState::Absent,
+        }
+    }
+
+    /// Waits until `there` says so, or as long as something new comes within each `limit`.
+    fn wait(&self, limit: Duration, mut there: impl FnMut() -> Result<(), u32>) -> Result<(), u32> {
+        loop {
+            let seen = self.changes().load(Acquire);
+            let Err(missing) = there() else {
+                return Ok(());
+            };
+            let limit = Timespec::try_from(limit).map_err(|_| missing)?;
+            match futex::wait(self.changes(), Flags::empty(), seen, Some(&limit)) {
+                Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => return Err(missing),
+            }
+        }
+    }
+
+    /// Wakes who waits.
+    fn tell(&self) {
+        self.changes().fetch_add(1, Release);
+        // Nobody sleeps is no failure.
+        let _woken = futex::wake(self.changes(), Flags::empty(), self.size);
+    }
+
+    pub(super) const fn cookie(&self) -> u64 {
+        self.cookie
+    }
+
+    /// Takes a rank's line, so that nobody else opens the same rank.
+    pub(super) fn claim(&self, rank: u32) -> bool {
+        self.word(rank, STATE)
+            .compare_exchange(ABSENT, OPENING, AcqRel, Relaxed)
+            .is_ok()
+    }
+
+    /// Gives a claimed line back.
+    pub(super) fn disclaim(&self, rank: u32) {
+        self.word(rank, STATE).store(ABSENT, Release);
+    }
+
+    /// Fills a claimed line: from here on the rank can be reached.
+    pub(super) fn enter(&self, rank: u32, entry: &Entry) {
+        self.word(rank, PID).store(entry.pid, Relaxed);
+        self.long(rank, STARTED).store(entry.started, Relaxed);
+        self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
+        self.long(rank, SEGMENT_LEN)
+            .store(entry.segment_len, Relaxed);
+        self.word(rank, PIPE_FD)
+            .store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
+        self.word(rank, FENCE).store(entry.fence.into(), Relaxed);
+        self.word(rank, STATE).store(READY, Release);
+        self.changes().fetch_add(1, Release);
+    }
+
+    /// What a rank wrote when it entered. It is hostile like everything that others write.
+    pub(super) fn entry(&self, rank: u32) -> Entry {
+        Entry {
+            pid: self.word(rank, PID).load(Relaxed),
+            started: self.long(rank, STARTED).load(Relaxed),
+            segment_fd: self.word(rank, SEGMENT_FD).load(Relaxed),
+            segment_len: self.long(rank, SEGMENT_LEN).load(Relaxed),
+            pipe_fd: self.word(rank, PIPE_FD).load(Relaxed).checked_sub(1),
+            fence: self.word(rank, FENCE).load(Relaxed) != 0,
+        }
+    }
+
+    /// Marks a rank as gone. Whether it was there until now: then its neighbours have to be told.
+    pub(super) fn leave(&self, rank: u32, failed: bool) -> bool {
+        let how = if failed { FAILED } else { FINISHED };
+        let left = self
+            .word(rank, STATE)
+            .compare_exchange(READY, how, AcqRel, Relaxed)
+            .is_ok();
+        if left {
+            self.changes().fetch_add(1, Release);
+        }
+        left
+    }
+
+    /// How a rank with another driver than shared memory has ended.
+    pub(crate) fn say_end(&self, rank: u32, failed: bool) {
+        let how = if failed { FAILED } else { FINISHED };
+        self.word(rank, STATE).store(how, Release);
+    }
+
+    /// A rank that has another driver beside this one is about to close both.
+    pub(crate) fn say_closing(&self, rank: u32) {
+        self.word(rank, CLOSING).store(1, Release);
+    }
+
+    pub(crate) fn is_closing(&self, rank: u32) -> bool {
+        self.word(rank, CLOSING).load(Acquire) != 0
+    }
+
+    /// Moves on whenever a rank comes or goes.
+    #[inline]
+    pub(super) fn changes(&self) -> &AtomicU32 {
+        self.region.atomic_u32(CHANGES_AT)
+    }
+
+    /// The word that a rank sleeps on.
+    pub(super) fn bell(&self, rank: u32) -> FutexWord {
+        FutexWord::new(self.region.clone(), self.at(rank, BELL))
+    }
+
+    fn word(&self, rank: u32, field: usize) -> &AtomicU32 {
+        self.region.atomic_u32(self.at(rank, field))
+    }
+
+    fn long(&self, rank: u32, field: usize) -> &AtomicU64 {
+        self.region.atomic_u64(self.at(rank, field))
+    }
+
+    fn at(&self, rank: u32, field: usize) -> usize {
+        assert!(rank < self.size, "rank {rank} on a board of {}", self.size);
+        RANKS_AT + index(rank) * RANK_LEN + field
+    }
+}
+
+/// What a rank tells the others about itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) pid: u32,
+    pub(super) started: u64,
+    pub(super) segment_fd: u32,
+    pub(super) segment_len: u64,
+    /// The pipe that wakes it, when it is not the futex.
+    pub(super) pipe_fd: Option<u32>,
+    /// It cannot use `membarrier`, so whoever rings its bell has to use a fence.
+    pub(super) fence: bool,
+}
+
+/// A rank or a count as an index: they have at most 32 bits.
+pub(super) const fn index(n: u32) -> usize {
+    n as usize
+}
+
+const fn board_len(size: u32, job: u32) -> usize {
+    RANKS_AT + index(size) * (RANK_LEN + NOTE_LEN) + index(job) * NOTE_LEN
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
+const VERSION: u32 = 3;
+/// So that a segment's contact bits fit into its first page.
+const SIZE_MAX: u32 = 30_000;
+
+// The head: two lines that hardly ever change, so that looking at them costs nothing.
+const MAGIC_AT: usize = 0;
+const VERSION_AT: usize = 8;
+const SIZE_AT: usize = 12;
+const COOKIE_AT: usize = 16;
+const JOB_AT: usize = 24;
+const ATTACHED_AT: usize = 28;
+const CHANGES_AT: usize = 64;
+const RANKS_AT: usize = 128;
+
+// Each rank: a line that is written once, and a line that its owner and its wakers write.
+pub(super) const RANK_LEN: usize = 128;
+const STATE: usize = 0;
+const PID: usize = 4;
+const STARTED: usize = 8;
+const SEGMENT_FD: usize = 16;
+const PIPE_FD: usize = 20;
+const SEGMENT_LEN: usize = 24;
+const FENCE: usize = 32;
+const CLOSING: usize = 36;
+const BELL: usize = 64;
+const CPU: usize = 68;
+
+const ABSENT: u32 = 0;
+const READY: u32 = 1;
+const FINISHED: u32 = 2;
+const FAILED: u32 = 3;
+const OPENING: u32 = 4;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Notes that ranks leave for one another on the board: where their end of another fabric is, say.
+
+use std::{
+    sync::atomic::Ordering::{Acquire, Relaxed, Release},
+    time::Duration,
+};
+
+use super::{Board, RANK_LEN, RANKS_AT, index};
+use crate::driver::ADDRESS_MAX;
+
+impl Board {
+    /// The longest note, in bytes.
+    pub const NOTE_MAX: usize = ADDRESS_MAX;
+
+    /// Leaves a note about `rank` for the others, once: where its end of another fabric is, say.
+    ///
+    /// # Panics
+    /// When there is no such rank, or the note is empty or longer than [`NOTE_MAX`](Self::NOTE_MAX).
+    pub fn leave_note(&self, rank: u32, note: &[u8]) {
+        self.write_note(self.note_at(rank), note);
+        self.tell();
+    }
+
+    /// The notes of all ranks, once they are there.
+    ///
+    /// # Errors
+    /// The first rank that had left none when nothing new had come for `limit`.
+    pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
+        self.read_notes(limit, self.size, |rank| self.note_at(rank))
+    }
+
+    /// Leaves a note about each rank of the job for the ranks of this node. Whoever created the board does it, once.
+    ///
+    /// # Panics
+    /// When there is not one for each rank of the job, or as [`leave_note`](Self::leave_note).
+    pub fn leave_notes_of_job(&self, notes: &[Vec<u8>]) {
+        assert_eq!(notes.len(), index(self.job), "notes for the ranks of a job");
+        for (rank, note) in (0..).zip(notes) {
+            self.write_note(self.job_at(rank), note);
+        }
+        self.tell();
+    }
+
+    /// The notes about all ranks of the job, once they are there.
+    ///
+    /// # Errors
+    /// The first rank that there was none of when nothing new had come for `limit`.
+    pub fn notes_of_job(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
+        self.read_notes(limit, self.job, |rank| self.job_at(rank))
+    }
+
+    fn write_note(&self, at: usize, note: &[u8]) {
+        let fits = (1..=Self::NOTE_MAX).contains(&note.len());
+        assert!(fits, "a note of {} bytes", note.len());
+        for (nth, bytes) in note.chunks(8).enumerate() {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            let word = self.region.atomic_u64(at + 8 + 8 * nth);
+            word.store(u64::from_le_bytes(padded), Relaxed);
+        }
+        let len = u32::try_from(note.len()).unwrap_or(0);
+        self.region.atomic_u32(at).store(len, Release);
+    }
+
+    fn read_note(&self, at: usize) -> Option<Vec<u8>> {
+        let len = index(self.region.atomic_u32(at).load(Acquire)).min(Self::NOTE_MAX);
+        let words = (0..len.div_ceil(8)).map(|word| self.region.atomic_u64(at + 8 + 8 * word));
+        let mut note: Vec<u8> = words
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .collect();
+        note.truncate(len);
+        (len > 0).then_some(note)
+    }
+
+    fn read_notes(
+        &self,
+        limit: Duration,
+        ranks: u32,
+        at: impl Fn(u32) -> usize,
+    ) -> Result<Vec<Vec<u8>>, u32> {
+        let mut notes = Vec::new();
+        self.wait(limit, || {
+            loop {
+                let next = u32::try_from(notes.len()).unwrap_or(u32::MAX);
+                if next >= ranks {
+                    return Ok(());
+                }
+                notes.push(self.read_note(at(next)).ok_or(next)?);
+            }
+        })?;
+        Ok(notes)
+    }
+
+    fn note_at(&self, rank: u32) -> usize {
+        assert!(rank < self.size, "rank {rank} on a node of {}", self.size);
+        self.notes_at() + index(rank) * NOTE_LEN
+    }
+
+    fn job_at(&self, rank: u32) -> usize {
+        assert!(rank < self.job, "rank {rank} of a job of {}", self.job);
+        self.notes_at() + index(self.size + rank) * NOTE_LEN
+    }
+
+    const fn notes_at(&self) -> usize {
+        RANKS_AT + index(self.size) * RANK_LEN
+    }
+}
+
+// Behind them the notes of the ranks, then those of all ranks of the job. Where no other fabric is used, nobody touches them.
+/// The length of a note, in 8 bytes, and the note.
+pub(super) const NOTE_LEN: usize = 8 + Board::NOTE_MAX;
