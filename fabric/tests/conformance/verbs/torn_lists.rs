@@ -56,14 +56,7 @@ fn lists_whose_second_cable_is_pulled_end_well() {
     let _cables = Cables::new();
     for torn in ["pull 1", "down 1"] {
         let mut beside = [noise(7, LONG), noise(8, LONG)];
-        let mut pair = Pair::new(world_by_two_lanes);
-        pair.post(0);
-        pair.post(1);
-        let regions: Vec<_> = (0..2)
-            .map(|from| pair.put_beside(from, &mut beside[from]))
-            .collect();
-        pair.run_until_the_midst();
-        cable(torn);
+        let (mut pair, regions) = Pair::torn(world_by_two_lanes, torn, &mut beside);
         for rank in 0..2 {
             pair.bench.until(rank, DONE, PUTS);
             pair.bench.until(rank, TICKS, PUTS);
@@ -120,14 +113,7 @@ fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
 /// Lists both ways, and a long put beside them; in their midst something happens to a cable.
 fn torn(make: Make, [torn, mended]: [&str; 2], why: &[&str]) {
     let mut beside = [noise(7, LONG), noise(8, LONG)];
-    let mut pair = Pair::new(make);
-    pair.post(0);
-    pair.post(1);
-    let regions: Vec<_> = (0..2)
-        .map(|from| pair.put_beside(from, &mut beside[from]))
-        .collect();
-    pair.run_until_the_midst();
-    cable(torn);
+    let (mut pair, regions) = Pair::torn(make, torn, &mut beside);
     for rank in 0..2 {
         pair.ends_in_an_error(rank);
         // What goes by several lanes may have been through.
@@ -197,6 +183,18 @@ impl Pair {
             cable(&format!("shape {number} rate 20mbit"));
         }
         pair
+    }
+
+    /// In the midst of lists both ways, and of a long put beside each, which go into these regions, something has happened to
+    /// a cable.
+    fn torn(make: Make, torn: &str, beside: &mut [Vec<u8>; 2]) -> (Self, [Region; 2]) {
+        let mut pair = Self::new(make);
+        pair.post(0);
+        pair.post(1);
+        let regions = [0, 1].map(|from| pair.put_beside(from, &mut beside[from]));
+        pair.run_until_the_midst();
+        cable(torn);
+        (pair, regions)
     }
 
     /// What a rank puts.
