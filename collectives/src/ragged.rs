@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
+    future::poll_fn,
+    mem,
     pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, ready},
 };
 
@@ -17,9 +20,10 @@ use crate::{
 
 /// A collective under way that goes in two: the lengths, and then the elements.
 ///
-/// It was started when it was made, and keeps its place in the order of collectives. The second part begins when it is polled
-/// after the first; if it is dropped before, a task goes on with it. So all ranks wait for one that computes before it polls,
-/// unlike with other collectives: where the lengths are known, the forms with counts hide what this one does not.
+/// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
+/// over and this rank awaits anything: this, or something else. So all ranks wait for one that computes meanwhile without
+/// awaiting, unlike with other collectives: where the lengths are known, the forms with counts hide what this one does not.
+/// Dropping it lets it go on by itself.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
 where
@@ -27,8 +31,17 @@ where
     F: Send + 'static,
 {
     comm: Comm,
-    /// `None` when it has completed.
+    stage: Arc<Mutex<Stage<D, F>>>,
+    /// What is left of it, from when it is first polled: then nobody else goes on with it.
     rest: Option<Rest<D, F>>,
+}
+
+enum Stage<D, F> {
+    /// A task goes on with it whenever it can.
+    Begun(Rest<D, F>),
+    /// The task was through before it was polled.
+    Over(Result<D, F>),
+    Taken,
 }
 
 type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
@@ -171,10 +184,20 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     fn new(comm: Comm, rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
-        let rest: Rest<D, F> = Box::pin(rest);
+        let stage = Arc::new(Mutex::new(Stage::Begun(Box::pin(rest))));
+        let begun = Arc::clone(&stage);
+        let task = poll_fn(move |cx| {
+            let mut stage = lock(&begun);
+            if let Stage::Begun(rest) = &mut *stage {
+                *stage = Stage::Over(ready!(rest.as_mut().poll(cx)));
+            }
+            Poll::Ready(())
+        });
+        drop(comm.spawn(task));
         Self {
             comm,
-            rest: Some(rest),
+            stage,
+            rest: None,
         }
     }
 
@@ -186,6 +209,14 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.rest.is_none() {
+            let stage = mem::replace(&mut *lock(&self.stage), Stage::Taken);
+            match stage {
+                Stage::Begun(rest) => self.rest = Some(rest),
+                Stage::Over(outcome) => return Poll::Ready(outcome),
+                Stage::Taken => {}
+            }
+        }
         let rest = self.rest.as_mut().expect("it is not polled after its end");
         let outcome = ready!(rest.as_mut().poll(cx));
         self.rest = None;
@@ -199,6 +230,11 @@ impl<D: Send + 'static, F: Send + 'static> Drop for RaggedOp<D, F> {
             drop(self.comm.spawn(async move { drop(rest.await) }));
         }
     }
+}
+
+/// A poll that panicked panics for whoever polls next, too.
+fn lock<T>(stage: &Mutex<T>) -> MutexGuard<'_, T> {
+    stage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<D: Send + 'static, F: Send + 'static> fmt::Debug for RaggedOp<D, F> {

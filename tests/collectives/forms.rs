@@ -305,6 +305,25 @@ fn vectors_of_any_lengths_find_their_ranks() {
 }
 
 #[test]
+fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
+    const THROUGH: u32 = 3;
+    each(&[2, 4], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let begun = world.all_to_all_ragged((0..size).map(|to| row(me, to, me + to)).collect());
+        if me != 0 {
+            begun.await.unwrap();
+            world.send(0, THROUGH, [0_u8]).await.unwrap();
+            return;
+        }
+        for from in 1..size {
+            world.recv::<u8>(from, THROUGH).await.unwrap();
+        }
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
+        assert_eq!(begun.await.unwrap(), wanted);
+    });
+}
+
+#[test]
 fn a_vector_too_few_is_an_error_on_all_ranks() {
     each(&[3], async |world| {
         let me = world.rank();
