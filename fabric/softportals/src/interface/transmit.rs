@@ -78,14 +78,25 @@ pub(super) enum Then {
 impl<M: Memory> Interface<M> {
     /// Gives `link` what it takes, one packet per peer in turn. True when it took something.
     pub fn transmit(&mut self, link: &mut impl Link) -> bool {
-        let mut full = VecDeque::new();
         let mut sent = false;
+        while self.transmit_ready(link, &mut sent) {
+            // What has left, or cannot, is counted, and a count may have more leave.
+            self.run_triggered();
+        }
+        sent
+    }
+
+    /// Whether there was anything that `link` had room for.
+    fn transmit_ready(&mut self, link: &mut impl Link, sent: &mut bool) -> bool {
+        let mut full = VecDeque::new();
+        let mut any = false;
         while let Some(peer) = self.ready.pop_front() {
             if !link.has_room(peer) {
                 full.push_back(peer);
                 continue;
             }
-            sent |= self.transmit_one(peer, link);
+            any = true;
+            *sent |= self.transmit_one(peer, link);
             match self.lanes.get_mut(&peer) {
                 Some(lane) if lane.has_output() => self.ready.push_back(peer),
                 Some(lane) => {
@@ -96,10 +107,7 @@ impl<M: Memory> Interface<M> {
             }
         }
         self.ready = full;
-        if sent {
-            self.run_triggered();
-        }
-        sent
+        any
     }
 
     /// Whether something waits for the transport.

@@ -2,7 +2,7 @@
 
 use ripstop_softportals::{
     Ack, Command, Config, Count, CtId, Datatype, Entry, EntryOptions, Error, EventKind, Limits,
-    List, Memory, Operator, Remote, Trigger,
+    List, Local, Md, MdOptions, Memory, Operator, Region, Remote, Trigger,
 };
 
 use crate::world::{
@@ -141,6 +141,59 @@ fn counters_set_each_other_off() {
         .unwrap();
     node.ct_inc(first, ONE).unwrap();
     assert_eq!(count(node, last), (5, 1));
+}
+
+/// Nobody may look again before the next packet comes.
+#[test]
+fn what_a_departure_sets_off_leaves_with_it() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 64), List::Priority, 5);
+    let Initiator { ct, md, .. } = Initiator::new(&mut world.nodes[0]);
+    let put = |length| {
+        let remote = Remote {
+            length,
+            ..World::pair().remote(1)
+        };
+        Command::Put(Local { md, offset: 0 }, remote, Ack::No)
+    };
+    for threshold in 1..4 {
+        let node = &mut world.nodes[0];
+        node.start_when(at(ct, threshold), put(threshold)).unwrap();
+    }
+    world.nodes[0].start(put(4)).unwrap();
+    assert_eq!(world.transmit(0), 4);
+    world.run();
+    let arrived = events(&mut world.nodes[1], target.eq);
+    let lengths = arrived.iter().map(|event| event.rlength);
+    assert!(lengths.eq([4, 1, 2, 3]), "{arrived:?}");
+}
+
+/// What cannot leave counts too.
+#[test]
+fn a_departure_that_fails_sets_off_what_waits_for_a_failure() {
+    let mut world = World::pair();
+    let node = &mut world.nodes[0];
+    let (ct, other) = (node.ct_alloc().unwrap(), node.ct_alloc().unwrap());
+    let nowhere = Md {
+        region: Region::flat(1 << 40, 64),
+        options: MdOptions::EVENT_CT_SEND,
+        eq: None,
+        ct: Some(ct),
+    };
+    let local = Local {
+        md: node.md_bind(nowhere).unwrap(),
+        offset: 0,
+    };
+    node.start_when(at(ct, 1), Command::CtInc(other, ONE))
+        .unwrap();
+    let remote = Remote {
+        length: 64,
+        ..World::pair().remote(1)
+    };
+    node.start(Command::Put(local, remote, Ack::No)).unwrap();
+    assert_eq!(world.transmit(0), 0);
+    assert_eq!(count(&world.nodes[0], other), (1, 0));
 }
 
 #[test]

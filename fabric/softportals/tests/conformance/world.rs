@@ -157,6 +157,13 @@ impl World {
         Some((address(u32::try_from(from).unwrap()), to, packet))
     }
 
+    /// How many packets leave a node when it is asked once.
+    pub(crate) fn transmit(&mut self, node: usize) -> usize {
+        let wires = &mut self.wires[node];
+        self.nodes[node].transmit(&mut Out(wires));
+        wires.iter().map(VecDeque::len).sum()
+    }
+
     pub(crate) fn shuffled(mut self, seed: u64) -> Self {
         self.random = Random::new(seed);
         self
