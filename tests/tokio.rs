@@ -44,6 +44,14 @@ fn rank(runtime: Runtime) {
             assert_eq!(got, vec![u64::from(round); len]);
             sent.await.unwrap();
         }
+        // Spawned tasks run too: one of the world's own, and what goes on with a collective of two parts that was dropped.
+        let theirs = [vec![1_u64], vec![2; 9]];
+        assert_eq!(world.spawn(async { 5 }).await, 5);
+        let rows = world.all_to_all_ragged(theirs.to_vec());
+        match peer {
+            0 => drop(rows),
+            _ => assert_eq!(rows.await.unwrap(), [[1], [1]]),
+        }
         world.barrier().await.unwrap();
         driver.abort();
     });

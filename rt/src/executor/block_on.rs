@@ -74,7 +74,8 @@ fn sleep(shared: &Shared, parker: &Arc<Parker>) {
     }
 }
 
-fn run_tasks(shared: &Shared) {
+/// Runs what is ready of the tasks.
+pub(crate) fn run_tasks(shared: &Shared) {
     while let Some(task) = shared.next_task() {
         shared.offer_seat();
         task.run();

@@ -1,4 +1,5 @@
-//! Runs futures: [`block_on()`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`.
+//! Runs futures: [`block_on()`] on the caller's thread, and spawned tasks on whatever threads are in `block_on`, or drive the
+//! runtime on tokio.
 
 mod block_on;
 #[cfg(all(test, loom))]
@@ -7,6 +8,8 @@ mod parker;
 mod sleep;
 mod task;
 
+#[cfg(feature = "tokio")]
+pub(crate) use self::block_on::run_tasks;
 pub use self::task::JoinHandle;
 pub(crate) use self::{
     block_on::{block_on, drain, drives},

@@ -14,7 +14,7 @@ use crate::{
     sync::{AtomicU8, Mutex, lock},
 };
 
-/// A future that runs on the threads in `block_on`.
+/// A future that runs on the threads that drive the runtime.
 pub(crate) struct Task<Q = Shared> {
     queue: Weak<Q>,
     /// One of the constants below.

@@ -7,16 +7,21 @@ use tokio::{
     task, time,
 };
 
-use crate::shared::{Prepared, Shared};
+use crate::{
+    executor,
+    shared::{Prepared, Shared},
+};
 
-/// Makes turns for ever, and sleeps in between.
+/// Makes turns and runs spawned tasks for ever, and sleeps in between.
 ///
 /// # Errors
 /// What the system said about the descriptor.
 pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
     loop {
-        if shared.turn() != Some(0) {
+        let moved = shared.turn() != Some(0);
+        executor::run_tasks(&shared);
+        if moved {
             task::yield_now().await;
             continue;
         }

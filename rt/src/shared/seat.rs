@@ -94,7 +94,9 @@ impl Shared {
     pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
         let mut backend = self.backend();
         self.asleep.store(true, Ordering::SeqCst);
-        let Some(limit) = self.arm() else {
+        // Whoever adds a task from here on sees that somebody sleeps.
+        let idle = self.tasks_len.load(Ordering::SeqCst) == 0;
+        let Some(limit) = idle.then(|| self.arm()).flatten() else {
             self.asleep.store(false, Ordering::SeqCst);
             return Ok(Prepared::Busy);
         };
