@@ -324,6 +324,27 @@ fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
 }
 
 #[test]
+fn vectors_find_their_call_in_whatever_order_ranks_await_them() {
+    each(&[2, 4], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for round in 0..20 {
+            let begin = |call| {
+                let rows = (0..size).map(|to| row(me, to + 10 * call, 3));
+                (call, world.all_to_all_ragged(rows.collect()))
+            };
+            let mut begun: Vec<_> = (0..6).map(begin).collect();
+            if (me + round) % 2 == 0 {
+                begun.reverse();
+            }
+            for (call, rows) in begun {
+                let wanted: Vec<_> = (0..size).map(|from| row(from, me + 10 * call, 3)).collect();
+                assert_eq!(rows.await.unwrap(), wanted, "call {call} of round {round}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_vector_too_few_is_an_error_on_all_ranks() {
     each(&[3], async |world| {
         let me = world.rank();

@@ -47,7 +47,22 @@ enum Way<I, O> {
 /// A place in the order of a communicator's collectives, and the line of the program that took it.
 #[must_use = "the other ranks wait for the collective that begins in it"]
 #[derive(Debug)]
-pub struct Turn(Call);
+pub struct Turn {
+    call: Call,
+    waits: bool,
+}
+
+impl Turn {
+    /// The collective begins when its rank comes to it, and others may have begun before that whose turns come later. By task
+    /// lists it would take what was sent to one of those: they tell collectives apart by the order in which they begin.
+    #[doc(hidden)]
+    pub const fn for_later(self) -> Self {
+        Self {
+            waits: true,
+            ..self
+        }
+    }
+}
 
 impl Comm {
     /// Runs a program, as the next collective of this communicator: all ranks begin collectives in the same order.
@@ -79,7 +94,10 @@ impl Comm {
     #[doc(hidden)]
     #[track_caller]
     pub fn reserve_collective(&self) -> Turn {
-        Turn(self.next_collective())
+        Turn {
+            call: self.next_collective(),
+            waits: false,
+        }
     }
 
     /// As [`run_program`](Self::run_program), in the place of an earlier call.
@@ -125,13 +143,16 @@ impl Comm {
 
     fn begin_program<I: SendBuf, O: RecvBuf>(
         &self,
-        Turn(Call { tag, at }): Turn,
+        Turn {
+            call: Call { tag, at },
+            waits,
+        }: Turn,
         collective: Collective,
         refused: Option<String>,
         (input, output): (I, O),
     ) -> ProgramOp<I, O> {
         let executor = self.shared().settings.collectives;
-        let offload = match executor {
+        let lists = match executor {
             Executor::Offload => !collective.program.is_short() && !self.is_among_neighbours(),
             Executor::Lists => true,
             Executor::Messages | Executor::Host => false,
@@ -146,7 +167,7 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
-            offload,
+            offload: lists && !waits,
             by_blocks: collective.by_blocks,
         };
         let mut op = ProgramOp {
