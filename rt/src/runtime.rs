@@ -79,7 +79,8 @@ impl Runtime {
         executor::block_on(&self.shared, future)
     }
 
-    /// Starts a task. It runs on the threads that are in [`block_on`](Self::block_on), while they wait.
+    /// Starts a task. It runs on the threads that are in [`block_on`](Self::block_on), while they wait, and where tokio drives
+    /// the runtime.
     pub fn spawn<F>(&self, future: F) -> executor::JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -87,7 +88,8 @@ impl Runtime {
         executor::spawn(&self.shared, future)
     }
 
-    /// A future that drives the runtime for ever; spawn it on tokio, and await operations in any of its tasks.
+    /// A future that drives the runtime and runs its tasks for ever; spawn it on tokio, and await operations in any task of
+    /// tokio's.
     ///
     /// # Errors
     /// What the system said about the descriptor that it sleeps on.
