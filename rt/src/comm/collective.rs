@@ -17,6 +17,7 @@ impl Comm {
     }
 
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
+        let _under_way = self.under_way(call);
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
         let (mut distance, mut said, mut failed) = (1, word, None);

@@ -33,6 +33,7 @@ impl Comm {
     ) -> impl Future<Output = Result<Option<Self>>> + Send {
         let call = self.next_collective();
         async move {
+            let _under_way = self.under_way(call);
             let vote = Vote::new(Signature::of(name));
             let made = self.split_with(call, vote, color, key).await;
             self.settled(name, call, made)
@@ -102,6 +103,7 @@ impl Comm {
     ) -> impl Future<Output = Result<Self>> + Send {
         let call = self.next_collective();
         async move {
+            let _under_way = self.under_way(call);
             let agreed = self.agree_on_context(call, Vote::new(signature)).await;
             let ctx = self.settled(name, call, agreed)?;
             Ok(Self::new(

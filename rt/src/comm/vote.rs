@@ -37,6 +37,20 @@ fn count(one: Ballot, other: Ballot) -> Ballot {
     ]
 }
 
+/// A place in the order of collectives where this rank agrees with others.
+#[must_use = "it ends when it is dropped"]
+pub(super) struct UnderWay<'a> {
+    comm: &'a Comm,
+    key: (u32, u32),
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let shared = self.comm.shared();
+        shared.with(|engine| engine.core.agree_no_more(self.key));
+    }
+}
+
 impl Comm {
     /// The greatest proposal, if all ranks make the same.
     pub(super) async fn elect(&self, call: Call, vote: Vote, proposed: u32) -> Result<u32> {
@@ -53,6 +67,14 @@ impl Comm {
             comm: Some(self.id()),
             ..Error::new("split", ErrorKind::Mismatch { rank, other })
         })
+    }
+
+    /// Says that this rank agrees with others in this place, for as long as what it gets is there: see
+    /// [`agrees_before`](crate::engine::Core::agrees_before).
+    pub(super) fn under_way(&self, call: Call) -> UnderWay<'_> {
+        let key = (self.id() + 1, call.tag);
+        self.shared().with(|engine| engine.core.agree_in(key));
+        UnderWay { comm: self, key }
     }
 
     /// A rank that waits for this one in another collective may have asked already.

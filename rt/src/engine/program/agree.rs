@@ -45,6 +45,28 @@ impl Core {
         is_member.then(|| self.mismatch_with(stranger))
     }
 
+    /// This rank begins to agree with others.
+    pub(crate) fn agree_in(&mut self, key: (u32, u32)) {
+        self.programs.calls.agreeing.push(key);
+    }
+
+    /// That is over, or was dropped.
+    pub(crate) fn agree_no_more(&mut self, key: (u32, u32)) {
+        let agreeing = &mut self.programs.calls.agreeing;
+        if let Some(at) = agreeing.iter().position(|its| *its == key) {
+            agreeing.swap_remove(at);
+        }
+    }
+
+    /// Whether this rank still agrees with others in an earlier place. It asks nobody what is later then: who waits for it there
+    /// would take it for one that has gone on without.
+    pub(crate) fn agrees_before(&self, (ctx, tag): (u32, u32)) -> bool {
+        let agreeing = &self.programs.calls.agreeing;
+        agreeing
+            .iter()
+            .any(|(its_ctx, its)| *its_ctx == ctx && is_before(*its, tag))
+    }
+
     /// A peer waits for this rank in a program. The first place in which this rank agrees with others in vain then: the same one,
     /// or an earlier one where it waits for that peer, whose messages come in order.
     pub(super) fn agrees_in_vain(&self, (ctx, tag): (u32, u32), rank: u32) -> Option<u32> {

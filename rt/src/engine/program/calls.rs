@@ -33,6 +33,8 @@ pub(super) struct Calls {
     early: Vec<(Key, Early)>,
     /// Ranks that have asked for collectives which this one has not begun, by key, and their signatures.
     asked: VecDeque<(Key, u32, u64)>,
+    /// Where this rank agrees with others by plain messages.
+    pub(super) agreeing: Vec<Key>,
     /// By context, those that are revoked.
     revoked: BTreeMap<u32, Revoked>,
 }
@@ -80,6 +82,7 @@ impl Calls {
             over: Vec::new(),
             early: Vec::new(),
             asked: VecDeque::new(),
+            agreeing: Vec::new(),
             revoked: BTreeMap::new(),
         }
     }

@@ -19,12 +19,12 @@ use crate::{
 impl Core {
     /// Whether receives of new programs may wait directly.
     pub(super) fn may_wait_directly(&self) -> bool {
-        !self.watches && self.keeps_order()
+        !self.watches && self.hears_in_order() && self.peers.downs() == 0
     }
 
-    /// Whether everybody is there, and all that a peer says comes in its order.
-    pub(super) fn keeps_order(&self) -> bool {
-        self.peers.reliable && !self.seeker.is_active() && self.peers.downs() == 0
+    /// Whether all that a peer says comes in its order.
+    pub(super) fn hears_in_order(&self) -> bool {
+        self.peers.reliable && !self.seeker.is_active()
     }
 
     /// A receive of a program begins: it takes what is there, or waits.

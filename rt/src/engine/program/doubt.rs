@@ -27,7 +27,7 @@ pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
 impl Core {
     /// This rank is about to sleep.
     pub(crate) fn begin_doubt(&mut self, now: impl FnOnce() -> Time) {
-        if self.programs.any() && self.programs.doubt.is_none() && self.keeps_order() {
+        if self.programs.any() && self.programs.doubt.is_none() && self.hears_in_order() {
             let timer = self.timers.insert(now() + PATIENCE, KEY);
             self.programs.doubt = Some(timer);
         }
@@ -55,6 +55,10 @@ impl Core {
     fn ask_all(&mut self, once: bool) -> bool {
         let mut asked = false;
         for index in self.programs.indices() {
+            let key = self.programs.get(index).map(|run| run.key());
+            if key.is_some_and(|key| self.agrees_before(key)) {
+                continue;
+            }
             let peers = self.awaited_by(index);
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
@@ -80,14 +84,14 @@ impl Core {
         asked
     }
 
-    /// A peer has no place for what this rank puts. Whether it was asked what it does instead: if it has failed, it knows why.
+    /// A peer has no place for what this rank puts. Whether it is asked what it does instead: if it has failed, it knows why.
     /// Who hears nothing from it for long takes it for one that has called another collective.
     pub(super) fn doubts(&mut self, peer: u32, (key, sig): ((u32, u32), u64)) -> bool {
-        let asks = self.keeps_order() && self.peers.down(peer).is_none();
-        if asks {
+        let may_ask = self.hears_in_order() && self.peers.down(peer).is_none();
+        if may_ask && !self.agrees_before(key) {
             self.peers.control(peer, &Ask::new(Kind::Ask, key, sig));
         }
-        asks
+        may_ask
     }
 
     /// From whom nothing has come of what the program waits for.

@@ -1,6 +1,7 @@
 //! Engines over drivers in this process, in a time that the test owns.
 
 mod alive;
+mod doubts;
 mod headers;
 mod hostile;
 mod lists;

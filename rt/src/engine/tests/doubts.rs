@@ -1,0 +1,136 @@
+//! Ranks that wait for each other in different collectives, and ranks that only seem to.
+
+use std::{panic::Location, sync::Arc};
+
+use super::world::{CTX, Net, TICK, World, about};
+use crate::{
+    clock::Time,
+    engine::{RunCall, RunTicket},
+    error::ErrorKind,
+    group::Group,
+    offload::{Action, Buffer, Builder, Lens, Program},
+    ops::{About, Pair},
+};
+
+type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
+
+/// Where collectives are.
+const COLLECTIVES: u32 = CTX + 1;
+
+/// Waits for a number and sends nothing.
+fn wait_for(from: usize, size: usize) -> Program {
+    let lens = Lens {
+        input: 0,
+        output: 8,
+        scratch: 0,
+    };
+    let mut builder = Builder::new::<u64>(size, lens);
+    let into = Buffer::Output.span(0, 8);
+    let recv = Action::Recv { from, into };
+    builder.push(recv, &[]).expect("it fits");
+    builder.finish()
+}
+
+/// A world in which a driver keeps messages in order, and communicators are known.
+fn world(ranks: u32) -> World {
+    let net = Net {
+        reliable: true,
+        ..Net::default()
+    };
+    let mut world = World::new(ranks, net);
+    for engine in &mut world.engines {
+        engine.core.join_group(COLLECTIVES, &Group::First(ranks));
+    }
+    world
+}
+
+/// The rank `on` waits for `from` in a collective of the first `size` ranks.
+fn begin(
+    world: &mut World,
+    on: usize,
+    (tag, sig): (u32, u64),
+    (from, size): (usize, u32),
+) -> Tickets {
+    let call = RunCall {
+        ctx: COLLECTIVES,
+        tag,
+        sig,
+        at: Location::caller(),
+        group: Group::First(size),
+        program: Arc::new(wait_for(from, size as usize)),
+        reducer: None,
+        refused: None,
+        offload: false,
+        by_blocks: false,
+    };
+    let buffers = Pair::new(Vec::new(), vec![0; 1], &call.program);
+    world.engines[on].run(call, buffers, 0)
+}
+
+/// The rank `on` waits for a plain message of an agreement.
+fn agree(world: &mut World, on: usize, tag: u32, from: u32) {
+    let engine = &mut world.engines[on];
+    engine.core.agree_in((COLLECTIVES, tag));
+    let about = About {
+        ctx: COLLECTIVES,
+        ..about(Some(from), Some(tag))
+    };
+    let ticket = engine.core.ops.hold_growing::<u8>(about);
+    engine.post(ticket.op);
+}
+
+fn ended(world: &mut World, on: usize, tickets: &Tickets) -> Option<ErrorKind> {
+    let core = &mut world.engines[on].core;
+    if !core.is_done(tickets.buffers.op) {
+        return None;
+    }
+    let (outcome, ..) = core.take_run(tickets).expect("it is over");
+    Some(outcome.expect_err("nothing was sent").kind)
+}
+
+#[test]
+fn who_waits_behind_an_agreement_of_its_own_asks_nobody() {
+    let mut world = world(3);
+    // Rank 2 is late: rank 0 agrees with it first, and then with rank 1, which is through with nothing yet.
+    agree(&mut world, 0, 7, 2);
+    agree(&mut world, 1, 7, 0);
+    let later = begin(&mut world, 0, (8, 1), (1, 3));
+    assert!(!world.engines[0].core.ask_in_vain());
+    world.run_for(10 * TICK);
+    assert!(ended(&mut world, 0, &later).is_none(), "rank 1 will come");
+    // Now it has gone on from the agreement, without what rank 1 waits for.
+    world.engines[0].core.agree_no_more((COLLECTIVES, 7));
+    assert!(world.engines[0].core.ask_in_vain());
+    world.run_for(10 * TICK);
+    let kind = ended(&mut world, 0, &later);
+    assert!(
+        matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+        "{kind:?}"
+    );
+}
+
+#[test]
+fn ranks_ask_each_other_also_when_another_one_has_finished() {
+    let mut world = world(3);
+    world.engines[2].shut();
+    world.run_until(|engines| {
+        engines[..2]
+            .iter()
+            .all(|engine| engine.core.peers.downs() == 1)
+    });
+    let both = [(0, 1), (1, 0)].map(|(on, from)| {
+        let tickets = begin(&mut world, on, (0, on as u64), (from, 2));
+        let now = world.now;
+        world.engines[on].core.begin_doubt(|| Time::from_nanos(now));
+        tickets
+    });
+    world.now += 2_000_000_000;
+    world.run_for(10 * TICK);
+    for (rank, tickets) in both.iter().enumerate() {
+        let kind = ended(&mut world, rank, tickets);
+        assert!(
+            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            "rank {rank}: {kind:?}"
+        );
+    }
+}
