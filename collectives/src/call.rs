@@ -39,7 +39,7 @@ impl Later {
     pub(crate) fn new(comm: &Comm) -> Self {
         Self {
             comm: comm.clone(),
-            turn: comm.reserve_collective().for_later(),
+            turn: comm.promise_collective(),
         }
     }
 }

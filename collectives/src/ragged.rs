@@ -6,7 +6,7 @@ use std::{
     mem,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Wake, Waker, ready},
 };
 
 use ripstop_rt::{Comm, OpError, buffer::Wire};
@@ -23,25 +23,28 @@ use crate::{
 /// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
 /// over and this rank awaits anything: this, or something else. So all ranks wait for one that computes meanwhile without
 /// awaiting, unlike with other collectives: where the lengths are known, the forms with counts hide what this one does not.
-/// Dropping it lets it go on by itself.
+/// Dropping it lets it go on by itself; a runtime that is closed waits for it.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
 where
     D: Send + 'static,
     F: Send + 'static,
 {
-    comm: Comm,
     stage: Arc<Mutex<Stage<D, F>>>,
-    /// What is left of it, from when it is first polled: then nobody else goes on with it.
-    rest: Option<Rest<D, F>>,
 }
 
 enum Stage<D, F> {
-    /// A task goes on with it whenever it can.
-    Begun(Rest<D, F>),
-    /// The task was through before it was polled.
+    /// Whoever awaits it goes on with it, and a task does meanwhile.
+    UnderWay(Rest<D, F>, Readers),
     Over(Result<D, F>),
     Taken,
+}
+
+/// Who is to be woken when it may go on: either may be gone, or be asleep with something else.
+#[derive(Clone, Default)]
+struct Readers {
+    future: Option<Waker>,
+    task: Option<Waker>,
 }
 
 type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
@@ -81,7 +84,7 @@ pub(crate) fn all_to_all<T: Wire>(
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
-    RaggedOp::new(comm, rest)
+    RaggedOp::new(&comm, rest)
 }
 
 /// The vectors of all ranks, for `root`.
@@ -91,10 +94,7 @@ pub(crate) fn gather<T: Wire>(
     root: usize,
     send: Vec<T>,
 ) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
-    RaggedOp::new(
-        on.communicator().clone(),
-        gathered(of(on), Some(root), send),
-    )
+    RaggedOp::new(on.communicator(), gathered(of(on), Some(root), send))
 }
 
 /// The vectors of all ranks, for everybody.
@@ -105,7 +105,7 @@ pub(crate) fn all_gather<T: Wire>(
 ) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
     let rest = gathered(of(on), None, send);
     let rest = async move { Ok(rest.await?.unwrap_or_default()) };
-    RaggedOp::new(on.communicator().clone(), rest)
+    RaggedOp::new(on.communicator(), rest)
 }
 
 #[track_caller]
@@ -183,22 +183,28 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 }
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
-    fn new(comm: Comm, rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
-        let stage = Arc::new(Mutex::new(Stage::Begun(Box::pin(rest))));
+    fn new(comm: &Comm, rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
+        let stage = Stage::UnderWay(Box::pin(rest), Readers::default());
+        let stage = Arc::new(Mutex::new(stage));
         let begun = Arc::clone(&stage);
         let task = poll_fn(move |cx| {
             let mut stage = lock(&begun);
-            if let Stage::Begun(rest) = &mut *stage {
-                *stage = Stage::Over(ready!(rest.as_mut().poll(cx)));
-            }
+            let future = match &mut *stage {
+                Stage::UnderWay(rest, readers) => {
+                    readers.task = Some(cx.waker().clone());
+                    match poll_for(rest, readers) {
+                        Poll::Ready(outcome) => stage.end(Stage::Over(outcome)).future,
+                        Poll::Pending => return Poll::Pending,
+                    }
+                }
+                Stage::Over(_) | Stage::Taken => None,
+            };
+            drop(stage);
+            future.into_iter().for_each(Waker::wake);
             Poll::Ready(())
         });
         drop(comm.spawn(task));
-        Self {
-            comm,
-            stage,
-            rest: None,
-        }
+        Self { stage }
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -208,27 +214,47 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
 impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.rest.is_none() {
-            let stage = mem::replace(&mut *lock(&self.stage), Stage::Taken);
-            match stage {
-                Stage::Begun(rest) => self.rest = Some(rest),
-                Stage::Over(outcome) => return Poll::Ready(outcome),
-                Stage::Taken => {}
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut stage = lock(&self.stage);
+        let outcome = match &mut *stage {
+            Stage::UnderWay(rest, readers) => {
+                readers.future = Some(cx.waker().clone());
+                ready!(poll_for(rest, readers))
             }
-        }
-        let rest = self.rest.as_mut().expect("it is not polled after its end");
-        let outcome = ready!(rest.as_mut().poll(cx));
-        self.rest = None;
+            Stage::Over(_) => {
+                let Stage::Over(outcome) = mem::replace(&mut *stage, Stage::Taken) else {
+                    unreachable!("just seen")
+                };
+                return Poll::Ready(outcome);
+            }
+            Stage::Taken => panic!("a ragged collective was polled after it had completed"),
+        };
+        let task = stage.end(Stage::Taken).task;
+        drop(stage);
+        task.into_iter().for_each(Waker::wake);
         Poll::Ready(outcome)
     }
 }
 
-impl<D: Send + 'static, F: Send + 'static> Drop for RaggedOp<D, F> {
-    fn drop(&mut self) {
-        if let Some(rest) = self.rest.take() {
-            drop(self.comm.spawn(async move { drop(rest.await) }));
+fn poll_for<D, F>(rest: &mut Rest<D, F>, readers: &Readers) -> Poll<Result<D, F>> {
+    let waker = Waker::from(Arc::new(readers.clone()));
+    rest.as_mut().poll(&mut Context::from_waker(&waker))
+}
+
+impl<D, F> Stage<D, F> {
+    /// Who has to hear of its end.
+    fn end(&mut self, end: Self) -> Readers {
+        match mem::replace(self, end) {
+            Self::UnderWay(_, readers) => readers,
+            Self::Over(_) | Self::Taken => Readers::default(),
         }
+    }
+}
+
+impl Wake for Readers {
+    fn wake(self: Arc<Self>) {
+        let both = self.future.iter().chain(&self.task);
+        both.for_each(Waker::wake_by_ref);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Blocks as they land, plans that are kept, vectors of any lengths.
 
+use std::{future::poll_fn, mem, pin::Pin, task::Poll};
+
 use ripstop::{
     ErrorKind, Runtime, Tuning,
     collectives::{
@@ -321,6 +323,25 @@ fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
         let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
         assert_eq!(begun.await.unwrap(), wanted);
     });
+}
+
+#[test]
+fn vectors_of_a_rank_that_leaves_at_once_come_to_the_others() {
+    for forgets in [false, true] {
+        each(&[2, 4], async move |world| {
+            let (me, size) = (world.rank(), world.size());
+            let rows = (0..size).map(|to| row(me, to, 3)).collect();
+            let mut begun = world.all_to_all_ragged(rows);
+            if me > 0 {
+                let wanted: Vec<_> = (0..size).map(|from| row(from, me, 3)).collect();
+                assert_eq!(begun.await.unwrap(), wanted);
+            } else if forgets {
+                // Somebody has waited for it, and never looks again.
+                poll_fn(|cx| Poll::Ready(Pin::new(&mut begun).poll(cx).is_ready())).await;
+                mem::forget(begun);
+            }
+        });
+    }
 }
 
 #[test]

@@ -49,18 +49,25 @@ enum Way<I, O> {
 #[derive(Debug)]
 pub struct Turn {
     call: Call,
-    waits: bool,
+    promise: Option<Promise>,
 }
 
-impl Turn {
-    /// The collective begins when its rank comes to it, and others may have begun before that whose turns come later. By task
-    /// lists it would take what was sent to one of those: they tell collectives apart by the order in which they begin.
-    #[doc(hidden)]
-    pub const fn for_later(self) -> Self {
-        Self {
-            waits: true,
-            ..self
-        }
+/// A runtime that closes waits for the collective, as for one under way.
+#[derive(Debug)]
+struct Promise(Comm);
+
+impl Promise {
+    fn new(comm: &Comm) -> Self {
+        let comm = comm.clone();
+        comm.shared().with(|engine| engine.core.promised += 1);
+        Self(comm)
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let shared = self.0.shared();
+        shared.with(|engine| engine.core.promised -= 1);
     }
 }
 
@@ -96,7 +103,19 @@ impl Comm {
     pub fn reserve_collective(&self) -> Turn {
         Turn {
             call: self.next_collective(),
-            waits: false,
+            promise: None,
+        }
+    }
+
+    /// As [`reserve_collective`](Self::reserve_collective), for one that begins when its rank comes to it: others may have begun
+    /// before that whose turns come later. By task lists it would take what was sent to one of those: they tell collectives apart
+    /// by the order in which they begin.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn promise_collective(&self) -> Turn {
+        Turn {
+            call: self.next_collective(),
+            promise: Some(Promise::new(self)),
         }
     }
 
@@ -145,7 +164,7 @@ impl Comm {
         &self,
         Turn {
             call: Call { tag, at },
-            waits,
+            promise,
         }: Turn,
         collective: Collective,
         refused: Option<String>,
@@ -167,7 +186,7 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
-            offload: lists && !waits,
+            offload: lists && promise.is_none(),
             by_blocks: collective.by_blocks,
         };
         let mut op = ProgramOp {
@@ -184,6 +203,7 @@ impl Comm {
         if let Some(flight) = &mut op.flight {
             flight.begin();
         }
+        drop(promise); // it is kept
         op
     }
 }

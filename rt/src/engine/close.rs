@@ -12,10 +12,11 @@ use crate::{
 impl Engine {
     /// From now on nothing is received; what waits to be received is turned away.
     ///
-    /// Programs under way are carried to their ends first: peers wait for what this rank does in them.
+    /// Programs under way are carried to their ends first: peers wait for what this rank does in them. So are those that have
+    /// their places and are still to begin.
     pub(crate) fn begin_close(&mut self) {
         let core = &mut self.core;
-        core.leaving = core.programs.any();
+        core.leaving = core.programs.any() || core.promised > 0;
         if core.leaving {
             return self.flush();
         }

@@ -116,6 +116,8 @@ pub(crate) struct Core {
     windows: window::Windows,
     /// Receives no more as soon as the programs under way are over, and begins no others.
     leaving: bool,
+    /// Collectives that have their places and were not begun yet.
+    pub(crate) promised: usize,
     /// This rank receives no more.
     closing: bool,
     /// There is no driver any more.
@@ -221,6 +223,7 @@ impl Engine {
             revokes: false,
             windows: window::Windows::new(setup.rank),
             leaving: false,
+            promised: 0,
             closing: false,
             ended: false,
             refused: 0,

@@ -65,7 +65,7 @@ impl super::Programs {
 impl Core {
     /// Why a collective cannot even begin.
     pub(super) fn doomed(&mut self, call: &RunCall) -> Option<ErrorKind> {
-        if self.closing || self.leaving {
+        if self.closing || self.leaving && self.promised == 0 {
             return Some(ErrorKind::Closed);
         }
         if let Some(kind) = self.programs.calls.revoked_kind((call.ctx, call.tag)) {
