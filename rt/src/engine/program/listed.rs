@@ -12,7 +12,7 @@ use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 
 use super::{
     Run, State,
-    calls::Why,
+    calls::{Why, is_before},
     slots::{Key, Lot, slots_of},
     still::Still,
 };
@@ -262,8 +262,12 @@ impl Engine {
         if core.programs.slots.is_empty() {
             return;
         }
-        for (key, lot) in std::mem::take(&mut core.programs.slots) {
-            core.turn_down(key, &lot);
+        let slots = std::mem::take(&mut core.programs.slots);
+        // Who comes after the look finds no slot.
+        slots.values().for_each(|lot| core.unname(lot));
+        self.flush();
+        for (key, lot) in slots {
+            self.core.turn_down(key, &lot);
         }
         self.flush();
     }
@@ -321,12 +325,13 @@ impl Core {
         }
     }
 
-    /// A peer has finished, and what was to come in this slot never does.
+    /// A peer has finished before this collective, and what was to come in this slot from there on never does.
     pub(super) fn lose_invited(&mut self, rank: u32, (ctx, tag): (u32, u32)) {
         let waits = |run: &Run| {
             let slots = slots_of(run.group.len());
             let listed = run.listed.as_ref();
             run.group.contains(rank)
+                && !is_before(run.key().1, tag)
                 && listed.is_some_and(|it| it.posted.is_some() && it.key == (ctx, tag % slots))
         };
         for index in self.programs.indices() {

@@ -152,9 +152,14 @@ impl Core {
         let gone = slots.extract_if((ctx, 0)..=(ctx, u32::MAX), |_, lot| lot.running.is_none());
         for (key, lot) in gone.collect::<Vec<_>>() {
             self.turn_down(key, &lot);
-            let unname = |name| Wanted::Unname { name };
-            self.wanted.extend(lot.slot.names().map(unname));
+            self.unname(&lot);
         }
+    }
+
+    /// Peers find the slot no more.
+    pub(super) fn unname(&mut self, lot: &Lot) {
+        let unname = |name| Wanted::Unname { name };
+        self.wanted.extend(lot.slot.names().map(unname));
     }
 }
 

@@ -24,7 +24,10 @@ use crate::{
     group::Group,
     offload::{Action, Buffer, Builder, Lens},
     ops::Pair,
-    proto::path::Paths,
+    proto::{
+        path::Paths,
+        wire::{self, Abort, Base, Kind},
+    },
     settings::Settings,
 };
 
@@ -254,6 +257,27 @@ fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
     let kinds = two.kinds();
     let named = |kind: &ErrorKind| matches!(kind, ErrorKind::Mismatch { rank: 0, other: 1 });
     assert!(kinds.iter().all(named), "{kinds:?}");
+}
+
+#[test]
+fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
+    for (tag, ends) in [(4, false), (0, true)] {
+        let mut two = Two::new();
+        let finished = Abort {
+            base: Base::new(Kind::Abort),
+            ctx: CTX + 1,
+            tag,
+            why: wire::WHY_FINISHED,
+            rank: 0,
+            other: 0,
+            zero: 0,
+        };
+        let core = &mut two.world.engines[1].core;
+        core.handle_abort(0, &finished);
+        two.world.run_for(10 * TICK);
+        let op = two.tickets[1].buffers.op;
+        assert_eq!(two.world.engines[1].core.is_done(op), ends, "from {tag} on");
+    }
 }
 
 /// Bytes.
