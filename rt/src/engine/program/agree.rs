@@ -38,7 +38,8 @@ impl Core {
         if !self.programs.calls.any_asked() {
             return None;
         }
-        let stranger = self.programs.calls.take_stranger(key, NO_PROGRAM)?;
+        let stranger = self.programs.calls.stranger(key, NO_PROGRAM)?;
+        self.programs.calls.forget_asked(key);
         let is_member = self
             .members(key.0)
             .is_some_and(|group| group.contains(stranger));

@@ -146,12 +146,15 @@ impl Calls {
         !self.asked.is_empty()
     }
 
-    /// A rank that has asked for this collective and has called another one in its place. Those that have asked are forgotten.
-    pub(super) fn take_stranger(&mut self, key: Key, sig: u64) -> Option<u32> {
+    /// A rank that has asked for this collective and has called another one in its place.
+    pub(super) fn stranger(&self, key: Key, sig: u64) -> Option<u32> {
         let is_strange = |&&(of, _, its): &&(Key, u32, u64)| of == key && its != sig;
-        let stranger = self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank);
+        self.asked.iter().find(is_strange).map(|(_, rank, _)| *rank)
+    }
+
+    /// This rank has begun it: those that have asked for it hear from it.
+    pub(super) fn forget_asked(&mut self, key: Key) {
         self.asked.retain(|(of, ..)| *of != key);
-        stranger
     }
 
     /// A message is stored.

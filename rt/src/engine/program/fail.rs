@@ -64,7 +64,7 @@ impl super::Programs {
 
 impl Core {
     /// Why a collective cannot even begin.
-    pub(super) fn doomed(&mut self, call: &RunCall) -> Option<ErrorKind> {
+    pub(super) fn doomed(&self, call: &RunCall) -> Option<ErrorKind> {
         if self.closing || self.leaving && self.promised == 0 {
             return Some(ErrorKind::Closed);
         }
@@ -78,7 +78,7 @@ impl Core {
             }
         }
         let key = (call.ctx, call.tag);
-        if let Some(stranger) = self.programs.calls.take_stranger(key, call.sig)
+        if let Some(stranger) = self.programs.calls.stranger(key, call.sig)
             && call.group.contains(stranger)
         {
             return Some(self.mismatch_with(stranger));

@@ -342,6 +342,9 @@ impl Core {
         // The caller's own mistake tells it more than what others have heard of it.
         let wrong = wrong.or_else(|| self.doomed(&call));
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
+        if self.programs.calls.any_asked() {
+            self.programs.calls.forget_asked(key);
+        }
         let directly =
             self.may_wait_directly() && call.program.recv_max() <= self.paths.eager_max_of_all();
         let looks = self.may_look(&call);

@@ -5,7 +5,7 @@ use std::{panic::Location, sync::Arc};
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
     clock::Time,
-    engine::{RunCall, RunTicket},
+    engine::{QuickRun, RunCall, RunTicket},
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program},
@@ -44,13 +44,8 @@ fn world(ranks: u32) -> World {
     world
 }
 
-/// The rank `on` waits for `from` in a collective of the first `size` ranks.
-fn begin(
-    world: &mut World,
-    on: usize,
-    (tag, sig): (u32, u64),
-    (from, size): (usize, u32),
-) -> Tickets {
+/// Of the first `size` ranks, for one that waits for `from`.
+fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Vec<u64>, Vec<u64>>) {
     let call = RunCall {
         ctx: COLLECTIVES,
         tag,
@@ -64,6 +59,11 @@ fn begin(
         by_blocks: false,
     };
     let buffers = Pair::new(Vec::new(), vec![0; 1], &call.program);
+    (call, buffers)
+}
+
+fn begin(world: &mut World, on: usize, name: (u32, u64), (from, size): (usize, u32)) -> Tickets {
+    let (call, buffers) = call(name, (from, size));
     world.engines[on].run(call, buffers, 0)
 }
 
@@ -127,6 +127,27 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     world.now += 2_000_000_000;
     world.run_for(10 * TICK);
     for (rank, tickets) in both.iter().enumerate() {
+        let kind = ended(&mut world, rank, tickets);
+        assert!(
+            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            "rank {rank}: {kind:?}"
+        );
+    }
+}
+
+#[test]
+fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_over() {
+    let mut world = world(2);
+    let asked = begin(&mut world, 1, (0, 2), (0, 2));
+    assert!(world.engines[1].core.ask_in_vain());
+    world.run_for(10 * TICK);
+    let (call, buffers) = call((0, 1), (1, 2));
+    let quick = QuickRun::new(call, buffers);
+    let engine = &mut world.engines[0];
+    assert!([(); 2].iter().all(|()| engine.is_quick_done(&quick)));
+    let answer = engine.adopt(quick);
+    world.run_for(10 * TICK);
+    for (rank, tickets) in [&answer, &asked].into_iter().enumerate() {
         let kind = ended(&mut world, rank, tickets);
         assert!(
             matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
