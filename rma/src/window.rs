@@ -118,18 +118,16 @@ impl<T: Wire> Window<T> {
     /// # Errors
     /// As [`free`](Self::free). The memory is lost then: others may still write to it.
     pub async fn into_buffer(self) -> Result<RegBuf<T>> {
-        self.port.local()?;
-        self.port.barrier("into_buffer").await?;
+        self.port.barrier_closed("into_buffer").await?;
         self.port.into_memory()
     }
 
     /// Frees the window when all members have come here.
     ///
     /// # Errors
-    /// An epoch is open, here; a member that failed.
+    /// An epoch is open here, or at another member (`Aborted`); a member that failed.
     pub async fn free(self) -> Result<()> {
-        self.port.local()?;
-        self.port.barrier("free").await
+        self.port.barrier_closed("free").await
     }
 }
 
@@ -269,11 +267,11 @@ impl<T: Wire> Window<T> {
     /// [`shared`](PassiveWindow::shared) and [`lock_self`](PassiveWindow::lock_self). Collective.
     ///
     /// # Errors
-    /// An epoch is open; a member failed.
+    /// An epoch is open here, or at another member (`Aborted`); a member failed.
     pub async fn into_passive(mut self) -> Result<PassiveWindow<T>> {
-        self.port.local()?;
+        let closed = self.port.barrier_closed("into_passive");
         self.port.make_passive();
-        self.port.barrier("into_passive").await?;
+        closed.await?;
         Ok(PassiveWindow::new(self.port))
     }
 }

@@ -16,6 +16,12 @@ impl Comm {
         self.meet_with(call, word)
     }
 
+    /// As [`meet`](Self::meet), for a rank that cannot do what all do after it: it fails on all.
+    #[track_caller]
+    pub(crate) fn meet_in_vain(&self) -> impl Future<Output = Result<()>> + Send {
+        self.meet(GAVE_UP)
+    }
+
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
         let _under_way = self.under_way(call);
         let (rank, size) = (self.rank(), self.size());
@@ -39,7 +45,7 @@ impl Comm {
             // All who hear of this rank fail too.
             if let Some(why) = why.or(lost) {
                 said = match why.kind {
-                    ErrorKind::Mismatch { .. } => APART,
+                    ErrorKind::Mismatch { .. } if word != GAVE_UP => APART,
                     _ => GAVE_UP,
                 };
                 failed = failed.or(Some(why));

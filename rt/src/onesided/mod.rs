@@ -16,7 +16,7 @@ mod target;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
     sync::{Arc, atomic::AtomicUsize},
 };
 
@@ -81,8 +81,7 @@ impl<T: Wire> Port<T> {
             let memory = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), len));
-            let memory = memory
-                .map_err(|why| comm.error("allocate", ErrorKind::Transport(why), None, None))?;
+            let memory = own_memory("allocate", &comm, memory).await?;
             let extent = extent_of(&memory);
             let port = Self::open(comm, id, memory, extent);
             // Who returns from this may be greeted by nobody who is not known yet.
@@ -167,6 +166,26 @@ impl<T: Wire> Port<T> {
 
     fn memory_len(&self) -> usize {
         self.memory.size()
+    }
+
+    /// As [`barrier`](Self::barrier), of ends that no epoch is open at. Where one is, all ranks have an error.
+    ///
+    /// # Errors
+    /// An epoch is open here, or at another member (`Aborted`); a member failed.
+    #[track_caller]
+    pub fn barrier_closed(
+        &self,
+        op: &'static str,
+    ) -> impl Future<Output = Result<()>> + Send + use<T> {
+        let (members, closed) = (self.comm.clone(), self.check_closed(op));
+        async move {
+            let Err(open) = closed else {
+                let done = members.meet(0).await;
+                return done.map_err(|error| error.renamed(op));
+            };
+            let _told = members.meet_in_vain().await;
+            Err(open)
+        }
     }
 
     /// Waits until all members have come here.
@@ -282,6 +301,21 @@ impl<T: Wire> Port<T> {
     fn error(&self, op: &'static str, kind: ErrorKind, world: u32) -> Error {
         let rank = self.comm.group().local_of(world);
         self.comm.error(op, kind, rank, None)
+    }
+}
+
+/// The memory of a new window, if there is some; else all members hear that there is no window.
+async fn own_memory<T: Wire>(
+    op: &'static str,
+    comm: &Comm,
+    memory: io::Result<RegBuf<T>>,
+) -> Result<RegBuf<T>> {
+    match memory {
+        Ok(memory) => Ok(memory),
+        Err(why) => {
+            let _told = comm.meet_in_vain().await;
+            Err(comm.error(op, ErrorKind::Transport(why), None, None))
+        }
     }
 }
 

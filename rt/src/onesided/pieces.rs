@@ -1,11 +1,11 @@
 //! Windows to which memory is attached, and from which it is detached, by each rank for itself.
 
-use super::{Port, memory_of};
+use super::{Port, memory_of, own_memory};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
     engine::Extent,
-    error::{Error, ErrorKind, Result},
+    error::{Error, Result},
 };
 
 /// Elements that were attached to a window.
@@ -55,8 +55,7 @@ impl<T: Wire> Port<T> {
             let nothing = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), 0));
-            let nothing = nothing
-                .map_err(|why| comm.error("dynamic", ErrorKind::Transport(why), None, None))?;
+            let nothing = own_memory("dynamic", &comm, nothing).await?;
             let port = Self::open(comm, id, nothing, Extent::Growing(T::SIG));
             port.barrier("dynamic").await?;
             Ok(port)
