@@ -116,12 +116,13 @@ impl<'w, T: Wire> Locked<'w, T> {
     /// memory is mapped.
     ///
     /// # Errors
-    /// A rank that is not locked.
+    /// A rank that is not locked, or that failed: what was put to it is lost.
     #[inline]
     pub async fn flush(&self, rank: usize) -> Result<()> {
         let target = self.locking.touched("flush", rank)?;
         if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
             poll_fn(|cx| self.port().poll_quiet(Some(target), cx)).await;
+            self.port().check_up("flush", target)?;
         }
         Ok(())
     }

@@ -111,7 +111,8 @@ impl Runtime {
         executor::sleep(&self.shared, duration)
     }
 
-    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`.
+    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. Where this
+    /// rank can store to memory of theirs through windows that are still held, it leaves with the last of these.
     ///
     /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed.
     ///

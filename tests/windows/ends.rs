@@ -3,9 +3,11 @@
 use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use ripstop::{
-    Comm, ErrorKind, Window,
+    Comm, ErrorKind, Runtime, Window,
     sim::{Simulation, now},
 };
+
+use crate::ranks;
 
 /// Three ranks on the simulator; the last dies after two milliseconds.
 fn with_a_death<F: Future<Output = ()> + 'static>(rank: impl Fn(Comm) -> F) {
@@ -74,6 +76,51 @@ fn a_lock_that_dies_with_its_holder_goes_to_the_next() {
         let error = window.lock(2, false).await.unwrap_err();
         assert!(is_dead(&error), "{error}");
         world.sleep(Duration::from_millis(20)).await; // the other one wants the lock here
+    });
+}
+
+#[test]
+fn what_is_put_and_flushed_to_the_dead_ends_with_an_error() {
+    with_a_death(async |world| {
+        let window = Window::<u32>::allocate(&world, 1).await.unwrap();
+        let window = window.into_passive().await.unwrap();
+        if world.rank() > 0 {
+            return world.sleep(Duration::from_secs(9)).await;
+        }
+        let lock = window.lock(2, false).await.unwrap();
+        lock.put(2, 0, [1]).await.unwrap();
+        lock.flush(2).await.unwrap();
+        while lock.put(2, 0, [1]).await.is_ok() {}
+        let error = lock.flush(2).await.unwrap_err();
+        assert!(is_dead(&error), "{error}");
+        let error = lock.put(2, 0, [1]).await.unwrap_err().error;
+        assert!(is_dead(&error), "{error}");
+    });
+}
+
+/// Peers take memory back when they see that a rank has left.
+#[test]
+fn a_rank_leaves_when_it_can_store_to_the_memory_of_others_no_more() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let window = Window::<u64>::allocate(&world, 1);
+        let mut window = runtime.block_on(window).unwrap();
+        if world.rank() == 0 {
+            let _ended = runtime.block_on(window.post(&[1]).unwrap().wait());
+            // What no processor stores goes by the runtime, which was closed before the second.
+            let by_runtime = std::env::var_os("RIPSTOP_FABRIC").is_some();
+            assert_eq!(window.local(), [if by_runtime { 6 } else { 7 }]);
+            return;
+        }
+        let access = runtime.block_on(window.start(&[0])).unwrap();
+        access.put(0, 0, [6]).detach();
+        runtime.close().unwrap();
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "whoever would take it for gone has time to; the runtime's own sleep is closed"
+        )]
+        std::thread::sleep(Duration::from_millis(50));
+        access.put(0, 0, [7]).detach();
     });
 }
 

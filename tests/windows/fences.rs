@@ -35,6 +35,57 @@ fn what_was_put_before_a_fence_is_there_after_it() {
 }
 
 #[test]
+fn fences_end_with_an_error_when_a_member_has_dropped_its_window() {
+    const OVER: u32 = 4;
+    fn drop_it(world: Comm) -> Rank {
+        Box::pin(async move {
+            let size = world.size();
+            for fences in 0..3 {
+                let mut window = Window::<u8>::allocate(&world, 1).await.unwrap();
+                for _ in 0..fences {
+                    window.fence().await.unwrap().end().await.unwrap();
+                }
+                if world.rank() == 1 {
+                    drop(window);
+                    // It goes on with something else.
+                    for from in (0..size).filter(|&from| from != 1) {
+                        world.recv::<u8>(from, OVER).await.unwrap();
+                    }
+                    continue;
+                }
+                let error = window.fence().await.unwrap_err();
+                assert!(matches!(error.kind, ErrorKind::Aborted { .. }), "{error}");
+                world.send(1, OVER, [0_u8]).await.unwrap();
+            }
+        })
+    }
+    everywhere(4, drop_it);
+}
+
+#[test]
+fn a_window_that_is_open_on_one_rank_is_freed_on_none() {
+    fn open(world: Comm) -> Rank {
+        Box::pin(async move {
+            for way in 0..3 {
+                let mut window = Window::<u8>::allocate(&world, 1).await.unwrap();
+                if world.rank() == 1 {
+                    let _dropped = window.post(&[0]).unwrap();
+                }
+                let error = match way {
+                    0 => window.free().await.unwrap_err(),
+                    1 => window.into_buffer().await.map(drop).unwrap_err(),
+                    _ => window.into_passive().await.map(drop).unwrap_err(),
+                };
+                let own = matches!(error.kind, ErrorKind::Epoch(_));
+                let told = matches!(error.kind, ErrorKind::Aborted { .. });
+                assert!(if world.rank() == 1 { own } else { told }, "{error}");
+            }
+        })
+    }
+    everywhere(3, open);
+}
+
+#[test]
 fn memory_of_a_leaked_fence_is_out_of_reach_until_another_was_ended() {
     fn leak(world: Comm) -> Rank {
         Box::pin(async move {

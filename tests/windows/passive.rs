@@ -81,3 +81,53 @@ fn a_second_lock_of_the_same_rank_and_a_rank_that_is_not_locked_are_refused() {
     }
     everywhere(2, wrong);
 }
+
+#[test]
+fn a_lock_that_is_given_back_before_it_is_granted_does_first_what_was_begun() {
+    fn hurry(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, size) = (world.rank(), world.size());
+            let (next, before) = ((me + 1) % size, (me + size - 1) % size);
+            for knows in [false, true] {
+                let window = Window::<usize>::allocate(&world, 1).await.unwrap();
+                let mut window = window.into_passive().await.unwrap();
+                if knows {
+                    let locks = window.lock_all().await.unwrap();
+                    locks.put(next, 0, [99]).await.unwrap();
+                    locks.unlock().await;
+                    world.barrier().await.unwrap();
+                }
+                let locks = window.lock_all().await.unwrap();
+                locks.put(next, 0, [10 + me]).detach();
+                drop(locks);
+                // It is let in sooner or later, and out again.
+                while window.lock_self().await.unwrap().mem() != [10 + before] {}
+                world.barrier().await.unwrap();
+            }
+        })
+    }
+    everywhere(3, hurry);
+}
+
+#[test]
+fn an_operation_ends_when_its_window_and_its_communicator_are_gone() {
+    fn forget(world: Comm) -> Rank {
+        Box::pin(async move {
+            let next = (world.rank() + 1) % world.size();
+            for begun in 0..3 {
+                let twin = world.dup().await.unwrap();
+                let mut window = Window::<u8>::allocate(&twin, 1).await.unwrap();
+                match begun {
+                    0 => window.fence().await.unwrap().put(next, 0, [1]).detach(),
+                    _ => {
+                        let window = window.into_passive().await.unwrap();
+                        let locks = window.lock_all().await.unwrap();
+                        locks.put(next, 0, [begun]).detach();
+                    }
+                }
+            }
+            // A runtime that still had them under way would not close.
+        })
+    }
+    everywhere(3, forget);
+}

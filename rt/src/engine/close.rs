@@ -1,5 +1,7 @@
 //! The end of a runtime: sends complete, nothing is received any more.
 
+use std::thread;
+
 use ripstop_fabric::driver::Armed;
 
 use super::{Core, Engine, gone::Gone, message::Parcel};
@@ -59,7 +61,13 @@ impl Engine {
         self.turn_invitations_down();
         self.core.ended = true;
         let gone = Gone(self.driver.caps().clone());
-        drop(std::mem::replace(&mut self.driver, Box::new(gone)));
+        let driver = std::mem::replace(&mut self.driver, Box::new(gone));
+        // Peers that see it go take memory back that windows here may still store to.
+        if self.core.windows.any_mapped() && !thread::panicking() {
+            self.kept = Some(driver);
+        } else {
+            drop(driver);
+        }
         let Self { core, .. } = self;
         for op in core.ops.which(|slot| !slot.life.is_done()) {
             let slot = core.ops.live(op);
@@ -75,6 +83,7 @@ impl Engine {
                     core.matching.unpost(posted);
                     core.land(op, Err(ErrorKind::Closed));
                 }
+                Life::Remote { .. } => core.remote_over(op, Err(ErrorKind::Closed)),
                 _ => core.land(op, Err(ErrorKind::Closed)),
             }
         }

@@ -73,6 +73,8 @@ const ARRIVALS_MAX: u32 = 64;
 /// The engine of one runtime; used by one thread at a time.
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
+    /// The driver of a runtime that is closed, for as long as windows store through it.
+    kept: Option<Box<dyn Driver>>,
     pub(crate) core: Core,
     pub(crate) watch: Watch,
 }
@@ -235,6 +237,7 @@ impl Engine {
         };
         Self {
             driver,
+            kept: None,
             core,
             watch: Watch::default(),
         }

@@ -116,7 +116,17 @@ impl<T: Wire> Port<T> {
     #[must_use]
     pub fn flushes_at_once(&self, target: &Target) -> bool {
         fence(Release);
-        target.mapped().is_some() && target.ledger.is_quiet()
+        target.mapped().is_some() && target.ledger.is_quiet() && !target.ledger.is_down()
+    }
+
+    /// Memory that is mapped outlives its rank: nobody has what is stored there then.
+    ///
+    /// # Errors
+    /// The rank failed.
+    pub fn check_up(&self, op: &'static str, target: &Target) -> Result<()> {
+        let shared = self.comm.shared();
+        let lost = shared.with(|engine| engine.core.lost_stores_of(target.world));
+        lost.map_or(Ok(()), |why| Err(self.error(op, why, target.world)))
     }
 
     /// From here on locks let others in.

@@ -147,10 +147,10 @@ impl About {
 }
 
 impl Life {
-    /// An operation on a window that was not cut into parts yet.
+    /// An operation on a window that was not cut into parts yet: nobody can answer for it.
     pub(super) const REMOTE: Self = Self::Remote {
         left: 1,
-        by_message: true,
+        by_message: false,
     };
 
     /// The peer of a one-sided command that this operation waits for.

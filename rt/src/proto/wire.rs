@@ -402,6 +402,8 @@ pub(crate) struct Note {
 pub(crate) const COUNT_POSTED: u32 = 1;
 /// Accesses to the receiver that the sender has completed.
 pub(crate) const COUNT_COMPLETED: u32 = 2;
+/// Fences that it has passed; or who says it waits in one, and wants to hear of the end's end.
+pub(crate) const COUNT_FENCES: u32 = 3;
 
 /// [`Kind::Credit`], [`Kind::Ack`], [`Kind::Nack`]: what they say is in the base. [`Kind::Ping`], [`Kind::Pong`] and
 /// [`Kind::Gone`] say no more than that, and are outside of the channel's order.

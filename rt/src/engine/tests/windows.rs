@@ -1,11 +1,14 @@
 //! Ends of windows: what is counted and what is said come in no order.
 
-use super::world::{CTX, Net, World};
+use ripstop_fabric::driver::Payload;
+
+use super::world::{CTX, Net, TICK, World, about};
 use crate::{
     buffer::TypeSig,
-    engine::{Engine, Extent, WindowId},
+    engine::{Deed, Engine, Extent, Ranges, Want, WindowId},
     error::ErrorKind,
-    proto::wire::{Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note},
+    ops::About,
+    proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
 };
 
 const ID: WindowId = WindowId { ctx: CTX, tag: 0 };
@@ -75,4 +78,70 @@ fn a_post_that_is_overtaken_by_the_end_of_its_window_is_waited_for() {
         refused,
         Some(Err((1, ErrorKind::NoWindow { .. })))
     ));
+}
+
+/// Both ranks have an end, rank 1's is open to rank 0, and they have met.
+fn met() -> World {
+    let mut world = World::new(2, Net::default());
+    for engine in &mut world.engines {
+        engine.open_window(ID, Extent::Growing(TypeSig(7)));
+    }
+    world.engines[1].post_window(ID, 0);
+    world.run_for(10 * TICK);
+    world
+}
+
+fn lose(world: &mut World) {
+    world.engines[1].shut();
+    world.run_until(|engines| engines[0].core.peers.downs() == 1);
+}
+
+#[test]
+fn an_access_that_the_target_has_heard_the_end_of_ended_well_when_the_target_finishes() {
+    for told in [true, false] {
+        let mut world = met();
+        let started = world.engines[0].start_window(ID, &[1]);
+        assert!(matches!(started, Some(Ok(()))));
+        if told {
+            world.engines[0].complete_window(ID, 1);
+            world.run_for(10 * TICK);
+        }
+        lose(&mut world);
+        let engine = &mut world.engines[0];
+        engine.complete_window(ID, 1);
+        let ended = engine.core.has_ended(ID, 1).expect("it is over");
+        match ended {
+            Ok(()) => assert!(told),
+            Err(why) => assert!(!told && matches!(why, ErrorKind::PeerFinished { rank: 1 })),
+        }
+    }
+}
+
+#[test]
+fn an_answer_to_an_operation_that_was_not_begun_is_none() {
+    let mut world = met();
+    let engine = &mut world.engines[0];
+    let put = |engine: &mut Engine| {
+        let about = About {
+            ctx: ID.ctx,
+            tag: Some(ID.tag),
+            ..about(Some(1), None)
+        };
+        engine.write_window(about, Deed::Put, Ranges::From(0), vec![1_u8])
+    };
+    let _asked = put(engine);
+    engine.ask_lock(ID, 1, Want::Shared).expect("there is none");
+    let waits = put(engine);
+    let updated = Updated {
+        base: Base::new(Kind::Updated),
+        op: waits.op,
+        from: 0,
+        status: wire::OK,
+    };
+    engine
+        .core
+        .handle_updated(1, &updated, Payload::from_slice(&[]));
+    assert!(!engine.core.is_done(waits.op) && engine.core.refused > 0);
+    lose(&mut world);
+    assert!(world.engines[0].core.is_done(waits.op));
 }

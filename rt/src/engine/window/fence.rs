@@ -8,6 +8,8 @@
 //! for a rank that is gone: not all are told of that. A rank gets through only over paths from all others on which all agree.
 //! Failing is for good.
 
+use std::mem;
+
 use ripstop_fabric::{driver::Down, offload::Counter};
 
 use super::{
@@ -18,7 +20,7 @@ use super::{
 use crate::{
     error::ErrorKind,
     group::Group,
-    proto::wire::{Kind, Tally},
+    proto::wire::{COUNT_FENCES, Kind, Tally},
 };
 
 /// The fences of one end.
@@ -84,6 +86,11 @@ impl Fences {
         self.awaited.filter(|_| self.under_way)
     }
 
+    /// Fences that this rank was through with.
+    pub(super) fn passed(&self) -> u64 {
+        self.come - u64::from(self.under_way)
+    }
+
     pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
         self.rounds.get(round).map(|round| &round.counter)
     }
@@ -124,7 +131,7 @@ impl Engine {
         let Some(fences) = self.core.fences(id) else {
             return Gates::Counted;
         };
-        if fences.failed.is_none() && !std::mem::replace(&mut fences.under_way, true) {
+        if fences.failed.is_none() && !mem::replace(&mut fences.under_way, true) {
             fences.come += 1;
             fences.endings += u64::from(ending);
             (fences.round, fences.ending) = (0, ending);
@@ -215,7 +222,7 @@ impl Engine {
             let failed = match awaited {
                 None => fences.objection(before),
                 Some(awaited) if self.core.ended => return Some(Err((awaited, ErrorKind::Closed))),
-                Some(awaited) => Some(self.core.lost_in(&group, awaited)?),
+                Some(awaited) => Some(self.core.lost_in(id, &group, awaited)?),
             };
             match failed {
                 None => self.core.fences(id)?.round += 1,
@@ -242,11 +249,15 @@ impl Engine {
             return; // what is waited for are own operations
         }
         // Also if it has come since the last look: that must lead to another one, because the next round is not watched.
-        if let Some(fences) = self.core.fences(id)
-            && fences.has_said()
-        {
+        let Some(fences) = self.core.fences(id) else {
+            return;
+        };
+        if fences.has_said() {
             let (round, come) = (fences.round, fences.come);
             self.watch(id, What::Gate(round), come * COME);
+        } else if let Some(after) = fences.awaited() {
+            self.core.ask_to_fence(id, after);
+            self.flush();
         }
     }
 }
@@ -315,8 +326,29 @@ impl Core {
         }
     }
 
+    /// A rank that has not told where to count in a fence may have no end any more: it is to say so, now or later.
+    fn ask_to_fence(&mut self, id: WindowId, after: u32) {
+        let near = self.windows.near(id, after);
+        if near.is_some_and(|near| !mem::replace(&mut near.asked_to_fence, true)) {
+            let waits = id.note(Kind::Note, COUNT_FENCES, 0);
+            self.peers.control(after, &waits);
+        }
+    }
+
+    /// There is no end here that comes to fences.
+    pub(super) fn refuse_fences(&mut self, id: WindowId, rank: u32) {
+        let refusal = id.note(Kind::NoWindow, COUNT_FENCES, 0);
+        self.peers.control(rank, &refusal);
+    }
+
     /// A member whose end keeps a fence, in which this rank waits for `awaited`, from ever being passed.
-    fn lost_in(&self, group: &Group, awaited: u32) -> Option<Failed> {
+    fn lost_in(&self, id: WindowId, group: &Group, awaited: u32) -> Option<Failed> {
+        let end = self.windows.ends.get(&id)?;
+        let last = end.near.get(&awaited).and_then(|near| near.last_fence);
+        let come = end.fences.as_ref().map_or(0, |fences| fences.come);
+        if last.is_some_and(|last| last < come) {
+            return Some(Failed::GaveUp(awaited));
+        }
         if self.peers.downs() == 0 {
             return None;
         }
@@ -331,16 +363,16 @@ impl Core {
             ctx: header.ctx,
             tag: header.tag,
         };
-        if let Some(near) = self.near_of(id, rank) {
-            near.gate.get_or_insert_with(|| Remote::new(header.first));
-            if self
-                .fences(id)
-                .is_some_and(|fences| fences.failed.is_some())
-            {
-                self.tell_failure(id);
-            }
-            self.stir_window(id);
+        let Some(near) = self.near_of(id, rank) else {
+            return self.refuse_fences(id, rank);
+        };
+        near.fenced = true;
+        near.gate.get_or_insert_with(|| Remote::new(header.first));
+        let fences = self.fences(id);
+        if fences.is_some_and(|fences| fences.failed.is_some()) {
+            self.tell_failure(id);
         }
+        self.stir_window(id);
     }
 }
 

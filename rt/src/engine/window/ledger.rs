@@ -247,6 +247,11 @@ impl Ledger {
         self.inside.store(inside, Release);
     }
 
+    /// Whether the neighbour is gone.
+    pub(crate) fn is_down(&self) -> bool {
+        self.down.load(Relaxed)
+    }
+
     pub(super) fn set_down(&self) {
         self.down.store(true, Relaxed);
     }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{Core, Engine, WindowId};
+use super::{Core, Engine, Near, WindowId};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
@@ -33,6 +33,8 @@ pub(super) enum Standing {
     #[default]
     Outside,
     Waiting,
+    /// It waits to be let in only for what it has begun to do there.
+    Passing,
     Inside(Want),
     /// It leaves when nothing of its own is under way.
     Leaving,
@@ -140,11 +142,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives a lock back as soon as nothing of ours is under way there. One that was not granted yet is taken back.
+    /// Gives a lock back as soon as nothing of ours is under way there. One that was not granted yet is taken back, unless
+    /// operations wait for it.
     pub(crate) fn give_lock_back(&mut self, id: WindowId, rank: u32) {
         let near = self.core.windows.near(id, rank);
         if let Some(near) = near.filter(|near| near.lock != Standing::Outside) {
-            near.lock = Standing::Leaving;
+            near.lock = match near.lock {
+                Standing::Waiting | Standing::Passing => Standing::Passing,
+                _ => Standing::Leaving,
+            };
             near.ledger.set_inside(false);
         }
         self.core.release_lock(id, rank);
@@ -176,9 +182,11 @@ impl Core {
     pub(super) fn release_lock(&mut self, id: WindowId, rank: u32) {
         let down = self.peers.down(rank).is_some();
         let near = self.windows.near(id, rank);
-        let Some(near) =
-            near.filter(|near| near.ledger.is_quiet() && near.lock == Standing::Leaving)
-        else {
+        let leaves = |near: &&mut Near| {
+            let goes = matches!(near.lock, Standing::Leaving | Standing::Passing);
+            goes && near.ledger.is_quiet()
+        };
+        let Some(near) = near.filter(leaves) else {
             return;
         };
         near.lock = Standing::Outside;
@@ -223,15 +231,19 @@ impl Core {
             self.refused += 1;
             return;
         };
-        let near = self
-            .near_of(id, rank)
-            .filter(|near| near.lock == Standing::Waiting && near.asked == number);
-        if let Some(near) = near {
-            near.lock = Standing::Inside(want);
-            near.ledger.set_inside(true);
-            self.unstash(id, rank);
-            self.stir_window(id);
+        let Some(near) = self.near_of(id, rank).filter(|near| near.asked == number) else {
+            return;
+        };
+        match near.lock {
+            Standing::Waiting => {
+                near.lock = Standing::Inside(want);
+                near.ledger.set_inside(true);
+            }
+            Standing::Passing => near.lock = Standing::Leaving,
+            _ => return,
         }
+        self.unstash(id, rank);
+        self.stir_window(id);
     }
 
     pub(in crate::engine) fn handle_unlock(&mut self, rank: u32, header: &Lock) {

@@ -2,6 +2,8 @@
 
 use std::task::Waker;
 
+use ripstop_fabric::driver::Down;
+
 use super::{Core, Engine, WindowId, tally::What};
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind};
 
@@ -34,12 +36,15 @@ impl Engine {
 impl Core {
     /// Whether the last access to this target has ended here.
     pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
-        let down = self.peers.down(target);
+        let (down, ended) = (self.peers.down(target), self.ended);
         let near = self.windows.near(id, target)?;
-        if near.ledger.is_accessing() {
-            return None;
+        match down {
+            _ if near.ledger.is_accessing() => ended.then_some(Err(ErrorKind::Closed)),
+            // Who has heard of the end may well finish.
+            Some(Down::Finished) if !near.untold => Some(Ok(())),
+            Some(down) => Some(Err(down_kind(target, down))),
+            None => Some(Ok(())),
         }
-        Some(down.map_or(Ok(()), |down| Err(down_kind(target, down))))
     }
 
     /// Whether this origin has completed all accesses that we have opened our end for.
@@ -81,6 +86,13 @@ impl Core {
             return Some(Err((rank, why)));
         }
         Some(Ok(()))
+    }
+
+    /// Why what was stored to a rank is lost, if it is.
+    pub(crate) fn lost_stores_of(&self, rank: u32) -> Option<ErrorKind> {
+        let down = self.peers.down(rank);
+        let failed = down.filter(|down| *down == Down::Failed);
+        failed.map(|down| down_kind(rank, down))
     }
 
     /// Whether nothing of ours is under way on this rank's memory.

@@ -65,6 +65,7 @@ use super::{Core, Engine, Wanted};
 use crate::{
     buffer::TypeSig,
     error::ErrorKind,
+    group::Group,
     proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
@@ -93,6 +94,8 @@ pub(super) struct All {
 }
 
 struct End {
+    /// Those that may use it: the window may outlive what else there is of its communicator.
+    group: Group,
     sig: TypeSig,
     pieces: Pieces,
     /// To the only piece, unless others come and go.
@@ -123,8 +126,16 @@ struct Near {
     theirs: Option<Theirs>,
     /// Where we count the fences that we have come to.
     gate: Option<Remote>,
+    /// It waits for us in fences, and is to hear of the end of ours.
+    fenced: bool,
+    /// It heard that we wait for it in one.
+    asked_to_fence: bool,
+    /// It has freed its end after so many fences.
+    last_fence: Option<u64>,
     /// Our last access ends when nothing is under way.
     ending: bool,
+    /// It ended when the neighbour was gone, which has not heard of it.
+    untold: bool,
     /// Somebody waits to access it.
     wanted: u32,
     /// Operations that wait for its greeting, or for the lock.
@@ -157,6 +168,13 @@ impl Windows {
     #[inline]
     fn is_unused(&self) -> bool {
         self.all.is_none()
+    }
+
+    /// Whether somebody holds a window through which other ranks' memory can be stored to.
+    pub(super) fn any_mapped(&self) -> bool {
+        let is_mapped = |near: &Near| near.far.as_ref().is_some_and(|far| far.mapped.is_some());
+        let held = self.ends.values().filter(|end| !end.closed);
+        held.flat_map(|end| end.near.values()).any(is_mapped)
     }
 
     /// Ranks whose silence would leave something waiting for ever.
@@ -220,7 +238,9 @@ impl Engine {
             self.driver.guard(key, entrance.keeper());
         }
         let (sig, pieces) = Pieces::new(extent);
+        let group = self.core.members(id.ctx).cloned();
         let end = End {
+            group: group.unwrap_or(Group::First(0)),
             sig,
             pieces,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
@@ -250,6 +270,9 @@ impl Engine {
         self.core.bury_window(id);
         self.unwatch(id);
         self.flush();
+        if self.kept.is_some() && !self.core.windows.any_mapped() {
+            self.kept = None;
+        }
     }
 
     /// Opens this end to an origin, once more. Waits for nobody.
@@ -377,7 +400,8 @@ impl Near {
 
     /// Whether operations on its memory need not wait for a word of its.
     fn may_launch(&self) -> bool {
-        self.far.is_some() && self.lock != Standing::Waiting
+        let may_enter = !matches!(self.lock, Standing::Waiting | Standing::Passing);
+        self.far.is_some() && may_enter
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ripstop_fabric::driver::Down;
 
-use super::{Core, End, Far, Near, Wanted, WindowId};
+use super::{Core, End, Far, Fences, Near, Wanted, WindowId};
 use crate::{
     engine::send::down_kind,
     error::ErrorKind,
-    proto::wire::{COUNT_COMPLETED, COUNT_POSTED, Hello, Kind, Note},
+    proto::wire::{COUNT_COMPLETED, COUNT_FENCES, COUNT_POSTED, Hello, Kind, Note},
 };
 
 /// What comes from the world.
@@ -44,9 +44,13 @@ impl Core {
             tag: header.tag,
         };
         let Some(near) = self.near_of(id, rank) else {
-            return; // it was told that this end is no more
+            if header.what == COUNT_FENCES {
+                self.refuse_fences(id, rank);
+            }
+            return; // else it was told that this end is no more
         };
         match header.what {
+            COUNT_FENCES => near.fenced = true,
             COUNT_POSTED => near.ledger.note_posted(header.count),
             COUNT_COMPLETED => near.ledger.note_completed(header.count),
             _ => self.refused += 1,
@@ -60,9 +64,16 @@ impl Core {
             tag: header.tag,
         };
         if let Some(near) = self.near_of(id, rank) {
-            if header.what == COUNT_POSTED {
-                near.last_posted = header.count;
-                return; // and the rest comes next
+            match header.what {
+                COUNT_POSTED => {
+                    near.last_posted = header.count;
+                    return; // and the rest comes next
+                }
+                COUNT_FENCES => {
+                    near.last_fence = Some(header.count);
+                    return self.stir_window(id);
+                }
+                _ => {}
             }
             near.last_completed = header.count;
             near.gone = true;
@@ -84,6 +95,7 @@ impl Core {
             let end = self.windows.ends.get_mut(&id);
             if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
                 near.ledger.set_down();
+                near.ledger.set_inside(false); // what is started from here on fails, also in memory that is still there
                 for stashed in std::mem::take(&mut near.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
@@ -117,11 +129,8 @@ impl Core {
 
     /// A neighbour that is in the window's communicator. Nobody else is remembered.
     pub(super) fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
-        let group = self.members(id.ctx)?;
-        if !group.contains(rank) {
-            return None;
-        }
-        self.windows.near(id, rank)
+        let end = self.windows.ends.get_mut(&id)?;
+        end.group.contains(rank).then(|| end.near(rank))
     }
 
     pub(super) fn end_access(&mut self, id: WindowId, target: u32) {
@@ -133,6 +142,7 @@ impl Core {
             return;
         }
         near.ending = false;
+        near.untold = down;
         let ledger = Arc::clone(&near.ledger);
         if !down {
             self.tell_completed(id, target);
@@ -164,7 +174,15 @@ impl Core {
             return;
         }
         for (rank, near) in end.near {
-            if near.greeted && self.peers.down(rank).is_none() {
+            if self.peers.down(rank).is_some() {
+                continue;
+            }
+            if near.fenced {
+                let passed = end.fences.as_ref().map_or(0, Fences::passed);
+                let fenced = id.note(Kind::NoWindow, COUNT_FENCES, passed);
+                self.peers.control(rank, &fenced);
+            }
+            if near.greeted {
                 let [posts, starts] = [near.ledger.posts(), near.ledger.starts()];
                 let posted = id.note(Kind::NoWindow, COUNT_POSTED, posts);
                 let completed = id.note(Kind::NoWindow, COUNT_COMPLETED, starts);
