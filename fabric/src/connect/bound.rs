@@ -27,6 +27,16 @@ impl Connection {
         }
     }
 
+    /// The same where ours could not be bound. The peer may have bound its own and wait for ours to answer: it is asked with a
+    /// number behind those, and by its present life, so that it gives them up at once.
+    #[must_use]
+    pub const fn unbound(peer: u32, incarnation: u32) -> Self {
+        Self {
+            state: State::Idle,
+            ..Self::bound(peer, incarnation)
+        }
+    }
+
     /// The peer has bound its own, and takes what it lost before.
     pub(super) fn hear_greeting(&mut self, cx: &mut Context<'_>) {
         if self.answered {

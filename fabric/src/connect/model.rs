@@ -31,6 +31,10 @@ pub(super) struct Scenario {
     pub(super) faults: u8,
     /// Both know the other's queue pair from the start, and begin whenever they like.
     pub(super) bound: bool,
+    /// Sides that cannot bind their own then, and ask.
+    pub(super) unbound: [bool; 2],
+    /// Devices wait without end for what they posted to be taken.
+    pub(super) patient: bool,
 }
 
 /// What was visited.
@@ -118,6 +122,7 @@ struct World {
     /// Under way, sorted.
     net: Vec<Datagram>,
     faults: u8,
+    patient: bool,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, PartialOrd, Ord)]
@@ -148,6 +153,7 @@ struct Side {
     restarts: u8,
     shortages: u8,
     started: bool,
+    unbound: bool,
     greeting: Greeting,
     /// It was told that all its messages failed.
     failed: bool,
@@ -188,6 +194,7 @@ impl World {
             restarts: scenario.restarts[me],
             shortages: scenario.shortages[me],
             started: !scenario.bound,
+            unbound: scenario.unbound[me],
             greeting: Greeting::None,
             failed: false,
         };
@@ -195,6 +202,7 @@ impl World {
             sides: [side(0), side(1)],
             net: Vec::new(),
             faults: scenario.faults,
+            patient: scenario.patient,
         }
     }
 
@@ -204,7 +212,7 @@ impl World {
         self.move_datagrams(step, &mut next)?;
         for me in 0..2 {
             if !self.sides[me].started {
-                next.push(self.start(me));
+                next.push(self.start(me, step)?);
                 continue;
             }
             self.move_greeting(me, step, &mut next)?;
@@ -243,11 +251,16 @@ impl World {
         Ok(())
     }
 
-    /// A side binds the queue pair that the other knows, and greets it.
-    fn start(&self, me: usize) -> Self {
+    /// A side binds the queue pair that the other knows, and greets it; or cannot, and asks.
+    fn start(&self, me: usize, step: Step) -> Result<Self, String> {
         let mut world = self.clone();
         let side = &mut world.sides[me];
         side.started = true;
+        if side.unbound {
+            side.connection = Connection::unbound(1 - rank(me), 1);
+            world.tell(me, Event::Connect, 0, step)?;
+            return Ok(world);
+        }
         side.connection = Connection::bound(1 - rank(me), 1);
         side.made = 1;
         side.pair = Some(Pair {
@@ -255,7 +268,7 @@ impl World {
             bound: Some(1),
         });
         side.greeting = Greeting::UnderWay;
-        world
+        Ok(world)
     }
 
     /// A greeting is taken by a queue pair that is bound, and answered; or the device gives up, as long as it was not taken, or
@@ -275,7 +288,7 @@ impl World {
             next.push(world);
         }
         let taken = matches!(greeting, Greeting::Heard | Greeting::Again) && self.joined(me);
-        if greeting != Greeting::None && !taken {
+        if greeting != Greeting::None && !taken && !self.patient {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::None;
             world.tell(me, Event::Broken, 0, step)?;

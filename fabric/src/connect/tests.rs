@@ -144,6 +144,28 @@ fn sides_that_know_each_other_from_the_start_evict_and_restart_as_others_do() {
     }
 }
 
+/// Nothing but the word of who could not bind its own tells the other of that.
+#[test]
+fn a_side_that_cannot_bind_what_the_other_knows_asks_and_is_heard() {
+    for unbound in [[true, false], [false, true], [true, true]] {
+        for (sends, patient) in [
+            ([0, 0], true),
+            ([1, 0], true),
+            ([0, 1], true),
+            ([1, 0], false),
+        ] {
+            let scenario = Scenario {
+                unbound,
+                patient,
+                sends,
+                faults: 2,
+                ..BOUND
+            };
+            holds("who cannot bind asks", scenario);
+        }
+    }
+}
+
 /// A machine with a mistake in it, and the scenario in which it must be seen.
 fn caught(mutant: Step, scenario: Scenario) {
     let found = explore(scenario, mutant);
@@ -158,6 +180,8 @@ const BOTH: Scenario = Scenario {
     shortages: [0, 0],
     faults: 3,
     bound: false,
+    unbound: [false, false],
+    patient: false,
 };
 
 const BOUND: Scenario = Scenario {
@@ -319,6 +343,24 @@ fn mutant_who_was_answered_waits_for_ever() {
             ..BOUND
         },
     );
+}
+
+#[test]
+fn mutant_who_cannot_bind_asks_as_if_nothing_had_been_made() {
+    for unbound in [[true, false], [false, true]] {
+        let mutant: Step = |connection, event, cx| {
+            if event == Event::Connect && connection.state == State::Idle {
+                *connection = Connection::new(connection.peer);
+            }
+            connection.handle(event, cx);
+        };
+        let scenario = Scenario {
+            unbound,
+            patient: true,
+            ..BOUND
+        };
+        caught(mutant, scenario);
+    }
 }
 
 #[test]

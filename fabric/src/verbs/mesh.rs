@@ -121,7 +121,7 @@ impl Core {
         }
     }
 
-    /// Connects to all peers that have made queue pairs for it, too.
+    /// Connects to all peers that have made queue pairs for it, too. Who cannot be is asked by datagrams.
     fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
         let mut meetings = Vec::new();
         for (peer, doors) in (0..).zip(doors) {
@@ -146,9 +146,10 @@ impl Core {
         }
     }
 
-    /// With buffers for the peer.
+    /// With buffers for the peer. It knows of the own queue pairs, whatever becomes of them here.
     fn meeting(&mut self, peer: u32, doors: &Doors, mesh: &mut Mesh) -> Option<Meeting> {
         let (mine, theirs) = (self.peers[index(self.me)], self.peers[index(peer)]);
+        self.link_or_new(peer).dial = Connection::unbound(peer, theirs.incarnation);
         let ends = doors.ends(peer, self.me, &theirs, theirs.psn(&mine))?;
         let mut qps = mesh.take(self.me, peer);
         qps.truncate(ends.iter().count());

@@ -1,6 +1,8 @@
 //! What only the inside of a rank shows, on devices: ranks of even numbers have two of them, the others two others. The home of
 //! ranks 0 and 1 is the first lane, that of 0 and 3 the second.
 
+mod bound;
+
 use std::{io, sync::Arc, time::Duration};
 
 use super::{Verbs, VerbsConfig, core::Core, way::To};
@@ -47,6 +49,10 @@ impl Sink for Ears {
 
 impl Ranks {
     fn new(count: u32) -> Self {
+        Self::with(count, |_| ())
+    }
+
+    fn with(count: u32, change: impl Fn(&mut VerbsConfig)) -> Self {
         let counters: Vec<_> = (0..count).map(|_| Arc::new(Counters::default())).collect();
         let prepared: Vec<_> = (0..count)
             .map(|rank| {
@@ -55,6 +61,7 @@ impl Ranks {
                 config.device = Some(devices.to_owned());
                 config.linger = Duration::from_millis(50);
                 config.counters = Arc::clone(&counters[rank as usize]);
+                change(&mut config);
                 Verbs::prepare(config).unwrap()
             })
             .collect();
@@ -79,6 +86,7 @@ impl Ranks {
     fn until(&mut self, done: impl Fn(&Self) -> bool) {
         while !done(self) {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
+            assert!(self.core(0).sleep.timer.now() < GUARD, "it never comes");
         }
     }
 
