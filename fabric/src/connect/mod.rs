@@ -108,8 +108,10 @@ pub enum Event {
     Message(Message),
     /// [`Connection::next_timeout`] has passed.
     Timeout,
-    /// Data came through the queue pairs.
+    /// Data came through the queue pairs. Who posts any has heard the own greeting, if there was one.
     Data,
+    /// The peer's greeting came through the queue pairs.
+    Greeted,
     /// The peer's queue pairs have taken our greeting.
     Answered,
     /// The queue pairs are needed elsewhere.
@@ -208,8 +210,8 @@ impl Connection {
             Event::Connect => self.connect(cx),
             Event::Message(message) => self.handle_message(&message, cx),
             Event::Timeout if cx.now >= self.deadline => self.handle_timeout(cx),
-            Event::Data if self.state == State::RepSent => self.open(cx),
-            Event::Data if self.state == State::Bound => self.hear_greeting(cx),
+            Event::Data if matches!(self.state, State::RepSent | State::Bound) => self.open(cx),
+            Event::Greeted if self.state == State::Bound => self.hear_greeting(cx),
             Event::Answered if self.state == State::Bound => self.handle_answer(cx),
             Event::Evict if self.state == State::Ready => self.drain(false, cx),
             Event::Quiet if self.state == State::Draining && !self.quiet => self.handle_quiet(cx),

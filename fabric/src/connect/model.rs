@@ -278,7 +278,7 @@ impl World {
         if greeting == Greeting::UnderWay && self.joined(me) {
             let mut world = self.clone();
             world.sides[me].greeting = Greeting::Heard;
-            world.tell(1 - me, Event::Data, 0, step)?;
+            world.tell(1 - me, Event::Greeted, 0, step)?;
             next.push(world);
         }
         if greeting == Greeting::Heard || greeting == Greeting::Again && self.joined(me) {

@@ -301,7 +301,7 @@ fn mutant_any_reply_is_taken() {
 #[test]
 fn mutant_who_is_greeted_opens() {
     let mutant: Step = |connection, event, cx| {
-        connection.answered |= event == Event::Data;
+        connection.answered |= event == Event::Greeted;
         connection.handle(event, cx);
     };
     caught(mutant, BOUND);
@@ -369,10 +369,10 @@ fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
     assert_eq!(connection.next_timeout(), None);
     assert!(act(&mut connection, &local, Event::Connect, 0).is_empty());
     assert_eq!(
-        act(&mut connection, &local, Event::Data, 0),
+        act(&mut connection, &local, Event::Greeted, 0),
         [Action::Greet]
     );
-    assert!(act(&mut connection, &local, Event::Data, 0).is_empty());
+    assert!(act(&mut connection, &local, Event::Greeted, 0).is_empty());
     assert_eq!(
         act(&mut connection, &local, Event::Answered, 0),
         [Action::Open]
@@ -385,8 +385,26 @@ fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
         act(&mut connection, &local, Event::Timeout, due),
         [Action::Greet]
     );
-    assert_eq!(act(&mut connection, &local, Event::Data, 0), [Action::Open]);
+    assert_eq!(
+        act(&mut connection, &local, Event::Greeted, 0),
+        [Action::Open]
+    );
     assert_eq!(connection.state(), State::Ready);
+}
+
+/// Nobody posts anything but a greeting before it has opened.
+#[test]
+fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
+    for before in [&[][..], &[Event::Greeted], &[Event::Answered]] {
+        let (mut connection, local) = (Connection::bound(1, 1), local(0));
+        for event in before {
+            act(&mut connection, &local, *event, 0);
+        }
+        assert_eq!(connection.state(), State::Bound);
+        assert_eq!(act(&mut connection, &local, Event::Data, 0), [Action::Open]);
+        assert!(act(&mut connection, &local, Event::Answered, 0).is_empty());
+        assert_eq!(connection.state(), State::Ready);
+    }
 }
 
 fn local(rank: u32) -> Local {
@@ -539,6 +557,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Connect),
         1 => Just(Event::Timeout),
         1 => Just(Event::Data),
+        1 => Just(Event::Greeted),
         1 => Just(Event::Evict),
         1 => Just(Event::Quiet),
         1 => Just(Event::Broken),

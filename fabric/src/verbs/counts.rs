@@ -18,6 +18,7 @@ use super::{
     wire::Word,
 };
 use crate::{
+    connect::Event,
     driver::Token,
     memory::{Region, RemoteRegion, WeakRegion},
     offload::{CELL_LEN, Counter, RemoteCounter},
@@ -157,7 +158,7 @@ impl Core {
                 let peer = self.sender(lane, &came);
                 if let Some(peer) = peer {
                     self.touch(peer);
-                    self.hear_data(peer);
+                    self.hear_data(peer, Event::Data);
                     self.handle_count(Tally(u32::from_be(came.imm_data)), 1);
                 }
                 self.give_back(lane, &came, peer);

@@ -325,13 +325,13 @@ impl Core {
         self.scratch = bytes;
     }
 
-    /// Data came from a peer whose connection was not known to be complete.
-    pub(super) fn hear_data(&mut self, peer: u32) {
+    /// Data or a greeting came from a peer whose connection was not known to be complete.
+    pub(super) fn hear_data(&mut self, peer: u32, data: Event) {
         let half = self
             .link(peer)
             .is_some_and(|link| matches!(link.dial.state(), State::RepSent | State::Bound));
         if half {
-            self.tell_dial(peer, Event::Data, None);
+            self.tell_dial(peer, data, None);
         }
     }
 }

@@ -11,7 +11,10 @@ use super::{
     way::{FIRST, To},
     wire::{Arrival, HEAD, Word, parse},
 };
-use crate::driver::{Armed, Peer, Sink};
+use crate::{
+    connect::Event,
+    driver::{Armed, Peer, Sink},
+};
 
 impl Core {
     /// How many events were handed out.
@@ -201,10 +204,14 @@ impl Core {
         sink: &mut dyn Sink,
     ) -> io::Result<bool> {
         let malformed = || io::Error::other(format!("rank {peer} sent what is no message"));
-        self.hear_data(peer);
         let first = self.rails[lane].inbox.first(came);
         let len = len_of(came);
         let (arrival, credits) = parse(&first, len).map_err(|_| malformed())?;
+        let data = match arrival {
+            Arrival::Word(Word::Hello) => Event::Greeted,
+            _ => Event::Data,
+        };
+        self.hear_data(peer, data);
         match arrival {
             Arrival::Word(Word::Lanes(said)) => {
                 self.handle_lanes(peer, said);

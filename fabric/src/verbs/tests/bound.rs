@@ -1,9 +1,13 @@
 //! Connections of queue pairs that both have made before they knew each other.
 
-use std::{sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
-use super::Ranks;
-use crate::verbs::{doors::Doors, mesh::Mesh};
+use super::{GUARD, Ranks};
+use crate::{
+    connect::State,
+    driver::{Down, Driver, Peer},
+    verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
+};
 
 /// For each rank a queue pair for each other one, and what it tells of them.
 fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
@@ -19,6 +23,21 @@ fn made(ranks: &mut Ranks) -> (Vec<Mesh>, Vec<Option<Doors>>) {
     made.unzip()
 }
 
+/// Two ranks of which the first has met the other, which has not heard of that.
+fn met_by_one() -> Ranks {
+    let mut ranks = Ranks::new(2);
+    let (meshes, doors) = made(&mut ranks);
+    for (rank, mesh) in meshes.into_iter().enumerate() {
+        ranks.core(rank).connect_all(Some(mesh), &doors);
+    }
+    while !ranks.core(0).link_or_new(1).open {
+        ranks.turn(0, 64);
+        assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never opens");
+    }
+    assert_eq!(ranks.core(1).link_or_new(0).dial.state(), State::Bound);
+    ranks
+}
+
 /// The device of the one that has bound its own would wait for a minute.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -28,7 +47,7 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
         let (meshes, doors) = made(&mut ranks);
         for (rank, mesh) in meshes.into_iter().enumerate() {
             let core = ranks.core(rank);
-            let unlike = |rail: &mut crate::verbs::rail::Rail| rail.own.ethernet ^= rank == unable;
+            let unlike = |rail: &mut Rail| rail.own.ethernet ^= rank == unable;
             core.rails.iter_mut().for_each(unlike);
             core.connect_all(Some(mesh), &doors);
             core.rails.iter_mut().for_each(unlike);
@@ -37,4 +56,39 @@ fn who_cannot_bind_what_the_other_has_bound_asks_and_is_heard() {
         ranks.say(1, 0);
         ranks.until(|ranks| ranks.ears.iter().all(|ears| ears.messages.len() == 1));
     }
+}
+
+/// The word that a lane has failed comes before the own device says that the greeting was answered.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
+    let mut ranks = met_by_one();
+    let answers = ranks.all[0].answers(Peer(1));
+    let failed = To { peer: 1, lane: 1 };
+    let why = io::Error::other("a test");
+    ranks.core(0).note_broken(failed, why);
+    while ranks.all[0].answers(Peer(1)) == answers {
+        ranks.turn(0, 64);
+    }
+    ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+}
+
+/// The end comes by another lane than messages, as the lane of messages has failed.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
+    let mut ranks = met_by_one();
+    let link = ranks.core(1).link_or_new(0);
+    link.ways[link.home].qp.as_ref().unwrap().reset();
+    let mut core = ranks.all[0].core.take().unwrap();
+    core.begin_close(Down::Finished);
+    assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
+    drop(core);
+    while ranks.ears[1].bad.is_empty() {
+        let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
+        assert!(ranks.core(1).sleep.timer.now() < GUARD, "nothing is heard");
+    }
+    assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
 }
