@@ -5,8 +5,8 @@
 //! it posts is a greeting, and it opens when that was answered *and* the other's was heard: then both have bound, and nobody has
 //! posted anything of its users' to queue pairs that their owner gives up. Who is not answered gives its own up, and asks by
 //! datagrams as if they had never been; whoever is asked gives up, too. Who was answered and hears nothing greets again from
-//! time to time: the other may have given up meanwhile. Anything but a greeting comes from who has opened, so whoever hears it
-//! was answered, even if its device has not said so yet.
+//! time to time, however long: the other may be busy, and if it has given up meanwhile its device does not answer. Anything but a
+//! greeting comes from who has opened, so whoever hears it was answered, even if its device has not said so yet.
 //!
 //! ```text
 //!  Bound ──answered and heard──▶ Ready      Bound ──broken: Destroy, Create, REQ──▶ ReqSent

@@ -393,7 +393,8 @@ impl Connection {
     }
 
     fn handle_timeout(&mut self, cx: &mut Context<'_>) {
-        if self.tries < cx.local.limits.tries_max {
+        // Whether a greeting is answered is for the device to say: a host that takes no turns is no dead one.
+        if self.state == State::Bound || self.tries < cx.local.limits.tries_max {
             return self.transmit(cx);
         }
         self.send(Kind::Reject(Reason::Gone), cx);
@@ -465,7 +466,7 @@ impl Connection {
         self.deadline = cx
             .now
             .saturating_add(cx.local.limits.wait(self.tries, cx.local.seed ^ salt));
-        self.tries += 1;
+        self.tries = self.tries.saturating_add(1);
     }
 
     /// The peer is alive and knows: the next try may wait for long.

@@ -392,6 +392,23 @@ fn who_is_known_from_the_start_opens_when_it_was_answered_and_greeted() {
     assert_eq!(connection.state(), State::Ready);
 }
 
+/// Its device answers, so it lives, and its host may be busy for long.
+#[test]
+fn who_was_answered_waits_for_a_greeting_as_long_as_the_device_answers() {
+    let (mut connection, local) = (Connection::bound(1, 1), local(0));
+    act(&mut connection, &local, Event::Answered, 0);
+    for _ in 0..1000 {
+        let due = connection.next_timeout().expect("it asks again");
+        let again = act(&mut connection, &local, Event::Timeout, due);
+        assert_eq!(again, [Action::Greet], "after {due} ps");
+        act(&mut connection, &local, Event::Answered, due);
+    }
+    assert_eq!(
+        act(&mut connection, &local, Event::Greeted, 0),
+        [Action::Open]
+    );
+}
+
 /// Nobody posts anything but a greeting before it has opened.
 #[test]
 fn data_over_what_is_known_from_the_start_says_that_the_greeting_was_taken() {
