@@ -11,7 +11,7 @@ use std::io;
 use super::{
     doors::Doors,
     objects::Remote,
-    way::{Far, parse_skills, skills},
+    way::{Far, PSN_MAX, parse_skills, skills},
 };
 use crate::random::Random;
 
@@ -149,11 +149,11 @@ impl Address {
         Err(io::Error::new(io::ErrorKind::InvalidInput, why))
     }
 
-    /// The number of the first packet from this rank to a peer by queue pairs that both have made before they knew each other:
-    /// both know it, and nobody who does not know their addresses.
+    /// The number of the first packet from this rank to a peer by the first of the queue pairs that both have made before they
+    /// knew each other: both know it, and nobody who does not know their addresses.
     pub(super) fn psn(&self, peer: &Self) -> u32 {
         let both = u64::from(self.qkey) << 32 | u64::from(peer.qkey);
-        u32::try_from(Random::new(both).bits() & 0x00ff_ffff).unwrap_or(0)
+        u32::try_from(Random::new(both).bits() & u64::from(PSN_MAX)).unwrap_or(0)
     }
 
     /// Its first port.
@@ -170,7 +170,7 @@ impl Address {
     }
 }
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const LEN: usize = 48;
 // The flags.
 const PARCELS: u8 = 1;

@@ -23,7 +23,7 @@ use super::{
     scarce::Scarce,
     slab::Slab,
     timer::Timer,
-    way::{Far, To},
+    way::{Far, PSN_MAX, To},
 };
 use crate::{
     connect::{Action, Local, Message},
@@ -131,7 +131,7 @@ impl Core {
 
     /// The link to a peer, made if it is the first time.
     pub(super) fn link_or_new(&mut self, peer: u32) -> &mut Link {
-        let psn = u32::try_from(self.random.bits() & 0x00ff_ffff).unwrap_or(0);
+        let psn = u32::try_from(self.random.bits() & u64::from(PSN_MAX)).unwrap_or(0);
         self.links[index(peer)].get_or_insert_with(|| Box::new(Link::new(peer, psn)))
     }
 

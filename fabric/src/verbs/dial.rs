@@ -12,7 +12,7 @@ use super::{
     parcels::{Unheard, is_parcel},
     rail::{Own, Rail},
     scarce::Scarce,
-    way::{FIRST, Far, To, Way},
+    way::{FIRST, Far, To},
     why::{unconnected, unlike},
 };
 use crate::{
@@ -204,20 +204,18 @@ impl Core {
     /// A queue pair on each device, or on as many as have one left. One is connected to itself by the first.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         let wanted = if peer == self.me { 1 } else { self.rails.len() };
-        let mut ways = Vec::new();
+        let mut qps = Vec::new();
         for lane in 0..wanted {
             match self.make_pair(To { peer, lane }) {
-                Ok(qp) => ways.push(Way {
-                    qp: Some(qp),
-                    ..Way::default()
-                }),
+                Ok(qp) => qps.push(qp),
                 Err(why) if lane == FIRST => return Err(why),
                 Err(_) => break,
             }
         }
         let now = self.sleep.timer.now();
         let link = self.link_or_new(peer);
-        (link.ways, link.made_at) = (ways, now);
+        link.set_ways(qps, link.next_psn());
+        link.made_at = now;
         Ok(())
     }
 
@@ -272,7 +270,7 @@ impl Core {
         let mut broken = None;
         for ((way, rail), (lane, far)) in link.ways.iter_mut().zip(rails).zip(ends.iter()) {
             let qp = way.qp.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-            if let Err(why) = rail.own.join(qp, link.psn, lane, &far) {
+            if let Err(why) = rail.own.join(qp, way.psn, lane, &far) {
                 way.broken = true;
                 broken.get_or_insert(why);
             }

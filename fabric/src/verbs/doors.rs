@@ -7,7 +7,7 @@
 use super::{
     address::Address,
     greeting::{self, Ends, PORT_LEN},
-    way::Far,
+    way::{Far, psns},
 };
 use crate::{
     connect::{Lane, Lanes, Ranges},
@@ -64,9 +64,9 @@ impl Doors {
     }
 
     /// What rank `me` finds at this rank, `of`, whose address has come with the doors: the ends that a word about a connection
-    /// would name.
+    /// would name. The first lane begins with this number.
     pub(super) fn ends(&self, of: u32, me: u32, address: &Address, psn: u32) -> Option<Ends> {
-        let lanes = self.numbers.iter().map(|numbers| {
+        let lanes = self.numbers.iter().zip(psns(psn)).map(|(numbers, psn)| {
             let qpn = numbers.number(of, me)?;
             Some(Lane { qpn, psn })
         });
@@ -102,7 +102,7 @@ impl Doors {
 
 #[cfg(test)]
 mod tests {
-    use super::{Doors, Far, RAILS_MAX, Ranges};
+    use super::{Doors, Far, RAILS_MAX, Ranges, psns};
     use crate::driver::ADDRESS_MAX;
 
     #[test]
@@ -123,7 +123,8 @@ mod tests {
         let ends = doors.ends(1, 3, &address, 77).unwrap();
         let lanes: Vec<_> = ends.iter().map(|(lane, _)| (lane.qpn, lane.psn)).collect();
         // Of rank 1's others, rank 3 is the third.
-        assert_eq!(lanes, [(4, 77), (1004, 77), (2004, 77)]);
+        let psns: Vec<_> = psns(77).take(3).collect();
+        assert_eq!(lanes, [(4, psns[0]), (1004, psns[1]), (2004, psns[2])]);
         let far: Vec<Far> = ends.iter().map(|(_, far)| far).collect();
         assert_eq!(far, [address.first(), doors.ports[0], doors.ports[1]]);
         assert!(doors.ends(1, 1, &address, 77).is_none());

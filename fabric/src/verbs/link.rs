@@ -8,7 +8,7 @@ use super::{
     objects::Qp,
     regions::Imports,
     trail::Trail,
-    way::{FIRST, Far, Way},
+    way::{FIRST, Far, Way, psn_after, psns},
     wire::Word,
 };
 use crate::{
@@ -36,8 +36,8 @@ pub(super) struct Link {
     pub(super) trail: Trail,
     /// Words about the connection go by all lanes that work, because by the first there is no answer.
     pub(super) goes_around: bool,
-    /// The number of the own first packet.
-    pub(super) psn: u32,
+    /// The number that the last lane's own first packet has.
+    psn: u32,
     /// Messages may be posted.
     pub(super) open: bool,
     /// The connection is being taken down in good order, and nothing of ours is under way any more.
@@ -127,11 +127,23 @@ impl Link {
         }
     }
 
+    /// With these queue pairs, of which the first begins with this number.
+    pub(super) fn set_ways(&mut self, qps: Vec<Qp>, first: u32) {
+        let ways = qps.into_iter().zip(psns(first));
+        self.ways = ways.map(|(qp, psn)| Way::new(qp, psn)).collect();
+        self.psn = self.ways.last().map_or(first, |way| way.psn);
+    }
+
+    /// The number that the next lane begins with.
+    pub(super) const fn next_psn(&self) -> u32 {
+        psn_after(self.psn)
+    }
+
     /// The own ends, as the peer is told of them.
     pub(super) fn lanes(&self) -> Lanes {
         let lane = |way: &Way| Lane {
             qpn: way.qp.as_ref().map_or(0, Qp::number),
-            psn: self.psn,
+            psn: way.psn,
         };
         let all: Vec<_> = self.ways.iter().map(lane).collect();
         Lanes::new(&all).unwrap_or_default()

@@ -18,11 +18,11 @@ use super::{
     objects::{Cq, Qp},
     pool::{self, Turn},
     rail::Rail,
-    way::{Far, To, Way},
+    way::{Far, To, psns},
     wire::{WORD_MAX, Word},
 };
 use crate::{
-    connect::{Connection, Event, Lane, Ranges, State, place},
+    connect::{Connection, Event, Ranges, State, place},
     driver::ADDRESS_MAX,
     lanes::{Fences, LaneSet, pair},
 };
@@ -39,6 +39,7 @@ pub(super) struct Mesh {
 struct Meeting {
     peer: u32,
     qps: Vec<Qp>,
+    /// The first one's first packet.
     psn: u32,
     ends: Ends,
 }
@@ -182,13 +183,9 @@ impl Core {
         }
         let incarnation = self.peers[index(peer)].incarnation;
         let link = self.link_or_new(peer);
-        let way = |qp| Way {
-            qp: Some(qp),
-            ..Way::default()
-        };
-        link.ways = qps.into_iter().map(way).collect();
+        link.set_ways(qps, psn);
         link.dial = Connection::bound(peer, incarnation);
-        (link.psn, link.made_at) = (psn, now);
+        link.made_at = now;
         link.set_ends(me, peer, &ends);
         self.greet(peer)
     }
@@ -245,11 +242,11 @@ impl Meeting {
         let lanes = u32::try_from(self.qps.len()).unwrap_or(1);
         let home = Fences::new(LaneSet::first(lanes)).home(pair(me, self.peer));
         let home = home.map_or(0, |lane| lane as usize);
-        let all: Vec<(Lane, Far)> = self.ends.iter().collect();
+        let all: Vec<_> = self.ends.iter().zip(psns(self.psn)).collect();
         let order = (0..self.qps.len()).filter(|lane| *lane != home);
         order.chain([home]).try_for_each(|lane| {
-            let (end, far) = all[lane];
-            rails[lane].own.join(&self.qps[lane], self.psn, end, &far)
+            let ((end, far), psn) = all[lane];
+            rails[lane].own.join(&self.qps[lane], psn, end, &far)
         })
     }
 }

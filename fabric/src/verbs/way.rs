@@ -10,6 +10,8 @@ use super::{
 #[derive(Debug, Default)]
 pub(super) struct Way {
     pub(super) qp: Option<Qp>,
+    /// The number of the own first packet.
+    pub(super) psn: u32,
     /// Requests in the queue pair, and those of them that no flight stands for.
     pub(super) used: u32,
     pub(super) quiet: u32,
@@ -47,6 +49,14 @@ pub(super) struct Far {
 }
 
 impl Way {
+    pub(super) fn new(qp: Qp, psn: u32) -> Self {
+        Self {
+            qp: Some(qp),
+            psn,
+            ..Self::default()
+        }
+    }
+
     pub(super) const fn has_slots(&self, requests: u32) -> bool {
         self.used + requests <= REQUESTS_MAX
     }
@@ -77,6 +87,21 @@ impl Far {
     }
 }
 
+/// Numbers of the first packets of lanes to one peer, beginning with this one. Each lane of each connection takes the next: a
+/// packet of an earlier one that is late reaches a queue pair that got the same number, and must not be the one that it expects.
+pub(super) fn psns(first: u32) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(first), |last| Some(psn_after(*last)))
+}
+
+pub(super) const fn psn_after(last: u32) -> u32 {
+    last.wrapping_add(PSN_STEP) & PSN_MAX
+}
+
+/// Of 24 bits. The step is odd, so that all come before one comes again, and cuts their circle in the golden section, so that
+/// what begins at one of them has far to go to the next.
+pub(super) const PSN_MAX: u32 = 0x00ff_ffff;
+const PSN_STEP: u32 = 0x009e_3779;
+
 /// What a port can do, as the byte that says it.
 pub(super) const fn skills(reads: u8, ethernet: bool) -> u8 {
     reads | if ethernet { ETHERNET } else { 0 }
@@ -95,3 +120,23 @@ const ETHERNET: u8 = 0x80;
 
 /// The lane of what is bound to one: atomics, counts, and task lists.
 pub(super) const FIRST: usize = 0;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{PSN_MAX, psns};
+
+    #[test]
+    fn no_two_lanes_begin_near_each_other_for_many_connections() {
+        let lanes = 64;
+        let numbers: BTreeSet<u32> = psns(PSN_MAX - 5).take(lanes).collect();
+        assert_eq!(numbers.len(), lanes);
+        assert!(numbers.iter().all(|number| *number <= PSN_MAX));
+        let (first, last) = (numbers.first().unwrap(), numbers.last().unwrap());
+        let around = first + PSN_MAX + 1 - last;
+        let steps = numbers.iter().zip(numbers.iter().skip(1));
+        let nearest = steps.map(|(one, next)| next - one).min().unwrap();
+        assert!(nearest.min(around) > 1 << 16, "{nearest} and {around}");
+    }
+}

@@ -1,10 +1,10 @@
 //! Connections of queue pairs that both have made before they knew each other.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use super::{GUARD, Ranks};
 use crate::{
-    connect::State,
+    connect::{Event, State},
     driver::{Down, Driver, Peer},
     verbs::{doors::Doors, mesh::Mesh, rail::Rail, way::To},
 };
@@ -36,6 +36,31 @@ fn met_by_one() -> Ranks {
     }
     assert_eq!(ranks.core(1).link_or_new(0).dial.state(), State::Bound);
     ranks
+}
+
+/// A packet that is late from the connection before is taken by no later one with the same queue pair number.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
+    let mut ranks = met_by_one();
+    let mut numbers = [BTreeSet::new(), BTreeSet::new()];
+    for made in 1..=3 {
+        ranks.say(0, 1);
+        ranks.until(|ranks| ranks.ears[1].messages.len() == made);
+        for (rank, peer) in [(0, 1), (1, 0)] {
+            let lanes = ranks.core(rank).link_or_new(peer).lanes();
+            numbers[rank].extend(lanes.as_slice().iter().map(|lane| lane.psn));
+            assert_eq!(numbers[rank].len(), 2 * made, "{:x?}", numbers[rank]);
+        }
+        ranks.core(0).tell_dial(1, Event::Evict, None);
+        while [(0, 1), (1, 0)]
+            .into_iter()
+            .any(|(rank, peer)| ranks.core(rank).link_or_new(peer).is_made())
+        {
+            (0..2).for_each(|rank| ranks.turn(rank, 64));
+            assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
+        }
+    }
 }
 
 /// The device of the one that has bound its own would wait for a minute.
