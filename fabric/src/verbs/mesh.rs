@@ -123,7 +123,7 @@ impl Core {
     }
 
     /// Connects to all peers that have made queue pairs for it, too. Who cannot be is asked by datagrams.
-    fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
+    pub(super) fn join(&mut self, mut mesh: Mesh, doors: &[Option<Doors>]) {
         let mut meetings = Vec::new();
         for (peer, doors) in (0..).zip(doors) {
             if let Some(doors) = doors
@@ -136,15 +136,18 @@ impl Core {
         drop(mesh);
         let (me, rails) = (self.me, &self.rails);
         let joined = pool::each(&meetings, |meeting| meeting.join(me, rails));
+        let mut silent = Vec::new();
         for (meeting, joined) in meetings.into_iter().zip(joined) {
             let peer = meeting.peer;
             if joined.is_err() {
                 let reserved = self.rails.iter_mut().take(meeting.qps.len());
                 reserved.for_each(|rail| rail.inbox.release());
             } else if self.install(meeting).is_err() {
-                self.start_over(peer);
+                silent.push(peer);
             }
         }
+        // Where nothing is left for another connection, as many as there are count as the most there may be.
+        silent.into_iter().for_each(|peer| self.start_over(peer));
     }
 
     /// With buffers for the peer. It knows of the own queue pairs, whatever becomes of them here.
@@ -187,6 +190,7 @@ impl Core {
         link.dial = Connection::bound(peer, incarnation);
         link.made_at = now;
         link.set_ends(me, peer, &ends);
+        self.note_state(peer, State::Idle);
         self.greet(peer)
     }
 

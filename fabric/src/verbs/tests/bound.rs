@@ -63,6 +63,35 @@ fn no_lane_of_a_later_connection_begins_with_the_number_of_one_before() {
     }
 }
 
+/// Who has as many connections as it may have has one that it made beforehand, too.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn what_was_made_beforehand_counts_where_connections_are_scarce() {
+    let mut ranks = Ranks::new(4);
+    for other in [1, 2] {
+        ranks.say(0, other);
+        ranks.until(|ranks| ranks.ears[other as usize].messages.len() == 1);
+    }
+    assert!(ranks.core(0).make_do(3));
+    let (meshes, mut doors) = made(&mut ranks);
+    doors[1..3].fill(None);
+    for (rank, mesh) in meshes.into_iter().enumerate() {
+        if matches!(rank, 0 | 3) {
+            ranks.core(rank).join(mesh, &doors);
+        }
+    }
+    ranks.say(3, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+    assert!(!ranks.core(0).has_spare());
+    // One of three gives way, and there may be two.
+    ranks.core(0).tell_dial(1, Event::Evict, None);
+    while ranks.core(0).link_or_new(1).is_made() {
+        (0..2).for_each(|rank| ranks.turn(rank, 64));
+        assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
+    }
+    assert!(!ranks.core(0).has_spare());
+}
+
 /// The device of the one that has bound its own would wait for a minute.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
