@@ -24,7 +24,8 @@ impl Core {
         if !link.ways.get(to.lane).is_some_and(|way| way.broken) {
             return; // it was of a connection that is gone
         }
-        if link.dial.state() == State::Bound {
+        // By others nothing was asked of the peer, which may have opened.
+        if link.dial.state() == State::Bound && to.lane == link.home {
             return self.start_over(to.peer);
         }
         let others = link.ways.iter().any(|way| way.qp.is_some() && !way.broken);

@@ -129,6 +129,22 @@ fn a_lane_that_fails_at_once_is_left_by_who_has_not_heard_of_the_answer() {
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
 
+/// Its device says so before the arrivals are heard that say that the other has opened.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_lane_without_greetings_that_breaks_does_not_undo_the_connection() {
+    let mut ranks = met_by_one();
+    let broken = To { peer: 0, lane: 1 };
+    let core = ranks.core(1);
+    core.note_broken(broken, io::Error::other("a test"));
+    core.leave_lane(broken);
+    assert_eq!(core.link_or_new(0).dial.state(), State::Bound);
+    ranks.say(1, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+    let left = |ranks: &Ranks| [0, 1].map(|rank: usize| ranks.counters[rank].lanes_failed.get());
+    ranks.until(|ranks| left(ranks) == [1; 2]);
+}
+
 /// The end comes by another lane than messages, as the lane of messages has failed.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
