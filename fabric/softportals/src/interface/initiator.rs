@@ -19,17 +19,15 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) peer: Address,
-    /// Where its data comes from.
+    /// Where its data comes from; in use until the operation has ended.
     put: Option<MdId>,
-    /// Where what is fetched goes to.
+    /// Where what is fetched goes to; in use until that is there.
     get: Option<Local>,
     ack: Ack,
     user_ptr: u64,
     length: u64,
     /// Its data has left, or there was none.
     sent: bool,
-    /// Its data may still be touched.
-    holds: bool,
     answer: Awaited,
 }
 
@@ -72,7 +70,6 @@ impl<M: Memory> Interface<M> {
             user_ptr: parts.remote.user_ptr,
             length,
             sent: parts.put.is_none(),
-            holds: parts.put.is_some(),
             answer: if wants_answer {
                 Awaited::Answer
             } else {
@@ -136,9 +133,6 @@ impl<M: Memory> Interface<M> {
         event.mlength = length;
         if let Some(md) = put {
             self.tell(md, &event, MdOptions::EVENT_CT_SEND);
-            if !self.is_own(id) {
-                self.let_go(id);
-            }
         }
         if fail != Fail::Ok {
             self.fail_answer(id, fail);
@@ -310,45 +304,17 @@ impl<M: Memory> Interface<M> {
         }
     }
 
-    /// What goes to this process itself: its descriptor is in use until it has arrived, if that is to be told. Who may release
-    /// all that an operation names can then let go of the memory on both of its ends.
-    fn is_own(&self, id: Id) -> bool {
-        let operation = self.operations.get(id);
-        operation.is_some_and(|operation| operation.peer == self.config.address)
-    }
-
-    /// Data that went to this process itself has arrived: whoever hears of that may release the descriptor it came from.
-    pub(super) fn arrived(&mut self, from: Address, operation: u64) {
-        let id = Id::from_bits(operation);
-        if from == self.config.address
-            && self
-                .operations
-                .get(id)
-                .is_some_and(|operation| operation.sent)
-        {
-            self.let_go(id);
-        }
-    }
-
-    /// The memory of `id` is touched no more.
-    fn let_go(&mut self, id: Id) {
-        let Some(operation) = self.operations.get_mut(id) else {
-            return;
-        };
-        let held = std::mem::take(&mut operation.holds);
-        if let Some(md) = operation.put.filter(|_| held) {
-            self.unuse_md(md);
-        }
-    }
-
     fn end_if_done(&mut self, id: Id) {
         let operation = self.operations.get(id);
         let done = operation.is_some_and(|operation| {
             operation.sent && matches!(operation.answer, Awaited::Nothing)
         });
-        if done {
-            self.let_go(id);
-            self.operations.remove(id);
+        if !done {
+            return;
+        }
+        let ended = self.operations.remove(id);
+        if let Some(md) = ended.and_then(|ended| ended.put) {
+            self.unuse_md(md);
         }
     }
 

@@ -358,10 +358,11 @@ impl<M: Memory> Interface<M> {
         Ok(MdId(self.descriptors.insert(Descriptor { md, users: 0 })))
     }
 
-    /// Forgets a descriptor. Acknowledgements that come later are not told of.
+    /// Forgets a descriptor.
     ///
     /// # Errors
-    /// `InUse` while an operation may touch its memory, `ArgInvalid` when it is not there.
+    /// `InUse` while an operation that names it is under way, until its answer has come if it asked for one; `ArgInvalid` when it
+    /// is not there.
     pub fn md_release(&mut self, md: MdId) -> Result<(), Error> {
         let descriptor = self.descriptors.get(md.0).ok_or(Error::ArgInvalid("md"))?;
         if descriptor.users > 0 {

@@ -247,7 +247,6 @@ impl<M: Memory> Interface<M> {
             portal.pending -= 1;
         }
         self.news.end = true;
-        self.arrived(delivery.from, delivery.operation);
         self.tell_of(&delivery, fail);
         let answered_already = matches!(
             delivery.arrival.kind,

@@ -194,6 +194,24 @@ impl<M: Memory + Send + 'static> Nic<M> {
         result
     }
 
+    /// Like [`Self::call`]. What is still in use is tried again behind the packets that are there: whoever hears of a message to
+    /// himself may let go of what it came from, and its acknowledgement is one of them then.
+    ///
+    /// # Errors
+    /// What `call` answers.
+    pub fn let_go<R>(
+        &self,
+        mut call: impl FnMut(&mut Interface<M>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let mut state = self.shared.lock();
+        let mut result = call(&mut state.interface);
+        if matches!(result, Err(Error::InUse)) && self.shared.take_for_caller(&mut state) {
+            result = call(&mut state.interface);
+        }
+        self.shared.flush(&mut state);
+        result
+    }
+
     /// Waits for an event in one of the queues, for at most `timeout`. Also says which.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Memory descriptors.
 
 use ripstop_softportals::{
-    Ack, Command, Error, EventKind, Fail, List, Local, Md, MdOptions, Memory, Region, Remote,
-    Segment,
+    Ack, Command, Datatype, Error, EventKind, Fail, List, Local, Md, MdOptions, Memory, Operator,
+    Region, Remote, Segment,
 };
 
 use crate::world::{
@@ -59,31 +59,56 @@ fn queues_and_counters_have_to_be_there() {
 }
 
 #[test]
-fn a_descriptor_of_what_goes_to_oneself_is_in_use_until_it_has_arrived() {
-    for ack in [Ack::Full, Ack::Count] {
+fn a_descriptor_is_in_use_until_what_it_asked_for_has_come() {
+    for (to, ack) in [
+        (0, Ack::Full),
+        (1, Ack::Full),
+        (1, Ack::Count),
+        (1, Ack::Completed),
+    ] {
         let mut world = World::pair();
-        let target = Target::new(&mut world.nodes[0]);
-        target.append(&mut world.nodes[0], entry(0, 5000), List::Priority, 0);
-        events(&mut world.nodes[0], target.eq);
+        let target = Target::new(&mut world.nodes[to as usize]);
+        let node = &mut world.nodes[to as usize];
+        target.append(node, entry(0, 5000), List::Priority, 0);
         let initiator = Initiator::new(&mut world.nodes[0]);
         let remote = Remote {
             length: 5000,
-            ..world.remote(0)
+            ..world.remote(to)
         };
         let command = Command::Put(initiator.local(0), remote, ack);
         world.nodes[0].start(command).unwrap();
-        assert!(world.step());
-        assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
-        let released = world.nodes[0].md_release(initiator.md);
-        assert_eq!(released, Err(Error::InUse), "{ack:?}");
-        while kinds(&mut world.nodes[0], target.eq) != [EventKind::Put] {
-            assert!(world.step(), "the put is told of");
+        while count(&world.nodes[0], initiator.ct) != (2, 0) {
+            let released = world.nodes[0].md_release(initiator.md);
+            assert_eq!(released, Err(Error::InUse), "{ack:?} to {to}");
+            assert!(world.step(), "departure and acknowledgement are counted");
         }
         world.nodes[0]
             .md_release(initiator.md)
-            .expect("whoever hears of the put may let go");
+            .expect("whoever hears of the acknowledgement may let go");
         world.run();
     }
+}
+
+#[test]
+fn what_an_operation_combines_with_is_in_use_until_its_reply() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
+    let [get, put] = [0, 0].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    let remote = Remote {
+        length: 4,
+        ..world.remote(1)
+    };
+    let (sum, int) = (Operator::Sum, Datatype::U32);
+    let command = Command::FetchAtomic(get.local(0), put.local(8), remote, sum, int);
+    world.nodes[0].start(command).unwrap();
+    while kinds(&mut world.nodes[0], get.eq).is_empty() {
+        assert_eq!(world.nodes[0].md_release(put.md), Err(Error::InUse));
+        assert_eq!(world.nodes[0].md_release(get.md), Err(Error::InUse));
+        assert!(world.step(), "the reply is told of");
+    }
+    world.nodes[0].md_release(put.md).unwrap();
+    world.nodes[0].md_release(get.md).unwrap();
 }
 
 #[test]
@@ -154,20 +179,6 @@ fn a_descriptor_is_released_when_nothing_touches_its_memory() {
         world.nodes[0].md_release(initiator.md),
         Err(Error::ArgInvalid("md"))
     );
-}
-
-#[test]
-fn an_acknowledgement_of_a_released_descriptor_is_for_nobody() {
-    let mut world = World::pair();
-    let target = Target::new(&mut world.nodes[1]);
-    target.append(&mut world.nodes[1], entry(0, 8), List::Priority, 0);
-    let initiator = Initiator::new(&mut world.nodes[0]);
-    let put = Command::Put(initiator.local(0), world.remote(1), Ack::Full);
-    world.nodes[0].start(put).unwrap();
-    assert!(world.step());
-    world.nodes[0].md_release(initiator.md).unwrap();
-    world.run();
-    assert_eq!(kinds(&mut world.nodes[0], initiator.eq), [EventKind::Send]);
 }
 
 #[test]

@@ -67,6 +67,18 @@ fn one_can_send_to_oneself() {
 }
 
 #[test]
+fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
+    for round in 0..50 {
+        let a = start("himself", 1);
+        a.put(1, round * 100, Ack::Full);
+        // Its acknowledgement may have been faster.
+        while a.event() != (EventKind::Put, Fail::Ok) {}
+        let released = a.nic.let_go(|interface| interface.md_release(a.md));
+        assert_eq!(released, Ok(()), "round {round}");
+    }
+}
+
+#[test]
 fn a_flood_from_many_is_counted_to_the_last() {
     let target = start("flood", 1);
     let senders: Vec<Process> = (2..6).map(|pid| start("flood", pid)).collect();

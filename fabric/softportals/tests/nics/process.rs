@@ -42,7 +42,7 @@ pub(crate) struct Process {
     nid: u32,
     pub(crate) nic: Arc<Nic<Ram>>,
     pub(crate) ram: Ram,
-    md: MdId,
+    pub(crate) md: MdId,
     pub(crate) eq: EqId,
     pub(crate) ct: CtId,
 }

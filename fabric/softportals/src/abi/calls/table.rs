@@ -91,7 +91,9 @@ pub unsafe fn md_bind<P: Profile>(
 /// `PtlMDRelease`.
 pub fn md_release<P: Profile>(md: P::Handle) -> i32 {
     let found = object::<P>(Kind::Md, md, "md_handle");
-    answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| interface.md_release(MdId(id)))))
+    answer::<P>(
+        found.and_then(|(_, nic, id)| nic.let_go(|interface| interface.md_release(MdId(id)))),
+    )
 }
 
 /// `PtlMEAppend`.
@@ -170,7 +172,9 @@ unsafe fn entry_for<P: Profile>(
 /// `PtlMEUnlink` and `PtlLEUnlink`.
 pub fn unlink<P: Profile>(entry: P::Handle) -> i32 {
     let found = object::<P>(Kind::Entry, entry, "me_handle");
-    answer::<P>(found.and_then(|(_, nic, id)| nic.call(|interface| interface.unlink(EntryId(id)))))
+    answer::<P>(
+        found.and_then(|(_, nic, id)| nic.let_go(|interface| interface.unlink(EntryId(id)))),
+    )
 }
 
 /// `PtlMESearch`.
