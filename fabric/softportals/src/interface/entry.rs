@@ -55,8 +55,9 @@ pub(super) struct Linked {
     pub(super) user_ptr: u64,
     /// Where the next message goes, when that is managed here.
     pub(super) local: u64,
+    /// On its list, or about to be.
     pub(super) on_list: bool,
-    /// Messages that are being delivered to it.
+    /// Messages that are being delivered to it, or that it has taken before all of them was there.
     pub(super) pending: u32,
     /// Unexpected messages whose data lies in it.
     pub(super) headers: u32,

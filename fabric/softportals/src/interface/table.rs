@@ -145,7 +145,7 @@ impl<M: Memory> Interface<M> {
             list,
             user_ptr,
             local: 0,
-            on_list: false,
+            on_list: true,
             pending: 0,
             headers: 0,
         }));
@@ -159,7 +159,8 @@ impl<M: Memory> Interface<M> {
     /// Takes an entry off its list.
     ///
     /// # Errors
-    /// `InUse` while a message is being delivered to it, or an unexpected one lies in it; `ArgInvalid` when it is not there.
+    /// `InUse` while a message is being delivered to it, or an unexpected one lies in it or was taken by it and is not complete;
+    /// `ArgInvalid` when it is not there.
     pub fn unlink(&mut self, id: EntryId) -> Result<(), Error> {
         let linked = self
             .entries
@@ -174,10 +175,9 @@ impl<M: Memory> Interface<M> {
     }
 
     fn link(&mut self, id: EntryId) {
-        let Some(linked) = self.entries.get_mut(id.0) else {
+        let Some(linked) = self.entries.get(id.0) else {
             return;
         };
-        linked.on_list = true;
         let (pt_index, list) = (linked.pt_index, linked.list);
         let quiet = linked.entry.options.has(EntryOptions::EVENT_LINK_DISABLE);
         if let Some(Some(portal)) = self.table.get_mut(pt_index as usize) {

@@ -49,8 +49,10 @@ pub(super) struct Claim {
     user_ptr: u64,
     options: EntryOptions,
     ct: Option<CtId>,
-    /// An appended entry that ends with this message.
+    /// The appended entry that took it, if it was not a search.
     entry: Option<EntryId>,
+    /// That ends with this message.
+    last: bool,
 }
 
 impl<M: Memory> Interface<M> {
@@ -78,7 +80,7 @@ impl<M: Memory> Interface<M> {
             pending: 0,
             headers: 0,
         };
-        let claim = Claim::of(&linked, None);
+        let claim = Claim::of(&linked, None, false);
         let once = claim.options.has(EntryOptions::USE_ONCE);
         let mut found = 0_u32;
         let mut after = None;
@@ -124,7 +126,7 @@ impl<M: Memory> Interface<M> {
             };
             linked.advance_to(linked.local.saturating_add(step));
             let last = linked.is_used_up();
-            let claim = Claim::of(linked, last.then_some(id));
+            let claim = Claim::of(linked, Some(id), last);
             self.claim(pt_index, arrival, claim);
             if last {
                 return false;
@@ -143,7 +145,7 @@ impl<M: Memory> Interface<M> {
         found.map(|(arrival, _)| *arrival)
     }
 
-    /// Takes a message: tells of it when its data is there, and ends the entry that it was for.
+    /// Takes a message: tells of it when its data is there, and may end the entry that it was for. That is in use until then.
     fn claim(&mut self, pt_index: u32, arrival: u64, claim: Claim) {
         if let Some(linked) = claim.entry.and_then(|id| self.entries.get_mut(id.0)) {
             linked.pending += 1;
@@ -192,7 +194,9 @@ impl<M: Memory> Interface<M> {
             if let Some(linked) = self.entries.get_mut(id.0) {
                 linked.pending -= 1;
             }
-            self.auto_unlink(id);
+            if claim.last {
+                self.auto_unlink(id);
+            }
             self.release(id);
         }
         self.forget_header(pt_index, arrival);
@@ -265,12 +269,13 @@ impl<M: Memory> Interface<M> {
 }
 
 impl Claim {
-    const fn of(linked: &Linked, entry: Option<EntryId>) -> Self {
+    const fn of(linked: &Linked, entry: Option<EntryId>, last: bool) -> Self {
         Self {
             user_ptr: linked.user_ptr,
             options: linked.entry.options,
             ct: linked.entry.ct,
             entry,
+            last,
         }
     }
 }

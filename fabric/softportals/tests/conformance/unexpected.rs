@@ -223,6 +223,71 @@ fn a_message_can_be_taken_while_its_data_is_coming() {
 }
 
 #[test]
+fn an_entry_that_stays_is_in_use_until_what_it_took_is_there() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let remote = Remote {
+        length: 1 << 14,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Put(initiator.local(0), remote, Ack::No))
+        .unwrap();
+    assert!(world.step());
+    let taker = target.append(&mut world.nodes[1], entry(1 << 15, 8), List::Priority, 5);
+    while kinds(&mut world.nodes[1], target.eq) != [EventKind::Put, EventKind::PutOverflow] {
+        assert_eq!(world.nodes[1].unlink(taker), Err(Error::InUse));
+        assert!(world.step(), "the message is told of");
+    }
+    world.nodes[1].unlink(taker).unwrap();
+}
+
+#[test]
+fn an_entry_that_was_used_up_meanwhile_ends_with_the_last_message_that_it_took() {
+    let mut world = World::pair();
+    let target = Target::new(&mut world.nodes[1]);
+    target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let long = Remote {
+        length: 1 << 14,
+        ..world.remote(1)
+    };
+    world.nodes[0]
+        .start(Command::Put(initiator.local(0), long, Ack::No))
+        .unwrap();
+    assert!(world.step());
+    let slab = Entry {
+        min_free: 8,
+        ..with(entry(1 << 15, 8), EntryOptions::MANAGE_LOCAL)
+    };
+    let slab = target.append(&mut world.nodes[1], slab, List::Priority, 5);
+    let own = Initiator::new(&mut world.nodes[1]);
+    let short = Remote {
+        length: 1,
+        ..world.remote(1)
+    };
+    world.nodes[1]
+        .start(Command::Put(own.local(0), short, Ack::No))
+        .unwrap();
+    world.run();
+    let mut told = kinds(&mut world.nodes[1], target.eq);
+    told.sort_by_key(|kind| format!("{kind:?}"));
+    let all = [
+        EventKind::AutoUnlink,
+        EventKind::Put,
+        EventKind::Put,
+        EventKind::PutOverflow,
+    ];
+    assert_eq!(told, all);
+    assert_eq!(
+        world.nodes[1].unlink(slab),
+        Err(Error::ArgInvalid("me_handle"))
+    );
+}
+
+#[test]
 fn gets_and_atomics_can_come_early_too() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
