@@ -44,8 +44,8 @@ pub use counter::Count;
 pub use error::Error;
 pub use event::{Address, Event, EventKind, Fail, List, Peer, Taken};
 pub use interface::{
-    Ack, Command, Config, CtId, Entry, EntryId, EqId, Interface, Link, Local, Md, MdId, News,
-    Packet, Remote, SearchMode, Source, Status, Trigger,
+    Ack, Command, Config, CtId, Entry, EntryId, EqId, Family, Interface, Link, Local, Md, MdId,
+    News, Packet, Remote, SearchMode, Source, Status, Trigger,
 };
 pub use limits::Limits;
 pub use memory::{Fault, Memory, Region, Segment};

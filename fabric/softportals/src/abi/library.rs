@@ -11,7 +11,7 @@ use super::settings::Settings;
 use crate::{
     error::Error,
     event::Address,
-    interface::Config,
+    interface::{Config, Family},
     limits::Limits,
     process::{Nic, ProcessMemory, Setup},
     transport::{Place, Reservation},
@@ -52,6 +52,7 @@ pub(super) struct Wanted {
     pub(super) pid: Option<u32>,
     pub(super) pid_max: u32,
     pub(super) limits: Option<Limits>,
+    pub(super) family: Family,
 }
 
 static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
@@ -151,6 +152,7 @@ pub(super) fn open(
             packet_max: settings.wires.packet_max(),
             inline_max: settings.mode.inline_max(),
             counts_events: settings.counts_events,
+            family: wanted.family,
         },
         place: place.clone(),
         mode: settings.mode,

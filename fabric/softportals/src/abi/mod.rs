@@ -22,7 +22,7 @@ pub use self::{
 };
 use std::ffi::CStr;
 
-use crate::event::Event;
+use crate::{event::Event, interface::Family};
 
 /// One family: its handles, structures and numbers.
 pub trait Profile: Sized + 'static {
@@ -45,6 +45,8 @@ pub trait Profile: Sized + 'static {
     const WHICH_IS_OPTIONAL: bool;
     /// Whether an entry of either kind goes to interfaces of both: programs of a family with one structure for the two mix them.
     const ENTRIES_ARE_ALIKE: bool;
+    /// Whose ways its interfaces have.
+    const FAMILY: Family;
 
     /// The handle for an object's 32 bits.
     fn handle(bits: u32) -> Self::Handle;

@@ -10,6 +10,7 @@ use super::{
 use crate::{
     abi::convert,
     event::{Event, List},
+    interface::Family,
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
@@ -55,6 +56,7 @@ impl Profile for Portails4 {
     const NUMBERS: Numbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = true;
     const ENTRIES_ARE_ALIKE: bool = true;
+    const FAMILY: Family = Family::Bull;
 
     fn handle(bits: u32) -> u64 {
         SET | u64::from(bits)

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     abi::convert,
     event::{Event, List},
+    interface::Family,
     options::{EntryOptions, MdOptions, TableOptions},
 };
 
@@ -69,6 +70,7 @@ impl Profile for Sandia42 {
     const NUMBERS: Numbers = NUMBERS;
     const WHICH_IS_OPTIONAL: bool = false;
     const ENTRIES_ARE_ALIKE: bool = false;
+    const FAMILY: Family = Family::Sandia;
 
     fn handle(bits: u32) -> u32 {
         bits

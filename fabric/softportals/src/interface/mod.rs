@@ -11,6 +11,7 @@
 mod admit;
 mod command;
 mod entry;
+mod family;
 mod initiator;
 mod table;
 mod target;
@@ -22,6 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub use self::{
     command::{Ack, Command, Local, Remote, Trigger},
     entry::{Entry, Source},
+    family::Family,
     table::SearchMode,
     transmit::{Link, Packet},
 };
@@ -59,6 +61,8 @@ pub struct Config {
     pub inline_max: Option<usize>,
     /// Flow control lets no message in whose event would find no place; else a full queue loses some, against the specification.
     pub counts_events: bool,
+    /// Whose ways it has.
+    pub family: Family,
 }
 
 /// A network interface over memory `M`.

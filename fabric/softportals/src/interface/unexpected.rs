@@ -57,7 +57,8 @@ pub(super) struct Claim {
 
 impl<M: Memory> Interface<M> {
     /// Looks for unexpected messages that `entry` matches, without linking it. One that is used once finds one message at most.
-    /// Events and counts tell what was found.
+    /// Events and counts tell what was found; that there is no more is always counted, and told as the [`Family`](super::Family)
+    /// does.
     ///
     /// # Errors
     /// `ArgInvalid`.
@@ -95,9 +96,10 @@ impl<M: Memory> Interface<M> {
                 break;
             }
         }
-        if found == 0 {
-            self.tell_of_nothing(pt_index, &claim, mode);
-        } else if !once {
+        if found == 0 || !once && self.config.family.closes_searches() {
+            self.tell_of_no_more(pt_index, &claim);
+        }
+        if found == 0 || !once {
             self.count_search(&claim, mode, FAILURE);
         }
         self.run_triggered();
@@ -222,39 +224,38 @@ impl<M: Memory> Interface<M> {
         let found = header.arrival;
         let event = found.event(EventKind::Search, Fail::Ok, List::Overflow, claim.user_ptr);
         let eq = self.portal_queue(pt_index);
-        if claim
-            .options
-            .shows(EntryOptions::EVENT_OVER_DISABLE, Fail::Ok)
-        {
+        if self.shows_search(claim, Fail::Ok) {
             self.post(eq, event);
         }
         let bytes = claim.options.has(EntryOptions::EVENT_CT_BYTES);
         self.count_search(claim, SearchMode::Only, counts(&event, bytes));
     }
 
-    fn tell_of_nothing(&mut self, pt_index: u32, claim: &Claim, mode: SearchMode) {
+    fn tell_of_no_more(&mut self, pt_index: u32, claim: &Claim) {
         let event = Event {
             pt_index,
             ..Event::new(EventKind::Search, Fail::NoMatch, claim.user_ptr)
         };
         let eq = self.portal_queue(pt_index);
-        if claim
-            .options
-            .shows(EntryOptions::EVENT_OVER_DISABLE, Fail::NoMatch)
-        {
+        if self.shows_search(claim, Fail::NoMatch) {
             self.post(eq, event);
         }
-        self.count_search(claim, mode, FAILURE);
     }
 
-    /// A search that only tells counts whenever it has a counter, because there is no option that names its events. One that
-    /// deletes counts with either option: implementations in the field differ in which one they ask for.
-    fn count_search(&mut self, claim: &Claim, mode: SearchMode, by: Count) {
+    /// Whether a SEARCH event is told. It is none of the overflow events, which have an option of their own.
+    fn shows_search(&self, claim: &Claim, fail: Fail) -> bool {
         let options = claim.options;
-        if mode == SearchMode::Only
-            || options.has(EntryOptions::EVENT_CT_OVERFLOW)
-            || options.has(EntryOptions::EVENT_CT_COMM)
-        {
+        let hidden =
+            self.config.family.hides_searches() && options.has(EntryOptions::EVENT_COMM_DISABLE);
+        let muted = fail == Fail::Ok && options.has(EntryOptions::EVENT_SUCCESS_DISABLE);
+        !hidden && !muted
+    }
+
+    /// A search that only tells counts whenever it has a counter, because there is no option that names its events. What one that
+    /// deletes finds are overflow events, and it counts its end as it counts them.
+    fn count_search(&mut self, claim: &Claim, mode: SearchMode, by: Count) {
+        let counts = claim.options.has(EntryOptions::EVENT_CT_OVERFLOW);
+        if mode == SearchMode::Only || counts {
             self.count(claim.ct, by);
         }
     }

@@ -180,6 +180,11 @@ static void unexpected(void)
     OK(PtlMESearch(ni, pt, &once, PTL_SEARCH_DELETE, &taker));
     next_event(eq, PTL_EVENT_SEARCH, PTL_NI_NO_MATCH);
     once.match_bits = KEY;
+    ptl_me_t all = entry(0, 0, PTL_ME_EVENT_OVER_DISABLE);
+    OK(PtlMESearch(ni, pt, &all, PTL_SEARCH_ONLY, &taker));
+    next_event(eq, PTL_EVENT_SEARCH, PTL_NI_OK);
+    if (SEARCHES_CLOSE)
+        next_event(eq, PTL_EVENT_SEARCH, PTL_NI_NO_MATCH);
     OK(PtlMEAppend(ni, pt, &once, PTL_PRIORITY_LIST, &taker, &taker));
     CHECK(next_event(eq, PTL_EVENT_PUT_OVERFLOW, PTL_NI_OK).user_ptr == (void *) &taker);
     next_event(eq, PTL_EVENT_AUTO_UNLINK, PTL_NI_OK);

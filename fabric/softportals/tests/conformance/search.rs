@@ -1,12 +1,18 @@
 //! Searching the unexpected messages.
 
-use ripstop_softportals::{Ack, Entry, EntryOptions, Error, EventKind, Fail, List, SearchMode};
+use ripstop_softportals::{
+    Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, Family, List, SearchMode,
+};
 
 use crate::world::{Initiator, Target, World, count, entry, events, kinds, once, with};
 
 /// Three unexpected messages: "one" with match bits 8, "two" and "six" with 7.
 fn three() -> (World, Target) {
-    let mut world = World::pair();
+    three_of(Family::Sandia)
+}
+
+fn three_of(family: Family) -> (World, Target) {
+    let mut world = World::of(2, |config| Config { family, ..config });
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 64, EntryOptions::NONE);
     let initiator = Initiator::new(&mut world.nodes[0]);
@@ -72,21 +78,63 @@ fn a_search_that_finds_nothing_says_so() {
 
 #[test]
 fn a_search_that_stays_tells_of_every_match() {
-    let (mut world, target) = three();
-    let node = &mut world.nodes[1];
-    node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
-        .unwrap();
-    assert_eq!(kinds(node, target.eq), [EventKind::Search; 2]);
-    node.search(target.pt, entry(0, 0), SearchMode::Delete, 5)
-        .unwrap();
-    assert_eq!(kinds(node, target.eq), [EventKind::PutOverflow; 2]);
-    node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
-        .unwrap();
-    assert_eq!(
-        kinds(node, target.eq),
-        [EventKind::Search],
-        "which says that there is none"
-    );
+    for family in [Family::Sandia, Family::Bull] {
+        let end = (family == Family::Bull).then_some((EventKind::Search, Fail::NoMatch));
+        let (mut world, target) = three_of(family);
+        let node = &mut world.nodes[1];
+        for (mode, kind) in [
+            (SearchMode::Only, EventKind::Search),
+            (SearchMode::Delete, EventKind::PutOverflow),
+        ] {
+            node.search(target.pt, entry(0, 0), mode, 5).unwrap();
+            let told = events(node, target.eq).into_iter();
+            let told: Vec<_> = told.map(|event| (event.kind, event.fail)).collect();
+            let found = [(kind, Fail::Ok); 2].into_iter();
+            assert_eq!(told, found.chain(end).collect::<Vec<_>>(), "{family:?}");
+        }
+        node.search(target.pt, entry(0, 0), SearchMode::Only, 5)
+            .unwrap();
+        let told = events(node, target.eq);
+        assert_eq!((told.len(), told[0].fail), (1, Fail::NoMatch), "{family:?}");
+    }
+}
+
+#[test]
+fn a_search_is_told_of_though_overflow_events_are_hidden() {
+    let (found, nothing) = ((7, SearchMode::Only), (9, SearchMode::Only));
+    let (taken, left) = ((7, SearchMode::Delete), (9, SearchMode::Delete));
+    let hidden = |family, (match_bits, mode), more| {
+        let (mut world, target) = three_of(family);
+        let node = &mut world.nodes[1];
+        let entry = Entry {
+            match_bits,
+            ..with(once(0, 0), more)
+        };
+        node.search(target.pt, entry, mode, 5).unwrap();
+        events(node, target.eq).is_empty()
+    };
+    for family in [Family::Sandia, Family::Bull] {
+        let with_communication = family == Family::Sandia;
+        for (what, over, success, comm) in [
+            (found, false, true, with_communication),
+            (nothing, false, false, with_communication),
+            (taken, true, true, false),
+            (left, false, false, with_communication),
+        ] {
+            let options = [
+                (EntryOptions::EVENT_OVER_DISABLE, over),
+                (EntryOptions::EVENT_SUCCESS_DISABLE, success),
+                (EntryOptions::EVENT_COMM_DISABLE, comm),
+            ];
+            for (more, hides) in options {
+                assert_eq!(
+                    hidden(family, what, more),
+                    hides,
+                    "{family:?} {what:?} {more:?}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -122,6 +170,7 @@ fn searches_count() {
 fn a_search_that_deletes_counts_if_it_asks_for_that() {
     for (more, counted) in [
         (EntryOptions::EVENT_CT_OVERFLOW, (2, 1)),
+        (EntryOptions::EVENT_CT_COMM, (0, 0)),
         (EntryOptions::NONE, (0, 0)),
     ] {
         let (mut world, target) = three();

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use ripstop_fabric::random::Random;
 use ripstop_softportals::{
     Ack, Address, Command, Config, Count, CtId, Entry, EntryId, EntryOptions, EqId, Event,
-    EventKind, Fault, Interface, Limits, Link, List, Local, Md, MdId, MdOptions, Memory, Packet,
-    Peer, Region, Remote, Source, TableOptions,
+    EventKind, Family, Fault, Interface, Limits, Link, List, Local, Md, MdId, MdOptions, Memory,
+    Packet, Peer, Region, Remote, Source, TableOptions,
 };
 
 /// Memory of addresses from 0 on.
@@ -84,6 +84,7 @@ impl World {
             packet_max: PACKET_MAX,
             inline_max: None,
             counts_events: true,
+            family: Family::Sandia,
         };
         let configs: Vec<Config> = (0..nodes).map(|pid| change(config(pid))).collect();
         let logical = configs.iter().all(|config| config.logical);

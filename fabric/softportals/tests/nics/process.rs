@@ -6,8 +6,8 @@ use std::{
 };
 
 use ripstop_softportals::{
-    Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, EventKind, Fail, Fault, Limits,
-    List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
+    Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, EventKind, Fail, Family, Fault,
+    Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
     process::{Mode, Nic, Setup},
     transport::{Medium, Place, Wires},
 };
@@ -78,6 +78,7 @@ pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> P
             packet_max: wires.packet_max(),
             inline_max: mode.inline_max(),
             counts_events: true,
+            family: Family::Sandia,
         },
         place: Place {
             network: format!("test-{network}-{}", std::process::id()),

@@ -70,6 +70,7 @@ pub unsafe fn ni_init<P: Profile>(
             pid: (pid != numbers.pid_any).then_some(pid),
             pid_max: numbers.pid_max,
             limits: limits.map(convert::from_limits),
+            family: P::FAMILY,
         };
         // SAFETY: a C program gives memory to descriptors and entries as the specification asks: for as long as they exist.
         library::open(wanted, || unsafe { ProcessMemory::new() })

@@ -92,6 +92,7 @@ enum {
 #define PTL_CT_NONE 0
 #define PTL_INVALID_HANDLE 0
 #define PTL_MAP_AGAIN PTL_IN_USE
+#define SEARCHES_CLOSE 1
 
 int PtlInit(void);
 void PtlFini(void);

@@ -96,6 +96,7 @@ enum {
 #define PTL_CT_NONE 0x5fffffff
 #define PTL_INVALID_HANDLE 0xffffffff
 #define PTL_MAP_AGAIN PTL_IGNORED
+#define SEARCHES_CLOSE 0
 
 int PtlInit(void);
 void PtlFini(void);

@@ -1,0 +1,24 @@
+//! What the families' libraries do each in its own way, where the specification leaves it open or they depart from it.
+
+/// Whose library programs expect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Family {
+    /// The reference.
+    Sandia,
+    /// Bull's.
+    Bull,
+}
+
+impl Family {
+    /// A search that is not for one message tells at its end that it finds no more. Programs for the reference expect nothing
+    /// behind what was found, and programs for the other wait for that.
+    pub(super) const fn closes_searches(self) -> bool {
+        matches!(self, Self::Bull)
+    }
+
+    /// What hides events of communication hides those of searches.
+    pub(super) const fn hides_searches(self) -> bool {
+        matches!(self, Self::Sandia)
+    }
+}
