@@ -22,6 +22,7 @@ impl<M: Memory> Interface<M> {
         };
         let probe = Probe {
             initiator,
+            uid: request.uid,
             match_bits: request.match_bits,
             offset: request.remote_offset,
             length: request.length,

@@ -67,6 +67,7 @@ pub(super) struct Linked {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) initiator: Peer,
+    pub(super) uid: u32,
     pub(super) match_bits: u64,
     pub(super) offset: u64,
     pub(super) length: u64,

@@ -21,4 +21,11 @@ impl Family {
     pub(super) const fn hides_searches(self) -> bool {
         matches!(self, Self::Sandia)
     }
+
+    /// An entry for one user does not match others' messages, and is passed over. Else it is the violation of who sent them; and
+    /// unexpected messages are everybody's who matches them, as the specification has it: their permission was checked when they
+    /// came.
+    pub(super) const fn matches_users(self) -> bool {
+        matches!(self, Self::Bull)
+    }
 }

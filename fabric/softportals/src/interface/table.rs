@@ -259,6 +259,10 @@ impl<M: Memory> Interface<M> {
 
     pub(super) fn matches(&self, linked: &Linked, probe: &Probe) -> bool {
         let entry = &linked.entry;
+        let stranger = entry.uid.is_some_and(|uid| uid != probe.uid);
+        if stranger && self.config.family.matches_users() {
+            return false;
+        }
         !self.config.matching
             || (entry.match_bits ^ probe.match_bits) & !entry.ignore_bits == 0
                 && entry.source.takes(probe.initiator)

@@ -285,6 +285,7 @@ impl Arrival {
     const fn probe(&self) -> Probe {
         Probe {
             initiator: self.initiator,
+            uid: self.uid,
             match_bits: self.match_bits,
             offset: self.remote_offset,
             length: self.rlength,

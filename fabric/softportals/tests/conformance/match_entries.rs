@@ -1,6 +1,8 @@
 //! Match list entries: who matches, where it goes, and what is left of the entry.
 
-use ripstop_softportals::{Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, List, Source};
+use ripstop_softportals::{
+    Ack, Config, Entry, EntryOptions, Error, EventKind, Fail, Family, List, Source,
+};
 
 use crate::world::{Initiator, Target, World, bytes, entry, events, kinds, once, with};
 
@@ -69,6 +71,21 @@ fn ranks_and_addresses_select_who_is_matched() {
     ];
     let seen = takers(&physical, &[7; 5], &mut world);
     assert_eq!(seen, [Some(2), Some(3), Some(4), Some(5), None]);
+}
+
+#[test]
+fn an_entry_for_another_user_is_passed_over_where_users_are_matched() {
+    let mut world = World::of(2, |config| Config {
+        family: Family::Bull,
+        ..config
+    });
+    let of = |uid| Entry { uid, ..once(0, 8) };
+    let entries = [of(Some(101)), of(Some(100)), of(None)];
+    assert_eq!(
+        takers(&entries, &[7; 3], &mut world),
+        [Some(1), Some(2), None]
+    );
+    assert_eq!(world.nodes[1].status().permission_violations, 0);
 }
 
 #[test]

@@ -138,6 +138,28 @@ fn a_search_is_told_of_though_overflow_events_are_hidden() {
 }
 
 #[test]
+fn a_user_is_matched_where_the_family_does_so() {
+    for (family, uid, found) in [
+        (Family::Sandia, Some(100), true),
+        (Family::Sandia, Some(101), true),
+        (Family::Bull, Some(100), true),
+        (Family::Bull, Some(101), false),
+        (Family::Bull, None, true),
+    ] {
+        let (mut world, target) = three_of(family);
+        let node = &mut world.nodes[1];
+        let entry = Entry { uid, ..once(0, 0) };
+        node.search(target.pt, entry.clone(), SearchMode::Only, 5)
+            .unwrap();
+        let fail = if found { Fail::Ok } else { Fail::NoMatch };
+        assert_eq!(events(node, target.eq)[0].fail, fail, "{family:?} {uid:?}");
+        target.append(node, entry, List::Priority, 6);
+        let took = kinds(node, target.eq).contains(&EventKind::PutOverflow);
+        assert_eq!(took, found, "{family:?} {uid:?}");
+    }
+}
+
+#[test]
 fn searches_count() {
     let comm = EntryOptions::EVENT_CT_COMM;
     for (more, bits, counted) in [
