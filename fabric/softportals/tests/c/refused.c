@@ -167,7 +167,13 @@ static void no_space(void)
     ptl_process_t map;
     ptl_size_t size;
     OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_LOGICAL, PTL_PID_ANY, 0, 0, &logical));
-    SAYS(PTL_NO_SPACE, PtlGetMap(logical, 1, &map, &size));
+    SAYS(GETMAP_WITHOUT, PtlGetMap(logical, 1, &map, &size));
+    SAYS(GETID_WITHOUT, PtlGetId(logical, &map));
+    OK(PtlGetPhysId(logical, &map));
+    OK(PtlSetMap(logical, 1, &map));
+    OK(PtlGetMap(logical, 1, &map, &size));
+    OK(PtlGetId(logical, &map));
+    CHECK(size == 1 && map.rank == 0);
     OK(PtlNIFini(logical));
 }
 

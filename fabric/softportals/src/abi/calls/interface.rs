@@ -18,7 +18,7 @@ use super::{
     },
     answer, give, handle, interface, wanted,
 };
-use crate::{error::Error, process::ProcessMemory, slab::Id};
+use crate::{error::Error, event::Peer, interface::Family, process::ProcessMemory, slab::Id};
 
 /// `PtlInit`.
 pub fn init() -> i32 {
@@ -171,7 +171,10 @@ pub unsafe fn get_map<P: Profile>(
             return Err(Error::ArgInvalid("mapping"));
         }
         if known.is_empty() {
-            return Err(Error::NoSpace);
+            return Err(match P::FAMILY {
+                Family::Sandia => Error::NoSpace,
+                Family::Bull => Error::Fail,
+            });
         }
         let room = usize::try_from(size).unwrap_or(usize::MAX);
         for (at, address) in known.iter().take(room).enumerate() {
@@ -199,18 +202,19 @@ pub unsafe fn get_uid<P: Profile>(ni: P::Handle, uid: *mut u32) -> i32 {
     answer::<P>(get())
 }
 
-/// `PtlGetId`, and `PtlGetPhysId` if it is to be `physical`.
+/// `PtlGetId`, and `PtlGetPhysId` if it is to be `physical`. Before there is a map, Sandia's library gives the address as a rank,
+/// and Bull's nothing.
 pub unsafe fn get_id<P: Profile>(ni: P::Handle, physical: bool, id: *mut Process) -> i32 {
     let get = || {
         let (_, nic) = interface::<P>(ni)?;
         let own = nic.call(|interface| {
-            let address = convert::at(interface.config().address);
-            if physical {
-                address
-            } else {
-                convert::process(interface.id())
+            let config = interface.config();
+            match interface.id() {
+                _ if physical => Ok(convert::at(config.address)),
+                Peer::At(_) if config.logical && P::FAMILY == Family::Bull => Err(Error::Fail),
+                id => Ok(convert::process(id)),
             }
-        });
+        })?;
         // SAFETY: not null, as checked.
         unsafe { give(wanted(id, "id")?, own) };
         Ok(())

@@ -93,6 +93,8 @@ enum {
 #define PTL_INVALID_HANDLE 0
 #define PTL_MAP_AGAIN PTL_IN_USE
 #define SEARCHES_CLOSE 1
+#define GETMAP_WITHOUT PTL_FAIL
+#define GETID_WITHOUT PTL_FAIL
 
 int PtlInit(void);
 void PtlFini(void);

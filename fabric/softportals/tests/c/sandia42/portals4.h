@@ -97,6 +97,8 @@ enum {
 #define PTL_INVALID_HANDLE 0xffffffff
 #define PTL_MAP_AGAIN PTL_IGNORED
 #define SEARCHES_CLOSE 0
+#define GETMAP_WITHOUT PTL_NO_SPACE
+#define GETID_WITHOUT PTL_OK
 
 int PtlInit(void);
 void PtlFini(void);
