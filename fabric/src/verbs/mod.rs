@@ -101,6 +101,7 @@ impl Driver for Verbs {
                 true
             }
             Command::List { tasks, token } => core.post_list(tasks, *token),
+            Command::Forget { .. } => true,
             Command::Unwatch { .. }
             | Command::Cancel { .. }
             | Command::Name { .. }

@@ -135,10 +135,13 @@ impl Core {
 
     /// Goes on with the commands that waited for room.
     pub(super) fn unpark(&mut self, peer: u32) {
-        let Some(link) = self.link(peer).filter(|link| link.open) else {
-            return;
-        };
-        for id in std::mem::take(&mut link.parked) {
+        let waiting = self.link(peer).map_or(0, |link| link.parked.len());
+        for _ in 0..waiting {
+            // One by one: what ends meanwhile is forgotten there.
+            let link = self.link(peer).filter(|link| link.open);
+            let Some(id) = link.and_then(|link| link.parked.pop_front()) else {
+                return;
+            };
             self.run(id);
         }
     }
@@ -287,6 +290,10 @@ impl Core {
         let Some(op) = self.ops.remove(id) else {
             return;
         };
+        // It may have waited for room, and its number is another command's next.
+        if let Some(link) = self.link(op.peer) {
+            link.forget_op(id);
+        }
         if let Some(chunk) = op.chunk {
             if let (Wish::Get { into, .. }, None) = (op.wish, &op.why) {
                 self.outbox.copy_out(chunk, into);
@@ -319,8 +326,6 @@ impl Core {
     pub(super) fn recall(&mut self, owner: Owner) {
         let found = self.ops.find(|op| op.owner == owner && op.flights == 0);
         if let Some(id) = found {
-            let peer = self.ops.get(id).map_or(self.me, |op| op.peer);
-            self.link_or_new(peer).forget_op(id);
             self.abandon(id, Failure::Cancelled);
         }
     }

@@ -45,6 +45,14 @@ impl Wish {
         u32::from(matches!(self, Self::Count { .. }))
     }
 
+    /// Whether the peer's device answers it with what was there.
+    pub(super) const fn asks(&self) -> bool {
+        matches!(
+            self,
+            Self::Get { .. } | Self::Atomic { .. } | Self::Count { .. }
+        )
+    }
+
     /// A count, if the key can be one to a counter.
     pub(super) fn count(counter: RemoteCounter, by: u64) -> Option<Self> {
         counter.cell().map(|cell| Self::Count { cell, by })

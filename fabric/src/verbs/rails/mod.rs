@@ -51,13 +51,15 @@ impl Core {
         self.lose_for(peer, why);
     }
 
-    /// Commands that may touch memory of a peer by other lanes than words go by. One lane keeps its order.
+    /// Commands that may touch memory of a peer when a word comes there that is posted behind them. One lane keeps its order,
+    /// but for messages behind reads and atomics that are not fenced.
     pub(super) fn touching(&mut self, peer: u32) -> Vec<u32> {
-        if !self.link_or_new(peer).is_wide() {
-            return Vec::new();
-        }
+        let is_wide = self.link_or_new(peer).is_wide();
         // One that waits for a lane to be fenced knows where its memory is, and has nothing under way.
-        let touches = |op: &Op| op.peer == peer && (op.flights > 0 || op.striped.is_some());
+        let touches = |op: &Op| {
+            let flies = op.flights > 0 && (is_wide || op.wish.asks());
+            op.peer == peer && (flies || op.striped.is_some())
+        };
         self.ops.all(touches)
     }
 
