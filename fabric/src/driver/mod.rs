@@ -306,6 +306,11 @@ pub enum Command<'a> {
         /// The name.
         name: u64,
     },
+    /// Forget lists of which everything has begun and everything offered has come: they are not taken back any more.
+    Forget {
+        /// That of the lists.
+        token: Token,
+    },
     /// Have a key from [`Driver::expose`] open nothing from now on. Other keys to the same memory are not touched.
     Withdraw {
         /// A key to plain memory of this rank; one to a region goes with the region.

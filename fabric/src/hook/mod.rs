@@ -217,6 +217,7 @@ impl Driver for Hook {
             | Command::Unwatch { .. }
             | Command::List { .. }
             | Command::Cancel { .. }
+            | Command::Forget { .. }
             | Command::Name { .. }
             | Command::Unname { .. }
             | Command::Withdraw { .. } => self.driver.post(command),

@@ -68,7 +68,9 @@ impl Driver for Loopback {
                 self.watches.remove(*token);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::List { .. } | Command::Cancel { .. } | Command::Forget { .. } => {
+                panic!("{NO_LISTS}")
+            }
             Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             Command::Withdraw { .. } => true,
             Command::Put { token, .. }

@@ -137,6 +137,10 @@ impl Driver for Portals {
                 self.cancel(token);
                 true
             }
+            Command::Forget { token } => {
+                self.lists.forget(token);
+                true
+            }
             Command::Name { name, region } => {
                 self.name(name, region);
                 true

@@ -238,7 +238,9 @@ impl Driver for Shm {
                 self.watches.remove(token);
                 true
             }
-            Command::List { .. } | Command::Cancel { .. } => panic!("{NO_LISTS}"),
+            Command::List { .. } | Command::Cancel { .. } | Command::Forget { .. } => {
+                panic!("{NO_LISTS}")
+            }
             Command::Name { .. } | Command::Unname { .. } => panic!("{NO_NAMES}"),
             // The system lets peers reach all memory or none.
             Command::Withdraw { .. } => true,

@@ -99,6 +99,7 @@ impl Driver for Sim {
                 world.cancel(self.rank, token);
                 true
             }
+            Command::Forget { .. } => true,
             Command::Name { name, region } => {
                 world.name(self.rank, name, region);
                 true

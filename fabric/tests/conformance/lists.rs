@@ -384,6 +384,20 @@ pub(crate) fn who_was_offered_something_and_goes_ends_the_list(make: Make) {
     assert_eq!(bench.value(1, 5), 0);
 }
 
+/// Only for drivers that remember what lists have offered: entries of those that went well are others' by then.
+pub(crate) fn what_forgotten_lists_have_offered_is_not_taken_back(make: Make) {
+    let mut bench = Bench::new(make, 2);
+    post_pair(&mut bench, (1, 64), WORD);
+    bench.count(1, 1, 1, 1);
+    bench.world.settle();
+    let token = Token(2);
+    bench.world.post(1, Command::Forget { token });
+    bench.world.close(0);
+    bench.world.settle();
+    let heard = &bench.world[1].heard;
+    assert!(!heard.down.is_empty() && heard.failed.is_empty());
+}
+
 /// Only for adapters that run lists with no help: rank 1 hands to rank 2 what rank 0 puts to it, and is not asked.
 pub(crate) fn what_is_passed_on_needs_no_turns_of_who_passes_it_on(make: Make) {
     const LEN: usize = 30_000;

@@ -280,6 +280,13 @@ fn a_rank_that_makes_no_turns_serves_its_part_of_a_list() {
 }
 
 #[test]
+fn what_forgotten_lists_have_offered_is_not_taken_back() {
+    for make in [sandia42_world, portails4_world] {
+        lists::what_forgotten_lists_have_offered_is_not_taken_back(make);
+    }
+}
+
+#[test]
 fn a_message_that_the_library_refuses_for_good_costs_the_peer_and_no_sleep() {
     for family in FAMILIES {
         for compat in [None, Some(Compat::Pscom(Pscom::default()))] {

@@ -64,6 +64,10 @@ impl Portals {
             .collect::<Result<_, _>>()?;
         let (plan, then) = self.plan(&task.then, token)?;
         let id = self.take_gear()?;
+        if self.lists.are_ending(token) {
+            self.lists.idle.push(id);
+            return Ok(());
+        }
         let at = waits.len() as u64;
         let Some(gear) = self.lists.gears.get_mut(&id) else {
             return Ok(());

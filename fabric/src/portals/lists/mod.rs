@@ -160,6 +160,9 @@ impl Portals {
             tasks.len()
         );
         self.sweep();
+        if self.lists.are_ending(token) {
+            return true; // which is about to be said
+        }
         if !self.has_room_for(tasks) {
             return false;
         }
@@ -201,9 +204,14 @@ impl Portals {
         self.lists.lists.insert(id, list);
         let bell = self.bell()?;
         self.ring_when(bell, Code::List(id), (begun, count))?;
-        tasks
-            .iter()
-            .try_for_each(|task| self.arm(task, token, begun))
+        for task in tasks {
+            // Whoever arms also hears of tasks that have failed.
+            if self.lists.are_ending(token) {
+                break;
+            }
+            self.arm(task, token, begun)?;
+        }
+        Ok(())
     }
 
     /// A list has begun.
@@ -222,8 +230,18 @@ impl Lists {
         self.serial
     }
 
+    /// What these lists have offered has come: the library has unlinked the entries, and may give their handles to others.
+    pub(super) fn forget(&mut self, token: Token) {
+        self.landings.retain(|landing| landing.token != token);
+    }
+
     pub(super) fn unwatch(&mut self, token: Token) {
         self.watches.retain(|_, watch| watch.token != token);
+    }
+
+    /// Whether lists with this token are taken back, and counters of theirs may be others' already.
+    pub(super) fn are_ending(&self, token: Token) -> bool {
+        self.ending.contains_key(&token.0)
     }
 
     /// Whether a list has failed and that was not told yet.

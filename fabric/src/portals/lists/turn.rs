@@ -288,7 +288,7 @@ impl Portals {
 
     /// No further task of a token begins.
     pub(super) fn break_off(&mut self, token: Token, why: Failure) {
-        if self.lists.ending.contains_key(&token.0) {
+        if self.lists.are_ending(token) {
             return;
         }
         self.lists.doubted.remove(&token.0);
@@ -331,6 +331,7 @@ impl Portals {
                 || matches!(ni.md_release(gear.wheel.md), Err(Refused::InUse));
             left |= flies;
             if !flies {
+                ni.ct_cancel(gear.wheel.go);
                 let waits = work.waits.clone();
                 zombies.push(Zombie {
                     go: gear.wheel.go,

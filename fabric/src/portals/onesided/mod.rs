@@ -72,6 +72,7 @@ impl Portals {
         }
         let deed = Deed::Count(by, cell);
         match deed.first(owner) {
+            Ok(Step::Tick(0)) => true, // a message adds one, and adapters wake whoever waits for what was added
             Ok(step) if self.peer(to).life == Life::Up => self.begin(to, None, deed, step),
             _ => true,
         }

@@ -209,7 +209,10 @@ impl Engine {
         match code {
             Code::List(list) => posted.begun(driver, slot, list, &mut duties),
             Code::Held | Code::Single => posted.post_held(driver, slot, &mut duties),
-            Code::End => listed.over = true,
+            Code::End => {
+                listed.over = true;
+                posted.forget(driver);
+            }
             Code::Told(nth) => {
                 posted.heard(code, &mut duties);
                 let waker = self.core.ops.live(run.buffers).waker.take();

@@ -93,7 +93,7 @@ impl Driver for Adapter {
                 tasks.iter().for_each(|task| self.refuse(task, token));
             }
             Command::Cancel { token } => self.told.push_back((token, Failure::Cancelled)),
-            Command::Name { .. } | Command::Unname { .. } => {}
+            Command::Name { .. } | Command::Unname { .. } | Command::Forget { .. } => {}
             other => return self.inner.post(other),
         }
         Post::Posted

@@ -225,6 +225,14 @@ impl Posted {
         self.held.iter_mut().for_each(Vec::clear);
     }
 
+    /// All has ended well: there is nothing to take back any more.
+    pub(crate) fn forget(&self, driver: &mut dyn Driver) {
+        for family in FAMILIES {
+            let token = self.token_of(family);
+            take(driver, Command::Forget { token });
+        }
+    }
+
     /// Keys that are open as long as the program is under way.
     pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> {
         let Memory {
