@@ -6,7 +6,7 @@ mod ranks;
 
 use std::time::Duration;
 
-use ripstop::{Collectives, Runtime};
+use ripstop::{Collectives, Comm, ErrorKind, Runtime};
 
 #[test]
 fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
@@ -56,4 +56,45 @@ fn rank(runtime: Runtime) {
         driver.abort();
     });
     runtime.close().unwrap();
+}
+
+/// Both ranks' drivers are asleep when this begins.
+fn on_tokio(rank: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static) {
+    ranks::run(
+        2,
+        &[("RIPSTOP_PROGRESS", "tokio")],
+        move |runtime: Runtime| {
+            let executor = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let world = runtime.world();
+            executor.block_on(async {
+                let driver = tokio::spawn(runtime.drive_on_tokio());
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                rank(&world).await;
+                driver.abort();
+            });
+            drop(world);
+            runtime.close().unwrap();
+        },
+    );
+}
+
+#[test]
+fn a_message_that_finds_no_room_leaves_when_there_is_some_though_the_driver_sleeps() {
+    on_tokio(async |world| match world.rank() {
+        // There is none until the peer has heard of us.
+        0 => drop(world.send(1, 0, vec![7_u8; 4096]).await.unwrap()),
+        _ => assert_eq!(world.recv::<u8>(0, 0).await.unwrap().0, [7; 4096]),
+    });
+}
+
+#[test]
+fn ranks_that_call_different_collectives_hear_of_it_though_the_driver_sleeps() {
+    on_tokio(async |world| {
+        // Each waits for the other, and neither sends.
+        let error = world.bcast(1 - world.rank(), [0_u8; 8]).await.unwrap_err();
+        assert!(matches!(error.error.kind, ErrorKind::Mismatch { .. }));
+    });
 }

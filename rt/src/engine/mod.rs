@@ -318,9 +318,22 @@ impl Engine {
         }
     }
 
-    /// Whether something moves that a sleeper does not know of.
-    pub(crate) fn is_restless(&self) -> bool {
-        self.core.moving > 0 || !self.core.wanted.is_empty()
+    /// Whether something moves, or has begun to wait, that a sleeper does not know of.
+    #[inline]
+    pub(crate) fn is_restless(&mut self, now: impl FnOnce() -> Time) -> bool {
+        let core = &self.core;
+        // What found no room is tried again by who sleeps, when it has told the driver that it waits for some.
+        core.moving > 0
+            || !core.wanted.is_empty()
+            || core.peers.any_marked()
+            || self.watch.is_guarded() && self.oversleeps(now)
+    }
+
+    /// Whether something is due before whoever sleeps wakes up.
+    #[cold]
+    fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
+        self.core.begin_doubt(now);
+        self.core.peers.fresh() || self.watch.oversleeps(self.deadline())
     }
 
     pub(crate) fn driver(&mut self) -> &mut dyn Driver {

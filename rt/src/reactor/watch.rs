@@ -1,5 +1,7 @@
 //! Whether applications make turns, and whether the agent sits.
 
+use crate::clock::Time;
+
 /// How the agent and the applications see each other; guarded by the engine's lock, which both hold for a turn anyway.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -10,6 +12,8 @@ pub(crate) struct Watch {
     /// An application is asleep, and the driver armed for it. A turn of another thread would disarm it, and nobody would ever
     /// ring: what comes is the sleeper's.
     guarded: bool,
+    /// When it wakes up if nothing happens before.
+    until: Option<Time>,
     /// The runtime is closing. Who closes it waits for what no waker tells of, and makes all turns: the agent stays out.
     closing: bool,
 }
@@ -33,9 +37,16 @@ impl Watch {
         self.agent_sits
     }
 
-    /// Somebody is about to sleep on an armed driver. The agent is told of turns instead.
-    pub(crate) fn fall_asleep(&mut self) {
+    /// Somebody is about to sleep on an armed driver, until then at the latest. The agent is told of turns instead.
+    pub(crate) fn fall_asleep(&mut self, until: Option<Time>) {
         self.guarded = !self.agent_sits;
+        self.until = until;
+    }
+
+    /// Whether whoever is asleep would come too late for what is due then.
+    pub(crate) fn oversleeps(&self, due: Option<Time>) -> bool {
+        let oversleeps = |due| self.until.is_none_or(|until| due < until);
+        self.guarded && due.is_some_and(oversleeps)
     }
 
     pub(crate) fn wake_up(&mut self) {

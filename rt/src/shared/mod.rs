@@ -112,7 +112,7 @@ impl Shared {
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Engine) -> R) -> R {
         let mut engine = self.engine.lock();
         let result = work(&mut engine);
-        let restless = engine.is_restless();
+        let restless = engine.is_restless(|| self.clock.now());
         self.finish(engine);
         if restless {
             self.nudge();

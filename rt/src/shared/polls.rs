@@ -154,7 +154,7 @@ impl Shared {
             engine_turn(&mut engine, &self.clock);
             hint::spin_loop();
         };
-        let restless = engine.is_restless();
+        let restless = engine.is_restless(|| self.clock.now());
         self.finish(engine);
         if disturbed {
             self.notifier.notify();

@@ -83,8 +83,8 @@ impl Shared {
             return None;
         }
         engine.core.begin_doubt(|| self.clock.now());
-        engine.watch.fall_asleep();
         let deadline = engine.deadline();
+        engine.watch.fall_asleep(deadline);
         drop(engine);
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
     }
