@@ -263,14 +263,9 @@ fn ranks_exchange_under_our_launcher() {
 
 #[test]
 fn ranks_exchange_under_mpich() {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new("mpiexec.hydra");
-    command
-        .args(["-n", "4"])
-        .arg(program)
-        .args(AS_RANK)
-        .env(ROLE, "exchange")
-        .stdin(Stdio::null());
+    let alone = Command::new("mpiexec.hydra");
+    let mut below_ours = launcher(1, &[]);
+    below_ours.args(["--", "mpiexec.hydra"]);
     if let Err(error) = Command::new("mpiexec.hydra").arg("--version").output() {
         assert!(
             std::env::var_os("CI").is_none(),
@@ -278,16 +273,21 @@ fn ranks_exchange_under_mpich() {
         );
         return skipped("mpiexec.hydra not installed");
     }
-    let job = ended(command);
-    job.with(0, &[]);
-    for rank in 0..4 {
-        assert!(
-            job.out
-                .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
-            "{}{}",
-            job.out,
-            job.err
-        );
+    for mut command in [alone, below_ours] {
+        let program = std::env::current_exe().unwrap();
+        command.args(["-n", "4"]).arg(program).args(AS_RANK);
+        command.env(ROLE, "exchange").stdin(Stdio::null());
+        let job = ended(command);
+        job.with(0, &[]);
+        for rank in 0..4 {
+            assert!(
+                job.out
+                    .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+                "{}{}",
+                job.out,
+                job.err
+            );
+        }
     }
 }
 

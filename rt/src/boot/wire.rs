@@ -4,12 +4,24 @@
 //! module: the client of [`discover`](super::discover), and the launcher.
 
 use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
 
 /// The longest request line that every server takes, with its newline: a longer one is cut by some and torn in two by others.
 pub const REQUEST_MAX: usize = 1024;
 
 /// The longest reply line that is read, with its newline.
 pub const REPLY_MAX: usize = 4096;
+
+/// What our launcher says in `RIPSTOP_LAUNCHER`: the number that a rank inherits its end of the connection as, and the socket's
+/// inode. A launcher below ours hands the variable on to ranks of its own, whose connections are others.
+///
+/// # Errors
+/// What the system said about the socket.
+pub fn connection(number: impl fmt::Display, socket: impl AsFd) -> io::Result<String> {
+    let inode = rustix::fs::fstat(socket)?.st_ino;
+    Ok(format!("{number}:{inode}"))
+}
 
 /// One line, without its newline.
 ///

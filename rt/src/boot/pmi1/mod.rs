@@ -19,7 +19,9 @@ pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let size = required(environment, "PMI_SIZE", 1, SIZE_MAX)?;
     let rank = required(environment, "PMI_RANK", 0, size - 1)?;
     let socket = fd::inherited(fd)?;
-    let ours = environment.get("RIPSTOP_LAUNCHER").is_some();
+    let ours = environment
+        .get(LAUNCHER)
+        .is_some_and(|named| wire::connection(fd, &socket).is_ok_and(|mine| mine == named));
     let mut client = Client::new(Stream::new(socket, environment.answer_limit()?), ours)?;
     let node = client.node_of(rank, size, environment)?;
     Ok(Boot {
@@ -223,8 +225,9 @@ impl Client {
                 why,
             });
         }
-        // Only a value that all ranks see may decide whether all of them enter the fence below.
-        let all_here = environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
+        // Only a value that all ranks see may decide whether all of them enter the fence below. Below our launcher it is ours.
+        let all_here = environment.get(LAUNCHER).is_none()
+            && environment.number("MPI_LOCALNRANKS", 1, SIZE_MAX)? == Some(size);
         if all_here {
             Ok(Node::only(size))
         } else {
@@ -388,6 +391,8 @@ fn hex(text: &str) -> String {
 const VERSION: [(&str, &str); 2] = [("pmi_version", "1"), ("pmi_subversion", "1")];
 
 const MAPPING: &str = "PMI_process_mapping";
+
+const LAUNCHER: &str = "RIPSTOP_LAUNCHER";
 
 /// More ranks than any machine has cores: what is allocated per rank before anything else is known stays bounded.
 const SIZE_MAX: u32 = 1 << 24;

@@ -12,6 +12,16 @@ use crate::boot::discover;
 
 /// The environment of rank `rank` of `size` whose launcher is the other end of `socket`.
 fn environment(socket: &UnixStream, rank: u32, size: u32) -> Environment {
+    environment_below(socket, rank, size, [])
+}
+
+/// As above, with variables that another launcher above left there.
+fn environment_below<const N: usize>(
+    socket: &UnixStream,
+    rank: u32,
+    size: u32,
+    left: [(&str, String); N],
+) -> Environment {
     fcntl_setfd(socket, FdFlags::empty()).unwrap();
     let variables = [
         ("PMI_FD", socket.as_raw_fd().to_string()),
@@ -19,7 +29,7 @@ fn environment(socket: &UnixStream, rank: u32, size: u32) -> Environment {
         ("PMI_SIZE", size.to_string()),
         ("RIPSTOP_BOOT_TIMEOUT", "5".to_owned()),
     ];
-    variables.into_iter().collect()
+    variables.into_iter().chain(left).collect()
 }
 
 /// Answers each request with the next of `answers`, then hangs up; gives back what was asked.
@@ -77,6 +87,51 @@ fn without_a_mapping_the_ranks_tell_each_other_their_machine() {
         mine.as_str(),
     ]);
     assert_eq!(against(&answers, 3).unwrap().node.ranks, [0, 2]);
+}
+
+#[test]
+fn a_launcher_below_ours_is_not_taken_for_ours() {
+    let (above, _launcher) = UnixStream::pair().unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let fd = ours.as_raw_fd();
+    let left = [
+        ("RIPSTOP_LAUNCHER", wire::connection(fd, &above).unwrap()),
+        ("MPI_LOCALNRANKS", "2".to_owned()),
+    ];
+    let server = std::thread::spawn(move || {
+        let machine = "cmd=get_result rc=0 value=7:another\n";
+        let rest = [
+            "cmd=get_result rc=-1\n",
+            "cmd=put_result rc=0\n",
+            "cmd=barrier_out rc=0\n",
+            machine,
+            machine,
+        ];
+        for answer in GREETING.into_iter().chain(rest) {
+            let mut request = [0; wire::REQUEST_MAX];
+            let len = (&theirs).read(&mut request).unwrap();
+            let lines = request[..len].iter().filter(|&&byte| byte == b'\n');
+            assert_eq!(lines.count(), 1, "it reads one request at a time");
+            (&theirs).write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let environment = environment_below(&ours, 0, 2, left);
+    let boot = discover(&environment);
+    drop(ours);
+    server.join().unwrap();
+    let ranks = boot.unwrap().node.ranks;
+    assert_ne!(ranks, [0, 1], "the ranks above share a node, not these");
+}
+
+#[test]
+fn our_launcher_is_known_by_its_connection() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let own = wire::connection(ours.as_raw_fd(), &ours).unwrap();
+    let server = server(theirs, &GREETING);
+    let environment = environment_below(&ours, 0, 2, [("RIPSTOP_LAUNCHER", own)]);
+    let boot = discover(&environment).unwrap();
+    assert_eq!(boot.node, Node::only(2), "without a question");
+    assert_eq!(server.join().unwrap().len(), GREETING.len());
 }
 
 #[test]

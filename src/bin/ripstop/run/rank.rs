@@ -13,6 +13,8 @@ use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::CpuSet;
 
+use ripstop_rt::boot::wire;
+
 use super::label::Lines;
 use super::program::Program;
 use super::signals::InChild;
@@ -64,7 +66,7 @@ impl Rank {
     pub(super) fn start(setup: &Setup<'_>, rank: u32, cpus: Option<CpuSet>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
-        let mut command = command(setup, rank, theirs.as_raw_fd());
+        let mut command = command(setup, rank, &theirs)?;
         InChild {
             socket: theirs.into(),
             cpus,
@@ -255,13 +257,13 @@ impl Which {
     }
 }
 
-fn command(setup: &Setup<'_>, rank: u32, fd: i32) -> Command {
+fn command(setup: &Setup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Command> {
     let mut command = Command::new(&setup.program.path);
     command.args(&setup.program.arguments).process_group(0);
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_foreign(&name.to_string_lossy())) {
         command.env_remove(name);
     }
-    let ranks = setup.ranks.to_string();
+    let (ranks, fd) = (setup.ranks.to_string(), socket.as_raw_fd());
     command
         .env("PMI_FD", fd.to_string())
         .env("PMI_RANK", rank.to_string())
@@ -269,7 +271,7 @@ fn command(setup: &Setup<'_>, rank: u32, fd: i32) -> Command {
     command
         .env("MPI_LOCALRANKID", rank.to_string())
         .env("MPI_LOCALNRANKS", &ranks)
-        .env("RIPSTOP_LAUNCHER", "1");
+        .env("RIPSTOP_LAUNCHER", wire::connection(fd, socket)?);
     // A terminal stops a process of another group that reads from it.
     let reads = rank == 0 && !io::IsTerminal::is_terminal(&io::stdin());
     command.stdin(if reads {
@@ -280,7 +282,7 @@ fn command(setup: &Setup<'_>, rank: u32, fd: i32) -> Command {
     if setup.label {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    command
+    Ok(command)
 }
 
 /// What another launcher, which started us, says about its own job.
