@@ -169,6 +169,25 @@ fn labels_begin_every_line_and_lines_stay_whole() {
 }
 
 #[test]
+fn what_a_rank_leaves_behind_does_not_hold_the_launcher() {
+    let writer = "for nth in 1 2 3 4; do yes & done; \
+                  until grep -q 'wchar: [1-9].....' /proc/$!/io; do :; done; [ $PMI_RANK = 0 ] && exit 0";
+    let jobs = [
+        (1, "60", writer.to_owned(), 0),
+        (2, "1.5", format!("{writer}; exec sleep 60"), 124),
+    ];
+    for (ranks, limit, script, code) in jobs {
+        let inner = shell(ranks, &["--label", "--timeout", limit], &script);
+        // One that is held looks at its own time limit as little as at signals.
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", "90"]).arg(inner.get_program());
+        command.args(inner.get_args()).stdout(Stdio::null());
+        let status = command.stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{ranks} ranks");
+    }
+}
+
+#[test]
 fn a_program_that_never_joins_is_not_a_job() {
     let job = ended(shell(3, &[], "exit 0"));
     job.with(

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 use rustix::net::{SendFlags, send};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::thread::CpuSet;
@@ -161,21 +161,19 @@ impl Rank {
         let Some(output) = &mut self.output[which as usize] else {
             return Ok(false);
         };
-        let more = output.copy(which)?;
+        let more = output.copy(&mut *which.target())?.is_some();
         if !more {
             self.output[which as usize] = None;
         }
         Ok(more)
     }
 
-    /// Copies all output that is there.
+    /// Copies all output that is there now.
     pub(super) fn drain_output(&mut self) -> io::Result<()> {
         for which in [Which::Out, Which::Err] {
-            while self.output[which as usize]
-                .as_ref()
-                .is_some_and(Output::is_ready)
-                && self.copy_output(which)?
-            {}
+            if let Some(output) = &mut self.output[which as usize] {
+                output.drain(&mut *which.target())?;
+            }
         }
         Ok(())
     }
@@ -231,15 +229,31 @@ impl Output {
         }))
     }
 
-    fn copy(&mut self, which: Which) -> io::Result<bool> {
+    /// How many bytes it copied; `None` at the end.
+    fn copy(&mut self, into: &mut dyn io::Write) -> io::Result<Option<usize>> {
         let mut bytes = [0; 16 << 10];
-        let into = &mut *which.target();
         match rustix::io::read(&self.pipe, &mut bytes) {
-            Ok(0) => self.lines.end(into).map(|()| false),
-            Ok(count) => self.lines.write(&bytes[..count], into).map(|()| true),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(true),
-            Err(_) => self.lines.end(into).map(|()| false),
+            Ok(0) => self.lines.end(into).map(|()| None),
+            Ok(count) => self
+                .lines
+                .write(&bytes[..count], into)
+                .map(|()| Some(count)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Some(0)),
+            Err(_) => self.lines.end(into).map(|()| None),
         }
+    }
+
+    /// Copies what the pipe holds now, and little of what comes meanwhile: a process that a rank left behind may write for ever.
+    fn drain(&mut self, into: &mut dyn io::Write) -> io::Result<()> {
+        let mut left =
+            ioctl_fionread(&self.pipe).map_or(0, |held| usize::try_from(held).unwrap_or(0));
+        while left > 0 && self.is_ready() {
+            let Some(copied) = self.copy(into)? else {
+                break;
+            };
+            left = left.saturating_sub(copied);
+        }
+        Ok(())
     }
 
     fn is_ready(&self) -> bool {
@@ -294,3 +308,48 @@ fn is_foreign(name: &str) -> bool {
 
 /// Longer than any request of PMI-1.
 const REQUEST_MAX: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::write;
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    /// Whatever is copied, there is more, up to a number of times that nobody should reach.
+    struct Refills {
+        pipe: OwnedFd,
+        copied: usize,
+    }
+
+    impl io::Write for Refills {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.copied += 1;
+            if self.copied < 1000 {
+                write(&self.pipe, b"y\n")?;
+            }
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pipe_that_never_runs_dry_is_drained_of_what_it_held() {
+        let (reader, writer) = pipe().unwrap();
+        write(&writer, b"last words\n").unwrap();
+        let mut output = Output::new(3, Some(reader)).unwrap().unwrap();
+        let mut refills = Refills {
+            pipe: writer,
+            copied: 0,
+        };
+        output.drain(&mut refills).unwrap();
+        assert!(
+            (1..10).contains(&refills.copied),
+            "{} times",
+            refills.copied
+        );
+    }
+}
