@@ -52,7 +52,7 @@ const ALLOWED: &[&str] = &[
     "fabric/src/shm/loom_models.rs",
     "fabric/src/shm/mapped.rs",
     "fabric/src/shm/ring.rs",
-    "fabric/src/shm/tests.rs",
+    "fabric/src/shm/tests/mod.rs",
     "fabric/src/verbs/abi.rs",
     "fabric/src/verbs/library.rs",
     "fabric/src/verbs/objects/context.rs",
