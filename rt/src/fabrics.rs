@@ -54,6 +54,7 @@ impl Opening<'_> {
         let mut config = ShmConfig::new(self.boot.rank);
         config.wake = self.wake();
         config.single_copy = self.settings.single_copy;
+        config.patience = self.settings.boot_timeout;
         config.counters = Arc::clone(self.counters);
         let shm = Shm::open(self.board, config).map_err(unopened)?;
         Ok(Box::new(shm))
@@ -129,6 +130,7 @@ impl Opening<'_> {
             wake: self.wake(),
             single_copy: self.settings.single_copy,
             loopback: self.settings.loopback,
+            patience: self.settings.boot_timeout,
             counters: Arc::clone(self.counters),
         };
         let far = self.join(prepared)?;

@@ -15,6 +15,7 @@ mod sink;
 use std::{
     io,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use self::{
@@ -56,6 +57,8 @@ pub struct NearFarConfig {
     /// Whether the adapter copies long messages within the node, or the receiver's processor, if that is possible. `None` is
     /// whoever needs less time for them.
     pub loopback: Option<bool>,
+    /// How long a rank of the node may take to come to its board, as in [`ShmConfig`].
+    pub patience: Duration,
     /// Where the nearer driver counts.
     pub counters: Arc<Counters>,
 }
@@ -92,6 +95,7 @@ impl NearFar {
             wake,
             single_copy,
             loopback,
+            patience,
             counters,
         } = config;
         let Ok(place) = node.ranks.binary_search(&rank) else {
@@ -104,6 +108,7 @@ impl NearFar {
         let shm = ShmConfig {
             wake,
             single_copy,
+            patience,
             counters,
             ..ShmConfig::new(u32::try_from(place).map_err(io::Error::other)?)
         };

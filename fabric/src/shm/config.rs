@@ -1,6 +1,6 @@
 //! How a driver is opened, and what it can then do.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use super::{
     cma, ring,
@@ -37,10 +37,13 @@ pub struct ShmConfig {
     /// Chunks of 8 KiB that this rank's longer bodies travel in, shared by all peers, 1 to 65 536. They are made as they are
     /// needed.
     pub chunks: u32,
+    /// How long a rank may take to come to the board from when it was wanted first; then it counts as failed.
+    pub patience: Duration,
 }
 
 impl ShmConfig {
-    /// The defaults: a futex, `process_vm_*` if the system allows, 16 KiB for each direction between a pair, 2 MiB for chunks.
+    /// The defaults: a futex, `process_vm_*` if the system allows, 16 KiB for each direction between a pair, 2 MiB for chunks, a
+    /// minute for those who have not come.
     #[must_use]
     pub fn new(rank: u32) -> Self {
         let counters = Arc::default();
@@ -51,6 +54,7 @@ impl ShmConfig {
             counters,
             ring_slots: 128,
             chunks: 256,
+            patience: Duration::from_secs(60),
         }
     }
 }

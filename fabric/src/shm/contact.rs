@@ -8,25 +8,24 @@ use super::{
     board::{Entry, PeerState, index},
     cells::{self, Inbox},
     mapped::CELLS_TAKEN,
-    proc,
 };
 use crate::driver::{Down, Peer, Sink};
 
 impl Shm {
     /// Enters the board, and wakes those who may wait for us.
     pub(super) fn appear(&self) -> io::Result<()> {
-        let pid = std::process::id();
         let (segment_fd, segment_len) = self.segment.published()?;
         let (pipe_fd, fence) = (self.bell.pipe_fd(), !self.bell.has_barrier());
         let entry = Entry {
-            pid,
-            started: proc::started(pid)?,
             segment_fd,
             segment_len,
             pipe_fd,
             fence,
+            ..self.board.entry(self.rank)
         };
-        self.board.enter(self.rank, &entry);
+        if !self.board.enter(self.rank, &entry) {
+            return Err(taken(self.rank, PeerState::Failed));
+        }
         self.ring_all();
         Ok(())
     }
@@ -62,15 +61,24 @@ impl Shm {
         match self.board.state_of(rank) {
             PeerState::Ready => {}
             PeerState::Finished | PeerState::Failed => return Reach::Down,
-            PeerState::Absent => {
-                self.expecting = true;
-                return Reach::Absent;
-            }
+            PeerState::Absent => return self.want(rank),
         }
         match self.open_segment(rank) {
             Ok(segment) => self.link(rank, segment),
             Err(why) => self.missed(rank, why),
         }
+    }
+
+    /// A rank is to come: as long as its process lives, or not later than it may.
+    #[cold]
+    fn want(&mut self, rank: u32) -> Reach {
+        self.expecting = true;
+        if self.board.process_of(rank).is_some() {
+            self.watch_rank(rank);
+        } else {
+            self.deaths.expect(rank);
+        }
+        Reach::Absent
     }
 
     /// A rank's segment could not be mapped: is it gone, or is it us?
@@ -105,6 +113,7 @@ impl Shm {
         link.lends = self.inbound.iter().any(|inbound| inbound.from == rank);
         self.links[index(rank)] = Some(Box::new(link));
         self.linked.push(rank);
+        self.deaths.met(rank);
         self.watch_rank(rank);
         Reach::Linked
     }
@@ -285,14 +294,19 @@ impl Shm {
         for pid in self.deaths.poll() {
             self.mark_dead(pid);
         }
+        for rank in self.deaths.overdue() {
+            if self.board.process_of(rank).is_some() {
+                self.watch_rank(rank); // it came while we slept
+            } else if self.board.miss(rank) {
+                self.ring_all();
+            }
+        }
     }
 
     fn mark_dead(&self, pid: u32) {
         let mut news = false;
         for rank in 0..self.board.size() {
-            let dead =
-                self.board.state_of(rank) == PeerState::Ready && self.board.entry(rank).pid == pid;
-            news |= dead && self.board.leave(rank, true);
+            news |= self.board.process_of(rank) == Some(pid) && self.board.bury(rank);
         }
         if news {
             self.ring_all();
@@ -305,10 +319,10 @@ impl Shm {
         }
     }
 
-    /// Watches our neighbour on the board.
+    /// Watches our neighbours on the board.
     pub(super) fn watch(&mut self) {
-        if let Some(dead) = self.deaths.watch_next(&self.board) {
-            self.mark_dead(self.board.entry(dead).pid);
+        for pid in self.deaths.watch_next(&self.board) {
+            self.mark_dead(pid);
         }
     }
 
@@ -362,6 +376,21 @@ impl Shm {
         self.stalled = self.links.iter().flatten().any(|link| link.stall.is_some());
         events
     }
+}
+
+/// Why a rank's line could not be had for a driver.
+pub(super) fn taken(rank: u32, state: PeerState) -> io::Error {
+    let (kind, why) = match state {
+        PeerState::Failed => (
+            io::ErrorKind::TimedOut,
+            "counts as failed among the others: it came too late, or had failed before",
+        ),
+        _ => (
+            io::ErrorKind::AddrInUse,
+            "is open, or was: each rank opens its driver once",
+        ),
+    };
+    io::Error::new(kind, format!("rank {rank} of this node {why}"))
 }
 
 /// A rank that never sleeps looks every 5 to 10 ms: a driver has no clock, so it counts turns of at least 20 ns, and messages.

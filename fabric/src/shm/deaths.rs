@@ -1,10 +1,10 @@
 //! Who has died: a pidfd for each process that matters to us, in one epoll descriptor that is slept on.
 //!
-//! Every rank watches the processes of the ranks it is in contact with, and of the next living rank on the board, so that a
-//! death is noticed by somebody even when nobody talked to the dead. Who notices marks the rank's line; the board tells the
-//! others.
+//! Every rank watches the processes of the ranks it is in contact with or wants to be, and of those behind it on the board up to
+//! the next that has opened its driver, so that a death is noticed by somebody even when nobody talked to the dead. Who notices
+//! marks the rank's line; the board tells the others.
 
-use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration};
 
 use rustix::{
     event::epoll::{self, CreateFlags, EventData, EventFlags},
@@ -14,6 +14,7 @@ use rustix::{
 
 use super::{
     board::{Board, PeerState},
+    late::Late,
     proc,
 };
 
@@ -23,16 +24,19 @@ pub(super) struct Deaths {
     epoll: Arc<OwnedFd>,
     /// By pid; ranks of one process share the descriptor.
     watched: BTreeMap<u32, OwnedFd>,
+    /// Those that have no process yet.
+    late: Late,
     me: u32,
     own_pid: u32,
 }
 
 impl Deaths {
-    pub(super) fn new(me: u32) -> io::Result<Self> {
+    pub(super) fn new(me: u32, patience: Duration) -> io::Result<Self> {
         let epoll = Arc::new(epoll::create(CreateFlags::CLOEXEC)?);
         Ok(Self {
             epoll,
             watched: BTreeMap::new(),
+            late: Late::new(patience),
             me,
             own_pid: std::process::id(),
         })
@@ -74,15 +78,38 @@ impl Deaths {
         self.watched.contains_key(&pid)
     }
 
-    /// Watches the next living rank that is not in our process.
-    pub(super) fn watch_next(&mut self, board: &Board) -> Option<u32> {
-        let others = (self.me + 1..board.size()).chain(0..self.me);
-        for rank in others {
-            if board.state_of(rank) == PeerState::Ready && board.entry(rank).pid != self.own_pid {
-                return (!self.watch(board, rank)).then_some(rank);
+    /// Watches the next rank that is open and not in our process, and those before it that are about to open: they do not watch
+    /// anybody yet. Gives back the processes among them that are dead already.
+    pub(super) fn watch_next(&mut self, board: &Board) -> Vec<u32> {
+        let mut dead = Vec::new();
+        for rank in (self.me + 1..board.size()).chain(0..self.me) {
+            let other = |pid: &u32| *pid != self.own_pid;
+            let Some(pid) = board.process_of(rank).filter(other) else {
+                continue;
+            };
+            if !self.watch(board, rank) {
+                dead.push(pid);
+            }
+            if board.state_of(rank) == PeerState::Ready {
+                break;
             }
         }
-        None
+        dead
+    }
+
+    /// A rank is wanted that has not come to the board: it counts as failed when it is late.
+    pub(super) fn expect(&mut self, rank: u32) {
+        self.late.expect(rank, &self.epoll);
+    }
+
+    /// A rank that was wanted has opened.
+    pub(super) fn met(&mut self, rank: u32) {
+        self.late.met(rank);
+    }
+
+    /// The ranks that were late when we looked now. They are not waited for any more.
+    pub(super) fn overdue(&mut self) -> Vec<u32> {
+        self.late.overdue()
     }
 
     /// The pids that have died since the last time. They are not watched any more.

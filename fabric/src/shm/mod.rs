@@ -44,6 +44,7 @@ mod copies;
 mod deaths;
 mod footprint;
 mod inbound;
+mod late;
 mod link;
 #[cfg(test)]
 #[cfg(loom)]
@@ -108,8 +109,8 @@ impl Shm {
     /// Takes the rank's place on the board: from here on peers can send to it.
     ///
     /// # Errors
-    /// `InvalidInput` for a rank or a size out of range, `AddrInUse` when somebody has opened this rank, else what the system
-    /// said when there was no memory or no descriptor.
+    /// `InvalidInput` for a rank or a size out of range, `AddrInUse` when somebody has opened this rank, `TimedOut` when the
+    /// others have counted it as failed, else what the system said when there was no memory or no descriptor.
     pub fn open(board: &Board, config: ShmConfig) -> io::Result<Self> {
         let shape = Shape {
             size: board.size(),
@@ -117,14 +118,10 @@ impl Shm {
             chunks: config.chunks,
         };
         config::check(&config, shape)?;
-        if !board.claim(config.rank) {
-            let why = format!(
-                "rank {} of this node is open, or was: each rank opens its driver once",
-                config.rank
-            );
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-        }
         let rank = config.rank;
+        if !board.claim(rank)? {
+            return Err(contact::taken(rank, board.state_of(rank)));
+        }
         Self::enter(board, config, shape).inspect_err(|_| board.disclaim(rank))
     }
 
@@ -148,6 +145,7 @@ impl Shm {
             wake,
             single_copy,
             counters,
+            patience,
             ..
         } = config;
         let segment = Segment::create(board, rank, shape)?;
@@ -158,7 +156,7 @@ impl Shm {
             caps: config::caps(single_copy),
             counters,
             bell: Bell::new(board, rank, wake)?,
-            deaths: Deaths::new(rank)?,
+            deaths: Deaths::new(rank, patience)?,
             pool: Pool::new(segment.clone())?,
             exports: Exports::new(segment.clone(), rank),
             copies: Copies::default(),

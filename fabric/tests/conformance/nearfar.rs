@@ -71,6 +71,7 @@ fn config(board: &Board, rank: u32) -> NearFarConfig {
         },
         single_copy: true,
         loopback: None,
+        patience: std::time::Duration::from_secs(60),
         counters: Arc::default(),
     }
 }

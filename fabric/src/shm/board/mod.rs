@@ -5,7 +5,7 @@ use std::{
     io,
     sync::atomic::{
         AtomicU32, AtomicU64,
-        Ordering::{AcqRel, Acquire, Relaxed, Release},
+        Ordering::{Acquire, Relaxed, Release},
     },
     time::Duration,
 };
@@ -19,6 +19,7 @@ use rustix::{
 };
 
 mod address;
+mod lives;
 mod notes;
 
 use self::notes::NOTE_LEN;
@@ -47,7 +48,7 @@ pub enum PeerState {
     Ready,
     /// It closed its driver in good order.
     Finished,
-    /// Its process ended, or it gave up, without closing.
+    /// Its process ended, or it gave up, without closing; or it was waited for too long.
     Failed,
 }
 
@@ -165,32 +166,6 @@ impl Board {
         self.cookie
     }
 
-    /// Takes a rank's line, so that nobody else opens the same rank.
-    pub(super) fn claim(&self, rank: u32) -> bool {
-        self.word(rank, STATE)
-            .compare_exchange(ABSENT, OPENING, AcqRel, Relaxed)
-            .is_ok()
-    }
-
-    /// Gives a claimed line back.
-    pub(super) fn disclaim(&self, rank: u32) {
-        self.word(rank, STATE).store(ABSENT, Release);
-    }
-
-    /// Fills a claimed line: from here on the rank can be reached.
-    pub(super) fn enter(&self, rank: u32, entry: &Entry) {
-        self.word(rank, PID).store(entry.pid, Relaxed);
-        self.long(rank, STARTED).store(entry.started, Relaxed);
-        self.word(rank, SEGMENT_FD).store(entry.segment_fd, Relaxed);
-        self.long(rank, SEGMENT_LEN)
-            .store(entry.segment_len, Relaxed);
-        self.word(rank, PIPE_FD)
-            .store(entry.pipe_fd.map_or(0, |fd| fd + 1), Relaxed);
-        self.word(rank, FENCE).store(entry.fence.into(), Relaxed);
-        self.word(rank, STATE).store(READY, Release);
-        self.changes().fetch_add(1, Release);
-    }
-
     /// What a rank wrote when it entered. It is hostile like everything that others write.
     pub(super) fn entry(&self, rank: u32) -> Entry {
         Entry {
@@ -201,25 +176,6 @@ impl Board {
             pipe_fd: self.word(rank, PIPE_FD).load(Relaxed).checked_sub(1),
             fence: self.word(rank, FENCE).load(Relaxed) != 0,
         }
-    }
-
-    /// Marks a rank as gone. Whether it was there until now: then its neighbours have to be told.
-    pub(super) fn leave(&self, rank: u32, failed: bool) -> bool {
-        let how = if failed { FAILED } else { FINISHED };
-        let left = self
-            .word(rank, STATE)
-            .compare_exchange(READY, how, AcqRel, Relaxed)
-            .is_ok();
-        if left {
-            self.changes().fetch_add(1, Release);
-        }
-        left
-    }
-
-    /// How a rank with another driver than shared memory has ended.
-    pub(crate) fn say_end(&self, rank: u32, failed: bool) {
-        let how = if failed { FAILED } else { FINISHED };
-        self.word(rank, STATE).store(how, Release);
     }
 
     /// A rank that has another driver beside this one is about to close both.
@@ -259,6 +215,7 @@ impl Board {
 /// What a rank tells the others about itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
+    /// Its process, from its arrival on.
     pub(super) pid: u32,
     pub(super) started: u64,
     pub(super) segment_fd: u32,
@@ -279,7 +236,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -311,6 +268,8 @@ const READY: u32 = 1;
 const FINISHED: u32 = 2;
 const FAILED: u32 = 3;
 const OPENING: u32 = 4;
+const ARRIVING: u32 = 5;
+const ARRIVED: u32 = 6;
 
 #[cfg(test)]
 mod tests;

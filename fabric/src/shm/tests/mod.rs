@@ -13,6 +13,8 @@ use crate::{
     memory::RemoteRegion,
 };
 
+mod arrivals;
+
 #[derive(Debug, PartialEq, Eq)]
 enum Heard {
     Message(u32, Vec<u8>, Vec<u8>),

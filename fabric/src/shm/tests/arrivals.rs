@@ -1,0 +1,139 @@
+//! Ranks that end, or stay away, before they have a driver.
+
+use std::time::Duration;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::{
+    BOARD, Board, Down, Driver, Ear, Heard, PeerState, Post, Shm, ShmConfig, Wake, hear, message,
+    other_process, posted, sleep,
+};
+use crate::driver::{Armed, WaitOn};
+
+const COMES: &str = "shm::tests::arrivals::a_process_that_comes_and_opens_nothing";
+
+/// One that sleeps on descriptors, and waits as long as given for who has not come.
+fn open(board: &Board, rank: u32, patience: Duration) -> Shm {
+    let config = ShmConfig {
+        wake: Wake::Fd,
+        patience,
+        ..ShmConfig::new(rank)
+    };
+    Shm::open(board, config).unwrap()
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_process_killed_between_its_arrival_and_its_driver_is_noticed() {
+    for wanted in [false, true] {
+        let board = Board::create(3).unwrap();
+        let mut a = open(&board, 0, LONG);
+        let mut other = other_process(COMES, &board);
+        while board.process_of(1).is_none() {
+            std::thread::yield_now();
+        }
+        // Behind the one that comes: the neighbour on the board that is open.
+        let _neighbour = open(&board, 2, LONG);
+        assert_eq!(board.state_of(1), PeerState::Absent);
+        if wanted {
+            assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+        }
+        let mut ear = Ear::default();
+        while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+        other.kill().unwrap();
+        while ear.0.is_empty() {
+            sleep(&mut a, &mut ear);
+        }
+        other.wait().unwrap();
+        assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+        posted(&mut a, message(1, b"", b"too late"));
+    }
+}
+
+#[test]
+fn a_process_that_died_before_anybody_watched_it_is_noticed() {
+    let board = Board::create(2).unwrap();
+    let mut other = other_process(COMES, &board);
+    while board.process_of(1).is_none() {
+        std::thread::yield_now();
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let mut a = open(&board, 0, LONG);
+    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)]);
+}
+
+#[test]
+fn a_process_that_comes_and_opens_nothing() {
+    let Ok(address) = std::env::var(BOARD) else {
+        return;
+    };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let board = Board::attach(&address).unwrap();
+    assert!(board.arrive(1) && !board.arrive(1));
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_rank_that_fails_before_it_has_a_driver_wakes_who_waits() {
+    let board = Board::create(2).unwrap();
+    let mut a = open(&board, 0, LONG);
+    assert!(board.arrive(1));
+    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    let mut ear = Ear::default();
+    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+    let WaitOn::Fd(bell) = &a.wait_on()[0] else {
+        panic!("a futex")
+    };
+    assert!(!super::is_readable(bell));
+    board.fail(1);
+    assert!(super::is_readable(bell));
+    assert_eq!(hear(&mut a), [Heard::Down(1, Down::Failed)]);
+    let refused = Shm::open(&board, ShmConfig::new(1)).unwrap_err();
+    assert!(refused.to_string().contains("failed"), "{refused}");
+    board.fail(0);
+    assert!(!board.leave(0, false), "it had failed before");
+}
+
+#[test]
+fn a_rank_that_is_wanted_and_never_comes_has_failed_when_it_is_late() {
+    let board = Board::create(3).unwrap();
+    let mut a = open(&board, 0, Duration::from_millis(20));
+    let mut ear = Ear::default();
+    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    while ear.0.is_empty() {
+        sleep(&mut a, &mut ear);
+    }
+    assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+    posted(&mut a, message(1, b"", b"too late"));
+    assert_eq!(board.state_of(2), PeerState::Absent, "nobody wanted it");
+    assert!(!board.arrive(1) && board.arrive(2));
+}
+
+#[test]
+fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
+    let board = Board::create(2).unwrap();
+    let mut a = open(&board, 0, Duration::from_millis(20));
+    assert!(matches!(a.post(message(1, b"", b"x")), Post::Full(_)));
+    assert!(board.arrive(1), "and opens much later");
+    let alarm = a.deaths.wait_on();
+    let guard = rustix::time::Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    let mut fds = [rustix::event::PollFd::new(
+        &alarm,
+        rustix::event::PollFlags::IN,
+    )];
+    assert_eq!(a.arm(), Armed::Busy, "it came");
+    assert_eq!(rustix::event::poll(&mut fds, Some(&guard)), Ok(1));
+    a.unchecked = u32::MAX / 2;
+    assert_eq!(hear(&mut a), []);
+    assert_eq!(board.state_of(1), PeerState::Absent);
+    let _b = open(&board, 1, LONG);
+    posted(&mut a, message(1, b"", b"x"));
+}
