@@ -553,6 +553,33 @@ fn a_panic_in_one_rank_is_a_failure_to_the_others() {
 }
 
 #[test]
+fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
+    let _turn = one_at_a_time();
+    let board = Board::create(2).expect("memory");
+    let mut boots = boot::threads(2);
+    let failing = Runtime::builder()
+        .set("RIPSTOP_FABRIC", "portals")
+        .set("RIPSTOP_PORTALS_LIBRARY", "/nowhere/libportals.so")
+        .boot(boots.swap_remove(1))
+        .board(board.clone());
+    let waiting = Runtime::builder().boot(boots.swap_remove(0)).board(board);
+    let runtime = waiting.init().expect("a runtime");
+    let world = runtime.world();
+    let failing = thread::spawn(|| drop(failing.init().expect_err("no such library")));
+    runtime.block_on(async {
+        let gone = world.recv::<u8>(1, 1).timeout(guard()).await;
+        assert_eq!(failed(&gone.expect_err("never sent").error.kind), 1);
+        let gone = world.send(1, 1, [1_u8]).timeout(guard()).await;
+        assert_eq!(failed(&gone.expect_err("nobody there").error.kind), 1);
+        assert_eq!(
+            failed(&world.barrier().await.expect_err("nobody there").kind),
+            1
+        );
+    });
+    failing.join().expect("it failed as it should");
+}
+
+#[test]
 fn the_death_of_a_rank_that_nobody_talked_to_is_heard_of() {
     let _turn = one_at_a_time();
     for _ in 0..3 {

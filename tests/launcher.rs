@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
+use ripstop::{ErrorKind, Runtime};
 use ripstop_rt::boot::{Boot, Environment, discover};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -362,6 +363,17 @@ fn with_keep_going_the_survivors_meet_in_their_fences() {
     assert_eq!(job.out.matches("survived").count(), 2, "{}", job.out);
 }
 
+/// It is lost before it is on its node's board, which only time tells: the board's maker gives up, and the third hears of both.
+#[test]
+fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
+    let mut command = role(3, &["--keep-going"], "die-before-arrival");
+    command.env("RIPSTOP_BOOT_TIMEOUT", "4");
+    let job = ended(command);
+    let late = "1 of the 2 other ranks of this node have come to its board";
+    job.with(137, &["rank 1 (pid ", "(SIGKILL)", late]);
+    assert!(job.out.contains("rank 2 heard of both\n"), "{}", job.err);
+}
+
 #[test]
 fn the_message_of_a_panic_comes_before_the_end_of_the_job() {
     for options in [&[][..], &["--label"]] {
@@ -461,7 +473,7 @@ fn what_a_rank_has_started_does_not_outlive_the_job() {
     assert_eq!(child.wait().unwrap().code(), Some(3));
 }
 
-const ROLE: &str = "RIPSTOP_TEST_ROLE";
+const ROLE: &str = "LAUNCHER_TEST_ROLE";
 const AS_RANK: [&str; 4] = ["--exact", "a_rank_of_a_job", "--nocapture", "--quiet"];
 
 /// Not a claim: what a rank does when a test above starts this program again.
@@ -477,7 +489,11 @@ fn a_rank_of_a_job() {
         );
         std::process::exit(9)
     });
-    play(&role, &mut boot);
+    if role == "die-before-arrival" {
+        die_before_arrival(boot);
+    } else {
+        play(&role, &mut boot);
+    }
     std::process::exit(0)
 }
 
@@ -504,6 +520,35 @@ fn play(role: &str, boot: &mut Boot) {
             say(&mut out, "survived");
         }
     }
+}
+
+/// Rank 1 is killed when all have met, and before it comes to its node's board.
+fn die_before_arrival(mut boot: Boot) {
+    let rank = boot.rank;
+    if rank == 1 {
+        boot.exchange.fence().unwrap();
+        kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+    }
+    let runtime = match Runtime::builder().boot(boot).init() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let mut err = File::create("/proc/self/fd/2").unwrap();
+            say(&mut err, &error.to_string());
+            std::process::exit(9)
+        }
+    };
+    let world = runtime.world();
+    for peer in [0, 1] {
+        let gone = runtime.block_on(world.recv::<u8>(peer, 1)).unwrap_err();
+        let of_peer =
+            |kind: &ErrorKind| matches!(kind, ErrorKind::PeerFailed { rank } if *rank == peer);
+        assert!(of_peer(&gone.error.kind), "{}", gone.error);
+    }
+    let mut out = File::options()
+        .append(true)
+        .open("/proc/self/fd/1")
+        .unwrap();
+    say(&mut out, &format!("rank {rank} heard of both"));
 }
 
 /// A short and a long value to the next rank and from the one before, twice.

@@ -15,7 +15,7 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    boot::{self, Boot, BootError, Environment, Exchange},
+    boot::{self, Arrival, Boot, BootError, Environment, Exchange},
     buffer::{RegBuf, Wire},
     clock::Clock,
     comm::Comm,
@@ -231,9 +231,14 @@ impl Builder {
             Some(boot) => boot,
             None => boot::discover(&environment(&settings)).map_err(boot_error)?,
         };
-        let board = match self.board {
-            Some(board) => board,
-            None => boot::meet(&mut boot, settings.boot_timeout).map_err(boot_error)?,
+        let place = boot.on_node();
+        let (board, arrival) = match self.board {
+            Some(board) => (board.clone(), Arrival::new(&board, place)),
+            None => {
+                let met = boot::meet(&mut boot, settings.boot_timeout).map_err(boot_error)?;
+                let arrival = Arrival::known(&met, place, true);
+                (met, arrival)
+            }
         };
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(fabrics::unopened)?;
@@ -246,17 +251,19 @@ impl Builder {
             counters: &counters,
         };
         let driver = opening.open()?;
+        let arrival = arrival; // Dropped before the driver, which would say that it left in good order.
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
             Some(plan) => Box::new(Hook::new(driver, plan)),
             None => driver,
         };
         let parts = assemble(&boot, board, settings, counters, backend, why, driver);
-        let shared = Arc::new(Shared::new(parts));
+        let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
             _ => None,
         };
+        arrival.stay();
         Ok(Runtime {
             shared,
             exchange: Mutex::new(boot.exchange),

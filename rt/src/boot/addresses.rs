@@ -4,9 +4,10 @@ use std::{fmt::Write, time::Duration};
 
 use ripstop_fabric::shm::Board;
 
-use super::{Boot, BootError};
+use super::{Arrival, Boot, BootError};
 
-/// The board of this rank's node: the node's lowest rank makes it, and tells the others where it is. It costs one fence.
+/// The board of this rank's node: the node's lowest rank makes it, and tells the others where it is. It costs one fence. The
+/// rank has arrived on it.
 ///
 /// # Errors
 /// A launcher that fails, no memory, a board that cannot be reached, with what to do, or ranks that stay away for `limit`.
@@ -21,23 +22,26 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
     let key = format!("ripstop-board-{leader}");
     let made = if boot.rank == leader {
         let board = Board::create_in_job(ranks, others).map_err(io)?;
+        let arrival = Arrival::new(&board, boot.on_node());
         boot.exchange.put(&key, &board.address())?;
-        Some(board)
+        Some((board, arrival))
     } else {
         None
     };
     boot.exchange.fence()?;
-    let Some(board) = made else {
+    let Some((board, arrival)) = made else {
         return attach(boot, leader, &key);
     };
     let seconds = limit.as_secs();
-    board
-        .wait_for_all(limit)
-        .map_err(|attached| BootError::Absent {
+    board.wait_for_all(limit).map_err(|attached| {
+        board.fail_absent(); // Nobody can come any more, once the maker has ended.
+        BootError::Absent {
             attached,
             ranks,
             seconds,
-        })?;
+        }
+    })?;
+    arrival.stay();
     Ok(board)
 }
 
@@ -46,8 +50,10 @@ fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
         leader,
         found: String::new(),
     })?;
-    Board::attach(&address)
-        .map_err(|source| BootError::io("joining the board of this node", source))
+    let board = Board::attach(&address)
+        .map_err(|source| BootError::io("joining the board of this node", source))?;
+    board.arrive(boot.on_node());
+    Ok(board)
 }
 
 /// Tells the other ranks this rank's address, of at most [`Board::NOTE_MAX`] bytes, and hears theirs, in the order of ranks.

@@ -6,6 +6,7 @@
 //! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2`, or alone.
 
 mod addresses;
+mod arrival;
 mod environment;
 mod error;
 mod mapping;
@@ -17,6 +18,7 @@ pub mod wire;
 use std::fmt::Debug;
 
 pub use addresses::{exchange, meet};
+pub(crate) use arrival::Arrival;
 pub use environment::Environment;
 pub use error::BootError;
 pub use threads::threads;

@@ -251,7 +251,7 @@ pub(super) const TABLE: &[Spec] = &[
     row!(
         boot_timeout: "RIPSTOP_BOOT_TIMEOUT",
         "1..=86400 seconds",
-        "how long a rank waits for each answer of the launcher",
+        "how long a rank waits for each answer of the launcher, and for a rank that has not come to its node's board",
         |value| within(1..=86_400, value).map(Duration::from_secs),
         |time: &Duration| time.as_secs().to_string()
     ),
