@@ -210,14 +210,16 @@ impl Shm {
     }
 
     /// A rank may make contact, send and leave between two looks of ours: what it left is taken up before it is gone. It had
-    /// no answer from us yet, so nothing of it lies in chunks.
+    /// no answer from us yet, so nothing of it lies in chunks, unless it knew us from our own contact.
     fn take_last_words(&mut self, rank: u32) {
         let contact = self.segment.contact_word(rank / 32).load(Acquire) >> (rank % 32) & 1 == 1;
         if contact && !self.inbound.iter().any(|inbound| inbound.from == rank) {
             self.open_inbox(rank);
             let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
+            let link = self.links[index(rank)].as_ref();
+            let chunks = link.map(|link| link.segment.clone());
             self.inbound
-                .push(Inbound::new(rank, &self.segment, None, bell));
+                .push(Inbound::new(rank, &self.segment, chunks, bell));
         }
     }
 
