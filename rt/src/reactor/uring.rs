@@ -153,9 +153,11 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        if self.ring.submission().is_full() {
+            self.enter(0, None)?; // sleeps that were over before they began have left theirs
+        }
         // SAFETY: a wait's entry names a word or descriptor that `waits` keeps until the ring is closed; others name none.
         let pushed = unsafe { self.ring.submission().push(entry) };
-        // `watch` made room for a cancellation and a wait of each.
         pushed.map_err(|full| io::Error::other(format!("io_uring's {full}")))
     }
 
