@@ -24,6 +24,8 @@ pub(super) const ROOM_LEN: usize = size_of::<Words>();
 pub(crate) struct Held {
     room: Option<NonNull<Words>>,
     table: Option<&'static Table>,
+    /// What there is room to receive into may have no values yet.
+    bare: bool,
 }
 
 type Words = MaybeUninit<[u64; WORDS]>;
@@ -59,6 +61,7 @@ impl Held {
         Self {
             room: None,
             table: None,
+            bare: false,
         }
     }
 
@@ -94,8 +97,10 @@ impl Held {
         );
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let buf = unsafe { value.as_mut() };
+        let (elems, len) = (NonNull::from(buf.elems()).cast(), buf.elems().len());
         // SAFETY: the engine copies whole messages of the element's type to it, which are initialised.
         let spare = unsafe { buf.spare() };
+        self.bare = spare.len() > len || NonNull::from(&mut *spare).cast::<u8>() != elems;
         Area {
             len: size_of_val(spare),
             start: NonNull::from(spare).cast(),
@@ -155,6 +160,11 @@ impl Held {
         unsafe { grow(self.room?.as_ptr().cast(), bytes) }
     }
 
+    /// Whether there are no values in it that a peer could leave as they are.
+    pub(super) fn is_bare(&self) -> bool {
+        self.bare || self.grows()
+    }
+
     /// Whether the message sizes the buffer.
     pub(super) fn grows(&self) -> bool {
         self.table.is_some_and(|table| table.grow.is_some())
@@ -169,7 +179,7 @@ impl Held {
 
     fn hold<B: Send + 'static>(&mut self, buf: B, table: &'static Table) -> NonNull<B> {
         assert!(self.table.is_none(), "an operation owns one buffer");
-        self.table = Some(table);
+        (self.table, self.bare) = (Some(table), false);
         let room = *self
             .room
             .get_or_insert_with(|| NonNull::from(Box::leak(Box::new(Words::uninit()))));
@@ -304,4 +314,24 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
         len: size_of_val(spare),
         start: NonNull::from(spare).cast(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Held;
+
+    #[test]
+    fn room_is_bare_where_there_may_be_no_values() {
+        let is_bare = |hold: &dyn Fn(&mut Held)| {
+            let mut held = Held::empty();
+            hold(&mut held);
+            held.is_bare()
+        };
+        assert!(is_bare(
+            &|held| _ = held.hold_recv(Vec::<u8>::with_capacity(9))
+        ));
+        assert!(is_bare(&|held| _ = held.hold_growing(Vec::<u8>::new())));
+        assert!(!is_bare(&|held| _ = held.hold_recv(vec![1_u8; 9])));
+        assert!(!is_bare(&|held| _ = held.hold_recv([0_u16; 3])));
+    }
 }

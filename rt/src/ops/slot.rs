@@ -223,14 +223,14 @@ impl Slot {
         inside
     }
 
-    /// Gives values to the room that a growing buffer made: a peer that is to put there only says that it has.
+    /// Gives values to room that has none: a peer that is to put there only says that it has.
     pub(crate) fn blank(&mut self, len: usize) {
         assert!(
             len <= self.area.len,
             "{len} bytes of a buffer of {}",
             self.area.len
         );
-        if self.held.grows() {
+        if self.held.is_bare() {
             // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody yet.
             unsafe { self.area.start.write_bytes(0, len) };
         }
