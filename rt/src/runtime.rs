@@ -156,6 +156,8 @@ impl Runtime {
         self.shared.nudge();
         let joined = agent.map(JoinHandle::join);
         self.shared.with(Engine::shut);
+        self.shared.with(|engine| engine.core.end_sleepers());
+        executor::end_tasks(&self.shared);
         let left = lock(&self.exchange).finalize();
         drop(joined);
         left.map_err(boot_error)

@@ -1,8 +1,12 @@
 //! Tasks, threads, and the end of a runtime.
 
 use std::{
+    future::poll_fn,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    pin::Pin,
+    sync::{Arc, Mutex},
+    task::Poll,
     thread,
     time::Duration,
 };
@@ -157,8 +161,8 @@ fn futures_block<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match future.as_mut().poll(&mut context) {
-        std::task::Poll::Ready(output) => output,
-        std::task::Poll::Pending => panic!("not ready"),
+        Poll::Ready(output) => output,
+        Poll::Pending => panic!("not ready"),
     }
 }
 
@@ -328,4 +332,75 @@ fn a_thread_that_leaves_takes_no_message_from_one_that_sleeps() {
         });
         runtime.close().expect("a good end");
     });
+}
+
+#[test]
+fn a_task_may_go_with_its_last_waker_and_take_operations_along() {
+    ranks::run(1, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let shelf = Arc::new(Mutex::new(Some(world.recv::<u8>(0, 9))));
+        for again in [false, true] {
+            let (of_task, other) = (Arc::clone(&shelf), world.recv::<u8>(0, 10));
+            let task = world.spawn(async move {
+                poll_fn(|cx| {
+                    let mut shelf = of_task.lock().expect("nobody panics");
+                    let polled = shelf.as_mut().map(|op| Pin::new(op).poll(cx).is_ready());
+                    assert_eq!(polled, Some(false));
+                    Poll::<()>::Pending
+                })
+                .await;
+                drop(other);
+            });
+            drop(task);
+            runtime.block_on(yield_now());
+            // Now only the operation on the shelf has a waker of the task.
+            let mut shelf = shelf.lock().expect("nobody panics");
+            if again {
+                drop(shelf.take());
+            } else {
+                runtime.block_on(poll_fn(|cx| {
+                    let polled = shelf.as_mut().map(|op| Pin::new(op).poll(cx).is_ready());
+                    assert_eq!(polled, Some(false));
+                    Poll::Ready(())
+                }));
+            }
+        }
+        drop(world);
+        runtime.close().expect("a good end");
+    });
+}
+
+#[test]
+fn tasks_that_were_not_over_go_with_their_runtime() {
+    ranks::run(1, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let token = Arc::new(());
+        for waits_for in 0..2 {
+            let (comm, theirs) = (world.clone(), Arc::clone(&token));
+            drop(world.spawn(async move {
+                match waits_for {
+                    0 => drop(comm.recv::<u8>(0, 9).await),
+                    _ => comm.sleep(Duration::from_secs(1000)).await,
+                }
+                drop(theirs);
+            }));
+        }
+        runtime.block_on(yield_now());
+        drop(world);
+        runtime.close().expect("a good end");
+        assert_eq!(Arc::strong_count(&token), 1);
+    });
+}
+
+/// Ready when everybody else has had a turn.
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

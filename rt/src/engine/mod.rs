@@ -362,12 +362,24 @@ impl Core {
         self.ops.live(op).life.is_done()
     }
 
+    /// Whom to wake when the operation is complete.
+    pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) {
+        let before = self.ops.remember(op, waker);
+        self.let_go(before);
+    }
+
+    /// Has a waker dropped as soon as no lock is held.
+    fn let_go(&mut self, waker: Option<Waker>) {
+        self.garbage.extend(waker.map(Held::of));
+    }
+
     /// The future of a send is gone: it goes on by itself.
     pub(crate) fn detach(&mut self, op: OpId) {
         let slot = self.ops.live(op);
         slot.orphan = true;
-        slot.waker = None;
+        let waker = slot.waker.take();
         let (done, timer) = (slot.life.is_done(), slot.timer.take());
+        self.let_go(waker);
         self.cancel_timer(timer); // it was the future that gave up
         if done {
             self.release(op);

@@ -367,8 +367,9 @@ impl Core {
     pub(crate) fn forsake(&mut self, op: OpId) {
         let Some(slot) = self.ops.get(op) else { return };
         slot.orphan = true;
-        slot.waker = None;
-        match &slot.life {
+        let waker = slot.waker.take();
+        self.let_go(waker);
+        match &self.ops.live(op).life {
             _ if self.ended => self.release(op),
             Life::Posted(posted) => {
                 self.matching.unpost(*posted);

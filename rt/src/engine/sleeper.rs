@@ -36,15 +36,24 @@ impl Core {
         let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else {
             return Poll::Ready(());
         };
-        *place = Some(waker.clone());
+        let before = place.replace(waker.clone());
+        self.let_go(before);
         Poll::Pending
     }
 
     /// The future is gone.
     pub(crate) fn wake_sleeper(&mut self, sleeper: Sleeper) {
-        if let Some((timer, _)) = self.sleepers.asleep.remove(&sleeper) {
+        if let Some((timer, waker)) = self.sleepers.asleep.remove(&sleeper) {
             self.timers.cancel(timer);
+            self.let_go(waker);
         }
+    }
+
+    /// There are no turns any more in which the time of any could come.
+    pub(crate) fn end_sleepers(&mut self) {
+        let asleep = std::mem::take(&mut self.sleepers.asleep);
+        let wakers = asleep.into_values().filter_map(|(_, waker)| waker);
+        self.wakers.extend(wakers);
     }
 
     /// Its time has come.

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use super::Parker;
+use super::{Parker, Task};
 use crate::{
     comm::spare,
     engine::Engine,
@@ -79,6 +79,17 @@ pub(crate) fn run_tasks(shared: &Shared) {
     while let Some(task) = shared.next_task() {
         shared.offer_seat();
         task.run();
+    }
+}
+
+/// Runs what is ready of the tasks once more, to see that the runtime has ended; whatever is still ready then is dropped. Tasks
+/// hold the runtime, and the runtime holds those that are ready.
+pub(crate) fn end_tasks(shared: &Shared) {
+    for _ in 0..shared.task_count() {
+        shared.next_task().into_iter().for_each(Task::run);
+    }
+    while let Some(task) = shared.next_task() {
+        task.abandon();
     }
 }
 

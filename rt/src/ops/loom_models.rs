@@ -99,7 +99,7 @@ impl World {
             if let Some(taken) = engine.core.take_recv(ticket) {
                 return ControlFlow::Break(taken);
             }
-            engine.core.ops.remember(ticket.op, waker);
+            engine.core.remember(ticket.op, waker);
             ControlFlow::Continue(())
         })
     }
@@ -230,7 +230,7 @@ fn a_future_that_lets_go_between_its_look_and_its_waker_is_not_woken() {
         let waker = Waker::from(Arc::clone(&parker));
         while_delivering(&world, 1, || {
             if !world.with(|engine| engine.core.is_done(ticket.op)) {
-                world.with(|engine| engine.core.ops.remember(ticket.op, &waker));
+                world.with(|engine| engine.core.remember(ticket.op, &waker));
                 while !parker.take() {
                     parker.park();
                 }

@@ -176,11 +176,13 @@ impl Ops {
         Some((outcome, input, output))
     }
 
-    /// Whom to wake when the operation is complete.
-    pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) {
+    /// Whom to wake when the operation is complete. Who was to be woken until now is dropped where no lock is held: with the
+    /// last waker of a task its future may go, and operations with that.
+    #[must_use]
+    pub(crate) fn remember(&mut self, op: OpId, waker: &Waker) -> Option<Waker> {
         match &mut self.live(op).waker {
-            Some(known) => known.clone_from(waker),
-            none => *none = Some(waker.clone()),
+            Some(known) if known.will_wake(waker) => None,
+            place => place.replace(waker.clone()),
         }
     }
 

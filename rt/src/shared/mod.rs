@@ -13,6 +13,7 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
@@ -165,7 +166,12 @@ impl Shared {
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
-        self.tasks_len.load(Ordering::Relaxed) > 0
+        self.task_count() > 0
+    }
+
+    /// Tasks that are ready to run.
+    pub(crate) fn task_count(&self) -> usize {
+        self.tasks_len.load(Ordering::Relaxed)
     }
 
     pub(crate) fn new_notifier(&self) -> Notifier {
@@ -198,7 +204,7 @@ impl Shared {
     #[inline(never)]
     fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
         let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
-        let mut jobs = Vec::new();
+        let (mut jobs, mut panicked) = (Vec::new(), None);
         loop {
             mem::swap(&mut wakers, &mut engine.core.wakers);
             mem::swap(&mut garbage, &mut engine.core.garbage);
@@ -206,8 +212,12 @@ impl Shared {
             let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
             drop(engine);
             drop(over);
-            wakers.drain(..).for_each(Waker::wake);
-            garbage.clear();
+            for waker in wakers.drain(..) {
+                attempt(&mut panicked, || waker.wake());
+            }
+            for held in garbage.drain(..) {
+                attempt(&mut panicked, || drop(held));
+            }
             if jobs.is_empty() {
                 break;
             }
@@ -217,6 +227,16 @@ impl Shared {
             self.nudge(); // who sleeps may have more to look at now
         }
         SPOILS.set((wakers, garbage));
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
+    }
+}
+
+/// Does what runs code of the application. A panic there takes nothing away from whoever else is to be woken.
+fn attempt(panicked: &mut Option<Box<dyn Any + Send>>, work: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+        panicked.get_or_insert(panic);
     }
 }
 

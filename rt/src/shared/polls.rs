@@ -42,7 +42,7 @@ impl Shared {
                 break Poll::Ready(taken);
             }
             if turned.is_some() {
-                engine.core.ops.remember(op, waker);
+                engine.core.remember(op, waker);
                 break Poll::Pending;
             }
             turned = Some(self.make_turns_for(op, &mut engine));

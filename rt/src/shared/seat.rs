@@ -38,6 +38,7 @@ impl Shared {
         let Some(sitting) = self.seat.take() else {
             return Seat::Taken;
         };
+        let leaving = Leaving(self); // also in a panic of what is woken or dropped
         while !self.agent.is_stopped() {
             let mut engine = self.engine.lock();
             if !engine.watch.sit(turns) {
@@ -53,7 +54,7 @@ impl Shared {
                 self.asleep.store(false, Ordering::SeqCst);
             }
         }
-        self.engine.lock().watch.leave();
+        drop(leaving);
         drop(sitting);
         Seat::Left
     }
@@ -182,6 +183,16 @@ impl Shared {
     pub(crate) fn wake_cost(&self) -> Duration {
         const WAKE: Duration = Duration::from_micros(100);
         self.settings.spin_max.map_or(WAKE, |spin| spin / 2)
+    }
+}
+
+/// The agent leaves the seat when this is dropped.
+struct Leaving<'a>(&'a Shared);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.asleep.store(false, Ordering::SeqCst);
+        self.0.engine.lock().watch.leave();
     }
 }
 

@@ -73,7 +73,7 @@ impl Core {
             return Poll::Ready(None);
         };
         let Some((from, into)) = run.next_landed() else {
-            self.ops.remember(ticket.buffers.op, waker);
+            self.remember(ticket.buffers.op, waker);
             return Poll::Pending;
         };
         let bytes = run.memory.bytes(&into);
