@@ -47,10 +47,8 @@ impl Wish {
 
     /// Whether the peer's device answers it with what was there.
     pub(super) const fn asks(&self) -> bool {
-        matches!(
-            self,
-            Self::Get { .. } | Self::Atomic { .. } | Self::Count { .. }
-        )
+        let counts = matches!(self.keys(), (_, Some(_)));
+        counts || matches!(self, Self::Get { .. } | Self::Atomic { .. })
     }
 
     /// A count, if the key can be one to a counter.

@@ -101,7 +101,8 @@ impl Board {
     /// How a rank with another driver than shared memory has ended.
     pub(crate) fn say_end(&self, rank: u32, failed: bool) {
         let how = if failed { FAILED } else { FINISHED };
-        self.state(rank).store(how, Release);
+        let ends = |state| (state != FAILED).then_some(how);
+        let _ended = self.state(rank).fetch_update(Release, Relaxed, ends);
     }
 
     fn come(&self, rank: u32) -> io::Result<bool> {
