@@ -255,7 +255,7 @@ impl<T: Wire> Window<T> {
     /// Waits until all members of the communicator have come here, and opens everybody's memory to everybody. Collective.
     ///
     /// # Errors
-    /// An exposure is open; a member failed.
+    /// An exposure is open; a member failed, or has dropped its window (`Aborted`).
     pub async fn fence(&mut self) -> Result<Fence<'_, T>> {
         Fence::open(&mut self.port).await
     }

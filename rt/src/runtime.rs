@@ -111,8 +111,8 @@ impl Runtime {
         executor::sleep(&self.shared, duration)
     }
 
-    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. Where this
-    /// rank can store to memory of theirs through windows that are still held, it leaves with the last of these.
+    /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. Where an
+    /// epoch or a lock is still held under which this rank can store to memory of theirs, it leaves when that window is dropped.
     ///
     /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed.
     ///

@@ -1,6 +1,11 @@
 //! Ranks that die in an epoch.
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{
+    future::poll_fn,
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 use ripstop::{
     Comm, ErrorKind, Runtime, Window,
@@ -121,6 +126,35 @@ fn a_rank_leaves_when_it_can_store_to_the_memory_of_others_no_more() {
         )]
         std::thread::sleep(Duration::from_millis(50));
         access.put(0, 0, [7]).detach();
+    });
+}
+
+#[test]
+fn a_rank_leaves_at_once_where_its_windows_have_no_epoch_open() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let window = Window::<u64>::allocate(&world, 1);
+        let mut window = runtime.block_on(window).unwrap();
+        if world.rank() == 0 {
+            runtime.block_on(window.post(&[1]).unwrap().wait()).unwrap();
+            // The window of the other rank goes only when this one has.
+            let error = runtime.block_on(world.recv::<u8>(1, 0)).unwrap_err();
+            assert!(matches!(
+                error.error.kind,
+                ErrorKind::PeerFinished { rank: 1 }
+            ));
+            let waited = runtime.block_on(window.post(&[1]).unwrap().wait());
+            assert!(waited.is_err());
+            return;
+        }
+        let access = runtime.block_on(window.start(&[0])).unwrap();
+        access.put(0, 0, [6]).detach();
+        runtime.block_on(access.complete()).unwrap();
+        drop(world);
+        runtime.close().unwrap();
+        let mut start = pin!(window.start(&[0]));
+        let started = start.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(started, Poll::Ready(Err(_))), "it is closed");
     });
 }
 

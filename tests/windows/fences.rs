@@ -86,6 +86,26 @@ fn a_window_that_is_open_on_one_rank_is_freed_on_none() {
 }
 
 #[test]
+fn a_window_that_one_rank_cannot_free_ends_the_fence_of_the_others() {
+    fn free_early(world: Comm) -> Rank {
+        Box::pin(async move {
+            let mut window = Window::<u8>::allocate(&world, 1).await.unwrap();
+            let epoch = window.fence().await.unwrap();
+            let error = if world.rank() == 1 {
+                let _dropped = epoch;
+                window.free().await.unwrap_err()
+            } else {
+                epoch.end().await.unwrap_err()
+            };
+            let own = matches!(error.kind, ErrorKind::Epoch(_));
+            let told = matches!(error.kind, ErrorKind::Aborted { .. });
+            assert!(if world.rank() == 1 { own } else { told }, "{error}");
+        })
+    }
+    everywhere(3, free_early);
+}
+
+#[test]
 fn memory_of_a_leaked_fence_is_out_of_reach_until_another_was_ended() {
     fn leak(world: Comm) -> Rank {
         Box::pin(async move {

@@ -16,10 +16,16 @@ impl Comm {
         self.meet_with(call, word)
     }
 
-    /// As [`meet`](Self::meet), for a rank that cannot do what all do after it: it fails on all.
+    /// For a rank that cannot do what all do after they [meet](Self::meet): it fails on all. Waits for nobody, because those that
+    /// never come may wait for what this rank does next.
     #[track_caller]
-    pub(crate) fn meet_in_vain(&self) -> impl Future<Output = Result<()>> + Send {
-        self.meet(GAVE_UP)
+    pub(crate) fn meet_in_vain(&self) {
+        let (call, rank, size) = (self.next_collective(), self.rank(), self.size());
+        let mut distance = 1;
+        while distance < size {
+            drop(self.send_for(call, (rank + distance) % size, [GAVE_UP]));
+            distance *= 2;
+        }
     }
 
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
@@ -45,7 +51,7 @@ impl Comm {
             // All who hear of this rank fail too.
             if let Some(why) = why.or(lost) {
                 said = match why.kind {
-                    ErrorKind::Mismatch { .. } if word != GAVE_UP => APART,
+                    ErrorKind::Mismatch { .. } => APART,
                     _ => GAVE_UP,
                 };
                 failed = failed.or(Some(why));

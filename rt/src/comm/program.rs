@@ -49,6 +49,8 @@ enum Way<I, O> {
 #[derive(Debug)]
 pub struct Turn {
     call: Call,
+    /// It begins when its rank comes to it.
+    waits: bool,
     promise: Option<Promise>,
 }
 
@@ -57,10 +59,10 @@ pub struct Turn {
 struct Promise(Comm);
 
 impl Promise {
-    fn new(comm: &Comm) -> Self {
-        let comm = comm.clone();
-        comm.shared().with(|engine| engine.core.promised += 1);
-        Self(comm)
+    /// None where the runtime closes already.
+    fn new(comm: &Comm) -> Option<Self> {
+        let promised = comm.shared().with(|engine| engine.core.promise());
+        promised.then(|| Self(comm.clone()))
     }
 }
 
@@ -103,6 +105,7 @@ impl Comm {
     pub fn reserve_collective(&self) -> Turn {
         Turn {
             call: self.next_collective(),
+            waits: false,
             promise: None,
         }
     }
@@ -115,7 +118,8 @@ impl Comm {
     pub fn promise_collective(&self) -> Turn {
         Turn {
             call: self.next_collective(),
-            promise: Some(Promise::new(self)),
+            waits: true,
+            promise: Promise::new(self),
         }
     }
 
@@ -164,6 +168,7 @@ impl Comm {
         &self,
         Turn {
             call: Call { tag, at },
+            waits,
             promise,
         }: Turn,
         collective: Collective,
@@ -186,7 +191,7 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
-            offload: lists && promise.is_none(),
+            offload: lists && !waits,
             by_blocks: collective.by_blocks,
         };
         let mut op = ProgramOp {

@@ -62,8 +62,9 @@ impl Engine {
         self.core.ended = true;
         let gone = Gone(self.driver.caps().clone());
         let driver = std::mem::replace(&mut self.driver, Box::new(gone));
-        // Peers that see it go take memory back that windows here may still store to.
-        if self.core.windows.any_mapped() && !thread::panicking() {
+        self.core.windows.end_ledgers();
+        // Peers that see it go take memory back that epochs of ours may still store to.
+        if self.core.may_store() && !thread::panicking() {
             self.kept = Some(driver);
         } else {
             drop(driver);
@@ -94,6 +95,13 @@ impl Engine {
 }
 
 impl Core {
+    /// A collective has its place, and begins later. Whether close waits for it: not where it is under way.
+    pub(crate) fn promise(&mut self) -> bool {
+        let may = !(self.closing || self.leaving);
+        self.promised += usize::from(may);
+        may
+    }
+
     /// A message that nobody will receive: its sender is told, or gets its credits back.
     pub(super) fn turn_away(&mut self, source: u32, parcel: &Parcel<'_>) {
         if let Some(bytes) = parcel.uninvited() {

@@ -352,7 +352,7 @@ impl Engine {
                 .core
                 .abandon(op, down_kind(landing.landed.source, down));
         }
-        slot.blank(landing.landed.bytes);
+        slot.blank(0..landing.landed.bytes);
         let range = slot.range(landing.landed.bytes);
         let Some(key) = self.expose(op, landing.landed.source, range) else {
             self.core.ask_for_fragments(op);

@@ -73,7 +73,7 @@ const ARRIVALS_MAX: u32 = 64;
 /// The engine of one runtime; used by one thread at a time.
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
-    /// The driver of a runtime that is closed, for as long as windows store through it.
+    /// The driver of a runtime that is closed, for as long as epochs may store to memory of others.
     kept: Option<Box<dyn Driver>>,
     pub(crate) core: Core,
     pub(crate) watch: Watch,
@@ -116,7 +116,7 @@ pub(crate) struct Core {
     /// Some communicator was revoked: sends have to ask which.
     revokes: bool,
     windows: window::Windows,
-    /// Receives no more as soon as the programs under way are over, and begins no others.
+    /// Receives no more as soon as the programs under way and promised are over, and begins no others then.
     leaving: bool,
     /// Collectives that have their places and were not begun yet.
     pub(crate) promised: usize,
@@ -274,6 +274,7 @@ impl Engine {
         if self.has_cells_to_take() {
             Armed::Busy
         } else {
+            self.core.peers.was_asked();
             Armed::Ready
         }
     }
@@ -325,14 +326,14 @@ impl Engine {
         // What found no room is tried again by who sleeps, when it has told the driver that it waits for some.
         core.moving > 0
             || !core.wanted.is_empty()
-            || core.peers.any_marked()
+            || core.peers.any_unasked()
             || self.watch.is_guarded() && self.oversleeps(now)
     }
 
     /// Whether something is due before whoever sleeps wakes up.
     #[cold]
     fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
-        self.core.begin_doubt(now);
+        self.core.begin_doubt(true, now);
         self.core.peers.fresh() || self.watch.oversleeps(self.deadline())
     }
 
@@ -419,7 +420,7 @@ impl Core {
                 continue;
             }
             if key == program::DOUBT {
-                self.ask_for_programs();
+                self.ask_for_programs(now);
                 continue;
             }
             let op = OpId::unpack(key);

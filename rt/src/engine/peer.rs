@@ -71,6 +71,8 @@ pub(crate) struct Peers {
     marked: Vec<u32>,
     /// Something was marked since the last flush.
     fresh: bool,
+    /// There was something since the driver was armed.
+    unasked: bool,
     unexpected_bytes: usize,
     /// What each peer may send from the start.
     pub(crate) first: u32,
@@ -96,6 +98,7 @@ impl Peers {
             seed,
             marked: Vec::new(),
             fresh: false,
+            unasked: false,
             unexpected_bytes: store.bytes,
             first: room.first(),
             grants: Grants::new(room),
@@ -188,6 +191,7 @@ impl Peers {
         let first = !std::mem::replace(&mut peer.marked, true);
         if first {
             self.marked.push(rank);
+            self.unasked = true;
         }
         self.fresh = true;
     }
@@ -210,6 +214,17 @@ impl Peers {
 
     pub(crate) fn any_marked(&self) -> bool {
         !self.marked.is_empty()
+    }
+
+    /// Whether something may wait for room that the driver was not armed for.
+    #[inline]
+    pub(crate) fn any_unasked(&self) -> bool {
+        self.unasked && self.any_marked()
+    }
+
+    /// The driver is armed for all that waits.
+    pub(crate) fn was_asked(&mut self) {
+        self.unasked = false;
     }
 
     /// Whether there is something to do before a sleep.

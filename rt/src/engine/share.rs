@@ -141,7 +141,7 @@ impl Engine {
         };
         let total = landing.landed.bytes;
         let at = (total / 2).next_multiple_of(4096).min(total);
-        slot.blank(total);
+        slot.blank(at..total);
         let whole = slot.range(total);
         let halves = key
             .slice(0, at as u64)

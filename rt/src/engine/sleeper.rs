@@ -36,8 +36,10 @@ impl Core {
         let Some((_, place)) = self.sleepers.asleep.get_mut(&sleeper) else {
             return Poll::Ready(());
         };
-        let before = place.replace(waker.clone());
-        self.let_go(before);
+        if place.as_ref().is_none_or(|known| !known.will_wake(waker)) {
+            let before = place.replace(waker.clone());
+            self.let_go(before);
+        }
         Poll::Pending
     }
 

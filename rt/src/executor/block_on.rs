@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use super::{Parker, Task};
+use super::Parker;
 use crate::{
     comm::spare,
     engine::Engine,
@@ -82,12 +82,8 @@ pub(crate) fn run_tasks(shared: &Shared) {
     }
 }
 
-/// Runs what is ready of the tasks once more, to see that the runtime has ended; whatever is still ready then is dropped. Tasks
-/// hold the runtime, and the runtime holds those that are ready.
+/// Drops what is ready of the tasks: they hold the runtime, and the runtime holds them.
 pub(crate) fn end_tasks(shared: &Shared) {
-    for _ in 0..shared.task_count() {
-        shared.next_task().into_iter().for_each(Task::run);
-    }
     while let Some(task) = shared.next_task() {
         task.abandon();
     }

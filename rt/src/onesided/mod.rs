@@ -81,7 +81,7 @@ impl<T: Wire> Port<T> {
             let memory = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), len));
-            let memory = own_memory("allocate", &comm, memory).await?;
+            let memory = own_memory("allocate", &comm, memory)?;
             let extent = extent_of(&memory);
             let port = Self::open(comm, id, memory, extent);
             // Who returns from this may be greeted by nobody who is not known yet.
@@ -183,7 +183,7 @@ impl<T: Wire> Port<T> {
                 let done = members.meet(0).await;
                 return done.map_err(|error| error.renamed(op));
             };
-            let _told = members.meet_in_vain().await;
+            members.meet_in_vain();
             Err(open)
         }
     }
@@ -305,7 +305,7 @@ impl<T: Wire> Port<T> {
 }
 
 /// The memory of a new window, if there is some; else all members hear that there is no window.
-async fn own_memory<T: Wire>(
+fn own_memory<T: Wire>(
     op: &'static str,
     comm: &Comm,
     memory: io::Result<RegBuf<T>>,
@@ -313,7 +313,7 @@ async fn own_memory<T: Wire>(
     match memory {
         Ok(memory) => Ok(memory),
         Err(why) => {
-            let _told = comm.meet_in_vain().await;
+            comm.meet_in_vain();
             Err(comm.error(op, ErrorKind::Transport(why), None, None))
         }
     }

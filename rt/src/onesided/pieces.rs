@@ -55,7 +55,7 @@ impl<T: Wire> Port<T> {
             let nothing = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), 0));
-            let nothing = own_memory("dynamic", &comm, nothing).await?;
+            let nothing = own_memory("dynamic", &comm, nothing)?;
             let port = Self::open(comm, id, nothing, Extent::Growing(T::SIG));
             port.barrier("dynamic").await?;
             Ok(port)

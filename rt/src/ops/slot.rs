@@ -4,7 +4,7 @@
     reason = "follows the area of the held buffer, which it keeps alive"
 )]
 
-use std::{io, mem::MaybeUninit, panic::Location, task::Waker};
+use std::{io, mem::MaybeUninit, ops::Range, panic::Location, task::Waker};
 
 use ripstop_fabric::driver::{LocalRange, Payload};
 
@@ -224,15 +224,18 @@ impl Slot {
     }
 
     /// Gives values to room that has none: a peer that is to put there only says that it has.
-    pub(crate) fn blank(&mut self, len: usize) {
+    pub(crate) fn blank(&mut self, room: Range<usize>) {
+        let Range { start, end } = room;
         assert!(
-            len <= self.area.len,
-            "{len} bytes of a buffer of {}",
+            start <= end && end <= self.area.len,
+            "{start}..{end} of a buffer of {} bytes",
             self.area.len
         );
         if self.held.is_bare() {
-            // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody yet.
-            unsafe { self.area.start.write_bytes(0, len) };
+            // SAFETY: inside the area of the buffer that this slot holds.
+            let first = unsafe { self.area.start.add(start) };
+            // SAFETY: as above, and lent to nobody yet.
+            unsafe { first.write_bytes(0, end - start) };
         }
     }
 

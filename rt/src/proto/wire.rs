@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use ripstop_fabric::{memory::RemoteRegion, offload::RemoteCounter};
 
 /// Raised whenever a header changes.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const VERSION: u8 = 4;
 
 /// What every header starts with.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -166,12 +166,7 @@ impl Shared {
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
-        self.task_count() > 0
-    }
-
-    /// Tasks that are ready to run.
-    pub(crate) fn task_count(&self) -> usize {
-        self.tasks_len.load(Ordering::Relaxed)
+        self.tasks_len.load(Ordering::Relaxed) > 0
     }
 
     pub(crate) fn new_notifier(&self) -> Notifier {

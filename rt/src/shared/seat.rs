@@ -83,7 +83,7 @@ impl Shared {
         if engine.arm() == Armed::Busy {
             return None;
         }
-        engine.core.begin_doubt(|| self.clock.now());
+        engine.core.begin_doubt(false, || self.clock.now());
         let deadline = engine.deadline();
         engine.watch.fall_asleep(deadline);
         drop(engine);

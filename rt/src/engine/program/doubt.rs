@@ -15,36 +15,78 @@ use crate::{
     engine::{Core, sleeper},
     ops::Life,
     proto::wire::{Ask, Kind},
+    reactor::TimerId,
 };
 
 /// How long a rank sleeps on its programs before it asks. Long enough to cost nothing, short enough for who looks at a job that
 /// hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Nothing has been slept on.
+const NEVER: Time = Time::from_nanos(u64::MAX);
+
 /// The key of the timer: no operation's, and no sleeper's.
 pub(in crate::engine) const KEY: u64 = sleeper::KEYS - (1 << 32);
 
+/// When the programs under way are doubted.
+pub(super) struct Doubt {
+    timer: TimerId,
+    /// Since when those under way are slept on.
+    since: Time,
+    /// The timer stays when they are over: whoever is asleep need not be told of that of the next ones.
+    stays: bool,
+}
+
 impl Core {
-    /// This rank is about to sleep.
-    pub(crate) fn begin_doubt(&mut self, now: impl FnOnce() -> Time) {
-        if self.programs.any() && self.programs.doubt.is_none() && self.hears_in_order() {
-            let timer = self.timers.insert(now() + PATIENCE, KEY);
-            self.programs.doubt = Some(timer);
+    /// This rank is about to sleep, or somebody else sleeps and may not know of a program that has begun: then the timer `stays`.
+    pub(crate) fn begin_doubt(&mut self, stays: bool, now: impl FnOnce() -> Time) {
+        if !self.programs.any() || !self.hears_in_order() {
+            return;
         }
+        match &mut self.programs.doubt {
+            None => self.set_doubt(now(), stays),
+            Some(doubt) if doubt.since == NEVER => doubt.since = now(),
+            Some(_) => {}
+        }
+    }
+
+    fn set_doubt(&mut self, since: Time, stays: bool) {
+        let timer = self.timers.insert(since + PATIENCE, KEY);
+        self.programs.doubt = Some(Doubt {
+            timer,
+            since,
+            stays,
+        });
     }
 
     /// The last program under way is over.
     pub(super) fn end_doubt(&mut self) {
-        if let Some(timer) = self.programs.doubt.take() {
-            self.timers.cancel(timer);
+        match &mut self.programs.doubt {
+            Some(doubt) if doubt.stays => doubt.since = NEVER,
+            doubt => {
+                if let Some(Doubt { timer, .. }) = doubt.take() {
+                    self.timers.cancel(timer);
+                }
+            }
         }
     }
 
-    /// It has slept for long.
+    /// It has slept for long, or others have since then.
     #[cold]
-    pub(in crate::engine) fn ask_for_programs(&mut self) {
-        self.programs.doubt = None;
-        self.ask_all(false);
+    pub(in crate::engine) fn ask_for_programs(&mut self, now: Time) {
+        let since = self
+            .programs
+            .doubt
+            .take()
+            .map_or(NEVER, |doubt| doubt.since);
+        if since == NEVER {
+            return;
+        }
+        if since + PATIENCE > now {
+            self.set_doubt(since, true);
+        } else {
+            self.ask_all(false);
+        }
     }
 
     /// Asks for programs that were not asked for before. Whether there were any: nothing else can happen in this simulation.

@@ -57,7 +57,6 @@ use crate::{
     offload::{Lens, Program},
     ops::{About, Area, Memory, Pair, Panic, Reducer, Ticket, Work},
     proto::wire::{Ask, OpId},
-    reactor::TimerId,
 };
 
 /// Programs that are over whose room is kept for the next ones: as many as are usually under way at a time.
@@ -89,7 +88,7 @@ pub(super) struct State {
     /// What is left of reductions that panicked, for the futures of their programs.
     panics: Vec<(OpId, Panic)>,
     /// When to [ask](doubt).
-    doubt: Option<TimerId>,
+    doubt: Option<doubt::Doubt>,
     /// What programs that go by lists share, by context and number.
     slots: BTreeMap<(u32, u32), Lot>,
     /// Of the last program that went by lists.

@@ -121,7 +121,9 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
     let both = [(0, 1), (1, 0)].map(|(on, from)| {
         let tickets = begin(&mut world, on, (0, on as u64), (from, 2));
         let now = world.now;
-        world.engines[on].core.begin_doubt(|| Time::from_nanos(now));
+        world.engines[on]
+            .core
+            .begin_doubt(false, || Time::from_nanos(now));
         tickets
     });
     world.now += 2_000_000_000;

@@ -43,6 +43,8 @@ pub(crate) struct Ledger {
     inside: AtomicBool,
     /// It is gone, and somebody may have to be told so.
     down: AtomicBool,
+    /// The runtime is closed, and accesses nothing more.
+    ended: AtomicBool,
 }
 
 /// Counters of a neighbour that this process adds to.
@@ -114,7 +116,7 @@ impl Ledger {
     /// Begins an access, if the neighbour has posted and there is none.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
-        if !self.is_posted() || self.accessing.swap(true, Acquire) {
+        if !self.is_posted() || self.ended.load(Relaxed) || self.accessing.swap(true, Acquire) {
             return false;
         }
         // Another thread may have accessed it between the two.
@@ -250,6 +252,10 @@ impl Ledger {
     /// Whether the neighbour is gone.
     pub(crate) fn is_down(&self) -> bool {
         self.down.load(Relaxed)
+    }
+
+    pub(super) fn set_ended(&self) {
+        self.ended.store(true, Relaxed);
     }
 
     pub(super) fn set_down(&self) {

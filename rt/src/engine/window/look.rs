@@ -145,6 +145,9 @@ impl Core {
         };
         let sig = end.sig;
         let near = end.near(target);
+        if ended {
+            return Err(ErrorKind::Closed);
+        }
         if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
                 "an access to rank {target} of window {} is under way: complete it first",
@@ -160,8 +163,13 @@ impl Core {
             (Some(_), _) => Ok(true),
             (None, _) if near.posts_no_more() => Err(ErrorKind::NoWindow { window: id.tag }),
             (None, Some(down)) => Err(down_kind(target, down)),
-            (None, None) if ended => Err(ErrorKind::Closed),
             (None, None) => Ok(false),
         }
+    }
+
+    /// Whether this rank could still store to the memory of others.
+    pub(in crate::engine) fn may_store(&self) -> bool {
+        let is_up = |rank| self.peers.down(rank).is_none();
+        self.windows.may_store(is_up)
     }
 }

@@ -66,6 +66,7 @@ use crate::{
     buffer::TypeSig,
     error::ErrorKind,
     group::Group,
+    ops::Held,
     proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
@@ -170,11 +171,27 @@ impl Windows {
         self.all.is_none()
     }
 
-    /// Whether somebody holds a window through which other ranks' memory can be stored to.
-    pub(super) fn any_mapped(&self) -> bool {
-        let is_mapped = |near: &Near| near.far.as_ref().is_some_and(|far| far.mapped.is_some());
+    /// Whether somebody holds an epoch or a lock under which memory of a rank that is there can be stored to.
+    pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
         let held = self.ends.values().filter(|end| !end.closed);
-        held.flat_map(|end| end.near.values()).any(is_mapped)
+        held.into_iter().any(|end| {
+            let gathered = end.fences.is_some() && end.entrance.is_open();
+            end.near.iter().any(|(rank, near)| {
+                let is_mapped = near.far.as_ref().is_some_and(|far| far.mapped.is_some());
+                let is_inside = near.ledger.is_accessing() || near.ledger.is_inside();
+                is_mapped
+                    && (gathered || is_inside)
+                    && *rank != self.me
+                    && !near.gone
+                    && is_up(*rank)
+            })
+        })
+    }
+
+    /// No access begins from here on, also where nobody asks the engine.
+    pub(super) fn end_ledgers(&self) {
+        let near = self.ends.values().flat_map(|end| end.near.values());
+        near.for_each(|near| near.ledger.set_ended());
     }
 
     /// Ranks whose silence would leave something waiting for ever.
@@ -270,8 +287,9 @@ impl Engine {
         self.core.bury_window(id);
         self.unwatch(id);
         self.flush();
-        if self.kept.is_some() && !self.core.windows.any_mapped() {
-            self.kept = None;
+        if self.kept.is_some() && !self.core.may_store() {
+            let kept = self.kept.take();
+            self.core.garbage.extend(kept.map(Held::of));
         }
     }
 

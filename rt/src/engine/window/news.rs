@@ -166,13 +166,14 @@ impl Core {
     pub(super) fn bury_window(&mut self, id: WindowId) {
         let idle = |near: &Near| near.ledger.is_quiet() && !near.ending;
         let over = |end: &End| end.closed && end.near.values().all(idle);
-        let Some(end) = self.windows.ends.remove(&id) else {
+        let Some(mut end) = self.windows.ends.remove(&id) else {
             return;
         };
         if !over(&end) && !self.ended {
             self.windows.ends.insert(id, end);
             return;
         }
+        self.wakers.append(&mut end.wakers);
         for (rank, near) in end.near {
             if self.peers.down(rank).is_some() {
                 continue;
