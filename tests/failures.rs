@@ -562,7 +562,11 @@ fn a_rank_that_fails_at_start_is_a_failure_to_the_others() {
         .set("RIPSTOP_PORTALS_LIBRARY", "/nowhere/libportals.so")
         .boot(boots.swap_remove(1))
         .board(board.clone());
-    let waiting = Runtime::builder().boot(boots.swap_remove(0)).board(board);
+    // Others would wait for its address first.
+    let waiting = Runtime::builder()
+        .set("RIPSTOP_FABRIC", "shm")
+        .boot(boots.swap_remove(0))
+        .board(board);
     let runtime = waiting.init().expect("a runtime");
     let world = runtime.world();
     let failing = thread::spawn(|| drop(failing.init().expect_err("no such library")));

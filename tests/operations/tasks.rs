@@ -375,11 +375,16 @@ fn tasks_that_were_not_over_go_with_their_runtime() {
     ranks::run(1, &[], |runtime: Runtime| {
         let world = runtime.world();
         let token = Arc::new(());
-        for waits_for in 0..2 {
+        for waits_for in 0..3 {
             let (comm, theirs) = (world.clone(), Arc::clone(&token));
             drop(world.spawn(async move {
                 match waits_for {
                     0 => drop(comm.recv::<u8>(0, 9).await),
+                    1 => {
+                        let of_inner = comm.clone();
+                        comm.spawn(async move { drop(of_inner.recv::<u8>(0, 9).await) })
+                            .await;
+                    }
                     _ => comm.sleep(Duration::from_secs(1000)).await,
                 }
                 drop(theirs);

@@ -130,6 +130,32 @@ fn a_rank_leaves_when_it_can_store_to_the_memory_of_others_no_more() {
 }
 
 #[test]
+fn memory_that_others_may_still_store_to_stays_out_of_reach_of_a_rank_that_has_left() {
+    const LEFT: u32 = 5;
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let window = Window::<u64>::allocate(&world, 1);
+        let mut window = runtime.block_on(window).unwrap();
+        if world.rank() == 1 {
+            let access = runtime.block_on(window.start(&[0])).unwrap();
+            runtime.block_on(world.send(0, LEFT, [0_u8])).unwrap();
+            // Until the other rank has left.
+            assert!(runtime.block_on(world.recv::<u8>(0, LEFT)).is_err());
+            access.put(0, 0, [6]).detach();
+            return;
+        }
+        let _dropped = window.post(&[1]).unwrap();
+        runtime.block_on(world.recv::<u8>(1, LEFT)).unwrap();
+        drop(world);
+        runtime.close().unwrap();
+        let exposure = window.resume().unwrap();
+        let waited = pin!(exposure.wait()).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(waited, Poll::Ready(Err(_))), "it is closed");
+        assert!(window.try_local_mut().is_err());
+    });
+}
+
+#[test]
 fn a_rank_leaves_at_once_where_its_windows_have_no_epoch_open() {
     ranks::run(2, &[], |runtime: Runtime| {
         let world = runtime.world();

@@ -32,7 +32,8 @@ impl Comm {
         let _under_way = self.under_way(call);
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
-        let (mut distance, mut said, mut failed) = (1, word, None);
+        let (mut distance, mut said) = (1, word);
+        let (mut failed, mut lost) = (None, None);
         while distance < size {
             let (to, from) = ((rank + distance) % size, (rank + size - distance) % size);
             let sent = self.send_for(call, to, [said]);
@@ -47,18 +48,19 @@ impl Comm {
                 }
                 Err(error) => Some(as_op("barrier", error)),
             };
-            let lost = sent.await.err().map(|error| as_op("barrier", error));
+            let gone = sent.await.err().map(|error| as_op("barrier", error));
             // All who hear of this rank fail too.
-            if let Some(why) = why.or(lost) {
+            if let Some(why) = why.as_ref().or(gone.as_ref()) {
                 said = match why.kind {
                     ErrorKind::Mismatch { .. } => APART,
                     _ => GAVE_UP,
                 };
-                failed = failed.or(Some(why));
             }
+            // Who gives up may be gone before it hears of us.
+            (failed, lost) = (failed.or(why), lost.or(gone));
             distance *= 2;
         }
-        failed.map_or(Ok(()), Err)
+        failed.or(lost).map_or(Ok(()), Err)
     }
 
     /// Sends `root`'s elements to everybody, along a binomial tree.

@@ -325,6 +325,7 @@ impl Engine {
         let core = &self.core;
         // What found no room is tried again by who sleeps, when it has told the driver that it waits for some.
         core.moving > 0
+            || core.leaving
             || !core.wanted.is_empty()
             || core.peers.any_unasked()
             || self.watch.is_guarded() && self.oversleeps(now)

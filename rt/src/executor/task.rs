@@ -39,7 +39,7 @@ const AGAIN: u8 = 3;
 /// The result of a spawned task: a future of its own. Dropping it lets the task run on by itself.
 ///
 /// # Panics
-/// Awaiting it panics when the task did, with the task's panic.
+/// Awaiting it panics when the task did, with the task's panic, and when the runtime ended before the task did.
 #[must_use = "await it, or drop it to let the task run by itself"]
 pub struct JoinHandle<T> {
     outcome: Arc<Mutex<Outcome<T>>>,
@@ -48,6 +48,8 @@ pub struct JoinHandle<T> {
 struct Outcome<T> {
     value: Option<thread::Result<T>>,
     waker: Option<Waker>,
+    /// The task is gone, with a value or without.
+    over: bool,
 }
 
 /// Makes the task ready to run.
@@ -58,6 +60,7 @@ where
     let outcome = Arc::new(Mutex::new(Outcome {
         value: None,
         waker: None,
+        over: false,
     }));
     let report = Report {
         outcome: Arc::clone(&outcome),
@@ -159,14 +162,21 @@ impl<F: Future> Future for Report<F> {
             Ok(Poll::Ready(value)) => Ok(value),
             Err(panic) => Err(panic),
         };
+        lock(&self.outcome).value = Some(value);
+        Poll::Ready(())
+    }
+}
+
+/// Whoever awaits it hears of its end, also where the task is dropped with its runtime.
+impl<F: Future> Drop for Report<F> {
+    fn drop(&mut self) {
         let mut outcome = lock(&self.outcome);
-        outcome.value = Some(value);
+        outcome.over = true;
         let waker = outcome.waker.take();
         drop(outcome);
         if let Some(waker) = waker {
             waker.wake();
         }
-        Poll::Ready(())
     }
 }
 
@@ -178,6 +188,7 @@ impl<T> Future for JoinHandle<T> {
         match outcome.value.take() {
             Some(Ok(value)) => Poll::Ready(value),
             Some(Err(panic)) => panic::resume_unwind(panic),
+            None if outcome.over => panic!("the runtime ended before the task did"),
             None => {
                 outcome.waker = Some(cx.waker().clone());
                 Poll::Pending

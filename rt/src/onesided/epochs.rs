@@ -37,10 +37,11 @@ impl<T: Wire> Port<T> {
         Ok(())
     }
 
-    /// Closes this end when all have completed their accesses, or will never. It is closed also after an error.
+    /// Closes this end when all have completed their accesses, or will never. It is closed also after an error, but for that of a
+    /// closed runtime.
     ///
     /// # Errors
-    /// An origin that failed, finished or freed the window before it had completed.
+    /// An origin that failed, finished or freed the window before it had completed; a runtime that was closed before all had.
     pub fn poll_closed(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         if !self.comm.shared().comes_soon(|| self.have_completed()) {
             ready!(self.poll_closed_slowly(cx))?;
@@ -54,8 +55,11 @@ impl<T: Wire> Port<T> {
         let check = |engine: &mut Engine| {
             let mut failed = None;
             for &origin in &origins {
-                if let Err(why) = engine.core.has_completed(id, origin)? {
-                    failed.get_or_insert((origin, why));
+                match engine.core.has_completed(id, origin)? {
+                    Ok(()) => {}
+                    // It is there, and may still store to this end.
+                    Err(ErrorKind::Closed) => return Some(Some((origin, ErrorKind::Closed))),
+                    Err(why) => _ = failed.get_or_insert((origin, why)),
                 }
             }
             for &origin in origins.iter().filter(|_| failed.is_some()) {
@@ -65,7 +69,9 @@ impl<T: Wire> Port<T> {
         };
         let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
         let over = ready!(self.comm.shared().poll_window(id, cx.waker(), check, watch));
-        self.open_to.clear();
+        if !matches!(over, Some((_, ErrorKind::Closed))) {
+            self.open_to.clear();
+        }
         Poll::Ready(match over {
             None => Ok(()),
             Some((origin, why)) => Err(self.error("wait", why, origin)),

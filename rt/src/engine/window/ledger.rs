@@ -12,7 +12,7 @@ use std::sync::{
     OnceLock,
     atomic::{
         AtomicBool, AtomicU32, AtomicU64,
-        Ordering::{Acquire, Relaxed, Release},
+        Ordering::{Acquire, Relaxed, Release, SeqCst},
     },
 };
 
@@ -116,11 +116,12 @@ impl Ledger {
     /// Begins an access, if the neighbour has posted and there is none.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
-        if !self.is_posted() || self.ended.load(Relaxed) || self.accessing.swap(true, Acquire) {
+        if !self.is_posted() || self.accessing.swap(true, SeqCst) {
             return false;
         }
-        // Another thread may have accessed it between the two.
-        let begun = self.is_posted();
+        // Another thread may have accessed it between the two, or have ended the runtime: whoever does that sees this access, or
+        // is seen here.
+        let begun = self.is_posted() && !self.ended.load(SeqCst);
         if begun {
             self.starts.fetch_add(1, Relaxed);
         } else {
@@ -205,7 +206,7 @@ impl Ledger {
     }
 
     pub(super) fn is_accessing(&self) -> bool {
-        self.accessing.load(Acquire)
+        self.accessing.load(SeqCst)
     }
 
     /// The neighbour was told, or cannot be.
@@ -255,7 +256,7 @@ impl Ledger {
     }
 
     pub(super) fn set_ended(&self) {
-        self.ended.store(true, Relaxed);
+        self.ended.store(true, SeqCst);
     }
 
     pub(super) fn set_down(&self) {
