@@ -245,7 +245,7 @@ fn a_message_comes_for_a_sleeper(may_turn: impl Fn(&Watch) -> bool + Copy + Send
                 break;
             }
             driver.armed = true;
-            engine.0.fall_asleep();
+            engine.0.fall_asleep(None);
             drop((driver, engine));
             bell.wait();
         }
