@@ -1,5 +1,5 @@
 //! Going on after failures, where nobody dies: `revoke`, `agree`, `shrink` and `failures` among ranks that live, finish, or never
-//! come. Ranks that are killed are in `failures.rs`, and in `sim/recovery.rs`.
+//! come. Ranks that are killed are in `tests/failures`, and in `sim/recovery.rs`.
 
 #[path = "support/ranks.rs"]
 mod ranks;

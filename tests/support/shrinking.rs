@@ -1,4 +1,4 @@
-//! A job that loses one rank after the other, at any moment, and goes on with the rest. Part of `failures.rs`.
+//! A job that loses one rank after the other, at any moment, and goes on with the rest. Part of `tests/failures`.
 
 use ripstop::{Collectives, Comm, Error, ErrorKind, OpError, Result, Sum};
 

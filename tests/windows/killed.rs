@@ -1,4 +1,4 @@
-//! What ranks of `tests/failures.rs` do with windows until one of them is killed, and what the others see of it then.
+//! What ranks of `tests/failures` do with windows until one of them is killed, and what the others see of it then.
 
 use ripstop::{Collectives, Comm, ErrorKind, Result, Source, Window};
 

@@ -1,0 +1,285 @@
+//! What the ranks do until one of them dies, and what the others see then.
+
+use std::time::Duration;
+
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Status, Tag, boot};
+use ripstop_fabric::shm::Board;
+
+use crate::{
+    READY,
+    content::{Random, content},
+    killed, shrinking,
+};
+
+/// Not a test: where a rank's process starts.
+#[test]
+fn a_rank() {
+    let Ok(text) = std::env::var("FAILURES_RANK") else {
+        return;
+    };
+    let words: Vec<&str> = text.split(' ').collect();
+    let [role, rank, size, board] = words[..] else {
+        panic!("FAILURES_RANK={text}")
+    };
+    let rank: usize = rank.parse().expect("a number");
+    let boot = boot::threads(size.parse().expect("a number")).swap_remove(rank);
+    let board = Board::attach(board).expect("the test's board");
+    let builder = match role {
+        // Where a driver does not see who dies, two such intervals of silence count as death.
+        "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "5000"),
+        // Both reactors in one job.
+        "shrink" if rank.is_multiple_of(2) => Runtime::builder().set("RIPSTOP_REACTOR", "epoll"),
+        _ => Runtime::builder(),
+    };
+    let runtime = builder.boot(boot).board(board).init().expect("a runtime");
+    let world = runtime.world();
+    runtime
+        .block_on(async {
+            match role {
+                "exchange" => exchange(&world).await,
+                "panic" => panics(&world).await,
+                "silent" => silent(&world).await,
+                "stopped" => stopped(&world).await,
+                "epochs" => killed::epochs(&world).await,
+                "fences" => killed::fences(&world).await,
+                "locks" => killed::locks(&world).await,
+                "shrink" => shrinking::shrink(&world, ready).await,
+                _ => panic!("{role} is no role"),
+            }
+        })
+        .unwrap_or_else(|error| panic!("rank {rank}: {error}"));
+    runtime.close().expect("a good end");
+}
+
+pub(crate) fn ready() {
+    println!("{READY}");
+}
+
+/// The rank that an error says has failed.
+pub(crate) fn failed(kind: &ErrorKind) -> usize {
+    match kind {
+        ErrorKind::PeerFailed { rank } => *rank,
+        other => panic!("{other}"),
+    }
+}
+
+/// All ranks exchange messages of mixed sizes with all others until one of them is killed and everybody knows it.
+async fn exchange(world: &Comm) -> Result<()> {
+    let others: Vec<usize> = (0..world.size())
+        .filter(|rank| *rank != world.rank())
+        .collect();
+    let pending = Pending::new(world, &others).await?;
+    world.barrier().await?;
+    ready();
+    let mut victim = None;
+    for round in 0.. {
+        let knew = victim;
+        let alive: Vec<usize> = others
+            .iter()
+            .copied()
+            .filter(|rank| Some(*rank) != knew)
+            .collect();
+        let inboxes: Vec<_> = alive
+            .iter()
+            .map(|&peer| world.recv::<u8>(peer, 1))
+            .collect();
+        let sends: Vec<_> = alive
+            .iter()
+            .map(|&peer| world.send(peer, 1, note(world.rank(), round, knew)))
+            .collect();
+        let mut all_know = knew.is_some();
+        for (inbox, &peer) in inboxes.into_iter().zip(&alive) {
+            match inbox.await {
+                Ok((got, _)) => {
+                    let knows = got[0] == 1;
+                    assert!(
+                        got == note(peer, round, knows.then_some(0)),
+                        "round {round} of rank {peer}"
+                    );
+                    all_know &= knows;
+                }
+                Err(gone) => victim = Some(failed(&gone.error.kind)),
+            }
+        }
+        for send in sends {
+            if let Err(gone) = send.await {
+                victim = Some(failed(&gone.error.kind));
+            }
+        }
+        if all_know {
+            break;
+        }
+    }
+    let victim = victim.expect("everybody knows");
+    pending.end(victim).await;
+    afterwards(world, victim).await
+}
+
+/// Content by sender and round; the first byte says whether the sender knows of the death.
+fn note(from: usize, round: u64, knows: Option<usize>) -> Vec<u8> {
+    let mut random = Random::new(round << 8 | from as u64);
+    let len = match random.below(8) {
+        0 => 100_000 + random.below(1 << 20),
+        1 | 2 => random.below(20_000),
+        _ => random.below(200),
+    };
+    let mut note = content(random.next(), len + 1);
+    note[0] = u8::from(knows.is_some());
+    note
+}
+
+type Bytes = Vec<u8>;
+
+/// Operations of every kind that wait for every peer when one dies, of each as many.
+struct Pending {
+    receives: Vec<(usize, ripstop::RecvOp<Bytes>)>,
+    sends: Vec<(usize, ripstop::SendOp<Bytes>)>,
+    any: ripstop::RecvOp<Bytes>,
+    twin: Comm,
+}
+
+impl Pending {
+    async fn new(world: &Comm, others: &[usize]) -> Result<Self> {
+        let twin = world.dup().await?;
+        let receives = others
+            .iter()
+            .map(|&peer| (peer, twin.recv_into(peer, 2, vec![7; 1000])));
+        let sends = others.iter().flat_map(|&peer| {
+            [
+                (peer, twin.send_synchronous(peer, 3, vec![8; 10])),
+                (peer, twin.send(peer, 3, vec![8; 300_000])),
+            ]
+        });
+        let any = twin.recv_into(Source::Any, 2, vec![9; 10]);
+        Ok(Self {
+            receives: receives.collect(),
+            sends: sends.collect(),
+            any,
+            twin: twin.clone(),
+        })
+    }
+
+    /// Those for the victim have failed, with their buffers; the others still wait.
+    async fn end(self, victim: usize) {
+        for (peer, op) in self.receives {
+            if peer == victim {
+                let gone = op.await.expect_err("never sent");
+                assert_eq!(
+                    (failed(&gone.error.kind), gone.buf),
+                    (victim, vec![7; 1000])
+                );
+            } else {
+                assert_eq!(op.cancel().await.expect("still waits"), vec![7; 1000]);
+            }
+        }
+        for (peer, op) in self.sends {
+            if peer == victim {
+                let gone = op.await.expect_err("never received");
+                assert_eq!(failed(&gone.error.kind), victim);
+                assert!(gone.buf.iter().all(|&byte| byte == 8));
+            } else {
+                assert!(!op.is_done());
+            }
+        }
+        let gone = self.any.await.expect_err("never sent");
+        assert_eq!((failed(&gone.error.kind), gone.buf), (victim, vec![9; 10]));
+        // Anybody is whoever is left, once the failure has been told.
+        assert!(self.twin.recv::<u8>(Source::Any, 2).cancel().await.is_ok());
+    }
+}
+
+/// Survivors go on with each other, and whatever concerns the dead is an error at once.
+pub(crate) async fn afterwards(world: &Comm, victim: usize) -> Result<()> {
+    assert_eq!(
+        failed(
+            &world
+                .send(victim, 1, [1_u8])
+                .await
+                .expect_err("dead")
+                .error
+                .kind
+        ),
+        victim
+    );
+    assert_eq!(
+        failed(
+            &world
+                .recv::<f32>(victim, 9)
+                .await
+                .expect_err("dead")
+                .error
+                .kind
+        ),
+        victim
+    );
+    assert_eq!(
+        failed(&world.probe(victim, Tag::Any).await.expect_err("dead").kind),
+        victim
+    );
+    for peer in (0..world.size()).filter(|rank| ![victim, world.rank()].contains(rank)) {
+        let inbox = world.recv_into(peer, 8, [0_u64]);
+        world.send(peer, 8, [42_u64]).await?;
+        assert_eq!(inbox.await?.0, [42]);
+    }
+    Ok(())
+}
+
+/// Rank 1 panics; the others wait for it.
+async fn panics(world: &Comm) -> Result<()> {
+    world.barrier().await?;
+    let posted = world.recv::<u8>(1, 1);
+    if world.rank() == 1 {
+        drop(posted);
+        let _at_the_peer_too = world.send_synchronous(0, 2, vec![1_u8; 100_000]);
+        panic!("on purpose");
+    }
+    assert_eq!(
+        failed(&posted.await.expect_err("it panicked").error.kind),
+        1
+    );
+    afterwards(world, 1).await
+}
+
+/// Nobody talks to rank 2, which is killed.
+async fn silent(world: &Comm) -> Result<()> {
+    let (posted, any) = (world.recv::<u8>(2, 1), world.recv::<u8>(Source::Any, 1));
+    ready();
+    match world.rank() {
+        0 => {
+            assert_eq!(failed(&posted.await.expect_err("dead").error.kind), 2);
+            drop(any);
+            afterwards(world, 2).await
+        }
+        1 => {
+            drop(posted);
+            assert_eq!(failed(&any.await.expect_err("dead").error.kind), 2);
+            afterwards(world, 2).await
+        }
+        _ => posted.await.map(drop).map_err(Into::into),
+    }
+}
+
+/// Rank 1 is stopped for a while, and nobody minds.
+async fn stopped(world: &Comm) -> Result<()> {
+    world.barrier().await?;
+    ready();
+    for round in 0..400 {
+        let peer = (world.rank() + 1) % world.size();
+        let from = (world.rank() + world.size() - 1) % world.size();
+        let inbox = world.recv::<u32>(from, 1);
+        world
+            .send(peer, 1, vec![round; 50 * round as usize])
+            .await?;
+        let (got, Status { len, .. }) = inbox.await?;
+        assert!(len == 50 * round as usize && got.iter().all(|&word| word == round));
+        if round == 200 {
+            // Time for the signal, also on a fast machine.
+            let never = world
+                .recv::<u8>(from, 2)
+                .timeout(Duration::from_millis(50))
+                .await;
+            assert!(never.is_err());
+        }
+    }
+    Ok(())
+}
