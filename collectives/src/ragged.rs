@@ -41,10 +41,12 @@ enum Stage<D, F> {
 }
 
 /// Who is to be woken when it may go on: either may be gone, or be asleep with something else.
-#[derive(Clone, Default)]
+#[derive(Default)]
 struct Readers {
     future: Option<Waker>,
     task: Option<Waker>,
+    /// Of both, as long as they are the same.
+    waker: Option<Waker>,
 }
 
 type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
@@ -189,18 +191,9 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
         let begun = Arc::clone(&stage);
         let task = poll_fn(move |cx| {
             let mut stage = lock(&begun);
-            let future = match &mut *stage {
-                Stage::UnderWay(rest, readers) => {
-                    readers.task = Some(cx.waker().clone());
-                    match poll_for(rest, readers) {
-                        Poll::Ready(outcome) => stage.end(Stage::Over(outcome)).future,
-                        Poll::Pending => return Poll::Pending,
-                    }
-                }
-                Stage::Over(_) | Stage::Taken => None,
-            };
+            let over = ready!(stage.go_on(|readers| &mut readers.task, cx.waker()));
             drop(stage);
-            future.into_iter().for_each(Waker::wake);
+            over.future.into_iter().for_each(Waker::wake);
             Poll::Ready(())
         });
         drop(comm.spawn(task));
@@ -216,45 +209,68 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut stage = lock(&self.stage);
-        let outcome = match &mut *stage {
-            Stage::UnderWay(rest, readers) => {
-                readers.future = Some(cx.waker().clone());
-                ready!(poll_for(rest, readers))
-            }
-            Stage::Over(_) => {
-                let Stage::Over(outcome) = mem::replace(&mut *stage, Stage::Taken) else {
-                    unreachable!("just seen")
-                };
-                return Poll::Ready(outcome);
-            }
-            Stage::Taken => panic!("a ragged collective was polled after it had completed"),
-        };
-        let task = stage.end(Stage::Taken).task;
+        let over = ready!(stage.go_on(|readers| &mut readers.future, cx.waker()));
+        let end = mem::replace(&mut *stage, Stage::Taken);
         drop(stage);
-        task.into_iter().for_each(Waker::wake);
-        Poll::Ready(outcome)
-    }
-}
-
-fn poll_for<D, F>(rest: &mut Rest<D, F>, readers: &Readers) -> Poll<Result<D, F>> {
-    let waker = Waker::from(Arc::new(readers.clone()));
-    rest.as_mut().poll(&mut Context::from_waker(&waker))
-}
-
-impl<D, F> Stage<D, F> {
-    /// Who has to hear of its end.
-    fn end(&mut self, end: Self) -> Readers {
-        match mem::replace(self, end) {
-            Self::UnderWay(_, readers) => readers,
-            Self::Over(_) | Self::Taken => Readers::default(),
+        over.task.into_iter().for_each(Waker::wake);
+        match end {
+            Stage::Over(outcome) => Poll::Ready(outcome),
+            _ => panic!("a ragged collective was polled after it had completed"),
         }
     }
 }
 
-impl Wake for Readers {
+impl<D, F> Stage<D, F> {
+    /// Goes on with it for one of the two. Who has to hear of its end, if that is now.
+    fn go_on(
+        &mut self,
+        reader: impl Fn(&mut Readers) -> &mut Option<Waker>,
+        waker: &Waker,
+    ) -> Poll<Readers> {
+        match mem::replace(self, Self::Taken) {
+            Self::UnderWay(mut rest, mut readers) => {
+                if !reader(&mut readers)
+                    .as_ref()
+                    .is_some_and(|known| known.will_wake(waker))
+                {
+                    *reader(&mut readers) = Some(waker.clone());
+                    readers.waker = None;
+                }
+                match rest.as_mut().poll(&mut Context::from_waker(readers.both())) {
+                    Poll::Ready(outcome) => {
+                        *self = Self::Over(outcome);
+                        Poll::Ready(readers)
+                    }
+                    Poll::Pending => {
+                        *self = Self::UnderWay(rest, readers);
+                        Poll::Pending
+                    }
+                }
+            }
+            over => {
+                *self = over;
+                Poll::Ready(Readers::default())
+            }
+        }
+    }
+}
+
+impl Readers {
+    fn both(&mut self) -> &Waker {
+        let Self {
+            future,
+            task,
+            waker,
+        } = self;
+        waker.get_or_insert_with(|| Arc::new(Both([future.clone(), task.clone()])).into())
+    }
+}
+
+struct Both([Option<Waker>; 2]);
+
+impl Wake for Both {
     fn wake(self: Arc<Self>) {
-        let both = self.future.iter().chain(&self.task);
-        both.for_each(Waker::wake_by_ref);
+        self.0.iter().flatten().for_each(Waker::wake_by_ref);
     }
 }
 
