@@ -10,17 +10,7 @@ use ripstop::{Collectives, Comm, ErrorKind, Runtime};
 
 #[test]
 fn operations_are_awaited_in_tokio_tasks_and_select_loses_nothing() {
-    ranks::run(2, &[("RIPSTOP_PROGRESS", "tokio")], rank);
-}
-
-fn rank(runtime: Runtime) {
-    let executor = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let world = runtime.world();
-    executor.block_on(async {
-        let driver = tokio::spawn(runtime.drive_on_tokio());
+    on_tokio(async |world| {
         let peer = 1 - world.rank();
         for round in 0..1000_u32 {
             let len = round as usize * 11;
@@ -53,9 +43,7 @@ fn rank(runtime: Runtime) {
             _ => assert_eq!(rows.await.unwrap(), [[1], [1]]),
         }
         world.barrier().await.unwrap();
-        driver.abort();
     });
-    runtime.close().unwrap();
 }
 
 /// Both ranks' drivers are asleep when this begins.

@@ -76,13 +76,18 @@ fn a_window_that_is_open_on_one_rank_is_freed_on_none() {
                     1 => window.into_buffer().await.map(drop).unwrap_err(),
                     _ => window.into_passive().await.map(drop).unwrap_err(),
                 };
-                let own = matches!(error.kind, ErrorKind::Epoch(_));
-                let told = matches!(error.kind, ErrorKind::Aborted { .. });
-                assert!(if world.rank() == 1 { own } else { told }, "{error}");
+                ends_for_all(&world, &error);
             }
         })
     }
     everywhere(3, open);
+}
+
+/// Rank 1 has an epoch open, and the others hear that it gave up.
+fn ends_for_all(world: &Comm, error: &ripstop::Error) {
+    let own = matches!(error.kind, ErrorKind::Epoch(_));
+    let told = matches!(error.kind, ErrorKind::Aborted { .. });
+    assert!(if world.rank() == 1 { own } else { told }, "{error}");
 }
 
 #[test]
@@ -97,9 +102,7 @@ fn a_window_that_one_rank_cannot_free_ends_the_fence_of_the_others() {
             } else {
                 epoch.end().await.unwrap_err()
             };
-            let own = matches!(error.kind, ErrorKind::Epoch(_));
-            let told = matches!(error.kind, ErrorKind::Aborted { .. });
-            assert!(if world.rank() == 1 { own } else { told }, "{error}");
+            ends_for_all(&world, &error);
         })
     }
     everywhere(3, free_early);
