@@ -177,14 +177,15 @@ impl<T: Wire> Port<T> {
         &self,
         op: &'static str,
     ) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let (members, closed) = (self.comm.clone(), self.check_closed(op));
+        let (members, closed, all) = (self.comm.clone(), self.check_closed(op), self.barrier(op));
         async move {
-            let Err(open) = closed else {
-                let done = members.meet(0).await;
-                return done.map_err(|error| error.renamed(op));
-            };
-            members.meet_in_vain();
-            Err(open)
+            match closed {
+                Ok(()) => all.await,
+                Err(open) => {
+                    members.meet_in_vain();
+                    Err(open)
+                }
+            }
         }
     }
 

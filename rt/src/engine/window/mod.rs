@@ -173,8 +173,8 @@ impl Windows {
 
     /// Whether somebody holds an epoch or a lock under which memory of a rank that is there can be stored to.
     pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
-        let held = self.ends.values().filter(|end| !end.closed);
-        held.into_iter().any(|end| {
+        let mut held = self.ends.values().filter(|end| !end.closed);
+        held.any(|end| {
             let gathered = end.fences.is_some() && end.entrance.is_open();
             end.near.iter().any(|(rank, near)| {
                 let is_mapped = near.far.as_ref().is_some_and(|far| far.mapped.is_some());
