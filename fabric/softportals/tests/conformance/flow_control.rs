@@ -60,14 +60,7 @@ fn places_are_kept_for_messages_whose_data_is_still_coming() {
     let mut world = World::of(3, |config| config);
     let target = Target::with(&mut world.nodes[1], TableOptions::FLOWCTRL, 1);
     target.append(&mut world.nodes[1], entry(0, 1 << 15), List::Priority, 0);
-    let initiator = Initiator::new(&mut world.nodes[0]);
-    let long = ripstop_softportals::Remote {
-        length: 1 << 14,
-        ..world.remote(1)
-    };
-    let put = ripstop_softportals::Command::Put(initiator.local(0), long, Ack::Full);
-    world.nodes[0].start(put).unwrap();
-    assert!(world.step());
+    let initiator = world.begin_put(&[0; 1 << 14], Ack::Full);
     let other = Initiator::new(&mut world.nodes[2]);
     let short = ripstop_softportals::Command::Put(other.local(0), world.remote(1), Ack::Full);
     world.nodes[2].start(short).unwrap();

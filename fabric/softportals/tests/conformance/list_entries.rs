@@ -136,15 +136,7 @@ fn an_entry_cannot_be_unlinked_while_a_message_goes_to_it() {
     for linked in [once(0, 1 << 15), entry(0, 1 << 15)] {
         let once = linked.options.has(EntryOptions::USE_ONCE);
         let linked = target.append(&mut world.nodes[1], linked, List::Priority, 5);
-        let initiator = Initiator::new(&mut world.nodes[0]);
-        let remote = Remote {
-            length: 1 << 14,
-            ..world.remote(1)
-        };
-        world.nodes[0]
-            .start(Command::Put(initiator.local(0), remote, Ack::No))
-            .unwrap();
-        assert!(world.step());
+        world.begin_put(&[0; 1 << 14], Ack::No);
         assert_eq!(world.nodes[1].unlink(linked), Err(Error::InUse));
         world.run();
         let gone = if once {

@@ -93,14 +93,7 @@ fn disabling_lets_what_is_under_way_finish() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.append(&mut world.nodes[1], once(0, 1 << 15), List::Priority, 0);
-    let initiator = crate::world::Initiator::new(&mut world.nodes[0]);
-    let remote = ripstop_softportals::Remote {
-        length: 1 << 14,
-        ..world.remote(1)
-    };
-    let command = ripstop_softportals::Command::Put(initiator.local(0), remote, Ack::Full);
-    world.nodes[0].start(command).unwrap();
-    assert!(world.step());
+    let initiator = world.begin_put(&[0; 1 << 14], Ack::Full);
     world.nodes[1].pt_disable(target.pt).unwrap();
     assert_eq!(world.nodes[1].pt_is_busy(target.pt), Ok(true));
     assert_eq!(world.nodes[1].pt_free(target.pt), Err(Error::PtInUse));

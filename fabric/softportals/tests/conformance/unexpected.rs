@@ -191,19 +191,7 @@ fn a_message_can_be_taken_while_its_data_is_coming() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    let initiator = Initiator::new(&mut world.nodes[0]);
-    world.nodes[0]
-        .memory()
-        .write(INITIATOR_AT, &[3; 1 << 14])
-        .unwrap();
-    let remote = Remote {
-        length: 1 << 14,
-        ..world.remote(1)
-    };
-    world.nodes[0]
-        .start(Command::Put(initiator.local(0), remote, Ack::No))
-        .unwrap();
-    assert!(world.step());
+    world.begin_put(&[3; 1 << 14], Ack::No);
     let taker = target.append(&mut world.nodes[1], once(1 << 15, 8), List::Priority, 5);
     assert!(
         kinds(&mut world.nodes[1], target.eq).is_empty(),
@@ -227,15 +215,7 @@ fn an_entry_that_stays_is_in_use_until_what_it_took_is_there() {
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    let initiator = Initiator::new(&mut world.nodes[0]);
-    let remote = Remote {
-        length: 1 << 14,
-        ..world.remote(1)
-    };
-    world.nodes[0]
-        .start(Command::Put(initiator.local(0), remote, Ack::No))
-        .unwrap();
-    assert!(world.step());
+    world.begin_put(&[3; 1 << 14], Ack::No);
     let taker = target.append(&mut world.nodes[1], entry(1 << 15, 8), List::Priority, 5);
     while kinds(&mut world.nodes[1], target.eq) != [EventKind::Put, EventKind::PutOverflow] {
         assert_eq!(world.nodes[1].unlink(taker), Err(Error::InUse));
@@ -249,15 +229,7 @@ fn an_entry_that_was_used_up_meanwhile_ends_with_the_last_message_that_it_took()
     let mut world = World::pair();
     let target = Target::new(&mut world.nodes[1]);
     target.overflow(&mut world.nodes[1], 0, 1 << 15, EntryOptions::NONE);
-    let initiator = Initiator::new(&mut world.nodes[0]);
-    let long = Remote {
-        length: 1 << 14,
-        ..world.remote(1)
-    };
-    world.nodes[0]
-        .start(Command::Put(initiator.local(0), long, Ack::No))
-        .unwrap();
-    assert!(world.step());
+    world.begin_put(&[3; 1 << 14], Ack::No);
     let slab = Entry {
         min_free: 8,
         ..with(entry(1 << 15, 8), EntryOptions::MANAGE_LOCAL)

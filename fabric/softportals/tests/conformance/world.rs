@@ -196,13 +196,25 @@ impl World {
         let remote = Remote {
             match_bits,
             offset,
-            length: bytes.len() as u64,
             ..self.remote(1)
         };
-        self.nodes[0].memory().write(INITIATOR_AT, bytes).unwrap();
-        let command = Command::Put(initiator.local(0), remote, ack);
-        self.nodes[0].start(command).unwrap();
+        self.start_put(initiator, bytes, ack, remote);
         self.run();
+    }
+
+    /// As [`put`](Self::put), of which only the first packet is delivered.
+    pub(crate) fn begin_put(&mut self, bytes: &[u8], ack: Ack) -> Initiator {
+        let initiator = Initiator::new(&mut self.nodes[0]);
+        self.start_put(&initiator, bytes, ack, self.remote(1));
+        assert!(self.step());
+        initiator
+    }
+
+    fn start_put(&mut self, initiator: &Initiator, bytes: &[u8], ack: Ack, remote: Remote) {
+        let length = bytes.len() as u64;
+        self.nodes[0].memory().write(INITIATOR_AT, bytes).unwrap();
+        let command = Command::Put(initiator.local(0), Remote { length, ..remote }, ack);
+        self.nodes[0].start(command).unwrap();
     }
 
     pub(crate) fn get(&mut self, initiator: &Initiator, length: u64, offset: u64) {
