@@ -308,7 +308,8 @@ impl Shm {
     fn mark_dead(&self, pid: u32) {
         let mut news = false;
         for rank in 0..self.board.size() {
-            news |= self.board.process_of(rank) == Some(pid) && self.board.bury(rank);
+            let died = self.board.process_of(rank) == Some(pid) && self.board.bury(rank);
+            news |= died || self.board.left_untold(rank, pid);
         }
         if news {
             self.ring_all();
@@ -318,6 +319,15 @@ impl Shm {
     fn watch_rank(&mut self, rank: u32) {
         if !self.deaths.watch(&self.board, rank) {
             self.mark_dead(self.board.entry(rank).pid);
+        }
+    }
+
+    /// Before a sleep, lets one of the peers have the memory back that it has freed: another one each time.
+    pub(super) fn let_go_of_freed(&mut self) {
+        let count = self.linked.len().max(1);
+        let next = self.linked.get(self.turns as usize % count);
+        if let Some(link) = next.and_then(|rank| self.links[index(*rank)].as_deref_mut()) {
+            link.let_go_of_freed();
         }
     }
 

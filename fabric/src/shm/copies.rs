@@ -3,9 +3,16 @@
 //! What is short is copied when it is posted. What is long is copied a piece at a time, one in each turn, so that nobody who
 //! wants to post waits long for the driver.
 
-use std::{collections::VecDeque, io};
+use std::{
+    collections::VecDeque,
+    io,
+    sync::atomic::{Ordering::Acquire, fence},
+};
 
-use super::cma;
+use super::{
+    board::{Board, PeerState},
+    cma,
+};
 use crate::{
     counters::Counters,
     driver::{Failure, LocalRange, Sink, Token},
@@ -73,18 +80,24 @@ impl Copies {
         self.done.push_back(done);
     }
 
-    pub(super) fn start(&mut self, mut job: Job, counters: &Counters) {
+    pub(super) fn start(&mut self, mut job: Job, board: &Board, counters: &Counters) {
         if job.local.len() <= AT_ONCE_MAX {
             let moved = job.run(counters);
-            self.conclude(&job, moved);
+            self.conclude(&job, moved, board);
         } else {
             self.jobs.push_back(job);
         }
     }
 
     /// Copies one piece, and tells at most `budget` outcomes. How many events that made.
-    pub(super) fn advance(&mut self, budget: u32, sink: &mut dyn Sink, counters: &Counters) -> u32 {
-        let mut events = self.step(counters);
+    pub(super) fn advance(
+        &mut self,
+        budget: u32,
+        sink: &mut dyn Sink,
+        board: &Board,
+        counters: &Counters,
+    ) -> u32 {
+        let mut events = self.step(board, counters);
         while events < budget
             && let Some(done) = self.done.pop_front()
         {
@@ -125,7 +138,7 @@ impl Copies {
         self.dying.retain(|(of, _)| *of != peer);
     }
 
-    fn step(&mut self, counters: &Counters) -> u32 {
+    fn step(&mut self, board: &Board, counters: &Counters) -> u32 {
         let Some(job) = self.jobs.front_mut() else {
             return 0;
         };
@@ -133,12 +146,19 @@ impl Copies {
         if (moved.is_err() || job.copied == job.local.len())
             && let Some(job) = self.jobs.pop_front()
         {
-            self.conclude(&job, moved);
+            self.conclude(&job, moved, board);
         }
         1
     }
 
-    fn conclude(&mut self, job: &Job, moved: Result<(), Failure>) {
+    fn conclude(&mut self, job: &Job, moved: Result<(), Failure>, board: &Board) {
+        // A rank that fails gives its memory up, and its process may live: what was copied then may be anything.
+        fence(Acquire);
+        if moved.is_ok() && board.state_of(job.peer) == PeerState::Failed {
+            self.done
+                .push_back(Done::Failed(job.token, Failure::PeerDown));
+            return;
+        }
         let counts = moved.is_ok().then_some(job.count.as_ref()).flatten();
         if counts.is_some_and(|counter| counter.add(1)) {
             self.reached.push(job.peer);

@@ -201,6 +201,11 @@ impl Link {
         }
     }
 
+    /// Unmaps regions that the peer has freed.
+    pub(super) fn let_go_of_freed(&mut self) {
+        self.imports.let_go_of_freed(&self.segment);
+    }
+
     /// The region of the peer that `key` names, and where in it the `len` granted bytes start.
     pub(super) fn resolve(
         &mut self,

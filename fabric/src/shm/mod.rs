@@ -256,7 +256,9 @@ impl Driver for Shm {
         let mut events = self.notice();
         events += self.receive(budget, sink);
         if !self.copies.is_idle() {
-            events += self.copies.advance(budget, sink, &self.counters);
+            events += self
+                .copies
+                .advance(budget, sink, &self.board, &self.counters);
             self.unchecked += contact::WORK_OF_A_COPY;
             self.ring_reached();
         }
@@ -279,6 +281,7 @@ impl Driver for Shm {
             return Armed::Busy;
         }
         self.watch();
+        self.let_go_of_freed();
         self.ask_for_room();
         self.bell.arm(&self.counters);
         if self.has_news() {
@@ -483,6 +486,7 @@ impl Drop for Shm {
         let failed = self.failed || std::thread::panicking();
         if self.board.leave(self.rank, failed) {
             self.ring_all();
+            self.board.say_told(self.rank);
         }
     }
 }

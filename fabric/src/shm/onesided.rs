@@ -20,7 +20,7 @@ impl Shm {
         }
         match self.job(to, wish) {
             Ok(job) => {
-                self.copies.start(job, &self.counters);
+                self.copies.start(job, &self.board, &self.counters);
                 self.ring_reached();
             }
             Err(Refusal::NotYet) => return false,

@@ -10,6 +10,7 @@ use std::{
     sync::atomic::{
         AtomicU32,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
+        fence,
     },
 };
 
@@ -48,6 +49,9 @@ impl Exports {
         let (slot, generation) = self.free_slot()?;
         let at = Segment::table_entry(slot).ok_or_else(too_many)?;
         let table = self.segment.region();
+        // Who drops the slot's last region may not have said so yet: no peer is to open the new one for it.
+        table.atomic_u32(at + GENERATION).store(0, Relaxed);
+        fence(Release);
         table.atomic_u32(at + FD).store(fd, Relaxed);
         table
             .atomic_u64(at + LEN)
@@ -133,6 +137,7 @@ impl Imports {
             .get(&key.id)
             .is_some_and(|(generation, _)| *generation == key.generation);
         if !is_mapped {
+            self.let_go_of_freed(owner.segment);
             let region = open(owner, at, live, key.generation)?;
             self.0.insert(key.id, (key.generation, region));
         }
@@ -145,6 +150,16 @@ impl Imports {
         } else {
             Err(Failure::BadRange)
         }
+    }
+
+    /// Unmaps what its owner has freed: its memory is the system's again when all who mapped it have let it go.
+    pub(super) fn let_go_of_freed(&mut self, owner: &Segment) {
+        self.0.retain(|slot, (generation, _)| {
+            let at = Segment::table_entry(*slot);
+            at.is_some_and(|at| {
+                owner.region().atomic_u32(at + GENERATION).load(Relaxed) == *generation
+            })
+        });
     }
 }
 
@@ -167,7 +182,8 @@ fn open(
     let len =
         usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
     let fd = proc::open_fd_of(owner.pid, fd, OFlags::RDWR);
-    if live.load(Acquire) != generation {
+    fence(Acquire);
+    if live.load(Relaxed) != generation {
         return Err(Failure::BadRange);
     }
     let region = fd.and_then(|fd| Region::open(fd, len, true));

@@ -19,7 +19,7 @@ use std::{
 use super::{
     super::{bell::PeerBell, proc},
     ABSENT, ARRIVED, ARRIVING, Board, Entry, FAILED, FENCE, FINISHED, OPENING, PID, PIPE_FD, READY,
-    SEGMENT_FD, SEGMENT_LEN, STARTED, STATE,
+    SEGMENT_FD, SEGMENT_LEN, STARTED, STATE, TOLD,
 };
 use crate::counters::Counters;
 
@@ -88,6 +88,18 @@ impl Board {
         left
     }
 
+    /// Says that a rank has told all who sleep that it left.
+    pub(in super::super) fn say_told(&self, rank: u32) {
+        self.word(rank, TOLD).store(1, Relaxed);
+    }
+
+    /// Whether a rank left whose process has ended before it could tell: whoever asks first has to.
+    pub(in super::super) fn left_untold(&self, rank: u32, pid: u32) -> bool {
+        ENDED.contains(&self.state(rank).load(Acquire))
+            && self.word(rank, PID).load(Relaxed) == pid
+            && self.word(rank, TOLD).swap(1, Relaxed) == 0
+    }
+
     /// Marks a rank as failed whose process has ended. Whether it counted as living until now.
     pub(in super::super) fn bury(&self, rank: u32) -> bool {
         self.end(rank, &WITH_PROCESS)
@@ -147,3 +159,4 @@ impl Board {
 
 /// The states in which a line names a process that counts as living.
 const WITH_PROCESS: [u32; 3] = [ARRIVED, OPENING, READY];
+const ENDED: [u32; 2] = [FINISHED, FAILED];

@@ -236,7 +236,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -260,6 +260,7 @@ const PIPE_FD: usize = 20;
 const SEGMENT_LEN: usize = 24;
 const FENCE: usize = 32;
 const CLOSING: usize = 36;
+const TOLD: usize = 40;
 const BELL: usize = 64;
 const CPU: usize = 68;
 

@@ -11,6 +11,7 @@ use super::{
 use crate::driver::{Armed, WaitOn};
 
 const COMES: &str = "shm::tests::arrivals::a_process_that_comes_and_opens_nothing";
+const OPENS: &str = "shm::tests::arrivals::a_process_that_opens";
 
 /// One that sleeps on descriptors, and waits as long as given for who has not come.
 fn open(board: &Board, rank: u32, patience: Duration) -> Shm {
@@ -136,4 +137,41 @@ fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
     assert_eq!(board.state_of(1), PeerState::Absent);
     let _b = open(&board, 1, LONG);
     posted(&mut a, message(1, b"", b"x"));
+}
+
+#[test]
+fn a_rank_whose_process_ends_before_it_has_told_that_it_left_is_heard_of() {
+    let board = Board::create(3).unwrap();
+    let mut other = other_process(OPENS, &board);
+    let (mut near, mut far) = (open(&board, 0, LONG), open(&board, 2, LONG));
+    while board.state_of(1) == PeerState::Absent {
+        std::thread::yield_now();
+    }
+    let mut ear = Ear::default();
+    for shm in [&mut near, &mut far] {
+        while shm.progress(64, &mut ear).events > 0 || shm.arm() == Armed::Busy {}
+    }
+    assert_eq!(ear.0, []);
+    // What it does first when it closes. It is killed before it rings.
+    assert!(board.leave(1, false));
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(hear(&mut near), [Heard::Down(1, Down::Finished)]);
+    let WaitOn::Fd(bell) = &far.wait_on()[0] else {
+        panic!("a futex")
+    };
+    assert!(super::is_readable(bell), "told by the one that watched it");
+    assert_eq!(hear(&mut far), [Heard::Down(1, Down::Finished)]);
+}
+
+#[test]
+fn a_process_that_opens() {
+    let Ok(address) = std::env::var(BOARD) else {
+        return;
+    };
+    set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
+    let _shm = open(&Board::attach(&address).unwrap(), 1, LONG);
+    loop {
+        std::thread::park();
+    }
 }

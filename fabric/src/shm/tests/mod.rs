@@ -599,6 +599,69 @@ fn a_key_outlives_its_region_harmlessly() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
+/// The mappings of this process that have `len` bytes and are of regions.
+fn mapped_regions(len: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of_len = |line: &&str| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16).unwrap());
+        line.contains("ripstop-region") && end - start == len
+    };
+    maps.lines().filter(of_len).count()
+}
+
+#[test]
+fn memory_that_its_owner_freed_is_let_go_by_who_had_mapped_it() {
+    // Lengths that no other test has.
+    const LENS: [usize; 3] = [4096 * 77, 4096 * 78, 4096 * 79];
+    let (mut a, mut b) = pair();
+    let mut reach = |b: &mut Shm, len: usize| {
+        let region = b.allocate(len).unwrap();
+        let key = b.expose(region_range(&region)).unwrap();
+        assert!(a.reach(Peer(1), key).is_some());
+        region
+    };
+    let [first, second] = [LENS[0], LENS[1]].map(|len| reach(&mut b, len));
+    assert_eq!(LENS.map(mapped_regions), [2, 2, 0]);
+    // Not its slot: that of the first is taken by the third.
+    drop([first, second]);
+    let third = reach(&mut b, LENS[2]);
+    assert_eq!(
+        LENS.map(mapped_regions),
+        [0, 0, 2],
+        "another one was opened"
+    );
+    drop(third);
+    while a.arm() == Armed::Busy {
+        hear(&mut a);
+    }
+    assert_eq!(LENS.map(mapped_regions), [0; 3], "a sleep");
+}
+
+#[test]
+fn what_is_copied_from_a_rank_that_has_failed_is_nothing() {
+    let (mut a, mut b) = pair();
+    let region = b.allocate(4096).unwrap();
+    let key = b.expose(region_range(&region)).unwrap();
+    let mut local = vec![0; 4096];
+    let mut get = |a: &mut Shm, token| {
+        let command = Command::Get {
+            to: Peer(1),
+            from: key,
+            into: range(&mut local),
+            token: Token(token),
+        };
+        posted(a, command);
+    };
+    get(&mut a, 1);
+    assert_eq!(hear(&mut a), [Heard::Complete(1)]);
+    b.fail();
+    // Before it looks who is gone.
+    get(&mut a, 2);
+    let gone = [Heard::Failed(2, "peer down"), Heard::Down(1, Down::Failed)];
+    assert_eq!(hear(&mut a), gone);
+}
+
 #[test]
 fn commands_for_a_rank_that_is_gone_fail() {
     let (mut a, mut b) = pair();
