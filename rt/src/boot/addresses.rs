@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use ripstop_fabric::shm::Board;
+use ripstop_fabric::shm::{Board, PeerState};
 
 use super::{Arrival, Boot, BootError};
 
@@ -76,9 +76,12 @@ pub fn exchange(
     let (leads, seconds) = (boot.rank == boot.node.leader(), limit.as_secs());
     let alone = boot.node.ranks.len() == boot.size as usize;
     if leads || alone {
-        let notes = board.notes(limit).map_err(|missing| BootError::Unheard {
-            rank: boot.node.ranks[missing as usize],
-            seconds,
+        let notes = board.notes(limit).map_err(|missing| {
+            let rank = boot.node.ranks[missing as usize];
+            match board.state_of(missing) {
+                PeerState::Failed => BootError::Failed { rank },
+                _ => BootError::Unheard { rank, seconds },
+            }
         })?;
         if alone {
             return Ok(notes);

@@ -83,6 +83,11 @@ pub enum BootError {
         /// How long nothing new was heard, in seconds.
         seconds: u64,
     },
+    /// A rank of this node has failed before it said where it is.
+    Failed {
+        /// The rank.
+        rank: u32,
+    },
     /// The lowest rank of a node has not published where its ranks are, or something else in its place.
     Record {
         /// The rank.
@@ -176,6 +181,12 @@ impl fmt::Display for BootError {
             }
             Self::RankGone { rank } => {
                 write!(f, "rank {rank} left the job, so the fence cannot be passed")
+            }
+            Self::Failed { rank } => {
+                write!(
+                    f,
+                    "rank {rank} has failed at its start: its own message says why"
+                )
             }
             Self::Absent { .. } | Self::Unheard { .. } => self.fmt_late(f),
             Self::Record { leader, found } => write!(

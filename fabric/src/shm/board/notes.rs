@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Board, RANK_LEN, RANKS_AT, index};
+use super::{Board, PeerState, RANK_LEN, RANKS_AT, index};
 use crate::driver::ADDRESS_MAX;
 
 impl Board {
@@ -24,9 +24,10 @@ impl Board {
     /// The notes of all ranks, once they are there.
     ///
     /// # Errors
-    /// The first rank that had left none when nothing new had come for `limit`.
+    /// The first rank that had left none when nothing new had come for `limit`, or when it had failed.
     pub fn notes(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
-        self.read_notes(limit, self.size, |rank| self.note_at(rank))
+        let has_failed = |rank| self.state_of(rank) == PeerState::Failed;
+        self.read_notes(limit, self.size, |rank| self.note_at(rank), has_failed)
     }
 
     /// Leaves a note about each rank of the job for the ranks of this node. Whoever created the board does it, once.
@@ -46,7 +47,7 @@ impl Board {
     /// # Errors
     /// The first rank that there was none of when nothing new had come for `limit`.
     pub fn notes_of_job(&self, limit: Duration) -> Result<Vec<Vec<u8>>, u32> {
-        self.read_notes(limit, self.job, |rank| self.job_at(rank))
+        self.read_notes(limit, self.job, |rank| self.job_at(rank), |_| false)
     }
 
     fn write_note(&self, at: usize, note: &[u8]) {
@@ -77,18 +78,27 @@ impl Board {
         limit: Duration,
         ranks: u32,
         at: impl Fn(u32) -> usize,
+        has_failed: impl Fn(u32) -> bool,
     ) -> Result<Vec<Vec<u8>>, u32> {
         let mut notes = Vec::new();
+        let mut failed = None;
         self.wait(limit, || {
             loop {
                 let next = u32::try_from(notes.len()).unwrap_or(u32::MAX);
                 if next >= ranks {
                     return Ok(());
                 }
-                notes.push(self.read_note(at(next)).ok_or(next)?);
+                match self.read_note(at(next)) {
+                    Some(note) => notes.push(note),
+                    None if has_failed(next) => {
+                        failed = Some(next);
+                        return Ok(());
+                    }
+                    None => return Err(next),
+                }
             }
         })?;
-        Ok(notes)
+        failed.map_or(Ok(notes), Err)
     }
 
     fn note_at(&self, rank: u32) -> usize {

@@ -39,6 +39,17 @@ fn notes_are_read_when_all_have_left_theirs() {
 }
 
 #[test]
+fn nobody_waits_for_the_note_of_a_rank_that_has_failed() {
+    let board = Board::create(3).unwrap();
+    board.leave_note(0, b"zero");
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| board.notes(Duration::from_secs(3600)));
+        board.fail(1);
+        assert_eq!(reader.join().unwrap(), Err(1));
+    });
+}
+
+#[test]
 fn notes_of_a_job_lie_behind_those_of_the_node() {
     let board = Board::create_in_job(2, 3).unwrap();
     let attached = Board::attach(&board.address()).unwrap();
