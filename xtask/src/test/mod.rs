@@ -19,6 +19,9 @@ pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
         "--all-features",
         "--tests",
         "--no-fail-fast",
+        "--",
+        "--skip",
+        "sim::", // what sleeps in virtual time
     ];
     gate.tests(
         "tests with epoll",
