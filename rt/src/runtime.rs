@@ -157,7 +157,7 @@ impl Runtime {
         let joined = agent.map(JoinHandle::join);
         self.shared.with(Engine::shut);
         self.shared.with(|engine| engine.core.end_sleepers());
-        executor::end_tasks(&self.shared);
+        self.shared.end_tasks();
         let left = lock(&self.exchange).finalize();
         drop(joined);
         left.map_err(boot_error)
@@ -191,6 +191,8 @@ impl Runtime {
             drop(agent.join());
         }
         self.shared.with(Engine::shut);
+        self.shared.with(|engine| engine.core.end_sleepers());
+        self.shared.end_tasks();
     }
 }
 

@@ -3,10 +3,10 @@
 use std::{
     future::poll_fn,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    pin::{Pin, pin},
     sync::{Arc, Mutex},
-    task::Poll,
+    task::{Context, Poll, Waker},
     thread,
     time::Duration,
 };
@@ -158,8 +158,8 @@ fn operations_of_a_runtime_that_ended_say_so() {
 
 /// For futures that are ready.
 fn futures_block<F: Future>(future: F) -> F::Output {
-    let mut future = std::pin::pin!(future);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
     match future.as_mut().poll(&mut context) {
         Poll::Ready(output) => output,
         Poll::Pending => panic!("not ready"),
@@ -394,6 +394,56 @@ fn tasks_that_were_not_over_go_with_their_runtime() {
         drop(world);
         runtime.close().expect("a good end");
         assert_eq!(Arc::strong_count(&token), 1);
+    });
+}
+
+#[test]
+fn a_task_that_is_woken_after_its_runtime_has_ended_goes_too() {
+    ranks::run(1, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let token = Arc::new(());
+        let theirs = Arc::clone(&token);
+        let waker = Arc::new(Mutex::new(None));
+        let bell = Arc::clone(&waker);
+        drop(world.clone().spawn(async move {
+            let _held = (world, theirs);
+            poll_fn(|cx| {
+                *bell.lock().unwrap() = Some(cx.waker().clone());
+                Poll::<()>::Pending
+            })
+            .await;
+        }));
+        runtime.block_on(yield_now());
+        runtime.close().expect("a good end");
+        let waker = waker.lock().unwrap().take();
+        waker.expect("it was polled").wake();
+        assert_eq!(Arc::strong_count(&token), 1);
+    });
+}
+
+#[test]
+fn tasks_go_with_a_runtime_that_is_dropped_in_a_panic() {
+    ranks::run(1, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let token = Arc::new(());
+        let theirs = Arc::clone(&token);
+        let task = world.clone().spawn(async move {
+            let _theirs = theirs;
+            drop(world.recv::<u8>(0, 9).await);
+        });
+        runtime.block_on(yield_now());
+        let panicked = catch_unwind(AssertUnwindSafe(move || {
+            let _runtime = runtime;
+            resume_unwind(Box::new("on purpose"));
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(Arc::strong_count(&token), 1);
+        let awaited = catch_unwind(AssertUnwindSafe(|| {
+            pin!(task)
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_ready()
+        }));
+        assert!(awaited.is_err(), "it never came to its end");
     });
 }
 

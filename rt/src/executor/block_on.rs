@@ -82,13 +82,6 @@ pub(crate) fn run_tasks(shared: &Shared) {
     }
 }
 
-/// Drops what is ready of the tasks: they hold the runtime, and the runtime holds them.
-pub(crate) fn end_tasks(shared: &Shared) {
-    while let Some(task) = shared.next_task() {
-        task.abandon();
-    }
-}
-
 thread_local! {
     /// The runtime that this thread drives.
     static DRIVEN: Cell<*const Shared> = const { Cell::new(ptr::null()) };

@@ -12,7 +12,7 @@ mod task;
 pub(crate) use self::block_on::run_tasks;
 pub use self::task::JoinHandle;
 pub(crate) use self::{
-    block_on::{block_on, drain, drives, end_tasks},
+    block_on::{block_on, drain, drives},
     parker::Parker,
     sleep::sleep,
     task::{Queue, Task, spawn},

@@ -44,6 +44,14 @@ use crate::{
     sim::Host,
 };
 
+/// The tasks that are ready.
+#[derive(Default)]
+struct RunQueue {
+    ready: VecDeque<Arc<Task>>,
+    /// Nobody runs tasks any more.
+    ended: bool,
+}
+
 /// One runtime, seen from inside.
 pub(crate) struct Shared {
     engine: Lock<Engine>,
@@ -56,7 +64,7 @@ pub(crate) struct Shared {
     /// Spinning is in vain, as far as we saw when we slept last.
     crowded: AtomicBool,
     pub(crate) agent: Agent,
-    tasks: Mutex<VecDeque<Arc<Task>>>,
+    tasks: Mutex<RunQueue>,
     tasks_len: AtomicUsize,
     pub(crate) clock: Clock,
     pub(crate) place: Place,
@@ -178,9 +186,19 @@ impl Shared {
         if self.tasks_len.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let task = lock(&self.tasks).pop_front()?;
+        let mut tasks = lock(&self.tasks);
+        let task = tasks.ready.pop_front()?;
         self.tasks_len.fetch_sub(1, Ordering::SeqCst);
         Some(task)
+    }
+
+    /// Drops what is ready of the tasks, and whatever of them becomes ready later: they hold the runtime, and the runtime holds
+    /// them.
+    pub(crate) fn end_tasks(&self) {
+        lock(&self.tasks).ended = true;
+        while let Some(task) = self.next_task() {
+            task.abandon();
+        }
     }
 
     /// Whether spinning is in vain: too many ranks, or a peer that shares this processor.
@@ -250,8 +268,14 @@ impl Wake for Shared {
 
 impl Queue for Shared {
     fn schedule(&self, task: Arc<Task>) {
-        lock(&self.tasks).push_back(task);
+        let mut tasks = lock(&self.tasks);
+        if tasks.ended {
+            drop(tasks);
+            return task.abandon();
+        }
+        tasks.ready.push_back(task);
         self.tasks_len.fetch_add(1, Ordering::SeqCst);
+        drop(tasks);
         self.nudge();
         self.seat.pass();
     }

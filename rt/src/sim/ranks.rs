@@ -406,10 +406,7 @@ impl<T> Rank<T> {
 impl<T> Drop for Rank<T> {
     fn drop(&mut self) {
         self.future = None;
-        // Tasks hold the runtime, and the runtime holds tasks that are ready.
-        while let Some(task) = self.shared.next_task() {
-            task.abandon();
-        }
+        self.shared.end_tasks();
     }
 }
 
