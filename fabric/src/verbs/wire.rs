@@ -15,7 +15,7 @@ use super::{
     counts::Tally,
     names::Named,
     objects::Remote,
-    regions::{Entry, Place},
+    regions::{Entry, Place, SLOTS},
 };
 use crate::{driver::Down, lanes::LaneSet};
 
@@ -183,10 +183,12 @@ pub(super) fn parse(first: &[u8; WORD_MAX], len: usize) -> Result<(Arrival, u16)
             },
             9,
         ),
+        FORGET | FORGOT if name.slot >= SLOTS => return Err(Malformed),
         FORGET => (Word::Forget(name), 8),
         FORGOT => (Word::Forgot(name), 8),
         ASK => (Word::Ask(long(first, 0)), 8),
         UNNAMED => (Word::Unnamed(long(first, 0)), 8),
+        NAMED if word(first, 8) >= SLOTS => return Err(Malformed),
         NAMED => (Word::Named(named(first)), 37),
         COUNT => (
             Word::Count {
@@ -271,8 +273,8 @@ const HELLO: u8 = 13;
 #[cfg(test)]
 mod tests {
     use super::{
-        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, Said, Tally,
-        WORD_MAX, Word, message_head, parse,
+        Arrival, Down, Entry, HEAD, LaneSet, Malformed, Name, Named, Place, Remote, SLOTS, Said,
+        Tally, WORD_MAX, Word, message_head, parse,
     };
     use crate::random::Random;
 
@@ -331,6 +333,20 @@ mod tests {
             assert_eq!(parse(&bytes, len), Ok((Arrival::Word(word), 513)));
             assert_eq!(parse(&bytes, len + 1), Err(Malformed), "{word:?} and more");
             assert_eq!(parse(&bytes, len - 1), Err(Malformed), "{word:?} cut short");
+        }
+    }
+
+    /// What is kept of them is kept by slot.
+    #[test]
+    fn a_word_about_a_slot_that_no_table_has_is_refused() {
+        for (slot, exists) in [(SLOTS - 1, true), (SLOTS, false), (u32::MAX, false)] {
+            let name = Name { slot, ..NAME };
+            let named = Named { slot, ..NAMED };
+            for word in [Word::Forget(name), Word::Forgot(name), Word::Named(named)] {
+                let mut bytes = [0; WORD_MAX];
+                let len = word.encode(0, &mut bytes);
+                assert_eq!(parse(&bytes, len).is_ok(), exists, "{word:?}");
+            }
         }
     }
 
