@@ -14,6 +14,11 @@ impl Forgetting {
         self.all.push((name, under_way));
     }
 
+    /// Whether the owner waits for what lies in a slot to be forgotten.
+    pub(super) fn has(&self, slot: u32) -> bool {
+        self.all.iter().any(|(name, _)| name.slot == slot)
+    }
+
     /// A command has ended.
     pub(super) fn handle_end(&mut self, op: u32) {
         for (_, under_way) in &mut self.all {

@@ -9,7 +9,7 @@ use super::{
     regions::Imports,
     trail::Trail,
     way::{FIRST, Far, Way, psn_after, psns},
-    wire::Word,
+    wire::{Name, Word},
 };
 use crate::{
     connect::{Connection, Lane, Lanes, Parcels, State},
@@ -248,6 +248,18 @@ impl Link {
         self.credits = (self.credits + u32::from(credits)).min(WINDOW);
     }
 
+    /// The owner takes a region back. Whether it may: it gives a slot anew when it was said forgotten, so it never waits for
+    /// more of them than it has.
+    pub(super) fn handle_forget(&mut self, name: Name, under_way: Vec<u32>) -> bool {
+        let unsaid = |word: &Word| matches!(word, Word::Forgot(of) if of.slot == name.slot);
+        if self.forgetting.has(name.slot) || self.words.iter().any(unsaid) {
+            return false;
+        }
+        self.imports.forget(name);
+        self.forgetting.ask(name, under_way);
+        true
+    }
+
     /// Has a command wait for nothing any more.
     pub(super) fn forget_op(&mut self, op: u32) {
         self.parked.retain(|parked| *parked != op);
@@ -297,3 +309,26 @@ const CREDITS_KEPT: u32 = 3;
 
 /// Messages that wait for a connection before there is no more room.
 pub(super) const WAITING_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::{Link, Name, Word};
+
+    /// Else one that gives no credits back has this rank keep an answer to each of its words.
+    #[test]
+    fn a_slot_is_taken_back_again_only_when_it_was_said_forgotten() {
+        let mut link = Link::new(1, 0);
+        let name = |slot, generation| Name { slot, generation };
+        assert!(link.handle_forget(name(7, 1), vec![4]));
+        assert!(!link.handle_forget(name(7, 2), vec![]), "it is in use");
+        assert!(link.handle_forget(name(8, 1), vec![4]), "another slot");
+        link.forgetting.handle_end(4);
+        while let Some(over) = link.forgetting.poll_over() {
+            link.words.push_back(Word::Forgot(over));
+        }
+        assert!(!link.handle_forget(name(7, 2), vec![]), "it was not said");
+        assert_eq!(link.words.pop_front(), Some(Word::Forgot(name(7, 1))));
+        assert!(link.handle_forget(name(7, 2), vec![]));
+        assert!(!link.handle_forget(name(8, 2), vec![]));
+    }
+}

@@ -229,7 +229,7 @@ impl Core {
         link.trail.heard += 1;
         link.heard_by = lane;
         match arrival {
-            Arrival::Word(word) => self.handle_word(peer, word),
+            Arrival::Word(word) => self.handle_word(peer, word)?,
             Arrival::Message { header }
                 if header > HEADER_MAX || len - HEAD - header > BODY_MAX =>
             {
@@ -246,14 +246,17 @@ impl Core {
         Ok(true)
     }
 
-    fn handle_word(&mut self, from: u32, word: Word) {
+    /// # Errors
+    /// When no peer of good faith says that.
+    fn handle_word(&mut self, from: u32, word: Word) -> io::Result<()> {
         match word {
             Word::Credit | Word::Wake | Word::Hello | Word::Lanes(_) | Word::End { .. } => {}
             Word::Forget(name) => {
                 let under_way = self.touching(from);
-                let link = self.link_or_new(from);
-                link.imports.forget(name);
-                link.forgetting.ask(name, under_way);
+                if !self.link_or_new(from).handle_forget(name, under_way) {
+                    let why = format!("rank {from} took back a region twice");
+                    return Err(io::Error::other(why));
+                }
                 self.say_forgot(from);
             }
             Word::Forgot(name) => self.exports.forgot(name, from),
@@ -263,6 +266,7 @@ impl Core {
             Word::Count { tally, by } => self.handle_count(tally, by),
             Word::Bye(how) => self.part(from, how),
         }
+        Ok(())
     }
 
     /// Takes what is over. Whether somebody who was refused should try again.
