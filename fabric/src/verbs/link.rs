@@ -231,11 +231,7 @@ impl Link {
         self.forgetting.clear();
         self.words.retain(|word| word.outlives());
         self.parked.extend(self.asking.drain(..).map(|(_, op)| op));
-        // The owner knows who has asked, and answers on another connection.
-        self.imports = Imports::default();
-        self.naming
-            .iter()
-            .for_each(|(name, _)| self.imports.ask_name(*name));
+        self.imports.renew();
     }
 
     /// Credits to give back with the next message.

@@ -1,15 +1,20 @@
 //! Names of regions: who meets one for the first time asks its owner, and is answered when the owner has given it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{core::Core, regions::Entry, wire::Word};
+use super::{
+    core::{Core, index},
+    regions::{Entry, SLOTS},
+    wire::Word,
+};
 use crate::memory::Region;
 
 /// The names that this rank has given, and those that peers wait for.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     given: BTreeMap<u64, Given>,
-    asked: BTreeMap<u64, BTreeSet<u32>>,
+    /// By peer.
+    asked: BTreeMap<u32, BTreeSet<u64>>,
 }
 
 #[derive(Debug)]
@@ -32,7 +37,7 @@ impl Core {
         let told = BTreeSet::new();
         let region = region.clone();
         self.names.given.insert(name, Given { region, told });
-        for peer in self.names.asked.remove(&name).unwrap_or_default() {
+        for peer in self.names.take_asking(name) {
             self.answer_name(peer, name);
             self.flush(peer);
         }
@@ -55,11 +60,21 @@ impl Core {
         }
     }
 
-    /// A peer asks for a name.
+    /// A peer asks for a name. Whether it may.
+    pub(super) fn handle_ask(&mut self, peer: u32, name: u64) -> bool {
+        let Self { names, links, .. } = self;
+        let link = links[index(peer)].as_deref();
+        let may = link.is_some_and(|link| names.may_ask(peer, &link.words));
+        if may {
+            self.answer_name(peer, name);
+        }
+        may
+    }
+
+    /// Says what a name is of, or will when it is given.
     pub(super) fn answer_name(&mut self, peer: u32, name: u64) {
         let Some(given) = self.names.given.get_mut(&name) else {
-            let asked = self.names.asked.entry(name).or_default();
-            asked.insert(peer);
+            self.names.ask(peer, name);
             return;
         };
         if let Some((slot, entry)) = self.exports.entry_of(given.region.range()) {
@@ -84,6 +99,26 @@ impl Core {
 }
 
 impl Names {
+    /// A peer waits for a name.
+    fn ask(&mut self, peer: u32, name: u64) {
+        self.asked.entry(peer).or_default().insert(name);
+    }
+
+    /// Whether a peer may ask for one more, with these words for it that are not said yet. It counts those that it has no answer
+    /// to, too, and asks for no more.
+    fn may_ask(&self, peer: u32, words: &VecDeque<Word>) -> bool {
+        let asked = self.asked.get(&peer).map_or(0, BTreeSet::len);
+        let answers = words.iter().filter(|word| matches!(word, Word::Named(_)));
+        asked + answers.count() < ASKED_MAX
+    }
+
+    /// Those who waited for a name.
+    fn take_asking(&mut self, name: u64) -> Vec<u32> {
+        let asked = self.asked.iter_mut();
+        let asking = asked.filter_map(|(peer, names)| names.remove(&name).then_some(*peer));
+        asking.collect()
+    }
+
     /// A peer has forgotten all names; it still waits for those that it has asked for.
     pub(super) fn untell(&mut self, peer: u32) {
         let told = self.given.values_mut().map(|given| &mut given.told);
@@ -93,9 +128,53 @@ impl Names {
     /// A peer is gone.
     pub(super) fn lost(&mut self, peer: u32) {
         self.untell(peer);
-        self.asked
-            .values_mut()
-            .for_each(|peers| _ = peers.remove(&peer));
-        self.asked.retain(|_, peers| !peers.is_empty());
+        self.asked.remove(&peer);
+    }
+}
+
+/// Names that a rank waits for from another at a time. Each is of a region that the asker has, too, or had when it asked: lists
+/// that were taken back leave names behind that nobody gives.
+pub(super) const ASKED_MAX: usize = 2 * SLOTS as usize;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::{ASKED_MAX, Entry, Named, Names, Word};
+    use crate::verbs::{objects::Remote, regions::Place};
+
+    const ENTRY: Entry = Entry {
+        generation: 1,
+        place: Place::by_first(Remote { address: 0, key: 0 }),
+        len: 64,
+        told: true,
+    };
+
+    #[test]
+    fn nobody_waits_for_more_names_than_one_in_good_faith_asks_for() {
+        let mut names = Names::default();
+        let mut words = VecDeque::new();
+        for name in (0..).take(ASKED_MAX) {
+            assert!(names.may_ask(1, &words), "{name} others");
+            names.ask(1, name);
+        }
+        assert!(!names.may_ask(1, &words));
+        assert!(names.may_ask(2, &words), "another peer");
+        assert_eq!(names.take_asking(5), [1]);
+        let (name, slot, entry) = (5, 0, ENTRY);
+        words.push_back(Word::Named(Named { name, slot, entry }));
+        assert!(!names.may_ask(1, &words), "it has not heard the answer");
+        words.clear();
+        assert!(names.may_ask(1, &words));
+        assert_eq!(names.take_asking(5), [0; 0], "once");
+    }
+
+    #[test]
+    fn nothing_is_kept_of_who_is_gone() {
+        let mut names = Names::default();
+        names.ask(1, 5);
+        names.ask(2, 5);
+        names.lost(1);
+        assert_eq!(names.take_asking(5), [2]);
     }
 }

@@ -260,7 +260,12 @@ impl Core {
                 self.say_forgot(from);
             }
             Word::Forgot(name) => self.exports.forgot(name, from),
-            Word::Ask(name) => self.answer_name(from, name),
+            Word::Ask(name) => {
+                if !self.handle_ask(from, name) {
+                    let why = format!("rank {from} asks for too many names");
+                    return Err(io::Error::other(why));
+                }
+            }
             Word::Named(named) => self.handle_named(from, named),
             Word::Unnamed(name) => self.link_or_new(from).imports.unname(name),
             Word::Count { tally, by } => self.handle_count(tally, by),

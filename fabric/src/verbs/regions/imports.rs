@@ -1,6 +1,6 @@
 //! The regions of one peer: what was read of its table, and what is being asked for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io};
 
 use super::{
     PLAIN, SLOTS,
@@ -11,7 +11,7 @@ use crate::{
     memory::RemoteRegion,
     verbs::{
         counts::Tally,
-        names::Named,
+        names::{ASKED_MAX, Named},
         registrations::{is_plain, place_of, slot_of},
         wire::Name,
     },
@@ -83,7 +83,8 @@ impl Imports {
 
     fn find_named(&self, name: u64, key: RemoteRegion) -> Result<Found, Failure> {
         let slot = match self.names.get(&name) {
-            None => return Ok(Found::Unnamed(name)),
+            None if self.unanswered() < ASKED_MAX => return Ok(Found::Unnamed(name)),
+            None => return Err(Failure::Transport(too_many())),
             Some(None) => return Ok(Found::Naming(name)),
             Some(Some(slot)) => slot,
         };
@@ -93,6 +94,17 @@ impl Imports {
             }
             _ => Err(Failure::BadRange),
         }
+    }
+
+    fn unanswered(&self) -> usize {
+        self.names.values().filter(|slot| slot.is_none()).count()
+    }
+
+    /// There is another connection. The owner knows what it was asked, and answers by that.
+    pub(in super::super) fn renew(&mut self) {
+        self.known.clear();
+        self.asked.clear();
+        self.names.retain(|_, slot| slot.is_none());
     }
 
     /// What the owner is told to have it count with a counter whose key was found, if it is one that the owner counts with.
@@ -164,9 +176,17 @@ impl Imports {
     }
 }
 
+/// The owner takes who asks for more for a liar.
+fn too_many() -> io::Error {
+    let why = format!("{ASKED_MAX} names that a rank was asked for were never given by it");
+    io::Error::new(io::ErrorKind::QuotaExceeded, why)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Failure, Found, Imports, Name, Place, RemoteRegion, SLOTS};
+    use super::{
+        ASKED_MAX, Entry, Failure, Found, Imports, Name, Named, Place, RemoteRegion, SLOTS,
+    };
     use crate::{
         lanes::LaneSet,
         verbs::{regions::KIND, registrations},
@@ -250,6 +270,35 @@ mod tests {
         }
         imports.drop_empty(slot);
         assert!(matches!(imports.find(key, true), Ok(Found::Unknown(_))));
+    }
+
+    /// The owner would take it for one that makes names up.
+    #[test]
+    fn no_more_names_are_waited_for_than_the_owner_bears_also_by_another_connection() {
+        let mut imports = Imports::default();
+        let key = |name| RemoteRegion::named(3, name, 64, 8);
+        for name in (0..).take(ASKED_MAX) {
+            assert!(matches!(imports.find(key(name), false), Ok(Found::Unnamed(of)) if of == name));
+            imports.ask_name(name);
+        }
+        let (one, more) = (key(0), key(ASKED_MAX as u64));
+        for _ in 0..2 {
+            assert!(matches!(imports.find(one, false), Ok(Found::Naming(0))));
+            assert!(matches!(
+                imports.find(more, false),
+                Err(Failure::Transport(_))
+            ));
+            imports.renew();
+        }
+        let (name, slot, entry) = (0, 5, ENTRY);
+        imports.name(Named { name, slot, entry });
+        assert!(matches!(imports.find(one, false), Ok(Found::There(_))));
+        assert!(matches!(imports.find(more, false), Ok(Found::Unnamed(_))));
+        imports.renew();
+        assert!(
+            matches!(imports.find(one, false), Ok(Found::Unnamed(0))),
+            "it was answered"
+        );
     }
 
     #[test]
