@@ -155,8 +155,8 @@ impl Core {
         (link.left, link.untold) = (LaneSet::EMPTY, LaneSet::EMPTY);
         link.forgetting.clear();
         let mut over: Vec<u32> = link.parked.drain(..).collect();
-        over.extend(link.asking.drain(..).map(|(_, op)| op));
-        over.extend(link.naming.drain(..).map(|(_, op)| op));
+        over.extend(link.asking.take());
+        over.extend(link.naming.take());
         self.dialling.remove(&peer);
         self.note_state(peer, before);
         self.doom(peer);

@@ -8,6 +8,7 @@ use super::{
     objects::Qp,
     regions::Imports,
     trail::Trail,
+    waits::Waits,
     way::{FIRST, Far, Way, psn_after, psns},
     wire::{Name, Word},
 };
@@ -61,11 +62,11 @@ pub(super) struct Link {
     pub(super) forgetting: Forgetting,
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
     pub(super) parked: VecDeque<u32>,
-    pub(super) asking: Vec<(u32, u32)>,
+    pub(super) asking: Waits<u32>,
     /// Counts that are not posted yet. Messages wait for them: one may say that nothing more will be counted.
     pub(super) counts: u32,
     /// Those that wait for a name.
-    pub(super) naming: Vec<(u64, u32)>,
+    pub(super) naming: Waits<u64>,
     pub(super) imports: Imports,
     /// The peer has said by another lane than messages that it ends, how, and after how many of them.
     pub(super) ends: Option<(Down, u64)>,
@@ -114,9 +115,9 @@ impl Link {
             words: VecDeque::new(),
             forgetting: Forgetting::default(),
             parked: VecDeque::new(),
-            asking: Vec::new(),
+            asking: Waits::default(),
             counts: 0,
-            naming: Vec::new(),
+            naming: Waits::default(),
             imports: Imports::default(),
             ends: None,
             said_bye: false,
@@ -230,7 +231,7 @@ impl Link {
         // The owner does not wait for who has no connection.
         self.forgetting.clear();
         self.words.retain(|word| word.outlives());
-        self.parked.extend(self.asking.drain(..).map(|(_, op)| op));
+        self.parked.extend(self.asking.take());
         self.imports.renew();
     }
 
@@ -259,8 +260,8 @@ impl Link {
     /// Has a command wait for nothing any more.
     pub(super) fn forget_op(&mut self, op: u32) {
         self.parked.retain(|parked| *parked != op);
-        self.asking.retain(|(_, asking)| *asking != op);
-        self.naming.retain(|(_, naming)| *naming != op);
+        self.asking.forget(op);
+        self.naming.forget(op);
     }
 
     /// Whether a word may take a credit. The last one is for credits, so that both sides can always give them back.

@@ -87,13 +87,12 @@ impl Core {
     pub(super) fn handle_named(&mut self, from: u32, named: Named) {
         let link = self.link_or_new(from);
         link.imports.name(named);
-        let waiting = std::mem::take(&mut link.naming);
-        for (of, id) in waiting {
-            if of == named.name {
-                self.run(id);
-            } else {
-                self.link_or_new(from).naming.push((of, id));
-            }
+        for _ in 0..link.naming.count(named.name) {
+            // One by one, as in `unpark`.
+            let Some(id) = self.link_or_new(from).naming.pop(named.name) else {
+                return;
+            };
+            self.run(id);
         }
     }
 }

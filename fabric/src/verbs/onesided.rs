@@ -169,8 +169,8 @@ impl Core {
                 }
                 self.stir(peer);
             }
-            Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push((slot, id)),
-            Err(Stall::Name(name)) => self.link_or_new(peer).naming.push((name, id)),
+            Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
+            Err(Stall::Name(name)) => self.link_or_new(peer).naming.push(name, id),
         }
     }
 

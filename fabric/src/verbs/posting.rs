@@ -130,13 +130,12 @@ impl Core {
             .filter(|_| read);
         let link = self.link_or_new(peer);
         let _again_if_not = link.imports.answer(slot, words.and_then(Entry::parse));
-        let asking = std::mem::take(&mut link.asking);
-        for (of, id) in asking {
-            if of == slot {
-                self.run(id);
-            } else {
-                self.link_or_new(peer).asking.push((of, id));
-            }
+        for _ in 0..link.asking.count(slot) {
+            // One by one, as in `unpark`.
+            let Some(id) = self.link_or_new(peer).asking.pop(slot) else {
+                break;
+            };
+            self.run(id);
         }
         self.link_or_new(peer).imports.drop_empty(slot);
     }

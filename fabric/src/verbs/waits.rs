@@ -1,0 +1,89 @@
+//! Commands that wait for something to be known, each for one thing. Pure.
+
+use std::collections::{BTreeMap, VecDeque};
+
+/// Commands by what they wait for, in the order in which they began to.
+#[derive(Debug)]
+pub(super) struct Waits<K> {
+    all: BTreeMap<K, VecDeque<u32>>,
+}
+
+impl<K> Default for Waits<K> {
+    fn default() -> Self {
+        Self {
+            all: BTreeMap::new(),
+        }
+    }
+}
+
+impl<K: Copy + Ord> Waits<K> {
+    pub(super) fn push(&mut self, what: K, op: u32) {
+        self.all.entry(what).or_default().push_back(op);
+    }
+
+    /// How many wait for something.
+    pub(super) fn count(&self, what: K) -> usize {
+        self.all.get(&what).map_or(0, VecDeque::len)
+    }
+
+    /// The first that waits for something does so no more.
+    pub(super) fn pop(&mut self, what: K) -> Option<u32> {
+        let ops = self.all.get_mut(&what)?;
+        let first = ops.pop_front();
+        if ops.is_empty() {
+            self.all.remove(&what);
+        }
+        first
+    }
+
+    /// A command has ended.
+    pub(super) fn forget(&mut self, op: u32) {
+        self.all.retain(|_, ops| {
+            ops.retain(|other| *other != op);
+            !ops.is_empty()
+        });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// All of them wait no more.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<K> {
+        std::mem::take(&mut self.all).into_values().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Waits;
+
+    #[test]
+    fn those_who_wait_for_one_thing_go_in_their_order_and_no_other_does() {
+        let mut waits = Waits::default();
+        for (what, op) in [(7, 1), (8, 2), (7, 3), (7, 4)] {
+            waits.push(what, op);
+        }
+        assert_eq!((waits.count(7), waits.pop(7)), (3, Some(1)));
+        waits.push(7, 1); // it must wait once more
+        waits.forget(3); // it ended meanwhile, and its number is another's next
+        assert_eq!((waits.pop(7), waits.pop(7)), (Some(4), Some(1)));
+        assert_eq!((waits.pop(7), waits.pop(8)), (None, Some(2)));
+    }
+
+    #[test]
+    fn nothing_is_left_of_what_nobody_waits_for() {
+        let mut waits = Waits::default();
+        waits.push(7, 1);
+        assert_eq!((waits.pop(7), waits.pop(7)), (Some(1), None));
+        waits.push(8, 2);
+        waits.forget(2);
+        assert!(waits.is_empty());
+        waits.push(9, 3);
+        waits.push(8, 4);
+        let mut rest: Vec<u32> = waits.take().collect();
+        rest.sort_unstable();
+        assert_eq!(rest, [3, 4]);
+        assert!(waits.is_empty());
+    }
+}
