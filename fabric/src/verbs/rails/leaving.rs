@@ -3,9 +3,10 @@
 use super::super::{
     core::Core,
     inbox::WINDOW,
+    link::Link,
     outbox::{Cargo, Flight},
     trail::{Gap, Kept},
-    way::To,
+    way::{To, Way},
     wire::{CREDITS_AT, Said, WORD_MAX, Word},
 };
 use crate::{
@@ -21,36 +22,25 @@ impl Core {
         let Some(link) = self.link(to.peer).filter(|link| link.gone.is_none()) else {
             return;
         };
-        if !link.ways.get(to.lane).is_some_and(|way| way.broken) {
+        let breaks = |way: &Way| way.broken && way.qp.is_some();
+        if !link.ways.get(to.lane).is_some_and(breaks) {
             return; // it was of a connection that is gone
         }
-        // By others nothing was asked of the peer, which may have opened.
-        if link.dial.state() == State::Bound && to.lane == link.home {
-            return self.start_over(to.peer);
+        match link.after_break(to.lane) {
+            Then::StartOver => return self.start_over(to.peer),
+            Then::Wait => return,
+            Then::Leave => {}
         }
-        let others = link.ways.iter().any(|way| way.qp.is_some() && !way.broken);
-        if !link.is_connected() && others {
-            return; // `leave_broken` comes back to it
-        }
-        let lane = super::number(to.lane);
-        link.fences.fail(lane);
+        let others = link.leave(me, to);
         if let Some((how, sent)) = link.ends
             && link.trail.heard >= sent
         {
             return self.part(to.peer, how);
         }
-        if link.lanes_at_work().is_empty() || !link.is_connected() {
+        if !others || !link.is_connected() {
             return self.lose(to.peer);
         }
-        let home = link.home_of(me, to.peer);
-        if home != link.home {
-            // Nothing was sent by a lane that was home while another was waited for.
-            if link.left.is_empty() {
-                link.left = LaneSet::EMPTY.with(super::number(link.home));
-            }
-            link.home = home;
-        }
-        link.broken = None; // it is no reason for what comes later
+        let lane = super::number(to.lane);
         self.counters.lanes_failed.add(1);
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
@@ -230,6 +220,117 @@ impl Core {
             let kept = link.trail.clear();
             kept.into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk));
+        }
+    }
+}
+
+/// What becomes of a lane that broke.
+#[derive(Debug, PartialEq, Eq)]
+enum Then {
+    /// It is left.
+    Leave,
+    /// `leave_broken` comes back to it, when there is a connection.
+    Wait,
+    /// The peer is asked as if nothing had been made.
+    StartOver,
+}
+
+impl Link {
+    fn after_break(&self, lane: usize) -> Then {
+        let others = self.ways.iter().any(|way| way.qp.is_some() && !way.broken);
+        match self.dial.state() {
+            State::Bound if lane == self.home => Then::StartOver,
+            // By others nothing was asked of the peer, which may have opened. If all have broken, the home begins anew.
+            State::Bound => Then::Wait,
+            _ if !self.is_connected() && others => Then::Wait,
+            _ => Then::Leave,
+        }
+    }
+
+    /// Goes on without a lane. Whether there is another.
+    fn leave(&mut self, me: u32, to: To) -> bool {
+        self.fences.fail(super::number(to.lane));
+        let others = self.lanes_at_work();
+        if others.is_empty() {
+            return false;
+        }
+        let home = self.home_of(me, to.peer);
+        if home != self.home {
+            // Nothing was sent by a lane that was home while another was waited for.
+            if self.left.is_empty() {
+                self.left = LaneSet::EMPTY.with(super::number(self.home));
+            }
+            self.home = home;
+        }
+        self.broken = None; // it is no reason for what comes later
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::{Link, Then, To};
+    use crate::{
+        connect::{Connection, State},
+        lanes::{Fences, LaneSet},
+        verbs::{rails::number, way::Way},
+    };
+
+    const ME: u32 = 0;
+    const PEER: u32 = 1;
+
+    /// A link of which these lanes have broken since the last turn.
+    fn with_lanes(broken: &[bool]) -> Link {
+        let mut link = Link::new(PEER, 0);
+        let way = |broken: &bool| Way {
+            broken: *broken,
+            ..Way::default()
+        };
+        link.ways = broken.iter().map(way).collect();
+        let lanes = u32::try_from(broken.len()).unwrap();
+        link.fences = Fences::new(LaneSet::first(lanes));
+        link.home = link.home_of(ME, PEER);
+        link.broken = Some(io::Error::other("a test"));
+        link
+    }
+
+    fn to(lane: usize) -> To {
+        To { peer: PEER, lane }
+    }
+
+    #[test]
+    fn when_all_lanes_break_before_both_have_met_the_peer_is_asked_anew_and_not_lost() {
+        for lanes in 1..4 {
+            for home in 0..lanes {
+                let mut link = with_lanes(&vec![true; lanes]);
+                (link.dial, link.home) = (Connection::bound(PEER, 1), home);
+                assert_eq!(link.dial.state(), State::Bound);
+                for lane in 0..lanes {
+                    let then = [Then::Wait, Then::StartOver];
+                    assert_eq!(link.after_break(lane), then[usize::from(lane == home)]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_two_of_three_lanes_break_at_once_goes_on_by_the_third() {
+        for working in 0..3 {
+            let broken: Vec<bool> = (0..3).map(|lane| lane != working).collect();
+            let mut link = with_lanes(&broken);
+            link.open = true;
+            let home = link.home;
+            for lane in (0..3).filter(|lane| *lane != working) {
+                assert_eq!(link.after_break(lane), Then::Leave);
+                assert!(link.leave(ME, to(lane)));
+            }
+            assert_eq!(link.home, working);
+            let left = [home].into_iter().filter(|home| *home != working);
+            let left = left.fold(LaneSet::EMPTY, |all, lane| all.with(number(lane)));
+            assert_eq!(link.left, left, "what was sent by it goes again");
+            assert!(link.broken.is_none());
         }
     }
 }
