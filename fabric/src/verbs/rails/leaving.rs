@@ -262,7 +262,9 @@ impl Link {
             }
             self.home = home;
         }
-        self.broken = None; // it is no reason for what comes later
+        if !others.iter().any(|lane| self.ways[lane as usize].broken) {
+            self.broken = None; // it is no reason for what comes later
+        }
         true
     }
 }
@@ -332,5 +334,14 @@ mod tests {
             assert_eq!(link.left, left, "what was sent by it goes again");
             assert!(link.broken.is_none());
         }
+    }
+
+    #[test]
+    fn who_has_all_lanes_break_at_once_can_say_why() {
+        let mut link = with_lanes(&[true; 3]);
+        link.open = true;
+        let others = [0, 1, 2].map(|lane| link.leave(ME, to(lane)));
+        assert_eq!(others, [true, true, false]);
+        assert!(link.broken.is_some());
     }
 }
