@@ -15,7 +15,7 @@ use super::{
     names::Names,
     onesided::Op,
     outbox::Outbox,
-    parcels::{Talks, Unheard},
+    parcels::Talks,
     rail::Rail,
     rails::Striped,
     regions::Exports,
@@ -23,6 +23,7 @@ use super::{
     scarce::Scarce,
     slab::Slab,
     timer::Timer,
+    unheard::Unheard,
     way::{Far, PSN_MAX, To},
 };
 use crate::{
@@ -77,7 +78,7 @@ pub(super) struct Core {
     pub(super) actions: Vec<Action>,
     pub(super) talks: Talks,
     /// What waits for what came by connections before it, and words about those that found no room.
-    pub(super) unheard: VecDeque<(u32, Unheard)>,
+    pub(super) unheard: Unheard,
     pub(super) unsaid: VecDeque<(u32, Message)>,
     pub(super) local: Local,
     pub(super) random: Random,

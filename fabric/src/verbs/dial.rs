@@ -9,9 +9,10 @@ use super::{
     greeting::{self, Ends},
     link::{Link, REQUESTS_MAX},
     objects::{Connect, Cq, Qp},
-    parcels::{Unheard, is_parcel},
+    parcels::is_parcel,
     rail::{Own, Rail},
     scarce::Scarce,
+    unheard::Late,
     way::{FIRST, Far, To},
     why::{unconnected, unlike},
 };
@@ -80,8 +81,7 @@ impl Core {
         if self.speaks_by(from, lane, came.src_qp) && from != self.me {
             self.link_or_new(from).goes_around |= lane != FIRST;
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
-            let word = Unheard::Word(frame.message, ends);
-            self.unheard.push_back((from, word));
+            self.unheard.push(from, Late::Word(frame.message, ends));
         }
     }
 
@@ -90,16 +90,16 @@ impl Core {
     pub(super) fn hear_late(&mut self, sink: &mut dyn Sink) -> u32 {
         let mut events = 0;
         for _ in 0..self.unheard.len() {
-            let Some((from, unheard)) = self.unheard.pop_front() else {
+            let Some((from, late)) = self.unheard.pop() else {
                 break;
             };
             if self.has_arrivals_from(from) {
-                self.unheard.push_back((from, unheard));
+                self.unheard.push(from, late);
                 continue;
             }
-            match unheard {
-                Unheard::Word(message, ends) => self.hear_word(from, message, ends),
-                Unheard::Parcel(bytes) => events += self.hear_parcel(from, &bytes, sink),
+            match late {
+                Late::Word(message, ends) => self.hear_word(from, message, ends),
+                Late::Parcel(bytes) => events += self.hear_parcel(from, &bytes, sink),
             }
         }
         events

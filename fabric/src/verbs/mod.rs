@@ -58,6 +58,7 @@ mod tests;
 mod timer;
 mod trail;
 mod turn;
+mod unheard;
 mod waits;
 mod way;
 mod why;

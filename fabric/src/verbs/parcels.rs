@@ -18,14 +18,14 @@ use std::collections::BTreeSet;
 use super::{
     core::{Core, index},
     datagrams::Destination,
-    greeting::Ends,
     inbox::HEADER_MAX,
+    unheard::Late,
     way::FIRST,
     why::unconnected,
     wire::{Arrival, HEAD, WORD_MAX, Word, message_head, parse},
 };
 use crate::{
-    connect::{Message, Scheme, State, Why},
+    connect::{Scheme, State, Why},
     driver::{Down, Payload, Peer, Sink},
 };
 
@@ -234,7 +234,7 @@ impl Core {
             self.stir(from);
         }
         if bytes.len() > PARCEL_HEAD {
-            self.unheard.push_back((from, Unheard::Parcel(bytes)));
+            self.unheard.push(from, Late::Parcel(bytes));
         }
     }
 
@@ -275,14 +275,6 @@ impl Core {
             }
         }
     }
-}
-
-/// What waits for its turn to be heard.
-#[derive(Debug)]
-pub(super) enum Unheard {
-    /// A word about a connection, with the peer's ends where it says them.
-    Word(Message, Option<Ends>),
-    Parcel(Vec<u8>),
 }
 
 fn parcel_head(from: u32) -> [u8; PARCEL_HEAD] {

@@ -30,6 +30,7 @@ use super::{
     scarce::Scarce,
     slab::Slab,
     timer::Timer,
+    unheard::Unheard,
     way::{FIRST, Far},
     wire::HEAD,
 };
@@ -209,7 +210,7 @@ impl Prepared {
             dying: BTreeSet::new(),
             actions: Vec::new(),
             talks: Talks::of(scheme),
-            unheard: VecDeque::new(),
+            unheard: Unheard::default(),
             unsaid: VecDeque::new(),
             local: local(config.rank, self.address.incarnation, seed),
             random: Random::new(seed),
