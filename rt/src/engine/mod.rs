@@ -328,7 +328,7 @@ impl Engine {
             || core.leaving
             || !core.wanted.is_empty()
             || core.peers.any_unasked()
-            || self.watch.is_guarded() && self.oversleeps(now)
+            || self.watch.is_asleep() && self.oversleeps(now)
     }
 
     /// Whether something is due before whoever sleeps wakes up.

@@ -12,6 +12,8 @@ pub(crate) struct Watch {
     /// An application is asleep, and the driver armed for it. A turn of another thread would disarm it, and nobody would ever
     /// ring: what comes is the sleeper's.
     guarded: bool,
+    /// An application or the agent is asleep, and the driver armed for it.
+    asleep: bool,
     /// When it wakes up if nothing happens before.
     until: Option<Time>,
     /// The runtime is closing. Who closes it waits for what no waker tells of, and makes all turns: the agent stays out.
@@ -40,17 +42,23 @@ impl Watch {
     /// Somebody is about to sleep on an armed driver, until then at the latest. The agent is told of turns instead.
     pub(crate) fn fall_asleep(&mut self, until: Option<Time>) {
         self.guarded = !self.agent_sits;
+        self.asleep = true;
         self.until = until;
     }
 
     /// Whether whoever is asleep would come too late for what is due then.
     pub(crate) fn oversleeps(&self, due: Option<Time>) -> bool {
         let oversleeps = |due| self.until.is_none_or(|until| due < until);
-        self.guarded && due.is_some_and(oversleeps)
+        self.asleep && due.is_some_and(oversleeps)
     }
 
     pub(crate) fn wake_up(&mut self) {
-        self.guarded = false;
+        (self.guarded, self.asleep) = (false, false);
+    }
+
+    /// Whether anybody sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep
     }
 
     /// Whether turns are left to a sleeper.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::world::{DETECT, Net, TICK, World, failed_rank};
+use crate::clock::Time;
 
 fn silent(reliable: bool) -> Net {
     Net {
@@ -47,6 +48,28 @@ fn a_wait_that_a_peer_dies_in_ends_within_two_intervals_of_the_death() {
     world.paused.insert(1);
     let took = world.run_until(|engines| engines[0].core.is_done(recv.op));
     assert!(took <= LIMIT, "{took}");
+}
+
+/// The agent sleeps without a deadline while nothing is waited for, and an executor of somebody else's makes no turns.
+#[test]
+fn who_is_asleep_is_told_of_the_first_wait_also_if_it_is_the_agent() {
+    for is_agent in [false, true] {
+        let mut world = World::new(2, silent(true));
+        let engine = &mut world.engines[0];
+        let turns = engine.watch.turns;
+        assert!(!is_agent || engine.watch.sit(turns));
+        let deadline = engine.deadline();
+        assert_eq!(deadline, None);
+        engine.watch.fall_asleep(deadline);
+        assert!(!engine.is_restless(Time::default), "{is_agent}");
+        let _recv = world.recv(0, Some(1), Some(1));
+        let engine = &mut world.engines[0];
+        assert!(engine.is_restless(Time::default), "{is_agent}");
+        let deadline = engine.deadline();
+        engine.watch.fall_asleep(deadline);
+        assert!(!engine.is_restless(Time::default), "it knows: {is_agent}");
+        engine.watch.wake_up();
+    }
 }
 
 #[test]
