@@ -23,9 +23,9 @@ impl Portals {
         }
     }
 
-    /// The queue of arrivals was full, which flow control is there to prevent. Whose messages were lost nobody knows, and their
-    /// senders count them as taken, so none of them can be waited for any more.
-    fn handle_loss(&mut self) {
+    /// The queue of arrivals was full, which flow control is there to prevent, or that of ends. Whose messages were lost nobody
+    /// knows, and their senders count them as taken, so none of them can be waited for any more; nor can what has ended unseen.
+    pub(super) fn handle_loss(&mut self) {
         self.ground.counters.lost.add(1);
         for rank in (0..).take(self.peers.len()) {
             if rank != self.me {

@@ -158,6 +158,18 @@ impl Outbox {
         let _nothing = self.settle(free);
     }
 
+    /// Nobody is there, and nothing that is on its way ends: all of it is forgotten. Its slots, and whether something may still be
+    /// read from them.
+    pub(super) fn forsake(&mut self) -> Vec<(Slot, bool)> {
+        self.state = State::Dead;
+        self.flying = 0;
+        let begun = std::mem::take(&mut self.begun);
+        let letters = self.letters.drain(..).enumerate();
+        let slots =
+            letters.filter_map(|(at, letter)| Some((letter.slot?, at < begun && !letter.taken)));
+        slots.collect()
+    }
+
     fn settle(&mut self, mut free: impl FnMut(Slot)) -> Then {
         match self.state {
             State::Open => {

@@ -7,8 +7,11 @@ use crate::{driver::LocalRange, memory::Region};
 /// The slots.
 #[derive(Debug)]
 pub(super) struct Pool {
-    region: Region,
+    /// Room for all slots, once and again for each time that so many were lost.
+    parts: Vec<Region>,
     free: [Vec<u32>; CLASSES],
+    /// Slots that there ever were.
+    made: [u32; CLASSES],
 }
 
 /// A slot that is in use.
@@ -22,10 +25,10 @@ impl Pool {
     /// # Errors
     /// When there is no memory for it.
     pub(super) fn new() -> io::Result<Self> {
-        let len = (0..CLASSES).map(|class| SIZES[class] * COUNTS[class] as usize);
         Ok(Self {
-            region: Region::vacant(len.sum())?,
+            parts: vec![Region::vacant(start_of(CLASSES))?],
             free: COUNTS.map(|count| (0..count).rev().collect()),
+            made: COUNTS,
         })
     }
 
@@ -45,25 +48,45 @@ impl Pool {
         self.free[usize::from(slot.class)].push(slot.at);
     }
 
-    /// Where it is in the pool's memory.
-    pub(super) fn offset(slot: Slot) -> usize {
+    /// Nobody knows when a slot has been read for the last time: its memory stays as it is, and other memory takes its place.
+    pub(super) fn lose(&mut self, slot: Slot) {
         let class = usize::from(slot.class);
-        let before: usize = (0..class)
-            .map(|class| SIZES[class] * COUNTS[class] as usize)
-            .sum();
-        before + SIZES[class] * slot.at as usize
+        let new = self.made[class];
+        if (new / COUNTS[class]) as usize == self.parts.len() {
+            let Ok(part) = Region::vacant(start_of(CLASSES)) else {
+                return; // there is one less
+            };
+            self.parts.push(part);
+        }
+        self.made[class] += 1;
+        self.free[class].push(new);
+    }
+
+    /// The part that it is in, and where.
+    fn place(&self, slot: Slot) -> (&Region, usize) {
+        let class = usize::from(slot.class);
+        let (part, nth) = (slot.at / COUNTS[class], slot.at % COUNTS[class]);
+        let at = start_of(class) + SIZES[class] * nth as usize;
+        (&self.parts[part as usize], at)
     }
 
     pub(super) fn fill(&self, slot: Slot, header: &[u8], body: &[u8]) {
-        let at = Self::offset(slot);
-        self.region.write(at, header);
-        self.region.write(at + header.len(), body);
+        let (part, at) = self.place(slot);
+        part.write(at, header);
+        part.write(at + header.len(), body);
     }
 
-    /// All of it, for a descriptor.
-    pub(super) fn range(&self) -> LocalRange {
-        self.region.range()
+    /// The first bytes of a slot; of none there are none.
+    pub(super) fn range(&self, slot: Option<Slot>, len: usize) -> LocalRange {
+        let (part, at) = slot.map_or((&self.parts[0], 0), |slot| self.place(slot));
+        part.range().slice(at, len)
     }
+}
+
+/// Where slots of a class begin in a part.
+fn start_of(class: usize) -> usize {
+    let before = (0..class).map(|class| SIZES[class] * COUNTS[class] as usize);
+    before.sum()
 }
 
 /// The longest header.
@@ -81,24 +104,48 @@ pub(super) const OF_ONE_PEER: [usize; CLASSES] = [256, 32, 16];
 
 #[cfg(test)]
 mod tests {
-    use super::{BODY_MAX, COUNTS, HEADER_MAX, Pool, SIZES};
+    use super::{BODY_MAX, COUNTS, HEADER_MAX, Pool, SIZES, Slot};
+
+    fn take_all(pool: &mut Pool) -> Vec<Slot> {
+        (0..3_u8)
+            .flat_map(|class| std::iter::from_fn(|| pool.take(class)).collect::<Vec<_>>())
+            .collect()
+    }
+
+    /// Where slots begin, in order, none of which reaches into another.
+    fn starts(pool: &Pool, slots: &[Slot]) -> Vec<usize> {
+        let ends = |slot: &Slot| {
+            let len = SIZES[usize::from(slot.class)];
+            let start = pool.range(Some(*slot), len).start().addr().get();
+            (start, start + len)
+        };
+        let mut all: Vec<_> = slots.iter().map(ends).collect();
+        all.sort_unstable();
+        assert!(all.is_sorted_by(|one, next| one.1 <= next.0));
+        all.into_iter().map(|(start, _)| start).collect()
+    }
 
     #[test]
     fn slots_do_not_overlap_and_come_back() {
         let mut pool = Pool::new().expect("memory");
-        let mut taken: Vec<_> = (0..3_u8)
-            .flat_map(|class| std::iter::from_fn(|| pool.take(class)).collect::<Vec<_>>())
-            .collect();
+        let taken = take_all(&mut pool);
         assert_eq!(taken.len(), COUNTS.iter().sum::<u32>() as usize);
-        taken.sort_by_key(|slot| Pool::offset(*slot));
-        let mut end = 0;
-        for slot in &taken {
-            assert_eq!(Pool::offset(*slot), end);
-            end += SIZES[usize::from(slot.class)];
-        }
-        assert!(end <= pool.range().len());
+        starts(&pool, &taken);
         pool.give_back(taken[0]);
         assert_eq!(pool.take(taken[0].class), Some(taken[0]));
+    }
+
+    #[test]
+    fn what_is_lost_is_never_used_again_and_there_are_as_many_as_before() {
+        let mut pool = Pool::new().expect("memory");
+        let mut ever = Vec::new();
+        for _ in 0..3 {
+            let taken = take_all(&mut pool);
+            assert_eq!(taken.len(), COUNTS.iter().sum::<u32>() as usize);
+            taken.iter().for_each(|slot| pool.lose(*slot));
+            ever.extend(taken);
+        }
+        starts(&pool, &ever);
     }
 
     #[test]

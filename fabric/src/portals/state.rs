@@ -183,10 +183,10 @@ impl Portals {
         let Some((number, letter)) = peer.outbox.next() else {
             return Sent::None;
         };
-        let at = letter.slot.map_or(0, Pool::offset);
         let (rail, process) = self.home(to);
         let padding = rail.ni.wire.padding(letter.len as usize);
-        let range = (self.ground.pool.range()).slice(at, letter.len as usize + padding);
+        let pool = &self.ground.pool;
+        let range = pool.range(letter.slot, letter.len as usize + padding);
         let near = rail.near(range, Ticket::Message(to, number).bits());
         let far = Far {
             process,
@@ -231,10 +231,9 @@ impl Portals {
 
     /// What comes back with this is under way no more.
     fn regain_credit(&mut self, user: u64) {
-        // No more than there ever were: what was given up may end nevertheless.
-        self.credits = (self.credits + 1).min(self.ground.credits);
         self.refusals = 0;
         if self.ground.ni.ends_to_dead {
+            self.credits = (self.credits + 1).min(self.ground.credits);
             return; // nobody asks: what is on its way to the dead ends by itself
         }
         let to = match Ticket::of(user) {
@@ -244,8 +243,11 @@ impl Portals {
             }
             Some(Ticket::Piece(..)) | None => None,
         };
-        if let Some(peer) = to.and_then(|to| self.peers.get_mut(to as usize)) {
-            peer.under_way = peer.under_way.saturating_sub(1);
+        let peer = to.and_then(|to| self.peers.get_mut(to as usize));
+        // What was given up ends nevertheless, and its credit has come back already.
+        if let Some(peer) = peer.filter(|peer| peer.under_way > 0) {
+            peer.under_way -= 1;
+            self.credits += 1;
         }
     }
 
@@ -256,7 +258,12 @@ impl Portals {
     }
 
     /// The end of an own operation.
-    pub(super) fn handle_end(&mut self, Got { event, rail, .. }: Got) {
+    pub(super) fn handle_end(&mut self, got: Got) {
+        let Got { event, rail, .. } = got;
+        if got.dropped {
+            // What was given up has ended nevertheless, and there was no place for what was not.
+            self.handle_loss();
+        }
         if !matches!(event.kind, Kind::Ack | Kind::Reply) {
             return;
         }
@@ -338,10 +345,11 @@ impl Portals {
         if std::mem::replace(&mut peer.life, Life::Down) == Life::Down {
             return;
         }
-        let pool = &mut self.ground.pool;
-        peer.outbox.abandon(|slot| pool.give_back(slot));
-        if !self.ground.ni.ends_to_dead {
-            self.give_up_operations(rank);
+        if self.ground.ni.ends_to_dead {
+            let pool = &mut self.ground.pool;
+            peer.outbox.abandon(|slot| pool.give_back(slot));
+        } else {
+            self.give_up_under_way(rank);
         }
         self.refused.retain(|other| *other != rank);
         self.give_up_landings(rank);

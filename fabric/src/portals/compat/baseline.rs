@@ -86,8 +86,7 @@ impl Portals {
         } else if let Err(refused) = self.ground.ni.put(near, far, header, true) {
             self.is_for_later(&refused)
         } else {
-            (self.credits, self.refusals) = (self.credits - 1, 0);
-            return;
+            return self.spend_credit(to);
         };
         if later && let Some(buffers) = &mut self.buffers {
             buffers.unsent.push_back((to, slot));

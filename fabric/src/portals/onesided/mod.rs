@@ -365,13 +365,20 @@ impl Portals {
 
     /// What is under way to a dead rank never ends in a library that goes on with it for ever, or does not notice.
     ///
-    /// Where it goes on, credits are gone like slots, of which there are few: an end that comes nevertheless has its place in
-    /// the queue. Where credits stand for what gets through, nothing is on its way any more, and they come back.
-    pub(super) fn give_up_operations(&mut self, rank: u32) {
+    /// Credits come back at once: an end that comes nevertheless finds nobody, and its place in the queue is one of those that the
+    /// others do not need. Memory does not, where a library goes on that may still read and write it.
+    pub(super) fn give_up_under_way(&mut self, rank: u32) {
         let goes_on = !self.ground.ni.moves_alone;
-        let under_way = std::mem::take(&mut self.peer_mut(rank).under_way);
-        if !goes_on {
-            self.credits = (self.credits + under_way).min(self.ground.credits);
+        let peer = self.peer_mut(rank);
+        let under_way = std::mem::take(&mut peer.under_way);
+        let slots = peer.outbox.forsake();
+        self.credits += under_way;
+        for (slot, flies) in slots {
+            if goes_on && flies {
+                self.ground.pool.lose(slot);
+            } else {
+                self.ground.pool.give_back(slot);
+            }
         }
         for (slot, work) in self.operations.towards(rank) {
             if goes_on {

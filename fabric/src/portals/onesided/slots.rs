@@ -1,6 +1,6 @@
 //! Commands under way: a slot for each, and the words that its steps need.
 
-use std::sync::atomic::Ordering::SeqCst;
+use std::{io, sync::atomic::Ordering::SeqCst};
 
 use super::{super::peer::Ticket, steps::Work};
 use crate::{driver::LocalRange, memory::Region};
@@ -10,8 +10,11 @@ use crate::{driver::LocalRange, memory::Region};
 pub(in super::super) struct Operations {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// For each slot: an operand, what was there before, and a counter's two words.
-    words: Region,
+    /// Memory of slots, of so many at a time.
+    parts: Vec<Part>,
+    part_len: u32,
+    /// What may move by a slot, where the library may look at that after a peer's death.
+    room_len: Option<usize>,
     /// What has no entry at its peer yet: a name that is not given, no room for a count, or memory that has moved. And what the
     /// library has no room for now.
     later: Vec<u32>,
@@ -19,8 +22,15 @@ pub(in super::super) struct Operations {
     patience: u32,
     /// Slots that nobody may use again, as the library may still do what was in them.
     lost: usize,
-    /// For each slot, room for what moves, where the library may look at that after a peer's death; and how long it is.
-    room: Option<(Region, usize)>,
+}
+
+/// Memory of some slots.
+#[derive(Debug)]
+struct Part {
+    /// For each: an operand, what was there before, and a counter's two words.
+    words: Region,
+    /// For each, room for what moves.
+    room: Option<Region>,
 }
 
 #[derive(Debug, Default)]
@@ -39,40 +49,52 @@ pub(super) enum Word {
 
 impl Operations {
     /// So many slots, with room of their own for what moves if it has a length.
-    pub(in super::super) fn new(count: u32, room: Option<usize>) -> std::io::Result<Self> {
-        let all = |len| Region::vacant(count.max(1) as usize * len).map(|region| (region, len));
-        let len = count.max(1) as usize * WORDS_LEN;
+    pub(in super::super) fn new(count: u32, room: Option<usize>) -> io::Result<Self> {
+        let part_len = count.max(1);
         Ok(Self {
             slots: (0..count).map(|_| Slot::default()).collect(),
             free: (0..count).rev().collect(),
-            words: Region::anonymous(len)?,
+            parts: vec![Part::new(part_len, room)?],
+            part_len,
+            room_len: room,
             later: Vec::new(),
             patience: 0,
             lost: 0,
-            room: room.map(all).transpose()?,
         })
+    }
+
+    /// The memory of a slot, and its number there.
+    fn place(&self, slot: u32) -> (&Part, usize) {
+        let (part, nth) = (slot / self.part_len, slot % self.part_len);
+        (&self.parts[part as usize], nth as usize)
+    }
+
+    /// The room of a slot, and where it begins.
+    fn room(&self, slot: u32) -> Option<(&Region, usize)> {
+        let (part, nth) = self.place(slot);
+        Some((part.room.as_ref()?, nth * self.room_len?))
     }
 
     /// What the library may read instead of a piece that is sent.
     pub(super) fn to_send(&self, slot: u32, piece: LocalRange) -> LocalRange {
-        if let Some((room, len)) = &self.room {
-            room.copy_in(slot as usize * len, piece);
+        if let Some((room, at)) = self.room(slot) {
+            room.copy_in(at, piece);
         }
         self.to_fill(slot, piece)
     }
 
     /// What the library may write instead of a piece that is fetched.
     pub(super) fn to_fill(&self, slot: u32, piece: LocalRange) -> LocalRange {
-        match &self.room {
-            Some((room, len)) => room.range().slice(slot as usize * len, piece.len()),
+        match self.room(slot) {
+            Some((room, at)) => room.range().slice(at, piece.len()),
             None => piece,
         }
     }
 
     /// A piece was fetched.
     pub(super) fn land(&self, slot: u32, piece: LocalRange) {
-        if let Some((room, len)) = &self.room {
-            room.copy_out(slot as usize * len, piece);
+        if let Some((room, at)) = self.room(slot) {
+            room.copy_out(at, piece);
         }
     }
 
@@ -87,11 +109,20 @@ impl Operations {
             .collect()
     }
 
-    /// A slot is not to be used again.
+    /// A slot is not to be used again. Another one, with memory of its own, takes its place.
     pub(super) fn lose(&mut self, slot: u32) {
         self.remove(slot);
         self.free.pop();
         self.lost += 1;
+        let new = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        if (new / self.part_len) as usize == self.parts.len() {
+            let Ok(part) = Part::new(self.part_len, self.room_len) else {
+                return; // there is one less
+            };
+            self.parts.push(part);
+        }
+        self.slots.push(Slot::default());
+        self.free.push(new);
     }
 
     pub(in super::super) const fn waits_for_entries(&self) -> bool {
@@ -152,22 +183,33 @@ impl Operations {
 
     /// The words of a slot from one on.
     pub(super) fn words(&self, slot: u32, word: Word, len: usize) -> LocalRange {
-        self.words.range().slice(place(slot, word), len)
+        let (part, nth) = self.place(slot);
+        part.words.range().slice(at(nth, word), len)
     }
 
     pub(super) fn word(&self, slot: u32, word: Word) -> u64 {
-        self.words.atomic_u64(place(slot, word)).load(SeqCst)
+        let (part, nth) = self.place(slot);
+        part.words.atomic_u64(at(nth, word)).load(SeqCst)
     }
 
     pub(super) fn set_word(&self, slot: u32, word: Word, value: u64) {
-        self.words
-            .atomic_u64(place(slot, word))
-            .store(value, SeqCst);
+        let (part, nth) = self.place(slot);
+        part.words.atomic_u64(at(nth, word)).store(value, SeqCst);
     }
 }
 
-const fn place(slot: u32, word: Word) -> usize {
-    slot as usize * WORDS_LEN + 8 * word as usize
+impl Part {
+    fn new(slots: u32, room: Option<usize>) -> io::Result<Self> {
+        let room = room.map(|len| Region::vacant(slots as usize * len));
+        Ok(Self {
+            words: Region::anonymous(slots as usize * WORDS_LEN)?,
+            room: room.transpose()?,
+        })
+    }
+}
+
+const fn at(nth: usize, word: Word) -> usize {
+    nth * WORDS_LEN + 8 * word as usize
 }
 
 /// Turns between two looks for an entry at a peer, which costs both a packet; in which something ends that has what there is room

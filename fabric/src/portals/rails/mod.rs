@@ -107,8 +107,10 @@ impl Rail {
     /// # Errors
     /// What the library said.
     pub(super) fn open(ni: Arc<Ni>, config: &PortalsConfig) -> io::Result<Self> {
-        let [arrivals, ends, hints] = [(); 3].map(|()| queue(&ni, config.events));
-        let ends = ends?;
+        let [arrivals, hints] = [(); 2].map(|()| queue(&ni, config.events));
+        // What was given up may end nevertheless, beside what is under way.
+        let late = if ni.ends_to_dead { 0 } else { config.events };
+        let ends = queue(&ni, config.events.saturating_add(late))?;
         let message_max = HEADER_MAX + config.body_max(ni.limits.max_msg_size);
         Ok(Self {
             arrivals: arrivals?,

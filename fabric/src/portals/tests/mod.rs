@@ -1,5 +1,6 @@
 //! Ranks over the software library, which refuses more than it does by itself.
 
+mod dead;
 mod room;
 mod stuck;
 
@@ -58,13 +59,18 @@ impl World {
     }
 
     fn by_rails(family: &str, ranks: usize, interfaces: &[u32]) -> Self {
+        let interfaces = interfaces.iter().copied().map(Into::into);
         let config = PortalsConfig {
-            interfaces: interfaces.iter().copied().map(Into::into).collect(),
+            interfaces: interfaces.collect(),
             events: 16,
             slabs: 2,
             slab_len: 2 * super::config::MESSAGE_MAX,
             ..PortalsConfig::default()
         };
+        Self::of(family, ranks, &config)
+    }
+
+    fn of(family: &str, ranks: usize, config: &PortalsConfig) -> Self {
         let prepared: Vec<_> = (0..ranks)
             .map(|_| prepare(family, config.clone()))
             .collect();

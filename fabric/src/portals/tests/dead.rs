@@ -1,0 +1,144 @@
+//! Peers that are given up where the library never has done with what is under way to them.
+
+use super::{FAMILIES, World};
+use crate::{
+    driver::{Command, Down, Driver, Peer, Post, Token},
+    portals::{
+        PortalsConfig,
+        event::{End, Event, Got, Kind, Process},
+    },
+};
+
+impl World {
+    /// As over the published library, with so many events.
+    fn published(family: &str, ranks: usize, events: u32) -> Self {
+        let config = PortalsConfig {
+            events,
+            published: true,
+            ..PortalsConfig::default()
+        };
+        let mut world = Self::of(family, ranks, &config);
+        world.until(|world| (0..ranks).all(|rank| world.rank(rank).operations.is_idle()));
+        world
+    }
+
+    /// Rank 0 sends to another, without a turn, as much as there is room for.
+    fn stuff(&mut self, to: u32, len: usize) -> u64 {
+        (0..)
+            .take_while(|number| self.sends(0, to, *number, len))
+            .count() as u64
+    }
+
+    fn gives_up(&mut self, ranks: std::ops::RangeInclusive<u32>) {
+        ranks.for_each(|rank| _ = self.rank(0).give_up(Peer(rank), Some(Down::Failed)));
+    }
+}
+
+#[test]
+fn messages_to_the_dead_keep_no_room_and_may_end_late() {
+    const LEN: usize = 10_000;
+    let mut world = World::published("portails4", 6, 4096);
+    let kept: Vec<_> = (1..=4).map(|to| world.stuff(to, LEN)).collect();
+    assert_eq!(kept, [16; 4], "long ones, and there are no more");
+    assert!(!world.sends(0, 5, 0, LEN));
+    world.gives_up(1..=4);
+    let sent = world.stuff(5, LEN);
+    assert_eq!(sent, 16, "the dead keep their room");
+    // Now those to the dead end nevertheless.
+    world.until(|world| {
+        let heard = world.heard(5).messages.len() as u64;
+        heard == sent && world.rank(0).peer(5).outbox.is_empty()
+    });
+    let numbers = world.heard(5).messages.iter().map(|(_, number)| *number);
+    assert!(numbers.eq(0..sent));
+    (0..100).for_each(|_| world.turn(0));
+    let rank = world.rank(0);
+    assert_eq!(
+        rank.credits, rank.ground.credits,
+        "a credit came twice, or not"
+    );
+    assert_eq!(world.stuff(5, LEN), 16);
+}
+
+#[test]
+fn the_dead_keep_no_credits() {
+    for family in FAMILIES {
+        let mut world = World::published(family, 5, 16);
+        let mut number = 0;
+        for to in 1..=3 {
+            number += world.stuff(to, 8);
+        }
+        assert!(number > 0 && !world.sends(0, 4, 0, 8), "{family}");
+        world.gives_up(1..=3);
+        assert!(world.sends(0, 4, 0, 8), "{family}: no room for the living");
+        world.until(|world| world.heard(4).messages.len() == 1);
+        let lost = world.rank(0).ground.counters.lost.get();
+        assert_eq!((lost, world.heard(0).down.len()), (0, 3), "{family}");
+        world.until(|world| {
+            let rank = world.rank(0);
+            rank.credits == rank.ground.credits
+        });
+    }
+}
+
+#[test]
+fn when_an_end_was_lost_nobody_is_waited_for() {
+    let mut world = World::published("portails4", 3, 16);
+    let event = Event {
+        kind: Kind::Ack,
+        end: End::Well,
+        start: 0,
+        user: u64::MAX,
+        header: 0,
+        match_bits: 0,
+        mlength: 0,
+        initiator: Process { nid: 0, pid: 0 },
+        pt: 0,
+    };
+    world.rank(0).handle_end(Got {
+        event,
+        rail: 0,
+        dropped: true,
+    });
+    world.turn(0);
+    let down = [1, 2].map(|rank| (rank, Down::Failed));
+    assert_eq!(world.heard(0).down, down);
+}
+
+#[test]
+fn commands_towards_the_dead_keep_no_slots() {
+    let mut world = World::published("portails4", 4, 4096);
+    let keys: Vec<_> = (1..4)
+        .map(|rank| {
+            let region = world.rank(rank).allocate(4096).expect("memory");
+            region.write(0, &[u8::try_from(rank).expect("few"); 4096]);
+            (
+                world.rank(rank).expose(region.range()).expect("a key"),
+                region,
+            )
+        })
+        .collect();
+    let own = world.rank(0).allocate(4096).expect("memory");
+    let gets = |world: &mut World, to: u32| {
+        let get = || Command::Get {
+            to: Peer(to),
+            from: keys[to as usize - 1].0.slice(0, 8).expect("inside"),
+            into: own.range().slice(0, 8),
+            token: Token(to.into()),
+        };
+        let posted = std::iter::repeat_with(|| matches!(world.rank(0).post(get()), Post::Posted));
+        posted.take_while(|posted| *posted).count()
+    };
+    let all = gets(&mut world, 1);
+    assert_eq!(gets(&mut world, 2), 0, "there is more room");
+    world.gives_up(1..=1);
+    assert_eq!(gets(&mut world, 2), all, "the dead keep slots");
+    world.gives_up(2..=2);
+    assert_eq!(gets(&mut world, 3), all, "the dead keep slots");
+    world.until(|world| world.heard(0).ended.len() == 3 * all);
+    let well = |(token, how): &(u64, Result<_, _>)| (*token == 3) == how.is_ok();
+    assert!(world.heard(0).ended.iter().all(well));
+    let mut found = [0; 8];
+    own.read(0, &mut found);
+    assert_eq!(found, [3; 8], "what came from the dead has landed");
+}
