@@ -254,12 +254,16 @@ impl Portals {
 
     fn take_arrivals(&mut self, turn: &mut Turn, sink: &mut dyn Sink) {
         while turn.goes_on() {
+            // What the waiting thread may find at any moment has come before. It may come back at any moment, too.
+            let is_all = !self.is_waited_for() || self.ground.queues.recall();
             let Some(got) = self.next(Which::Arrivals) else {
                 if self.is_waited_for() && self.ground.queues.look_everywhere() {
                     continue;
                 }
-                self.let_in();
-                self.confirm_suspects();
+                if is_all {
+                    self.let_in();
+                    self.confirm_suspects();
+                }
                 return;
             };
             self.handle_arrival(got, sink);

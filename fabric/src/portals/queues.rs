@@ -95,6 +95,8 @@ struct Shared {
 struct State {
     /// The thread is in the library, or goes there. Nobody else takes events then, so that they stay in order.
     waits: bool,
+    /// It is to come back at the end of its turn, with an event or without.
+    recalled: bool,
     found: Option<(Got, Which)>,
     stop: bool,
 }
@@ -220,6 +222,27 @@ impl Queues {
         state.waits
     }
 
+    /// Whether queues are looked at here, so that what [`next`](Self::next) does not find is not there. If not, the thread comes
+    /// back at the end of its turn, and rings then.
+    pub(super) fn recall(&mut self) -> bool {
+        let away = self.is_helped();
+        if let Rest::Helper(helper) = &self.rest {
+            helper.shared.lock().recalled |= away;
+        }
+        !away
+    }
+
+    /// Whether the thread was asked to come back, and has not.
+    pub(super) fn is_recalled(&self) -> bool {
+        match &self.rest {
+            Rest::Helper(helper) => {
+                let state = helper.shared.lock();
+                state.waits && state.recalled
+            }
+            Rest::Fds(_) => false,
+        }
+    }
+
     fn take(&mut self, which: Which) -> Option<Got> {
         let always = which == Which::Lists && self.lists;
         let looks = |rail| always || self.looked_at.has(rail);
@@ -343,16 +366,22 @@ impl Shared {
                 return;
             }
             // A finite time, because a wait cannot be broken off in every library.
-            let found = waiter.wait(TURN_MILLIS);
-            if found.is_some() {
-                let mut state = self.lock();
-                state.found = found;
-                state.waits = false;
-                drop(state);
-                // A bell that has rung too often to count rings already.
-                let _rung = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
-            }
+            self.end_turn(waiter.wait(TURN_MILLIS));
         }
+    }
+
+    /// The thread comes back if it has found something, or is to.
+    fn end_turn(&self, found: Option<(Got, Which)>) {
+        let mut state = self.lock();
+        if found.is_none() && !state.recalled {
+            return;
+        }
+        state.found = found;
+        state.waits = false;
+        state.recalled = false;
+        drop(state);
+        // A bell that has rung too often to count rings already.
+        let _rung = rustix::io::write(&*self.bell, &1_u64.to_ne_bytes());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -414,6 +443,31 @@ impl Waiter {
             let mut sources = sources.iter();
             sources.find_map(|source| ni.eq_get(source.eq).map(|got| source.found(got)))
         })
+    }
+}
+
+#[cfg(test)]
+impl Queues {
+    /// As if the thread waited, and as long as it is not said that it [comes back](Self::come_back).
+    pub(super) fn send_away(&mut self) {
+        let shared = Shared {
+            state: Mutex::new(State {
+                waits: true,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+            bell: Arc::new(eventfd(0, EventfdFlags::NONBLOCK).expect("a descriptor")),
+        };
+        let shared = Arc::new(shared);
+        let thread = None;
+        self.rest = Rest::Helper(Helper { shared, thread });
+    }
+
+    /// The thread has ended a turn, and found nothing.
+    pub(super) fn come_back(&self) {
+        if let Rest::Helper(helper) = &self.rest {
+            helper.shared.end_turn(None);
+        }
     }
 }
 

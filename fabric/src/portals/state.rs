@@ -367,8 +367,7 @@ impl Portals {
         let unsent = |all: &Buffers| !all.unsent.is_empty() || !all.missing.is_empty();
         buffers.is_some_and(unsent)
             || !self.told.is_empty()
-            || !self.suspects.is_empty()
-            || !self.refused.is_empty()
+            || !(self.suspects.is_empty() && self.refused.is_empty() || self.ground.queues.is_recalled())
             || self.watches.is_reached()
             || self.lists.have_news()
             || self.rails.have_news(self.credits > RESERVED)

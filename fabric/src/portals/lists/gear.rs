@@ -193,18 +193,15 @@ impl Portals {
     /// Makes gears idle whose tasks are over.
     fn reclaim(&mut self) {
         let ni = &self.ground.ni;
-        let is_over = |gear: &Gear| {
-            let work = gear.work.as_ref();
-            work.is_some_and(|work| ni.ct_get(gear.wheel.go).sum() >= work.full)
+        let over = |(id, gear): (&u32, &Gear)| {
+            let count = ni.ct_get(gear.wheel.go);
+            let is_over = count.sum() >= gear.work.as_ref()?.full;
+            is_over.then_some((*id, count.failure > 0))
         };
-        let gears = self.lists.gears.iter();
-        let over: Vec<u32> = gears
-            .filter(|(_, gear)| is_over(gear))
-            .map(|(id, _)| *id)
-            .collect();
-        // What they were to tell is in the queue by now.
-        self.hear_of_lists();
-        for id in over {
+        let over: Vec<_> = self.lists.gears.iter().filter_map(over).collect();
+        // What those that failed were to tell is in the queue by now.
+        let is_all = self.hear_of_lists();
+        for (id, _) in over.into_iter().filter(|(_, failed)| is_all || !failed) {
             let Some(gear) = self.lists.gears.get_mut(&id) else {
                 continue;
             };
@@ -218,11 +215,13 @@ impl Portals {
         }
     }
 
-    /// Takes all that is in the queue.
-    pub(super) fn hear_of_lists(&mut self) {
+    /// Takes all that is in the queue. Not so while the waiting thread may have some of it.
+    pub(in super::super) fn hear_of_lists(&mut self) -> bool {
+        let is_all = self.ground.queues.recall();
         while let Some(got) = self.next(Which::Lists) {
             self.handle_list_event(got);
         }
+        is_all
     }
 }
 

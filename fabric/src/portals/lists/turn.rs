@@ -77,8 +77,11 @@ impl Portals {
             Polled::Watch(id) => match self.lists.watches.get(&id) {
                 Some(watch) if self.is_met(watch.waits()) => {
                     // Failures that have counted for it are in the queue by now.
-                    self.hear_of_lists();
-                    self.reached(id);
+                    if self.hear_of_lists() {
+                        self.reached(id);
+                    } else {
+                        self.lists.polled.push(polled);
+                    }
                 }
                 Some(_) => self.lists.polled.push(polled),
                 None => {}

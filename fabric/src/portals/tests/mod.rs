@@ -1,5 +1,6 @@
 //! Ranks over the software library, which refuses more than it does by itself.
 
+mod away;
 mod dead;
 mod room;
 mod stuck;

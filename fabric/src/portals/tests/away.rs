@@ -1,0 +1,47 @@
+//! What comes while the thread that waits for events has the queues.
+
+use super::{FAMILIES, World};
+use crate::driver::{Armed, Down, Driver};
+
+#[test]
+fn a_suspect_is_heard_out_when_the_waiting_thread_has_come_back() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        world.rank(0).ground.queues.send_away();
+        assert!(world.sends(1, 0, 7, 8));
+        // It is in the queue, as the adapter has acknowledged it.
+        while world.rank(1).peer(0).answers == 0 {
+            world.turn(1);
+        }
+        world.rank(0).suspect(1);
+        (0..3).for_each(|_| world.turn(0));
+        assert!(
+            world.heard(0).down.is_empty(),
+            "{family}: nobody has looked at what came"
+        );
+        assert_eq!(
+            world.rank(0).arm(),
+            Armed::Ready,
+            "{family}: it does not wait for the thread"
+        );
+        world.rank(0).ground.queues.come_back();
+        assert_eq!(
+            world.rank(0).arm(),
+            Armed::Busy,
+            "{family}: the suspect is forgotten"
+        );
+        world.turn(0);
+        assert_eq!(world.heard(0).messages, [(1, 7)], "{family}");
+        assert_eq!(world.heard(0).down, [(1, Down::Failed)], "{family}");
+    }
+}
+
+#[test]
+fn what_task_lists_tell_is_not_all_heard_while_the_thread_has_the_queue() {
+    let mut world = World::new("portails4", 1);
+    let rank = world.rank(0);
+    rank.ground.queues.send_away();
+    assert!(!rank.hear_of_lists(), "it may have found something");
+    rank.ground.queues.come_back();
+    assert!(rank.hear_of_lists());
+}
