@@ -10,7 +10,7 @@
 
 use std::{
     ffi::c_int,
-    io,
+    fmt, io,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -350,12 +350,18 @@ impl Drop for Ni {
     }
 }
 
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::InUse => "the Portals library says PTL_IN_USE",
+            Self::Later(why) | Self::Code(why) => why,
+        })
+    }
+}
+
 impl From<Refused> for io::Error {
     fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::InUse => Self::other("the Portals library says PTL_IN_USE"),
-            Refused::Later(why) | Refused::Code(why) => Self::other(why),
-        }
+        Self::other(refused.to_string())
     }
 }
 

@@ -239,16 +239,21 @@ impl Exports {
 
     /// Entries that peers reach by a name, on the first rail. The second takes what does not fit into the first, and none of its
     /// bytes: whoever puts there is not to think that the name is not given yet. The number to take them back by.
-    pub(super) fn name(&self, name: u64, region: &Region) -> Option<u32> {
-        let match_bits = of_life(bits::region(name)?, self.nonce);
+    /// None where there can be no such name.
+    pub(super) fn name(&self, name: u64, region: &Region) -> Result<Option<u32>, Refused> {
         let mut regions = self.lock();
-        regions.serial = regions.serial.checked_add(1)?;
-        let serial = regions.serial;
+        let (Some(bits), Some(serial)) = (bits::region(name), regions.serial.checked_add(1)) else {
+            return Ok(None);
+        };
+        let match_bits = of_life(bits, self.nonce);
+        regions.serial = serial;
         let start = region.start().addr().get();
         if let Some(of) = regions.by_start.get(&start).map(|region| region.serial) {
             regions.named.insert(serial, of);
         }
-        let door = regions.doors.first_mut()?;
+        let Some(door) = regions.doors.first_mut() else {
+            return Ok(None);
+        };
         for (kind, memory) in [
             (EntryKind::Exposed, region.range()),
             (EntryKind::Beside, region.range().slice(0, 0)),
@@ -259,14 +264,14 @@ impl Exports {
                 match_bits,
                 ignore_bits: 0,
             };
-            if door.append(serial, entry).is_err() {
+            if let Err(why) = door.append(serial, entry) {
                 drop(regions);
                 self.unname(serial);
-                return None;
+                return Err(why);
             }
             self.counters.all.entries.add(1);
         }
-        Some(serial)
+        Ok(Some(serial))
     }
 
     /// Takes the entries of a name back.

@@ -13,27 +13,20 @@ use super::{
         state::{Portals, Told},
     },
     Code, Polled, Waits, bits,
+    names::{Named, no_entry},
 };
 use crate::{
     driver::Token,
-    memory::{Region, RemoteRegion, WeakRegion},
-    offload::{CELL_LEN, Counter, NO_NAMES},
+    memory::{RemoteRegion, WeakRegion},
+    offload::{CELL_LEN, Counter},
 };
 
 /// A counter that the adapter keeps.
 #[derive(Debug)]
 pub(super) struct Cell {
     pub(super) ct: Ct,
-    entries: Vec<Me>,
+    pub(super) entries: Vec<Me>,
     memory: Option<WeakRegion>,
-}
-
-/// What has a name.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Named {
-    Counters(u32),
-    /// By the number of its entries.
-    Memory(u32),
 }
 
 /// A threshold that the owner waits for.
@@ -73,19 +66,24 @@ impl Portals {
             return Ok(cell.ct);
         }
         let ct = self.ground.ni.ct_alloc()?;
-        let mut entries = vec![self.ground.count_at(&self.address, ct, bits::keyed(spot))?];
-        for (name, named) in &self.lists.names {
-            let ours = matches!(named, Named::Counters(serial) if *serial == spot.serial);
-            if let Some(bits) = bits::named(*name, spot.nth.into()).filter(|_| ours) {
-                entries.push(self.ground.count_at(&self.address, ct, bits)?);
+        let mut cell = Cell {
+            ct,
+            entries: Vec::new(),
+            memory: self.ground.exports.counters_of(spot.serial),
+        };
+        let ours =
+            |named: &Named| matches!(named, Named::Counters(serial) if *serial == spot.serial);
+        let names = self.lists.names.iter().filter(|(_, named)| ours(named));
+        let names = names.filter_map(|(name, _)| bits::named(*name, spot.nth.into()));
+        for bits in std::iter::once(bits::keyed(spot)).chain(names) {
+            match self.ground.count_at(&self.address, ct, bits) {
+                Ok(entry) => cell.entries.push(entry),
+                Err(why) => {
+                    self.ground.forget(&cell);
+                    return Err(why);
+                }
             }
         }
-        let memory = self.ground.exports.counters_of(spot.serial);
-        let cell = Cell {
-            ct,
-            entries,
-            memory,
-        };
         self.lists.cells.insert(spot, cell);
         Ok(ct)
     }
@@ -109,34 +107,6 @@ impl Portals {
                 nth: u32::try_from(key.base / CELL_LEN as u64).ok()?,
             }),
             _ => None,
-        }
-    }
-
-    /// Gives memory, or counters, a name.
-    pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
-        assert!(self.caps.names, "{NO_NAMES}");
-        // Counters that had the name before take no counts any more.
-        self.sweep();
-        let start = region.start().addr().get();
-        let named = match self.ground.exports.serial_of(start) {
-            Some(serial) => {
-                let spots = spots_of(serial);
-                for (spot, cell) in self.lists.cells.range_mut(spots) {
-                    let bits = bits::named(name, spot.nth.into());
-                    let entry = bits.map(|bits| self.ground.count_at(&self.address, cell.ct, bits));
-                    cell.entries.extend(entry.and_then(Result::ok));
-                }
-                Some(Named::Counters(serial))
-            }
-            None => self.ground.exports.name(name, region).map(Named::Memory),
-        };
-        self.lists.names.extend(named.map(|named| (name, named)));
-    }
-
-    /// Takes a name back.
-    pub(in super::super) fn unname(&mut self, name: u64) {
-        if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
-            self.ground.exports.unname(serial);
         }
     }
 
@@ -203,7 +173,7 @@ impl Watch {
 
 impl Ground {
     /// An entry without memory, which counts what comes to it.
-    fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
+    pub(super) fn count_at(&self, at: &Address, ct: Ct, match_bits: u64) -> Result<Me, Refused> {
         let options = &self.ni.profile().options;
         let entry = RawEntry {
             memory: (0, 0),
@@ -220,7 +190,8 @@ impl Ground {
             overflow: false,
         };
         self.counters.all.entries.add(1);
-        self.ni.append_raw(at.tables.lists, &entry, 0)
+        let appended = self.ni.append_raw(at.tables.lists, &entry, 0);
+        appended.map_err(|why| no_entry(&self.ni, why))
     }
 
     fn forget(&self, cell: &Cell) {
@@ -233,7 +204,7 @@ impl Ground {
     }
 }
 
-fn spots_of(serial: u32) -> std::ops::RangeInclusive<Spot> {
+pub(super) fn spots_of(serial: u32) -> std::ops::RangeInclusive<Spot> {
     let all = |nth| Spot { serial, nth };
     all(0)..=all(u32::MAX)
 }

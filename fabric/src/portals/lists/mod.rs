@@ -21,6 +21,7 @@ pub(super) mod cells;
 mod gear;
 mod lost;
 mod lower;
+mod names;
 mod turn;
 
 use std::{
@@ -29,8 +30,9 @@ use std::{
 };
 
 use self::{
-    cells::{Cell, Named, Watch},
+    cells::{Cell, Watch},
     gear::{Gear, Wheel},
+    names::{Named, Unnamed},
 };
 use super::{
     address::Tables,
@@ -51,6 +53,9 @@ use crate::{
 pub(super) struct Lists {
     cells: BTreeMap<Spot, Cell>,
     names: BTreeMap<u64, Named>,
+    /// Names that have found no room, and why they have not.
+    unnamed: Vec<Unnamed>,
+    nameless: Option<String>,
     gears: BTreeMap<u32, Gear>,
     /// Of the gears, those that do nothing.
     idle: Vec<u32>,
@@ -166,7 +171,9 @@ impl Portals {
         if !self.has_room_for(tasks) {
             return false;
         }
-        if let Err(refused) = self.arm_list(tasks, token) {
+        if let Some(why) = self.namelessness() {
+            self.break_off(token, why);
+        } else if let Err(refused) = self.arm_list(tasks, token) {
             self.break_off(token, Failure::Transport(refused.into()));
         }
         true
@@ -261,6 +268,7 @@ impl Lists {
             || !self.due.is_empty()
             || !self.again.is_empty()
             || self.polled.iter().any(polls)
+            || self.unnamed.iter().any(Unnamed::may_find_room)
     }
 }
 

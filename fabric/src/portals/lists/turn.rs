@@ -52,6 +52,7 @@ impl Portals {
 
     /// Goes on with what is not told by events.
     pub(in super::super) fn tend_lists(&mut self) {
+        self.name_again();
         if !self.lists.have_news() {
             return;
         }
@@ -74,8 +75,8 @@ impl Portals {
 
     fn look_again(&mut self, polled: Polled) {
         match polled {
-            Polled::Watch(id) => match self.lists.watches.get(&id) {
-                Some(watch) if self.is_met(watch.waits()) => {
+            Polled::Watch(id) => match self.lists.watches.get(&id).copied() {
+                Some(watch) if self.cell(watch.spot).is_ok() && self.is_met(watch.waits()) => {
                     // Failures that have counted for it are in the queue by now.
                     if self.hear_of_lists() {
                         self.reached(id);

@@ -2,6 +2,7 @@
 
 mod away;
 mod dead;
+mod names;
 mod room;
 mod stuck;
 
@@ -50,6 +51,7 @@ struct Heard {
     messages: Vec<(u32, u64)>,
     ended: Vec<(u64, Result<Option<u64>, Failure>)>,
     triggered: u32,
+    reached: Vec<u64>,
     down: Vec<(u32, Down)>,
 }
 
@@ -136,7 +138,9 @@ impl Sink for Heard {
         self.ended.push((token.0, Err(why)));
     }
 
-    fn reached(&mut self, _: Token) {}
+    fn reached(&mut self, token: Token) {
+        self.reached.push(token.0);
+    }
 
     fn triggered(&mut self, _: Token) {
         self.triggered += 1;

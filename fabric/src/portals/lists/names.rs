@@ -1,0 +1,177 @@
+//! Names of memory and of counters, and those for which the library has no room.
+//!
+//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn; and when there is
+//! none for long, no list of this rank goes well, and so none of those that wait.
+
+use super::{
+    super::{
+        calls::{Ni, Refused},
+        state::{Portals, REFUSALS_MAX},
+    },
+    bits,
+    cells::spots_of,
+};
+use crate::{
+    driver::{Failure, Token},
+    memory::{Region, WeakRegion},
+    offload::NO_NAMES,
+};
+
+/// What has a name.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) enum Named {
+    Counters(u32),
+    /// By the number of its entries.
+    Memory(u32),
+}
+
+/// A name that has found no room.
+#[derive(Debug)]
+pub(super) struct Unnamed {
+    name: u64,
+    region: WeakRegion,
+    tries: u32,
+}
+
+impl Unnamed {
+    /// Whether it is worth a turn.
+    pub(super) const fn may_find_room(&self) -> bool {
+        self.tries < REFUSALS_MAX
+    }
+}
+
+impl Portals {
+    /// Gives memory, or counters, a name.
+    pub(in super::super) fn name(&mut self, name: u64, region: &Region) {
+        assert!(self.caps.names, "{NO_NAMES}");
+        // Counters that had the name before take no counts any more.
+        self.sweep();
+        if let Err(why) = self.give_name(name, region) {
+            let region = region.downgrade();
+            self.wait_with((name, region, 1), why);
+        }
+    }
+
+    /// Takes a name back.
+    pub(in super::super) fn unname(&mut self, name: u64) {
+        self.lists.unnamed.retain(|unnamed| unnamed.name != name);
+        if let Some(Named::Memory(serial)) = self.lists.names.remove(&name) {
+            self.ground.exports.unname(serial);
+        }
+    }
+
+    /// Tries names again that have found no room.
+    pub(in super::super) fn name_again(&mut self) {
+        for unnamed in std::mem::take(&mut self.lists.unnamed) {
+            if let Some(region) = unnamed.region.upgrade()
+                && let Err(why) = self.give_name(unnamed.name, &region)
+            {
+                let tries = unnamed.tries.saturating_add(1);
+                self.wait_with((unnamed.name, unnamed.region, tries), why);
+            }
+        }
+    }
+
+    fn wait_with(&mut self, (name, region, tries): (u64, WeakRegion, u32), why: Refused) {
+        let later = matches!(why, Refused::Later(_));
+        let tries = if later {
+            tries
+        } else {
+            tries.max(REFUSALS_MAX)
+        };
+        let unnamed = Unnamed {
+            name,
+            region,
+            tries,
+        };
+        self.lists.unnamed.push(unnamed);
+        if tries == REFUSALS_MAX {
+            self.break_all_off(&why);
+        }
+    }
+
+    /// Peers wait for what will not be.
+    fn break_all_off(&mut self, why: &Refused) {
+        let ni = &self.ground.ni;
+        let lists = self.lists.lists.values().map(|list| list.token);
+        let gears = self.lists.gears.values().filter_map(|gear| {
+            let work = gear.work.as_ref()?;
+            (ni.ct_get(gear.wheel.go).sum() < work.full).then_some(work.token)
+        });
+        let tokens: Vec<Token> = lists.chain(gears).collect();
+        let why = why.to_string();
+        for token in tokens {
+            self.break_off(token, failure(why.clone()));
+        }
+        self.lists.nameless = Some(why);
+    }
+
+    /// Why no list can go well, if that is so.
+    pub(super) fn namelessness(&self) -> Option<Failure> {
+        let all = self.lists.unnamed.iter();
+        let lacks = all.clone().any(|unnamed| !unnamed.may_find_room());
+        self.lists.nameless.clone().filter(|_| lacks).map(failure)
+    }
+
+    fn give_name(&mut self, name: u64, region: &Region) -> Result<(), Refused> {
+        let start = region.start().addr().get();
+        let named = match self.ground.exports.serial_of(start) {
+            Some(serial) => {
+                self.name_counters(name, serial)?;
+                Some(Named::Counters(serial))
+            }
+            None => {
+                let serial = self.ground.exports.name(name, region);
+                let serial = serial.map_err(|why| no_entry(&self.ground.ni, why))?;
+                serial.map(Named::Memory)
+            }
+        };
+        self.lists.names.extend(named.map(|named| (name, named)));
+        Ok(())
+    }
+
+    /// All entries of counters that count already, or none.
+    fn name_counters(&mut self, name: u64, serial: u32) -> Result<(), Refused> {
+        let mut new = Vec::new();
+        for (spot, cell) in self.lists.cells.range(spots_of(serial)) {
+            let Some(bits) = bits::named(name, spot.nth.into()) else {
+                continue;
+            };
+            match self.ground.count_at(&self.address, cell.ct, bits) {
+                Ok(entry) => new.push((*spot, entry)),
+                Err(why) => {
+                    // One that is in use counts where the next one would.
+                    new.iter()
+                        .for_each(|(_, entry)| _ = self.ground.ni.unlink(*entry));
+                    return Err(why);
+                }
+            }
+        }
+        for (spot, entry) in new {
+            if let Some(cell) = self.lists.cells.get_mut(&spot) {
+                cell.entries.push(entry);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What to do about it when there is no list entry.
+pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
+    let more = |why: String| {
+        let most = ni.limits.max_entries;
+        format!(
+            "{why}, and task lists need entries by name: the Portals interface has max_entries = {most}: raise that limit, or set \
+             RIPSTOP_COLLECTIVES=messages"
+        )
+    };
+    match why {
+        Refused::InUse => Refused::InUse,
+        Refused::Later(why) => Refused::Later(more(why)),
+        Refused::Code(why) => Refused::Code(more(why)),
+    }
+}
+
+fn failure(why: String) -> Failure {
+    Failure::Transport(std::io::Error::other(why))
+}

@@ -1,0 +1,148 @@
+//! Names and counters for which the library has no room.
+
+use super::{FAMILIES, World};
+use crate::{
+    driver::{Armed, Command, Driver, Failure, Peer, Post, Token},
+    memory::{Region, RemoteRegion},
+    offload::{Action, Counters, RemoteCounter, Task, When},
+    portals::state::REFUSALS_MAX,
+};
+
+const NAME: u64 = 5 << 32 | 7;
+
+impl World {
+    fn posts(&mut self, rank: usize, command: Command<'_>) {
+        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    }
+
+    /// Rank 1 names memory.
+    fn names(&mut self) -> Region {
+        let region = self.rank(1).allocate(4096).expect("memory");
+        let name = Command::Name {
+            name: NAME,
+            region: &region,
+        };
+        self.posts(1, name);
+        region
+    }
+
+    /// Rank 1 posts a list of one count of its own.
+    fn lists(&mut self, counters: &Counters, threshold: u64, token: u64) {
+        let task = Task {
+            when: When {
+                counter: counters.at(0),
+                threshold,
+            },
+            and: None,
+            then: Action::Count {
+                to: Peer(1),
+                counter: counters.remote().at(1).expect("a counter"),
+                by: 1,
+            },
+        };
+        let command = Command::List {
+            tasks: &[task],
+            token: Token(token),
+        };
+        self.posts(1, command);
+    }
+
+    /// A list of this token ends with what to do.
+    fn advises(&mut self, token: u64) {
+        self.until(|world| !world.heard(1).ended.is_empty());
+        let ended = self.heard(1).ended.pop();
+        let Some((of, Err(Failure::Transport(why)))) = ended else {
+            panic!("{ended:?}");
+        };
+        let why = why.to_string();
+        let advice = why.contains("max_entries = ") && why.contains("RIPSTOP_COLLECTIVES=messages");
+        assert!(of == token && advice, "{of}: {why}");
+    }
+}
+
+#[test]
+fn a_name_that_finds_no_room_is_given_when_there_is_some() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.rank(1).ground.ni.clone();
+        let region = world.rank(1).allocate(4096).expect("memory");
+        ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
+        let region = &region;
+        let name = Command::Name { name: NAME, region };
+        world.posts(1, name);
+        let own = world.rank(0).allocate(64).expect("memory");
+        let put = Command::Put {
+            to: Peer(1),
+            from: own.range().slice(0, 8),
+            into: RemoteRegion::named(1, NAME, 0, 8),
+            count: None,
+            token: Token(1),
+        };
+        world.posts(0, put);
+        (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
+        assert!(world.heard(0).ended.is_empty(), "{family}");
+        assert_eq!(world.rank(1).arm(), Armed::Busy, "{family}: sleeps on it");
+        assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
+        world.until(|world| !world.heard(0).ended.is_empty());
+        let ended = &world.heard(0).ended;
+        assert!(matches!(ended[..], [(1, Ok(None))]), "{family}: {ended:?}");
+    }
+}
+
+#[test]
+fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
+    for code in ["PTL_NO_SPACE", "PTL_LIST_TOO_LONG"] {
+        let mut world = World::new("sandia42", 2);
+        let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+        let region = world.names();
+        world.posts(1, Command::Unname { name: NAME });
+        let ni = world.rank(1).ground.ni.clone();
+        world.lists(&counters, 9, 1);
+        ni.refuse("PtlMEAppend", code, None);
+        let name = Command::Name {
+            name: NAME,
+            region: &region,
+        };
+        world.posts(1, name);
+        if code == "PTL_NO_SPACE" {
+            (0..REFUSALS_MAX - 2).for_each(|_| world.rank(1).name_again());
+            assert!(world.rank(1).lists.have_news(), "too early");
+            world.rank(1).name_again();
+        }
+        world.advises(1);
+        world.lists(&counters, 0, 2);
+        world.advises(2);
+        assert_eq!(world.rank(1).arm(), Armed::Ready, "{code}: busy for ever");
+        ni.obey();
+        world.turn(1);
+        world.lists(&counters, 0, 3);
+        world.until(|world| world.heard(1).triggered == 1);
+    }
+}
+
+#[test]
+fn a_watch_without_room_for_its_counter_is_not_told_of_before_it_is_reached() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 1);
+        let counters = Counters::for_tasks(world.rank(0), 1).expect("memory");
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
+        let counter = counters.at(0);
+        let watch = Command::Watch {
+            counter: &counter,
+            threshold: 5,
+            token: Token(1),
+        };
+        world.posts(0, watch);
+        (0..10).for_each(|_| world.turn(0));
+        assert!(
+            world.heard(0).reached.is_empty(),
+            "{family}: nobody counted"
+        );
+        ni.obey();
+        let counter: RemoteCounter = counters.remote().at(0).expect("a counter");
+        let (to, by) = (Peer(0), 5);
+        world.posts(0, Command::Count { to, counter, by });
+        world.until(|world| world.heard(0).reached == [1]);
+    }
+}
