@@ -158,8 +158,8 @@ impl Outbox {
         let _nothing = self.settle(free);
     }
 
-    /// Nobody is there, and nothing that is on its way ends: all of it is forgotten. Its slots, and whether something may still be
-    /// read from them.
+    /// Nobody is there, and nothing that is on its way ends: all of it is forgotten. Its slots, and whether something may
+    /// still be read from them.
     pub(super) fn forsake(&mut self) -> Vec<(Slot, bool)> {
         self.state = State::Dead;
         self.flying = 0;

@@ -1,7 +1,7 @@
 //! Names of memory and of counters, and those for which the library has no room.
 //!
-//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn; and when there is
-//! none for long, no list of this rank goes well, and so none of those that wait.
+//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn; and when
+//! there is none for long, no list of this rank goes well, and so none of those that wait.
 
 use super::{
     super::{
@@ -161,8 +161,8 @@ pub(super) fn no_entry(ni: &Ni, why: Refused) -> Refused {
     let more = |why: String| {
         let most = ni.limits.max_entries;
         format!(
-            "{why}, and task lists need entries by name: the Portals interface has max_entries = {most}: raise that limit, or set \
-             RIPSTOP_COLLECTIVES=messages"
+            "{why}, and task lists need entries by name: the Portals interface has max_entries = {most}: raise that limit, or \
+             set RIPSTOP_COLLECTIVES=messages"
         )
     };
     match why {

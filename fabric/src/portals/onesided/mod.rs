@@ -365,8 +365,8 @@ impl Portals {
 
     /// What is under way to a dead rank never ends in a library that goes on with it for ever, or does not notice.
     ///
-    /// Credits come back at once: an end that comes nevertheless finds nobody, and its place in the queue is one of those that the
-    /// others do not need. Memory does not, where a library goes on that may still read and write it.
+    /// Credits come back at once: an end that comes nevertheless finds nobody, and its place in the queue is one of those that
+    /// the others do not need. Memory does not, where a library goes on that may still read and write it.
     pub(super) fn give_up_under_way(&mut self, rank: u32) {
         let goes_on = !self.ground.ni.moves_alone;
         let peer = self.peer_mut(rank);
