@@ -329,10 +329,16 @@ impl Chosen {
         plan: impl Fn(A) -> Result<Plan, Unfit>,
     ) -> Self {
         let algorithm = guide.choose(named, shape);
+        let plan = plan(algorithm);
+        // Of what there is no plan of there may be no end.
+        let cost_ns = match &plan {
+            Ok(_) => time_ns(algorithm, shape, &guide.machine),
+            Err(_) => 0.0,
+        };
         Self {
             algorithm: algorithm.to_string(),
-            cost_ns: time_ns(algorithm, shape, &guide.machine),
-            plan: plan(algorithm),
+            cost_ns,
+            plan,
         }
     }
 
@@ -351,4 +357,4 @@ impl Chosen {
 const SHORT_NS: f64 = 20_000.0;
 
 /// What a buffer can have.
-const BYTES_MAX: usize = isize::MAX as usize;
+pub(crate) const BYTES_MAX: usize = isize::MAX as usize;

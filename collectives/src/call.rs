@@ -47,7 +47,8 @@ impl Later {
 impl<'a> Call<'a> {
     #[track_caller]
     pub(crate) fn new<T: Wire>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Self {
-        Self::later::<T>(comm, tuning, ask, comm.reserve_collective())
+        let ready = ready::<T>(comm, tuning, ask);
+        Self::of(comm, ask.name, ready)
     }
 
     /// In the place of an earlier call.
@@ -102,13 +103,16 @@ impl<'a> Call<'a> {
         Some((self.comm.rank(), Arc::clone(&ready.program)))
     }
 
-    /// An empty vector with room for the output.
-    pub(crate) fn room<T>(&self) -> Vec<T> {
-        let bytes = self
-            .ready
-            .as_ref()
-            .map_or(0, |ready| ready.program.lens().output);
-        Vec::with_capacity(bytes / size_of::<T>())
+    /// An empty vector with room for the output. The call is refused if there is no memory for it.
+    pub(crate) fn room<T>(&mut self) -> Vec<T> {
+        let mut room = Vec::new();
+        let bytes = self.ready.as_ref().map(|ready| ready.program.lens().output);
+        if let Ok(bytes) = bytes
+            && let Err(why) = room.try_reserve_exact(bytes / size_of::<T>())
+        {
+            self.refuse(format!("no memory for an output of {bytes} bytes: {why}"));
+        }
+        room
     }
 
     /// Begins.

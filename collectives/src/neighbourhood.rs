@@ -8,6 +8,7 @@ use ripstop_rt::{
 
 use crate::{
     around::Around,
+    ask::BYTES_MAX,
     cache::{Cache, Ready},
     call::Call,
     lower::lower,
@@ -290,7 +291,10 @@ impl<'a> Cut<'a> {
             });
             if !repeats {
                 let end = start.checked_add(len);
-                let fits = |end: &usize| end.checked_mul(size_of::<T>()).is_some();
+                let fits = |end: &usize| {
+                    end.checked_mul(size_of::<T>())
+                        .is_some_and(|bytes| bytes <= BYTES_MAX)
+                };
                 start = end
                     .filter(fits)
                     .ok_or_else(|| format!("`{name}` add up to more than memory can have"))?;
@@ -307,7 +311,7 @@ fn fresh<S: SendBuf>(
     cut: &Cut<'_>,
     send: S,
 ) -> FreshOp<S> {
-    let call = call::<S::Elem>(on, name, cut);
+    let mut call = call::<S::Elem>(on, name, cut);
     let recv = call.room();
     call.begin(None, (send, recv), Fresh)
 }

@@ -139,7 +139,6 @@ impl<T: Wire, K> Persistent<T, K> {
     /// As the calls of the collective. The plan stays whole, but there are no more collectives on its communicator.
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
-        let turn = self.comm.reserve_collective();
         self.fit();
         let collective = Collective {
             name: self.name,
@@ -152,6 +151,8 @@ impl<T: Wire, K> Persistent<T, K> {
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
+        // What was the user's code may have panicked before: a turn that is taken has to be used.
+        let turn = self.comm.reserve_collective();
         let run = self.comm.run_program_in(turn, collective, send, recv);
         PlanOp {
             run,

@@ -77,7 +77,7 @@ pub(crate) fn all_to_all<T: Wire>(
         let ask = Ask::of(Verb::AllToAll, "all_to_all_ragged");
         let ask = ask.counts(&sends).incoming(&recvs);
         let done = {
-            let call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let room = call.room();
             call.begin(None, (send.concat(), room), Fresh)
         };
@@ -138,7 +138,7 @@ fn gathered<T: Wire>(
         };
         let done = {
             let ask = ask.counts(&theirs);
-            let call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let here = root.is_none_or(|root| root == second.comm.rank());
             let room = call.room();
             call.begin(None, (send, room), FreshAt(here))
@@ -160,7 +160,7 @@ fn fresh(
     ask: &Ask<'_>,
     send: Vec<u64>,
 ) -> crate::op::FreshOp<Vec<u64>> {
-    let call = Call::new::<u64>(comm, tuning, ask);
+    let mut call = Call::new::<u64>(comm, tuning, ask);
     let room = call.room();
     call.begin(None, (send, room), Fresh)
 }

@@ -48,7 +48,7 @@ pub(crate) fn fresh<S: SendBuf>(
     ask: &Ask<'_>,
     send: S,
 ) -> FreshOp<S> {
-    let call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, ask);
     let recv = call.room();
     call.begin(None, (send, recv), Fresh)
 }
@@ -59,7 +59,7 @@ pub(crate) fn by_blocks<S: SendBuf>(
     ask: &Ask<'_>,
     send: S,
 ) -> AllToAllOp<S> {
-    let call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, ask);
     let recv = call.room();
     let program = call.program();
     call.by_blocks()
@@ -73,7 +73,7 @@ pub(crate) fn fresh_at<S: SendBuf>(
     send: S,
     root: usize,
 ) -> FreshAtOp<S> {
-    let call = call::<S::Elem>(on, ask);
+    let mut call = call::<S::Elem>(on, ask);
     let recv = call.room();
     let is_root = on.communicator().rank() == root;
     call.begin(None, (send, recv), FreshAt(is_root))
@@ -170,7 +170,7 @@ where
 {
     let ask = ask.reducing::<S::Elem, O>();
     let Some(wide) = O::widen(send.elems()) else {
-        let call = call::<S::Elem>(on, &ask);
+        let mut call = call::<S::Elem>(on, &ask);
         let recv = call.room();
         return ReductionOp::direct(call.begin(Some(op.reducer()), (send, recv), home));
     };
@@ -199,7 +199,7 @@ where
     R: Reduction<T>,
     H: Home<I, O>,
 {
-    let call = call::<R::Acc>(on, ask);
+    let mut call = call::<R::Acc>(on, ask);
     let recv: Vec<R::Acc> = call.room();
     let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), (wide, recv), Both);
     ReductionOp::wide(run, finish)

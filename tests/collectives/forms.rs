@@ -1,6 +1,16 @@
 //! Blocks as they land, plans that are kept, vectors of any lengths.
 
-use std::{future::poll_fn, mem, pin::Pin, task::Poll};
+use std::{
+    future::poll_fn,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    task::Poll,
+};
 
 use ripstop::{
     ErrorKind, Runtime, Tuning,
@@ -117,6 +127,36 @@ fn a_stream_that_fails_says_so_once() {
             errors += usize::from(block.is_err());
         }
         assert_eq!(errors, 1);
+    });
+}
+
+/// Panics when it is cloned, once, if it was told to.
+struct Touchy(Arc<AtomicBool>);
+
+impl Clone for Touchy {
+    fn clone(&self) -> Self {
+        assert!(!self.0.swap(false, Relaxed), "on purpose");
+        Self(Arc::clone(&self.0))
+    }
+}
+
+#[test]
+fn a_run_that_panics_before_it_begins_takes_no_turn() {
+    each(&[2], async |world| {
+        let told = Arc::new(AtomicBool::new(false));
+        let touchy = Touchy(Arc::clone(&told));
+        let sum = move |left: u64, right: u64| {
+            let _held = &touchy;
+            left + right
+        };
+        let mut plan = world.all_reduce_plan::<u64, _>(1, sum).await.unwrap();
+        if world.rank() == 0 {
+            told.store(true, Relaxed);
+            let panicked = catch_unwind(AssertUnwindSafe(|| drop(plan.run())));
+            assert!(panicked.is_err());
+        }
+        plan.data_mut().fill(1);
+        assert_eq!(*plan.run().await.unwrap(), [2]);
     });
 }
 

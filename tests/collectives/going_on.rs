@@ -69,6 +69,32 @@ fn an_algorithm_that_does_not_fit_is_an_error_and_one_of_the_settings_is_passed_
 }
 
 #[test]
+fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let text_of = |kind: ErrorKind| match kind {
+            ErrorKind::InvalidArgument(text) => text,
+            kind => panic!("{kind}"),
+        };
+        runtime.block_on(async {
+            let chain = Tuning::AUTO.bcast(Bcast::Chain { segments: 0 });
+            let all = world.dup().await.unwrap();
+            let failed = all.tuned(chain).bcast(0, [world.rank()]).await;
+            let text = text_of(failed.unwrap_err().error.kind);
+            assert!(text.contains("`chain` takes a number from 1"), "{text}");
+        });
+        runtime.block_on(async {
+            // More than any system has addresses for; for rank 0 it is not what it sends, either.
+            let all = world.dup().await.unwrap();
+            let failed = all.all_gather_v([0_u8], &[1 << 62, 1]).await;
+            let text = text_of(failed.unwrap_err().error.kind);
+            let names = world.rank() == 0 || text.contains("no memory for an output");
+            assert!(names, "{text}");
+        });
+    });
+}
+
+#[test]
 fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
     ranks::run(3, &[], |runtime: Runtime| {
         let world = runtime.world();

@@ -42,6 +42,7 @@ impl AllToAll {
     /// # Panics
     /// When fewer blocks than ranks were given, or the block to the own rank has two lengths.
     pub fn plan(self, place: &Place<'_>, sends: &Blocks, recvs: &Blocks) -> Result<Plan, Unfit> {
+        Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place).telling(sends);
         let (team, size) = (place.team(), place.size());
         let even = || {

@@ -36,6 +36,7 @@ impl Barrier {
     /// # Errors
     /// [`Unfit`]: no map of the nodes.
     pub fn plan(self, place: &Place<'_>) -> Result<Plan, Unfit> {
+        Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place);
         let team = place.team();
         match self {

@@ -44,6 +44,7 @@ impl Bcast {
     /// When the group has no rank `root`.
     pub fn plan(self, place: &Place<'_>, root: usize, len: usize) -> Result<Plan, Unfit> {
         place.assert_rank(root);
+        Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place);
         let (team, data) = (place.team(), Output.span(0, len));
         match self {

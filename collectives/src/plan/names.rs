@@ -26,9 +26,19 @@ pub enum Unfit {
     NoNodes(&'static str),
     /// It needs nodes whose ranks follow each other.
     Scattered(&'static str),
+    /// Its parameter is 0: a window without room, a tree without children.
+    Zero(&'static str),
 }
 
 impl Unfit {
+    /// Fits unless there is a parameter, and it is 0.
+    pub(crate) fn unless_counted(name: &'static str, parameter: Option<usize>) -> Result<(), Self> {
+        if parameter == Some(0) {
+            return Err(Self::Zero(name));
+        }
+        Ok(())
+    }
+
     /// Fits unless the operation needs more order than `kept`.
     pub(crate) fn unless_ordered(
         name: &'static str,
@@ -53,6 +63,7 @@ impl fmt::Display for Unfit {
             Self::Ragged(name) => (name, "needs blocks of one length"),
             Self::NoNodes(name) => (name, "needs to know which ranks share a node"),
             Self::Scattered(name) => (name, "needs nodes whose ranks follow each other"),
+            Self::Zero(name) => (name, "takes a number from 1 on"),
         };
         write!(f, "`{name}` {why}: choose another algorithm")
     }

@@ -56,6 +56,7 @@ impl ReduceScatter {
     /// When fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, blocks: &Blocks, order: Order) -> Result<Plan, Unfit> {
         Unfit::unless_ordered(self.name(), self.order(), order)?;
+        Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place).telling(blocks);
         let team = place.team();
         match self {

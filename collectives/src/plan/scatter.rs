@@ -33,6 +33,7 @@ impl Scatter {
     /// When the group has no rank `root`, or fewer blocks than ranks were given.
     pub fn plan(self, place: &Place<'_>, root: usize, blocks: &Blocks) -> Result<Plan, Unfit> {
         place.assert_rank(root);
+        Unfit::unless_counted(self.name(), self.parameter())?;
         let mut b = Builder::new(place).telling(blocks);
         let all = blocks.some(Input, 0..place.size());
         match self {

@@ -4,8 +4,8 @@ use ripstop_fabric::random::Random;
 
 use super::{Rules, Wrong, cases};
 use crate::plan::{
-    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Nodes, Order, Place, ReduceScatter, Unfit,
-    check::Fault,
+    Action, AllReduce, AllToAll, Barrier, Bcast, Blocks, Gather, Nodes, Order, Place,
+    ReduceScatter, Scatter, Unfit, check::Fault,
 };
 
 #[test]
@@ -32,6 +32,26 @@ fn shapes_that_an_algorithm_cannot_do_are_refused() {
         plan(AllToAll::Leaders, &even),
         Err(Unfit::NoNodes("leaders"))
     );
+}
+
+#[test]
+fn a_parameter_of_zero_is_refused() {
+    let (place, even) = (Place::new(0, 4), Blocks::each(3));
+    let all_to_all = |algorithm: AllToAll| algorithm.plan(&place, &even, &even);
+    let bcast = |algorithm: Bcast| algorithm.plan(&place, 0, 8);
+    let plans = [
+        bcast(Bcast::Chain { segments: 0 }),
+        bcast(Bcast::Kary { arity: 0 }),
+        Barrier::Kary { arity: 0 }.plan(&place),
+        all_to_all(AllToAll::Pairwise { window: 0 }),
+        all_to_all(AllToAll::Xor { window: 0 }),
+        Gather::Linear { window: 0 }.plan(&place, 0, &even),
+        Scatter::Linear { window: 0 }.plan(&place, 0, &even),
+        ReduceScatter::Pairwise { window: 0 }.plan(&place, &even, Order::Any),
+    ];
+    for plan in plans {
+        assert!(matches!(plan, Err(Unfit::Zero(_))), "{plan:?}");
+    }
 }
 
 #[test]
