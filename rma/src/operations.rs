@@ -1,11 +1,16 @@
 //! What an epoch allows: the same operations on all kinds of epochs.
 
-use std::ops::Range;
+use std::{iter, ops::Range};
 
 use ripstop_rt::buffer::Layout;
 
-/// The blocks of a layout, in order.
-pub(crate) fn blocks(layout: &Layout) -> Vec<Range<usize>> {
+/// The blocks of a layout, in order, for a buffer of `len` elements. Of another length there is one, which is refused for that,
+/// however many there would have been.
+pub(crate) fn blocks(layout: &Layout, len: usize) -> Vec<Range<usize>> {
+    let all = layout.block.saturating_mul(layout.count);
+    if all != len || all == 0 {
+        return iter::once(0..all).collect();
+    }
     let start = |nth: usize| {
         nth.saturating_mul(layout.stride)
             .saturating_add(layout.offset)
@@ -65,7 +70,8 @@ macro_rules! operations {
                 layout: ripstop_rt::buffer::Layout,
                 buf: B,
             ) -> $crate::RemoteOp<B> {
-                self.put_indexed(rank, &$crate::operations::blocks(&layout), buf)
+                let blocks = $crate::operations::blocks(&layout, buf.elems().len());
+                self.put_indexed(rank, &blocks, buf)
             }
 
             /// Fills `buf` from blocks of the memory of `rank` that lie at a regular distance.
@@ -76,9 +82,11 @@ macro_rules! operations {
                 &self,
                 rank: usize,
                 layout: ripstop_rt::buffer::Layout,
-                buf: B,
+                mut buf: B,
             ) -> $crate::RemoteOp<B> {
-                self.get_indexed(rank, &$crate::operations::blocks(&layout), buf)
+                let blocks =
+                    $crate::operations::blocks(&layout, ripstop_rt::buffer::room(&mut buf));
+                self.get_indexed(rank, &blocks, buf)
             }
 
             /// Writes `buf`, one block after the other, to these ranges of the elements of `rank`.

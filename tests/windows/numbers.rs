@@ -65,6 +65,10 @@ fn every_combination_does_what_its_name_says_and_tells_what_was_there() {
                 assert_eq!(epoch.compare_swap(1, 1, 5, 8).await.unwrap(), 5);
                 assert_eq!(epoch.fetch_op(1, 1, 0, Combine::Keep).await.unwrap(), 8);
                 assert!(epoch.fetch_add(1, 2, 1).await.is_err());
+                let room = Vec::with_capacity(1);
+                let error = epoch.get_accumulate(1, 1, room, Combine::Replace).await;
+                let text = error.unwrap_err().error.to_string();
+                assert!(text.contains("0 elements, and room for 1"), "{text}");
             }
             assert_eq!(
                 epoch.end().await.unwrap(),
@@ -121,6 +125,14 @@ fn blocks_go_where_the_layout_says() {
                 .await
                 .unwrap();
             assert_eq!(got, [6, 7, 9, 4, 5]);
+            for count in [0, 2, 1 << 40, usize::MAX] {
+                let layout = Layout { count, ..column };
+                let failed = epoch.get_strided(other, layout, [0; 3]).await.unwrap_err();
+                let text = failed.error.to_string();
+                assert!(text.contains(&format!("hold {count} elements")), "{text}");
+                let failed = epoch.put_strided(other, layout, [0; 3]).await;
+                assert!(failed.is_err());
+            }
             #[expect(clippy::single_range_in_vec_init, reason = "one block")]
             for blocks in [vec![0..2], vec![11..14], vec![]] {
                 assert!(

@@ -261,7 +261,10 @@ impl<T: Element> Port<T> {
         mut buf: B,
         combine: Combine,
     ) -> RemoteOp<B> {
-        let range = match self.updates("get_accumulate", target, at, buf.elems().len(), combine) {
+        let range = match self
+            .whole("get_accumulate", target, &mut buf)
+            .and_then(|len| self.updates("get_accumulate", target, at, len, combine))
+        {
             Ok(range) => range,
             Err(error) => return RemoteOp::failed(OpError { error, buf }),
         };
@@ -323,6 +326,22 @@ impl<T: Element> Port<T> {
     }
 
     #[inline]
+    /// How many elements are in a buffer that has no room for others: they go and come.
+    fn whole<B: RecvBuf<Elem = T>>(
+        &self,
+        op: &'static str,
+        target: &Target,
+        buf: &mut B,
+    ) -> Result<usize> {
+        let (len, room) = (buf.elems().len(), buffer::room(buf));
+        if len == room {
+            return Ok(len);
+        }
+        let sentence =
+            format!("`buf` has {len} elements, and room for {room}: fill it with operands");
+        Err(self.error(op, ErrorKind::InvalidArgument(sentence), target.world))
+    }
+
     fn updates(
         &self,
         op: &'static str,
