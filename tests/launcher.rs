@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use ripstop::{ErrorKind, Runtime};
@@ -186,6 +187,110 @@ fn what_a_rank_leaves_behind_does_not_hold_the_launcher() {
         let status = command.stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(code), "{ranks} ranks");
     }
+}
+
+#[test]
+fn a_reader_that_pauses_holds_the_ranks_and_not_the_launcher() {
+    let inner = shell(2, &["--label", "--timeout", "1.5"], "exec yes");
+    let mut command = Command::new("timeout");
+    command.args(["-s", "KILL", "90"]).arg(inner.get_program());
+    command.args(inner.get_args()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let unread = child.stdout.take();
+    let job = child.wait_with_output().unwrap();
+    drop(unread);
+    let said = String::from_utf8_lossy(&job.stderr);
+    assert_eq!(job.status.code(), Some(124), "{said}");
+    assert!(said.contains("still running: ranks 0 and 1"), "{said}");
+}
+
+#[test]
+fn a_slow_reader_gets_all() {
+    let script = "i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done";
+    let mut child = shell(2, &["--label"], script)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    let mut all = Vec::new();
+    let mut some = [0; 100];
+    while let count @ 1.. = out.read(&mut some).unwrap() {
+        all.extend_from_slice(&some[..count]);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(2), "no program of ours");
+    let all = String::from_utf8(all).unwrap();
+    for rank in 0..2 {
+        let label = format!("[{rank}] ");
+        let mine = all.lines().filter_map(|line| line.strip_prefix(&label));
+        assert!(
+            mine.eq((0..20_000).map(|nth| nth.to_string())),
+            "rank {rank}"
+        );
+    }
+}
+
+#[test]
+fn output_that_no_disk_has_room_for_is_said_to_be_lost() {
+    let mut command = shell(2, &["--label"], "echo much; exec sleep 60");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let job = command.stdout(full).stderr(Stdio::piped()).spawn();
+    let job = job.unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&job.stderr);
+    assert_eq!(job.status.code(), Some(1), "{said}");
+    assert!(said.contains("cannot be written: No space left"), "{said}");
+}
+
+#[test]
+fn a_job_stops_and_goes_on_with_its_launcher() {
+    let mut command = shell(2, &[], "echo $$; while :; do :; done");
+    command.process_group(0); // that of a job of a shell
+    let mut launcher = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(launcher.stdout.take().unwrap());
+    let mut pids = vec![launcher.id()];
+    for _ in 0..2 {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        pids.push(line.trim().parse().unwrap());
+    }
+    let is_stopped = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") T ")
+    };
+    let pid = Pid::from_child(&launcher);
+    for _ in 0..2 {
+        kill_process(pid, Signal::TSTP).unwrap();
+        while !pids.iter().all(is_stopped) {
+            std::thread::yield_now();
+        }
+        kill_process(pid, Signal::CONT).unwrap();
+        while pids.iter().any(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(launcher.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn a_job_that_nobody_could_continue_is_not_stopped() {
+    let inner = shell(
+        1,
+        &[],
+        "kill -TSTP $PPID; until [ -s \"$DONE\" ]; do echo x > \"$DONE\"; done",
+    );
+    let mut command = Command::new("timeout");
+    // A session of its own, in which no shell is left.
+    command.args(["-s", "KILL", "90", "setsid", "--wait"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let file = std::env::temp_dir().join(format!("ripstop-orphaned-{}", std::process::id()));
+    let status = command.env("DONE", &file).status().unwrap();
+    _ = std::fs::remove_file(&file);
+    assert_eq!(status.code(), Some(0));
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! A running job: one loop that waits for everything, and the rules by which a job ends.
 
+use std::io::{stderr, stdout};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, kill_process, setrlimit};
+use rustix::process::{Resource, Rlimit, Signal, getpid, getrlimit, setrlimit};
 
 use super::affinity;
-use super::message::{self, tell};
+use super::message;
+use super::mouth::Mouth;
 use super::poller::{Poller, Token};
 use super::program::Program;
 use super::rank::{Rank, Request, Setup, Which};
@@ -22,23 +24,25 @@ pub(super) struct Job {
     name: String,
     keep_going: bool,
     size: u32,
-    ranks: Vec<Rank>,
+    pub(super) ranks: Vec<Rank>,
     server: Server,
-    poller: Poller,
+    pub(super) poller: Poller,
     signals: Signals,
+    /// By [`Which`].
+    pub(super) mouths: [Mouth; 2],
     /// The end of the time that the job has, and that time.
-    limit: Option<(Instant, Duration)>,
+    pub(super) limit: Option<(Instant, Duration)>,
     /// The first thing that went wrong.
     cause: Option<Cause>,
-    ending: Option<Ending>,
+    pub(super) ending: Option<Ending>,
     /// Since when a barrier has been waiting for a rank that will not come.
     deserted_since: Option<Instant>,
-    interrupts: u32,
+    pub(super) interrupts: u32,
 }
 
 /// The ranks were asked to end.
 #[derive(Debug)]
-struct Ending {
+pub(super) struct Ending {
     /// When those that have not are killed.
     patience: Option<Instant>,
 }
@@ -97,6 +101,7 @@ impl Job {
             server: Server::new(args.ranks, space, args.keep_going),
             poller,
             signals,
+            mouths: [Mouth::new(stdout())?, Mouth::new(stderr())?],
             limit: args.timeout.map(|limit| (now() + limit, limit)),
             cause: None,
             ending: None,
@@ -119,16 +124,18 @@ impl Job {
     }
 
     /// Waits until something happens, or for `time`, and handles it.
-    fn turn(&mut self, time: Option<Duration>) {
+    pub(super) fn turn(&mut self, time: Option<Duration>) {
         for token in self.poller.wait(time) {
             match token {
                 Token::Connection(rank) => self.handle_request(rank),
                 Token::Output(rank) => self.handle_output(rank, Which::Out),
                 Token::Errors(rank) => self.handle_output(rank, Which::Err),
+                Token::Room(which) => self.go_on(which),
                 Token::Signals => self.handle_signals(),
             }
         }
         self.handle_time();
+        self.tend_mouths();
     }
 
     fn handle_request(&mut self, rank: u32) {
@@ -187,12 +194,6 @@ impl Job {
         }
     }
 
-    fn handle_output(&mut self, rank: u32, which: Which) {
-        if self.ranks[rank as usize].copy_output(which).is_err() {
-            self.fail(Cause::Unread);
-        }
-    }
-
     fn handle_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             match signal {
@@ -222,7 +223,7 @@ impl Job {
 
     fn handle_end(&mut self, number: u32) {
         let rank = &mut self.ranks[number as usize];
-        let read = rank.drain_output();
+        let read = rank.drain_output(&mut self.mouths);
         let pid = rank.id();
         let Some(status) = rank.status else { return };
         if !status.success() {
@@ -231,16 +232,17 @@ impl Job {
                 pid,
                 status,
             });
-        } else if read.is_err() {
-            self.fail(Cause::Unread);
+        } else if let Err(why) = read {
+            self.fail(Cause::unread(&why));
         }
         self.leave(number, &verdict::fate(status));
     }
 
-    /// Stops the ranks and this process, as the terminal wishes; a SIGCONT will follow.
+    /// Stops the ranks and this process, as the terminal wishes, until both go on.
     fn stop(&self) {
         self.signal_all(Signal::STOP);
-        let _ = kill_process(getpid(), Signal::STOP); // Nothing else can be done about a failure than to go on.
+        let _ = self.signals.stop(); // Nothing else can be done about a failure than to go on.
+        self.signal_all(Signal::CONT);
     }
 
     fn pass_on(&mut self, number: i32) {
@@ -257,11 +259,13 @@ impl Job {
         }
         self.interrupts += 1;
         let name = verdict::name(number).unwrap_or("a signal");
-        if self.interrupts > 1 || self.ending.is_some() {
-            tell(&format!("{name} again: killing {}", self.running_ranks()));
+        if self.running().next().is_none() {
+            // Only output is left, which nobody wants any more.
+        } else if self.interrupts > 1 || self.ending.is_some() {
+            self.tell(&format!("{name} again: killing {}", self.running_ranks()));
             self.signal_all(Signal::KILL);
         } else {
-            tell(&format!(
+            self.tell(&format!(
                 "{name} passed on to {}; once more kills",
                 self.running_ranks()
             ));
@@ -281,8 +285,9 @@ impl Job {
             .as_mut()
             .and_then(|ending| ending.patience.take_if(|end| *end <= now))
             .is_some()
+            && self.running().next().is_some()
         {
-            tell(&format!(
+            self.tell(&format!(
                 "{} did not end within {} s of SIGTERM: killing",
                 self.running_ranks(),
                 GRACE.as_secs()
@@ -316,7 +321,7 @@ impl Job {
     }
 
     /// Something went wrong: says so, and ends the job unless its other ranks are to go on.
-    fn fail(&mut self, cause: Cause) {
+    pub(super) fn fail(&mut self, cause: Cause) {
         if self.ending.is_some() {
             return; // A consequence of the first failure.
         }
@@ -334,7 +339,7 @@ impl Job {
             (Some((others, verb)), true) => format!("; {others} {verb} on"),
             (Some((others, _)), false) => format!("; ending {others}"),
         };
-        tell(&format!("{}{what}", cause.sentence()));
+        self.tell(&format!("{}{what}", cause.sentence()));
         self.cause.get_or_insert(cause);
         if !goes_on {
             self.end();
@@ -365,16 +370,19 @@ impl Job {
     }
 
     fn finish(&mut self) -> u8 {
-        let read = self.ranks.iter_mut().try_for_each(Rank::close_output);
-        if read.is_err() {
-            self.fail(Cause::Unread);
+        for rank in 0..self.ranks.len() {
+            if let Err(why) = self.ranks[rank].close_output(&mut self.mouths) {
+                self.fail(Cause::unread(&why));
+            }
         }
+        let is_none = self.cause.is_none() && self.size > 1 && !self.server.joined();
+        if is_none {
+            self.tell(&format!("error: {}", not_a_job(&self.name, self.size)));
+        }
+        self.speak_out();
         match &self.cause {
             Some(cause) => cause.code(),
-            None if self.size > 1 && !self.server.joined() => {
-                tell(&format!("error: {}", not_a_job(&self.name, self.size)));
-                NOT_A_JOB
-            }
+            None if is_none => NOT_A_JOB,
             None => 0,
         }
     }
@@ -435,12 +443,12 @@ fn raise_descriptor_limit(ranks: u32, label: bool) -> Result<(), Refusal> {
     clippy::disallowed_methods,
     reason = "a launcher lives in real time; nothing of it is simulated"
 )]
-fn now() -> Instant {
+pub(super) fn now() -> Instant {
     Instant::now()
 }
 
 /// Between SIGTERM and SIGKILL: time to write a file or two.
-const GRACE: Duration = Duration::from_secs(2);
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// A process that closes its files is reaped well within this time.
 const DESERTION_DELAY: Duration = Duration::from_millis(200);

@@ -4,7 +4,12 @@ use std::io::Write;
 
 /// Prints one line. That nobody reads it is no reason to stop looking after the ranks.
 pub(super) fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "ripstop: {text}");
+    let _ = std::io::stderr().lock().write_all(line(text).as_bytes());
+}
+
+/// What [`tell`] prints.
+pub(super) fn line(text: &str) -> String {
+    format!("ripstop: {text}\n")
 }
 
 /// `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`: runs of three and more are shortened.

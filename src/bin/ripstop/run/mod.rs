@@ -4,6 +4,8 @@ mod affinity;
 mod job;
 mod label;
 mod message;
+mod mouth;
+mod output;
 mod poller;
 mod program;
 mod rank;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 
+use super::rank::Which;
+
 /// Whose descriptor is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
@@ -13,6 +15,8 @@ pub(super) enum Token {
     Connection(u32),
     Output(u32),
     Errors(u32),
+    /// Of this process, for standard output or standard error.
+    Room(Which),
 }
 
 #[derive(Debug)]
@@ -29,12 +33,16 @@ impl Poller {
 
     /// A descriptor that is closed need not be forgotten first, unless a duplicate of it lives on.
     pub(super) fn watch(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(token.pack()),
-            epoll::EventFlags::IN,
-        )?)
+        self.add(fd, token, epoll::EventFlags::IN)
+    }
+
+    pub(super) fn watch_for_room(&self, fd: impl AsFd, token: Token) -> io::Result<()> {
+        self.add(fd, token, epoll::EventFlags::OUT)
+    }
+
+    fn add(&self, fd: impl AsFd, token: Token, events: epoll::EventFlags) -> io::Result<()> {
+        let data = epoll::EventData::new_u64(token.pack());
+        Ok(epoll::add(&self.epoll, fd, data, events)?)
     }
 
     pub(super) fn forget(&self, fd: BorrowedFd<'_>) {
@@ -67,6 +75,7 @@ impl Token {
             Self::Connection(rank) => (1, rank),
             Self::Output(rank) => (2, rank),
             Self::Errors(rank) => (3, rank),
+            Self::Room(which) => (4, which as u32),
         };
         kind << 32 | u64::from(rank)
     }
@@ -77,6 +86,8 @@ impl Token {
             1 => Self::Connection(rank),
             2 => Self::Output(rank),
             3 => Self::Errors(rank),
+            4 if rank == Which::Out as u32 => Self::Room(Which::Out),
+            4 => Self::Room(Which::Err),
             _ => Self::Signals,
         }
     }
@@ -96,6 +107,8 @@ mod tests {
             Token::Connection(u32::MAX),
             Token::Output(0),
             Token::Errors(7),
+            Token::Room(Which::Out),
+            Token::Room(Which::Err),
         ] {
             assert_eq!(Token::unpack(token.pack()), token);
         }

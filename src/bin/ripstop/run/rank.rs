@@ -16,6 +16,7 @@ use rustix::thread::CpuSet;
 use ripstop_rt::boot::wire;
 
 use super::label::Lines;
+use super::mouth::Mouth;
 use super::program::Program;
 use super::signals::InChild;
 
@@ -157,11 +158,15 @@ impl Rank {
     }
 
     /// Copies output that is there, under the rank's label. `Ok(false)` at its end.
-    pub(super) fn copy_output(&mut self, which: Which) -> io::Result<bool> {
+    pub(super) fn copy_output(
+        &mut self,
+        which: Which,
+        into: &mut dyn io::Write,
+    ) -> io::Result<bool> {
         let Some(output) = &mut self.output[which as usize] else {
             return Ok(false);
         };
-        let more = output.copy(&mut *which.target())?.is_some();
+        let more = output.copy(into)?.is_some();
         if !more {
             self.output[which as usize] = None;
         }
@@ -169,24 +174,27 @@ impl Rank {
     }
 
     /// Copies all output that is there now.
-    pub(super) fn drain_output(&mut self) -> io::Result<()> {
-        for which in [Which::Out, Which::Err] {
-            if let Some(output) = &mut self.output[which as usize] {
-                output.drain(&mut *which.target())?;
+    pub(super) fn drain_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for (output, mouth) in self.output.iter_mut().zip(into) {
+            if let Some(output) = output {
+                let drained = output.drain(mouth);
+                outcome = outcome.and(drained);
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Copies all output that is there, and looks for no more: a process that the rank left behind may hold the pipe open.
-    pub(super) fn close_output(&mut self) -> io::Result<()> {
-        self.drain_output()?;
-        for which in [Which::Out, Which::Err] {
-            if let Some(mut output) = self.output[which as usize].take() {
-                output.lines.end(&mut *which.target())?;
+    pub(super) fn close_output(&mut self, into: &mut [Mouth; 2]) -> io::Result<()> {
+        let mut outcome = self.drain_output(into);
+        for (output, mouth) in self.output.iter_mut().zip(into) {
+            if let Some(mut output) = output.take() {
+                let ended = output.lines.end(mouth);
+                outcome = outcome.and(ended);
             }
         }
-        Ok(())
+        outcome
     }
 
     /// Whether it has ended since the last call; then `status` is set.
@@ -259,15 +267,6 @@ impl Output {
     fn is_ready(&self) -> bool {
         let mut pipe = [PollFd::new(&self.pipe, PollFlags::IN)];
         poll(&mut pipe, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
-    }
-}
-
-impl Which {
-    fn target(self) -> Box<dyn io::Write> {
-        match self {
-            Self::Out => Box::new(io::stdout()),
-            Self::Err => Box::new(io::stderr()),
-        }
     }
 }
 

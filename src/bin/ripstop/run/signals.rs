@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpid, getppid, kill_process, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The signals that are passed on to the ranks.
@@ -53,6 +53,17 @@ impl Signals {
         let count = rustix::io::read(&self.fd, &mut record).ok()?;
         let number = record.first_chunk().filter(|_| count == record.len())?;
         i32::try_from(u32::from_ne_bytes(*number)).ok() // Its first field, ssi_signo.
+    }
+}
+
+impl Signals {
+    /// Stops this process as its terminal wishes, until it is continued. Where nobody could continue it, in a session without
+    /// a shell, or as the first process of a container, the system lets it go on at once.
+    pub(super) fn stop(&self) -> io::Result<()> {
+        let stop = set(&[libc::SIGTSTP], &[]);
+        kill_process(getpid(), Signal::TSTP)?; // It waits for the next line, which does not come back before all is over.
+        mask(libc::SIG_UNBLOCK, &stop)?;
+        mask(libc::SIG_BLOCK, &stop)
     }
 }
 

@@ -1,5 +1,6 @@
 //! What ended a job, in words and as an exit code.
 
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -32,18 +33,29 @@ pub(super) enum Cause {
     Garbled { rank: u32, why: String },
     /// The time limit.
     Late { limit: Duration, running: Vec<u32> },
-    /// Nobody reads the output any more.
-    Unread,
+    /// The output cannot be written: nobody reads it any more, or its disk is full.
+    Unread { kind: io::ErrorKind, why: String },
 }
 
 impl Cause {
+    pub(super) fn unread(why: &io::Error) -> Self {
+        Self::Unread {
+            kind: why.kind(),
+            why: why.to_string(),
+        }
+    }
+
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::Failed { status, .. } => code(*status),
             Self::Aborted { code, .. } => low_byte(*code),
             Self::Deserted { .. } | Self::Garbled { .. } => 1,
             Self::Late { .. } => 124,
-            Self::Unread => 128 + 13, // As if SIGPIPE had ended it.
+            Self::Unread {
+                kind: io::ErrorKind::BrokenPipe,
+                ..
+            } => 128 + 13, // As if SIGPIPE had ended it.
+            Self::Unread { .. } => 1,
         }
     }
 
@@ -73,6 +85,12 @@ impl Cause {
             Self::Garbled { rank, why } => {
                 format!("rank {rank} does not speak PMI-1 on PMI_FD: {why}")
             }
+            Self::Late { limit, running } if running.is_empty() => {
+                format!(
+                    "time limit of {} s reached, and the output was not read to its end",
+                    limit.as_secs_f64()
+                )
+            }
             Self::Late { limit, running } => {
                 format!(
                     "time limit of {} s reached, still running: {}",
@@ -80,7 +98,11 @@ impl Cause {
                     message::ranks(running)
                 )
             }
-            Self::Unread => "nobody reads the output any more".to_owned(),
+            Self::Unread {
+                kind: io::ErrorKind::BrokenPipe,
+                ..
+            } => "nobody reads the output any more".to_owned(),
+            Self::Unread { why, .. } => format!("the output cannot be written: {why}"),
         }
     }
 }

@@ -1,0 +1,154 @@
+//! Output on its way out of this process. A reader that pauses holds the ranks up, and not the launcher.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// Standard output or standard error.
+#[derive(Debug)]
+pub(super) struct Mouth {
+    fd: OwnedFd,
+    /// What there was no room for.
+    held: Vec<u8>,
+    /// It cannot be written to any more: what comes is dropped.
+    shut: bool,
+    /// Its descriptor is watched for room.
+    pub(super) waits: bool,
+    /// Output of ranks is not read, because too much is held.
+    pub(super) paused: bool,
+}
+
+impl Mouth {
+    pub(super) fn new(fd: impl AsFd) -> io::Result<Self> {
+        Ok(Self {
+            fd: fd.as_fd().try_clone_to_owned()?,
+            held: Vec::new(),
+            shut: false,
+            waits: false,
+            paused: false,
+        })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether nothing more is to be read for it.
+    pub(super) fn is_full(&self) -> bool {
+        self.held.len() >= HELD_MAX
+    }
+
+    /// Writes what there is room for, and keeps the rest.
+    pub(super) fn say(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.shut {
+            return Ok(());
+        }
+        self.held.extend_from_slice(bytes);
+        self.go_on()
+    }
+
+    /// Writes what is held, as far as there is room.
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
+        let mut done = 0;
+        let outcome = loop {
+            let left = &self.held[done..];
+            if left.is_empty() || !self.has_room() {
+                break Ok(());
+            }
+            match rustix::io::write(&self.fd, piece(left)) {
+                Ok(written) => done += written,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break Ok(()),
+                Err(why) => break Err(io::Error::from(why)),
+            }
+        };
+        self.held.drain(..done);
+        if outcome.is_err() {
+            self.shut = true;
+            self.held.clear();
+        }
+        outcome
+    }
+
+    /// Whether a [`piece`] can be written without waiting, or fails.
+    fn has_room(&self) -> bool {
+        let mut fd = [PollFd::new(&self.fd, PollFlags::OUT)];
+        poll(&mut fd, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+}
+
+impl AsFd for Mouth {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Takes all, as [`Mouth::say`] does.
+impl io::Write for Mouth {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.say(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// As much as a pipe with room for anything has room for; whole lines, so that lines of two streams do not mix.
+fn piece(bytes: &[u8]) -> &[u8] {
+    let most = &bytes[..bytes.len().min(PIECE_MAX)];
+    let whole = most.iter().rposition(|&byte| byte == b'\n');
+    whole.map_or(most, |end| &most[..=end])
+}
+
+/// `PIPE_BUF`.
+const PIECE_MAX: usize = 4096;
+
+/// The ranks' pipes hold as much again, each.
+const HELD_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_kept_and_goes_on_in_order() {
+        let (reader, writer) = pipe().unwrap();
+        let mut mouth = Mouth::new(writer).unwrap();
+        let all: Vec<u8> = (0..40_000)
+            .flat_map(|nth: u32| format!("line {nth}\n").into_bytes())
+            .collect();
+        mouth.say(&all).unwrap();
+        assert!(!mouth.is_empty() && mouth.is_full());
+        let mut heard = Vec::new();
+        let mut bytes = [0; 1000];
+        while heard.len() < all.len() {
+            let count = rustix::io::read(&reader, &mut bytes).unwrap();
+            heard.extend_from_slice(&bytes[..count]);
+            mouth.go_on().unwrap();
+        }
+        assert!(heard == all && mouth.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_an_error_once() {
+        let (reader, writer) = pipe().unwrap();
+        let mut mouth = Mouth::new(writer).unwrap();
+        drop(reader);
+        let why = mouth.say(b"anybody?\n").unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::BrokenPipe);
+        assert!(mouth.say(b"nobody\n").is_ok() && mouth.is_empty());
+    }
+
+    #[test]
+    fn lines_are_not_torn_where_they_are_short_enough() {
+        assert_eq!(piece(b"one\ntwo\nthr"), b"one\ntwo\n");
+        assert_eq!(piece(b"thr"), b"thr");
+        let long = vec![b'x'; 2 * PIECE_MAX];
+        assert_eq!(piece(&long).len(), PIECE_MAX);
+    }
+}
