@@ -1,5 +1,7 @@
 //! The initiator's side: what was started, until it has left and was answered.
 
+use std::collections::BTreeSet;
+
 use super::{
     CtId, EqId, Interface, MdId,
     command::{Ack, Command, Local, Remote},
@@ -276,12 +278,15 @@ impl<M: Memory> Interface<M> {
         self.end_if_done(id);
     }
 
-    /// A peer is gone: what is under way to it and from it ends. O(operations under way).
+    /// A peer is gone: what is under way to it and from it ends. Of what nothing has left yet a successor may be meant, so that
+    /// gets another chance, and only one. O(operations under way).
     pub fn handle_lost(&mut self, peer: Address) {
+        let spared = self.spare_requests(peer);
+        let kept: BTreeSet<Id> = spared.iter().filter_map(Outgoing::operation).collect();
         let lost = self
             .operations
             .iter()
-            .filter(|(_, operation)| operation.peer == peer);
+            .filter(|(id, operation)| operation.peer == peer && !kept.contains(id));
         let lost: Vec<Id> = lost.map(|(id, _)| id).collect();
         self.drop_lane(peer);
         for id in lost {
@@ -294,6 +299,9 @@ impl<M: Memory> Interface<M> {
             }
             self.fail_answer(id, Fail::Undeliverable);
             self.end_if_done(id);
+        }
+        for message in spared {
+            self.enqueue(peer, message);
         }
         self.run_triggered();
     }

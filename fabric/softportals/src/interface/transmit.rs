@@ -50,6 +50,8 @@ pub(super) struct Outgoing {
     payload: Payload,
     sent: u64,
     begun: bool,
+    /// A peer was lost before it began.
+    spared: bool,
     then: Then,
 }
 
@@ -216,6 +218,19 @@ impl<M: Memory> Interface<M> {
         self.lanes.entry(from).or_default().incoming = Some(incoming);
     }
 
+    /// Takes the requests out of a peer's lane that have neither begun nor been spared before.
+    pub(super) fn spare_requests(&mut self, peer: Address) -> VecDeque<Outgoing> {
+        let Some(lane) = self.lanes.get_mut(&peer) else {
+            return VecDeque::new();
+        };
+        let requests = std::mem::take(&mut lane.requests).into_iter();
+        let (mut spared, lost): (VecDeque<_>, _) =
+            requests.partition(|message| !message.begun && !message.spared);
+        lane.requests = lost;
+        spared.iter_mut().for_each(|message| message.spared = true);
+        spared
+    }
+
     /// Forgets what waits for a peer, and ends what it had begun.
     pub(super) fn drop_lane(&mut self, peer: Address) {
         self.abandon_incoming(peer);
@@ -268,7 +283,16 @@ impl Outgoing {
             payload,
             sent: 0,
             begun: false,
+            spared: false,
             then,
+        }
+    }
+
+    /// Of a request.
+    pub(super) const fn operation(&self) -> Option<Id> {
+        match &self.body {
+            Body::Request(request) => Some(Id::from_bits(request.operation)),
+            _ => None,
         }
     }
 

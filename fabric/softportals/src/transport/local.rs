@@ -16,7 +16,8 @@ use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+        SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+        sockopt,
     },
 };
 
@@ -320,11 +321,16 @@ impl Wire for Local {
         }
         match self.is_open(peer) {
             Ok(true) => {
-                let out = self
-                    .peers
-                    .get_mut(&peer)
-                    .and_then(|way| way.outgoing.as_mut());
-                out.is_some_and(|out| out.ring.has_room(PACKET_LEN_MAX))
+                let way = self.peers.get_mut(&peer);
+                let Some(out) = way.and_then(|way| way.outgoing.as_mut()) else {
+                    return false;
+                };
+                if !out.ring.is_left() {
+                    return out.ring.has_room(PACKET_LEN_MAX);
+                }
+                // Before anything is written for nobody: a successor may be there.
+                self.lose(peer);
+                false
             }
             Ok(false) => false,
             // Nobody is there, or too many descriptors are open: either way this peer cannot be reached.
@@ -347,9 +353,12 @@ impl Wire for Local {
 }
 
 impl Drop for Local {
-    /// Whoever writes to us from now on rings, and so learns that nobody is there.
+    /// Whoever writes to us from now on learns that nobody is there.
     fn drop(&mut self) {
-        self.arm();
+        // No ring comes behind those that are left here.
+        let _shut = rustix::net::shutdown(&*self.socket, Shutdown::Read);
+        self.attend();
+        self.incoming.iter().for_each(|one| one.ring.leave());
     }
 }
 
@@ -539,6 +548,36 @@ mod tests {
         assert_eq!(a.next_lost(), Some(gone), "its end has armed the ring");
         assert!(!a.has_room(never));
         assert_eq!(a.next_lost(), Some(never));
+    }
+
+    #[test]
+    fn who_has_left_is_lost_before_anything_is_written_for_it() {
+        let place = place("left");
+        let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+        let there = b.address;
+        assert!(a.has_room(there));
+        a.send(0, there, packet(b"taken"));
+        assert!(receive(&mut b).is_some());
+        drop(b);
+        let mut b = port(&place, 2);
+        assert!(!a.has_room(there), "nobody would read it");
+        assert_eq!(a.next_lost(), Some(there));
+        assert!(a.has_room(there));
+        a.send(0, there, packet(b"new"));
+        let (_, bytes) = receive(&mut b).expect("what was meant for it");
+        assert_eq!(&bytes[8..], b"new");
+        assert_eq!(a.next_lost(), None);
+    }
+
+    #[test]
+    fn who_ends_without_having_looked_at_a_ring_has_left_it() {
+        let place = place("unread");
+        let (mut a, b) = (port(&place, 1), port(&place, 2));
+        let there = b.address;
+        assert!(a.has_room(there));
+        drop(b);
+        assert!(!a.has_room(there));
+        assert_eq!(a.next_lost(), Some(there));
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl Producer {
         take_flag(&self.words[ASLEEP])
     }
 
+    /// Whether the consumer has ended: nobody will read what is written from now on.
+    pub(super) fn is_left(&self) -> bool {
+        self.words[ASLEEP].load(Relaxed) == LEFT
+    }
+
     fn free(&self) -> u64 {
         CAPACITY.saturating_sub(self.tail.wrapping_sub(self.head))
     }
@@ -117,6 +122,12 @@ impl Consumer {
 
     pub(super) fn disarm(&self) {
         self.words[ASLEEP].store(0, Relaxed);
+    }
+
+    /// Nothing is read any more: who writes nevertheless rings.
+    pub(super) fn leave(&self) {
+        self.words[ASLEEP].store(LEFT, Relaxed);
+        fence(SeqCst);
     }
 
     /// Whether the producer waits for room that is there now, and has to be rung. Looks no more often than is worth its price:
@@ -194,8 +205,10 @@ const CAPACITY: u64 = SLOTS as u64;
 /// Each in a cache line of its own.
 const TAIL: usize = 0;
 const HEAD: usize = 8;
+/// 0, 1, or [`LEFT`].
 const ASLEEP: usize = 16;
 const WANTS: usize = 24;
+const LEFT: u64 = 2;
 const DATA: usize = 32;
 const ROOM_WORTH: usize = SLOTS * WORD / 4;
 

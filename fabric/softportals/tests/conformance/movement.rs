@@ -204,7 +204,8 @@ fn a_lost_peer_ends_what_is_under_way_to_it_and_nothing_else() {
     for _ in 0..10 {
         world.step();
     }
-    world.nodes[0].handle_lost(address(1));
+    // The second time, for what had not begun.
+    (0..2).for_each(|_| world.nodes[0].handle_lost(address(1)));
     let ends = events(&mut world.nodes[0], lost.eq);
     assert!(ends.iter().any(|event| event.fail == Fail::Undeliverable));
     world.nodes[0]
@@ -218,6 +219,26 @@ fn a_lost_peer_ends_what_is_under_way_to_it_and_nothing_else() {
         events(&mut world.nodes[0], lost.eq).is_empty(),
         "each ends once"
     );
+}
+
+#[test]
+fn what_has_not_begun_is_for_a_successor_once() {
+    let mut world = World::pair();
+    let initiator = Initiator::new(&mut world.nodes[0]);
+    let target = Target::new(&mut world.nodes[1]);
+    target.append(&mut world.nodes[1], entry(0, 1 << 16), List::Priority, 5);
+    for losses in 0..3 {
+        let put = Command::Put(initiator.local(0), world.remote(1), Ack::Full);
+        world.nodes[0].start(put).unwrap();
+        for _ in 0..losses {
+            world.nodes[0].handle_lost(address(1));
+        }
+        world.run();
+        let mut ends = events(&mut world.nodes[0], initiator.eq).into_iter();
+        let end = ends.rfind(|event| event.kind == EventKind::Ack).unwrap();
+        assert_eq!(end.fail == Fail::Ok, losses < 2, "{losses} losses");
+    }
+    world.nodes[0].md_release(initiator.md).unwrap();
 }
 
 #[test]

@@ -79,6 +79,24 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
 }
 
 #[test]
+fn what_one_has_sent_to_oneself_is_let_go_of_however_often_one_asks() {
+    for mode in [Mode::Offload, Mode::Generic] {
+        for round in 0..50 {
+            let a = start_in(&format!("oneself-{mode:?}"), 1, mode);
+            a.put(1, round * 1000, Ack::Full);
+            // Nothing is heard of yet. Whoever asks without a rest leaves the agent and the host their turns.
+            let asked = |result| matches!(result, Err(Error::InUse));
+            while asked(a.nic.let_go(|interface| interface.md_release(a.md))) {}
+            while asked(a.nic.let_go(|interface| interface.unlink(a.entry))) {}
+            let mut ends = [a.event(), a.event()];
+            ends.sort_by_key(|end| end.0 == EventKind::Ack);
+            let told = [(EventKind::Put, Fail::Ok), (EventKind::Ack, Fail::Ok)];
+            assert_eq!(ends, told, "{mode:?}, round {round}");
+        }
+    }
+}
+
+#[test]
 fn a_flood_from_many_is_counted_to_the_last() {
     let target = start("flood", 1);
     let senders: Vec<Process> = (2..6).map(|pid| start("flood", pid)).collect();

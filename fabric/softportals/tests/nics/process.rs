@@ -6,8 +6,9 @@ use std::{
 };
 
 use ripstop_softportals::{
-    Ack, Address, Command, Config, CtId, Entry, EntryOptions, EqId, EventKind, Fail, Family, Fault,
-    Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source, TableOptions,
+    Ack, Address, Command, Config, CtId, Entry, EntryId, EntryOptions, EqId, EventKind, Fail,
+    Family, Fault, Limits, List, Local, Md, MdId, MdOptions, Memory, Peer, Region, Remote, Source,
+    TableOptions,
     process::{Mode, Nic, Setup},
     transport::{Medium, Place, Wires},
 };
@@ -43,6 +44,7 @@ pub(crate) struct Process {
     pub(crate) nic: Arc<Nic<Ram>>,
     pub(crate) ram: Ram,
     pub(crate) md: MdId,
+    pub(crate) entry: EntryId,
     pub(crate) eq: EqId,
     pub(crate) ct: CtId,
 }
@@ -89,7 +91,7 @@ pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> P
         wires,
     };
     let nic = Nic::open(setup, ram.clone()).expect("a free address");
-    let (eq, ct, md) = nic.call(|interface| {
+    let (eq, ct, entry, md) = nic.call(|interface| {
         let eq = interface.eq_alloc(4096).expect("within the limits");
         let ct = interface.ct_alloc().expect("within the limits");
         let pt = interface
@@ -108,22 +110,23 @@ pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> P
             ignore_bits: 0,
             min_free: 0,
         };
-        interface
-            .append(pt, entry, List::Priority, 0)
-            .expect("within the limits");
+        let entry = interface.append(pt, entry, List::Priority, 0);
+        let entry = entry.expect("within the limits");
         let md = Md {
             region: Region::flat(HALF as u64, HALF as u64),
             options: MdOptions::EVENT_SEND_DISABLE,
             eq: Some(eq),
             ct: None,
         };
-        (eq, ct, interface.md_bind(md).expect("within the limits"))
+        let md = interface.md_bind(md).expect("within the limits");
+        (eq, ct, entry, md)
     });
     Process {
         nid,
         nic: Arc::new(nic),
         ram,
         md,
+        entry,
         eq,
         ct,
     }
