@@ -20,4 +20,5 @@ pub mod portals;
 pub mod random;
 pub mod shm;
 pub mod sim;
+mod timer;
 pub mod verbs;

@@ -6,6 +6,7 @@
 
 use std::{
     fmt, io,
+    ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::{
@@ -72,7 +73,7 @@ impl Region {
         rustix::fs::ftruncate(&fd, len as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         if reserve {
-            rustix::fs::fallocate(&fd, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
+            make_pages(&fd, 0..len as u64)?;
         }
         Self::map(fd, len, true)
     }
@@ -203,13 +204,7 @@ impl Region {
         let Some(fd) = &self.inner.fd else {
             return Ok(()); // the process's own pages are made as they are touched
         };
-        let (offset, len) = (offset as u64, len as u64);
-        Ok(rustix::fs::fallocate(
-            fd,
-            rustix::fs::FallocateFlags::empty(),
-            offset,
-            len,
-        )?)
+        make_pages(fd, offset as u64..(offset + len) as u64)
     }
 
     /// The first byte. Valid for [`len`](Self::len) bytes as long as a clone of this region lives.
@@ -440,6 +435,22 @@ pub(crate) fn prefetch_for_read(line: *const u8) {
 pub(crate) fn prefetch_for_read(_line: *const u8) {}
 
 const LINE_LEN: usize = 64;
+
+/// Makes pages of shared memory, some at a time: the kernel gives up, and all it has made, when a signal comes, as those of a
+/// profiler do many times in a second.
+fn make_pages(fd: &impl AsFd, bytes: Range<u64>) -> io::Result<()> {
+    let flags = rustix::fs::FallocateFlags::empty();
+    let mut start = bytes.start;
+    while start < bytes.end {
+        let len = PAGES_AT_ONCE.min(bytes.end - start);
+        rustix::io::retry_on_intr(|| rustix::fs::fallocate(fd, flags, start, len))?;
+        start += len;
+    }
+    Ok(())
+}
+
+/// Bytes that are made within a fraction of a millisecond.
+const PAGES_AT_ONCE: u64 = 1 << 20;
 
 fn no_length() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "a region of length 0")

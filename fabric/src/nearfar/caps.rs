@@ -24,6 +24,8 @@ pub(super) fn common(near: &Caps, far: &Caps, all_near: bool) -> Caps {
 pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
     let by_adapter = loopback || near.any_memory.is_err();
     let mover = if by_adapter { far } else { near };
+    // What a node forbids its processors is its own affair, and ranks of several nodes choose their collectives by this.
+    let priced = if loopback { far } else { near };
     Caps {
         any_memory: mover.any_memory.clone(),
         one_sided: mover.one_sided,
@@ -34,7 +36,7 @@ pub(super) fn neighbourly(near: &Caps, far: &Caps, loopback: bool) -> Caps {
             latency_ns: near.cost.latency_ns,
             copy_ns_per_kib: near.cost.copy_ns_per_kib,
             message_ns_per_kib: near.cost.message_ns_per_kib,
-            ..mover.cost
+            ..priced.cost
         },
         ..near.clone()
     }

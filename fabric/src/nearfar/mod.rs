@@ -6,7 +6,8 @@
 //! its own node through its loop-back copies while the ranks compute (spec P14).
 //!
 //! The nearer driver says how ranks of the node end, since it sees their processes; the other's word on them only counts where
-//! the process lives on.
+//! the process lives on. Then shared memory gives the rank up, too, and the loss is told when nothing of it can be written any
+//! more.
 
 mod caps;
 mod neighbours;
@@ -156,6 +157,7 @@ impl NearFar {
             nodes: &self.nodes,
             gone: &mut self.gone,
             leaving: &mut self.leaving,
+            lost: &mut Vec::new(),
         };
         self.near.progress(budget, &mut hears).events
     }
@@ -164,14 +166,18 @@ impl NearFar {
     #[inline]
     fn turn_far(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {
         let left = self.leaving.len();
+        let mut lost = Vec::new();
         let mut hears = Hears {
             side: Side::Far,
             sink: &mut *sink,
             nodes: &self.nodes,
             gone: &mut self.gone,
             leaving: &mut self.leaving,
+            lost: &mut lost,
         };
         let events = self.far.progress(budget, &mut hears).events;
+        lost.into_iter()
+            .for_each(|Peer(place)| self.near.part_from(place));
         if left > 0 && events < budget {
             return events + self.part(left, sink);
         }

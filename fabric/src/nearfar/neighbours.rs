@@ -48,6 +48,10 @@ impl Neighbours {
         self.ranks.get(at).copied().map(Peer)
     }
 
+    pub(super) fn is_me(&self, Peer(place): Peer) -> bool {
+        place as usize == self.me
+    }
+
     /// Whether a rank that the network has lost is there: not gone, and not about to go.
     pub(super) fn is_there(&self, Peer(place): Peer) -> bool {
         let board = &self.node.board;

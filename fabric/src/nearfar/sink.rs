@@ -10,6 +10,8 @@ pub(super) struct Hears<'a> {
     pub(super) nodes: &'a Neighbours,
     pub(super) gone: &'a mut Vec<u32>,
     pub(super) leaving: &'a mut Vec<(Peer, Down)>,
+    /// Places of neighbours that live and that the network has lost.
+    pub(super) lost: &'a mut Vec<Peer>,
 }
 
 /// Which one.
@@ -77,9 +79,13 @@ impl Sink for Hears<'_> {
             }
             Side::Far => match self.nodes.place(peer.0) {
                 None => self.sink.peer_down(peer, how),
-                // A process that lives, and that the network does not reach any more.
+                // A process that lives, and that the network does not reach any more: it may still write by the other way.
                 Some(place) if how == Down::Failed && self.nodes.is_there(place) => {
-                    self.lose(peer, how);
+                    if self.nodes.is_me(place) {
+                        self.lose(peer, how);
+                    } else {
+                        self.lost.push(place);
+                    }
                 }
                 Some(_) => {} // shared memory tells of it
             },

@@ -7,6 +7,7 @@ use super::{
     compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
     lists::Lists,
+    naps::Naps,
     onesided::Operations,
     peer::{Peer, Words},
     prepare::{BOARD_LEN, Prepared},
@@ -18,6 +19,7 @@ use crate::{
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
+    timer::Timer,
 };
 
 impl driver::Prepared for Prepared {
@@ -77,12 +79,7 @@ impl Prepared {
             me,
             address,
             said,
-            peers: (0..)
-                .zip(addresses)
-                .map(|(rank, address)| {
-                    Peer::new(address, window, rails.home(me, rank).unwrap_or_default())
-                })
-                .collect(),
+            peers: all_peers(me, addresses, window, &rails),
             credits: ground.credits,
             refusals: 0,
             operations,
@@ -95,9 +92,12 @@ impl Prepared {
             suspects: Vec::new(),
             refused: VecDeque::new(),
             disabled: LaneSet::EMPTY,
+            shut: LaneSet::EMPTY,
             buffers,
             fragile: compat == Some(Compat::Mpc),
             rails,
+            alarm: Timer::new()?,
+            naps: Naps::default(),
             caps: caps(&ground.ni, body_max, lanes),
             ground,
         };
@@ -109,6 +109,16 @@ impl Prepared {
         }
         Ok(portals)
     }
+}
+
+/// Each with at most so many messages on their way to it.
+fn all_peers(me: u32, addresses: Vec<Address>, window: u32, rails: &Rails) -> Vec<Peer> {
+    let all = (0..).zip(addresses);
+    let peer = |(rank, address)| {
+        let home = rails.home(me, rank).unwrap_or_default();
+        Peer::new(address, window, home)
+    };
+    all.map(peer).collect()
 }
 
 fn read_addresses(peers: &[Vec<u8>]) -> io::Result<Vec<(Address, Vec<Place>)>> {

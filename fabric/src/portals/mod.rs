@@ -38,6 +38,7 @@ mod layout;
 mod library;
 mod lists;
 mod moves;
+mod naps;
 mod onesided;
 mod outbox;
 mod peer;
@@ -160,6 +161,8 @@ impl Driver for Portals {
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.ground.queues.disarm();
+        self.naps.begin_turn(|| self.alarm.now());
+        let _else_it_rings_once_more = self.alarm.set(None);
         self.give_kept_slabs();
         self.give_missing_buffers();
         let mut turn = Turn { budget, events: 0 };
@@ -171,6 +174,7 @@ impl Driver for Portals {
         self.close_lanes();
         self.tell(&mut turn, sink);
         self.transmit();
+        self.end_naps();
         Progress {
             events: turn.events,
         }
@@ -178,7 +182,8 @@ impl Driver for Portals {
 
     fn arm(&mut self) -> Armed {
         self.show_counts();
-        if !self.has_news() && self.ground.queues.arm() && !self.watches.is_reached() {
+        let sleeps = !self.has_news() && self.set_alarm() && self.ground.queues.arm();
+        if sleeps && !self.watches.is_reached() {
             Armed::Ready
         } else {
             Armed::Busy
@@ -186,7 +191,9 @@ impl Driver for Portals {
     }
 
     fn wait_on(&self) -> Vec<WaitOn> {
-        self.ground.queues.wait_on()
+        let mut all = self.ground.queues.wait_on();
+        all.push(WaitOn::Fd(self.alarm.wait_on()));
+        all
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {

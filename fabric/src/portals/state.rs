@@ -9,6 +9,7 @@ use super::{
     event::{End, Got, Kind},
     lists::Lists,
     moves::Far,
+    naps::Naps,
     onesided::{Operations, RESERVED},
     outbox::{Letter, Then},
     peer::{Label, Life, Peer, Ticket},
@@ -22,6 +23,7 @@ use crate::{
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
+    timer::Timer,
 };
 
 /// A rank of a job whose ranks reach each other through Portals 4.
@@ -43,6 +45,9 @@ pub struct Portals {
     pub(super) watches: Watches,
     pub(super) lists: Lists,
     pub(super) rails: Rails,
+    /// Ends the sleep of who waits for what the library does not tell of.
+    pub(super) alarm: Timer,
+    pub(super) naps: Naps,
     /// What the sink is to hear next.
     pub(super) told: VecDeque<Told>,
     /// Peers to whom something may leave, and to whose boards.
@@ -53,6 +58,8 @@ pub struct Portals {
     pub(super) refused: VecDeque<u32>,
     /// Rails whose adapters let no messages in.
     pub(super) disabled: LaneSet,
+    /// Rails that had no room when all that had come was looked at last: peers that wait for them wait longer.
+    pub(super) shut: LaneSet,
     /// In the layout of pscom: what messages come into and leave from.
     pub(super) buffers: Option<Box<Buffers>>,
     /// To have no room for messages is the end.
@@ -216,7 +223,7 @@ impl Portals {
 
     /// Whether what was refused is to be asked for again in the next turn: there is no room, and something may end that has it.
     pub(super) fn is_for_later(&mut self, refused: &Refused) -> bool {
-        self.refusals += 1;
+        self.refusals = self.refusals.saturating_add(self.naps.weight_once());
         matches!(refused, Refused::Later(_)) && self.refusals < REFUSALS_MAX
     }
 
@@ -361,21 +368,58 @@ impl Portals {
         self.told.push_back(Told::Down(rank, how));
     }
 
-    /// Whether there is something to do without an event.
-    pub(super) fn has_news(&self) -> bool {
-        let buffers = self.buffers.as_deref();
-        let unsent = |all: &Buffers| !all.unsent.is_empty() || !all.missing.is_empty();
-        buffers.is_some_and(unsent)
-            || !self.told.is_empty()
-            || !(self.suspects.is_empty() && self.refused.is_empty() || self.ground.queues.is_recalled())
-            || self.watches.is_reached()
-            || self.lists.have_news()
-            || self.rails.have_news(self.credits > RESERVED)
-            || self.operations.waits_for_entries()
+    /// Before a sleep: what nobody tells of is asked for again after a while. Whether that will be so, if it has to be.
+    pub(super) fn set_alarm(&mut self) -> bool {
+        self.end_naps();
+        let at = self.waits().then(|| self.naps.begin(self.alarm.now()));
+        self.alarm.set(at).is_ok()
+    }
+
+    /// Where nothing is waited for any more, the next nap is a short one again.
+    pub(super) fn end_naps(&mut self) {
+        if self.naps.have_begun() && !self.waits() {
+            self.naps.end();
+        }
+    }
+
+    /// Whether something waits for what nobody tells of: that a library has room, or lets go of an entry or of a descriptor, or
+    /// that a peer has an entry. Something of ours may be under way, whose end makes room and is told; or nothing.
+    fn waits(&self) -> bool {
+        let misses = |all: &Buffers| !all.missing.is_empty();
+        self.lists.are_to_end()
+            || self.lists.wait()
+            || self.rails.are_leaving()
+            || self.operations.wait()
+            || self.has_unsent()
+            || !self.refused.is_empty()
+            || self.buffers.as_deref().is_some_and(misses)
             // As long as one slab is there, what comes into it leads to a turn.
             || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))
-            || self.credits > RESERVED && !self.sendable.is_empty()
-            || self.credits > 0 && !self.due.is_empty()
+    }
+
+    /// Whether there is something to do without an event, and at once.
+    pub(super) fn has_news(&self) -> bool {
+        !self.told.is_empty()
+            || self.is_all_to_be_seen() && !self.ground.queues.is_recalled()
+            || self.watches.is_reached()
+            || self.lists.have_news()
+            || self.rails.have_news()
+            // Else the library has said that it has no room, and nothing was taken or has ended since.
+            || self.refusals == 0 && self.has_unsent()
+    }
+
+    /// Whether something waits until all that has come was looked at.
+    fn is_all_to_be_seen(&self) -> bool {
+        let shut = |rank: &u32| self.shut.has(self.peer(*rank).home.into());
+        !self.suspects.is_empty() || !self.refused.iter().all(shut)
+    }
+
+    /// Whether the library is to be given something, and its end would find a place in the queue.
+    fn has_unsent(&self) -> bool {
+        let unsent = |all: &Buffers| !all.unsent.is_empty();
+        let any = !self.due.is_empty() || self.buffers.as_deref().is_some_and(unsent);
+        self.credits > 0 && any
+            || self.credits > RESERVED && (!self.sendable.is_empty() || self.rails.are_hungry())
     }
 
     pub(super) fn next(&mut self, which: Which) -> Option<Got> {

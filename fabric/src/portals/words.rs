@@ -112,6 +112,7 @@ impl Portals {
         for rank in std::mem::take(&mut self.refused) {
             let home = u32::from(self.peer(rank).home);
             if self.is_starved(home) || later.has(home) {
+                later = later.with(home);
                 self.refused.push_back(rank);
                 continue;
             }
@@ -124,5 +125,6 @@ impl Portals {
             peer.resumed = peer.pauses_heard;
             self.say_words(rank);
         }
+        self.shut = later;
     }
 }

@@ -144,6 +144,9 @@ pub(super) struct Inbox<L> {
     ring: Option<u32>,
     /// How many messages the sender had left before the last one of the ring that was read, modulo [`CELLS_MOD`].
     passed: u8,
+    /// Bits of cells whose message the ring had passed when its position came round a quarter last: however far it goes on, it
+    /// has.
+    behind: u64,
 }
 
 impl<L: Lines> Inbox<L> {
@@ -155,6 +158,7 @@ impl<L: Lines> Inbox<L> {
             count: 0,
             ring: Some(0),
             passed: 0,
+            behind: 0,
         }
     }
 
@@ -163,7 +167,7 @@ impl<L: Lines> Inbox<L> {
     pub(super) fn peek(&self, name: CellName) -> Option<u64> {
         let cell = cell_of(name);
         self.number(cell, name)?;
-        if self.is_ahead(name) {
+        if self.is_ahead(cell) {
             return None;
         }
         Some(self.lines.word(cell, SIG_AT))
@@ -184,6 +188,7 @@ impl<L: Lines> Inbox<L> {
         self.last[cell] = number;
         self.count = self.count.wrapping_add(1);
         self.taken ^= 1 << cell;
+        self.behind &= !(1 << cell);
         self.lines.set_taken(self.taken);
         self.lines.prefetch_for_read((cell + 1) % CELLS);
         taken.overtook = number != self.count;
@@ -192,8 +197,22 @@ impl<L: Lines> Inbox<L> {
 
     /// Messages of the ring were read: where it is, and how many had been left here before the last of them.
     #[inline]
-    pub(super) const fn note_ring(&mut self, position: u32, cells: u8) {
-        (self.ring, self.passed) = (Some(position), cells);
+    pub(super) fn note_ring(&mut self, position: u32, cells: u8) {
+        let before = self.ring.replace(position);
+        self.passed = cells;
+        if before.is_none_or(|before| (before ^ position) >> QUARTER_BITS != 0) {
+            self.note_behind();
+        }
+    }
+
+    #[cold]
+    fn note_behind(&mut self) {
+        for cell in 0..CELLS {
+            let is_new = high(self.lines.stamp(cell)) != self.last[cell];
+            if is_new && !self.is_ahead(cell) {
+                self.behind |= 1 << cell;
+            }
+        }
     }
 
     /// Nobody reads the ring any more.
@@ -201,14 +220,14 @@ impl<L: Lines> Inbox<L> {
         self.ring = None;
     }
 
-    /// Whether the message of this name was left after one that lies in the ring.
+    /// Whether the message in a cell was left after one that lies in the ring.
     #[inline]
-    fn is_ahead(&self, name: CellName) -> bool {
-        let sent = high(self.lines.word(cell_of(name), LEN_AT)) >> LEN_BITS;
-        // The ring is shorter than half of what these bits count.
+    fn is_ahead(&self, cell: usize) -> bool {
+        let sent = high(self.lines.word(cell, LEN_AT)) >> LEN_BITS;
+        // The ring is shorter than half of what these bits count, and what it passed is noted before it is half way round.
         self.ring.is_some_and(|read| {
             let unread = sent.wrapping_sub(read) << LEN_BITS;
-            unread != 0 && unread < 1 << 31
+            unread != 0 && unread < 1 << 31 && self.behind >> cell & 1 == 0
         })
     }
 
@@ -337,6 +356,8 @@ const LINE_LEN: usize = 64;
 /// Of the length; the position has the others of half a word.
 const LEN_BITS: u32 = 8;
 const LEN_MASK: u32 = (1 << LEN_BITS) - 1;
+/// Of positions in a quarter of what is left of them.
+const QUARTER_BITS: u32 = 32 - LEN_BITS - 2;
 const LEN_AT: usize = 0;
 const SIG_AT: usize = 1;
 const BODY_AT: usize = 2;
@@ -401,6 +422,29 @@ mod tests {
     }
 
     #[test]
+    fn a_message_that_the_ring_has_passed_stays_so_however_far_it_goes_on() {
+        let (mut out, mut inbox) = pair();
+        for start in [0_u32, 100, (1 << 22) - 1, (1 << 24) - 1] {
+            inbox.note_ring(start, 0);
+            assert!(out.put(name(5), 0, &[1], start.wrapping_add(1)));
+            assert!(inbox.peek(name(5)).is_none());
+            for read in (0..1 << 25)
+                .step_by(1 << 16)
+                .map(|on| start.wrapping_add(1 + on))
+            {
+                inbox.note_ring(read, 0);
+                assert!(inbox.peek(name(5)).is_some(), "at {read} from {start}");
+            }
+            assert!(inbox.take(name(5)).is_some());
+            let sent = inbox.ring.unwrap().wrapping_add(1);
+            assert!(out.put(name(5), 0, &[1], sent));
+            assert!(inbox.peek(name(5)).is_none(), "the next one is ahead");
+            inbox.note_ring(sent, 0);
+            assert!(inbox.take(name(5)).is_some());
+        }
+    }
+
+    #[test]
     fn a_message_is_ahead_until_the_ring_was_read_up_to_where_it_was() {
         let (mut out, mut inbox) = pair();
         for start in [0, 100, u32::MAX - 1, (1 << 24) - 1] {
@@ -408,15 +452,15 @@ mod tests {
             for unread in 0..3_u32 {
                 let sent = start.wrapping_add(unread);
                 assert!(out.put(name(unread), 0, &[1], sent));
-                assert_eq!(inbox.is_ahead(name(unread)), unread > 0);
+                assert_eq!(inbox.is_ahead(cell_of(name(unread))), unread > 0);
                 inbox.note_ring(sent, 0);
-                assert!(!inbox.is_ahead(name(unread)));
+                assert!(!inbox.is_ahead(cell_of(name(unread))));
                 inbox.note_ring(sent.wrapping_add(1 << 16), 0);
-                assert!(!inbox.is_ahead(name(unread)), "read further");
+                assert!(!inbox.is_ahead(cell_of(name(unread))), "read further");
                 inbox.note_ring(start, 0);
                 if unread > 0 {
                     inbox.leave_ring();
-                    assert!(!inbox.is_ahead(name(unread)));
+                    assert!(!inbox.is_ahead(cell_of(name(unread))));
                     inbox.note_ring(start, 0);
                 }
                 assert_eq!(inbox.take(name(unread)).unwrap().bytes(), [1]);

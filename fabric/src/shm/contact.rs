@@ -64,6 +64,10 @@ impl Shm {
             PeerState::Absent => return self.want(rank),
         }
         match self.open_segment(rank) {
+            Ok(segment) if segment.is_closed_to(self.rank) => self.give_up(
+                rank,
+                io::Error::other(format!("rank {rank} has given us up")),
+            ),
             Ok(segment) => self.link(rank, segment),
             Err(why) => self.missed(rank, why),
         }
@@ -159,6 +163,7 @@ impl Shm {
                 PeerState::Ready | PeerState::Absent => {}
             }
         }
+        self.part_from_the_closed(&self.linked.clone());
         // Whoever was refused because a peer was absent has to try again.
         std::mem::take(&mut self.expecting).into()
     }
@@ -227,6 +232,7 @@ impl Shm {
     #[cold]
     pub(super) fn give_up(&mut self, rank: u32, why: io::Error) -> Reach {
         self.see_off(rank, Down::Failed);
+        self.close_to(rank);
         for inbound in self
             .inbound
             .iter_mut()
@@ -290,7 +296,9 @@ impl Shm {
     fn bury(&mut self) {
         self.unchecked = 0;
         self.counters.checks.add(1);
-        for rank in self.copies.dying().collect::<Vec<_>>() {
+        let dying: Vec<u32> = self.copies.dying().collect();
+        self.part_from_the_closed(&dying);
+        for rank in dying {
             self.watch_rank(rank); // where there was no descriptor for that before
         }
         for pid in self.deaths.poll() {

@@ -12,6 +12,7 @@ use std::{
 use super::{
     board::{Board, PeerState},
     cma,
+    gate::Gate,
 };
 use crate::{
     counters::Counters,
@@ -28,7 +29,7 @@ pub(super) struct Copies {
     /// Whose counters came to where they are watched for.
     reached: Vec<u32>,
     /// What found a process without memory or descriptors. Its first thread has ended, but another one may still be in a system
-    /// call that writes here: these commands fail when all have ended.
+    /// call that writes here: these commands fail when all have ended. And what found a peer that has given us up.
     dying: Vec<(u32, Token)>,
 }
 
@@ -55,7 +56,7 @@ pub(super) enum Direction {
 #[derive(Debug)]
 pub(super) enum Remote {
     Mapped { region: Region, offset: usize },
-    Plain { pid: u32, address: u64 },
+    Plain { pid: u32, address: u64, gate: Gate },
 }
 
 /// What the sink is to hear.
@@ -190,14 +191,16 @@ impl Job {
                 }
                 len
             }
-            Remote::Plain { pid, address } => {
+            Remote::Plain { pid, address, gate } => {
                 counters.system_calls.add(1);
                 let address = address.saturating_add(self.copied as u64);
-                let moved = match self.direction {
-                    Direction::Put => cma::write(*pid, address, local),
-                    Direction::Get => cma::read(*pid, address, local),
-                };
-                moved.map_err(|why| self.failure(why))?
+                gate.pass(|| {
+                    let moved = match self.direction {
+                        Direction::Put => cma::write(*pid, address, local),
+                        Direction::Get => cma::read(*pid, address, local),
+                    };
+                    moved.map_err(|why| self.failure(why))
+                })?
             }
         };
         self.copied += moved;

@@ -43,6 +43,7 @@ mod contact;
 mod copies;
 mod deaths;
 mod footprint;
+mod gate;
 mod inbound;
 mod late;
 mod link;
@@ -92,6 +93,8 @@ pub struct Shm {
     standing: Vec<Standing>,
     /// Who is gone and has to be told of, once the messages it left are delivered.
     leaving: Vec<(u32, Down)>,
+    /// Who is given up as soon as it does not copy any more.
+    parting: Vec<u32>,
     /// Why we gave ranks up that may live.
     troubles: Vec<(u32, io::Error)>,
     seen: Seen,
@@ -168,6 +171,7 @@ impl Shm {
             inboxes: std::iter::repeat_with(|| None).take(size).collect(),
             standing: vec![Standing::Up; size],
             leaving: Vec::new(),
+            parting: Vec::new(),
             troubles: Vec::new(),
             seen: Seen::default(),
             stalled: false,
@@ -265,6 +269,9 @@ impl Driver for Shm {
         while let Some(token) = self.watches.pop_reached() {
             sink.reached(token);
             events += 1;
+        }
+        if !self.parting.is_empty() {
+            self.part_from_those_outside();
         }
         if !self.leaving.is_empty() {
             events += self.part(sink);
@@ -476,6 +483,7 @@ impl Shm {
             || !self.copies.is_idle()
             || self.watches.is_reached()
             || !self.leaving.is_empty()
+            || self.parting.iter().any(|rank| self.has_come_out(*rank))
             || self.must_look_for_deaths()
             || self.stalled && self.could_send()
     }

@@ -4,6 +4,7 @@ use super::{
     Reach, Shm,
     board::index,
     copies::{Direction, Done, Job, Remote},
+    gate::Gate,
     regions::MAPPED,
 };
 use crate::{
@@ -133,6 +134,12 @@ impl Shm {
             Ok(Remote::Plain {
                 pid: link.pid,
                 address: key.base,
+                gate: Gate {
+                    board: self.board.clone(),
+                    segment: link.segment.clone(),
+                    me: self.rank,
+                    owner: to,
+                },
             })
         } else {
             Err(Refusal::Never(Failure::BadRange))

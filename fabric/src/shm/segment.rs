@@ -1,8 +1,8 @@
 //! A rank's segment: the memory it owns and its peers map.
 //!
 //! One memfd for each rank, sparse, so that what is not used does not exist:
-//! head and contact bits · table of regions · for each source rank a control line · for each source rank a ring and cells ·
-//! chunks.
+//! head and contact bits · bits of who is given up · table of regions · for each source rank a control line · for each source
+//! rank a ring and cells · chunks.
 //! The rings and cells are written by the peers they belong to, the chunks by the owner.
 
 use std::{
@@ -125,6 +125,21 @@ impl Segment {
         self.region.atomic_u32(CONTACT_BITS_AT + index(word) * 4)
     }
 
+    /// The owner has given `rank` up: it is not to reach into the owner's memory any more.
+    pub(super) fn close_to(&self, rank: u32) {
+        self.closed_word(rank).fetch_or(1 << (rank % 32), AcqRel);
+    }
+
+    #[inline]
+    pub(super) fn is_closed_to(&self, rank: u32) -> bool {
+        self.closed_word(rank).load(Acquire) >> (rank % 32) & 1 == 1
+    }
+
+    fn closed_word(&self, rank: u32) -> &AtomicU32 {
+        self.region
+            .atomic_u32(CLOSED_BITS_AT + index(rank / 32) * 4)
+    }
+
     /// The owner's table of regions.
     pub(super) const fn table_entry(slot: u32) -> Option<usize> {
         if slot < TABLE_SLOTS {
@@ -213,9 +228,11 @@ const CHUNKS_AT: usize = 28;
 const SECRET_AT: usize = 32;
 const CONTACTS_AT: usize = 64;
 const CONTACT_BITS_AT: usize = 128;
-pub(super) const HEAD_LEN: usize = PAGE;
+const CLOSED_BITS_AT: usize = PAGE;
+pub(super) const HEAD_LEN: usize = 2 * PAGE;
 
 const _: () = assert!(
-    CONTACT_BITS_AT + 30_000 / 8 + 4 <= HEAD_LEN,
-    "a bit for each rank fits into the first page"
+    CONTACT_BITS_AT + 30_000 / 8 + 4 <= CLOSED_BITS_AT
+        && CLOSED_BITS_AT + 30_000 / 8 + 4 <= HEAD_LEN,
+    "a bit for each rank fits into each page"
 );

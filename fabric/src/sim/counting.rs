@@ -62,7 +62,11 @@ impl World {
     }
 
     pub(super) fn watch(&mut self, rank: u32, counter: &Counter, threshold: u64, token: Token) {
-        let watches = self.hosts[index(rank)].watches.get_or_insert_default();
+        let host = &mut self.hosts[index(rank)];
+        if !host.is_open() {
+            return; // a killed rank hears of nothing
+        }
+        let watches = host.watches.get_or_insert_default();
         watches.add(counter, threshold, token);
         if counter.value() >= threshold {
             self.tell_reached(rank);

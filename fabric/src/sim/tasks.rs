@@ -121,7 +121,9 @@ impl World {
 
     /// Takes back the lists of a token.
     pub(super) fn cancel(&mut self, rank: u32, token: Token) {
-        self.break_off(rank, token, Why::Cancelled);
+        if self.hosts[index(rank)].is_open() {
+            self.break_off(rank, token, Why::Cancelled); // else all lists of it are gone
+        }
     }
 
     /// Something that a task does is over.

@@ -248,14 +248,14 @@ impl World {
         if self.wire.is_some() && packet.from != packet.to {
             return self.leave_by_wire(slot, rail);
         }
-        self.go(slot, rail, self.now)
+        self.go(slot, rail, 0)
     }
 
-    /// A packet crosses the network from `at` on, and nothing happens to it.
-    pub(super) fn go(&mut self, slot: u32, rail: u32, at: Time) -> Time {
+    /// A packet crosses the network, and nothing happens to it. Its adapter has to do so much before.
+    pub(super) fn go(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        let passage = self.network.carry(at, (from, to), len, rail);
+        let passage = self.network.carry(self.now, (from, to), (len, toll), rail);
         self.stats.packets += 1;
         self.heap.push(passage.arrives, What::Arrive(slot));
         passage.next

@@ -22,7 +22,6 @@ use super::{
     registrations::Registrations,
     scarce::Scarce,
     slab::Slab,
-    timer::Timer,
     unheard::Unheard,
     way::{Far, PSN_MAX, To},
 };
@@ -33,6 +32,7 @@ use crate::{
     lanes::{LaneSet, Speeds},
     offload::{Lists, Told, Watches, is_own},
     random::Random,
+    timer::Timer,
 };
 
 /// A rank.

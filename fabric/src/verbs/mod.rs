@@ -55,7 +55,6 @@ mod scarce;
 mod slab;
 #[cfg(test)]
 mod tests;
-mod timer;
 mod trail;
 mod turn;
 mod unheard;

@@ -29,7 +29,6 @@ use super::{
     registrations::Registrations,
     scarce::Scarce,
     slab::Slab,
-    timer::Timer,
     unheard::Unheard,
     way::{FIRST, Far},
     wire::HEAD,
@@ -39,6 +38,7 @@ use crate::{
     driver::{self, Caps, Cost, Driver},
     offload::{Lists, TASKS_MAX, Watches},
     random::Random,
+    timer::Timer,
 };
 
 /// A rank that can be found, and does not know its peers yet.

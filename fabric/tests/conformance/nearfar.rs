@@ -9,13 +9,14 @@ use ripstop_fabric::{
     driver::{Command, Down, Driver, Peer, Token},
     hook::{Hook, Plan, Tap},
     loopback::{self, Loopback},
+    memory::RemoteRegion,
     nearfar::{NearFar, NearFarConfig},
     shm::{Board, Node, Shm, ShmConfig, Wake},
 };
 
 use crate::{
     loopback_world, portals,
-    world::{Rank, World, all_of, contents, noise, peer},
+    world::{Rank, World, all_of, contents, local, noise, peer},
 };
 
 /// All ranks on one node.
@@ -164,6 +165,47 @@ fn a_neighbour_that_the_network_has_lost_has_failed_and_says_nothing_more() {
     world.settle();
     assert_eq!(world[0].heard.down, [(Peer(1), Down::Failed)]);
     assert_eq!(world[0].heard.messages.len(), 1);
+}
+
+#[test]
+fn a_neighbour_that_the_network_has_lost_writes_nothing_more() {
+    let (mut world, far, near) = apart();
+    let mut neighbour = Rank::new(Peer(1), Box::new(near));
+    let (mut memory, mut bytes) = (vec![0; 4096], vec![1; 4096]);
+    let Some(key) = world[0].driver.expose_to(peer(1), local(&mut memory)) else {
+        return; // the system lets no neighbour reach it
+    };
+    let into = RemoteRegion {
+        kind: key.kind & 0xff, // as the nearer driver says it
+        ..key
+    };
+    let mut put = |neighbour: &mut Rank| {
+        neighbour.post(Command::Put {
+            to: peer(0),
+            from: local(&mut bytes),
+            into,
+            count: None,
+            token: Token(1),
+        });
+    };
+    put(&mut neighbour);
+    neighbour.until("the put", |heard| !heard.completed.is_empty());
+    assert!(memory == [1; 4096]);
+    let failed = catch_unwind(AssertUnwindSafe(|| {
+        let _closes_as_failed = far;
+        panic!("so that its end is not a good one");
+    }));
+    assert!(failed.is_err());
+    world.until("the end of rank 1", |world| !world[0].heard.down.is_empty());
+    memory.fill(0);
+    put(&mut neighbour);
+    neighbour.until("its end", |heard| {
+        heard.completed.len() + heard.failed.len() == 2
+    });
+    assert!(memory == [0; 4096], "it is ours again");
+    neighbour.until("the word of it", |heard| {
+        heard.down == [(Peer(0), Down::Failed)]
+    });
 }
 
 #[test]

@@ -237,6 +237,24 @@ fn what_a_peer_has_not_taken_is_bounded_and_leaves_room_for_others() {
     }
 }
 
+/// What a rank says last may reach somebody who has got the address of its peer meanwhile, and who then has a way back to it.
+#[test]
+fn jobs_that_take_over_addresses_of_others_are_not_mixed_up_with_them() {
+    const JOBS: u32 = 80;
+    let run = |line: u32| {
+        for job in 0..JOBS {
+            let make = [sandia42_world, portails4_world, helped_world, small_world];
+            let make = make[((line + job) % 4) as usize];
+            World::new(make, 2 + job / 4 % 3).meet();
+        }
+    };
+    std::thread::scope(|scope| {
+        for line in 0..4 {
+            scope.spawn(move || run(line));
+        }
+    });
+}
+
 #[test]
 fn a_list_of_any_length_ends_one_sleep_and_needs_no_help() {
     const TASKS: u64 = 40;

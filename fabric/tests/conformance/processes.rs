@@ -12,7 +12,7 @@ use bytemuck::Zeroable;
 use ripstop_fabric::{
     driver::{AtomicOp, Command, Down, Driver, Failure, Peer, Token},
     memory::RemoteRegion,
-    offload::RemoteCounters,
+    offload::{Action, Counters, RemoteCounters, Target, Task, When},
     portals::PortalsCounters,
     random::Random,
     shm::{Board, Shm, ShmConfig, Wake},
@@ -21,7 +21,7 @@ use ripstop_fabric::{
 use crate::{
     hostile, messages, portals, refusals,
     sleeper::{self, Rest},
-    world::{Guard, Heard, Rank, World, contents, local, noise, peer},
+    world::{Guard, Heard, Rank, World, all_of, contents, local, noise, peer},
 };
 
 /// What a child process does.
@@ -597,6 +597,61 @@ fn serve_and_open(mode: u32) -> (Job, Rank, [RemoteRegion; 2]) {
     let mut keys = [RemoteRegion::zeroed(); 2];
     bytemuck::cast_slice_mut(&mut keys).copy_from_slice(&origin.heard.messages[0].body);
     (job, origin, keys)
+}
+
+#[test]
+fn a_list_ends_when_its_target_is_killed_in_the_midst_of_it() {
+    const PUTS: usize = 40;
+    for mode in MODES..WAYS {
+        let (mut job, mut origin, keys) = serve_and_open(mode);
+        let counters = Counters::for_tasks(origin.driver.as_mut(), 2).unwrap();
+        let (region, _) = origin.memory(1 << 20);
+        let put = |when: When| Task {
+            when,
+            and: None,
+            then: Action::Put {
+                to: peer(1),
+                from: all_of(&region),
+                target: Target::Known {
+                    into: keys[0],
+                    count: None,
+                },
+                done: Some(counters.at(1)),
+            },
+        };
+        let when = |nth: usize, threshold| When {
+            counter: counters.at(nth),
+            threshold,
+        };
+        // The last one begins when the target is dead.
+        let mut tasks: Vec<_> = (0..PUTS as u64)
+            .map(|before| put(when(1, before)))
+            .collect();
+        tasks.push(put(when(0, 1)));
+        let token = Token(7);
+        let list = Command::List {
+            tasks: &tasks,
+            token,
+        };
+        origin.post(list);
+        while counters.at(1).value() == 0 {
+            let _busy_or_ready = origin.driver.arm();
+            origin.progress();
+        }
+        job.kill(0);
+        let counter = counters.remote().at(0).unwrap();
+        let (to, by) = (peer(0), 1);
+        origin.post(Command::Count { to, counter, by });
+        origin.until("the end of the list", |heard| !heard.failed.is_empty());
+        let failed = &origin.heard.failed[..];
+        assert!(
+            matches!(failed, [(of, Failure::PeerDown)] if *of == token),
+            "mode {mode}: {failed:?}"
+        );
+        origin.until("the report", |heard| {
+            heard.down == [(Peer(1), Down::Failed)]
+        });
+    }
 }
 
 fn post_all(origin: &mut Rank, [region, plain]: [RemoteRegion; 2], bytes: &mut [u8]) {

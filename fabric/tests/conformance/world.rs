@@ -95,7 +95,12 @@ impl World {
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         while !done(self) {
             self.turn();
-            self.guard.check(what);
+            if self.guard.left().is_zero() {
+                let lost = self.ranks.iter().flatten().map(|rank| &rank.heard.down);
+                let lost: Vec<_> = lost.collect();
+                self.guard
+                    .check(&format!("{what}; the ranks have lost {lost:?}"));
+            }
         }
     }
 

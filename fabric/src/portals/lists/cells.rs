@@ -50,14 +50,17 @@ impl Portals {
         };
         let id = self.lists.next();
         self.lists.watches.insert(id, watch);
-        let asked = self.cell(spot).and_then(|ct| {
-            let bell = self.bell()?;
-            self.ring_when(bell, Code::Watch(id), (ct, threshold))
-        });
-        if asked.is_err() {
+        if self.ask_for(id, watch).is_err() {
             // Too many wait for this counter: it is looked at in each turn.
             self.lists.polled.push(Polled::Watch(id));
         }
+    }
+
+    /// Has the adapter tell of a threshold.
+    pub(super) fn ask_for(&mut self, id: u32, watch: Watch) -> Result<(), Refused> {
+        let ct = self.cell(watch.spot)?;
+        let bell = self.bell()?;
+        self.ring_when(bell, Code::Watch(id), (ct, watch.threshold))
     }
 
     /// The adapter's counter of a counter of tasks.

@@ -6,6 +6,7 @@ use super::{
         moves::{Far, Near},
         queues::Which,
         state::Portals,
+        triggers::Count,
     },
     Code, Polled, Waits, bits,
     lower::Plan,
@@ -55,6 +56,15 @@ pub(super) enum Then {
     },
 }
 
+impl Work {
+    /// Whether its counter has come to its end. One that has failed has not where a count found no room: it is sent again.
+    pub(super) fn is_over(&self, count: Count) -> bool {
+        let refused =
+            matches!(self.then, Then::Count(..)) && count.success <= self.waits.len() as u64;
+        count.sum() >= self.full && !refused
+    }
+}
+
 impl Portals {
     /// Hands a task to the adapter.
     pub(super) fn arm(&mut self, task: &Task, token: Token, begun: Ct) -> Result<(), Refused> {
@@ -62,12 +72,14 @@ impl Portals {
         let waits: Vec<(Ct, Waits)> = late
             .map(|when| self.waits_for(when))
             .collect::<Result<_, _>>()?;
-        let (plan, then) = self.plan(&task.then, token)?;
         let id = self.take_gear()?;
         if self.lists.are_ending(token) {
             self.lists.idle.push(id);
             return Ok(());
         }
+        let landings = self.lists.landings.len();
+        let planned = self.plan(&task.then, token);
+        let (plan, then) = planned.inspect_err(|_| self.lists.idle.push(id))?;
         let at = waits.len() as u64;
         let Some(gear) = self.lists.gears.get_mut(&id) else {
             return Ok(());
@@ -79,7 +91,9 @@ impl Portals {
             waits: waits.iter().map(|(_, waits)| *waits).collect(),
             then,
         });
-        self.engage(id, wheel, &plan, (at, begun))?;
+        if let Err(why) = self.engage(id, wheel, &plan, (at, begun)) {
+            return Err(self.disengage(id, landings, why));
+        }
         for (ct, waits) in waits {
             let wait = self.ground.ni.inc_when(wheel.go, 1, (ct, waits.threshold));
             if wait.is_err() {
@@ -87,6 +101,30 @@ impl Portals {
             }
         }
         Ok(())
+    }
+
+    /// Takes back what the library has taken of a task, which came with landings after so many. It may find room later, unless
+    /// it has begun, or cannot be taken back.
+    fn disengage(&mut self, id: u32, landings: usize, why: Refused) -> Refused {
+        let ni = &self.ground.ni;
+        let gear = self.lists.gears.get_mut(&id);
+        let waits = |gear: &&mut Gear| {
+            gear.work
+                .as_ref()
+                .is_some_and(|work| !work.waits.is_empty())
+        };
+        let Some(gear) = gear.filter(waits) else {
+            return Refused::Code(why.to_string());
+        };
+        ni.ct_cancel(gear.wheel.go);
+        let mut landed = self.lists.landings[landings..].iter();
+        if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
+            return Refused::Code(why.to_string());
+        }
+        self.lists.landings.truncate(landings);
+        gear.work = None;
+        self.lists.idle.push(id);
+        why
     }
 
     fn waits_for(&mut self, when: &When) -> Result<(Ct, Waits), Refused> {
@@ -174,7 +212,8 @@ impl Portals {
 
     fn new_wheel(&self) -> Result<Wheel, Refused> {
         let go = self.ground.ni.ct_alloc()?;
-        let md = self.ground.ni.md_bind_counting(go, self.ground.lists)?;
+        let md = self.ground.ni.md_bind_counting(go, self.ground.lists);
+        let md = md.inspect_err(|_| self.ground.ni.ct_free(go))?;
         Ok(Wheel { go, md })
     }
 
@@ -195,7 +234,7 @@ impl Portals {
         let ni = &self.ground.ni;
         let over = |(id, gear): (&u32, &Gear)| {
             let count = ni.ct_get(gear.wheel.go);
-            let is_over = count.sum() >= gear.work.as_ref()?.full;
+            let is_over = gear.work.as_ref()?.is_over(count);
             is_over.then_some((*id, count.failure > 0))
         };
         let over: Vec<_> = self.lists.gears.iter().filter_map(over).collect();
@@ -207,7 +246,7 @@ impl Portals {
             };
             let token = gear.work.as_ref().map(|work| work.token.0);
             let is_ending = token.is_some_and(|token| self.lists.ending.contains_key(&token));
-            if !is_ending && !self.lists.again.contains(&id) {
+            if !is_ending {
                 gear.work = None;
                 self.ground.ni.ct_reset(gear.wheel.go);
                 self.lists.idle.push(id);

@@ -15,11 +15,13 @@ impl Portals {
         let begun = lists.filter(|(_, list)| ni.ct_get(list.begun).sum() >= list.count);
         let begun: Vec<u32> = begun.map(|(id, _)| *id).collect();
         begun.into_iter().for_each(|id| self.list_begun(id));
-        self.lists
-            .polled
-            .retain(|polled| matches!(polled, Polled::Gear(..)));
-        let watches = self.lists.watches.keys().copied();
-        self.lists.polled.extend(watches.map(Polled::Watch));
+        // Of the others nothing was to be told.
+        let met = self.lists.watches.iter();
+        let met = met.filter(|(_, watch)| self.is_met(watch.waits()));
+        let met: Vec<u32> = met.map(|(id, _)| *id).collect();
+        let is_new = |polled: &Polled| !matches!(polled, Polled::Watch(id) if met.contains(id));
+        self.lists.polled.retain(is_new);
+        self.lists.polled.extend(met.into_iter().map(Polled::Watch));
         let mut broken = Vec::new();
         let mut due = Vec::new();
         for (id, gear) in &self.lists.gears {

@@ -19,6 +19,7 @@
 pub(super) mod bits;
 pub(super) mod cells;
 mod gear;
+mod late;
 mod lost;
 mod lower;
 mod names;
@@ -32,6 +33,7 @@ use std::{
 use self::{
     cells::{Cell, Watch},
     gear::{Gear, Wheel},
+    late::Late,
     names::{Named, Unnamed},
 };
 use super::{
@@ -71,6 +73,10 @@ pub(super) struct Lists {
     ending: BTreeMap<u64, Failure>,
     /// Tokens whose lists have failed because a rank did not answer by the first rail, until it is known why not.
     doubted: BTreeMap<u64, u32>,
+    /// All of these were looked at in this turn, and do not end yet.
+    held: bool,
+    /// What of lists has found no room.
+    late: Vec<Late>,
     watches: BTreeMap<u32, Watch>,
     polled: Vec<Polled>,
     landings: Vec<Landed>,
@@ -129,12 +135,13 @@ enum Code {
     Task(u32),
 }
 
-/// Tasks that may wait on this interface.
+/// Tasks that may wait on this interface. None where what is under way to a rank that dies never ends: nothing would say when the
+/// memory of its list is the caller's again, so the list could not end either.
 pub(super) fn room(ni: &Ni) -> usize {
     let most = ni.limits.max_triggered_ops;
     let gears = ni.limits.max_cts.min(ni.limits.max_mds) / 4;
     match most.min(gears) {
-        _ if !ni.has_triggers() || ni.wire.flawed.is_some() => 0,
+        _ if !ni.has_triggers() || ni.wire.flawed.is_some() || !ni.ends_to_dead => 0,
         few @ 0..64 => few.min(8) as usize,
         many => (many / 4).min(TASKS_MAX) as usize,
     }
@@ -171,10 +178,9 @@ impl Portals {
         if !self.has_room_for(tasks) {
             return false;
         }
-        if let Some(why) = self.namelessness() {
-            self.break_off(token, why);
-        } else if let Err(refused) = self.arm_list(tasks, token) {
-            self.break_off(token, Failure::Transport(refused.into()));
+        match self.namelessness() {
+            Some(why) => self.break_off(token, why),
+            None => self.begin_list(tasks, token),
         }
         true
     }
@@ -185,7 +191,8 @@ impl Portals {
         let ni = &self.ground.ni;
         let left = |list: &List| list.count.saturating_sub(ni.ct_get(list.begun).sum());
         let waiting: u64 = self.lists.lists.values().map(left).sum();
-        waiting + new <= self.caps.triggered_max as u64
+        let late: u64 = self.lists.late.iter().map(Late::unopened).sum();
+        waiting + late + new <= self.caps.triggered_max as u64
     }
 
     fn is_over(&self, when: &When) -> bool {
@@ -197,28 +204,25 @@ impl Portals {
             })
     }
 
-    fn arm_list(&mut self, tasks: &[Task], token: Token) -> Result<(), Refused> {
+    /// Has the adapter count the tasks of a list that begin, and tell when all of them have.
+    fn open_list(&mut self, token: Token, count: u64) -> Result<Ct, Refused> {
+        let bell = self.bell()?;
         let begun = match self.lists.spare.pop() {
             Some(ct) => ct,
             None => self.ground.ni.ct_alloc()?,
         };
-        let (id, count) = (self.lists.next(), tasks.len() as u64);
+        let id = self.lists.next();
+        if let Err(why) = self.ring_when(bell, Code::List(id), (begun, count)) {
+            self.lists.spare.push(begun);
+            return Err(why);
+        }
         let list = List {
             token,
             count,
             begun,
         };
         self.lists.lists.insert(id, list);
-        let bell = self.bell()?;
-        self.ring_when(bell, Code::List(id), (begun, count))?;
-        for task in tasks {
-            // Whoever arms also hears of tasks that have failed.
-            if self.lists.are_ending(token) {
-                break;
-            }
-            self.arm(task, token, begun)?;
-        }
-        Ok(())
+        Ok(begun)
     }
 
     /// A list has begun.
@@ -257,16 +261,25 @@ impl Lists {
         !self.doubted.is_empty() || self.ending.values().any(fails)
     }
 
-    /// Whether something is to be done without an event.
+    /// Whether lists are to end that do not yet: something touches their memory, or it is not known why they fail.
+    pub(super) fn are_to_end(&self) -> bool {
+        !self.ending.is_empty() || !self.doubted.is_empty()
+    }
+
+    /// Whether something is to be done without an event, and at once.
     pub(super) fn have_news(&self) -> bool {
+        self.are_to_end() && !self.held
+    }
+
+    /// Whether something is to be tried or looked at again, of which nobody tells when it goes well.
+    pub(super) fn wait(&self) -> bool {
         let polls = |polled: &Polled| match polled {
             Polled::Watch(id) => self.watches.contains_key(id),
             Polled::Gear(..) => true,
         };
-        !self.ending.is_empty()
-            || !self.doubted.is_empty()
-            || !self.due.is_empty()
+        !self.due.is_empty()
             || !self.again.is_empty()
+            || !self.late.is_empty()
             || self.polled.iter().any(polls)
             || self.unnamed.iter().any(Unnamed::may_find_room)
     }

@@ -1,7 +1,7 @@
 //! Names of memory and of counters, and those for which the library has no room.
 //!
-//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn; and when
-//! there is none for long, no list of this rank goes well, and so none of those that wait.
+//! Whoever uses a name that is not given yet waits for it. So one that finds no room is tried again in each turn, and after
+//! naps; and when there is none for long, no list of this rank goes well, and so none of those that wait.
 
 use super::{
     super::{
@@ -48,7 +48,7 @@ impl Portals {
         self.sweep();
         if let Err(why) = self.give_name(name, region) {
             let region = region.downgrade();
-            self.wait_with((name, region, 1), why);
+            self.wait_with((name, region, 0), why);
         }
     }
 
@@ -66,18 +66,16 @@ impl Portals {
             if let Some(region) = unnamed.region.upgrade()
                 && let Err(why) = self.give_name(unnamed.name, &region)
             {
-                let tries = unnamed.tries.saturating_add(1);
-                self.wait_with((unnamed.name, unnamed.region, tries), why);
+                self.wait_with((unnamed.name, unnamed.region, unnamed.tries), why);
             }
         }
     }
 
-    fn wait_with(&mut self, (name, region, tries): (u64, WeakRegion, u32), why: Refused) {
-        let later = matches!(why, Refused::Later(_));
-        let tries = if later {
-            tries
-        } else {
-            tries.max(REFUSALS_MAX)
+    /// A name has found no room, after so many tries.
+    fn wait_with(&mut self, (name, region, before): (u64, WeakRegion, u32), why: Refused) {
+        let tries = match why {
+            Refused::Later(_) => before.saturating_add(self.naps.weight()),
+            _ => REFUSALS_MAX,
         };
         let unnamed = Unnamed {
             name,
@@ -85,7 +83,7 @@ impl Portals {
             tries,
         };
         self.lists.unnamed.push(unnamed);
-        if tries == REFUSALS_MAX {
+        if before < REFUSALS_MAX && tries >= REFUSALS_MAX {
             self.break_all_off(&why);
         }
     }
@@ -96,9 +94,10 @@ impl Portals {
         let lists = self.lists.lists.values().map(|list| list.token);
         let gears = self.lists.gears.values().filter_map(|gear| {
             let work = gear.work.as_ref()?;
-            (ni.ct_get(gear.wheel.go).sum() < work.full).then_some(work.token)
+            (!work.is_over(ni.ct_get(gear.wheel.go))).then_some(work.token)
         });
-        let tokens: Vec<Token> = lists.chain(gears).collect();
+        let late = self.lists.late.iter().map(|late| late.token);
+        let tokens: Vec<Token> = lists.chain(gears).chain(late).collect();
         let why = why.to_string();
         for token in tokens {
             self.break_off(token, failure(why.clone()));

@@ -2,14 +2,14 @@
 
 use super::{
     super::{
-        calls::Refused,
+        calls::{Ct, Refused},
         event::{End, Got, Kind},
         onesided::{self, Deed},
         peer::Life,
         rails::Bound,
         state::{Portals, Told},
     },
-    Code, Polled, Zombie, bits,
+    Code, Polled, Waits, Zombie, bits,
     gear::{NOBODY, Then, Work, near},
     lower::disown,
 };
@@ -53,14 +53,18 @@ impl Portals {
     /// Goes on with what is not told by events.
     pub(in super::super) fn tend_lists(&mut self) {
         self.name_again();
-        if !self.lists.have_news() {
+        if !self.lists.are_to_end() && !self.lists.wait() {
             return;
         }
+        // A watch that waits for failures to be told is told of in a later turn: whoever hears of them may take it back.
         for polled in std::mem::take(&mut self.lists.polled) {
             self.look_again(polled);
         }
-        for id in std::mem::take(&mut self.lists.again) {
-            self.count_again(id);
+        if self.naps.asks() {
+            for id in std::mem::take(&mut self.lists.again) {
+                self.count_again(id);
+            }
+            self.arm_late();
         }
         for id in std::mem::take(&mut self.lists.due) {
             self.task_due(id);
@@ -70,6 +74,7 @@ impl Portals {
         ending
             .into_iter()
             .for_each(|token| self.settle_list(Token(token)));
+        self.lists.held = true;
         self.bury();
     }
 
@@ -84,19 +89,36 @@ impl Portals {
                         self.lists.polled.push(polled);
                     }
                 }
-                Some(_) => self.lists.polled.push(polled),
-                None => {}
+                Some(watch) if !self.naps.asks() || self.ask_for(id, watch).is_err() => {
+                    self.lists.polled.push(polled);
+                }
+                Some(_) | None => {}
             },
             Polled::Gear(id, waits) => {
                 let Some(gear) = self.lists.gears.get(&id) else {
                     return;
                 };
-                let goes_on = self.is_met(waits) && self.ground.ni.ct_inc(gear.wheel.go, 1).is_ok();
+                let token = gear.work.as_ref().map(|work| work.token);
+                if token.is_some_and(|token| self.lists.are_ending(token)) {
+                    return;
+                }
+                let go = gear.wheel.go;
+                let goes_on = if self.is_met(waits) {
+                    self.ground.ni.ct_inc(go, 1).is_ok()
+                } else {
+                    self.naps.asks() && self.go_when(go, waits).is_ok()
+                };
                 if !goes_on {
                     self.lists.polled.push(polled);
                 }
             }
         }
+    }
+
+    /// Has the adapter add to a gear's counter after all when what it waits for has come to pass.
+    fn go_when(&mut self, go: Ct, waits: Waits) -> Result<(), Refused> {
+        let ct = self.cell(waits.spot)?;
+        self.ground.ni.inc_when(go, 1, (ct, waits.threshold))
     }
 
     /// The peer had no room for a count.
@@ -110,6 +132,7 @@ impl Portals {
             then: Then::Count(_, far),
             ..
         }) = &mut gear.work
+            && !self.lists.ending.contains_key(&token.0)
         {
             let (token, near) = (*token, near(gear.wheel.md, (0, 0), id.into()));
             match self.ground.ni.put(near, *far, 0, true) {
@@ -147,6 +170,7 @@ impl Portals {
         };
         if end == End::Undeliverable && self.fail_lane(to, 0) {
             self.lists.doubted.insert(token.0, to);
+            self.lists.held = false;
             return;
         }
         self.show_counts();
@@ -297,6 +321,7 @@ impl Portals {
         }
         self.lists.doubted.remove(&token.0);
         self.lists.ending.insert(token.0, why);
+        self.lists.held = false;
         let ni = &self.ground.ni;
         let mut gone = Vec::new();
         for (id, gear) in &self.lists.gears {
@@ -305,6 +330,7 @@ impl Portals {
                 gone.push(*id);
             }
         }
+        self.lists.late.retain(|late| late.token != token);
         self.lists.due.retain(|id| !gone.contains(id));
         self.lists.again.retain(|id| !gone.contains(id));
         self.lists

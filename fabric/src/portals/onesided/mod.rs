@@ -344,8 +344,12 @@ impl Portals {
         bits::count(cell, self.peer(to).owner(to)).is_some()
     }
 
-    /// Tries again what found no entry at its peer, or no room: once that is so, the others need not be tried.
+    /// Tries again, in a turn now and then, what found no entry at its peer, or no room: once that is so, the others need not be
+    /// tried.
     pub(super) fn try_again(&mut self) {
+        if !self.naps.asks() {
+            return;
+        }
         let mut has_room = true;
         for slot in self.operations.take_later() {
             let Some(work) = self.operations.work_in(slot) else {

@@ -18,8 +18,6 @@ pub(in super::super) struct Operations {
     /// What has no entry at its peer yet: a name that is not given, no room for a count, or memory that has moved. And what the
     /// library has no room for now.
     later: Vec<u32>,
-    /// Turns since those were tried last.
-    patience: u32,
     /// Slots that nobody may use again, as the library may still do what was in them.
     lost: usize,
 }
@@ -58,7 +56,6 @@ impl Operations {
             part_len,
             room_len: room,
             later: Vec::new(),
-            patience: 0,
             lost: 0,
         })
     }
@@ -125,7 +122,8 @@ impl Operations {
         self.free.push(new);
     }
 
-    pub(in super::super) const fn waits_for_entries(&self) -> bool {
+    /// Whether something is to be tried again.
+    pub(in super::super) const fn wait(&self) -> bool {
         !self.later.is_empty()
     }
 
@@ -171,13 +169,8 @@ impl Operations {
         self.later.push(slot);
     }
 
-    /// In a turn now and then: the slots that are to be tried again.
+    /// The slots that are to be tried again.
     pub(super) fn take_later(&mut self) -> Vec<u32> {
-        self.patience += 1;
-        if self.patience < PATIENCE {
-            return Vec::new();
-        }
-        self.patience = 0;
         std::mem::take(&mut self.later)
     }
 
@@ -212,8 +205,5 @@ const fn at(nth: usize, word: Word) -> usize {
     nth * WORDS_LEN + 8 * word as usize
 }
 
-/// Turns between two looks for an entry at a peer, which costs both a packet; in which something ends that has what there is room
-/// for.
-const PATIENCE: u32 = 64;
 /// Bytes of a slot's words.
 const WORDS_LEN: usize = 32;

@@ -229,9 +229,19 @@ impl Rails {
             .collect()
     }
 
-    /// Whether there is something to do without an event.
-    pub(super) fn have_news(&self, credits: bool) -> bool {
-        !self.asked.is_empty() || !self.leaving.is_empty() || self.hungry && credits
+    /// Whether there is something to do without an event, and at once.
+    pub(super) fn have_news(&self) -> bool {
+        !self.asked.is_empty() && self.leaving.is_empty()
+    }
+
+    /// Whether operations by several lanes wait for room.
+    pub(super) const fn are_hungry(&self) -> bool {
+        self.hungry
+    }
+
+    /// Whether lanes are closed as soon as the library lets go of entries.
+    pub(super) fn are_leaving(&self) -> bool {
+        !self.leaving.is_empty()
     }
 }
 

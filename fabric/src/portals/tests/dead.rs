@@ -142,3 +142,13 @@ fn commands_towards_the_dead_keep_no_slots() {
     own.read(0, &mut found);
     assert_eq!(found, [3; 8], "what came from the dead has landed");
 }
+
+#[test]
+fn no_lists_are_taken_where_what_is_under_way_to_the_dead_does_not_end() {
+    for family in FAMILIES {
+        let mut world = World::published(family, 2, 64);
+        let caps = world.rank(0).caps();
+        let lists = (caps.triggered_max, caps.combine_max, caps.names);
+        assert_eq!(lists, (0, 0, false), "{family}: they would not end either");
+    }
+}

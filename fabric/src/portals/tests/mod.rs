@@ -3,6 +3,7 @@
 mod away;
 mod dead;
 mod names;
+mod naps;
 mod room;
 mod stuck;
 

@@ -1,14 +1,18 @@
 //! Names and counters for which the library has no room.
 
+use std::sync::Arc;
+
 use super::{FAMILIES, World};
 use crate::{
     driver::{Armed, Command, Driver, Failure, Peer, Post, Token},
     memory::{Region, RemoteRegion},
     offload::{Action, Counters, RemoteCounter, Task, When},
-    portals::state::REFUSALS_MAX,
+    portals::{calls::Ni, state::REFUSALS_MAX},
 };
 
 const NAME: u64 = 5 << 32 | 7;
+/// A table entry that nobody has.
+const NOWHERE: u32 = 200;
 
 impl World {
     fn posts(&mut self, rank: usize, command: Command<'_>) {
@@ -47,6 +51,39 @@ impl World {
         self.posts(1, command);
     }
 
+    /// Rank 1 posts a list of counts at rank 0, which has no room for any, so that all of them are to be sent again. The library
+    /// takes nothing then.
+    fn counts_in_vain(&mut self, tasks: u64) -> Arc<Ni> {
+        let [own, theirs] =
+            [1, 0].map(|rank| Counters::for_tasks(self.rank(rank), 1).expect("memory"));
+        let task = |_| Task {
+            when: When {
+                counter: own.at(0),
+                threshold: 0,
+            },
+            and: None,
+            then: Action::Count {
+                to: Peer(0),
+                counter: theirs.remote().at(0).expect("a counter"),
+                by: 1,
+            },
+        };
+        let tasks: Vec<_> = (0..tasks).map(task).collect();
+        // Where there is no table entry, there is no room either.
+        let lists = std::mem::replace(&mut self.rank(1).peer_mut(0).address.tables.lists, NOWHERE);
+        let ni = self.rank(1).ground.ni.clone();
+        ni.refuse("PtlPut", "PTL_NO_SPACE", None);
+        let command = Command::List {
+            tasks: &tasks,
+            token: Token(1),
+        };
+        self.posts(1, command);
+        self.rank(1).peer_mut(0).address.tables.lists = lists;
+        self.until(|world| world.rank(1).refusals as usize >= 2 * tasks.len());
+        assert_eq!(self.heard(1).triggered, 1, "they have not begun");
+        ni
+    }
+
     /// A list of this token ends with what to do.
     fn advises(&mut self, token: u64) {
         self.until(|world| !world.heard(1).ended.is_empty());
@@ -81,7 +118,7 @@ fn a_name_that_finds_no_room_is_given_when_there_is_some() {
         world.posts(0, put);
         (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
         assert!(world.heard(0).ended.is_empty(), "{family}");
-        assert_eq!(world.rank(1).arm(), Armed::Busy, "{family}: sleeps on it");
+        world.naps(1);
         assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
         world.until(|world| !world.heard(0).ended.is_empty());
         let ended = &world.heard(0).ended;
@@ -106,7 +143,7 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
         world.posts(1, name);
         if code == "PTL_NO_SPACE" {
             (0..REFUSALS_MAX - 2).for_each(|_| world.rank(1).name_again());
-            assert!(world.rank(1).lists.have_news(), "too early");
+            assert!(world.rank(1).lists.wait(), "too early");
             world.rank(1).name_again();
         }
         world.advises(1);
@@ -117,6 +154,74 @@ fn lists_end_with_advice_as_long_as_a_name_has_no_room() {
         world.turn(1);
         world.lists(&counters, 0, 3);
         world.until(|world| world.heard(1).triggered == 1);
+    }
+}
+
+#[test]
+fn a_list_whose_count_is_to_be_sent_again_ends_as_long_as_a_name_has_no_room() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.counts_in_vain(1);
+        let region = world.rank(1).allocate(4096).expect("memory");
+        ni.refuse("PtlMEAppend", "PTL_LIST_TOO_LONG", None);
+        let name = Command::Name {
+            name: NAME,
+            region: &region,
+        };
+        world.posts(1, name);
+        world.advises(1);
+    }
+}
+
+#[test]
+fn who_has_counts_for_which_a_peer_has_no_room_sleeps() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.counts_in_vain(1);
+        world.naps(1);
+        ni.obey();
+        // Now it is the peer that has no room.
+        world.naps(1);
+        assert!(world.heard(1).ended.is_empty(), "{family}: given up");
+    }
+}
+
+#[test]
+fn who_sleeps_does_not_wait_for_ever_for_a_name_to_find_room() {
+    let mut world = World::new("sandia42", 2);
+    let counters = Counters::for_tasks(world.rank(1), 2).expect("memory");
+    let region = world.rank(1).allocate(4096).expect("memory");
+    let ni = world.rank(1).ground.ni.clone();
+    world.lists(&counters, 9, 1);
+    ni.refuse("PtlMEAppend", "PTL_NO_SPACE", None);
+    let name = Command::Name {
+        name: NAME,
+        region: &region,
+    };
+    world.posts(1, name);
+    while world.heard(1).ended.is_empty() {
+        world.rests(1);
+    }
+    let asked = ni.obey();
+    // A second, in naps of 4 ms.
+    assert!((256..2000).contains(&asked), "{asked} times");
+    world.advises(1);
+}
+
+#[test]
+fn what_was_to_be_sent_again_is_not_when_its_list_is_taken_back() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let ni = world.counts_in_vain(2);
+        ni.obey();
+        ni.refuse("PtlPut", "PTL_ARG_INVALID", None);
+        world.until(|world| !world.heard(1).ended.is_empty());
+        let ended = &world.heard(1).ended;
+        assert!(
+            matches!(ended[..], [(1, Err(Failure::Transport(_)))]),
+            "{family}: {ended:?}"
+        );
+        assert_eq!(ni.obey(), 1, "{family}: sent for a list that had failed");
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{super::state::REFUSALS_MAX, FAMILIES, World};
 use crate::{
-    driver::{Armed, AtomicOp, Command, Down, Driver, Peer, Post, Token},
+    driver::{AtomicOp, Command, Down, Driver, Peer, Post, Token},
     memory::{Region, RemoteRegion},
 };
 
@@ -75,7 +75,7 @@ fn who_was_refused_goes_on_when_the_adapter_lets_messages_in_and_not_before() {
         ];
         assert_eq!((pauses, resumed), (1, 0), "it was told to go on");
         assert!(!world.sends(1, 0, sent, 8), "it keeps what it may not send");
-        assert_eq!(world.rank(0).arm(), Armed::Busy, "it sleeps on it");
+        world.naps(0);
         assert!(ni.obey() > 0);
         world.until(|world| world.heard(0).messages.len() as u64 == sent);
         assert!(

@@ -1,8 +1,10 @@
 //! Entries of task lists that the library does not let go of.
 
-use super::{FAMILIES, World};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::{FAMILIES, PATIENCE, World};
 use crate::{
-    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token},
+    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token, WaitOn},
     offload::{Action, Counters, Landing, Pair, Task, When},
 };
 
@@ -13,6 +15,34 @@ impl World {
             token: Token(1),
         };
         assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    }
+
+    /// A rank sleeps until it is time to look again, which nothing else tells it, and makes a turn. How often it was woken for
+    /// something else before that.
+    pub(super) fn sleeps(&mut self, rank: usize) -> u32 {
+        let others = (0..10).find(|_| self.rests(rank));
+        others.expect("it does not rest")
+    }
+
+    /// A rank sleeps, if it may, and makes a turn. Whether it was time to look again.
+    pub(super) fn rests(&mut self, rank: usize) -> bool {
+        let waits = self.rank(rank).wait_on().into_iter();
+        let fds = waits.map(|wait| match wait {
+            WaitOn::Fd(fd) => fd,
+            other => panic!("{other:?}"),
+        });
+        let fds: Vec<_> = fds.collect();
+        let rings = || {
+            let look = |fd| PollFd::new(fd, PollFlags::IN);
+            let mut polled: Vec<_> = fds.iter().map(look).collect();
+            let limit = PATIENCE.try_into().expect("two minutes");
+            poll(&mut polled, Some(&limit)).expect("descriptors");
+            let fd = polled.last().expect("an alarm");
+            !fd.revents().is_empty()
+        };
+        let alarm = self.rank(rank).arm() == Armed::Ready && rings();
+        self.turn(rank);
+        alarm
     }
 
     fn counters(&mut self, rank: usize) -> Counters {
@@ -59,9 +89,14 @@ fn a_list_ends_when_nothing_can_land_for_it_any_more_and_not_before() {
         world.rank(1).give_up(Peer(0), Some(Down::Failed));
         (0..100).for_each(|_| world.turn(1));
         assert!(world.heard(1).ended.is_empty(), "{family}: it may land");
-        assert_eq!(world.rank(1).arm(), Armed::Busy, "{family}: sleeps on it");
         assert!(ni.obey() > 50, "{family}: it is not tried in each turn");
-        world.until(|world| !world.heard(1).ended.is_empty());
+        ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
+        let others: u32 = (0..10).map(|_| world.sleeps(1)).sum();
+        assert_eq!(ni.obey(), 10 + others, "{family}: one try for a sleep");
+        assert!(others < 10, "{family}: woken {others} times in vain");
+        while world.heard(1).ended.is_empty() {
+            world.sleeps(1);
+        }
         let ended = &world.heard(1).ended;
         assert!(
             matches!(ended[..], [(1, Err(Failure::PeerDown))]),
@@ -97,4 +132,20 @@ fn the_way_to_oneself_is_open_as_long_as_something_comes_by_it() {
     assert!(!world.rank(0).close_own_memory());
     assert_eq!(ni.obey(), 1, "there was no such way");
     assert!(world.rank(0).close_own_memory());
+}
+
+#[test]
+fn who_waits_for_a_lane_to_be_closed_sleeps() {
+    let mut world = World::by_rails("sandia42", 2, &[0, 1]);
+    let _memory = world.rank(0).allocate(4096).expect("memory");
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlMEUnlink", "PTL_IN_USE", None);
+    world.rank(0).fail_lane(1, 0);
+    world.until(|world| world.rank(0).rails.are_leaving());
+    (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
+    let others: u32 = (0..10).map(|_| world.sleeps(0)).sum();
+    assert!(others < 10, "woken {others} times in vain");
+    ni.obey();
+    world.sleeps(0);
+    assert!(!world.rank(0).rails.are_leaving());
 }

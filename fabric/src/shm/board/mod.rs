@@ -187,7 +187,13 @@ impl Board {
         self.word(rank, CLOSING).load(Acquire) != 0
     }
 
-    /// Moves on whenever a rank comes or goes.
+    /// With whose memory a rank's system call copies now: one more than that rank's place, or 0.
+    #[inline]
+    pub(super) fn copies_with(&self, rank: u32) -> &AtomicU32 {
+        self.word(rank, COPIES_WITH)
+    }
+
+    /// Moves on whenever a rank comes, goes or is given up.
     #[inline]
     pub(super) fn changes(&self) -> &AtomicU32 {
         self.region.atomic_u32(CHANGES_AT)
@@ -236,7 +242,7 @@ const fn board_len(size: u32, job: u32) -> usize {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ripboard");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 /// So that a segment's contact bits fit into its first page.
 const SIZE_MAX: u32 = 30_000;
 
@@ -263,6 +269,7 @@ const CLOSING: usize = 36;
 const TOLD: usize = 40;
 const BELL: usize = 64;
 const CPU: usize = 68;
+const COPIES_WITH: usize = 72;
 
 const ABSENT: u32 = 0;
 const READY: u32 = 1;

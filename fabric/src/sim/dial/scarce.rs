@@ -79,6 +79,9 @@ impl World {
 
     /// Gives queue pairs to those who wait, as many as there are.
     fn share_out(&mut self, rank: u32) {
+        if self.is_killed(rank) {
+            return; // its sides hear nothing, and would be asked the same for ever
+        }
         let max = self.dial().connections_max;
         if !self.dial().shares[index(rank)].begin() {
             return; // what a step leads to is done by whoever made the step

@@ -237,9 +237,10 @@ impl Faults {
     /// Whether a rank may fall silent without its driver being told.
     #[must_use]
     pub fn silences(&self) -> bool {
-        let silent = |fault: &Fault| {
-            use What::{KillRail, KillRank, Partition, Pause};
-            matches!(fault.what, KillRank | KillRail | Partition | Pause)
+        let silent = |fault: &Fault| match fault.what {
+            What::KillRank | What::KillRail | What::Partition | What::Pause => true,
+            What::Drop | What::Corrupt => fault.when.hits.are_most(),
+            _ => false,
         };
         self.list.iter().any(silent)
     }
@@ -427,6 +428,15 @@ impl When {
 }
 
 impl Hits {
+    /// Whether so many packets may be hit that none of those sent again comes through in time.
+    const fn are_most(self) -> bool {
+        match self {
+            Self::Every => true,
+            Self::Nth(_) => false,
+            Self::Chance(probability) => probability.0 > ALL_PARTS / 2,
+        }
+    }
+
     fn hit(self, nth: u64, chance: &mut Random) -> bool {
         match self {
             Self::Every => true,

@@ -31,6 +31,30 @@ fn fates(faults: &Faults, count: u64, seed: u64) -> Vec<Fate> {
 }
 
 #[test]
+fn who_is_silent_for_longer_than_repetitions_last_is_one_whom_peers_must_ask() {
+    for silent in [
+        "kill=1@1ms",
+        "partition=0|1",
+        "drop=1",
+        "drop=0.6",
+        "corrupt=1@1ms+1ms",
+    ] {
+        assert!(line(silent).silences(), "{silent}");
+    }
+    for heard in [
+        "",
+        "drop=0.5",
+        "drop=#0",
+        "corrupt=0.1",
+        "dup=1",
+        "delay=1:1ms",
+        "slots=1",
+    ] {
+        assert!(!line(heard).silences(), "{heard}");
+    }
+}
+
+#[test]
 fn a_line_says_all_that_a_fault_can_be() {
     let faults = line(
         "drop=0.3,dup=0.1,reorder=64,delay=0.1:5us,kill=3@2ms,partition=0-3|4-7@1ms+500us,pause=2@1ms+300us,\

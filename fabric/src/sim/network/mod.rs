@@ -79,19 +79,19 @@ impl Network {
         one / self.node.ranks == other / self.node.ranks
     }
 
-    /// Sends `len` bytes at `at` or as soon as the rail is free.
+    /// Sends `len` bytes at `at` or as soon as the rail is free. `toll` is what the adapter has to do before, for nothing else.
     pub(super) fn carry(
         &mut self,
         at: Time,
         (from, to): (u32, u32),
-        len: u64,
+        (len, toll): (u64, Time),
         rail: u32,
     ) -> Passage {
         let (source, target) = (from / self.node.ranks, to / self.node.ranks);
         if source == target {
             self.carry_inside(at, from, len)
         } else {
-            self.carry_over(at, (source, target), len, rail)
+            self.carry_over(at, (source, target), (len, toll), rail)
         }
     }
 
@@ -125,14 +125,14 @@ impl Network {
         &mut self,
         at: Time,
         (source, target): (u32, u32),
-        len: u64,
+        (len, toll): (u64, Time),
         rail: u32,
     ) -> Passage {
         let busy = (len * self.nic.byte_ps).max(ps(self.nic.gap_ns));
         let rails = self.nic.rails;
         let adapter = |node: u32| index(node * rails + rail);
         let send = &mut self.sends[adapter(source)];
-        let start = at.max(*send);
+        let start = at.max(*send) + toll;
         *send = start + busy;
         let sent = *send;
         let mut way = Way {

@@ -490,6 +490,51 @@ fn all_pairs_speak_though_only_a_few_can_be_connected_at_a_time() {
     }
 }
 
+/// Numbers from everybody to everybody, and rank 3 is killed. From 20 ms on there are more peers than before. The others hear all
+/// of each other's.
+fn survive(faults: &str, seed: u64) {
+    let (ranks, count, killed) = (8_u32, 20, 3);
+    let mut stage = scarce(ranks, 4, faults, seed);
+    let mut traffic = Traffic::default();
+    stage.run(|rank| {
+        let is_end = |heard: &Heard| matches!(heard, Heard::Down(dead, _) if *dead == killed);
+        rank.heard.retain(|heard| !is_end(heard));
+        traffic.hear(rank);
+        let (me, later) = (rank.me, rank.now() >= 20_000_000);
+        for to in (0..ranks).filter(|to| *to != me && (later || (to + 2) % ranks == me)) {
+            traffic.send(rank, to, count, 8);
+        }
+        (!later).then_some(20_000_000)
+    });
+    let survivors = || (0..ranks).filter(|rank| *rank != killed);
+    for (from, to) in survivors().flat_map(|from| survivors().map(move |to| (from, to))) {
+        let heard = traffic.heard.get(&(from, to)).copied().unwrap_or(0);
+        assert!(from == to || heard == count, "{heard} from {from} at {to}");
+    }
+}
+
+#[test]
+fn who_is_killed_with_all_its_queue_pairs_in_use_stops_nobody() {
+    for seed in seeds(&[1]) {
+        // Also between the moment when its host has said something to a new peer and the one when that leaves.
+        let close = (0..40).map(|step| 20_000_000 + step * 100);
+        for at in (0..40).map(|step| step * 1_000_000).chain(close) {
+            println!("seed {seed}: at {at} ns");
+            survive(&format!("kill=3@{at}ns"), seed);
+        }
+    }
+}
+
+#[test]
+fn what_a_dead_peer_never_took_does_not_keep_its_connection() {
+    for seed in seeds(&[1]) {
+        for at in (0..60).step_by(2) {
+            println!("seed {seed}: at {at} ms");
+            survive(&format!("kill=3@{at}ms,drop=0.01"), seed);
+        }
+    }
+}
+
 #[test]
 fn neighbours_keep_their_connections_where_these_are_few() {
     let neighbours = |me: u32| [(me + 31) % 32, (me + 1) % 32].into_iter();

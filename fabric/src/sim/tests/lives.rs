@@ -9,6 +9,7 @@ use super::{
 use crate::{
     driver::{AtomicOp, Command, Down, Driver, Peer, Token},
     memory::Region,
+    offload::{Action, Counters, Task, When},
     sim::{Cluster, Config, Model, Step},
 };
 
@@ -273,6 +274,44 @@ fn commands_that_nothing_interrupts_complete() {
     let (stage, region) = interrupted(|_| {});
     assert_eq!(stage.heard(0), [Heard::Complete(1), Heard::Complete(2)]);
     assert_eq!(first_byte(&region), 1);
+}
+
+#[test]
+fn what_a_killed_rank_takes_back_or_watches_is_nothing_any_more() {
+    let mut stage = Stage::new(Model::default(), 1);
+    let rank = stage.ranks[0].as_mut().unwrap();
+    let counters = Counters::for_tasks(&mut rank.driver, 2).unwrap();
+    let (counter, token) = (counters.at(0), Token(7));
+    let task = Task {
+        when: When {
+            counter: counter.clone(),
+            threshold: 0,
+        },
+        and: None,
+        then: Action::Count {
+            to: Peer(0),
+            counter: counters.remote().at(1).unwrap(),
+            by: 1,
+        },
+    };
+    rank.post(Command::List {
+        tasks: &[task],
+        token,
+    });
+    // Its adapter has the task under way now.
+    stage.cluster.kill(0);
+    let rank = stage.ranks[0].as_mut().unwrap();
+    rank.post(Command::Cancel { token });
+    rank.post(Command::Watch {
+        counter: &counter,
+        threshold: 1,
+        token,
+    });
+    assert_eq!(stage.cluster.advance(), Step::Quiet);
+    let world = stage.cluster.lock();
+    assert!(world.hosts[0].lists.is_none() && world.hosts[0].watches.is_none());
+    drop(world);
+    assert_eq!(counters.at(1).value(), 0);
 }
 
 #[test]

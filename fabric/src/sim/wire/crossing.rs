@@ -34,8 +34,8 @@ pub(super) struct Trip<'a> {
     pub(super) rail: u32,
     /// Which one of its flow.
     pub(super) place: Place,
-    /// Bytes; `None` for an urgent packet, which waits for no link.
-    pub(super) len: Option<u64>,
+    /// Bytes, and what the adapter has to do before them; `None` for an urgent packet, which waits for no link.
+    pub(super) load: Option<(u64, Time)>,
     /// What is written on the wire, when anybody looks at it.
     pub(super) image: &'a [u8],
 }
@@ -65,7 +65,7 @@ impl World {
             pair,
             rail: self.network.home_rail(from, to),
             place,
-            len: None,
+            load: None,
             image: bytes,
         });
         self.put_on_wire(crossed, || Frame::Dial {
@@ -86,11 +86,12 @@ impl World {
     pub(super) fn cross(&mut self, trip: Trip<'_>) -> Crossed {
         let (from, to) = trip.pair;
         let rail = self.live_rail(trip.rail, trip.at);
-        let passage = match trip.len {
-            Some(len) => {
+        let passage = match trip.load {
+            Some((len, toll)) => {
                 let slowness = u64::from(self.wire().faults.slowness(rail, trip.at));
                 let carried = len.saturating_mul(slowness);
-                self.network.carry(trip.at, trip.pair, carried, rail)
+                self.network
+                    .carry(trip.at, trip.pair, (carried, toll), rail)
             }
             None => self.network.express(trip.at, trip.pair),
         };

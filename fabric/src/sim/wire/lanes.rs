@@ -37,7 +37,7 @@ impl World {
                 pair,
                 rail: u32::from(rail),
                 place,
-                len: Some(parcel.len),
+                load: Some((parcel.len, parcel.toll)),
                 image: &image,
             });
             next = crossed.next;
@@ -84,6 +84,7 @@ impl World {
         let left = state.sender.take_all();
         for (_, parcel) in numbers.zip(left).filter(|(seq, _)| *seq >= expected) {
             self.lose(parcel.slot);
+            self.leave_connection(from, to);
         }
         if let Some((pool, _)) = self.wire().pools.get_mut(&to) {
             pool.forget(lane);
@@ -142,7 +143,7 @@ impl World {
             pair,
             rail,
             place,
-            len: None,
+            load: None,
             image: &answer.expected.to_le_bytes(),
         });
         self.put_on_wire(crossed, || Frame::Answer { lane, answer });

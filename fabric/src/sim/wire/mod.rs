@@ -67,6 +67,8 @@ struct Lane {
 pub(super) struct Parcel {
     slot: u32,
     len: u64,
+    /// What its adapter has to do before it leaves.
+    toll: Time,
     /// It goes by the queue pairs of its ends.
     connected: bool,
 }
@@ -152,43 +154,44 @@ impl World {
     pub(super) fn leave_in(&mut self, way: Way, slot: u32, rail: u32) -> Time {
         let packet = &self.packets[slot];
         let (from, to, len) = (packet.from, packet.to, packet.len());
-        self.use_connection(from, to);
+        let toll = way.toll(self.model.nic.datagram_ns);
         if !self.wire().repairs {
-            let at = self.now + way.toll(self.model.nic.datagram_ns);
-            return self.leave_unrepaired(slot, rail, at);
+            self.use_connection(from, to);
+            return self.leave_unrepaired(slot, rail, toll);
         }
         let lane = self.lane(from, to, rail);
         let now = self.now;
-        let sender = &mut self.wire().lanes[lane].sender;
-        if sender.is_dead() {
+        if self.wire().lanes[lane].sender.is_dead() {
             self.lose(slot);
             return now;
         }
+        self.use_connection(from, to);
         let connected = way == Way::Connected;
         let parcel = Parcel {
             slot,
             len,
+            toll,
             connected,
         };
-        sender.push(parcel, now);
+        self.wire().lanes[lane].sender.push(parcel, now);
         self.transmit(lane)
     }
 
     /// A packet leaves for which nobody repairs anything. Faults do not reach the word that a rank has closed.
-    fn leave_unrepaired(&mut self, slot: u32, rail: u32, at: Time) -> Time {
+    fn leave_unrepaired(&mut self, slot: u32, rail: u32, toll: Time) -> Time {
         let packet = &self.packets[slot];
         let (pair, len) = ((packet.from, packet.to), packet.len());
         if matches!(packet.cargo, Cargo::Bye(_)) || self.wire().faults.is_none() {
-            return self.go(slot, rail, at);
+            return self.go(slot, rail, toll);
         }
         let image = self.image(&[], slot);
         let place = Flow::Packets.next(&mut self.link(pair.0, pair.1).crossed);
         let crossed = self.cross(Trip {
-            at,
+            at: self.now,
             pair,
             rail,
             place,
-            len: Some(len),
+            load: Some((len, toll)),
             image: &image,
         });
         match crossed.arrivals {

@@ -36,17 +36,24 @@ fn puts_that_begin_together_wake_their_host_to_begin_them_and_at_their_end() {
 #[ignore = "needs the virtual machine's cables"]
 fn puts_that_begin_one_by_one_wake_their_host_for_what_begins_each_and_at_its_end() {
     let mut host = Host::new();
-    for round in 1..=ROUNDS {
+    let mut slept = 0;
+    for round in 1..=ROUNDS_MAX {
         let before = (round - 1) * TASKS;
         let tasks: Vec<_> = (0..TASKS)
             .map(|nth| host.put(nth, before + nth + 1))
             .collect();
         let woken = host.run(&tasks, round, TASKS);
         assert!(
-            (2..=2 * TASKS).contains(&woken),
+            woken <= 2 * TASKS,
             "{woken} wakes for {TASKS} puts, round {round}"
         );
+        // A machine with other work may let all of it end before the host comes to sleep.
+        slept += u64::from(woken >= 2);
+        if slept == ROUNDS {
+            return;
+        }
     }
+    panic!("the host slept in {slept} of {ROUNDS_MAX} rounds");
 }
 
 /// A rank that makes turns only when something has ended its sleep, and another one that counts for it.
@@ -144,6 +151,8 @@ impl Host {
 }
 
 const ROUNDS: u64 = 2;
+/// Until the host has slept in as many of them.
+const ROUNDS_MAX: u64 = 20;
 const TASKS: u64 = 6;
 const PART: usize = 10_000;
 /// How long the host sleeps before the other rank makes a turn.

@@ -9,7 +9,7 @@ use rustix::time::{
 
 /// A clock that begins with the driver, in picoseconds, and its alarm.
 #[derive(Debug)]
-pub(super) struct Timer {
+pub(crate) struct Timer {
     fd: Arc<OwnedFd>,
     /// Nanoseconds of the system's clock.
     start: u64,
@@ -17,7 +17,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let fd = Arc::new(timerfd_create(TimerfdClockId::Monotonic, flags)?);
         Ok(Self {
@@ -27,16 +27,16 @@ impl Timer {
         })
     }
 
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         (nanoseconds() - self.start).saturating_mul(PS_PER_NS)
     }
 
-    pub(super) fn wait_on(&self) -> Arc<OwnedFd> {
+    pub(crate) fn wait_on(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.fd)
     }
 
     /// Makes the descriptor readable from this time on, or never.
-    pub(super) fn set(&mut self, at: Option<u64>) -> io::Result<()> {
+    pub(crate) fn set(&mut self, at: Option<u64>) -> io::Result<()> {
         if self.set == at && at.is_none_or(|at| at > self.now()) {
             return Ok(());
         }

@@ -1,0 +1,102 @@
+//! Lists for whose tasks the library has no room now. What is armed of them goes on, and the rest waits for room. Lists that come
+//! after it do not wait behind it: tasks wait for counters, not for each other, and short ones may make room.
+
+use super::super::{
+    calls::{Ct, Refused},
+    state::{Portals, REFUSALS_MAX},
+};
+use crate::{
+    driver::{Failure, Token},
+    offload::Task,
+};
+
+/// The rest of a list.
+#[derive(Debug)]
+pub(super) struct Late {
+    pub(super) token: Token,
+    /// What counts the tasks that have begun. None where there was no room even for that.
+    begun: Option<Ct>,
+    tasks: Vec<Task>,
+    /// Turns in which nothing of it has found room.
+    tries: u32,
+}
+
+impl Late {
+    /// How many tasks are of a list that counts nothing yet.
+    pub(super) const fn unopened(&self) -> u64 {
+        match self.begun {
+            None => self.tasks.len() as u64,
+            Some(_) => 0,
+        }
+    }
+}
+
+impl Portals {
+    /// Arms a list, as far as there is room.
+    pub(super) fn begin_list(&mut self, tasks: &[Task], token: Token) {
+        let mut begun = None;
+        if let Err((armed, why)) = self.arm_tasks(tasks, token, &mut begun) {
+            let late = Late {
+                token,
+                begun,
+                tasks: tasks[armed..].to_vec(),
+                tries: 0,
+            };
+            self.keep_late(late, why);
+        }
+    }
+
+    /// Arms what has found no room before.
+    pub(super) fn arm_late(&mut self) {
+        for mut late in std::mem::take(&mut self.lists.late) {
+            if self.lists.are_ending(late.token) {
+                continue;
+            }
+            let armed = self.arm_tasks(&late.tasks, late.token, &mut late.begun);
+            if let Err((armed, why)) = armed {
+                late.tries = late.tries.saturating_add(self.naps.weight_of_asking());
+                if armed > 0 {
+                    late.tasks.drain(..armed);
+                    late.tries = 0;
+                }
+                self.keep_late(late, why);
+            }
+        }
+    }
+
+    /// Arms tasks one after the other, and says which one was refused.
+    fn arm_tasks(
+        &mut self,
+        tasks: &[Task],
+        token: Token,
+        begun: &mut Option<Ct>,
+    ) -> Result<(), (usize, Refused)> {
+        let ct = match *begun {
+            Some(ct) => ct,
+            None => self
+                .open_list(token, tasks.len() as u64)
+                .map_err(|why| (0, why))?,
+        };
+        *begun = Some(ct);
+        for (armed, task) in tasks.iter().enumerate() {
+            // Whoever arms also hears of tasks that have failed.
+            if self.lists.are_ending(token) {
+                break;
+            }
+            self.arm(task, token, ct).map_err(|why| (armed, why))?;
+        }
+        Ok(())
+    }
+
+    /// A list has found no room, and is to be armed later; or it ends.
+    fn keep_late(&mut self, late: Late, why: Refused) {
+        if self.lists.are_ending(late.token) {
+            return;
+        }
+        if matches!(why, Refused::Later(_)) && late.tries < REFUSALS_MAX {
+            self.lists.late.push(late);
+        } else {
+            self.break_off(late.token, Failure::Transport(why.into()));
+        }
+    }
+}

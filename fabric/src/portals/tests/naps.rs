@@ -1,0 +1,338 @@
+//! Whoever waits for room that nobody tells of sleeps meanwhile, and goes on when there is some.
+
+use super::{FAMILIES, World};
+use crate::{
+    driver::{Armed, Command, Down, Driver, Failure, Peer, Post, Token},
+    memory::{Region, RemoteRegion},
+    offload::{Action, Counter, Counters, Task, When},
+    portals::{Compat, PortalsConfig, Pscom, state::REFUSALS_MAX},
+};
+
+impl World {
+    /// A rank has something to wait for, and sleeps. What it tries for that may end a sleep, once for each.
+    pub(super) fn naps(&mut self, rank: usize) {
+        for _ in 0..100 {
+            (0..self.ranks.len()).for_each(|rank| self.turn(rank));
+        }
+        let others: u32 = (0..10).map(|_| self.sleeps(rank)).sum();
+        assert!(others <= 15, "woken {others} times in vain");
+    }
+
+    fn takes(&mut self, rank: usize, command: Command<'_>) {
+        assert!(matches!(self.rank(rank).post(command), Post::Posted));
+    }
+
+    /// Rank 0 gets memory of rank 1, of so many bytes.
+    fn gets(&mut self, key: RemoteRegion, into: &Region, len: usize) {
+        let get = Command::Get {
+            to: Peer(1),
+            from: key,
+            into: into.range().slice(0, len),
+            token: Token(1),
+        };
+        self.takes(0, get);
+    }
+
+    fn has_ended(&mut self) {
+        self.until(|world| !world.heard(0).ended.is_empty());
+        let ended = &self.heard(0).ended;
+        assert!(matches!(ended[..], [(1, Ok(None))]), "{ended:?}");
+    }
+
+    /// Rank 0 waits for nothing but events.
+    fn waits_for_nothing(&mut self) {
+        self.until(|world| !world.rank(0).lists.wait());
+        assert_eq!(self.rank(0).arm(), Armed::Ready);
+        assert!(!self.rank(0).naps.have_begun(), "it will wake up in vain");
+    }
+
+    fn counters_of(&mut self, rank: usize, count: usize) -> Counters {
+        Counters::for_tasks(self.rank(rank), count).expect("memory")
+    }
+
+    fn watches(&mut self, rank: usize, counter: &Counter, threshold: u64) {
+        let watch = Command::Watch {
+            counter,
+            threshold,
+            token: Token(9),
+        };
+        self.takes(rank, watch);
+    }
+
+    /// Rank 0 is to add to a counter as soon as another one of its own has come to a threshold.
+    fn counts(&mut self, when: (&Counters, u64), to: usize, at: &Counters, by: u64) {
+        let task = Task {
+            when: When {
+                counter: when.0.at(0),
+                threshold: when.1,
+            },
+            and: None,
+            then: Action::Count {
+                to: Peer(u32::try_from(to).expect("a rank")),
+                counter: at.remote().at(at.remote().len() - 1).expect("a counter"),
+                by,
+            },
+        };
+        let list = Command::List {
+            tasks: &[task],
+            token: Token(1),
+        };
+        self.takes(0, list);
+    }
+}
+
+#[test]
+fn who_has_messages_that_the_library_does_not_take_sleeps() {
+    let pscom = PortalsConfig {
+        compat: Some(Compat::Pscom(Pscom::default())),
+        ..PortalsConfig::default()
+    };
+    let worlds = [
+        World::new("sandia42", 2),
+        World::new("portails4", 2),
+        World::of("sandia42", 2, &pscom),
+    ];
+    for mut world in worlds {
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse("PtlPut", "PTL_NO_SPACE", None);
+        assert!(world.sends(0, 1, 7, 8));
+        world.naps(0);
+        assert!(ni.obey() > 100, "it is not tried in each turn");
+        world.until(|world| world.heard(1).messages == [(0, 7)]);
+    }
+}
+
+#[test]
+fn who_has_words_that_the_library_does_not_take_sleeps() {
+    let mut world = World::new("sandia42", 2);
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlPut", "PTL_NO_SPACE", None);
+    world.rank(0).say_words(1);
+    world.naps(0);
+    ni.obey();
+    world.until(|world| world.rank(0).due.is_empty());
+}
+
+#[test]
+fn who_has_commands_that_the_library_does_not_take_sleeps() {
+    const LEN: usize = 1 << 20;
+    for (rails, len) in [(&[][..], 8), (&[0, 1], LEN)] {
+        let mut world = World::by_rails("sandia42", 2, rails);
+        let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(LEN).expect("memory"));
+        let key = world.rank(1).expose(there.range()).expect("a key");
+        let rails = world.rank(0).ground.rails.iter();
+        let nis: Vec<_> = rails.map(|rail| rail.ni.clone()).collect();
+        nis.iter()
+            .for_each(|ni| ni.refuse("PtlGet", "PTL_NO_SPACE", None));
+        world.gets(key.slice(0, len as u64).expect("inside"), &own, len);
+        world.naps(0);
+        assert!(nis.iter().map(|ni| ni.obey()).sum::<u32>() > 0);
+        world.has_ended();
+    }
+}
+
+#[test]
+fn who_waits_for_a_name_that_a_peer_has_not_given_sleeps() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let [own, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
+        world.gets(RemoteRegion::named(1, NAME, 0, 8), &own, 8);
+        world.naps(0);
+        let name = Command::Name {
+            name: NAME,
+            region: &there,
+        };
+        world.takes(1, name);
+        // Nothing else wakes it.
+        while world.heard(0).ended.is_empty() {
+            world.rests(0);
+        }
+        world.has_ended();
+    }
+}
+
+#[test]
+fn a_watch_for_which_there_is_no_room_is_looked_at_between_sleeps_and_asked_for_again() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 1);
+        let counters = world.counters_of(0, 1);
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
+        world.watches(0, &counters.at(0), 5);
+        world.naps(0);
+        assert!(ni.obey() < 30, "{family}: asked for in each turn");
+        world.waits_for_nothing();
+        let counter = counters.remote().at(0).expect("a counter");
+        let (to, by) = (Peer(0), 5);
+        world.takes(0, Command::Count { to, counter, by });
+        world.until(|world| world.heard(0).reached == [9]);
+    }
+}
+
+#[test]
+fn a_task_for_whose_wait_there_is_no_room_is_looked_at_between_sleeps_and_armed_again() {
+    for family in FAMILIES {
+        let mut world = World::new(family, 2);
+        let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
+        let ni = world.rank(0).ground.ni.clone();
+        // Of each task two of these: that it begins is counted, and then it waits.
+        ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", Some(2));
+        let ct = ni.ct_alloc().expect("a counter");
+        assert!(ni.inc_when(ct, 1, (ct, 1)).is_err());
+        world.counts((&own, 3), 1, &theirs, 1);
+        world.watches(1, &theirs.at(0), 1);
+        assert_eq!(
+            ni.obey(),
+            2,
+            "{family}: it is not the wait that was refused"
+        );
+        ni.refuse("PtlTriggeredCTInc", "PTL_NO_SPACE", None);
+        world.naps(0);
+        assert!(ni.obey() < 30, "{family}: armed in each turn");
+        world.waits_for_nothing();
+        let counter = own.remote().at(0).expect("a counter");
+        let (to, by) = (Peer(0), 3);
+        world.takes(0, Command::Count { to, counter, by });
+        world.until(|world| world.heard(1).reached == [9] && world.heard(0).triggered == 1);
+    }
+}
+
+#[test]
+fn a_task_that_is_the_hosts_and_finds_no_room_is_done_after_a_sleep() {
+    let mut world = World::new("sandia42", 2);
+    let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
+    let [from, there] = [0, 1].map(|rank| world.rank(rank).allocate(64).expect("memory"));
+    let key = world.rank(1).expose(there.range()).expect("a key");
+    let ni = world.rank(0).ground.ni.clone();
+    for call in ["PtlGet", "PtlPut"] {
+        ni.refuse(call, "PTL_NO_SPACE", None);
+    }
+    let get = || Command::Get {
+        to: Peer(1),
+        from: key,
+        into: from.range(),
+        token: Token(2),
+    };
+    while matches!(world.rank(0).post(get()), Post::Posted) {}
+    // An adapter adds one at a time, so this is the host's.
+    world.counts((&own, 0), 1, &theirs, 2);
+    world.watches(1, &theirs.at(0), 2);
+    world.naps(0);
+    ni.obey();
+    world.until(|world| world.heard(1).reached == [9]);
+}
+
+/// Rank 0 is to count so often at rank 1 as soon as it has counted itself, in one list.
+fn counts_at(world: &mut World, own: &Counters, theirs: &Counters, tasks: u64) {
+    let task = |_| Task {
+        when: When {
+            counter: own.at(0),
+            threshold: 1,
+        },
+        and: None,
+        then: Action::Count {
+            to: Peer(1),
+            counter: theirs.remote().at(0).expect("a counter"),
+            by: 1,
+        },
+    };
+    let tasks: Vec<_> = (0..tasks).map(task).collect();
+    let list = Command::List {
+        tasks: &tasks,
+        token: Token(1),
+    };
+    world.takes(0, list);
+}
+
+#[test]
+fn a_list_that_finds_no_room_is_armed_by_and_by() {
+    const TASKS: u64 = 5;
+    let calls = [
+        "PtlTriggeredPut",
+        "PtlTriggeredCTInc",
+        "PtlCTAlloc",
+        "PtlMDBind",
+        "PtlMEAppend",
+    ];
+    for (family, call) in FAMILIES
+        .into_iter()
+        .flat_map(|family| calls.map(|call| (family, call)))
+    {
+        let mut world = World::new(family, 2);
+        let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
+        world.watches(1, &theirs.at(0), 2 * TASKS);
+        let ni = world.rank(0).ground.ni.clone();
+        ni.refuse(call, "PTL_NO_SPACE", None);
+        counts_at(&mut world, &own, &theirs, TASKS);
+        counts_at(&mut world, &own, &theirs, TASKS);
+        world.naps(0);
+        assert!(ni.obey() < 40, "{family}, {call}: armed in each turn");
+        ni.refuse(call, "PTL_NO_SPACE", Some(3));
+        let counter = own.remote().at(0).expect("a counter");
+        let (to, by) = (Peer(0), 1);
+        world.until(|world| !world.rank(0).lists.wait());
+        world.takes(0, Command::Count { to, counter, by });
+        world.until(|world| world.heard(0).triggered == 2 && world.heard(1).reached == [9]);
+        ni.obey();
+        (0..100).for_each(|_| (0..2).for_each(|rank| world.turn(rank)));
+        let counted = theirs.at(0).value();
+        assert_eq!(counted, 2 * TASKS, "{family}, {call}: counted twice");
+        assert!(world.heard(0).ended.is_empty(), "{family}, {call}");
+        world.waits_for_nothing();
+    }
+}
+
+#[test]
+fn a_list_that_finds_no_room_can_be_taken_back() {
+    let mut world = World::new("sandia42", 2);
+    let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
+    counts_at(&mut world, &own, &theirs, 2);
+    world.turn(0);
+    world.takes(0, Command::Cancel { token: Token(1) });
+    world.until(|world| !world.heard(0).ended.is_empty());
+    let ended = &world.heard(0).ended;
+    assert!(
+        matches!(ended[..], [(1, Err(Failure::Cancelled))]),
+        "{ended:?}"
+    );
+    world.waits_for_nothing();
+}
+
+#[test]
+fn a_list_that_never_finds_room_ends() {
+    let mut world = World::new("sandia42", 2);
+    let (own, theirs) = (world.counters_of(0, 1), world.counters_of(1, 1));
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlTriggeredPut", "PTL_NO_SPACE", None);
+    counts_at(&mut world, &own, &theirs, 2);
+    while world.heard(0).ended.is_empty() {
+        world.rests(0);
+    }
+    let ended = &world.heard(0).ended;
+    assert!(
+        matches!(ended[..], [(1, Err(Failure::Transport(_)))]),
+        "{ended:?}"
+    );
+    let asked = ni.obey();
+    assert!((200..2000).contains(&asked), "{asked} times");
+}
+
+#[test]
+fn what_never_finds_room_is_given_up_by_who_sleeps_too() {
+    let mut world = World::new("sandia42", 2);
+    let ni = world.rank(0).ground.ni.clone();
+    ni.refuse("PtlPut", "PTL_NO_SPACE", None);
+    assert!(world.sends(0, 1, 0, 8));
+    while world.heard(0).down.is_empty() {
+        world.rests(0);
+    }
+    assert_eq!(world.heard(0).down, [(1, Down::Failed)]);
+    let asked = ni.obey();
+    // A second, in naps of 4 ms.
+    assert!((256..2000).contains(&asked), "{asked} times");
+    assert!(asked < REFUSALS_MAX);
+}
+
+const NAME: u64 = 5 << 32 | 7;
