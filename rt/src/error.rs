@@ -78,7 +78,7 @@ pub enum ErrorKind {
         /// Its rank in the communicator of the operation.
         rank: usize,
     },
-    /// The program: the peer closed its runtime before this operation could complete.
+    /// The program: the peer closed its runtime, or dropped this communicator, before this operation could complete.
     PeerFinished {
         /// Its rank in the communicator of the operation.
         rank: usize,

@@ -256,6 +256,7 @@ impl Builder {
         };
         let driver = opening.open()?;
         let arrival = arrival; // Dropped before the driver, which would say that it left in good order.
+        boot.exchange.settle().map_err(boot_error)?;
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
             Some(plan) => Box::new(Hook::new(driver, plan)),

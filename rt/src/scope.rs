@@ -233,7 +233,8 @@ impl<T: Wire> SendBuf for Lent<T> {
     }
 }
 
-impl<T: Wire> RecvBuf for Lent<T> {
+// SAFETY: always what was lent.
+unsafe impl<T: Wire> RecvBuf for Lent<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         let (start, len) = (self.elems.cast().as_ptr(), self.elems.len());
         // SAFETY: who made it for a receive promised that nobody else uses them; the caller leaves none without a value.

@@ -60,11 +60,12 @@ impl Ways {
     }
 }
 
-/// So many ranks in a row share memory, everywhere, where `each` node has as many, or so many of a node do `together`.
+/// So many ranks in a row share memory, everywhere, where `each` node has as many, or so many of a node do `together`: one where
+/// the rows of a node do not come out even.
 fn in_a_row(each: u32, size: u32, together: Option<u32>) -> Option<u32> {
     match together {
         Some(some) if each == size || each.is_multiple_of(some) => Some(some.min(each)),
-        Some(_) => None,
+        Some(_) => Some(1),
         None => Some(each),
     }
 }
@@ -77,7 +78,7 @@ mod tests {
     fn parts_of_nodes_are_nodes_where_all_are_alike() {
         assert_eq!(in_a_row(16, 64, None), Some(16));
         assert_eq!(in_a_row(16, 64, Some(4)), Some(4));
-        assert_eq!(in_a_row(16, 64, Some(5)), None, "5, 5, 5, 1, 5, ..");
+        assert_eq!(in_a_row(16, 64, Some(5)), Some(1), "5, 5, 5, 1, 5, ..");
         assert_eq!(in_a_row(6, 6, Some(4)), Some(4), "one node: 4 and 2");
         assert_eq!(in_a_row(6, 6, Some(9)), Some(6));
     }

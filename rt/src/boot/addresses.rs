@@ -46,10 +46,9 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
 }
 
 fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
-    let address = boot.exchange.get(key)?.ok_or(BootError::Record {
-        leader,
-        found: String::new(),
-    })?;
+    // It came to the fence, or is gone.
+    let failed = BootError::Failed { rank: leader };
+    let address = boot.exchange.get(key)?.ok_or(failed)?;
     let board = Board::attach(&address)
         .map_err(|source| BootError::io("joining the board of this node", source))?;
     board.arrive(boot.on_node());

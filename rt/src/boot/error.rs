@@ -132,6 +132,16 @@ impl BootError {
     }
 }
 
+/// What else may have closed the connection, if this is the first request.
+fn or_left_before(request: &str) -> &'static str {
+    if request.starts_with("cmd=init") {
+        "; or an earlier program of this rank has left the job, which a rank joins once: start each program with its own \
+         `ripstop run`"
+    } else {
+        ""
+    }
+}
+
 impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -174,9 +184,10 @@ impl fmt::Display for BootError {
                  protocol; RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit"
             ),
             Self::LauncherGone { request } => {
+                let or = or_left_before(request);
                 write!(
                     f,
-                    "the launcher closed its connection at `{request}`: it has ended, or is ending the job"
+                    "the launcher closed its connection at `{request}`: it has ended, or is ending the job{or}"
                 )
             }
             Self::RankGone { rank } => {

@@ -51,7 +51,8 @@ impl Boot {
 pub struct Node {
     /// World ranks on this node, ascending; this rank is one of them.
     pub ranks: Vec<u32>,
-    /// How many ranks in a row each node of the job has, if all have as many, or the last one fewer, and that is known.
+    /// How many ranks in a row each node of the job has, or the last one fewer; 1 if they have different numbers, or these do not
+    /// follow each other; nothing if that is not known.
     pub each: Option<u32>,
     /// The most ranks that any node of the job has: the same on all ranks.
     pub most: u32,
@@ -102,6 +103,15 @@ pub trait Exchange: Send + Debug {
     /// # Errors
     /// A key outside the limits of [`put`](Self::put), a value that was not written by this crate, or a launcher that fails.
     fn get(&mut self, key: &str) -> Result<Option<String>, BootError>;
+
+    /// Says that the start is over: nothing follows but [`abort`](Self::abort) or [`finalize`](Self::finalize). From here to
+    /// `finalize` the end of `ripstop run`, whatever ends it, is the end of a process that it started, also behind a script.
+    ///
+    /// # Errors
+    /// The launcher has ended.
+    fn settle(&mut self) -> Result<(), BootError> {
+        Ok(())
+    }
 
     /// Asks the launcher to end the whole job with exit code `code`. Returns; the caller should then end its process.
     fn abort(&mut self, code: i32, why: &str);

@@ -23,8 +23,11 @@ pub use wire::{TypeSig, Wire};
 
 /// Something an operation may own and send from.
 ///
-/// An operation moves the buffer to where it stays, then calls [`elems`](Self::elems) once, and calls nothing else of it
+/// An operation moves the buffer to where it stays, then asks for its [`elems`](Self::elems), and calls nothing else of it
 /// until the bytes are out: that is why arrays by value work, and why an implementation needs no stable address.
+///
+/// It may ask more than once, and while it holds its lock: an implementation shows the same elements each time, does not panic
+/// and calls nothing of this library.
 #[diagnostic::on_unimplemented(
     message = "an operation cannot own `{Self}` and send from it",
     label = "not a buffer to send from",
@@ -55,7 +58,11 @@ pub trait SendBuf: Send + 'static {
     label = "not a buffer to receive into",
     note = "receive into something owned and not shared: `Vec<T>`, `Box<[T]>`, `[T; N]` or `RegBuf<T>` of `Wire` elements"
 )]
-pub trait RecvBuf: SendBuf {
+///
+/// # Safety
+/// [`spare`](Self::spare) shows the same memory each time it is called, until [`set_filled`](Self::set_filled) is called or the
+/// buffer is moved: what an operation has written there it may read again, and send.
+pub unsafe trait RecvBuf: SendBuf {
     /// The room to receive into; an operation writes it from its start.
     ///
     /// # Safety
@@ -107,7 +114,8 @@ impl<T: Wire> SendBuf for Vec<T> {
     }
 }
 
-impl<T: Wire> RecvBuf for Vec<T> {
+// SAFETY: its own memory, which it does not change by itself.
+unsafe impl<T: Wire> RecvBuf for Vec<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         let room = if self.is_empty() {
             self.capacity()
@@ -132,7 +140,8 @@ impl<T: Wire> SendBuf for Box<[T]> {
     }
 }
 
-impl<T: Wire> RecvBuf for Box<[T]> {
+// SAFETY: always the same memory.
+unsafe impl<T: Wire> RecvBuf for Box<[T]> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         // SAFETY: the caller leaves no element without a value.
         unsafe { as_spare(self) }
@@ -149,7 +158,8 @@ impl<T: Wire, const N: usize> SendBuf for [T; N] {
     }
 }
 
-impl<T: Wire, const N: usize> RecvBuf for [T; N] {
+// SAFETY: always all of itself.
+unsafe impl<T: Wire, const N: usize> RecvBuf for [T; N] {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         // SAFETY: the caller leaves no element without a value.
         unsafe { as_spare(self) }
@@ -200,6 +210,13 @@ mod tests;
 pub fn room<B: RecvBuf>(buf: &mut B) -> usize {
     // SAFETY: nothing is written to it.
     unsafe { buf.spare() }.len()
+}
+
+/// Zeros, which cost nothing until they are touched; `None` without memory for them.
+#[doc(hidden)]
+#[must_use]
+pub fn zeros<T: Wire>(len: usize) -> Option<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(len).ok()
 }
 
 /// Fills a buffer with the bytes of `payload`.

@@ -53,7 +53,8 @@ impl<B: SendBuf> SendBuf for Part<B> {
     }
 }
 
-impl<B: RecvBuf> RecvBuf for Part<B> {
+// SAFETY: always the same range of what keeps this promise.
+unsafe impl<B: RecvBuf> RecvBuf for Part<B> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
         // SAFETY: our caller promises what we promise.
         let whole = unsafe { self.buf.spare() };

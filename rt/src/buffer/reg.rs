@@ -248,7 +248,8 @@ impl<T: Wire> SendBuf for RegBuf<T> {
     }
 }
 
-impl<T: Wire> RecvBuf for RegBuf<T> {
+// SAFETY: always the same memory.
+unsafe impl<T: Wire> RecvBuf for RegBuf<T> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<T>] {
         // SAFETY: the caller leaves no element without a value.
         unsafe { super::as_spare(self) }

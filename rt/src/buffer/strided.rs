@@ -120,15 +120,12 @@ pub struct Strided<B: SendBuf> {
     buf: B,
     layout: Layout,
     packed: Vec<B::Elem>,
-    landed: Option<Landed<B>>,
+    /// The packed elements may have been written. Only a `RecvBuf` can be unpacked to, which a `SendBuf` method cannot know: so
+    /// the way to do it is kept from where it was known.
+    unpack: Option<Unpack<B>>,
 }
 
-/// A receive wrote the first `len` packed elements. Only a `RecvBuf` can be unpacked to, which a `SendBuf` method cannot
-/// know: so the way to do it is kept from where it was known.
-struct Landed<B: SendBuf> {
-    len: usize,
-    unpack: fn(&mut B, &Layout, &[B::Elem]),
-}
+type Unpack<B> = fn(&mut B, &Layout, &[<B as SendBuf>::Elem]);
 
 impl<B: SendBuf> Strided<B> {
     pub(super) fn new(buf: B, layout: Layout, mut packed: Vec<B::Elem>) -> Self {
@@ -138,7 +135,7 @@ impl<B: SendBuf> Strided<B> {
             buf,
             layout,
             packed,
-            landed: None,
+            unpack: None,
         }
     }
 
@@ -158,8 +155,8 @@ impl<B: SendBuf> Strided<B> {
     /// [`BufExt::strided_in`](super::BufExt::strided_in).
     #[must_use]
     pub fn into_parts(mut self) -> (B, Vec<B::Elem>) {
-        if let Some(Landed { len, unpack }) = self.landed {
-            unpack(&mut self.buf, &self.layout, &self.packed[..len]);
+        if let Some(unpack) = self.unpack {
+            unpack(&mut self.buf, &self.layout, &self.packed);
         }
         (self.buf, self.packed)
     }
@@ -173,18 +170,16 @@ impl<B: SendBuf> SendBuf for Strided<B> {
     }
 }
 
-impl<B: RecvBuf> RecvBuf for Strided<B> {
+// SAFETY: always the same scratch.
+unsafe impl<B: RecvBuf> RecvBuf for Strided<B> {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<B::Elem>] {
+        // Not only when it is told how many: a part of this does not tell, and an earlier receive may have brought more.
+        self.unpack = Some(unpack_into::<B>);
         // SAFETY: the caller leaves no element without a value.
         unsafe { super::as_spare(&mut self.packed) }
     }
 
-    unsafe fn set_filled(&mut self, n: usize) {
-        self.landed = Some(Landed {
-            len: n,
-            unpack: unpack_into::<B>,
-        });
-    }
+    unsafe fn set_filled(&mut self, _: usize) {}
 }
 
 impl<B: SendBuf + fmt::Debug> fmt::Debug for Strided<B> {

@@ -131,6 +131,23 @@ fn a_short_message_fills_the_first_blocks() {
 }
 
 #[test]
+fn a_part_of_a_strided_buffer_comes_home_too_and_so_does_what_came_before() {
+    let layout = Layout {
+        offset: 0,
+        block: 1,
+        stride: 2,
+        count: 3,
+    };
+    let mut part = [0u8; 6].strided(layout).part(1..3);
+    land(&mut part, &[5, 6]);
+    assert_eq!(part.into_inner().into_inner(), [0, 0, 5, 0, 6, 0]);
+    let mut strided = [0u8; 6].strided(layout);
+    land(&mut strided, &[1, 2, 3]);
+    land(&mut strided, &[4]);
+    assert_eq!(strided.into_inner(), [4, 0, 2, 0, 3, 0]);
+}
+
+#[test]
 fn a_send_leaves_a_strided_buffer_as_it_was() {
     let shared: Arc<[u8]> = vec![1, 2, 3].into();
     let strided = shared.strided(Layout {

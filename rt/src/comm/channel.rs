@@ -22,6 +22,7 @@ pub struct Channel<T: Wire> {
 
 impl<T: Wire> Channel<T> {
     pub(super) fn new(comm: &Comm, peer: usize, tag: u32) -> Result<Self> {
+        comm.peer("channel", "peer", peer)?;
         let send = comm.about_send::<T>(comm.id(), peer, tag, false)?;
         let recv = comm.about_recv::<T>(comm.id(), Source::Rank(peer), Tag::Is(tag))?;
         Ok(Self {

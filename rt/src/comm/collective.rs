@@ -1,35 +1,36 @@
 //! The simple collectives that make communicators: over messages, and they move on when they are polled. Those of users are in
 //! the crate `ripstop-collectives`.
 
-use super::{Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
+use super::{Agreement, Call, Comm, RecvOp, ReduceOp, SendOp, Source, Tag};
 use crate::{
     buffer::{RecvBuf, SendBuf, Wire},
     error::{Error, ErrorKind, OpError, Result},
     ops::About,
 };
 
-impl Comm {
-    /// Waits until every rank has called it, with the same word: dissemination (Hensgen, Finkel, Manber 1988).
-    #[track_caller]
-    pub(crate) fn meet(&self, word: u8) -> impl Future<Output = Result<()>> + Send {
-        let call = self.next_collective();
-        self.meet_with(call, word)
+impl Agreement {
+    /// Waits until every rank has come here, with the same word: dissemination (Hensgen, Finkel, Manber 1988).
+    pub(crate) async fn meet(self, word: u8) -> Result<()> {
+        self.comm.meet_with(self.call, word).await
     }
 
     /// For a rank that cannot do what all do after they [meet](Self::meet): it fails on all. Waits for nobody, because those that
     /// never come may wait for what this rank does next.
-    #[track_caller]
-    pub(crate) fn meet_in_vain(&self) {
-        let (call, rank, size) = (self.next_collective(), self.rank(), self.size());
+    pub(crate) fn meet_in_vain(self) {
+        let (rank, size) = (self.comm.rank(), self.comm.size());
         let mut distance = 1;
         while distance < size {
-            drop(self.send_for(call, (rank + distance) % size, [GAVE_UP]));
+            drop(
+                self.comm
+                    .send_for(self.call, (rank + distance) % size, [GAVE_UP]),
+            );
             distance *= 2;
         }
     }
+}
 
+impl Comm {
     async fn meet_with(&self, call: Call, word: u8) -> Result<()> {
-        let _under_way = self.under_way(call);
         let (rank, size) = (self.rank(), self.size());
         let world = |rank| self.group().world_of(rank).unwrap_or_default() as usize;
         let (mut distance, mut said) = (1, word);
@@ -227,7 +228,7 @@ fn renamed<B>(op: &'static str, error: OpError<B>) -> OpError<B> {
     }
 }
 
-/// Words of [`Comm::meet`] that nobody comes with: two ranks came with different words, or somebody will not come.
+/// Words of [`Agreement::meet`] that nobody comes with: two ranks came with different words, or somebody will not come.
 const APART: u8 = u8::MAX;
 const GAVE_UP: u8 = u8::MAX - 1;
 

@@ -129,7 +129,7 @@ impl Comm {
     /// As [`probe`](Self::probe), but takes only a message that has come already.
     ///
     /// # Errors
-    /// `from` out of range.
+    /// As [`probe`](Self::probe), when no message will come any more.
     #[track_caller]
     pub fn try_probe(
         &self,

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use self::vote::Agreement;
 pub use self::{
     cart::Cart,
     channel::Channel,
@@ -53,7 +54,8 @@ const WORLD: u32 = 0;
 
 /// A group of ranks that talk among themselves: what is sent on one communicator is never received on another.
 ///
-/// Clones name the same communicator. It can be used from any thread.
+/// Clones name the same communicator. It can be used from any thread. With the last of them, the world's apart, goes what was
+/// sent to this rank on it and not received: a send that waits for it ends with [`ErrorKind::PeerFinished`].
 #[derive(Clone)]
 pub struct Comm {
     inner: Arc<Inner>,

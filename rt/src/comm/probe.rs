@@ -23,7 +23,7 @@ pub struct Matched {
 pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> {
     let about = About {
         probe: true,
-        ..about?
+        ..about.map_err(|error| error.renamed("probe"))?
     };
     let landed = comm.start_recv(about, [0_u8; 0]).landed().await?;
     Ok(Matched {
@@ -37,14 +37,17 @@ pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> 
 #[track_caller]
 pub(super) fn try_probe(comm: &Comm, from: Source, tag: Tag) -> Result<Option<Matched>> {
     let ctx = comm.id();
-    let about = comm.about_recv::<u8>(ctx, from, tag)?;
+    let about = comm.about_recv::<u8>(ctx, from, tag);
+    let about = about.map_err(|error| error.renamed("try_probe"))?;
     comm.shared().turn();
     let found = comm.shared().with(|engine| {
         let found = engine.core.try_probe(&about);
-        found.map(Ok).or_else(|| engine.core.revoked(ctx).map(Err))
+        found
+            .map(Ok)
+            .or_else(|| engine.core.hopeless(&about.want()).map(Err))
     });
     let found = found.transpose();
-    let found = found.map_err(|kind| op::error_of("probe", comm, &about, kind))?;
+    let found = found.map_err(|kind| op::error_of("try_probe", comm, &about, kind))?;
     Ok(found.map(|landed| Matched {
         comm: comm.clone(),
         ctx,

@@ -386,6 +386,8 @@ impl<I: SendBuf, O: RecvBuf> Drop for ProgramOp<I, O> {
     fn drop(&mut self) {
         if let Some(flight) = &mut self.flight
             && !flight.is_over_quickly()
+            // What panicked on its way from the one to the other is not there any more.
+            && !matches!(flight.way, Way::Between)
         {
             flight.with_run(|engine, ticket| {
                 engine.core.detach_run(ticket);

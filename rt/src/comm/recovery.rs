@@ -114,7 +114,7 @@ impl Comm {
     /// Those that are not down, in a context that is free on all of them.
     fn without(&self, down: &Ranks, ctx: u32) -> Result<Self> {
         if down.contains(self.rank()) {
-            let rank = self.rank();
+            let rank = self.group().world_of(self.rank()).unwrap_or_default() as usize;
             return Err(self.error("shrink", ErrorKind::PeerFailed { rank }, None, None));
         }
         let left = (0..self.size()).filter(|rank| !down.contains(*rank));

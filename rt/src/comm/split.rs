@@ -31,9 +31,9 @@ impl Comm {
         color: Option<u32>,
         key: i32,
     ) -> impl Future<Output = Result<Option<Self>>> + Send {
-        let call = self.next_collective();
+        let agreement = self.agreement();
         async move {
-            let _under_way = self.under_way(call);
+            let call = agreement.call;
             let vote = Vote::new(Signature::of(name));
             let made = self.split_with(call, vote, color, key).await;
             self.settled(name, call, made)
@@ -90,7 +90,7 @@ impl Comm {
     /// # Errors
     /// As of [`split`](Self::split).
     #[track_caller]
-    pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send {
+    pub fn dup(&self) -> impl Future<Output = Result<Self>> + Send + use<> {
         self.dup_as("dup", Signature::of("dup"))
     }
 
@@ -100,17 +100,17 @@ impl Comm {
         &self,
         name: &'static str,
         signature: Signature,
-    ) -> impl Future<Output = Result<Self>> + Send {
-        let call = self.next_collective();
+    ) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let agreement = self.agreement();
         async move {
-            let _under_way = self.under_way(call);
-            let agreed = self.agree_on_context(call, Vote::new(signature)).await;
-            let ctx = self.settled(name, call, agreed)?;
+            let (comm, call) = (&agreement.comm, agreement.call);
+            let agreed = comm.agree_on_context(call, Vote::new(signature)).await;
+            let ctx = comm.settled(name, call, agreed)?;
             Ok(Self::new(
-                self.shared().clone(),
+                comm.shared().clone(),
                 ctx,
-                self.inner.rank,
-                self.group().clone(),
+                comm.inner.rank,
+                comm.group().clone(),
             ))
         }
     }

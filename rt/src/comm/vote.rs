@@ -37,17 +37,24 @@ fn count(one: Ballot, other: Ballot) -> Ballot {
     ]
 }
 
-/// A place in the order of collectives where this rank agrees with others.
+/// A place in the order of collectives where this rank agrees with others, from the call on and not only when it is awaited:
+/// see [`agrees_before`](crate::engine::Core::agrees_before).
 #[must_use = "it ends when it is dropped"]
-pub(super) struct UnderWay<'a> {
-    comm: &'a Comm,
-    key: (u32, u32),
+pub(crate) struct Agreement {
+    pub(super) comm: Comm,
+    pub(super) call: Call,
 }
 
-impl Drop for UnderWay<'_> {
+impl Agreement {
+    fn key(&self) -> (u32, u32) {
+        (self.comm.id() + 1, self.call.tag)
+    }
+}
+
+impl Drop for Agreement {
     fn drop(&mut self) {
-        let shared = self.comm.shared();
-        shared.with(|engine| engine.core.agree_no_more(self.key));
+        let (key, shared) = (self.key(), self.comm.shared());
+        shared.with(|engine| engine.core.agree_no_more(key));
     }
 }
 
@@ -69,12 +76,14 @@ impl Comm {
         })
     }
 
-    /// Says that this rank agrees with others in this place, for as long as what it gets is there: see
-    /// [`agrees_before`](crate::engine::Core::agrees_before).
-    pub(super) fn under_way(&self, call: Call) -> UnderWay<'_> {
-        let key = (self.id() + 1, call.tag);
+    /// The next collective is an agreement.
+    #[track_caller]
+    pub(crate) fn agreement(&self) -> Agreement {
+        let (comm, call) = (self.clone(), self.next_collective());
+        let agreement = Agreement { comm, call };
+        let key = agreement.key();
         self.shared().with(|engine| engine.core.agree_in(key));
-        UnderWay { comm: self, key }
+        agreement
     }
 
     /// A rank that waits for this one in another collective may have asked already.

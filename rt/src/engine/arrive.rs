@@ -176,7 +176,7 @@ impl Core {
             Kind::Ack | Kind::Nack => None,
             _ => Some(channel.accept(base.seq, || (header.to_vec(), body.to_vec()))),
         };
-        let opened = was_full && !channel.is_full() && peer.waits();
+        let opened = was_full && !channel.is_full(); // also for what lines of windows hold
         self.peers.stir(rank);
         if opened || verdict.is_some() {
             self.peers.mark(rank); // it is owed an answer

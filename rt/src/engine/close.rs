@@ -77,7 +77,7 @@ impl Engine {
                 Life::Landing(landing)
                     if (landing.invited || landing.shared) && !landing.fragments =>
                 {
-                    slot.leak()
+                    core.wakers.extend(slot.leak());
                 }
                 Life::Running => {} // ended below, unless somebody may still write to its memory
                 Life::Posted(posted) => {

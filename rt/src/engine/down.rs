@@ -32,11 +32,19 @@ impl Core {
         self.lose_programs(rank, why);
         self.lose_windows(rank, why);
         self.recover_from(rank, why);
+        if self.peers.grants().is_scarce() {
+            self.serve(); // what it held is for others
+        }
     }
 
     /// Who is in this communicator.
     pub(super) fn members(&self, ctx: u32) -> Option<&Group> {
         self.groups.get(ctx)
+    }
+
+    /// Whether this rank has dropped this communicator.
+    pub(super) fn has_left(&self, ctx: u32) -> bool {
+        self.groups.has_left(ctx)
     }
 
     fn lose_sends(&mut self, rank: u32, why: Down) {
@@ -137,9 +145,12 @@ impl Core {
     pub(crate) fn leave_group(&mut self, ctx: u32) {
         if self.groups.leave(ctx) {
             self.untold.retain(|&(of, _)| of != ctx);
-            self.programs.forget(ctx);
             self.forget_slots(ctx);
+            self.programs.forget(ctx);
             self.leave_agreements(ctx);
+            if self.is_deaf(ctx) {
+                self.forget_messages(|its| its == ctx);
+            }
         }
     }
 

@@ -1,10 +1,16 @@
 //! The communicators of a runtime, by context: few, and looked for only when a peer goes.
 
+use std::ops::Range;
+
 use crate::group::Group;
 
-/// A sorted list: the first communicator costs a rank of a large simulation a tenth of what it costs in a tree.
 #[derive(Debug, Default)]
-pub(super) struct Groups(Vec<Joined>);
+pub(super) struct Groups {
+    /// Sorted: in a list the first communicator costs a rank of a large simulation a tenth of what it costs in a tree.
+    joined: Vec<Joined>,
+    /// Halves of the even contexts that this rank was in and will not be in again, in sorted ranges that do not touch.
+    left: Vec<Range<u32>>,
+}
 
 #[derive(Debug)]
 struct Joined {
@@ -17,7 +23,7 @@ impl Groups {
     /// Who is in this communicator. O(log communicators).
     pub(super) fn get(&self, ctx: u32) -> Option<&Group> {
         let at = self.place(ctx).ok()?;
-        Some(&self.0[at].group)
+        Some(&self.joined[at].group)
     }
 
     /// A handle joins. `true`: it is the first of this communicator.
@@ -27,10 +33,10 @@ impl Groups {
         if place.is_err() {
             let group = group.clone();
             // The world and its collectives are all that most ranks ever have.
-            if self.0.is_empty() {
-                self.0.reserve_exact(2);
+            if self.joined.is_empty() {
+                self.joined.reserve_exact(2);
             }
-            self.0.insert(
+            self.joined.insert(
                 at,
                 Joined {
                     ctx,
@@ -39,7 +45,7 @@ impl Groups {
                 },
             );
         }
-        self.0[at].handles += 1;
+        self.joined[at].handles += 1;
         place.is_err()
     }
 
@@ -48,23 +54,79 @@ impl Groups {
         let Ok(at) = self.place(ctx) else {
             return false;
         };
-        self.0[at].handles -= 1;
-        let last = self.0[at].handles == 0;
+        self.joined[at].handles -= 1;
+        let last = self.joined[at].handles == 0;
         if last {
-            self.0.remove(at);
+            self.joined.remove(at);
+            self.note_left(ctx);
         }
         last
     }
 
+    /// Whether this rank was in this communicator, whose messages have this context, and will not be again. O(log ranges).
+    pub(super) fn has_left(&self, ctx: u32) -> bool {
+        if self.left.is_empty() || !ctx.is_multiple_of(2) {
+            return false;
+        }
+        let after = self.left.partition_point(|range| range.end <= ctx / 2);
+        let range = self.left.get(after);
+        range.is_some_and(|range| range.contains(&(ctx / 2)))
+    }
+
+    fn note_left(&mut self, ctx: u32) {
+        // There may be another handle of the world later.
+        if ctx == 0 || !ctx.is_multiple_of(2) {
+            return;
+        }
+        let half = ctx / 2;
+        let after = self.left.partition_point(|range| range.end < half);
+        let mut new = half..half + 1;
+        let touching = self.left[after..]
+            .iter()
+            .take_while(|range| range.start <= new.end)
+            .count();
+        for range in self.left.drain(after..after + touching) {
+            new = new.start.min(range.start)..new.end.max(range.end);
+        }
+        self.left.insert(after, new);
+    }
+
     /// The communicators that this rank is in.
     pub(super) fn with(&self, rank: u32) -> impl Iterator<Item = u32> {
-        self.0
+        self.joined
             .iter()
             .filter(move |joined| joined.group.contains(rank))
             .map(|joined| joined.ctx)
     }
 
     fn place(&self, ctx: u32) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&ctx, |joined| joined.ctx)
+        self.joined.binary_search_by_key(&ctx, |joined| joined.ctx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Group, Groups};
+
+    #[test]
+    fn what_was_left_is_kept_in_few_ranges() {
+        let mut groups = Groups::default();
+        for ctx in [0, 1, 2, 3, 8, 9, 6, 7, 12, 13, 4, 5] {
+            assert!(groups.join(ctx, &Group::First(2)));
+            assert!(!groups.has_left(ctx));
+            assert!(groups.leave(ctx));
+        }
+        let left = (0..20).filter(|ctx| groups.has_left(*ctx));
+        assert_eq!(left.collect::<Vec<_>>(), [2, 4, 6, 8, 12]);
+        assert_eq!(groups.left, [1..5, 6..7]);
+    }
+
+    #[test]
+    fn the_last_handle_leaves() {
+        let mut groups = Groups::default();
+        groups.join(4, &Group::First(2));
+        groups.join(4, &Group::First(2));
+        assert!(!groups.leave(4) && !groups.has_left(4));
+        assert!(groups.leave(4) && groups.has_left(4));
     }
 }

@@ -169,6 +169,7 @@ impl Core {
         }
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
+        waited.extend(self.awaited_listed());
         waited.extend(self.awaited_agreed());
         waited.retain(|&rank| self.peers.down(rank).is_none());
         waited

@@ -54,8 +54,8 @@ pub(crate) use self::{
     sleeper::Sleeper,
     waiting::Waiting,
     window::{
-        Deed, Extent, Far, Gates, Heard, Ledger, Looked, Memory as WindowMemory, Number, Passed,
-        Ranges, Said, Want, WindowId, begin_all,
+        Deed, Extent, Far, Gates, Heard, Ledger, Listening, Looked, Memory as WindowMemory, Number,
+        Passed, Ranges, Said, Want, WindowId, begin_all,
     },
 };
 use crate::{
@@ -377,7 +377,9 @@ impl Core {
 
     /// The future of a send is gone: it goes on by itself.
     pub(crate) fn detach(&mut self, op: OpId) {
-        let slot = self.ops.live(op);
+        let Some(slot) = self.ops.get(op) else {
+            return; // it was taken, and its future panicked before it knew
+        };
         slot.orphan = true;
         let waker = slot.waker.take();
         let (done, timer) = (slot.life.is_done(), slot.timer.take());

@@ -337,11 +337,6 @@ impl Peer {
             .is_some_and(|channel| channel.is_full())
     }
 
-    /// Something waits to be sent.
-    pub(crate) fn waits(&self) -> bool {
-        !(self.is_clear() && self.fragments.is_empty())
-    }
-
     /// Nothing waits in front of a new envelope.
     pub(crate) fn is_clear(&self) -> bool {
         self.sends.is_empty() && self.control.is_empty()

@@ -74,7 +74,7 @@ impl Core {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
-        if self.programs.is_void(message.envelope.ctx) && !message.is_sought() {
+        if self.is_deaf(message.envelope.ctx) && !message.is_sought() {
             self.discharge(&mut message);
             return self.turn_off(message.envelope, &message.body.parcel());
         }
@@ -444,7 +444,7 @@ impl Core {
     }
 
     /// Why a receive that found nothing will never get anything.
-    fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
+    pub(crate) fn hopeless(&mut self, want: &Want) -> Option<ErrorKind> {
         if self.closing {
             return Some(ErrorKind::Closed);
         }

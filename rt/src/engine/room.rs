@@ -84,7 +84,7 @@ impl Core {
     }
 
     /// What is free goes round among those that wait.
-    fn serve(&mut self) {
+    pub(super) fn serve(&mut self) {
         let mut waiting = self.peers.grants().take_waiting();
         for _ in 0..waiting.len() {
             if self.peers.grants().free() == 0 {

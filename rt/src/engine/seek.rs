@@ -344,7 +344,14 @@ impl Engine {
         let Some(slot) = self.core.ops.get(op) else {
             return;
         };
-        let Some(to) = slot.about.peer else { return };
+        // It may have failed since, with the peer, and its buffer is the application's then.
+        let Some(to) = slot
+            .about
+            .peer
+            .filter(|_| matches!(slot.life, Life::Offered))
+        else {
+            return;
+        };
         let mut header = self.offer_header(op);
         header.base.kind = Kind::Sought as u8;
         header.modes |= if first { MODE_FIRST } else { 0 };

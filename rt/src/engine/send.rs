@@ -116,7 +116,8 @@ impl Core {
         let to = slot.about.peer.expect("a send has a peer");
         match slot.life {
             Life::Queued => {
-                self.peers.contact(to).sends.remove(op);
+                let uncovered = self.peers.contact(to).sends.remove(op);
+                self.tell_held(to, &uncovered);
                 self.land(op, Err(why));
             }
             Life::Offered => self.withdraw_offer(op, to, why),

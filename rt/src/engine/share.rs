@@ -253,8 +253,11 @@ impl Core {
         slot.life = Life::Offered;
         let to = slot.about.peer;
         self.shares.remove(op);
-        if let Some(to) = to {
-            self.tell(to, Kind::Landed, receiver, status);
+        let Some(to) = to else { return };
+        match self.peers.down(to) {
+            // It ended while its rear was put, and all that was offered to it was lost before.
+            Some(down) => self.abandon(op, down_kind(to, down)),
+            None => self.tell(to, Kind::Landed, receiver, status),
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Sleeper(u32);
 pub(super) struct Sleepers {
     asleep: BTreeMap<Sleeper, (TimerId, Option<Waker>)>,
     made: u32,
+    /// There are no turns any more in which the time of any could come.
+    ended: bool,
 }
 
 /// Timer keys from here on are sleepers; below are operations, whose slots never get that high.
@@ -26,6 +28,9 @@ impl Core {
     pub(crate) fn fall_asleep(&mut self, deadline: Time) -> Sleeper {
         let sleeper = Sleeper(self.sleepers.made);
         self.sleepers.made = self.sleepers.made.wrapping_add(1);
+        if self.sleepers.ended {
+            return sleeper; // it is over at once
+        }
         let timer = self.timers.insert(deadline, KEYS | u64::from(sleeper.0));
         self.sleepers.asleep.insert(sleeper, (timer, None));
         sleeper
@@ -51,8 +56,9 @@ impl Core {
         }
     }
 
-    /// There are no turns any more in which the time of any could come.
+    /// The runtime is over: all are ready, also those to come.
     pub(crate) fn end_sleepers(&mut self) {
+        self.sleepers.ended = true;
         let asleep = std::mem::take(&mut self.sleepers.asleep);
         let wakers = asleep.into_values().filter_map(|(_, waker)| waker);
         self.wakers.extend(wakers);

@@ -71,7 +71,7 @@ impl Core {
 
 fn name(life: &Life) -> Option<&'static str> {
     match life {
-        Life::Free | Life::Running | Life::Done(_) | Life::Failed => None,
+        Life::Free | Life::Running | Life::Done(_) | Life::Failed | Life::Lost => None,
         Life::Queued => Some("send (waits for room)"),
         Life::Offered | Life::Withdrawing => Some("send (waits for its receive)"),
         Life::Putting { .. }

@@ -74,9 +74,13 @@ fn sleep(shared: &Shared, parker: &Arc<Parker>) {
     }
 }
 
-/// Runs what is ready of the tasks.
+/// Runs what is ready of the tasks, and not what becomes ready meanwhile: one that yields may do so for ever, and what it waits
+/// for may need a turn.
 pub(crate) fn run_tasks(shared: &Shared) {
-    while let Some(task) = shared.next_task() {
+    for _ in 0..shared.ready_tasks() {
+        let Some(task) = shared.next_task() else {
+            return;
+        };
         shared.offer_seat();
         task.run();
     }

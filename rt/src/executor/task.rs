@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    shared::Shared,
+    shared::{Shared, contain},
     sync::{AtomicU8, Mutex, lock},
 };
 
@@ -94,11 +94,11 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
                 .poll(&mut Context::from_waker(&waker))
                 .is_ready()
         });
-        if done {
-            *future = None;
-            return;
-        }
+        let over = future.take_if(|_| done);
         drop(future);
+        if done {
+            return contain(|| drop(over));
+        }
         if self
             .state
             .compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst)
@@ -112,7 +112,7 @@ impl<Q: Queue + Send + Sync + 'static> Task<Q> {
     /// Drops its future: it will never run again.
     pub(crate) fn abandon(&self) {
         let future = lock(&self.future).take();
-        drop(future);
+        contain(|| drop(future));
     }
 
     fn enqueue(self: &Arc<Self>) {

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Port, Target, few::Few};
+use super::{Port, Target, few::Few, listener::Listener};
 use crate::{
     buffer::Wire,
     engine::{Engine, Heard, Said, begin_all},
@@ -22,6 +22,8 @@ impl<T: Wire> Port<T> {
     pub fn post(&mut self, origins: &[usize]) -> Result<()> {
         self.check_closed("post")?;
         self.check_ranks("post", "origins", origins)?;
+        // Before anybody knows: whatever happens then, this rank has no slice of it until they have completed.
+        self.open_to.extend_from_slice(origins);
         for &origin in origins {
             let target = self.meet("post", "origins", origin)?;
             match target.ledger.post() {
@@ -33,7 +35,6 @@ impl<T: Wire> Port<T> {
                 }),
             }
         }
-        self.open_to.extend_from_slice(origins);
         Ok(())
     }
 
@@ -68,7 +69,8 @@ impl<T: Wire> Port<T> {
             Some(failed)
         };
         let watch = |engine: &mut Engine| engine.watch_completed(id, &origins);
-        let over = ready!(self.comm.shared().poll_window(id, cx.waker(), check, watch));
+        let waiter = (&mut self.closing, cx.waker());
+        let over = ready!(self.comm.shared().poll_window(id, waiter, check, watch));
         if !matches!(over, Some((_, ErrorKind::Closed))) {
             self.open_to.clear();
         }
@@ -145,6 +147,7 @@ impl<T: Wire> Port<T> {
             port: self,
             targets: met,
             waiting: Vec::new(),
+            listener: Listener::new(self),
         })
     }
 }
@@ -156,6 +159,7 @@ pub struct Starting<'p, T: Wire> {
     targets: Few<&'p Target>,
     /// World ranks of the targets, from when the engine was told that they are waited for.
     waiting: Vec<u32>,
+    listener: Listener<'p, T>,
 }
 
 impl<'p, T: Wire> Starting<'p, T> {
@@ -172,6 +176,7 @@ impl<'p, T: Wire> Starting<'p, T> {
             port: self.port,
             targets: self.targets.clone(),
             open: true,
+            listener: Listener::new(self.port),
         }))
     }
 
@@ -191,8 +196,7 @@ impl<'p, T: Wire> Starting<'p, T> {
         let (port, id) = (self.port, self.port.id);
         let check = |engine: &mut Engine| engine.start_window(id, &self.waiting);
         let watch = |engine: &mut Engine| engine.watch_posted(id, &self.waiting);
-        let shared = port.comm.shared();
-        let started = ready!(shared.poll_window(id, cx.waker(), check, watch));
+        let started = ready!(self.listener.poll(cx, check, watch));
         if let Err((target, why)) = started {
             return Poll::Ready(Err(port.error("start", why, target)));
         }
@@ -256,6 +260,7 @@ pub struct Visit<'p, T: Wire> {
     port: &'p Port<T>,
     targets: Few<&'p Target>,
     open: bool,
+    listener: Listener<'p, T>,
 }
 
 impl<'p, T: Wire> Visit<'p, T> {
@@ -306,7 +311,7 @@ impl<'p, T: Wire> Visit<'p, T> {
     ///
     /// # Errors
     /// A target that failed or finished.
-    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<Result<()>> {
+    pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         let (port, id) = (self.port, self.port.id);
         if self.targets.iter().all(|target| target.ledger.has_ended()) {
             return Poll::Ready(Ok(()));
@@ -320,8 +325,7 @@ impl<'p, T: Wire> Visit<'p, T> {
             }
             Some(failed)
         };
-        let shared = port.comm.shared();
-        let ended = ready!(shared.poll_window(id, cx.waker(), check, |_| ()));
+        let ended = ready!(self.listener.poll(cx, check, |_| ()));
         Poll::Ready(match ended {
             None => Ok(()),
             Some((target, why)) => Err(port.error("complete", why, target)),

@@ -1,13 +1,29 @@
 //! Fences: everybody opens, everybody accesses, everybody closes.
 
-use std::{future::poll_fn, task::Poll};
+use std::{
+    future::poll_fn,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    task::Poll,
+};
 
-use super::{Port, Target};
+use super::{Port, Target, listener::Listener};
 use crate::{
     buffer::Wire,
     engine::{Engine, Gates, Looked, Passed},
     error::{ErrorKind, Result},
 };
+
+type Agreed = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// Fences by messages.
+#[derive(Default)]
+pub(super) struct Meeting {
+    /// One that is not over, and whether it ends the epoch. The lock is never taken: it makes a port one that threads may share.
+    under_way: Mutex<Option<(bool, Agreed)>>,
+    /// None is passed any more.
+    failed: bool,
+}
 
 impl<T: Wire> Port<T> {
     /// Opens this end to everybody.
@@ -38,13 +54,17 @@ impl<T: Wire> Port<T> {
     /// A member failed, or `Mismatch`: one came to a fence of the other kind. Then all fences of this window fail from now on.
     pub async fn fence(&mut self, ending: bool) -> Result<()> {
         self.is_gathered = false;
-        self.pass(ending).await?;
+        if self.pass(ending).await? == Gates::None {
+            self.agree(ending).await?;
+        }
         self.is_gathered = !ending;
         Ok(())
     }
 
-    async fn pass(&self, ending: bool) -> Result<()> {
+    /// As far as there are gates.
+    async fn pass(&self, ending: bool) -> Result<Gates> {
         let (id, shared) = (self.id, self.comm.shared());
+        let mut listener = Listener::new(self);
         loop {
             let (gates, mut first) = shared.with(|engine| {
                 let gates = engine.begin_fence(id, ending);
@@ -57,7 +77,7 @@ impl<T: Wire> Port<T> {
                     || {
                         let check = |engine: &mut Engine| go_on(engine).ok();
                         let watch = |engine: &mut Engine| engine.watch_fence(id);
-                        shared.poll_window(id, cx.waker(), check, watch)
+                        listener.poll(cx, check, watch)
                     },
                     Poll::Ready,
                 )
@@ -66,9 +86,8 @@ impl<T: Wire> Port<T> {
                 .await
                 .map_err(|(rank, why)| self.error("fence", why, rank))?;
             match gates {
-                Gates::Counted => return Ok(()),
+                Gates::Counted | Gates::None => return Ok(gates),
                 Gates::Earlier => {}
-                Gates::None => return self.agree(ending).await,
             }
         }
     }
@@ -92,9 +111,29 @@ impl<T: Wire> Port<T> {
         }
     }
 
-    async fn agree(&self, ending: bool) -> Result<()> {
-        let agreed = self.comm.meet(ending.into()).await;
-        agreed.map_err(|error| error.renamed("fence"))
+    /// By messages. A meeting that was given up keeps its place among the collectives, and the others may have come to it.
+    async fn agree(&mut self, ending: bool) -> Result<()> {
+        let Self { meeting, comm, .. } = self;
+        let Meeting { under_way, failed } = meeting;
+        let meeting = under_way.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if *failed {
+            comm.agreement().meet_in_vain();
+            return Err(comm.error("fence", ErrorKind::Revoked, None, None));
+        }
+        loop {
+            let (earlier, agreed) = meeting.get_or_insert_with(|| {
+                let agreed = comm.agreement().meet(ending.into());
+                (ending, Box::pin(agreed) as Agreed)
+            });
+            let is_this = *earlier == ending;
+            let agreed = agreed.as_mut().await;
+            *meeting = None;
+            *failed = agreed.is_err();
+            agreed.map_err(|error| error.renamed("fence"))?;
+            if is_this {
+                return Ok(());
+            }
+        }
     }
 
     /// A member's end, until the next fence, also if it has not introduced itself yet.

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 
-use super::Port;
+use super::{Port, listener::Listener};
 use crate::{buffer::Wire, engine::Engine, error::Result};
 
 impl<T: Wire> Port<T> {
@@ -25,7 +25,8 @@ impl<T: Wire> Port<T> {
             engine.flush();
         });
         let check = |engine: &mut Engine| engine.core.have_come(id, &ranks);
-        let known = poll_fn(|cx| shared.poll_window(id, cx.waker(), check, |_| ()));
+        let mut listener = Listener::new(self);
+        let known = poll_fn(|cx| listener.poll(cx, check, |_| ()));
         let known = known.await;
         known.map_err(|(rank, why)| self.error("meet", why, rank))?;
         met.into_iter()

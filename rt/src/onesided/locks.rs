@@ -1,6 +1,7 @@
 //! Passive targets: locks.
 
 use std::{
+    future::poll_fn,
     sync::{
         Mutex, PoisonError,
         atomic::{
@@ -13,7 +14,7 @@ use std::{
 
 use ripstop_fabric::memory::Region;
 
-use super::{Element, LOCKS_ALL, Port, Target};
+use super::{Element, LOCKS_ALL, Port, Target, listener::Listener};
 use crate::{
     buffer::Wire,
     engine::{Combine, Engine, Want},
@@ -26,6 +27,7 @@ use crate::{
 pub struct Locking<'p, T: Wire> {
     port: &'p Port<T>,
     whose: Whose<'p>,
+    listener: Listener<'p, T>,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,7 @@ impl<T: Wire> Port<T> {
         Ok(Locking {
             port: self,
             whose: Whose::One(target, want),
+            listener: Listener::new(self),
         })
     }
 
@@ -69,6 +72,7 @@ impl<T: Wire> Port<T> {
         Ok(Locking {
             port: self,
             whose: Whose::All(Mutex::default()),
+            listener: Listener::new(self),
         })
     }
 
@@ -137,8 +141,19 @@ impl<T: Wire> Port<T> {
             .with(|engine| engine.core.open_to_all(self.id, true));
     }
 
+    /// Waits until all members have come here with nothing of theirs under way, and lets nobody in any more.
+    ///
+    /// # Errors
+    /// A member failed.
+    pub async fn close_passive(&mut self, op: &'static str) -> Result<()> {
+        self.quiet(None).await;
+        self.barrier(op).await?;
+        self.close_to_all();
+        Ok(())
+    }
+
     /// Waits until nothing of ours is under way on this rank's memory, or on anybody's.
-    pub fn poll_quiet(&self, target: Option<&Target>, cx: &Context<'_>) -> Poll<()> {
+    pub async fn quiet(&self, target: Option<&Target>) {
         let id = self.id;
         let check = |engine: &mut Engine| {
             let quiet = match target {
@@ -147,9 +162,8 @@ impl<T: Wire> Port<T> {
             };
             quiet.then_some(())
         };
-        self.comm
-            .shared()
-            .poll_window(id, cx.waker(), check, |_| ())
+        let mut listener = Listener::new(self);
+        poll_fn(|cx| listener.poll(cx, check, |_| ())).await;
     }
 }
 
@@ -193,8 +207,7 @@ impl<'p, T: Wire> Locking<'p, T> {
         };
         let (port, id) = (self.port, self.port.id);
         let check = |engine: &mut Engine| engine.core.has_lock(id, target.world, want);
-        let shared = port.comm.shared();
-        let held = ready!(shared.poll_window(id, cx.waker(), check, |_| ()));
+        let held = ready!(self.listener.poll(cx, check, |_| ()));
         let held = held.map_err(|why| port.error("lock", why, target.world));
         Poll::Ready(held.and_then(|()| port.look("lock", target)))
     }

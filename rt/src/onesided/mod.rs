@@ -6,6 +6,7 @@ mod epochs;
 mod fence;
 mod few;
 mod introduce;
+mod listener;
 mod locks;
 mod number;
 mod op;
@@ -34,8 +35,8 @@ use self::{overlap::Habit, target::Targets};
 pub use crate::engine::Combine;
 use crate::{
     buffer::{RegBuf, TypeSig, Wire},
-    comm::Comm,
-    engine::{Extent, WindowId, WindowMemory},
+    comm::{Agreement, Comm},
+    engine::{Extent, Listening, WindowId, WindowMemory},
     error::{Error, ErrorKind, Result},
 };
 
@@ -57,10 +58,14 @@ pub struct Port<T: Wire> {
     targets: Targets,
     /// Ranks that it was opened to, until they have all completed.
     open_to: Vec<usize>,
+    /// The future that waits until they have.
+    closing: Listening,
     /// Opened for good, or to everybody.
     is_open: bool,
     /// A fence epoch is open, on all ranks.
     is_gathered: bool,
+    /// Where the driver has no counters.
+    meeting: fence::Meeting,
     /// Locks of this rank, or [`LOCKS_ALL`].
     locks: AtomicUsize,
     /// Who copies.
@@ -75,17 +80,17 @@ impl<T: Wire> Port<T> {
     /// No memory; a member failed.
     #[track_caller]
     pub fn allocate(comm: &Comm, len: usize) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let id = comm.next_window();
+        let (id, agreement) = (comm.next_window(), comm.agreement());
         let comm = comm.clone();
         async move {
             let memory = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), len));
-            let memory = own_memory("allocate", &comm, memory)?;
+            let (memory, agreement) = own_memory("allocate", agreement, memory, &comm)?;
             let extent = extent_of(&memory);
             let port = Self::open(comm, id, memory, extent);
             // Who returns from this may be greeted by nobody who is not known yet.
-            port.barrier("allocate").await?;
+            met("allocate", agreement).await?;
             Ok(port)
         }
     }
@@ -99,13 +104,13 @@ impl<T: Wire> Port<T> {
         comm: &Comm,
         memory: RegBuf<T>,
     ) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let id = comm.next_window();
+        let (id, agreement) = (comm.next_window(), comm.agreement());
         let comm = comm.clone();
         async move {
             let extent = extent_of(&memory);
             let mut port = Self::open(comm, id, memory, extent);
             port.is_lent = true;
-            port.barrier("over").await?;
+            met("over", agreement).await?;
             Ok(port)
         }
     }
@@ -122,8 +127,10 @@ impl<T: Wire> Port<T> {
             attached: 0,
             targets: Targets::default(),
             open_to: Vec::new(),
+            closing: Listening::NONE,
             is_open: false,
             is_gathered: false,
+            meeting: fence::Meeting::default(),
             locks: AtomicUsize::new(0),
             overlap: Overlap::default(),
             habit: Arc::default(),
@@ -177,12 +184,12 @@ impl<T: Wire> Port<T> {
         &self,
         op: &'static str,
     ) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let (members, closed, all) = (self.comm.clone(), self.check_closed(op), self.barrier(op));
+        let (agreement, closed) = (self.comm.agreement(), self.check_closed(op));
         async move {
             match closed {
-                Ok(()) => all.await,
+                Ok(()) => met(op, agreement).await,
                 Err(open) => {
-                    members.meet_in_vain();
+                    agreement.meet_in_vain();
                     Err(open)
                 }
             }
@@ -195,11 +202,7 @@ impl<T: Wire> Port<T> {
     /// A member failed.
     #[track_caller]
     pub fn barrier(&self, op: &'static str) -> impl Future<Output = Result<()>> + Send + use<T> {
-        let members = self.comm.clone();
-        async move {
-            let done = members.meet(0).await;
-            done.map_err(|error| error.renamed(op))
-        }
+        met(op, self.comm.agreement())
     }
 }
 
@@ -305,16 +308,23 @@ impl<T: Wire> Port<T> {
     }
 }
 
+/// All members are here.
+async fn met(op: &'static str, agreement: Agreement) -> Result<()> {
+    let met = agreement.meet(0).await;
+    met.map_err(|error| error.renamed(op))
+}
+
 /// The memory of a new window, if there is some; else all members hear that there is no window.
 fn own_memory<T: Wire>(
     op: &'static str,
-    comm: &Comm,
+    agreement: Agreement,
     memory: io::Result<RegBuf<T>>,
-) -> Result<RegBuf<T>> {
+    comm: &Comm,
+) -> Result<(RegBuf<T>, Agreement)> {
     match memory {
-        Ok(memory) => Ok(memory),
+        Ok(memory) => Ok((memory, agreement)),
         Err(why) => {
-            comm.meet_in_vain();
+            agreement.meet_in_vain();
             Err(comm.error(op, ErrorKind::Transport(why), None, None))
         }
     }

@@ -1,6 +1,6 @@
 //! Windows to which memory is attached, and from which it is detached, by each rank for itself.
 
-use super::{Port, memory_of, own_memory};
+use super::{Port, memory_of, met, own_memory};
 use crate::{
     buffer::{RegBuf, Wire},
     comm::Comm,
@@ -49,15 +49,15 @@ impl<T: Wire> Port<T> {
     /// No memory; a member failed.
     #[track_caller]
     pub fn growing(comm: &Comm) -> impl Future<Output = Result<Self>> + Send + use<T> {
-        let id = comm.next_window();
+        let (id, agreement) = (comm.next_window(), comm.agreement());
         let comm = comm.clone();
         async move {
             let nothing = comm
                 .shared()
                 .with(|engine| RegBuf::for_window(engine.driver(), 0));
-            let nothing = own_memory("dynamic", &comm, nothing)?;
+            let (nothing, agreement) = own_memory("dynamic", agreement, nothing, &comm)?;
             let port = Self::open(comm, id, nothing, Extent::Growing(T::SIG));
-            port.barrier("dynamic").await?;
+            met("dynamic", agreement).await?;
             Ok(port)
         }
     }

@@ -75,6 +75,9 @@ pub(crate) enum Life {
     Done(Landed),
     /// Complete without success; the future takes it.
     Failed,
+    /// The runtime ended in a panic, and somebody may still write to the buffer, which nobody gets back: who awaits it panics,
+    /// too.
+    Lost,
 }
 
 /// A message on its way into a receive's buffer.

@@ -178,7 +178,8 @@ impl SendBuf for Buffer {
     }
 }
 
-impl RecvBuf for Buffer {
+// SAFETY: always the same memory.
+unsafe impl RecvBuf for Buffer {
     unsafe fn spare(&mut self) -> &mut [MaybeUninit<u8>] {
         // SAFETY: the caller's promise.
         unsafe { self.bytes.spare() }

@@ -25,7 +25,7 @@ use ripstop_fabric::{
 
 use super::Area;
 use crate::{
-    buffer::Wire,
+    buffer::{self, Wire},
     comm::ReduceOp,
     offload::{Action, Buffer, Elem, Lens, Side, Span},
 };
@@ -83,18 +83,18 @@ struct Typed<T, O> {
 }
 
 impl Memory {
-    /// The areas of two held buffers, and scratch in `words`; not longer than the program says, so its spans are inside.
+    /// The areas of two held buffers, and [scratch](Self::scratch) in `words`; not longer than the program says, so its spans
+    /// are inside.
     pub(crate) fn new([input, output]: [Area; 2], lens: Lens, mut words: Vec<u128>) -> Self {
         assert!(
-            lens.input <= input.len && lens.output <= output.len,
-            "buffers of {} and {} bytes for {lens:?}",
+            lens.input <= input.len
+                && lens.output <= output.len
+                && lens.scratch <= size_of_val(words.as_slice()),
+            "buffers of {} and {} bytes, and {} words, for {lens:?}",
             input.len,
-            output.len
+            output.len,
+            words.len()
         );
-        let needed = lens.scratch.div_ceil(size_of::<u128>());
-        if words.len() < needed {
-            words = vec![0; needed];
-        }
         let part = |area: Area, len| Area { len, ..area };
         let scratch = Area {
             start: NonNull::from(words.as_mut_slice()).cast(),
@@ -106,6 +106,15 @@ impl Memory {
             scratch,
         };
         Self { view, words }
+    }
+
+    /// Scratch of so many bytes: `words` if they are enough, else new ones. `None` without memory for them.
+    pub(crate) fn scratch(words: Vec<u128>, bytes: usize) -> Option<Vec<u128>> {
+        let needed = bytes.div_ceil(size_of::<u128>());
+        if words.len() < needed {
+            return buffer::zeros(needed);
+        }
+        Some(words)
     }
 
     /// What is left of the scratch when nothing of the program is under way any more.

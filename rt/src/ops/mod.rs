@@ -127,6 +127,10 @@ impl Ops {
     ) -> Option<(Outcome, B)> {
         let slot = self.live(ticket.op);
         if !slot.life.is_done() {
+            assert!(
+                !matches!(slot.life, Life::Lost),
+                "the runtime ended in a panic while a peer could write to the buffer of this operation"
+            );
             return None;
         }
         // SAFETY: a ticket's type is that of the buffer its operation was made with.

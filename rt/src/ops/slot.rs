@@ -275,9 +275,12 @@ impl Slot {
         unsafe { LocalRange::new(self.area.start, len) }
     }
 
-    /// Gives the buffer up for good: somebody may still write to it.
-    pub(crate) fn leak(&mut self) {
+    /// Gives the buffer up for good: somebody may still write to it. The caller wakes the waker when it holds no lock.
+    #[must_use]
+    pub(crate) fn leak(&mut self) -> Option<Waker> {
         std::mem::forget(self.carry_off());
+        self.life = Life::Lost;
+        self.waker.take()
     }
 
     /// Takes the buffer of a complete operation.

@@ -23,7 +23,7 @@ fn parker() -> Arc<Parker<sync::Thread>> {
 fn sit_once(seat: &Seat) {
     let parker = parker();
     while seat.take().is_none() {
-        seat.wait(&parker);
+        seat.wait(&parker, || true);
     }
 }
 
@@ -58,7 +58,7 @@ fn one_of_two_goes_to_compute(first: impl Fn(&Seat) + Copy + Send + Sync + 'stat
                     if seat.take().is_some() {
                         return;
                     }
-                    seat.wait(&parker);
+                    seat.wait(&parker, || true);
                 }
                 first(&seat);
             })

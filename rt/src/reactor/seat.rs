@@ -4,6 +4,8 @@
 //! [`offer`](SeatLock::offer) the seat before it runs a future or a task, which may compute for long.
 
 use std::sync::{Arc, atomic::Ordering};
+#[cfg(feature = "tokio")]
+use std::task::{Poll, Waker};
 
 use super::Notifier;
 use crate::{
@@ -18,6 +20,11 @@ pub(crate) struct SeatLock<B = Notifier> {
     taken: AtomicBool,
     waiting: Mutex<Vec<Arc<Parker<B>>>>,
     waiting_len: AtomicUsize,
+    /// A task of somebody else's executor, which has nothing to do until somebody leaves the seat.
+    #[cfg(feature = "tokio")]
+    called: AtomicBool,
+    #[cfg(feature = "tokio")]
+    caller: Mutex<Option<Waker>>,
 }
 
 /// The seat is ours until this is dropped; then a thread that waits is told.
@@ -31,6 +38,46 @@ impl<B> SeatLock<B> {
             taken: AtomicBool::new(false),
             waiting: Mutex::default(),
             waiting_len: AtomicUsize::new(0),
+            #[cfg(feature = "tokio")]
+            called: AtomicBool::new(false),
+            #[cfg(feature = "tokio")]
+            caller: Mutex::new(None),
+        }
+    }
+
+    /// Has this task woken when somebody leaves the seat, or a thread that waits for it is to look around. A later call is
+    /// instead of an earlier one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn call(&self, waker: &Waker) {
+        let before = lock(&self.caller).replace(waker.clone());
+        drop(before);
+        self.called.store(true, Ordering::SeqCst);
+    }
+
+    /// Ready when the last call has been answered.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
+        match lock(&self.caller).as_mut() {
+            Some(caller) => {
+                caller.clone_from(waker);
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        }
+    }
+
+    /// The task is gone. The call may be another's by now, which calls again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn call_off(&self) {
+        let caller = lock(&self.caller).take();
+        caller.into_iter().for_each(Waker::wake);
+    }
+
+    #[cfg(feature = "tokio")]
+    fn answer(&self) {
+        if self.called.load(Ordering::SeqCst) && self.called.swap(false, Ordering::SeqCst) {
+            let caller = lock(&self.caller).take();
+            caller.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -45,12 +92,12 @@ impl<B> SeatLock<B> {
         self.taken.load(Ordering::SeqCst)
     }
 
-    /// Parks until woken, or until the seat is free.
-    pub(crate) fn wait(&self, parker: &Arc<Parker<B>>) {
+    /// Parks until woken, or until the seat is free. `may` is asked when those who [pass](Self::pass) can see that one waits.
+    pub(crate) fn wait(&self, parker: &Arc<Parker<B>>, may: impl FnOnce() -> bool) {
         lock(&self.waiting).push(Arc::clone(parker));
         // Against the store of `taken` and load of `waiting_len` by who leaves: one of the two sees the other.
         self.waiting_len.fetch_add(1, Ordering::SeqCst);
-        if self.is_taken() {
+        if self.is_taken() && may() {
             parker.park();
         }
         lock(&self.waiting).retain(|other| !Arc::ptr_eq(other, parker));
@@ -62,8 +109,10 @@ impl<B> SeatLock<B> {
         self.pass();
     }
 
-    /// Has one waiting thread look around.
+    /// Has one waiting thread look around, and a task that may be on its own.
     pub(crate) fn pass(&self) {
+        #[cfg(feature = "tokio")]
+        self.answer();
         if self.waiting_len.load(Ordering::SeqCst) > 0
             && let Some(next) = lock(&self.waiting).last()
         {

@@ -1,6 +1,6 @@
 //! The reactor as a task on tokio: sleeps are an `AsyncFd`.
 
-use std::{io, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{future::poll_fn, io, os::fd::OwnedFd, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use tokio::{
     io::{Interest, unix::AsyncFd},
@@ -12,48 +12,73 @@ use crate::{
     shared::{Prepared, Shared},
 };
 
-/// Makes turns and runs spawned tasks for ever, and sleeps in between.
+/// Makes turns and runs spawned tasks until the runtime is closed, and sleeps in between.
+///
+/// Threads in `block_on` and the progress agent may do the same: while one of them sleeps in the seat there is nothing to do here
+/// but tasks.
 ///
 /// # Errors
 /// What the system said about the descriptor.
 pub(crate) async fn drive(shared: Arc<Shared>) -> io::Result<()> {
     let fd = watch(shared.readable_fd())?;
-    loop {
-        let moved = shared.turn() != Some(0);
+    let _called = Called(&shared);
+    while !shared.agent.is_stopped() {
+        let events = shared.turn();
         executor::run_tasks(&shared);
-        if moved {
+        if events.is_some_and(|events| events > 0) {
             task::yield_now().await;
             continue;
         }
-        match shared.prepare_sleep()? {
+        let prepared = poll_fn(|cx| Poll::Ready(shared.prepare_sleep(cx.waker())));
+        match prepared.await? {
             Prepared::Busy => task::yield_now().await,
-            Prepared::Until(limit) => {
-                let _asleep = Asleep(&shared);
-                sleep(&fd, limit).await?;
+            Prepared::Taken => poll_fn(|cx| shared.poll_called(cx.waker())).await,
+            Prepared::Until(limit, nth) => {
+                let _asleep = Asleep(&shared, nth);
+                sleep(&shared, &fd, limit).await?;
             }
         }
-        if shared.agent.is_stopped() {
-            return Ok(());
-        }
     }
+    Ok(())
 }
 
 /// Until this is dropped, by waking up or with the whole task, turns are left to the sleeper.
-struct Asleep<'a>(&'a Shared);
+struct Asleep<'a>(&'a Shared, u64);
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        self.0.end_sleep();
+        self.0.end_sleep(self.1);
     }
 }
 
-async fn sleep(fd: &AsyncFd<Arc<OwnedFd>>, limit: Option<Duration>) -> io::Result<()> {
+/// Until this is dropped, whoever leaves the seat tells this task.
+struct Called<'a>(&'a Shared);
+
+impl Drop for Called<'_> {
+    fn drop(&mut self) {
+        self.0.call_off();
+    }
+}
+
+async fn sleep(
+    shared: &Shared,
+    fd: &AsyncFd<Arc<OwnedFd>>,
+    limit: Option<Duration>,
+) -> io::Result<()> {
     // No limit is a day: somebody who looks once a day costs nothing, and the code has one path.
     let limit = limit.unwrap_or(Duration::from_secs(24 * 3600));
-    if let Ok(ready) = time::timeout(limit, fd.readable()).await {
-        ready?.clear_ready();
-    }
-    Ok(())
+    let mut late = pin!(time::sleep(limit));
+    poll_fn(|cx| {
+        if let Poll::Ready(ready) = fd.poll_read_ready(cx) {
+            ready?.clear_ready();
+            return Poll::Ready(Ok(()));
+        }
+        match shared.poll_called(cx.waker()) {
+            Poll::Pending => late.as_mut().poll(cx).map(Ok),
+            called => called.map(Ok),
+        }
+    })
+    .await
 }
 
 #[expect(

@@ -358,6 +358,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_software_portals_reads_may_be_said() {
+        let file = "../fabric/softportals/src/abi/settings.rs";
+        let text = std::fs::read_to_string(file).unwrap();
+        let names = text.split('"');
+        let mut names: Vec<_> = names.filter(|name| name.starts_with("RIPSTOP_")).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert!(names.len() >= 10, "there were more in {file}");
+        for name in names {
+            assert!(one(name, "x").is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn other_variables_are_not_ours() {
         assert_eq!(one("PATH", "/bin").unwrap(), Settings::new());
     }

@@ -22,6 +22,7 @@ pub(super) struct Spec {
 pub(super) const OTHERS: &[&str] = &[
     "RIPSTOP_PORTALS_CUT",
     "RIPSTOP_PORTALS_FAULTS",
+    "RIPSTOP_PORTALS_FLOW",
     "RIPSTOP_PORTALS_HOST",
     "RIPSTOP_PORTALS_LIMITS",
     "RIPSTOP_PORTALS_MODE",

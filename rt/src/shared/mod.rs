@@ -13,13 +13,15 @@ use std::{
     cell::RefCell,
     collections::VecDeque,
     mem,
-    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering},
     },
     task::{Wake, Waker},
 };
+#[cfg(feature = "tokio")]
+use std::{os::fd::OwnedFd, sync::atomic::AtomicU64};
 
 use ripstop_fabric::counters::Counters;
 
@@ -58,6 +60,12 @@ pub(crate) struct Shared {
     /// Used by who has the seat; a simulated host has none.
     backend: Option<Box<Mutex<Box<dyn Backend>>>>,
     seat: SeatLock,
+    /// Sleeps that a task on tokio has prepared.
+    #[cfg(feature = "tokio")]
+    prepared: AtomicU64,
+    /// Of the backend, which somebody may sleep with.
+    #[cfg(feature = "tokio")]
+    readable: Option<Arc<OwnedFd>>,
     notifier: Notifier,
     /// Somebody in the seat is, or is about to be, asleep.
     asleep: AtomicBool,
@@ -90,12 +98,20 @@ impl Shared {
             }
             Sleeps::Never(host, notifier) => (notifier, None, Some(host)),
         };
+        #[cfg(feature = "tokio")]
+        let readable = backend
+            .as_deref()
+            .map(|backend| lock(backend).readable_fd());
         Self {
             engine: Lock::new(parts.engine),
             notifier,
             backend,
             host,
             seat: SeatLock::new(),
+            #[cfg(feature = "tokio")]
+            prepared: AtomicU64::new(0),
+            #[cfg(feature = "tokio")]
+            readable,
             asleep: AtomicBool::new(false),
             crowded: AtomicBool::new(parts.place.crowded),
             agent: Agent::new(),
@@ -174,7 +190,11 @@ impl Shared {
     }
 
     pub(crate) fn has_tasks(&self) -> bool {
-        self.tasks_len.load(Ordering::Relaxed) > 0
+        self.ready_tasks() > 0
+    }
+
+    pub(crate) fn ready_tasks(&self) -> usize {
+        self.tasks_len.load(Ordering::Relaxed)
     }
 
     pub(crate) fn new_notifier(&self) -> Notifier {
@@ -183,7 +203,7 @@ impl Shared {
 
     /// The next task that is ready.
     pub(crate) fn next_task(&self) -> Option<Arc<Task>> {
-        if self.tasks_len.load(Ordering::Relaxed) == 0 {
+        if !self.has_tasks() {
             return None;
         }
         let mut tasks = lock(&self.tasks);
@@ -216,20 +236,22 @@ impl Shared {
 
     #[inline(never)]
     fn finish_with_spoils<'a>(&'a self, mut engine: Guard<'a, Engine>) {
-        let (mut wakers, mut garbage) = SPOILS.with(RefCell::take);
-        let (mut jobs, mut panicked) = (Vec::new(), None);
+        // At the end of a thread what it had kept for itself may be dropped after the vectors.
+        let kept = SPOILS.try_with(RefCell::take);
+        let (mut wakers, mut garbage) = kept.unwrap_or_default();
+        let mut jobs = Vec::new();
         loop {
             mem::swap(&mut wakers, &mut engine.core.wakers);
             mem::swap(&mut garbage, &mut engine.core.garbage);
             // What is left of the last ones goes when the lock is free.
             let over = mem::replace(&mut jobs, mem::take(&mut engine.core.jobs));
             drop(engine);
-            drop(over);
+            over.into_iter().for_each(|job| contain(|| drop(job)));
             for waker in wakers.drain(..) {
-                attempt(&mut panicked, || waker.wake());
+                contain(|| waker.wake());
             }
             for held in garbage.drain(..) {
-                attempt(&mut panicked, || drop(held));
+                contain(|| drop(held));
             }
             if jobs.is_empty() {
                 break;
@@ -239,17 +261,18 @@ impl Shared {
             jobs.iter_mut().for_each(|job| engine.done(job));
             self.nudge(); // who sleeps may have more to look at now
         }
-        SPOILS.set((wakers, garbage));
-        if let Some(panic) = panicked {
-            resume_unwind(panic);
-        }
+        let _kept = SPOILS.try_with(|spoils| spoils.replace((wakers, garbage)));
     }
 }
 
-/// Does what runs code of the application. A panic there takes nothing away from whoever else is to be woken.
-fn attempt(panicked: &mut Option<Box<dyn Any + Send>>, work: impl FnOnce()) {
+/// Wakes or drops what is the application's, and ends a panic there, which its hook has told of: whoever happens to run this is
+/// none of those whose it is, and has promises of its own to keep, to borrowed memory and to whoever else is to be woken.
+pub(crate) fn contain(work: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        panicked.get_or_insert(panic);
+        tracing::error!(
+            "a waker, a buffer or a future of the application panicked when the runtime woke or dropped it"
+        );
+        mem::forget(panic); // which might panic in its turn
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use super::{Shared, engine_turn};
 use crate::{
-    engine::{Core, Engine, Look, WindowId},
+    engine::{Core, Engine, Listening, Look, WindowId},
     executor,
     lock::Guard,
     proto::wire::OpId,
@@ -128,7 +128,7 @@ impl Shared {
     pub(crate) fn poll_window<R>(
         &self,
         id: WindowId,
-        waker: &Waker,
+        (place, waker): (&mut Listening, &Waker),
         check: impl Fn(&mut Engine) -> Option<R>,
         watch: impl FnOnce(&mut Engine),
     ) -> Poll<R> {
@@ -145,7 +145,7 @@ impl Shared {
                 if may { self.impatience() } else { 0 }
             });
             if *left == 0 || engine.core.has_spoils() {
-                engine.core.remember_window(id, waker);
+                engine.core.remember_window(id, place, waker);
                 watch(&mut engine);
                 // Who counted before the watch was set woke nobody, and another thread may sleep on the driver.
                 break check(&mut engine).map_or(Poll::Pending, Poll::Ready);
@@ -154,6 +154,9 @@ impl Shared {
             engine_turn(&mut engine, &self.clock);
             hint::spin_loop();
         };
+        if polled.is_ready() && place.is_taken() {
+            engine.core.forget_listener(id, place);
+        }
         let restless = engine.is_restless(|| self.clock.now());
         self.finish(engine);
         if disturbed {

@@ -1,7 +1,12 @@
 //! Sleeping on the driver's events: one thread at a time may, and an event loop of somebody else's.
 
 #[cfg(feature = "tokio")]
-use std::{io, sync::MutexGuard};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{MutexGuard, TryLockError},
+    task::{Poll, Waker},
+};
 use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -21,13 +26,11 @@ impl Shared {
         let Some(sitting) = self.seat.take() else {
             return Seat::Taken;
         };
-        self.asleep.store(true, Ordering::SeqCst);
         parker.sit(|| {
-            if self.tasks_len.load(Ordering::SeqCst) == 0 {
-                self.sleep();
-            }
+            // A task on tokio may have taken what the waker said before the reactor was ours. Whoever adds a task from here on
+            // sees that somebody sleeps.
+            self.sleep(|| !parker.is_woken() && self.tasks_len.load(Ordering::SeqCst) == 0);
         });
-        self.asleep.store(false, Ordering::SeqCst);
         drop(sitting);
         self.agent.rouse();
         Seat::Left
@@ -47,11 +50,7 @@ impl Shared {
             let events = engine_turn(&mut engine, &self.clock);
             self.finish(engine);
             if events == 0 {
-                self.asleep.store(true, Ordering::SeqCst);
-                if !self.agent.is_stopped() {
-                    self.sleep();
-                }
-                self.asleep.store(false, Ordering::SeqCst);
+                self.sleep(|| !self.agent.is_stopped());
             }
         }
         drop(leaving);
@@ -59,18 +58,24 @@ impl Shared {
         Seat::Left
     }
 
-    fn sleep(&self) {
+    /// `may` is asked when those who ring can see that somebody sleeps.
+    fn sleep(&self, may: impl FnOnce() -> bool) {
         let Some(mut backend) = self.backend.as_deref().map(lock) else {
             return; // a simulated host: whoever makes its turns knows when
         };
         // The seat is ours: a guard that is left is that of a tokio task, perhaps of one that was aborted and not dropped yet.
         self.engine.lock().watch.wake_up();
-        let Some(timeout) = self.arm() else { return };
-        if let Err(error) = backend.sleep(timeout) {
-            tracing::warn!(%error, "the reactor could not sleep; trying again");
-            std::thread::yield_now();
+        self.asleep.store(true, Ordering::SeqCst);
+        if may()
+            && let Some(timeout) = self.arm()
+        {
+            if let Err(error) = backend.sleep(timeout) {
+                tracing::warn!(%error, "the reactor could not sleep; trying again");
+                std::thread::yield_now();
+            }
+            self.engine.lock().watch.wake_up();
         }
-        self.engine.lock().watch.wake_up();
+        self.asleep.store(false, Ordering::SeqCst);
     }
 
     /// For how long one may sleep now; `None` when something came.
@@ -90,41 +95,71 @@ impl Shared {
         Some(deadline.map(|deadline| deadline.since(self.clock.now())))
     }
 
-    /// For an event loop of somebody else's: like sleeping in the seat, in two halves.
+    /// For an event loop of somebody else's: like sleeping in the seat, in two halves, and without it. A thread may take the
+    /// seat meanwhile, and the sleep is its own from then on. Its waker hears when somebody has left the seat.
     #[cfg(feature = "tokio")]
-    pub(crate) fn prepare_sleep(&self) -> io::Result<Prepared> {
-        let mut backend = self.backend();
+    pub(crate) fn prepare_sleep(&self, waker: &Waker) -> io::Result<Prepared> {
+        self.seat.call(waker);
+        let Some(mut backend) = self.free_backend() else {
+            // Who leaves says so before it looks for calls.
+            let idle = self.tasks_len.load(Ordering::SeqCst) == 0;
+            return Ok(if idle && self.seat.is_taken() {
+                Prepared::Taken
+            } else {
+                Prepared::Busy
+            });
+        };
         self.asleep.store(true, Ordering::SeqCst);
-        // Whoever adds a task from here on sees that somebody sleeps.
-        let idle = self.tasks_len.load(Ordering::SeqCst) == 0;
+        // Whoever adds a task from here on, or stops the runtime, sees that somebody sleeps.
+        let idle = self.tasks_len.load(Ordering::SeqCst) == 0 && !self.agent.is_stopped();
         let Some(limit) = idle.then(|| self.arm()).flatten() else {
             self.asleep.store(false, Ordering::SeqCst);
             return Ok(Prepared::Busy);
         };
         backend.prepare()?;
-        Ok(Prepared::Until(limit))
+        let nth = self.prepared.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Prepared::Until(limit, nth))
+    }
+
+    /// The end of what `prepare_sleep` began, unless another has begun or ended it meanwhile.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_sleep(&self, nth: u64) {
+        let Some(_awake) = self.free_backend() else {
+            return;
+        };
+        if self.prepared.load(Ordering::Relaxed) == nth {
+            self.engine.lock().watch.wake_up();
+            self.asleep.store(false, Ordering::SeqCst);
+            self.notifier.wake_up();
+        }
+    }
+
+    /// Ready when somebody has left the seat, or a task became ready, since the last sleep was prepared or was to be.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
+        self.seat.poll_called(waker)
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn end_sleep(&self) {
-        self.engine.lock().watch.wake_up();
-        self.asleep.store(false, Ordering::SeqCst);
-        self.notifier.wake_up();
+    pub(crate) fn call_off(&self) {
+        self.seat.call_off();
     }
 
     /// Becomes readable after `prepare_sleep`, when something happens.
     #[cfg(feature = "tokio")]
-    pub(crate) fn readable_fd(&self) -> Arc<std::os::fd::OwnedFd> {
-        self.backend().readable_fd()
+    pub(crate) fn readable_fd(&self) -> Arc<OwnedFd> {
+        let readable = self.readable.as_ref();
+        Arc::clone(readable.expect("only real runtimes are driven by tokio"))
     }
 
+    /// `None` while somebody sleeps, or is about to.
     #[cfg(feature = "tokio")]
-    fn backend(&self) -> MutexGuard<'_, Box<dyn Backend>> {
-        lock(
-            self.backend
-                .as_deref()
-                .expect("only real runtimes are driven by tokio"),
-        )
+    fn free_backend(&self) -> Option<MutexGuard<'_, Box<dyn Backend>>> {
+        match self.backend.as_deref()?.try_lock() {
+            Ok(backend) => Some(backend),
+            Err(TryLockError::Poisoned(backend)) => Some(backend.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// The turns of a simulated host begin and end: in between nobody needs to be told that there is something to do.
@@ -151,7 +186,9 @@ impl Shared {
 
     /// Parks until woken, or until the seat is free.
     pub(crate) fn park(&self, parker: &Arc<Parker>) {
-        self.seat.wait(parker);
+        // Whoever adds a task from here on sees that somebody waits.
+        let idle = || self.tasks_len.load(Ordering::SeqCst) == 0;
+        self.seat.wait(parker, idle);
     }
 
     /// This thread goes to run something of the application's, maybe for long: a parked one is told when the seat is free, or
@@ -191,7 +228,6 @@ struct Leaving<'a>(&'a Shared);
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.asleep.store(false, Ordering::SeqCst);
         self.0.engine.lock().watch.leave();
     }
 }
@@ -200,7 +236,10 @@ impl Drop for Leaving<'_> {
 #[cfg(feature = "tokio")]
 pub(crate) enum Prepared {
     Busy,
-    Until(Option<Duration>),
+    /// A thread sleeps in the seat.
+    Taken,
+    /// How long, and the number of the sleep.
+    Until(Option<Duration>, u64),
 }
 
 /// Whether a thread got the seat.

@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     future::poll_fn,
     mem,
@@ -28,6 +28,16 @@ struct State {
     server: Server,
     requests: u64,
     events: BTreeMap<What, Event>,
+    /// Ranks that come to nothing any more.
+    gone: BTreeSet<usize>,
+}
+
+/// A rank that takes part in a job: see [`Manager::join`].
+#[must_use = "who is not kept is not waited for"]
+pub struct Member {
+    manager: Manager,
+    rank: usize,
+    size: usize,
 }
 
 /// What ranks wait for.
@@ -47,7 +57,7 @@ struct Event {
     /// How often it has happened.
     times: u64,
     /// Who has come since.
-    inside: usize,
+    inside: BTreeSet<usize>,
     waiting: Vec<Waker>,
 }
 
@@ -59,11 +69,22 @@ impl Manager {
             server: Server::new(model.pmi.service_ns),
             requests: 0,
             events: BTreeMap::new(),
+            gone: BTreeSet::new(),
         };
         let ranks_per_node = usize::try_from(model.node.ranks).unwrap_or(usize::MAX);
         Self {
             state: Rc::new(RefCell::new(state)),
             ranks_per_node,
+        }
+    }
+
+    /// Keep what this returns for as long as the rank runs: when it is dropped, the others do not wait for the rank any more. A
+    /// simulation drops what a rank that was killed has.
+    pub fn join(&self, world: &Comm) -> Member {
+        Member {
+            manager: self.clone(),
+            rank: world.rank(),
+            size: world.size(),
         }
     }
 
@@ -100,10 +121,10 @@ impl Manager {
     async fn all_come(&self, what: What, world: &Comm) {
         let before = self.times(what);
         let is_last = {
-            let mut state = self.state.borrow_mut();
+            let state = &mut *self.state.borrow_mut();
             let event = state.events.entry(what).or_default();
-            event.inside = (event.inside + 1) % world.size();
-            event.inside == 0
+            event.inside.insert(world.rank());
+            event.has_all(world.size(), &state.gone)
         };
         if is_last {
             self.happen(what);
@@ -142,6 +163,7 @@ impl Manager {
             let mut state = self.state.borrow_mut();
             let event = state.events.entry(what).or_default();
             event.times += 1;
+            event.inside.clear();
             mem::take(&mut event.waiting)
         };
         woken.into_iter().for_each(Waker::wake);
@@ -159,6 +181,42 @@ impl Manager {
             Poll::Pending
         })
         .await;
+    }
+}
+
+impl Event {
+    /// Whether everybody has come who still can. Who has come is not among those that are gone.
+    fn has_all(&self, size: usize, gone: &BTreeSet<usize>) -> bool {
+        !self.inside.is_empty() && self.inside.len() + gone.len() >= size
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        let mut due = Vec::new();
+        {
+            let state = &mut *self.manager.state.borrow_mut();
+            state.gone.insert(self.rank);
+            for (what, event) in &mut state.events {
+                event.inside.remove(&self.rank);
+                if event.has_all(self.size, &state.gone) {
+                    due.push(*what);
+                }
+            }
+        }
+        // Those of its node go on without the addresses, and find who is missing.
+        if self.rank.is_multiple_of(self.manager.ranks_per_node) {
+            due.push(What::Node(self.rank / self.manager.ranks_per_node));
+        }
+        due.into_iter().for_each(|what| self.manager.happen(what));
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member")
+            .field("rank", &self.rank)
+            .finish_non_exhaustive()
     }
 }
 

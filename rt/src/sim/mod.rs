@@ -25,7 +25,7 @@ pub(crate) use self::host::Host;
 use self::ranks::Ranks;
 pub use self::{
     error::SimError,
-    manager::Manager,
+    manager::{Manager, Member},
     report::{Memory, Report},
     stuck::{Stuck, Wait},
     time::{compute, now, turns},

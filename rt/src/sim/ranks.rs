@@ -106,6 +106,7 @@ impl<T: 'static> Ranks<T> {
             let future: Pin<Box<dyn Future<Output = T>>> = match manager.cloned() {
                 None => Box::pin(program),
                 Some(manager) => Box::pin(async move {
+                    let _member = manager.join(&world);
                     manager.start(&world).await;
                     program.await
                 }),
@@ -121,8 +122,8 @@ impl<T: 'static> Ranks<T> {
             match self.cluster.advance() {
                 Step::Turn { rank, computing } => self.turn(rank, computing)?,
                 Step::Quiet => {
-                    self.bury_killed();
-                    if self.left > 0 && !self.ask_in_vain() {
+                    let buried = self.bury_killed();
+                    if self.left > 0 && !buried && !self.ask_in_vain() {
                         return Err(SimError::Deadlock(self.stuck()));
                     }
                 }
@@ -153,8 +154,7 @@ impl<T: 'static> Ranks<T> {
             return false;
         }
         self.polled = now; // to look again only after as long a time
-        self.bury_killed();
-        if self.left == 0 {
+        if self.bury_killed() || self.left == 0 {
             return false;
         }
         let goes_on = |rank: &Rank<T>| {
@@ -223,8 +223,9 @@ impl<T: 'static> Ranks<T> {
         self.left -= 1;
     }
 
-    /// What killed ranks were doing is dropped where it stands.
-    fn bury_killed(&mut self) {
+    /// What killed ranks were doing is dropped where it stands. Whether there were any: their end may wake others.
+    fn bury_killed(&mut self) -> bool {
+        let before = self.left;
         for (number, rank) in (0..).zip(&mut self.ranks) {
             if !self.cluster.is_alive(number)
                 && let Some(rank) = rank.take()
@@ -233,6 +234,11 @@ impl<T: 'static> Ranks<T> {
                 self.left -= 1;
             }
         }
+        let buried = self.left < before;
+        if buried {
+            self.polled = self.now(); // those that it woke have their time, too
+        }
+        buried
     }
 
     fn runtime(&self, rank: u32, common: &mut Option<Common>) -> Arc<Shared> {

@@ -1,14 +1,16 @@
-//! Taking the launcher's socket out of the number in `PMI_FD`.
+//! Taking the launcher's socket out of the number in `PMI_FD`, and ending with it.
 #![expect(
     unsafe_code,
-    reason = "a descriptor that was inherited is known by its number only; fcntl checks and duplicates it"
+    reason = "a descriptor that was inherited is known by its number only; fcntl checks and duplicates it, and names a signal"
 )]
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::net::{SocketType, sockopt};
+use rustix::process::getpid;
 
 use crate::boot::BootError;
 
@@ -32,6 +34,22 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
             "and this is something else: unset PMI_FD, or start the program with its launcher",
         )),
     }
+}
+
+/// Has the system kill this process when the other end of `socket` closes, or sends anything; or has it stop that.
+///
+/// It needs no thread, and nobody's help: a rank that computes ends as well. Other processes that hold the socket are left alone.
+pub(super) fn be_fatal(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
+    let mut flags = fcntl_getfl(socket)?;
+    flags.set(OFlags::ASYNC, fatal);
+    if fatal {
+        let (number, process) = (socket.as_raw_fd(), getpid().as_raw_nonzero().get());
+        // SAFETY: F_SETOWN says whom a signal is for and touches no memory; the descriptor is open, being borrowed.
+        check(unsafe { libc::fcntl(number, libc::F_SETOWN, process) })?;
+        // SAFETY: as above; F_SETSIG says which signal.
+        check(unsafe { libc::fcntl(number, F_SETSIG, libc::SIGKILL) })?;
+    }
+    Ok(fcntl_setfl(socket, flags)?)
 }
 
 fn take(number: RawFd) -> io::Result<OwnedFd> {
@@ -64,6 +82,9 @@ fn reason(error: &io::Error) -> &'static str {
         "and this is not open: a program started by a rank is not a rank itself, unset PMI_FD, PMI_RANK and PMI_SIZE for it"
     }
 }
+
+/// Of `linux/fcntl.h`; the libc crate has it for some C libraries only.
+const F_SETSIG: libc::c_int = 10;
 
 /// Reading the mark and setting it are two calls.
 static TAKING: Mutex<()> = Mutex::new(());

@@ -276,6 +276,14 @@ impl Exchange for Client {
         pieces::join(key, |name| self.get_short(name))
     }
 
+    fn settle(&mut self) -> Result<(), BootError> {
+        if self.ours {
+            self.stream.end_with_it()
+        } else {
+            Ok(()) // It may say more than it is asked, or close early.
+        }
+    }
+
     fn abort(&mut self, code: i32, why: &str) {
         let code = code.to_string();
         let why = hex(why);
@@ -292,6 +300,9 @@ impl Exchange for Client {
     fn finalize(&mut self) -> Result<(), BootError> {
         if self.over {
             return Ok(());
+        }
+        if self.ours {
+            self.stream.outlive_it();
         }
         let acknowledged = self.ask("finalize", &[], "finalize_ack");
         self.over = true;

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use super::fd;
 use crate::boot::wire::REPLY_MAX;
 use crate::boot::{BootError, error};
 
@@ -50,6 +51,25 @@ impl Stream {
     pub(super) fn tell(&self, request: &str) {
         let deadline = now().saturating_add(self.limit);
         let _ = self.send(request, deadline); // The launcher is gone, then; that ends the job as well.
+    }
+
+    /// From here on the end of the launcher is the end of this process, until [`outlive_it`](Self::outlive_it).
+    pub(super) fn end_with_it(&self) -> Result<(), BootError> {
+        if let Err(error) = fd::be_fatal(&self.socket, true) {
+            tracing::debug!(%error, "this process cannot be told to end with its launcher");
+        }
+        let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
+        // Where it has ended already, nothing more happens to the connection.
+        match poll(&mut socket, Some(&Timespec::default())) {
+            Ok(1..) => Err(BootError::LauncherGone {
+                request: "end of start".to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn outlive_it(&self) {
+        let _ = fd::be_fatal(&self.socket, false); // Where that fails it was not fatal either.
     }
 
     /// Ends the connection for every process that holds it, so the launcher need not wait for them.

@@ -29,6 +29,8 @@ pub(super) struct Calls {
     /// Those that are over, with their signatures, each in the place that its key gives it until another one comes there; empty
     /// until the first.
     over: Vec<Option<(Key, u64)>>,
+    /// By context, the last of those whose place another communicator's took.
+    displaced: BTreeMap<u32, u32>,
     /// Messages that came before they were asked for, by key.
     early: Vec<(Key, Early)>,
     /// Ranks that have asked for collectives which this one has not begun, by key, and their signatures.
@@ -80,6 +82,7 @@ impl Calls {
         Self {
             running: Vec::new(),
             over: Vec::new(),
+            displaced: BTreeMap::new(),
             early: Vec::new(),
             asked: VecDeque::new(),
             agreeing: Vec::new(),
@@ -104,7 +107,13 @@ impl Calls {
         if self.over.is_empty() {
             self.over.resize(OVER_MAX, None);
         }
-        self.over[place(key)] = Some((key, sig));
+        let before = self.over[place(key)].replace((key, sig));
+        if let Some(((ctx, tag), _)) = before.filter(|((ctx, _), _)| *ctx != key.0) {
+            let last = self.displaced.entry(ctx).or_insert(tag);
+            if is_before(*last, tag) {
+                *last = tag;
+            }
+        }
     }
 
     pub(super) fn running(&self, key: Key) -> Option<Running> {
@@ -123,12 +132,13 @@ impl Calls {
         (over == key).then_some(sig)
     }
 
-    /// A number that no collective of this context has had yet, as far as is still known.
+    /// A number that no collective of this context has had yet.
     pub(super) fn next(&self, ctx: u32) -> u32 {
-        let over = self.over.iter().flatten();
-        let tags = over
-            .filter(|((of, _), _)| *of == ctx)
-            .map(|((_, tag), _)| *tag);
+        let over = self.over.iter().flatten().map(|(key, _)| *key);
+        let running = self.running.iter().map(|(key, _)| *key);
+        let displaced = self.displaced.get(&ctx).map(|tag| (ctx, *tag));
+        let keys = over.chain(running).chain(displaced);
+        let tags = keys.filter(|(of, _)| *of == ctx).map(|(_, tag)| tag);
         let last = tags.reduce(|last, tag| if is_before(last, tag) { tag } else { last });
         last.map_or(0, |last| last.wrapping_add(1))
     }
@@ -296,6 +306,7 @@ impl Calls {
         // There may be another handle of the world later.
         let void = ctx <= 1 && self.is_void(ctx);
         self.revoked.remove(&ctx);
+        self.displaced.remove(&ctx);
         if void {
             self.make_void(ctx);
         }
@@ -398,6 +409,25 @@ mod tests {
         assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
         let dead = calls.tell_why((5, 8), ErrorKind::Revoked);
         assert!(matches!(dead, ErrorKind::Revoked));
+    }
+
+    #[test]
+    fn the_next_number_is_new_however_many_others_have_ended_meanwhile() {
+        let mut calls = Calls::new();
+        assert_eq!(calls.next(1), 0);
+        for tag in 0..6 {
+            calls.begin((1, tag), 0, 0);
+            calls.end((1, tag), 0);
+        }
+        calls.begin((1, 6), 0, 0);
+        assert_eq!(calls.next(1), 7);
+        calls.end((1, 6), 0);
+        let others = u32::try_from(2 * OVER_MAX).unwrap();
+        for tag in 0..others {
+            calls.note_over((5, tag), 0);
+        }
+        assert_eq!(calls.next(1), 7);
+        assert_eq!(calls.next(5), others);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Core {
             let is_touched = listed.is_some_and(|listed| listed.is_under_way());
             if is_touched || ops.iter().any(|&op| !self.ops.live(op).life.is_done()) {
                 std::mem::forget(self.programs.runs[index as usize].take());
-                self.ops.live(buffers).leak();
+                self.wakers.extend(self.ops.live(buffers).leak());
                 continue;
             }
             for op in ops {

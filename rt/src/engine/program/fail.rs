@@ -266,7 +266,7 @@ impl Core {
     ) {
         if !envelope.ctx.is_multiple_of(2) {
             self.store_for_collective(envelope, sig, parcel, place);
-        } else if self.programs.is_void(envelope.ctx) {
+        } else if self.is_deaf(envelope.ctx) {
             self.matching.withdraw(place);
             self.turn_off(envelope, parcel);
         } else {
@@ -319,8 +319,14 @@ impl Core {
         }
     }
 
-    /// A message of a collective that there is not, or of a communicator that is revoked: its sender is told, and gets its
-    /// credits or its buffer back.
+    /// Whether nobody will receive messages of this context any more: it is revoked, or this rank has dropped the communicator.
+    #[inline]
+    pub(in crate::engine) fn is_deaf(&self, ctx: u32) -> bool {
+        self.programs.is_void(ctx) || self.has_left(ctx)
+    }
+
+    /// A message of a collective that there is not, or of a communicator that is revoked or was dropped here: its sender is told,
+    /// and gets its credits or its buffer back.
     pub(in crate::engine) fn turn_off(&mut self, envelope: Envelope, parcel: &Parcel<'_>) {
         let source = envelope.source;
         if let Some(bytes) = parcel.uninvited() {
@@ -335,7 +341,13 @@ impl Core {
         self.tell_revoked(source, envelope.ctx);
         if let Parcel::Offered(Offered { sender, .. }) = parcel {
             self.leave(source);
-            self.tell(source, Kind::Taken, *sender, wire::REVOKED);
+            let is_left = self.has_left(envelope.ctx) && !self.programs.is_void(envelope.ctx);
+            let why = if is_left {
+                wire::REFUSED
+            } else {
+                wire::REVOKED
+            };
+            self.tell(source, Kind::Taken, *sender, why);
         }
     }
 
@@ -343,10 +355,8 @@ impl Core {
     pub(in crate::engine) fn release_void(&mut self, orphan: OpId) {
         let is_in = |body: &Body| matches!(body, Body::InOp { op, .. } if *op == orphan);
         let slot = self.ops.live(orphan);
-        if slot.life.is_done()
-            && self.programs.is_void(slot.about.ctx)
-            && self.messages.find(is_in).is_none()
-        {
+        let (done, ctx) = (slot.life.is_done(), slot.about.ctx);
+        if done && self.is_deaf(ctx) && self.messages.find(is_in).is_none() {
             self.release(orphan);
         }
     }

@@ -374,6 +374,24 @@ impl Core {
             || posted.starves(gone)
     }
 
+    /// Ranks that programs by lists wait for. What they put is counted by the adapter, which says nothing of their death.
+    pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = u32> {
+        let runs = self.programs.runs.iter().flatten();
+        let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
+        let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
+        under_way.flat_map(|(run, listed)| {
+            let from = run.program.actions().filter_map(|action| match *action {
+                Action::Recv { from, .. } => Some(from),
+                _ => None,
+            });
+            let lot = self.programs.slots.get(&listed.key);
+            let posted = listed.posted.as_ref().zip(lot);
+            let to = posted.map(|(posted, lot)| posted.uninvited(&lot.slot));
+            let peers = from.chain(to.into_iter().flatten());
+            peers.filter_map(|peer| run.group().world_of(peer))
+        })
+    }
+
     /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, and some
     /// that have not allowed a message.
     pub(super) fn doubted_by(&self, run: &Run) -> Vec<u32> {

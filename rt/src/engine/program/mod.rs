@@ -27,7 +27,6 @@ mod still;
 
 use std::{
     collections::BTreeMap,
-    mem,
     ops::{Deref, DerefMut},
     panic::Location,
     sync::Arc,
@@ -254,6 +253,18 @@ impl State {
         self.told.push(Told::List(token, heard));
     }
 
+    /// Scratch for the next program: what the last one that is over has left, if that is enough.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    fn scratch(&mut self, bytes: usize) -> Result<Vec<u128>, ErrorKind> {
+        let last = self.spare.last_mut();
+        let left = last.map_or_else(Vec::new, |run| run.memory.take_scratch());
+        Memory::scratch(left, bytes).ok_or_else(|| {
+            ErrorKind::InvalidArgument(format!("no memory for {bytes} bytes of scratch"))
+        })
+    }
+
     fn stir(&mut self, run: u32) {
         self.told.push(Told::Run(run));
     }
@@ -327,19 +338,19 @@ impl Engine {
 
 impl Core {
     fn begin(&mut self, mut call: RunCall, buffers: OpId, areas: [Area; 2], over: usize) -> u32 {
+        // The caller's own mistake tells it more than what others have heard of it.
         let wrong = call.wrong(areas);
         let offload = call.offload && self.programs.lists;
         if offload {
             // Ranks that go by messages are others.
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
         }
-        let lens = if wrong.is_none() {
-            call.program.lens()
-        } else {
-            Lens::default()
+        let lens = call.program.lens();
+        let fine = wrong.or_else(|| self.doomed(&call)).map_or(Ok(()), Err);
+        let (lens, scratch, wrong) = match fine.and_then(|()| self.programs.scratch(lens.scratch)) {
+            Ok(scratch) => (lens, scratch, None),
+            Err(wrong) => (Lens::default(), Vec::new(), Some(wrong)),
         };
-        // The caller's own mistake tells it more than what others have heard of it.
-        let wrong = wrong.or_else(|| self.doomed(&call));
         let (key, sig, reducer) = ((call.ctx, call.tag), call.sig, call.reducer.take());
         if self.programs.calls.any_asked() {
             self.programs.calls.forget_asked(key);
@@ -349,14 +360,15 @@ impl Core {
         let looks = self.may_look(&call);
         let tells = offload && call.by_blocks && self.programs.lines.may_watch(call.at);
         self.programs.looking += usize::from(looks);
-        let index = self.programs.add(|mut room| {
-            let memory = Memory::new(areas, lens, mem::take(&mut room.scratch));
+        let index = self.programs.add(|room| {
+            let memory = Memory::new(areas, lens, scratch);
             let mut run = Run::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
             run.skip_quick(over);
             run
         });
         if offload && wrong.is_none() {
+            self.waits = true;
             let State { runs, .. } = &*self.programs;
             let size = runs[index as usize]
                 .as_ref()

@@ -57,7 +57,9 @@ impl Engine {
         if !self.core.may_be_quick(call, buffers) {
             return Look::Unusual;
         }
-        let memory = self.core.quick_memory(call, buffers);
+        let Some(memory) = self.core.quick_memory(call, buffers) else {
+            return Look::Unusual;
+        };
         let name = call.cell();
         for &at in &quick.order[*over..quick.sends] {
             match &call.program.step(at as usize).action {
@@ -106,10 +108,12 @@ impl Engine {
         Look::Over
     }
 
-    /// Whether every message was as it should be.
+    /// Whether every message was as it should be, and there was memory to go on.
     fn receive_quick<I: SendBuf, O: RecvBuf>(&mut self, run: &mut QuickRun<I, O>) -> bool {
         let (call, name) = (&run.call, run.call.cell());
-        let memory = self.core.quick_memory(call, &mut run.buffers);
+        let Some(memory) = self.core.quick_memory(call, &mut run.buffers) else {
+            return false;
+        };
         for action in call.rest() {
             let Action::Recv { from, into } = action else {
                 call.work(&memory, action);
@@ -222,9 +226,10 @@ impl Core {
         &mut self,
         call: &RunCall,
         buffers: &mut Pair<I, O>,
-    ) -> Memory {
-        let scratch = mem::take(&mut self.programs.scratch);
-        Memory::new(buffers.areas(), call.program.lens(), scratch)
+    ) -> Option<Memory> {
+        let (left, lens) = (mem::take(&mut self.programs.scratch), call.program.lens());
+        let scratch = Memory::scratch(left, lens.scratch)?;
+        Some(Memory::new(buffers.areas(), lens, scratch))
     }
 
     fn keep_quick_memory(&mut self, mut memory: Memory) {

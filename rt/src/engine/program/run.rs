@@ -53,7 +53,6 @@ pub(super) struct Run {
 pub(super) struct Room {
     waits: Vec<u32>,
     flying: Vec<(usize, By)>,
-    pub(super) scratch: Vec<u128>,
 }
 
 /// Who carries a step out.
@@ -75,9 +74,7 @@ impl Run {
     pub(super) fn new(call: RunCall, buffers: OpId, memory: Memory, room: Room) -> Self {
         let about = call.about();
         let RunCall { program, group, .. } = call;
-        let Room {
-            mut waits, flying, ..
-        } = room;
+        let Room { mut waits, flying } = room;
         waits.extend_from_slice(program.waits());
         Self {
             waits,
@@ -108,7 +105,6 @@ impl Run {
         Room {
             waits: mem::take(&mut self.waits),
             flying: mem::take(&mut self.flying),
-            scratch: self.memory.take_scratch(),
         }
     }
 

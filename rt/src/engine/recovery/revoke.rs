@@ -79,6 +79,11 @@ impl Core {
         for op in self.ops.which(sends) {
             self.withdraw(op, ErrorKind::Revoked);
         }
+        self.forget_messages(is_of);
+    }
+
+    /// Nobody will receive what is stored for these contexts.
+    pub(in crate::engine) fn forget_messages(&mut self, is_of: impl Fn(u32) -> bool) {
         for index in self
             .matching
             .drain_unexpected(|envelope| is_of(envelope.ctx))
@@ -88,11 +93,6 @@ impl Core {
             self.discharge(&mut message);
             self.turn_off(message.envelope, &message.body.parcel());
         }
-    }
-
-    /// The error of operations on a communicator that is revoked.
-    pub(crate) fn revoked(&self, ctx: u32) -> Option<ErrorKind> {
-        self.programs.is_void(ctx).then_some(ErrorKind::Revoked)
     }
 
     fn void_receives(&mut self, which: impl Fn(&Want) -> bool) {

@@ -18,7 +18,7 @@ use crate::{
     settings::Settings,
 };
 
-fn engine() -> Engine {
+pub(super) fn engine() -> Engine {
     let driver = loopback::world(3).swap_remove(0);
     let caps = ripstop_fabric::driver::Driver::caps(&driver).clone();
     let setup = EngineSetup {
@@ -33,7 +33,7 @@ fn engine() -> Engine {
     Engine::new(Box::new(driver), setup)
 }
 
-fn about(peer: Option<u32>, tag: Option<u32>) -> About {
+pub(super) fn about(peer: Option<u32>, tag: Option<u32>) -> About {
     About {
         ctx: 0,
         peer,

@@ -139,11 +139,16 @@ struct Two {
 
 impl Two {
     fn new() -> Self {
+        Self::over(true)
+    }
+
+    /// An adapter that says when a peer dies, or does not.
+    fn over(detects_death: bool) -> Self {
         let broken = Broken::default();
         let engines = loopback::world(2).into_iter().zip(0..);
         let mut world = World {
             engines: engines
-                .map(|(inner, me)| engine(me, inner, &broken))
+                .map(|(inner, me)| engine(me, inner, &broken, detects_death))
                 .collect(),
             net: Arc::new(Net::default()),
             now: 0,
@@ -176,8 +181,9 @@ impl Two {
     }
 }
 
-fn engine(me: u32, inner: Loopback, broken: &Broken) -> Engine {
-    let adapter = Adapter::new(me, inner, broken);
+fn engine(me: u32, inner: Loopback, broken: &Broken, detects_death: bool) -> Engine {
+    let mut adapter = Adapter::new(me, inner, broken);
+    adapter.caps.detects_death = detects_death;
     let setup = EngineSetup {
         rank: me,
         size: 2,
@@ -228,6 +234,23 @@ fn call(rank: usize) -> RunCall {
 fn buffers(rank: usize) -> Pair<Vec<u64>, Vec<u64>> {
     let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
     Pair::new(vec![1; input / 8], vec![0; output / 8], &call(rank).program)
+}
+
+#[test]
+fn who_waits_for_the_put_of_a_rank_that_dies_hears_of_it_though_the_adapter_does_not() {
+    let mut two = Two::over(false);
+    two.world.run_for(3 * DETECT);
+    let op = two.tickets[1].buffers.op;
+    assert!(!two.world.engines[1].core.is_done(op), "nothing was put");
+    two.world.paused.insert(0);
+    two.world.run_until(|engines| engines[1].core.is_done(op));
+    let taken = two.world.engines[1].core.take_run(&two.tickets[1]);
+    let failure = taken.unwrap().0.unwrap_err();
+    assert!(
+        matches!(failure.kind, ErrorKind::PeerFailed { rank: 0 }),
+        "{:?}",
+        failure.kind
+    );
 }
 
 #[test]

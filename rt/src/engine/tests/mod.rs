@@ -2,6 +2,7 @@
 
 mod alive;
 mod doubts;
+mod ends;
 mod headers;
 mod hostile;
 mod lists;

@@ -99,12 +99,12 @@ fn who_sends_to_a_revoked_communicator_hears_of_it() {
     world.run_for(10 * TICK);
     world.net.heal();
     assert!(
-        world.engines[0].core.revoked(CTX).is_none(),
+        !world.engines[0].core.programs.is_void(CTX),
         "the news were lost"
     );
     let _ = world.send(0, 1, 2, vec![6_u8; 3]);
     world.run_for(10 * TICK);
-    assert!(world.engines[0].core.revoked(CTX).is_some());
+    assert!(world.engines[0].core.programs.is_void(CTX));
     assert_eq!(world.engines[1].core.peers.stored(), 0);
 }
 
@@ -120,14 +120,14 @@ fn news_of_a_communicator_that_is_made_later_are_kept_within_bounds() {
     core.handle_revoke(2, &Revoke::new(10));
     core.join_group(8, &group);
     core.join_group(10, &group);
-    assert!(core.revoked(8).is_none(), "rank 1 is not in it");
-    assert!(core.revoked(10).is_some());
+    assert!(!core.programs.is_void(8), "rank 1 is not in it");
+    assert!(core.programs.is_void(10));
     core.handle_revoke(1, &Revoke::new(8));
     core.handle_revoke(2, &Revoke::new(9));
     assert_eq!(core.refused, 2);
     core.leave_group(10);
     core.join_group(10, &group);
-    assert!(core.revoked(10).is_none(), "what is left is forgotten");
+    assert!(!core.programs.is_void(10), "what is left is forgotten");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_world_that_was_revoked_stays_so_for_later_handles() {
     core.revoke_all(CTX);
     core.leave_group(CTX);
     core.join_group(CTX, &Group::First(2));
-    assert!(core.revoked(CTX).is_some());
+    assert!(core.programs.is_void(CTX));
 }
 
 #[test]

@@ -5,8 +5,9 @@ use ripstop_fabric::driver::Payload;
 use super::world::{CTX, Net, TICK, World, about};
 use crate::{
     buffer::TypeSig,
-    engine::{Deed, Engine, Extent, Ranges, Want, WindowId},
+    engine::{Deed, Engine, Extent, Gates, Ranges, Want, WindowId},
     error::ErrorKind,
+    group::Group,
     ops::About,
     proto::wire::{self, Base, COUNT_COMPLETED, COUNT_POSTED, Kind, Note, Updated},
 };
@@ -144,4 +145,40 @@ fn an_answer_to_an_operation_that_was_not_begun_is_none() {
     assert!(!engine.core.is_done(waits.op) && engine.core.refused > 0);
     lose(&mut world);
     assert!(world.engines[0].core.is_done(waits.op));
+}
+
+#[test]
+fn a_fence_for_whose_counters_a_rank_has_no_memory_is_passed_by_nobody() {
+    for size in 2..6 {
+        let net = Net {
+            poor: Some(1),
+            ..Net::default()
+        };
+        let mut world = World::new(size, net);
+        let mut open = |rank: u32| {
+            let engine = &mut world.engines[rank as usize];
+            engine.join(CTX, &Group::First(size));
+            engine.open_window(ID, Extent::Growing(TypeSig(7)));
+            assert_eq!(engine.begin_fence(ID, false), Gates::Counted);
+        };
+        (0..size).for_each(&mut open);
+        let mut ends: Vec<Option<ErrorKind>> = Vec::new();
+        ends.resize_with(size as usize, || None);
+        for _ in 0..100 {
+            for (engine, end) in world.engines.iter_mut().zip(&mut ends) {
+                match engine.go_through(ID, Gates::Counted) {
+                    Ok(Ok(())) => panic!("passed"),
+                    Ok(Err((_, why))) => *end = end.take().or(Some(why)),
+                    Err(_) => engine.watch_fence(ID),
+                }
+            }
+            world.run_for(TICK);
+        }
+        for (rank, end) in ends.iter().enumerate() {
+            let end = end.as_ref().expect("nobody waits for ever");
+            let own = matches!(end, ErrorKind::Transport(_));
+            let told = matches!(end, ErrorKind::Aborted { .. });
+            assert!(if rank == 1 { own } else { told }, "rank {rank}: {end}");
+        }
+    }
 }

@@ -38,6 +38,8 @@ pub(super) struct Net {
     /// The driver tells of deaths.
     pub(super) detects_death: bool,
     pub(super) reliable: bool,
+    /// This rank gets no memory of its driver.
+    pub(super) poor: Option<u32>,
 }
 
 impl Net {
@@ -92,6 +94,9 @@ impl Driver for Lossy {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        if self.net.poor == Some(self.me) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         self.inner.allocate(len)
     }
 

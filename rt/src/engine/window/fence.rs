@@ -43,8 +43,8 @@ pub(super) struct Fences {
 }
 
 struct Round {
-    /// Where the rank before us counts.
-    counter: Counter,
+    /// Where the rank before us counts, if there was memory for it.
+    counter: Option<Counter>,
     /// What the counter of the rank after us has come to by our additions.
     said: Word,
 }
@@ -92,7 +92,7 @@ impl Fences {
     }
 
     pub(super) fn counter(&self, round: usize) -> Option<&Counter> {
-        self.rounds.get(round).map(|round| &round.counter)
+        self.rounds.get(round)?.counter.as_ref()
     }
 
     /// What the rank before us has said in this round.
@@ -104,7 +104,7 @@ impl Fences {
     /// Whether this rank has come to the last fence in this round.
     fn has_said(&self) -> bool {
         let round = self.rounds.get(self.round);
-        round.is_none_or(|round| round.said.come() >= self.come)
+        round.is_some_and(|round| round.said.come() >= self.come)
     }
 
     /// Why the rank before us, which has come, keeps us from passing.
@@ -157,13 +157,13 @@ impl Engine {
         let mut rounds = Vec::new();
         let mut keys = Vec::new();
         while let Some((_, before)) = partners(&group, me, rounds.len()) {
-            let Some((counter, key)) = pool.take(&mut *self.driver) else {
-                break;
-            };
+            let (counter, key) = pool.take(&mut *self.driver).unzip();
             let said = Word::default();
             rounds.push(Round { counter, said });
             keys.push((before, key));
         }
+        // Peers learn it in the rounds that have one, and where they ask for the others.
+        let lacks = rounds.iter().any(|round| round.counter.is_none());
         end.fences = Some(Fences {
             rounds,
             come: 0,
@@ -172,13 +172,22 @@ impl Engine {
             under_way: false,
             awaited: None,
             ending: false,
-            failed: None,
+            failed: lacks.then_some(Failed::NoMemory),
         });
         for (before, key) in keys {
-            if self.core.peers.down(before).is_none() {
-                let gate = id.tally(Kind::Gate, [key, bytemuck::Zeroable::zeroed()]);
-                self.core.peers.control(before, &gate);
+            if self.core.peers.down(before).is_some() {
+                continue;
             }
+            match key {
+                Some(key) => {
+                    let gate = id.tally(Kind::Gate, [key, bytemuck::Zeroable::zeroed()]);
+                    self.core.peers.control(before, &gate);
+                }
+                None => self.core.refuse_fences(id, before),
+            }
+        }
+        if lacks {
+            self.core.tell_failure(id);
         }
     }
 
@@ -276,8 +285,11 @@ impl Core {
 
     /// Whether the rank before us in this round has come.
     fn has_come(&mut self, id: WindowId) -> bool {
-        let has_come =
-            |fences: &mut Fences| fences.heard().is_none_or(|word| word.come() >= fences.come);
+        let has_come = |fences: &mut Fences| {
+            fences
+                .heard()
+                .is_some_and(|word| word.come() >= fences.come)
+        };
         self.fences(id).is_none_or(has_come)
     }
 

@@ -215,26 +215,26 @@ impl Ledger {
     }
 
     pub(super) fn noted_posted(&self) -> u64 {
-        self.noted_posted.load(Relaxed)
+        self.noted_posted.load(Acquire)
     }
 
     pub(super) fn noted_completed(&self) -> u64 {
-        self.noted_completed.load(Relaxed)
+        self.noted_completed.load(Acquire)
     }
 
-    /// Notes are absolute: an old one changes nothing.
+    /// Notes are absolute: an old one changes nothing. Who reads one without the lock sees what was stored before it.
     pub(super) fn note_posted(&self, count: u64) {
-        self.noted_posted.fetch_max(count, Relaxed);
+        self.noted_posted.fetch_max(count, Release);
     }
 
     pub(super) fn note_completed(&self, count: u64) {
-        self.noted_completed.fetch_max(count, Relaxed);
+        self.noted_completed.fetch_max(count, Release);
     }
 
     /// It will not complete what is missing.
     pub(super) fn give_up(&self) {
         let missing = self.posts().saturating_sub(self.completed());
-        self.noted_completed.fetch_add(missing, Relaxed);
+        self.noted_completed.fetch_add(missing, Release);
     }
 
     pub(super) fn operation_begins(&self) {

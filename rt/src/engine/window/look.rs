@@ -4,7 +4,7 @@ use std::task::Waker;
 
 use ripstop_fabric::driver::Down;
 
-use super::{Core, Engine, WindowId, tally::What};
+use super::{All, Core, Engine, Listening, WindowId, tally::What};
 use crate::{buffer::TypeSig, engine::send::down_kind, error::ErrorKind};
 
 /// What the driver is to say to futures that wait.
@@ -115,12 +115,29 @@ impl Core {
     }
 
     /// Whom to wake when anything about this window changes.
-    pub(crate) fn remember_window(&mut self, id: WindowId, waker: &Waker) {
+    pub(crate) fn remember_window(&mut self, id: WindowId, place: &mut Listening, waker: &Waker) {
         self.waits = true;
-        if let Some(end) = self.windows.ends.get_mut(&id)
-            && !end.wakers.iter().any(|known| known.will_wake(waker))
-        {
-            end.wakers.push(waker.clone());
+        let All { ends, listened, .. } = &mut *self.windows;
+        let Some(end) = ends.get_mut(&id) else {
+            return;
+        };
+        let number = *place.0.get_or_insert_with(|| {
+            *listened += 1;
+            *listened
+        });
+        let known = end.listeners.get(&number);
+        if known.is_none_or(|known| !known.will_wake(waker)) {
+            let before = end.listeners.insert(number, waker.clone());
+            self.let_go(before);
+        }
+    }
+
+    /// This future does not wait any more.
+    pub(crate) fn forget_listener(&mut self, id: WindowId, place: &mut Listening) {
+        let end = self.windows.ends.get_mut(&id);
+        if let (Some(end), Some(number)) = (end, place.0.take()) {
+            let waker = end.listeners.remove(&number);
+            self.let_go(waker);
         }
     }
 

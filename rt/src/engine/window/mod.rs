@@ -92,7 +92,13 @@ pub(super) struct All {
     watching: Watching,
     /// By world rank: what waits for room, or for an answer.
     lines: BTreeMap<u32, Line>,
+    /// Places of futures that there ever were.
+    listened: u64,
 }
+
+/// A future's place among those that wait for news of a window, from when it waits first.
+#[derive(Debug, Default)]
+pub(crate) struct Listening(Option<u64>);
 
 struct End {
     /// Those that may use it: the window may outlive what else there is of its communicator.
@@ -104,11 +110,19 @@ struct End {
     /// By world rank.
     near: BTreeMap<u32, Near>,
     /// Futures that wait for any news.
-    wakers: Vec<Waker>,
+    listeners: BTreeMap<u64, Waker>,
     fences: Option<Fences>,
     entrance: Entrance,
     /// Nobody holds it any more.
     closed: bool,
+}
+
+impl Listening {
+    pub(crate) const NONE: Self = Self(None);
+
+    pub(crate) const fn is_taken(&self) -> bool {
+        self.0.is_some()
+    }
 }
 
 /// What is known of one neighbour.
@@ -224,6 +238,7 @@ impl Deref for Windows {
 
     fn deref(&self) -> &All {
         static NONE: All = All {
+            listened: 0,
             ends: BTreeMap::new(),
             pool: Pool::EMPTY,
             watching: Watching::EMPTY,
@@ -262,7 +277,7 @@ impl Engine {
             pieces,
             key: key.unwrap_or_else(RemoteRegion::zeroed),
             near: BTreeMap::new(),
-            wakers: Vec::new(),
+            listeners: BTreeMap::new(),
             fences: None,
             entrance,
             closed: false,

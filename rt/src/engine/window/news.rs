@@ -1,6 +1,6 @@
 //! What ends of windows hear from other ranks, and of them.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use ripstop_fabric::driver::Down;
 
@@ -77,7 +77,7 @@ impl Core {
             }
             near.last_completed = header.count;
             near.gone = true;
-            for stashed in std::mem::take(&mut near.stash) {
+            for stashed in mem::take(&mut near.stash) {
                 self.remote_over(stashed.op, Err(ErrorKind::NoWindow { window: id.tag }));
             }
             self.leave_door(id, rank); // a lock that was leaked
@@ -96,7 +96,7 @@ impl Core {
             if let Some(near) = end.and_then(|end| end.near.get_mut(&rank)) {
                 near.ledger.set_down();
                 near.ledger.set_inside(false); // what is started from here on fails, also in memory that is still there
-                for stashed in std::mem::take(&mut near.stash) {
+                for stashed in mem::take(&mut near.stash) {
                     self.remote_over(stashed.op, Err(down_kind(rank, why)));
                 }
                 self.end_access(id, rank);
@@ -156,7 +156,8 @@ impl Core {
         let Some(end) = self.windows.ends.get_mut(&id) else {
             return;
         };
-        self.wakers.append(&mut end.wakers);
+        let listeners = mem::take(&mut end.listeners);
+        self.wakers.extend(listeners.into_values());
         if end.closed {
             self.bury_window(id);
         }
@@ -166,14 +167,14 @@ impl Core {
     pub(super) fn bury_window(&mut self, id: WindowId) {
         let idle = |near: &Near| near.ledger.is_quiet() && !near.ending;
         let over = |end: &End| end.closed && end.near.values().all(idle);
-        let Some(mut end) = self.windows.ends.remove(&id) else {
+        let Some(end) = self.windows.ends.remove(&id) else {
             return;
         };
         if !over(&end) && !self.ended {
             self.windows.ends.insert(id, end);
             return;
         }
-        self.wakers.append(&mut end.wakers);
+        self.wakers.extend(end.listeners.into_values());
         for (rank, near) in end.near {
             if self.peers.down(rank).is_some() {
                 continue;

@@ -98,7 +98,7 @@ impl Pool {
             if !driver.caps().counters {
                 return None;
             }
-            // Without memory for counters there are notes.
+            // Without memory for counters there are notes, and no fences.
             let block = Counters::new(driver, BLOCK).ok()?;
             self.stride = if driver.maps() { APART } else { 1 };
             self.block = Some(block);

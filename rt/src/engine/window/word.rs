@@ -1,5 +1,7 @@
 //! What ranks say to each other in a fence: one number, which only grows.
 
+use std::io;
+
 use ripstop_fabric::driver::Down;
 
 use crate::{engine::send::down_kind, error::ErrorKind};
@@ -17,6 +19,8 @@ pub(super) enum Failed {
     Gone(u32, Down),
     /// It says that somebody is gone.
     GaveUp(u32),
+    /// There was no memory here for the counters of peers.
+    NoMemory,
 }
 
 impl Word {
@@ -24,7 +28,7 @@ impl Word {
         let code = match failed {
             None => 0,
             Some(Failed::Apart(_)) => APART,
-            Some(Failed::Gone(..) | Failed::GaveUp(_)) => GAVE_UP,
+            Some(Failed::Gone(..) | Failed::GaveUp(_) | Failed::NoMemory) => GAVE_UP,
         };
         Self(come * COME + code * CODE + endings % CODE)
     }
@@ -58,6 +62,11 @@ impl Failed {
             Self::GaveUp(rank) => {
                 let other = rank as usize;
                 (rank, ErrorKind::Aborted { rank: other })
+            }
+            Self::NoMemory => {
+                let why = "no memory for the counters of fences, or too many descriptors are open";
+                let why = io::Error::new(io::ErrorKind::OutOfMemory, why);
+                (me, ErrorKind::Transport(why))
             }
         }
     }

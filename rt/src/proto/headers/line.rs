@@ -126,12 +126,16 @@ impl<T: Copy + PartialEq> Line<T> {
         self.forget(self.first);
     }
 
-    /// Takes a waiting message out. Costs its way from the front.
-    pub(crate) fn remove(&mut self, item: T) {
+    /// Takes a waiting message out. What the peer must hear of those behind it. Costs its way from the front.
+    pub(crate) fn remove(&mut self, item: T) -> Vec<Held> {
         let is_it = |place: &Place<T>| place.state == State::Waiting && place.item == item;
-        if let Some(found) = self.places.iter().position(is_it) {
-            self.forget(self.first + found as u64);
-        }
+        let Some(found) = self.places.iter().position(is_it) else {
+            return Vec::new();
+        };
+        let at = self.first + found as u64;
+        let Place { ctx, tag, .. } = *self.place(at);
+        self.forget(at);
+        self.uncovered(ctx, tag)
     }
 
     /// The first message that fits leaves out of turn; a tag of `None` is any.

@@ -142,8 +142,8 @@ fn end_one(way: u64, line: &mut Line<u32>, plain: &mut Plain, random: &mut Rando
     assert_eq!(line.is_out(item, ctx, tag), out);
     match (way, out) {
         (7, false) => {
-            line.remove(item);
             plain.take(at);
+            assert_eq!(line.remove(item), plain.uncovered(ctx, tag));
         }
         (8, true) => {
             plain.take(at);

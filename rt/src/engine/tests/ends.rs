@@ -1,0 +1,85 @@
+//! Operations whose end comes from two sides at a time.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    task::{Wake, Waker},
+};
+
+use ripstop_fabric::driver::{Down, Peer as Rank, Sink, Token};
+
+use super::hostile::{about, engine};
+use crate::{
+    engine::Started,
+    error::ErrorKind,
+    ops::{Landed, Landing, Life},
+    proto::wire::OpId,
+};
+
+const RECEIVER: OpId = OpId {
+    slot: 3,
+    generation: 1,
+};
+
+#[test]
+fn a_send_whose_rear_is_put_after_its_receiver_has_died_fails() {
+    let mut engine = engine();
+    let sent = engine.send(about(Some(1), Some(0)), vec![1_u8; 200_000]);
+    let Started::Flying(ticket) = sent else {
+        panic!("an offer");
+    };
+    engine.core.ops.live(ticket.op).life = Life::Sharing { receiver: RECEIVER };
+    engine.core.moving += 1;
+    engine.core.peer_down(Rank(1), Down::Failed);
+    assert!(
+        engine.core.take_send(&ticket).is_none(),
+        "the driver reads it"
+    );
+    engine.core.complete(Token(ticket.op.pack()));
+    let (outcome, buf) = engine.core.take_send(&ticket).expect("it is over");
+    let why = outcome.expect_err("nobody has it").kind;
+    assert!(
+        matches!(why, ErrorKind::PeerFailed { rank: 1, .. }),
+        "{why:?}"
+    );
+    assert_eq!(buf.len(), 200_000);
+}
+
+#[derive(Default)]
+struct Woken(AtomicU32);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn who_awaits_a_buffer_that_is_given_up_in_a_panic_panics_too() {
+    let mut engine = engine();
+    let ticket = engine
+        .core
+        .ops
+        .hold_recv(about(Some(1), None), vec![0_u8; 64]);
+    engine.core.ops.live(ticket.op).life = Life::Landing(Landing {
+        sender: RECEIVER,
+        landed: Landed::sent(64),
+        received: 0,
+        fragments: false,
+        invited: true,
+        shared: false,
+        follower: None,
+    });
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    assert!(engine.core.ops.remember(ticket.op, &waker).is_none());
+    engine.shut();
+    engine.core.wakers.drain(..).for_each(Waker::wake);
+    assert_eq!(woken.0.load(Relaxed), 1);
+    let polled = catch_unwind(AssertUnwindSafe(|| engine.core.take_recv(&ticket)));
+    assert!(polled.is_err(), "the peer may still write to the buffer");
+    engine.core.forsake(ticket.op);
+}

@@ -1,0 +1,54 @@
+//! A future's place among those that are woken by news of a window.
+
+use std::{
+    fmt,
+    task::{Context, Poll},
+};
+
+use super::Port;
+use crate::{
+    buffer::Wire,
+    engine::{Engine, Listening},
+};
+
+/// Dropping it leaves nothing behind, whether or not there was news.
+pub(super) struct Listener<'p, T: Wire> {
+    port: &'p Port<T>,
+    place: Listening,
+}
+
+impl<'p, T: Wire> Listener<'p, T> {
+    pub(super) const fn new(port: &'p Port<T>) -> Self {
+        Self {
+            port,
+            place: Listening::NONE,
+        }
+    }
+
+    /// Ready with what `check` finds. Else the driver is to `watch` for news, and `check` is asked again then.
+    pub(super) fn poll<R>(
+        &mut self,
+        cx: &Context<'_>,
+        check: impl Fn(&mut Engine) -> Option<R>,
+        watch: impl FnOnce(&mut Engine),
+    ) -> Poll<R> {
+        let Port { comm, id, .. } = self.port;
+        let waiter = (&mut self.place, cx.waker());
+        comm.shared().poll_window(*id, waiter, check, watch)
+    }
+}
+
+impl<T: Wire> Drop for Listener<'_, T> {
+    fn drop(&mut self) {
+        if self.place.is_taken() {
+            let (id, shared) = (self.port.id, self.port.comm.shared());
+            shared.with(|engine| engine.core.forget_listener(id, &mut self.place));
+        }
+    }
+}
+
+impl<T: Wire> fmt::Debug for Listener<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.place.fmt(f)
+    }
+}
