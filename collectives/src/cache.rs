@@ -39,6 +39,8 @@ pub(crate) struct Ready {
 struct Entry<K> {
     key: K,
     ready: Ready,
+    /// In steps.
+    weight: usize,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,7 @@ struct Key {
     incoming: Box<[usize]>,
     order: Order,
     op: &'static str,
-    elem: u64,
+    elem: (u64, usize),
     tuning: Tuning,
 }
 
@@ -63,8 +65,8 @@ pub(crate) struct Caller<'a> {
     pub(crate) place: Place<'a>,
     /// Ranks of the communicator in a row that share a node.
     pub(crate) per_node: usize,
-    /// The signature of the type.
-    pub(crate) elem: u64,
+    /// The signature of the type, and its alignment: packed or not, it has the same one.
+    pub(crate) elem: (u64, usize),
     pub(crate) tuning: &'a Tuning,
 }
 
@@ -86,7 +88,9 @@ impl Cache {
             program: Arc::new(program),
             signature,
         };
-        self.calls.keep(Key::of(caller, ask), ready.clone());
+        let key = Key::of(caller, ask);
+        let numbers = key.incoming.len() + key.counts.as_ref().map_or(0, |counts| counts.len());
+        self.calls.keep(key, ready.clone(), numbers);
         Ok(ready)
     }
 
@@ -115,15 +119,18 @@ impl<K> Shelf<K> {
         })
     }
 
-    pub(crate) fn keep(&self, key: K, ready: Ready) {
-        if ready.program.len() > STEPS_MAX {
+    /// `numbers` are those in the key: one for each rank may be more than the program has steps.
+    pub(crate) fn keep(&self, key: K, ready: Ready, numbers: usize) {
+        let weight = ready.program.len() + numbers / NUMBERS_IN_A_STEP;
+        if weight > STEPS_MAX {
             return;
         }
         let mut entries = self.lock();
-        entries.insert(0, Arc::new(Entry { key, ready }));
+        let entry = Entry { key, ready, weight };
+        entries.insert(0, Arc::new(entry));
         let mut steps = 0;
         let fit = entries.iter().take(ENTRIES_MAX).take_while(|entry| {
-            steps += entry.ready.program.len();
+            steps += entry.weight;
             steps <= STEPS_MAX
         });
         let fit = fit.count();
@@ -182,9 +189,12 @@ const ENTRIES_MAX: usize = 64;
 /// Steps of all of them together: about half a megabyte for each rank, of which there may be many in one process.
 const STEPS_MAX: usize = 4096;
 
+/// Of as many bytes.
+const NUMBERS_IN_A_STEP: usize = 16;
+
 #[cfg(test)]
 mod tests {
-    use super::{Cache, Caller, ENTRIES_MAX, STEPS_MAX};
+    use super::{Cache, Caller, ENTRIES_MAX, NUMBERS_IN_A_STEP, STEPS_MAX};
     use crate::{
         Tuning,
         ask::{Ask, Made, Verb},
@@ -218,7 +228,7 @@ mod tests {
         let caller = Caller {
             place,
             per_node: size,
-            elem: 8,
+            elem: (8, 8),
             tuning: &Tuning::AUTO,
         };
         let mut made = false;
@@ -261,5 +271,26 @@ mod tests {
             entries.iter().map(|entry| entry.ready.program.len()).sum()
         };
         assert!(steps(&cache) <= STEPS_MAX && !misses(&cache, 901, &large));
+    }
+
+    #[test]
+    fn keys_are_bounded_where_programs_are_short() {
+        const SIZE: usize = 20_000;
+        let cache = Cache::default();
+        for len in 0..10 {
+            let counts = [vec![len], vec![1; SIZE - 1]].concat();
+            misses(
+                &cache,
+                SIZE,
+                &Ask::of(Verb::Gather, "gather_v").counts(&counts),
+            );
+        }
+        let entries = cache.calls.lock();
+        let numbers = entries.iter().map(|entry| {
+            let counts = entry.key.counts.as_ref();
+            counts.map_or(0, |counts| counts.len())
+        });
+        let numbers: usize = numbers.sum();
+        assert!(!entries.is_empty() && numbers <= STEPS_MAX * NUMBERS_IN_A_STEP);
     }
 }

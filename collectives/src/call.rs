@@ -151,7 +151,7 @@ pub(crate) fn ready<T: Wire>(comm: &Comm, tuning: &Tuning, ask: &Ask<'_>) -> Res
     let caller = Caller {
         place: Place::new(comm.rank(), comm.size()),
         per_node: comm.per_node(),
-        elem: T::SIG.0,
+        elem: (T::SIG.0, align_of::<T>()),
         tuning,
     };
     comm.attached::<Cache>().get(&caller, ask, || {

@@ -390,11 +390,12 @@ pub trait Collectives {
     ///
     /// # Errors
     /// See [`Graph::new`].
+    #[track_caller]
     fn graph(
         &self,
         sources: &[usize],
         destinations: &[usize],
-    ) -> impl Future<Output = Result<Graph>> {
+    ) -> impl Future<Output = Result<Graph>> + Send {
         Graph::new(self.communicator(), sources, destinations)
     }
 

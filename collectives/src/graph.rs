@@ -10,6 +10,7 @@ use crate::{
     call::Call,
     op::{BarrierOp, Nothing},
     plan::Pairing,
+    ragged::RaggedOp,
 };
 
 /// A communicator whose ranks have named their neighbours. Made by [`Graph::new`].
@@ -24,38 +25,61 @@ pub struct Graph {
 
 impl Graph {
     /// The graph in which this rank receives from `sources` and sends to `destinations`; a rank may be named several times, and
-    /// its blocks then meet in the order of the two lists. Collective; takes an exchange of one number between all ranks.
+    /// its blocks then meet in the order of the two lists. Collective; takes an exchange of one number between all ranks. It is
+    /// started when it is called, and goes on whenever this rank awaits anything.
     ///
     /// # Errors
     /// A rank that there is not, or an edge that its other end does not name.
-    pub async fn new(comm: &Comm, sources: &[usize], destinations: &[usize]) -> Result<Self> {
-        let comm = comm.dup().await?;
-        let size = comm.size();
-        let mut counts = vec![0_u32; size];
-        let named = sources.iter().chain(destinations);
-        let stranger = named.copied().find(|rank| *rank >= size);
-        for to in destinations.iter().filter(|rank| **rank < size) {
-            counts[*to] += 1;
-        }
-        let theirs = comm.all_to_all(counts).await?;
-        let mut wrong = stranger
-            .map(|rank| format!("a neighbour is rank {rank}, and there are ranks 0..{size}"));
-        for (rank, theirs) in (0..).zip(&theirs) {
-            let ours = sources.iter().filter(|source| **source == rank).count();
-            if ours != *theirs as usize && wrong.is_none() {
-                wrong = Some(format!(
-                    "`sources` names rank {rank} {ours} times, and its `destinations` name rank {} {theirs} times",
-                    comm.rank()
-                ));
-            }
-        }
-        agree(&comm, wrong).await?;
-        Ok(Self {
-            comm,
-            sources: sources.to_vec(),
-            destinations: destinations.to_vec(),
+    #[track_caller]
+    pub fn new(
+        comm: &Comm,
+        sources: &[usize],
+        destinations: &[usize],
+    ) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let dup = comm.dup();
+        let (sources, destinations) = (sources.to_vec(), destinations.to_vec());
+        // Other ranks may await several graphs in another order.
+        RaggedOp::new(comm, async move {
+            let comm = dup.await?;
+            let theirs = comm.all_to_all(counts(&comm, &destinations)).await?;
+            agree(&comm, wrong(&comm, &sources, &destinations, &theirs)).await?;
+            Ok(Self {
+                comm,
+                sources,
+                destinations,
+            })
         })
     }
+}
+
+/// How often each rank is named.
+fn counts(comm: &Comm, destinations: &[usize]) -> Vec<u32> {
+    let mut counts = vec![0; comm.size()];
+    for &to in destinations {
+        if let Some(count) = counts.get_mut(to) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+/// What is wrong with the edges of this rank; `theirs` is how often each rank sends to it.
+fn wrong(comm: &Comm, sources: &[usize], destinations: &[usize], theirs: &[u32]) -> Option<String> {
+    let (me, size) = (comm.rank(), comm.size());
+    let mut named = sources.iter().chain(destinations);
+    if let Some(rank) = named.find(|rank| **rank >= size) {
+        return Some(format!(
+            "a neighbour is rank {rank}, and there are ranks 0..{size}"
+        ));
+    }
+    (0..).zip(theirs).find_map(|(rank, &theirs)| {
+        let ours = sources.iter().filter(|source| **source == rank).count();
+        (ours != theirs as usize).then(|| {
+            format!(
+                "`sources` names rank {rank} {ours} times, and its `destinations` name rank {me} {theirs} times"
+            )
+        })
+    })
 }
 
 /// All ranks meet, and hear if something is wrong with one.

@@ -333,7 +333,7 @@ fn planned<T: Wire, N: Neighborhood + ?Sized>(
     cut: &Cut<'_>,
 ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send + use<T, N> {
     let comm = on.communicator();
-    Draft::new(comm, name, ready::<T>(on, cut)).agreed(comm.clone(), None)
+    Draft::<T>::new(comm, name, ready::<T>(on, cut)).agreed(comm.clone(), None)
 }
 
 #[track_caller]
@@ -354,7 +354,8 @@ fn ready<T: Wire>(on: &(impl Neighborhood + ?Sized), cut: &Cut<'_>) -> Result<Re
     found.map_or_else(
         || {
             let made = cut.make::<T>(&place, &edges)?;
-            kept.keep(Around::of(&place, elem, cut, edges), made.clone());
+            // Its numbers are those of edges, of which each has a step.
+            kept.keep(Around::of(&place, elem, cut, edges), made.clone(), 0);
             Ok(made)
         },
         Ok,

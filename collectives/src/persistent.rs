@@ -10,7 +10,7 @@ use std::{
 
 use ripstop_rt::{
     Comm, ReduceOp, Result,
-    buffer::Wire,
+    buffer::{self, Wire},
     offload::{Collective, ProgramOp, Reducer},
 };
 
@@ -71,7 +71,7 @@ pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
     ask: &Ask<'_>,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, C> {
     let comm = on.communicator();
-    let draft = Draft::new(comm, ask.name, ready::<T>(comm, on.tuning(), ask));
+    let draft = Draft::<T>::new(comm, ask.name, ready::<T>(comm, on.tuning(), ask));
     draft.agreed(comm.clone(), None)
 }
 
@@ -83,53 +83,91 @@ pub(crate) fn planned_with<T: Wire, K, O: ReduceOp<T> + Clone, C: Collectives + 
     op: O,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, O, C> {
     let (comm, ask) = (on.communicator(), ask.reducing::<T, O>());
-    let draft = Draft::new(comm, ask.name, ready::<T>(comm, on.tuning(), &ask));
+    let draft = Draft::<T>::new(comm, ask.name, ready::<T>(comm, on.tuning(), &ask));
     let again = move || Reducer::new::<T>(op.clone());
     draft.agreed(comm.clone(), Some(Box::new(again)))
 }
 
 /// What a plan asks for, until all ranks have agreed on it.
-pub(crate) struct Draft {
+pub(crate) struct Draft<T> {
     name: &'static str,
-    ready: Result<Ready, String>,
+    planned: Result<Planned<T>, String>,
     agreed: CollectiveOp<[u8; 0], [u8; 0], Nothing>,
 }
 
-impl Draft {
+/// A program, and the buffers that it works on.
+struct Planned<T> {
+    ready: Ready,
+    send: Vec<T>,
+    recv: Vec<T>,
+}
+
+impl<T: Wire> Draft<T> {
     /// Lets the ranks compare what they have planned.
     #[track_caller]
     pub(crate) fn new(comm: &Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
         let barrier = Ask::of(Verb::Barrier, name);
         let mut meeting = Call::new::<u8>(comm, &Tuning::AUTO, &barrier);
-        match &ready {
+        let planned = ready.and_then(Planned::of);
+        match &planned {
             // Where counts are a rank's own, the first run compares them.
-            Ok(Ready { signature, .. }) => meeting.agree_on(*signature),
+            Ok(Planned { ready, .. }) => meeting.agree_on(ready.signature),
             Err(sentence) => meeting.refuse(sentence.clone()),
         }
         Self {
             name,
-            ready,
+            planned,
             agreed: meeting.begin(None, ([], []), Nothing),
         }
     }
 
     /// The plan that all ranks have agreed on.
-    pub(crate) async fn agreed<T: Wire, K>(
+    pub(crate) async fn agreed<K>(
         self,
         comm: Comm,
         op: Option<Box<dyn Fn() -> Reducer + Send>>,
     ) -> Result<Persistent<T, K>> {
         self.agreed.await?;
+        let Planned { ready, send, recv } = self.planned.expect("a refused call does not succeed");
         Ok(Persistent {
             comm,
             name: self.name,
-            ready: self.ready.expect("a refused call does not succeed"),
+            ready,
             op,
-            send: Vec::new(),
-            recv: Vec::new(),
+            send,
+            recv,
             kind: PhantomData,
         })
     }
+}
+
+impl<T: Wire> Planned<T> {
+    fn of(ready: Ready) -> Result<Self, String> {
+        let mut planned = Self {
+            ready,
+            send: Vec::new(),
+            recv: Vec::new(),
+        };
+        let Self { ready, send, recv } = &mut planned;
+        fit(ready, send, recv)?;
+        Ok(planned)
+    }
+}
+
+/// Makes the buffers of a plan that are not there.
+///
+/// # Errors
+/// There is no memory for one.
+fn fit<T: Wire>(ready: &Ready, send: &mut Vec<T>, recv: &mut Vec<T>) -> Result<(), String> {
+    let lens = ready.program.lens();
+    for (buffer, bytes) in [(send, lens.input), (recv, lens.output)] {
+        let len = bytes / size_of::<T>();
+        if buffer.len() != len {
+            let made = buffer::zeros(len);
+            *buffer = made.ok_or_else(|| format!("no memory for a buffer of {bytes} bytes"))?;
+        }
+    }
+    Ok(())
 }
 
 impl<T: Wire, K> Persistent<T, K> {
@@ -139,7 +177,7 @@ impl<T: Wire, K> Persistent<T, K> {
     /// As the calls of the collective. The plan stays whole, but there are no more collectives on its communicator.
     #[track_caller]
     pub fn run(&mut self) -> PlanOp<'_, T, K> {
-        self.fit();
+        let fits = self.fit();
         let collective = Collective {
             name: self.name,
             signature: self.ready.signature,
@@ -153,7 +191,10 @@ impl<T: Wire, K> Persistent<T, K> {
         );
         // What was the user's code may have panicked before: a turn that is taken has to be used.
         let turn = self.comm.reserve_collective();
-        let run = self.comm.run_program_in(turn, collective, send, recv);
+        let run = match fits {
+            Ok(()) => self.comm.run_program_in(turn, collective, send, recv),
+            Err(why) => self.comm.refuse_program(turn, self.name, why, (send, recv)),
+        };
         PlanOp {
             run,
             plan: Some(self),
@@ -161,31 +202,42 @@ impl<T: Wire, K> Persistent<T, K> {
     }
 
     /// New buffers, if the last run went off with them.
-    fn fit(&mut self) {
-        let lens = self.ready.program.lens();
-        self.send.resize(lens.input / size_of::<T>(), T::zeroed());
-        self.recv.resize(lens.output / size_of::<T>(), T::zeroed());
+    fn fit(&mut self) -> Result<(), String> {
+        fit(&self.ready, &mut self.send, &mut self.recv)
+    }
+
+    fn have_fit(&mut self) {
+        self.fit().unwrap_or_else(|why| panic!("{why}"));
     }
 }
 
 impl<T: Wire> Persistent<T, Apart> {
     /// What the next run sends; zeros at the start.
+    ///
+    /// # Panics
+    /// A run that was dropped went off with the buffers, and there is no memory for others.
     pub fn send_mut(&mut self) -> &mut [T] {
-        self.fit();
+        self.have_fit();
         &mut self.send
     }
 
     /// What the last run received; zeros at the start.
+    ///
+    /// # Panics
+    /// A run that was dropped went off with the buffers, and there is no memory for others.
     pub fn recv_mut(&mut self) -> &mut [T] {
-        self.fit();
+        self.have_fit();
         &mut self.recv
     }
 }
 
 impl<T: Wire> Persistent<T, Shared> {
     /// What the next run works on, and what the last one left; zeros at the start.
+    ///
+    /// # Panics
+    /// A run that was dropped went off with the buffers, and there is no memory for others.
     pub fn data_mut(&mut self) -> &mut [T] {
-        self.fit();
+        self.have_fit();
         &mut self.recv
     }
 }

@@ -185,7 +185,10 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 }
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
-    fn new(comm: &Comm, rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        comm: &Comm,
+        rest: impl Future<Output = Result<D, F>> + Send + 'static,
+    ) -> Self {
         let stage = Stage::UnderWay(Box::pin(rest), Readers::default());
         let stage = Arc::new(Mutex::new(stage));
         let begun = Arc::clone(&stage);

@@ -4,8 +4,8 @@ use super::{Algorithm, Shape, forms::Model};
 use crate::{
     cost::Machine,
     plan::{
-        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
-        shape::powers,
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter,
+        SEGMENTS_MAX, Scatter, shape::powers,
     },
 };
 
@@ -68,7 +68,11 @@ impl Algorithm for Bcast {
     }
 
     fn fits(self, shape: &Shape, machine: &Machine) -> bool {
-        self != Self::Leaders || shape.has_leaders(machine)
+        match self {
+            Self::Leaders => shape.has_leaders(machine),
+            Self::Chain { segments } => segments <= SEGMENTS_MAX,
+            _ => true,
+        }
     }
 
     fn cost_ns(self, shape: &Shape, machine: &Machine) -> f64 {

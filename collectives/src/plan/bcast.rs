@@ -22,7 +22,7 @@ algorithms! {
         } as "kary",
         /// From rank to rank, in `segments` that follow each other. (p − 2 + s) · (α + nβ/s); 2s steps.
         Chain {
-            /// Into how many parts the buffer is cut.
+            /// Into how many parts the buffer is cut, up to 65 536.
             segments = 16
         } as "chain",
         /// Scatters a part to each rank, then a ring gathers them everywhere (Barnett, van de Geijn and others 1994).
@@ -38,7 +38,7 @@ impl Bcast {
     /// The plan of a rank for `len` elements. All receives land in the output; no scratch.
     ///
     /// # Errors
-    /// [`Unfit`]: no map of the nodes.
+    /// [`Unfit`]: no map of the nodes, too many segments.
     ///
     /// # Panics
     /// When the group has no rank `root`.
@@ -53,6 +53,9 @@ impl Bcast {
                 let tree = Tree::kary(team.me, team.size, root, arity);
                 down(&mut b, &team, &tree, data, 1);
             }
+            Self::Chain { segments } if segments > SEGMENTS_MAX => {
+                return Err(Unfit::Many(self.name(), SEGMENTS_MAX));
+            }
             Self::Chain { segments } => {
                 let chain = Tree::kary(team.me, team.size, root, 1);
                 down(&mut b, &team, &chain, data, segments);
@@ -63,6 +66,9 @@ impl Bcast {
         Ok(b.build())
     }
 }
+
+/// A plan has two steps for each.
+pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
 pub(super) fn binomial(b: &mut Builder, team: &Team<'_>, root: usize, data: Span) {
     let tree = Halving::new(team.me, team.size, root).tree();

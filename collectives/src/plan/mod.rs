@@ -45,6 +45,7 @@ pub use allreduce::AllReduce;
 pub use alltoall::AllToAll;
 pub use barrier::Barrier;
 pub use bcast::Bcast;
+pub(crate) use bcast::SEGMENTS_MAX;
 pub use blocks::Blocks;
 pub use gather::Gather;
 pub use names::{Order, Unfit, Unknown};

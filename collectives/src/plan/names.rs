@@ -28,6 +28,8 @@ pub enum Unfit {
     Scattered(&'static str),
     /// Its parameter is 0: a window without room, a tree without children.
     Zero(&'static str),
+    /// Its parameter is more than this: that many steps take longer than what they move.
+    Many(&'static str, usize),
 }
 
 impl Unfit {
@@ -55,6 +57,12 @@ impl Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, why) = match self {
+            Self::Many(name, most) => {
+                return write!(
+                    f,
+                    "`{name}` takes a number up to {most}: choose a smaller one"
+                );
+            }
             Self::Order(name) => (
                 name,
                 "mixes the order of ranks, and the operation does not commute",

@@ -184,9 +184,14 @@ impl<'a> Ask<'a> {
                 .try_fold(0_usize, |all, count| all.checked_add(*count)),
             None => self.len.checked_mul(size),
         };
+        // Plans have scratch for what they are given, a few times; leaders of nodes, for what each of their node has.
+        let times = match self.verb {
+            Verb::AllToAll => size.saturating_mul(4),
+            _ => 4,
+        };
         let fits = |all: &usize| {
             all.checked_mul(elem)
-                .is_some_and(|bytes| bytes <= BYTES_MAX)
+                .is_some_and(|bytes| bytes <= BYTES_MAX / times)
         };
         all.filter(fits).ok_or_else(|| match counts {
             Some(_) => format!("`{name}` add up to more than memory can have"),
@@ -358,3 +363,6 @@ const SHORT_NS: f64 = 20_000.0;
 
 /// What a buffer can have.
 pub(crate) const BYTES_MAX: usize = isize::MAX as usize;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! Calls with absurd arguments.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ripstop_rt::{Settings, buffer::Wire};
+
+use super::{Ask, BYTES_MAX, Verb};
+use crate::{
+    Tuning,
+    cost::{LogGP, Machine},
+    plan::{
+        AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Nodes, Order, Place, Reduce,
+        ReduceScatter, Scatter,
+    },
+    tuning::Guide,
+};
+
+const VERBS: [Verb; 11] = [
+    Verb::Barrier,
+    Verb::Bcast,
+    Verb::Gather,
+    Verb::Scatter,
+    Verb::AllGather,
+    Verb::AllToAll,
+    Verb::Reduce,
+    Verb::AllReduce,
+    Verb::ReduceScatter,
+    Verb::Scan,
+    Verb::Exscan,
+];
+
+/// Every algorithm of every collective, as it is and with the largest parameter.
+fn tunings(verb: Verb) -> Vec<Tuning> {
+    macro_rules! all {
+        ($collective:ident, $algorithm:ident) => {{
+            let most = |it: &$algorithm| format!("{}:{}", it.name(), usize::MAX).parse().ok();
+            let most = $algorithm::ALL.iter().filter_map(most);
+            let all = $algorithm::ALL.iter().copied().chain(most);
+            all.map(|it| Tuning::AUTO.$collective(it)).collect()
+        }};
+    }
+    match verb {
+        Verb::Barrier => all!(barrier, Barrier),
+        Verb::Bcast => all!(bcast, Bcast),
+        Verb::Gather => all!(gather, Gather),
+        Verb::Scatter => all!(scatter, Scatter),
+        Verb::AllGather => all!(all_gather, AllGather),
+        Verb::AllToAll => all!(all_to_all, AllToAll),
+        Verb::Reduce => all!(reduce, Reduce),
+        Verb::AllReduce => all!(all_reduce, AllReduce),
+        Verb::ReduceScatter => all!(reduce_scatter, ReduceScatter),
+        Verb::Scan | Verb::Exscan => vec![Tuning::AUTO],
+    }
+}
+
+fn machine(per_node: usize) -> Machine {
+    let link = LogGP {
+        latency_ns: 900.0,
+        overhead_ns: 150.0,
+        gap_ns: 100.0,
+        ns_per_kib: 80.0,
+    };
+    Machine {
+        inside: link,
+        across: link,
+        per_node,
+        processors: 4,
+        cell_bytes: 0,
+        copy_ns_per_kib: 30.0,
+        reduce_ns_per_kib: 60.0,
+    }
+}
+
+/// Blocks of one length, and of several, up to what a buffer can have and beyond it.
+fn asks(verb: Verb, size: usize, elem: usize, visit: &mut dyn FnMut(Ask<'_>)) {
+    let most = BYTES_MAX / elem;
+    let few = most / size / size;
+    let takes_counts = matches!(
+        verb,
+        Verb::Gather | Verb::Scatter | Verb::AllGather | Verb::AllToAll | Verb::ReduceScatter
+    );
+    for len in [
+        0,
+        1,
+        few / 4,
+        few,
+        most / size / 4,
+        most / size,
+        most,
+        usize::MAX,
+    ] {
+        visit(Ask::of(verb, "test").len(len));
+        for counts in [vec![len; size], one(size, 0, len), one(size, size - 1, len)] {
+            if takes_counts {
+                visit(Ask::of(verb, "test").counts(&counts).incoming(&counts));
+            }
+        }
+    }
+}
+
+fn one(size: usize, rank: usize, len: usize) -> Vec<usize> {
+    let mut counts = vec![0; size];
+    counts[rank] = len;
+    counts
+}
+
+/// The calls of one rank that panic, of all there are.
+fn panics<T: Wire>(place: &Place<'_>, per_node: usize) -> Vec<String> {
+    let settings = Settings::from_variables([]).unwrap();
+    let mut panics = Vec::new();
+    let tuned = VERBS
+        .iter()
+        .flat_map(|verb| tunings(*verb).into_iter().map(|tuning| (*verb, tuning)));
+    for (verb, tuning) in tuned {
+        let guide = Guide {
+            tuning: &tuning,
+            settings: &settings,
+            machine: machine(per_node),
+        };
+        asks(verb, place.size(), size_of::<T>(), &mut |ask| {
+            for order in [Order::Any, Order::RankOrder] {
+                let ask = Ask {
+                    order,
+                    root: place.size() - 1,
+                    ..ask.clone()
+                };
+                let made = || ask.make::<T>(place, &guide).map(|_| ());
+                if catch_unwind(AssertUnwindSafe(made)).is_err() {
+                    panics.push(format!("{ask:?} with {tuning:?} on {place:?}"));
+                }
+            }
+        });
+    }
+    panics
+}
+
+#[test]
+fn lengths_and_parameters_beyond_all_memory_are_refused_and_never_a_panic() {
+    for (size, per_node) in [(1, 1), (2, 1), (3, 1), (4, 2), (7, 3), (64, 16)] {
+        let nodes = Nodes::regular(size, per_node);
+        for rank in [0, size / 2, size - 1] {
+            let place = Place::new(rank, size);
+            let place = if per_node > 1 {
+                place.on(&nodes)
+            } else {
+                place
+            };
+            assert_eq!(panics::<u8>(&place, per_node), [""; 0]);
+            assert_eq!(panics::<u64>(&place, per_node), [""; 0]);
+        }
+    }
+}
