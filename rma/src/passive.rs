@@ -4,7 +4,7 @@ use std::{fmt, future::poll_fn};
 
 use ripstop_rt::{
     Comm, Result,
-    buffer::Wire,
+    buffer::{RegBuf, Wire},
     onesided::{Element, Locking, Port, Target},
 };
 
@@ -79,12 +79,22 @@ impl<T: Wire> PassiveWindow<T> {
         SharedView { port: &self.port }
     }
 
-    /// Frees the window when all members have come here.
+    /// Frees the window when all members have come here and nothing of theirs is under way, and gives its memory back, whether it
+    /// was the caller's or not.
+    ///
+    /// # Errors
+    /// As [`free`](Self::free). The memory is lost then: others may still write to it.
+    pub async fn into_buffer(mut self) -> Result<RegBuf<T>> {
+        self.port.close_passive("into_buffer").await?;
+        self.port.into_memory()
+    }
+
+    /// Frees the window when all members have come here and nothing of theirs is under way.
     ///
     /// # Errors
     /// A member failed.
-    pub async fn free(self) -> Result<()> {
-        self.port.barrier("free").await
+    pub async fn free(mut self) -> Result<()> {
+        self.port.close_passive("free").await
     }
 }
 
@@ -121,7 +131,7 @@ impl<'w, T: Wire> Locked<'w, T> {
     pub async fn flush(&self, rank: usize) -> Result<()> {
         let target = self.locking.touched("flush", rank)?;
         if let Some(target) = target.filter(|target| !self.port().flushes_at_once(target)) {
-            poll_fn(|cx| self.port().poll_quiet(Some(target), cx)).await;
+            self.port().quiet(Some(target)).await;
             self.port().check_up("flush", target)?;
         }
         Ok(())
@@ -129,7 +139,7 @@ impl<'w, T: Wire> Locked<'w, T> {
 
     /// As [`flush`](Self::flush), towards all.
     pub async fn flush_all(&self) {
-        poll_fn(|cx| self.port().poll_quiet(None, cx)).await;
+        self.port().quiet(None).await;
     }
 
     /// Waits until the buffers of all that was started towards this rank are free, also those of futures that were dropped.
