@@ -11,9 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Ripstop: an async networking runtime for HPC. This command starts, and later measures and explains, its programs.
+/// Ripstop: an async networking runtime for HPC. This command starts its programs, and measures, simulates and explains.
 #[derive(Parser)]
-#[command(name = "ripstop", version, arg_required_else_help = true)]
+#[command(name = "ripstop", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -34,5 +34,42 @@ fn main() -> ExitCode {
         Command::Perf(args) => perf::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Info(args) => info::run(&args),
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ripstop run -n 4 -- target/release/my-program --its-option 3
+  ripstop run -n 2 --bind core -- ripstop perf latency --size 8,4K,1M
+  ripstop sim barrier --ranks 2..16384 --preset bxi --svg barrier.svg
+  ripstop info --settings";
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::Cli;
+
+    /// The command as it is called, and what its help ends with.
+    fn endings(command: &Command, above: &str, all: &mut Vec<(String, String)>) {
+        let called = format!("{above}{}", command.get_name());
+        for one in command.get_subcommands() {
+            endings(one, &format!("{called} "), all);
+        }
+        let ending = command.get_after_help().map(ToString::to_string);
+        all.push((called, ending.unwrap_or_default()));
+    }
+
+    #[test]
+    fn every_command_ends_its_help_with_an_example_of_itself() {
+        let mut all = Vec::new();
+        endings(&Cli::command(), "", &mut all);
+        assert!(all.len() > 20);
+        for (called, ending) in all {
+            let (_, examples) = ending.split_once("Example").unwrap_or_default();
+            let mut words = examples.split_whitespace();
+            assert!(words.any(|word| word == "ripstop"), "{called}: {ending}");
+            assert!(examples.contains(&called), "{called}: {ending}");
+        }
     }
 }

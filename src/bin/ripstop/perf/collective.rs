@@ -10,6 +10,7 @@ use super::{
     Pair, Trouble, away, clock,
     options::{Common, bytes},
     report::{Report, Row, human},
+    windows::whole,
 };
 use crate::hidden;
 
@@ -28,7 +29,7 @@ pub(super) struct Args {
     #[arg(value_name = "COLLECTIVE")]
     names: Vec<Name>,
 
-    /// Bytes of the buffer, or of the block for each rank; K, M and G are powers of 1024
+    /// Bytes of the buffer, or of the block for each rank, in numbers of 8; K, M and G are powers of 1024
     #[arg(long, value_name = "SIZE", value_parser = bytes, value_delimiter = ',', default_value = "8,65536,1048576")]
     size: Vec<usize>,
 
@@ -89,7 +90,7 @@ impl Args {
         };
         let lines = names.iter().map(|name| (*name, sizes(*name)));
         lines
-            .flat_map(|(name, sizes)| sizes.iter().map(move |size| (name, *size)))
+            .flat_map(|(name, sizes)| sizes.iter().map(move |size| (name, whole(*size))))
             .collect()
     }
 }
@@ -153,7 +154,7 @@ pub(super) struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     async fn new(world: &'a Comm, name: Name, size: usize) -> Result<Self> {
-        let (block, ranks) = (size.div_ceil(size_of::<f64>()), world.size());
+        let (block, ranks) = (size / size_of::<f64>(), world.size());
         let many = block * ranks;
         let (send, recv) = match name {
             Name::Barrier => (0, 0),

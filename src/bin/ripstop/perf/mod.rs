@@ -44,36 +44,59 @@ pub(crate) struct Args {
     program: Program,
 }
 
+/// The end of the help of those that share their arguments with others.
+macro_rules! example {
+    ($words:literal) => {
+        concat!(
+            "Example:\n  ripstop run -n 2 --bind core -- ripstop perf ",
+            $words
+        )
+    };
+}
+
 #[derive(Debug, Subcommand)]
 enum Program {
     Latency(latency::Args),
+    #[command(after_help = example!("bandwidth --size 8K,64K,1M --json"))]
     Bandwidth(stream::Args),
     /// As bandwidth, but both ranks send and receive a window at the same time
+    #[command(after_help = example!("bibandwidth --size 8K,64K,1M"))]
     Bibandwidth(stream::Args),
     Rate(stream::RateArgs),
     Matching(matching::Args),
     Netpipe(netpipe::Args),
-    /// Writing to the other rank's memory, by the driver alone
+    /// Writing to the other rank's memory, by the driver of shared memory alone
+    #[command(after_help = example!("put --size 8,4K,1M"))]
     Put(onesided::Args),
-    /// Reading the other rank's memory, by the driver alone
+    /// Reading the other rank's memory, by the driver of shared memory alone
+    #[command(after_help = example!("get --size 8,4K,1M"))]
     Get(onesided::Args),
     /// Post, start, put, complete, wait: an epoch between two neighbours, both ways at once
+    #[command(after_help = example!("pscw --size 8,4K"))]
     Pscw(windows::Args),
     /// A put each, and a fence
+    #[command(after_help = example!("fence --size 8,4K"))]
     Fence(windows::Args),
     /// A put under a lock, and a flush; the target does nothing
+    #[command(after_help = example!("lock-flush --size 8,4K"))]
     LockFlush(windows::Args),
     /// A get under a lock, and a flush
+    #[command(after_help = example!("get-flush --size 8,4K"))]
     GetFlush(windows::Args),
     /// A sum of 64-bit numbers under a lock, and a flush
+    #[command(after_help = example!("accumulate --size 8,4K"))]
     Accumulate(windows::Args),
     /// An addition to one number under a lock
+    #[command(after_help = example!("fetch-add --json"))]
     FetchAdd(windows::Args),
     /// A compare-and-swap of one number under a lock
+    #[command(after_help = example!("cas --json"))]
     Cas(windows::Args),
     /// 64 puts under a lock, and a flush
+    #[command(after_help = example!("put-stream --size 4K,64K,1M"))]
     PutStream(windows::Args),
     /// 64 gets under a lock
+    #[command(after_help = example!("get-stream --size 4K,64K,1M"))]
     GetStream(windows::Args),
     Collective(collective::Args),
     Idle(idle::Args),
@@ -105,15 +128,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<ExitCode, Trouble> {
-    let program = &args.program;
+    let Args { compat, program } = args;
     if let Program::Put(args) | Program::Get(args) = program {
-        return onesided::run(program.name(), args);
+        return onesided::run(program.name(), args, compat.as_deref());
     }
     if let Program::Startup(args) = program {
         return startup::run(args);
     }
     let builder = Runtime::builder();
-    let builder = match &args.compat {
+    let builder = match compat {
         Some(whose) => builder.set("RIPSTOP_PORTALS_COMPAT", whose),
         None => builder,
     };
@@ -246,7 +269,7 @@ impl Program {
             | Self::FetchAdd(args)
             | Self::Cas(args)
             | Self::PutStream(args)
-            | Self::GetStream(args) => (args.common.json, args.lines()),
+            | Self::GetStream(args) => (args.common.json, args.lines(self.way())),
             Self::Collective(args) => (args.common.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
@@ -254,8 +277,16 @@ impl Program {
         }
     }
 
-    /// Why it cannot be measured with this many ranks, and how it can.
+    /// Why it cannot be measured as asked for, or with this many ranks, and how it can.
     fn refuses(&self, ranks: usize) -> Option<String> {
+        self.refuses_ranks(ranks).or_else(|| match self {
+            Self::Netpipe(args) => args.refuses(),
+            Self::FetchAdd(args) | Self::Cas(args) => args.refuses(self.way()),
+            _ => None,
+        })
+    }
+
+    fn refuses_ranks(&self, ranks: usize) -> Option<String> {
         let (fits, needs) = match self {
             Self::Idle(_) | Self::Collective(_) | Self::Startup(_) => {
                 (ranks >= 2, "at least 2 ranks")
@@ -343,6 +374,41 @@ mod tests {
         );
         assert_eq!(program(&["overlap"]).printing(), (false, 2));
         assert_eq!(program(&["latency", "--size", "8"]).printing(), (false, 1));
+    }
+
+    #[test]
+    fn a_number_has_no_other_length_than_its_own() {
+        for name in ["fetch-add", "cas"] {
+            assert_eq!(program(&[name]).printing(), (false, 1));
+            assert_eq!(program(&[name, "--size", "8"]).refuses(2), None);
+            let why = program(&[name, "--size", "8,4K"]).refuses(2).unwrap();
+            assert!(why.contains("--size 4096") && why.contains(name), "{why}");
+        }
+        assert_eq!(program(&["accumulate", "--size", "4K"]).refuses(2), None);
+    }
+
+    #[test]
+    fn a_range_without_a_length_is_refused() {
+        for words in [
+            &["--min", "2M", "--max", "1M"][..],
+            &["--min", "3", "--max", "3"],
+            &["--min", "16M", "--max", "64M", "--how", "single,stream"],
+        ] {
+            let why = program(&[&["netpipe"], words].concat()).refuses(2).unwrap();
+            assert!(why.contains("--min"), "{why}");
+        }
+        let long = ["netpipe", "--min", "16M", "--max", "64M", "--how", "single"];
+        assert_eq!(program(&long).refuses(2), None);
+        assert_eq!(program(&["netpipe"]).refuses(2), None);
+    }
+
+    #[test]
+    fn a_computation_is_much_longer_than_the_head_start_that_it_gets() {
+        let asked = |ms| {
+            let words = ["perf", "overlap", "--compute-ms", ms];
+            <Cli as clap::Parser>::try_parse_from(words).is_ok()
+        };
+        assert!(asked("20") && !asked("19"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! length that reaches half of the greatest bandwidth.
 
 use clap::ValueEnum;
-use ripstop::{Collectives, Locked, Result, Window, buffer::RecvBuf};
+use ripstop::{Collectives, Max, Result, Window, buffer::RecvBuf};
 
 use super::{
     Pair, Trouble, buffers, clock,
@@ -12,6 +12,7 @@ use super::{
     samples::Samples,
     stream::Stream,
     tally::Tally,
+    windows::Blocks,
 };
 
 /// Time and bandwidth by length, of messages, puts and gets: one at a time, and in windows of 64
@@ -102,22 +103,42 @@ impl Args {
         all
     }
 
-    fn iters(&self, size: usize, how: How) -> u64 {
-        let single = self.common.iters.unwrap_or(match size {
-            0..=9000 => 1000,
-            9001..=140_000 => 300,
-            _ => 60,
+    /// Why there is nothing to measure.
+    pub(super) fn refuses(&self) -> Option<String> {
+        let none = |how: &&How| self.sizes_of(**how).is_empty();
+        let how = self.how.iter().find(none)?;
+        let most = match how {
+            How::Single => String::new(),
+            How::Stream | How::Both => " and up to 1 MiB, as windows of 64 are".to_owned(),
+        };
+        let (min, max, how) = (human(self.min), human(self.max), how.name());
+        Some(format!(
+            "--min {min}: for --how {how} there is no power of two from there to --max {max}{most}"
+        ))
+    }
+
+    /// Samples that do not count, and those that do.
+    fn iters(&self, size: usize, how: How) -> (u64, u64) {
+        let iters = self.common.iters.unwrap_or_else(|| {
+            let single = match size {
+                0..=9000 => 1000,
+                9001..=140_000 => 300,
+                _ => 60,
+            };
+            match how {
+                How::Single => single,
+                How::Stream | How::Both => u64::div_ceil(single, 16).max(5),
+            }
         });
-        match how {
-            How::Single => single,
-            How::Stream | How::Both => single.div_ceil(16).max(5),
-        }
+        (self.common.warmup(iters, 2), iters)
     }
 }
 
 /// The times of one length, and how many bytes each covers.
 struct Timed {
     samples: Samples,
+    /// The median, of the slower rank where each has its own.
+    median_us: f64,
     tally: Tally,
     messages: u64,
     bytes: usize,
@@ -134,15 +155,16 @@ pub(super) async fn run(
             for size in args.sizes_of(how) {
                 report.announce(format!("{} {} {}", what.name(), how.name(), human(size)));
                 let timed = time(pair, args, (what, how), size).await?;
-                let micros = timed.samples.micros_at(0.5);
-                let rate = lossy(timed.bytes) / micros;
+                let rate = lossy(timed.bytes) / timed.median_us;
                 curve.push((size, rate));
                 let row = Row::new("netpipe").label("what", what.name());
                 let row = row
                     .label("how", how.name())
                     .size(size)
                     .times(&timed.samples);
-                let row = row.figure("mb_per_s", "MB/s", rate);
+                let row = row
+                    .figure("mb_per_s", "MB/s", rate)
+                    .field("slower_median_us", timed.median_us);
                 report.print(pair.signed(row.cost(timed.tally, timed.messages)))?;
             }
             let row = Row::new("netpipe").label("what", what.name());
@@ -174,13 +196,14 @@ async fn time(
 async fn ping_pong<B: RecvBuf<Elem = u8>>(
     pair: &Pair<'_>,
     buffer: impl Fn() -> B,
-    iters: u64,
+    (warmup, iters): (u64, u64),
     size: usize,
 ) -> Result<Timed> {
     let mut ping_pong = PingPong::new(pair, buffer);
-    ping_pong.run(iters / 10 + 2).await?;
+    ping_pong.run(warmup).await?;
     let (samples, tally) = ping_pong.measure(iters).await?;
     Ok(Timed {
+        median_us: samples.micros_at(0.5),
         samples,
         tally,
         messages: 2 * iters,
@@ -188,12 +211,18 @@ async fn ping_pong<B: RecvBuf<Elem = u8>>(
     })
 }
 
-async fn stream(pair: &Pair<'_>, how: How, iters: u64, size: usize) -> Result<Timed> {
+async fn stream(
+    pair: &Pair<'_>,
+    how: How,
+    (warmup, iters): (u64, u64),
+    size: usize,
+) -> Result<Timed> {
     let both = how == How::Both;
     let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
     let stream = Stream::new(pair, both, || Ok(out.clone()), inbox)?;
-    let measured = stream.windows(iters / 10 + 2, iters).await?;
+    let measured = stream.windows(warmup, iters).await?;
     Ok(Timed {
+        median_us: measured.samples.micros_at(0.5),
         samples: measured.samples,
         tally: measured.tally,
         messages: measured.messages,
@@ -205,68 +234,52 @@ async fn stream(pair: &Pair<'_>, how: How, iters: u64, size: usize) -> Result<Ti
 async fn onesided(
     pair: &Pair<'_>,
     (what, how): (What, How),
-    iters: u64,
+    (warmup, iters): (u64, u64),
     size: usize,
 ) -> Result<Timed> {
     let count = if how == How::Single { 1 } else { WINDOW };
     let window = Window::<u8>::allocate(pair.world, size * count).await?;
     let window = window.into_passive().await?;
-    let acts = pair.me == 0 || how == How::Both;
+    // Who has its lock and its blocks sooner would have the way for itself.
+    let meet = async || {
+        pair.world
+            .barrier()
+            .await
+            .map(|()| Tally::now(pair.runtime))
+    };
     let mut samples = Samples::new(1.0);
-    let before = Tally::now(pair.runtime);
-    if acts {
+    let before = if pair.me == 0 || how == How::Both {
         let lock = window.lock(pair.other, false).await?;
-        let mut blocks: Vec<_> = (0..count).map(|_| vec![1_u8; size]).collect();
-        for nth in 0..iters / 10 + 2 + iters {
+        let mut blocks = Blocks::new(count, vec![1_u8; size]);
+        let before = meet().await?;
+        for nth in 0..warmup + iters {
             let start = clock::now();
-            blocks = act(&lock, pair.other, what, blocks).await?;
-            if nth >= iters / 10 + 2 {
+            blocks.all(&lock, pair.other, what == What::Put).await?;
+            if what == What::Put {
+                lock.flush(pair.other).await?;
+            }
+            if nth >= warmup {
                 samples.record(clock::now() - start);
             }
         }
         lock.unlock().await;
-    }
-    pair.world.barrier().await?;
+        before
+    } else {
+        meet().await?
+    };
+    // Also waits until the other one is through. Who does nothing has a time of 0.
+    let [median_us] = pair.world.all_reduce([samples.micros_at(0.5)], Max).await?;
     let tally = Tally::now(pair.runtime).since(before);
     let tally = tally.gather(pair.world).await?;
     window.free().await?;
     let actors = if how == How::Both { 2 } else { 1 };
     Ok(Timed {
         samples,
+        median_us,
         tally,
-        messages: (iters + iters / 10 + 2) * count as u64 * actors,
-        bytes: size * count * if how == How::Both { 2 } else { 1 },
+        messages: (warmup + iters) * (count * actors) as u64,
+        bytes: size * count * actors,
     })
-}
-
-/// All blocks at the same time, to their ends.
-async fn act(
-    lock: &Locked<'_, u8>,
-    to: usize,
-    what: What,
-    blocks: Vec<Vec<u8>>,
-) -> Result<Vec<Vec<u8>>> {
-    let place = |nth: usize, block: &Vec<u8>| nth * block.len();
-    let mut back = Vec::with_capacity(blocks.len());
-    if what == What::Put {
-        let puts = blocks.into_iter().enumerate();
-        let puts: Vec<_> = puts
-            .map(|(nth, block)| lock.put(to, place(nth, &block), block))
-            .collect();
-        for put in puts {
-            back.push(put.await?);
-        }
-        lock.flush(to).await?;
-    } else {
-        let gets = blocks.into_iter().enumerate();
-        let gets: Vec<_> = gets
-            .map(|(nth, block)| lock.get(to, place(nth, &block), block))
-            .collect();
-        for get in gets {
-            back.push(get.await?);
-        }
-    }
-    Ok(back)
 }
 
 /// The length at which half of the greatest bandwidth is reached, between those that were measured.

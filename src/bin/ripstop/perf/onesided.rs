@@ -3,7 +3,10 @@
 
 use std::process::ExitCode;
 
-use ripstop::boot::{self, Boot, Environment};
+use ripstop::{
+    Settings,
+    boot::{self, Boot, Environment},
+};
 use ripstop_fabric::{
     driver::{Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
     memory::{Region, RemoteRegion},
@@ -19,11 +22,8 @@ use super::{
     tally::Tally,
 };
 
-/// Time and bandwidth of one-sided commands on registered memory; the other rank sleeps meanwhile.
+/// Time and bandwidth of one-sided commands on registered memory, by the driver of shared memory; the other rank sleeps.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf put --size 8,4K,1M"
-)]
 pub(super) struct Args {
     /// Lengths in bytes, separated by commas; K, M and G are powers of 1024
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,4096,65536,1048576")]
@@ -39,8 +39,15 @@ impl Args {
     }
 }
 
-pub(super) fn run(program: &'static str, args: &Args) -> Result<ExitCode, Trouble> {
+pub(super) fn run(
+    program: &'static str,
+    args: &Args,
+    compat: Option<&str>,
+) -> Result<ExitCode, Trouble> {
     let mut boot = boot::discover(&Environment::of_process())?;
+    if let Some(sentence) = refuses(program, &Settings::from_environment()?, compat) {
+        return Ok(refuse(boot.rank == 0, &sentence));
+    }
     if boot.size != 2 || boot.node.ranks.len() != 2 {
         let sentence = format!(
             "`ripstop perf {program}` needs 2 ranks on one node and there are {}: \
@@ -63,6 +70,25 @@ pub(super) fn run(program: &'static str, args: &Args) -> Result<ExitCode, Troubl
     drop(side);
     boot.exchange.finalize()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why another driver cannot be measured so.
+fn refuses(program: &str, settings: &Settings, compat: Option<&str>) -> Option<String> {
+    let mut rows = settings.rows().into_iter();
+    let fabric = rows.find(|row| row.name == "RIPSTOP_FABRIC")?.value;
+    let asked = match compat {
+        Some(whose) if whose != "off" => format!("--compat {whose} is"),
+        _ if !["auto", "shm"].contains(&&fabric[..]) => format!("RIPSTOP_FABRIC={fabric} is"),
+        _ => return None,
+    };
+    let (one, many) = match program {
+        "put" => ("lock-flush", "put-stream"),
+        _ => ("get-flush", "get-stream"),
+    };
+    Some(format!(
+        "`ripstop perf {program}` measures the driver of shared memory by itself, and {asked} for others: take \
+         `ripstop perf {one}`, or `ripstop perf {many}` for 64 at a time, which go by the runtime"
+    ))
 }
 
 fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
@@ -147,6 +173,7 @@ impl Side {
             .figure("mb_per_s", "MB/s", bytes / window.micros_at(0.5))
             .figure("best_mb_per_s", "best MB/s", bytes / window.micros_min())
             .field("window", WINDOW)
+            .field("fabric", "shm")
             .cost(tally, iters + windows * u64::from(WINDOW))
     }
 

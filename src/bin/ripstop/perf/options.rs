@@ -5,7 +5,7 @@ use clap::value_parser;
 /// How often, and how to print.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct Common {
-    /// Samples per line [default: by size, 150 to 20000]
+    /// Samples per line [default: by size]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..=1_000_000_000))]
     pub(super) iters: Option<u64>,
 
@@ -32,6 +32,11 @@ impl Common {
     /// Windows of messages of `size` bytes.
     pub(super) fn windows(&self, size: usize) -> u64 {
         self.iters.unwrap_or_else(|| self.iters(size) / 8)
+    }
+
+    /// Windows of one-sided operations on blocks of `size` bytes; as many as in `benches/compare`.
+    pub(super) fn onesided_windows(&self, size: usize) -> u64 {
+        self.iters.unwrap_or_else(|| self.iters(size) / 16)
     }
 
     /// Samples to throw away where `iters` count.

@@ -30,8 +30,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", value_parser = bytes, default_value = "64MiB")]
     size: usize,
 
-    /// How long the computation takes
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), default_value_t = 200)]
+    /// How long the computation takes; 20 at least, since the other side begins 2 ms after it
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=600_000), default_value_t = 200)]
     compute_ms: u64,
 
     /// Transfers per line

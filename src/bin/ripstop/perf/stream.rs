@@ -17,9 +17,6 @@ use super::{
 ///
 /// The sends of a window read one buffer, unless it is registered; its receives have a buffer each.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf bandwidth --size 8K,64K,1M --json"
-)]
 pub(super) struct Args {
     /// Message lengths in bytes, separated by commas; K, M and G are powers of 1024
     #[arg(

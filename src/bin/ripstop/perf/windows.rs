@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use ripstop::{Collectives, Combine, Locked, Result, Window};
+use ripstop::{Collectives, Combine, Locked, RemoteOp, Result, Window, buffer::Wire};
 
 use super::{
     Pair, clock,
@@ -14,10 +14,10 @@ use super::{
 
 /// Time of an epoch, or of an operation under a lock, on windows
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  ripstop run -n 2 --bind core -- ripstop perf pscw --size 8,4K")]
 pub(super) struct Args {
-    /// Lengths of the block in bytes, separated by commas; K, M and G are powers of 1024
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes, default_value = "8,4096,65536,1048576")]
+    /// Lengths of the block in bytes, separated by commas; K, M and G are powers of 1024. What is no multiple of 8 is lengthened
+    /// where the window is of 64-bit numbers [default: 8,4K,64K,1M; of one number 8]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = bytes)]
     size: Vec<usize>,
 
     #[command(flatten)]
@@ -25,9 +25,37 @@ pub(super) struct Args {
 }
 
 impl Args {
-    pub(super) fn lines(&self) -> usize {
-        self.size.len()
+    pub(super) fn lines(&self, way: Way) -> usize {
+        self.sizes(way).len()
     }
+
+    /// Why these lengths cannot be measured.
+    pub(super) fn refuses(&self, way: Way) -> Option<String> {
+        let other = self.size.iter().find(|size| **size != NUMBER);
+        let other = other.filter(|_| way.is_of_one_number())?;
+        let name = way.name();
+        Some(format!(
+            "--size {other}: `ripstop perf {name}` is of one number, which has {NUMBER} bytes: leave --size out"
+        ))
+    }
+
+    /// The bytes that are moved.
+    fn sizes(&self, way: Way) -> Vec<usize> {
+        let said = match way {
+            _ if !self.size.is_empty() => &self.size[..],
+            _ if way.is_of_one_number() => &[NUMBER],
+            _ => &SIZES,
+        };
+        match way {
+            Way::Pscw | Way::Fence => said.to_vec(),
+            _ => said.iter().map(|size| whole(*size)).collect(),
+        }
+    }
+}
+
+/// Bytes of the 64-bit numbers that have room for so many.
+pub(super) const fn whole(size: usize) -> usize {
+    size.next_multiple_of(NUMBER)
 }
 
 /// What is timed.
@@ -57,7 +85,7 @@ pub(super) async fn run(
     way: Way,
     report: &mut Report,
 ) -> Result<(), Box<dyn Error>> {
-    for &size in &args.size {
+    for size in args.sizes(way) {
         report.announce(format!("{} {}", way.name(), human(size)));
         let iters = args.common.iters(size);
         if let Way::One(deed) | Way::Stream(deed) = way {
@@ -68,7 +96,12 @@ pub(super) async fn run(
             };
             let samples = alone(pair, deed, size, count, &args.common).await?;
             let row = Row::new(way.name()).size(size).times(&samples);
-            report.print(pair.signed(with_rate(row, count * size, &samples)))?;
+            let row = if way.is_of_one_number() {
+                row
+            } else {
+                with_rate(row, count * size, &samples)
+            };
+            report.print(pair.signed(row))?;
             continue;
         }
         let mut window = Window::<u8>::allocate(pair.world, size).await?;
@@ -141,24 +174,27 @@ async fn alone(
     count: usize,
     common: &Common,
 ) -> Result<Samples> {
-    let words = size.div_ceil(size_of::<u64>());
+    let words = size / NUMBER;
     let window = Window::<u64>::allocate(pair.world, words * count).await?;
     let window = window.into_passive().await?;
     let mut samples = Samples::new(1.0);
     if pair.me == 0 {
         let lock = window.lock(pair.other, false).await?;
-        let mut blocks = vec![vec![1_u64; words]; count];
+        let mut blocks = Blocks::new(count, vec![1_u64; words]);
         let iters = if count == 1 {
             common.iters(size)
         } else {
-            common.windows(size)
+            common.onesided_windows(size)
         };
         let warmup = common.warmup(iters, 10);
         for nth in 0..warmup + iters {
             let start = clock::now();
-            for (place, block) in blocks.iter_mut().enumerate() {
-                let at = (place * words, std::mem::take(block));
-                *block = deed.once(&lock, pair.other, at).await?;
+            if count == 1 {
+                let block = blocks.idle.pop().unwrap_or_default();
+                let block = deed.once(&lock, pair.other, block).await?;
+                blocks.idle.push(block);
+            } else {
+                blocks.all(&lock, pair.other, deed == Deed::Put).await?;
             }
             if !deed.comes_back() {
                 lock.flush(pair.other).await?;
@@ -174,6 +210,37 @@ async fn alone(
     Ok(samples)
 }
 
+/// Buffers of one length, each with its place in the other rank's window.
+pub(super) struct Blocks<T: Wire> {
+    idle: Vec<Vec<T>>,
+    flying: Vec<RemoteOp<Vec<T>>>,
+}
+
+impl<T: Wire> Blocks<T> {
+    pub(super) fn new(count: usize, block: Vec<T>) -> Self {
+        Self {
+            idle: vec![block; count],
+            flying: Vec::with_capacity(count),
+        }
+    }
+
+    /// Puts or gets all of them at the same time, to their ends here.
+    pub(super) async fn all(&mut self, lock: &Locked<'_, T>, to: usize, puts: bool) -> Result<()> {
+        for (nth, block) in self.idle.drain(..).enumerate() {
+            let at = nth * block.len();
+            self.flying.push(if puts {
+                lock.put(to, at, block)
+            } else {
+                lock.get(to, at, block)
+            });
+        }
+        for one in self.flying.drain(..) {
+            self.idle.push(one.await?);
+        }
+        Ok(())
+    }
+}
+
 /// Rank 1 has no samples, and prints nothing.
 fn with_rate(row: Row, bytes: usize, samples: &Samples) -> Row {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -187,22 +254,17 @@ impl Deed {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
 
-    async fn once(
-        self,
-        lock: &Locked<'_, u64>,
-        to: usize,
-        (at, block): (usize, Vec<u64>),
-    ) -> Result<Vec<u64>> {
+    async fn once(self, lock: &Locked<'_, u64>, to: usize, block: Vec<u64>) -> Result<Vec<u64>> {
         Ok(match self {
-            Self::Put => lock.put(to, at, block).await?,
-            Self::Get => lock.get(to, at, block).await?,
-            Self::Accumulate => lock.accumulate(to, at, block, Combine::Sum).await?,
+            Self::Put => lock.put(to, 0, block).await?,
+            Self::Get => lock.get(to, 0, block).await?,
+            Self::Accumulate => lock.accumulate(to, 0, block, Combine::Sum).await?,
             Self::FetchAdd => {
-                lock.fetch_add(to, at, 1).await?;
+                lock.fetch_add(to, 0, 1).await?;
                 block
             }
             Self::CompareSwap => {
-                lock.compare_swap(to, at, 0, 1).await?;
+                lock.compare_swap(to, 0, 0, 1).await?;
                 block
             }
         })
@@ -210,6 +272,11 @@ impl Deed {
 }
 
 impl Way {
+    /// There and back: no block, so no bandwidth either.
+    const fn is_of_one_number(self) -> bool {
+        matches!(self, Self::One(Deed::FetchAdd | Deed::CompareSwap))
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Pscw => "pscw",
@@ -225,5 +292,46 @@ impl Way {
     }
 }
 
+/// Bytes of a number.
+const NUMBER: usize = size_of::<u64>();
+const SIZES: [usize; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 /// Operations at a time in a stream; as many as the peers' programs have.
 const STREAM: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use ripstop::{
+        Comm, Error, Window,
+        sim::{self, Simulation},
+    };
+
+    use super::{Blocks, STREAM};
+
+    /// Virtual microseconds of a put, or of a get, of so many blocks at a time.
+    fn micros(puts: bool, count: usize) -> f64 {
+        let rank = move |world: Comm| async move {
+            let window = Window::<u64>::allocate(&world, count).await?;
+            let window = window.into_passive().await?;
+            let start = sim::now(&world);
+            if world.rank() == 0 {
+                let lock = window.lock(1, false).await?;
+                Blocks::new(count, vec![1]).all(&lock, 1, puts).await?;
+                lock.flush(1).await?;
+                lock.unlock().await;
+            }
+            let took = sim::now(&world) - start;
+            window.free().await?;
+            Ok::<_, Error>(took.as_secs_f64() * 1e6)
+        };
+        let mut report = Simulation::new(2).fabric("bxi").run(rank).unwrap();
+        report.results.swap_remove(0).unwrap().unwrap()
+    }
+
+    #[test]
+    fn operations_of_a_stream_are_under_way_at_the_same_time() {
+        for puts in [true, false] {
+            let (one, many) = (micros(puts, 1), micros(puts, STREAM));
+            assert!(many < 16.0 * one, "{one} and {many}");
+        }
+    }
+}

@@ -2,7 +2,10 @@
 
 use std::io;
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::{
+    io::Errno,
+    thread::{CpuSet, sched_getaffinity},
+};
 
 use super::{Bind, message};
 
@@ -11,9 +14,16 @@ use super::{Bind, message};
 /// Without a wish every rank gets an even share of the allowed CPUs: its progress agent then has a CPU of its own where
 /// there are more of them than ranks.
 pub(super) fn plan(wish: Option<Bind>, ranks: u32) -> io::Result<Vec<Option<CpuSet>>> {
-    let allowed = allowed()?;
     let ranks = usize::try_from(ranks).unwrap_or(usize::MAX);
-    if wish == Some(Bind::None) || ranks > allowed.len() {
+    if wish == Some(Bind::None) {
+        return Ok(vec![None; ranks]);
+    }
+    let allowed = match allowed() {
+        // The kernel knows more CPUs than a set has room for.
+        Err(why) if why.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => Vec::new(),
+        allowed => allowed?,
+    };
+    if ranks > allowed.len() {
         if wish == Some(Bind::Core) {
             let cpus = allowed.len();
             message::tell(&format!(

@@ -90,7 +90,7 @@ impl Job {
 
     fn empty(args: &Args, program: &Program) -> std::io::Result<Self> {
         let signals = Signals::new()?;
-        let poller = Poller::new()?;
+        let poller = Poller::new(args.ranks)?;
         poller.watch(&signals, Token::Signals)?;
         let space = format!("ripstop-{}", getpid().as_raw_nonzero());
         Ok(Self {
@@ -211,6 +211,12 @@ impl Job {
             .zip(&mut self.ranks)
             .filter_map(|(number, rank)| rank.has_ended().then_some(number))
             .collect();
+        // What they, and others, said before they did: an abort says more than how a rank ended.
+        for token in self.poller.wait(Some(Duration::ZERO)) {
+            if let Token::Connection(rank) = token {
+                self.handle_request(rank);
+            }
+        }
         ended.sort_by_key(|&rank| {
             self.ranks[rank as usize]
                 .status
@@ -253,11 +259,20 @@ impl Job {
         else {
             return;
         };
+        let interrupts = [Signal::INT, Signal::TERM].contains(&signal);
+        self.interrupts += u32::from(interrupts);
+        if interrupts && self.ending.is_none() && self.ranks.len() < self.size as usize {
+            // Passed on it would miss the ranks that are still to come.
+            let rank = self.ranks.len();
+            return self.fail(Cause::Interrupted {
+                signal: number,
+                rank,
+            });
+        }
         self.signal_all(signal);
-        if ![Signal::INT, Signal::TERM].contains(&signal) {
+        if !interrupts {
             return;
         }
-        self.interrupts += 1;
         let name = verdict::name(number).unwrap_or("a signal");
         if self.running().next().is_none() {
             // Only output is left, which nobody wants any more.

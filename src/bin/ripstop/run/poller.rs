@@ -22,12 +22,16 @@ pub(super) enum Token {
 #[derive(Debug)]
 pub(super) struct Poller {
     epoll: OwnedFd,
+    /// How many descriptors may be ready at a time.
+    most: usize,
 }
 
 impl Poller {
-    pub(super) fn new() -> io::Result<Self> {
+    /// For so many ranks.
+    pub(super) fn new(ranks: u32) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            most: OF_A_RANK * ranks as usize + OF_A_JOB,
         })
     }
 
@@ -49,10 +53,11 @@ impl Poller {
         let _ = epoll::delete(&self.epoll, fd); // It was not watched: then there is nothing to forget.
     }
 
-    /// What is ready now, or becomes ready within `time`; signals come last, so that what a rank sent is read before its end.
+    /// All that is ready now, or becomes ready within `time`; signals come last, so that what a rank sent is read before its
+    /// end.
     pub(super) fn wait(&self, time: Option<Duration>) -> Vec<Token> {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
-        let mut ready: Vec<epoll::Event> = Vec::with_capacity(READY_MAX);
+        let mut ready: Vec<epoll::Event> = Vec::with_capacity(self.most);
         // An interrupted wait finds nothing ready; any other error would be one of this file.
         let _ = epoll::wait(
             &self.epoll,
@@ -93,12 +98,35 @@ impl Token {
     }
 }
 
-/// Descriptors handled in one turn; the others come in the next.
-const READY_MAX: usize = 256;
+/// Descriptors: a connection and two pipes of each rank, and signals and two outputs of the job.
+const OF_A_RANK: usize = 3;
+const OF_A_JOB: usize = 3;
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, os::unix::net::UnixStream};
+
     use super::*;
+
+    #[test]
+    fn signals_come_after_all_that_is_ready_however_many_those_are() {
+        let ranks = 300;
+        let poller = Poller::new(ranks).unwrap();
+        let (signals, mut from) = UnixStream::pair().unwrap();
+        poller.watch(&signals, Token::Signals).unwrap();
+        from.write_all(b"!").unwrap();
+        let pairs: Vec<_> = (0..ranks)
+            .map(|rank| {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                poller.watch(&ours, Token::Connection(rank)).unwrap();
+                theirs.write_all(b"!").unwrap();
+                (ours, theirs)
+            })
+            .collect();
+        let ready = poller.wait(None);
+        assert_eq!(ready.len(), pairs.len() + 1);
+        assert_eq!(ready.last(), Some(&Token::Signals));
+    }
 
     #[test]
     fn a_token_comes_back_as_it_was() {

@@ -127,6 +127,7 @@ impl Rank {
             .map_or(0, |end| end + 1);
         let lines = self.request.drain(..whole).collect::<Vec<u8>>();
         if self.request.len() >= REQUEST_MAX {
+            self.request.clear();
             return Request::Endless;
         }
         Request::Lines(

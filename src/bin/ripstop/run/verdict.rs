@@ -33,6 +33,8 @@ pub(super) enum Cause {
     Garbled { rank: u32, why: String },
     /// The time limit.
     Late { limit: Duration, running: Vec<u32> },
+    /// SIGINT or SIGTERM, before `rank` was started.
+    Interrupted { signal: i32, rank: usize },
     /// The output cannot be written: nobody reads it any more, or its disk is full.
     Unread { kind: io::ErrorKind, why: String },
 }
@@ -51,6 +53,7 @@ impl Cause {
             Self::Aborted { code, .. } => low_byte(*code),
             Self::Deserted { .. } | Self::Garbled { .. } => 1,
             Self::Late { .. } => 124,
+            Self::Interrupted { signal, .. } => low_byte(128 + signal),
             Self::Unread {
                 kind: io::ErrorKind::BrokenPipe,
                 ..
@@ -97,6 +100,10 @@ impl Cause {
                     limit.as_secs_f64(),
                     message::ranks(running)
                 )
+            }
+            Self::Interrupted { signal, rank } => {
+                let name = name(*signal).unwrap_or("a signal");
+                format!("{name} before rank {rank} was started")
             }
             Self::Unread {
                 kind: io::ErrorKind::BrokenPipe,

@@ -321,6 +321,11 @@ impl Args {
         {
             return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
         }
+        let least = self.scenario.ranks_min();
+        if self.ranks.0.iter().any(|&ranks| ranks < least) {
+            let name = self.scenario.name();
+            return Err(format!("--ranks: {name} needs {least} ranks at least").into());
+        }
         let ways = self.scenario.ways();
         let wanted = |way: &&str| self.way.is_empty() || self.way.iter().any(|name| name == way);
         let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();

@@ -191,8 +191,8 @@ pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     world.barrier().await?;
     let start = sim::now(&world);
     let exchange = world.all_to_all_into(send, recv);
-    for _ in 0..=looks {
-        sim::compute(&world, pure / (looks + 1)).await;
+    for piece in pieces(pure, looks + 1) {
+        sim::compute(&world, piece).await;
     }
     exchange.await?;
     let overall = sim::now(&world) - start;
@@ -220,6 +220,14 @@ pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     ])
 }
 
+/// A time in so many pieces, at least one, with what cannot be divided in the last.
+fn pieces(whole: Duration, count: u32) -> impl Iterator<Item = Duration> {
+    let each = whole / count;
+    (1..count)
+        .map(move |_| each)
+        .chain([whole - each * (count - 1)])
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -233,9 +241,20 @@ const LENGTHS_FROM: u64 = 1 << 10;
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use ripstop::sim::{Model, Simulation};
 
-    use super::{Overlap, by_adapter, with_queue};
+    use super::{Overlap, by_adapter, pieces, with_queue};
+
+    #[test]
+    fn who_looks_now_and_then_computes_no_less() {
+        for (nanos, count) in [(0, 1), (7, 1), (7, 11), (1_000_999, 1001)] {
+            let whole = Duration::from_nanos(nanos);
+            let all: Vec<Duration> = pieces(whole, count).collect();
+            assert_eq!((all.len(), all.iter().sum()), (count as usize, whole));
+        }
+    }
 
     /// What the article on offloaded collectives promises of long blocks, and of short queues.
     #[test]

@@ -158,6 +158,14 @@ impl Scenario {
         self == Self::P3dfft && way != "offload" || self.pattern().is_some()
     }
 
+    /// The fewest ranks that it is something for.
+    pub(super) fn ranks_min(self) -> u32 {
+        match self {
+            Self::Pingpong | Self::Stream | Self::Rate => 2,
+            _ => 1,
+        }
+    }
+
     /// Whether every rank has a block of memory for every other.
     pub(super) fn has_blocks(self) -> bool {
         matches!(self, Self::Alltoall | Self::Ialltoall | Self::FirstAlltoall)
@@ -176,8 +184,13 @@ impl Scenario {
         }
     }
 
-    /// One rank's part.
-    pub(super) fn start(self, world: Comm, work: Work, manager: Manager) -> Running {
+    /// One rank's part. Who fails or is killed is not waited for any more.
+    pub(super) async fn start(self, world: Comm, work: Work, manager: Manager) -> Result<Figures> {
+        let _member = manager.join(&world);
+        self.part(world, work, manager).await
+    }
+
+    fn part(self, world: Comm, work: Work, manager: Manager) -> Running {
         match self {
             Self::Pingpong => Box::pin(ping_pong(world, work)),
             Self::Ring => Box::pin(ring(world, work)),
@@ -207,7 +220,7 @@ impl Scenario {
     pub(super) fn tolerates(self, error: &ripstop::Error) -> bool {
         matches!(
             error.kind,
-            ErrorKind::PeerFailed { .. } | ErrorKind::PeerFinished { .. }
+            ErrorKind::PeerFailed { .. } | ErrorKind::PeerFinished { .. } | ErrorKind::Revoked
         )
     }
 }

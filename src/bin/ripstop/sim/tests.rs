@@ -3,6 +3,7 @@
 use ripstop::sim::{Manager, Model, Report, Simulation};
 
 use super::{
+    Args,
     load::Load,
     scenario::{Figures, Scenario, Work},
 };
@@ -47,6 +48,29 @@ fn sizes(largest: u32) -> impl Iterator<Item = u32> {
     (0..)
         .map(|power| 2 << (3 * power))
         .take_while(move |&ranks| ranks <= largest)
+}
+
+#[derive(clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[test]
+fn what_two_ranks_do_is_not_asked_of_one() {
+    for (name, least) in [("pingpong", 2), ("stream", 2), ("rate", 2), ("ring", 1)] {
+        for (ranks, fits) in [("1", least == 1), ("1..4", least == 1), ("2..4", true)] {
+            let words = ["sim", name, "--ranks", ranks];
+            let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
+            let cases = cli.args.cases();
+            assert_eq!(cases.is_ok(), fits, "{name} --ranks {ranks}");
+            let why = cases.err().map_or_else(String::new, |why| why.to_string());
+            assert!(
+                fits || why.contains(name) && why.contains("--ranks"),
+                "{why}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -172,5 +196,46 @@ fn ranks_that_start_through_the_manager_begin_when_it_has_answered_all() {
         assert!(last(job.clone()) < 1.0, "known from the start");
         let ratio = last(job.from_start()) / (requests * service_us);
         assert!((0.7..1.2).contains(&ratio), "{ranks} ranks: {ratio:.3}");
+    }
+}
+
+#[test]
+fn ranks_that_gather_do_not_wait_for_one_that_was_killed() {
+    let mut model = Model::preset("qdr").unwrap();
+    model.node.ranks = 2;
+    for scenario in [
+        Scenario::FirstAlltoall,
+        Scenario::FirstAllreduce,
+        Scenario::FirstBcast,
+        Scenario::SevenPoint,
+        Scenario::Startup,
+    ] {
+        for (way, at) in ["node", "on-demand"]
+            .into_iter()
+            .flat_map(|way| [1, 100, 400, 1000, 1900].map(|at| (way, at)))
+        {
+            let work = Work {
+                size: 8,
+                iters: 3,
+                seed: 0,
+                way,
+                load: Load::default(),
+            };
+            let manager = Manager::new(&model);
+            let job = Simulation::new(8)
+                .model(model.clone())
+                .faults(&format!("kill=2@{at}us"));
+            let report = job.run(|world| scenario.start(world, work, manager.clone()));
+            let report = report.unwrap_or_else(|error| panic!("{way}, {at} us: {error}"));
+            let mut failed = report.results.into_iter().flatten().filter_map(Result::err);
+            let other = failed.find(|error| !scenario.tolerates(error));
+            assert!(other.is_none(), "{way}, {at} us: {other:?}");
+        }
+    }
+    for at in [1, 100, 200, 300, 400] {
+        let job = Simulation::new(8).model(model.clone()).from_start();
+        let report = job.faults(&format!("kill=2@{at}us")).run(async |_| ());
+        let through = report.unwrap().results.into_iter().flatten();
+        assert_eq!(through.count(), 7, "at {at} us");
     }
 }

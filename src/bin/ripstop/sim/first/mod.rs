@@ -90,7 +90,8 @@ pub(super) async fn ft(world: Comm, work: Work, manager: Manager) -> Result<Figu
     Ok(all_found(&world, figures))
 }
 
-/// A 3-D 7-point stencil: `work.iters` times (in the paper, 10 times) faces to six neighbours, the cells, and a sum over all.
+/// A 3-D 7-point stencil: once and `work.iters` times more (in the paper, 10 times in all) faces to six neighbours, the cells,
+/// and a sum over all.
 pub(super) async fn seven_point(world: Comm, work: Work, manager: Manager) -> Result<Figures> {
     let contact = Contact::of(work.way);
     let start = Start::of(&world, contact, &manager).await?;
@@ -102,7 +103,7 @@ pub(super) async fn seven_point(world: Comm, work: Work, manager: Manager) -> Re
     );
     let mut times = Times::start(&world, start, manager);
     let grid = world.cart(&dims, &[true; 3]).await?;
-    for _ in 0..work.iters {
+    for _ in 0..=work.iters {
         faces(&grid, face).await?;
         sim::compute(&world, compute).await;
         world.all_reduce([1.0_f64], Sum).await?;

@@ -97,7 +97,7 @@ fn a_first_iteration_is_slow_where_pairs_must_be_connected_and_nowhere_else() {
         let steady = job.figure("node", "steady_us");
         let first = |way| job.figure(way, "first_us") / steady;
         assert!(first("node") <= 1.1);
-        assert!(first("auto") <= 1.3, "the goal is 5");
+        assert!(first("auto") <= 2.5, "the goal is 5");
         assert!(first("naive") > 100.0);
     }
 }
@@ -120,6 +120,21 @@ fn what_the_library_chooses_is_within_a_tenth_of_the_best_way_for_a_stencil() {
     let best = WAYS.iter().map(|way| total(way)).fold(f64::MAX, f64::min);
     assert!(total("auto") <= 1.1 * best);
     assert!(total("pairs") >= 10.0 * total("auto"));
+}
+
+#[test]
+fn one_iteration_more_than_the_first_is_a_steady_one() {
+    for scenario in [Scenario::SevenPoint, Scenario::FirstAllreduce] {
+        let job = Job {
+            iters: 1,
+            ..Job::new(scenario, 8, 2)
+        };
+        let (first, steady) = (
+            job.figure("naive", "first_us"),
+            job.figure("naive", "steady_us"),
+        );
+        assert!(steady > 0.0 && steady < first, "{first} and {steady}");
+    }
 }
 
 #[test]
