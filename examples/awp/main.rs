@@ -3,6 +3,8 @@
 //!     ripstop run -n 4 --example awp -- --n 96 --steps 200
 //!     ripstop run -n 4 --example awp -- --help
 
+#[path = "../common/memory.rs"]
+mod memory;
 mod mode;
 mod options;
 mod output;
@@ -16,7 +18,7 @@ use std::{env, error::Error};
 use ripstop::{Collectives, Comm};
 
 use mode::Mode;
-use options::{HELP, Options, Precision};
+use options::{HELP, Options, Precision, shown};
 use output::Receivers;
 use report::Figures;
 use wave::{Fenced, Halo, Halos, Posted, Problem, Real, Solver, TwoSided};
@@ -39,6 +41,8 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
         return Ok(None);
     };
     let problem = options.problem(world.rank())?;
+    let what = format!("a box of {} cells", shown(options.global));
+    memory::check(&what, options.bytes())?;
     Ok(Some((options, problem)))
 }
 

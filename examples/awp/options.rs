@@ -1,12 +1,12 @@
 //! The arguments.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use ripstop::Cart;
 
 use crate::{
     mode::Mode,
-    wave::{Domain, Kind, Model, Problem, Rock, Source, dt_max},
+    wave::{Domain, GHOSTS, Kind, Model, Problem, Rock, Source, dt_max},
 };
 
 /// What to do.
@@ -64,6 +64,22 @@ impl Options {
 }
 
 impl Options {
+    /// What each rank needs, without its buffers: all quantities and the rock with ghosts, and in a check those of the whole box.
+    pub(crate) fn bytes(&self) -> usize {
+        let cells = |grid: [usize; 3]| -> usize {
+            let edges = self.global.iter().zip(grid);
+            edges
+                .map(|(cells, ranks)| cells / ranks + 2 * GHOSTS)
+                .product()
+        };
+        let alone = if self.check { cells([1; 3]) } else { 0 };
+        let number = match self.precision {
+            Precision::Single => size_of::<f32>(),
+            Precision::Double => size_of::<f64>(),
+        };
+        FIELDS * number * (cells(self.grid) + alone)
+    }
+
     /// What `rank` has to compute.
     ///
     /// # Errors
@@ -114,11 +130,11 @@ impl Given {
         value: &mut dyn FnMut() -> Result<String, String>,
     ) -> Result<(), String> {
         match arg {
-            "--n" => self.n = Some(number(arg, &value()?, 1)?),
+            "--n" => self.n = Some(number(arg, &value()?, 1..=usize::MAX)?),
             "--global" => self.global = Some(triple(arg, &value()?)?),
             "--grid" => self.grid = Some(triple(arg, &value()?)?),
             "--periodic" => self.periodic = dimensions(arg, &value()?)?,
-            "--steps" => self.steps = Some(number(arg, &value()?, 1)?),
+            "--steps" => self.steps = Some(number(arg, &value()?, 1..=STEPS_MAX)?),
             "--mode" => self.modes = Some(Mode::named(&value()?)?),
             "--layers" => {
                 self.needed_only = one_of(arg, &value()?, &[("full", false), ("needed", true)])?;
@@ -126,7 +142,7 @@ impl Given {
             "--precision" => self.precision = Some(one_of(arg, &value()?, &PRECISIONS)?),
             "--model" => self.model = Some(one_of(arg, &value()?, &MODELS)?),
             "--source" => self.source = Some(one_of(arg, &value()?, &SOURCES)?),
-            "--sponge" => self.sponge = Some(number(arg, &value()?, 0)?),
+            "--sponge" => self.sponge = Some(number(arg, &value()?, 0..=usize::MAX)?),
             "--closed" => self.is_closed = true,
             "--seismograms" => self.seismograms = Some(value()?.into()),
             "--png" => self.png = Some(value()?.into()),
@@ -233,9 +249,13 @@ For example:
   ripstop run -n 4 --example awp -- --global 192x96x96 --steps 250 --png wave.png --seismograms wave.csv
 ";
 
-fn number(name: &str, text: &str, least: usize) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|&value| value >= least);
-    value.ok_or_else(|| format!("{name} {text}: give a whole number of at least {least}"))
+fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let value = text.parse().ok().filter(|value| range.contains(value));
+    let limits = match range.into_inner() {
+        (least, usize::MAX) => format!("of at least {least}"),
+        (least, most) => format!("from {least} to {most}"),
+    };
+    value.ok_or_else(|| format!("{name} {text}: give a whole number {limits}"))
 }
 
 fn triple(name: &str, text: &str) -> Result<[usize; 3], String> {
@@ -289,6 +309,12 @@ const SPACING: f64 = 100.0;
 
 /// Cells that the slowest wave passes while the source's bell is as wide as its unit: enough for waves without ripples.
 const CELLS_PER_WIDTH: f64 = 2.5;
+
+/// What each takes is kept. More are a typing error.
+const STEPS_MAX: usize = 10_000_000;
+
+/// Nine quantities, and eight of the rock.
+const FIELDS: usize = 17;
 
 /// 32 GiB in double precision. More is a typing error.
 const CELLS_MAX: usize = 1 << 28;

@@ -12,7 +12,7 @@ use crate::{
     wave::{Lap, Problem},
 };
 
-/// The figures of a run, each of the slowest rank.
+/// The figures of a run, each the largest of any rank: who waits longest is rarely the rank that computes longest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     median_us: f64,
@@ -73,7 +73,7 @@ impl Figures {
         }
     }
 
-    /// The share of a step that is spent waiting.
+    /// The longest wait of any rank, as a share of a step.
     fn exposed(&self) -> f64 {
         self.wait_us / self.mean_us
     }

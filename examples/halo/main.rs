@@ -4,6 +4,8 @@
 //!     ripstop run -n 4 --example halo -- --help
 
 mod heat;
+#[path = "../common/memory.rs"]
+mod memory;
 mod options;
 mod report;
 
@@ -12,7 +14,7 @@ use std::{env, error::Error};
 use ripstop::{Cart, Collectives, Comm};
 
 use heat::{Domain, Exchange, Heat, Mode};
-use options::{HELP, Options};
+use options::{HELP, Options, shown};
 use report::Figures;
 
 type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
@@ -33,6 +35,8 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Domain)>, String> {
         return Ok(None);
     };
     let domain = Domain::part(options.global, options.grid, world.rank())?;
+    let what = format!("a box of {} cells", shown(options.global));
+    memory::check(&what, options.bytes())?;
     Ok(Some((options, domain)))
 }
 

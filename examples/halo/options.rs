@@ -1,5 +1,7 @@
 //! The arguments.
 
+use std::ops::RangeInclusive;
+
 use ripstop::Cart;
 
 use crate::heat::Mode;
@@ -50,8 +52,8 @@ impl Options {
             };
             match arg.as_str() {
                 "--help" | "-h" => return Ok(None),
-                "--n" => given.n = Some(number(&arg, &value()?, 2)?),
-                "--steps" => given.steps = Some(number(&arg, &value()?, 1)?),
+                "--n" => given.n = Some(number(&arg, &value()?, 2..=usize::MAX)?),
+                "--steps" => given.steps = Some(number(&arg, &value()?, 1..=STEPS_MAX)?),
                 "--global" => given.global = Some(triple(&arg, &value()?)?),
                 "--grid" => given.grid = Some(triple(&arg, &value()?)?),
                 "--mode" => given.mode = Some(value()?),
@@ -62,6 +64,16 @@ impl Options {
             }
         }
         given.complete(ranks).map(Some)
+    }
+
+    /// What each rank needs, without its buffers: two fields with ghosts, and in a check those of the whole box.
+    pub(crate) fn bytes(&self) -> usize {
+        let cells = |grid: [usize; 3]| -> usize {
+            let edges = self.global.iter().zip(grid);
+            edges.map(|(cells, ranks)| cells / ranks + 2).product()
+        };
+        let alone = if self.check { cells([1; 3]) } else { 0 };
+        2 * size_of::<f64>() * (cells(self.grid) + alone)
     }
 }
 
@@ -151,9 +163,13 @@ For example:
   ripstop run -n 4 --example halo -- --global 100x80x61 --grid 1x2x2 --steps 500 --mode overlap
 ";
 
-fn number(name: &str, text: &str, least: usize) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|&value| value >= least);
-    value.ok_or_else(|| format!("{name} {text}: give a whole number of at least {least}"))
+fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let value = text.parse().ok().filter(|value| range.contains(value));
+    let limits = match range.into_inner() {
+        (least, usize::MAX) => format!("of at least {least}"),
+        (least, most) => format!("from {least} to {most}"),
+    };
+    value.ok_or_else(|| format!("{name} {text}: give a whole number {limits}"))
 }
 
 /// Given x, y, z; held z, y, x.
@@ -188,6 +204,9 @@ const UPDATES: usize = 1 << 28;
 
 /// The largest box that is compared with one rank without being asked: a fraction of a second too.
 const CHECKED_CELLS_MAX: usize = 1 << 23;
+
+/// What each takes is kept. More are a typing error.
+const STEPS_MAX: usize = 10_000_000;
 
 /// 64 GiB for two fields. More is a typing error.
 const CELLS_MAX: usize = 1 << 32;

@@ -11,7 +11,7 @@ use crate::{
     options::{Options, shown},
 };
 
-/// The figures of a run, each of the slowest rank.
+/// The figures of a run, each the largest of any rank: who waits longest is rarely the rank that computes longest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     median_us: f64,
@@ -77,7 +77,7 @@ impl Figures {
         self.error
     }
 
-    /// The share of a step that is spent waiting.
+    /// The longest wait of any rank, as a share of a step.
     fn exposed(&self) -> f64 {
         self.wait_us / self.median_us
     }

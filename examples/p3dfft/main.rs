@@ -4,6 +4,8 @@
 //!     ripstop run -n 4 --example p3dfft -- --help
 
 mod fft;
+#[path = "../common/memory.rs"]
+mod memory;
 mod options;
 mod picture;
 #[path = "../common/png.rs"]
@@ -44,6 +46,9 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
         return Ok(None);
     };
     let grid = Grid::new(options.points, options.grid, world.rank(), options.chunks)?;
+    let [x, y, z] = options.points;
+    let what = format!("--n {x}x{y}x{z} --vars {}", options.vars);
+    memory::check(&what, options.bytes(world.size()))?;
     Ok(Some((options, grid)))
 }
 

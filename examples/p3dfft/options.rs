@@ -1,6 +1,6 @@
 //! The arguments.
 
-use std::path::PathBuf;
+use std::{ops::RangeInclusive, path::PathBuf};
 
 use ripstop::Cart;
 
@@ -69,11 +69,11 @@ impl Options {
                 "--help" | "-h" => return Ok(None),
                 "--n" => given.points = Some(points(&arg, &value()?)?),
                 "--grid" => given.grid = Some(pair(&arg, &value()?)?),
-                "--vars" => given.vars = Some(number(&arg, &value()?, 1)?),
+                "--vars" => given.vars = Some(number(&arg, &value()?, 1..=VARS_MAX)?),
                 "--mode" => given.modes = Some(modes(&arg, &value()?)?),
-                "--chunks" => given.chunks = Some(number(&arg, &value()?, 1)?),
-                "--tests" => given.tests = Some(number(&arg, &value()?, 0)?),
-                "--iters" => given.iters = Some(number(&arg, &value()?, 1)?),
+                "--chunks" => given.chunks = Some(number(&arg, &value()?, 1..=CHUNKS_MAX)?),
+                "--tests" => given.tests = Some(number(&arg, &value()?, 0..=TIMES_MAX)?),
+                "--iters" => given.iters = Some(number(&arg, &value()?, 1..=TIMES_MAX)?),
                 "--precision" => given.precision = precision(&arg, &value()?)?,
                 "--check" => given.check = Some(true),
                 "--no-check" => given.check = Some(false),
@@ -88,6 +88,18 @@ impl Options {
     /// Real numbers of one variable.
     pub(crate) fn volume(&self) -> usize {
         self.points.iter().product()
+    }
+
+    /// What each of `ranks` needs, without its buffers: all fields, as they were and as they come back, and their spectra.
+    pub(crate) fn bytes(&self, ranks: usize) -> usize {
+        let [nx, ny, nz] = self.points;
+        let each = 2 * self.volume() + 2 * (nx / 2 + 1) * ny * nz;
+        let alone = if self.check { each } else { 0 };
+        let number = match self.precision {
+            Precision::Single => size_of::<f32>(),
+            Precision::Double => size_of::<f64>(),
+        };
+        number * (self.vars * each / ranks + alone)
     }
 }
 
@@ -166,9 +178,10 @@ For example:
   ripstop run -n 2 --example p3dfft -- --n 256 --mode blocking --json --png field.png
 ";
 
-fn number(name: &str, text: &str, least: usize) -> Result<usize, String> {
-    let value = text.parse().ok().filter(|&value| value >= least);
-    value.ok_or_else(|| format!("{name} {text}: give a whole number of at least {least}"))
+fn number(name: &str, text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+    let value = text.parse().ok().filter(|value| range.contains(value));
+    let (least, most) = range.into_inner();
+    value.ok_or_else(|| format!("{name} {text}: give a whole number from {least} to {most}"))
 }
 
 fn points(name: &str, text: &str) -> Result<[usize; 3], String> {
@@ -228,6 +241,13 @@ const TRANSFORMED: usize = 1 << 28;
 
 /// The most numbers that are checked without being asked: a fraction of a second too.
 const CHECKED_MAX: usize = 1 << 22;
+
+/// More of them are typing errors.
+const VARS_MAX: usize = 1000;
+const TIMES_MAX: usize = 1_000_000;
+
+/// Every chunk has up to eight buffers, and a rank can have 1024.
+const CHUNKS_MAX: usize = 100;
 
 /// 64 GiB for a field and its spectrum. More is a typing error.
 const NUMBERS_MAX: usize = 1 << 32;

@@ -93,12 +93,9 @@ pub(crate) fn print_head(options: &Options, ranks: usize) {
 pub(crate) fn print_checked(options: &Options, mode: Mode, errors: &Errors) {
     if !options.json {
         println!(
-            "{:<9} the bits of one rank, with poisoned buffers; off by {:.1} ε there and back, {:.1} ε in the spectrum, \
-             {:.1} ε in energy",
+            "{:<9} the bits of one rank, with poisoned buffers; {}",
             name(mode),
-            errors.round_trip,
-            errors.spectrum,
-            errors.energy
+            errors.told()
         );
     }
 }
