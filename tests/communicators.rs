@@ -9,7 +9,11 @@
 #[path = "support/ranks.rs"]
 mod ranks;
 
-use ripstop::{Cart, Collectives, Comm, ErrorKind, Max, Min, Product, Result, Source, Sum, Tag};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+
+use ripstop::{
+    Cart, Collectives, Comm, ErrorKind, Max, Min, Product, Result, Source, Sum, Tag, Window,
+};
 
 #[ripstop::test(ranks = 6)]
 async fn a_split_orders_by_key_and_then_by_old_rank(world: Comm) -> Result<()> {
@@ -270,4 +274,32 @@ async fn collectives(world: &Comm) -> Result<()> {
         assert_eq!(world.recv_into(last, 5, [0_u64]).await?.0, [last as u64]);
     }
     Ok(())
+}
+
+/// Collectives begin when they are called: a rank need not await one before it calls the next.
+#[test]
+fn an_agreement_that_is_called_before_another_collective_and_awaited_after_it_is_in_its_place() {
+    let rank = async |world: Comm| {
+        let size = world.size();
+        let (split, window) = (world.split(Some(0), 0), Window::<u64>::allocate(&world, 1));
+        let together = async |part: Result<Option<Comm>>, window: Result<Window<u64>>| {
+            assert_eq!(part.unwrap().unwrap().size(), size);
+            window.unwrap().free().await.unwrap();
+        };
+        if world.rank() == 0 {
+            // It waits for the other in the first one, and has not come to the last.
+            let mut split = pin!(split);
+            let begun = poll_fn(|cx| Poll::Ready(split.as_mut().poll(cx).is_pending()));
+            assert!(begun.await);
+            world.sleep(Duration::from_secs(3)).await;
+            assert_eq!(world.all_reduce([1_u64], Sum).await.unwrap(), [2]);
+            together(split.await, window.await).await;
+        } else {
+            assert_eq!(world.all_reduce([1_u64], Sum).await.unwrap(), [2]);
+            together(split.await, window.await).await;
+        }
+    };
+    ranks::run(2, &[("RIPSTOP_COLLECTIVES", "messages")], move |runtime| {
+        runtime.block_on(rank(runtime.world()));
+    });
 }

@@ -2,10 +2,13 @@
 
 #[path = "../examples/halo/heat/mod.rs"]
 mod heat;
+#[path = "../examples/halo/options.rs"]
+mod options;
 
 use ripstop::{Comm, Result};
 
 use heat::{Domain, Exchange, Heat, Mode};
+use options::{HELP, Options};
 
 /// Boxes with all edges different; the second does not divide evenly by anything.
 const BOXES: [[usize; 3]; 2] = [[8, 12, 16], [11, 13, 17]];
@@ -71,6 +74,54 @@ fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
         error.contains("5 cells in y") && error.contains("at least 6"),
         "{error}"
     );
+}
+
+/// `None` asks for help.
+fn parse(line: &str) -> std::result::Result<Option<Options>, String> {
+    Options::parse(line.split_whitespace().map(str::to_owned), 2)
+}
+
+#[test]
+fn all_arguments_are_understood_and_in_the_help() {
+    let line = "--global 16x10x12 --grid 2x1x1 --steps 7 --mode overlap --check --json";
+    let options = parse(line)
+        .expect("good arguments")
+        .expect("no help was asked for");
+    let expected = Options {
+        global: [12, 10, 16],
+        grid: [1, 1, 2],
+        n: None,
+        steps: 7,
+        modes: vec![Mode::Overlap],
+        check: true,
+        json: true,
+    };
+    assert_eq!(options, expected);
+    let (rank, whole) = (10 * 12 * 14, 18 * 12 * 14);
+    assert_eq!(options.bytes(), 2 * 8 * (rank + whole));
+    let names = line
+        .split_whitespace()
+        .filter(|word| word.starts_with("--"));
+    names.for_each(|name| assert!(HELP.contains(name), "{name} is not in the help"));
+    assert_eq!(parse("--n 8 --help"), Ok(None));
+}
+
+#[test]
+fn a_bad_argument_is_named_and_what_to_do_is_said() {
+    for (line, named) in [
+        ("--n 1", "--n 1: give a whole number of at least 2"),
+        ("--n 9999999999999999999", "take fewer cells"),
+        ("--n 99999", "take fewer cells"),
+        (
+            "--steps 0",
+            "--steps 0: give a whole number from 1 to 10000000",
+        ),
+        ("--steps 18446744073709551615", "from 1 to 10000000"),
+        ("--grid 2x2x1", "take for example 1x1x2"),
+    ] {
+        let error = parse(line).expect_err("refused");
+        assert!(error.contains(named), "{line}: {error}");
+    }
 }
 
 #[test]

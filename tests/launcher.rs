@@ -558,12 +558,51 @@ fn a_second_sigterm_kills() {
 }
 
 #[test]
+fn a_job_that_is_interrupted_while_it_starts_starts_no_more_ranks() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        for options in [&[][..], &["--keep-going"]] {
+            let job = shell(3, options, "echo $PMI_RANK; exec sleep 60");
+            let mut command = Command::new("env");
+            // It is there when the launcher begins, and is seen when the first rank has been started.
+            command.args([&format!("--block-signal={signal}"), "sh", "-c"]);
+            command.args([&format!("kill -{signal} $$; exec \"$@\""), "sh"]);
+            command.arg(job.get_program()).args(job.get_args());
+            let job = ended(command);
+            let said = format!("SIG{signal} before rank 1 was started; ending the other rank");
+            job.with(code, &[&said]);
+            assert!(["", "0\n"].contains(&job.out.as_str()), "{}", job.out);
+        }
+    }
+}
+
+#[test]
 fn no_rank_outlives_a_launcher_that_is_killed() {
     let (mut child, mut lines) = running(shell(3, &[], "echo ready; exec sleep 60"), 3);
     child.kill().unwrap();
     child.wait().unwrap();
     // The end of the output: nobody has it open any more.
     lines.read_to_string(&mut String::new()).unwrap();
+}
+
+#[test]
+fn no_program_behind_a_shell_outlives_a_launcher_that_is_killed() {
+    let mut command = launcher(2, &[]);
+    command.args(["--", "sh", "-c", "\"$@\"; true", "sh"]);
+    command.arg(std::env::current_exe().unwrap()).args(AS_RANK);
+    command.env(ROLE, "stay");
+    let (mut child, mut lines) = running(command, 0);
+    let mut line = String::new();
+    for _ in 0..2 {
+        while !line.ends_with("here to stay\n") {
+            assert!(lines.read_line(&mut line).unwrap() > 0, "{line}");
+        }
+        line.clear();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // To the end, where nobody has it open any more.
+    lines.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "");
 }
 
 #[test]
@@ -594,10 +633,10 @@ fn a_rank_of_a_job() {
         );
         std::process::exit(9)
     });
-    if role == "die-before-arrival" {
-        die_before_arrival(boot);
-    } else {
-        play(&role, &mut boot);
+    match role.as_str() {
+        "die-before-arrival" => die_before_arrival(boot),
+        "stay" => stay(boot),
+        _ => play(&role, &mut boot),
     }
     std::process::exit(0)
 }
@@ -654,6 +693,18 @@ fn die_before_arrival(mut boot: Boot) {
         .open("/proc/self/fd/1")
         .unwrap();
     say(&mut out, &format!("rank {rank} heard of both"));
+}
+
+/// Says that it is a rank, and after a while that it is still there.
+fn stay(boot: Boot) {
+    let runtime = Runtime::builder().boot(boot).init().unwrap();
+    let mut out = File::options()
+        .append(true)
+        .open("/proc/self/fd/1")
+        .unwrap();
+    say(&mut out, "here to stay");
+    runtime.block_on(runtime.sleep(std::time::Duration::from_secs(30)));
+    say(&mut out, "outlived");
 }
 
 /// A short and a long value to the next rank and from the one before, twice.

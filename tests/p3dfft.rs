@@ -4,6 +4,8 @@
 mod fft;
 #[path = "support/given.rs"]
 mod given;
+#[path = "../examples/common/memory.rs"]
+mod memory;
 #[path = "../examples/p3dfft/options.rs"]
 mod options;
 
@@ -93,6 +95,24 @@ async fn every_phase_is_timed_and_variables_do_not_mix(world: Comm) -> Result<()
     Ok(())
 }
 
+/// An edge of two points has no room for a sine.
+#[ripstop::test(ranks = 1)]
+async fn a_spectrum_that_was_not_checked_is_not_said_to_be_right(world: Comm) -> Result<()> {
+    for (points, checked) in [([8, 2, 8], false), ([8, 3, 8], true)] {
+        let setup = Setup {
+            grid: Grid::new(points, [1, 1], 0, 1).expect("a good grid"),
+            vars: 1,
+            mode: Mode::Blocking,
+            tests: 0,
+            poison: true,
+        };
+        let told = check::<f64>(&world, &setup, false).await?.told();
+        assert_eq!(told.contains("in the spectrum"), checked, "{told}");
+        assert!(told.contains("in energy"), "{told}");
+    }
+    Ok(())
+}
+
 /// `None` asks for help.
 fn parse(line: &str, ranks: usize) -> std::result::Result<Option<Options>, String> {
     Options::parse(line.split_whitespace().map(str::to_owned), ranks)
@@ -145,6 +165,16 @@ fn a_bad_argument_is_named_and_what_to_do_is_said() {
         ("--grid 2x2", "take for example 2x3"),
         ("--grid 6", "--grid 6: give two"),
         ("--vars 0", "--vars 0"),
+        (
+            "--vars 1001 --n 8",
+            "--vars 1001: give a whole number from 1 to 1000",
+        ),
+        (
+            "--chunks 101",
+            "--chunks 101: give a whole number from 1 to 100",
+        ),
+        ("--tests 1000001", "from 0 to 1000000"),
+        ("--iters 18446744073709551615", "from 1 to 1000000"),
         ("--mode fast", "choose blocking, host, offload or all"),
         ("--precision f16", "choose f32 or f64"),
         ("--png", "--png needs a value"),
@@ -153,6 +183,28 @@ fn a_bad_argument_is_named_and_what_to_do_is_said() {
         let error = parse(line, 6).expect_err("refused");
         assert!(error.contains(named), "{line}: {error}");
     }
+}
+
+#[test]
+fn what_does_not_fit_the_machine_is_refused_by_name() {
+    let bytes = |line| parse(line, 2).unwrap().unwrap().bytes(2);
+    let (volume, spectrum) = (8 * 10 * 12, 2 * 5 * 10 * 12);
+    let held = 8 * 3 * (2 * volume + spectrum) / 2;
+    assert_eq!(bytes("--n 8x10x12 --vars 3 --no-check"), held);
+    assert_eq!(
+        bytes("--n 8x10x12 --vars 3 --no-check --precision f32"),
+        held / 2
+    );
+    assert_eq!(
+        bytes("--n 8x10x12 --vars 3 --check"),
+        held + 8 * (2 * volume + spectrum)
+    );
+    assert_eq!(memory::check("--n 8", held), Ok(()));
+    let sentence = memory::check("--n 9999", usize::MAX).unwrap_err();
+    assert!(
+        sentence.starts_with("--n 9999 needs at least 17179869183 GiB"),
+        "{sentence}"
+    );
 }
 
 /// More ranks than there are threads for, with a network that takes its time.

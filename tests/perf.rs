@@ -6,6 +6,11 @@ const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
 
 /// One measurement on `ranks` ranks; the launcher's time limit guards against a hang.
 fn perf(ranks: u32, words: &str) -> Output {
+    perf_with(&[], ranks, words)
+}
+
+/// The same with variables.
+fn perf_with(variables: &[(&str, &str)], ranks: u32, words: &str) -> Output {
     let ranks = ranks.to_string();
     let mut command = Command::new(RIPSTOP);
     command.args([
@@ -20,6 +25,7 @@ fn perf(ranks: u32, words: &str) -> Output {
     ]);
     command
         .args(words.split_whitespace())
+        .envs(variables.iter().copied())
         .output()
         .expect("the command starts")
 }
@@ -55,6 +61,60 @@ fn every_measurement_prints_the_figures_that_the_comparison_reads() {
             );
         }
     }
+}
+
+#[test]
+fn both_ways_at_once_takes_as_long_as_the_slower_rank_and_as_often_as_asked() {
+    let words = "netpipe --min 4K --max 4K --around 0 --iters 7 --warmup 0 --json";
+    let lines = lines(&perf(2, words));
+    let rows: Vec<serde_json::Value> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .filter(|row: &serde_json::Value| row["half_bytes"].is_null())
+        .collect();
+    assert_eq!(rows.len(), 9);
+    for row in rows {
+        assert_eq!(row["iters"], 7, "{row}");
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        let blocks = match row["how"].as_str() {
+            Some("single") => 1.0,
+            Some("stream") => 64.0,
+            _ => 128.0,
+        };
+        let micros = figure("slower_median_us");
+        assert!(micros >= figure("median_us") - 1e-6, "{row}");
+        assert!(
+            (figure("mb_per_s") * micros / (4096.0 * blocks) - 1.0).abs() < 1e-3,
+            "{row}"
+        );
+    }
+}
+
+#[test]
+fn rows_of_windows_say_what_was_moved() {
+    let rows = |words: &str| -> Vec<serde_json::Value> {
+        let lines = lines(&perf(2, &format!("{words} --iters 5 --json")));
+        let row = |line: &String| serde_json::from_str(line).unwrap();
+        lines.iter().map(row).collect()
+    };
+    for program in ["fetch-add", "cas"] {
+        let rows = rows(program);
+        assert_eq!((rows.len(), &rows[0]["size"]), (1, &8.into()), "{program}");
+        assert!(rows[0]["median_us"].is_number() && rows[0]["mb_per_s"].is_null());
+    }
+    for words in [
+        "lock-flush",
+        "put-stream",
+        "accumulate",
+        "collective all_reduce",
+    ] {
+        let row = &rows(&format!("{words} --size 9"))[0];
+        assert_eq!(row["size"], 16, "{words}");
+    }
+    assert_eq!(rows("fence --size 9")[0]["size"], 9);
+    let refused = perf(2, "cas --size 4K");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && errors.contains("--size 4096"));
 }
 
 /// Whether there was a free core all the time is the machine's affair: what is shown once, in a longer computation too, is so.
@@ -132,6 +192,26 @@ fn the_wrong_number_of_ranks_is_an_error_with_the_command_to_use() {
             let advice = format!("`ripstop run -n 2 -- ripstop perf {program}`");
             assert!(errors.contains(&advice), "{errors}");
         }
+    }
+}
+
+#[test]
+fn what_measures_shared_memory_refuses_to_stand_for_another_fabric() {
+    let fabric = |name| [("RIPSTOP_FABRIC", name)];
+    let portals = fabric("portals");
+    for (variables, words, instead) in [
+        (&portals[..], "put --size 8 --iters 5", "lock-flush"),
+        (&fabric("shm+verbs"), "get --size 8 --iters 5", "get-flush"),
+        (&[], "--compat pscom get --size 8 --iters 5", "get-stream"),
+    ] {
+        let output = perf_with(variables, 2, words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{words}");
+        assert!(errors.contains(instead), "{words}: {errors}");
+    }
+    for variables in [&[][..], &fabric("shm")] {
+        let lines = lines(&perf_with(variables, 2, "put --size 8 --iters 5 --json"));
+        assert!(lines[0].contains("\"fabric\":\"shm\""), "{lines:?}");
     }
 }
 

@@ -4,7 +4,7 @@
 #[path = "support/ranks.rs"]
 mod ranks;
 
-use std::time::Duration;
+use std::{sync::mpsc, thread, time::Duration};
 
 use ripstop::{Collectives, Comm, ErrorKind, Runtime};
 
@@ -85,4 +85,50 @@ fn ranks_that_call_different_collectives_hear_of_it_though_the_driver_sleeps() {
         let error = world.bcast(1 - world.rank(), [0_u8; 8]).await.unwrap_err();
         assert!(matches!(error.error.kind, ErrorKind::Mismatch { .. }));
     });
+}
+
+/// A thread in `block_on` sleeps where the task on tokio would.
+#[test]
+fn a_thread_and_tokio_drive_one_runtime_together() {
+    for progress in ["tokio", "thread"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime: Runtime| {
+            let world = runtime.world();
+            let (driver, tasks) = (runtime.drive_on_tokio(), echo(world.clone(), 1));
+            let (over, is_over) = mpsc::channel();
+            let on_tokio = thread::spawn(move || {
+                let executor = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .unwrap();
+                executor.block_on(async {
+                    let driver = tokio::spawn(driver);
+                    tasks.await;
+                    over.send(()).unwrap();
+                    driver.await.unwrap().unwrap();
+                });
+            });
+            runtime.block_on(echo(world, 2));
+            is_over.recv().unwrap();
+            runtime.close().unwrap();
+            on_tokio.join().unwrap();
+        });
+    }
+}
+
+/// One rank sends after a while, again and again, and the other sends it back.
+async fn echo(world: Comm, tag: u32) {
+    let peer = 1 - world.rank();
+    for round in 0..500_u32 {
+        if world.rank() == 0 {
+            world
+                .sleep(Duration::from_micros(u64::from(tag * round % 300)))
+                .await;
+            world.send(peer, tag, [round]).await.unwrap();
+        }
+        let (got, _) = world.recv::<u32>(peer, tag).await.unwrap();
+        assert_eq!(got, [round]);
+        if world.rank() == 1 {
+            world.send(peer, tag, got).await.unwrap();
+        }
+    }
 }

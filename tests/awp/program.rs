@@ -30,6 +30,10 @@ fn wrong_arguments_are_named() {
         ),
         ("--grid 0x2x2", &["--grid 0x2x2"]),
         ("--steps 0", &["--steps 0"]),
+        (
+            "--steps 18446744073709551615",
+            &["--steps 1844", "from 1 to 10000000"],
+        ),
         ("--mode wet", &["--mode wet", "two-sided-split", "all"]),
         ("--layers two", &["--layers two", "full or needed"]),
         ("--precision f16", &["--precision f16", "f32 or f64"]),
@@ -54,6 +58,18 @@ fn a_box_with_fewer_than_two_cells_for_a_rank_is_refused_by_name() {
         sentence.contains("5 cells in y") && sentence.contains("at least 6"),
         "{sentence}"
     );
+}
+
+#[test]
+fn the_memory_of_a_rank_is_known_before_it_is_taken() {
+    let bytes = |line| parse(line, 2).unwrap().unwrap().bytes();
+    let rank = 17 * 4 * (8 + 4) * (10 + 4) * (12 + 4);
+    assert_eq!(bytes("--global 16x10x12 --grid 2x1x1"), rank);
+    let double = bytes("--global 16x10x12 --grid 2x1x1 --precision f64");
+    assert_eq!(double, 2 * rank);
+    let whole = 17 * 4 * (16 + 4) * (10 + 4) * (12 + 4);
+    let checked = bytes("--global 16x10x12 --grid 2x1x1 --check");
+    assert_eq!(checked, rank + whole);
 }
 
 #[test]

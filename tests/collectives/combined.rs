@@ -22,6 +22,32 @@ fn integers_are_reduced_by_the_operator_whoever_carries_it_on() {
     }
 }
 
+/// As [`Located`], and not packed.
+#[derive(Clone, Copy, PartialEq, ripstop::Wire)]
+#[repr(C)]
+struct Peak {
+    value: f64,
+    at: u64,
+}
+
+#[test]
+fn elements_that_differ_in_their_alignment_alone_have_programs_of_their_own() {
+    for len in [1, 300] {
+        ranks::run(2, &[], move |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                let located = |value, at| Located { value, at };
+                let first = |a, _| a;
+                let packed = world.all_reduce(vec![located(1.0, 2); len], first);
+                assert!(packed.await.unwrap() == vec![located(1.0, 2); len]);
+                let (value, at) = (3.0, 4);
+                let aligned = world.all_reduce(vec![Peak { value, at }; len], |_, b| b);
+                assert!(aligned.await.unwrap() == vec![Peak { value, at }; len]);
+            });
+        });
+    }
+}
+
 /// Every operator for integers, and one that no adapter has.
 pub(crate) async fn integers(comm: &impl Collectives, len: usize) {
     macro_rules! reduce {

@@ -95,6 +95,24 @@ fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
 }
 
 #[test]
+fn a_plan_that_cannot_be_held_is_refused_where_it_is_made() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            // What rank 1 gives, and rank 0 gets, is more than any system has addresses for.
+            let counts = [1, 1 << 50];
+            let planned = world.gather_v_plan::<f64>(0, &counts).await;
+            match planned.map(drop).unwrap_err().kind {
+                ErrorKind::InvalidArgument(text) => {
+                    assert!(text.contains("no memory for a buffer"), "{text}");
+                }
+                kind => panic!("{kind}"),
+            }
+        });
+    });
+}
+
+#[test]
 fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
     ranks::run(3, &[], |runtime: Runtime| {
         let world = runtime.world();

@@ -1,5 +1,11 @@
 //! Neighbourhoods: who gets what from whom.
 
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+};
+
 use ripstop::{Error, ErrorKind, prelude::*};
 
 use crate::{failing, forms::row, ranks};
@@ -334,5 +340,51 @@ fn an_edge_with_one_end_is_an_error_on_all_ranks() {
             ErrorKind::Aborted { rank: 1 } => {}
             kind => panic!("{kind}"),
         }
+    });
+}
+
+#[test]
+fn a_graph_has_its_place_among_collectives_from_its_call() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let peer = [1 - world.rank()];
+            let mut graph = pin!(world.graph(&peer, &peer));
+            let mut begun = Poll::Pending;
+            if world.rank() == 0 {
+                begun = poll_fn(|cx| Poll::Ready(graph.as_mut().poll(cx))).await;
+            }
+            let meeting = world.barrier();
+            let made = match begun {
+                Poll::Ready(made) => made,
+                Poll::Pending => graph.await,
+            };
+            made.unwrap();
+            meeting.await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn graphs_may_be_awaited_in_any_order_on_any_rank() {
+    ranks::run(3, &[], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            let (me, size) = (world.rank(), world.size());
+            let (next, last) = ([(me + 1) % size], [(me + size - 1) % size]);
+            let (up, down) = (world.graph(&last, &next), world.graph(&next, &last));
+            let (up, down) = if me == 1 {
+                let down = down.await;
+                (up.await, down)
+            } else {
+                (up.await, down.await)
+            };
+            let ups = up.unwrap().neighbor_all_gather(vec![me]).await;
+            let downs = down.unwrap().neighbor_all_gather(vec![me]).await;
+            assert_eq!(
+                (ups.unwrap(), downs.unwrap()),
+                (last.to_vec(), next.to_vec())
+            );
+        });
     });
 }

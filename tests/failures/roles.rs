@@ -111,7 +111,8 @@ async fn exchange(world: &Comm) -> Result<()> {
         }
     }
     let victim = victim.expect("everybody knows");
-    pending.end(victim).await;
+    // As long as others may still look at what they have for this rank.
+    let _twin = pending.end(victim).await;
     afterwards(world, victim).await
 }
 
@@ -160,7 +161,7 @@ impl Pending {
     }
 
     /// Those for the victim have failed, with their buffers; the others still wait.
-    async fn end(self, victim: usize) {
+    async fn end(self, victim: usize) -> Comm {
         for (peer, op) in self.receives {
             if peer == victim {
                 let gone = op.await.expect_err("never sent");
@@ -185,6 +186,7 @@ impl Pending {
         assert_eq!((failed(&gone.error.kind), gone.buf), (victim, vec![9; 10]));
         // Anybody is whoever is left, once the failure has been told.
         assert!(self.twin.recv::<u8>(Source::Any, 2).cancel().await.is_ok());
+        self.twin
     }
 }
 

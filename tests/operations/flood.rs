@@ -1,6 +1,6 @@
 //! More messages than there is room for.
 
-use ripstop::{Comm, Result, Runtime};
+use ripstop::{Comm, ErrorKind, Result, Runtime};
 
 use crate::{mark, marked, ranks};
 
@@ -96,6 +96,43 @@ async fn everybody_floods_everybody(world: Comm) -> Result<()> {
         send.await?;
     }
     Ok(())
+}
+
+/// Whether they come before or after it.
+#[test]
+fn messages_to_a_communicator_that_their_receiver_drops_take_no_room_and_end() {
+    ranks::run(2, &[("RIPSTOP_UNEXPECTED_MESSAGES", "16")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(async {
+            for round in 0..60_u64 {
+                let twin = world.dup().await.expect("both are there");
+                if world.rank() == 0 {
+                    if round.is_multiple_of(2) {
+                        marked(&world, 1).await.expect("it drops the twin first");
+                    }
+                    for len in [0, 1, 200] {
+                        twin.send(1, 1, vec![round; len]).detach();
+                    }
+                    twin.send(1, 4, vec![round; 20_000]).detach();
+                    let long = twin.send(1, 2, vec![round; 20_000]);
+                    world.send(1, 3, [round]).await.expect("there is room");
+                    let end = long.await.map(|_| "nobody receives it");
+                    let why = end.expect_err("a typed error").error.kind;
+                    assert!(matches!(why, ErrorKind::PeerFinished { rank: 1 }), "{why}");
+                    continue;
+                }
+                let forgotten = twin.recv::<u64>(0, 4);
+                let mut twin = Some(twin);
+                if round.is_multiple_of(2) {
+                    drop((forgotten, twin.take()));
+                    mark(&world, 0).await.expect("rank 0 is there");
+                }
+                let (got, _) = world.recv_into(0, 3, [0]).await.expect("sent");
+                assert_eq!(got, [round]);
+            }
+        });
+        runtime.close().expect("a good end");
+    });
 }
 
 #[ripstop::test(ranks = 2)]

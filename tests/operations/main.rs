@@ -21,6 +21,7 @@ mod dropping;
 mod flood;
 mod limits;
 mod order;
+mod panics;
 mod probing;
 mod races;
 mod tasks;

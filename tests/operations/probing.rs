@@ -2,7 +2,7 @@
 
 use ripstop::{Comm, ErrorKind, Result, Source, Tag};
 
-use crate::{PATHS, check::assert_content, content::content, mark, marked, turns::turn};
+use crate::{PATHS, check::assert_content, content::content, mark, marked, ranks, turns::turn};
 
 #[ripstop::test(ranks = 2)]
 async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
@@ -26,6 +26,44 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn a_probe_that_does_not_wait_says_when_nothing_will_come() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        if world.rank() == 1 {
+            runtime
+                .block_on(world.send(0, 1, [7_u8]))
+                .expect("received");
+            drop(world);
+            return runtime.close().expect("a good end");
+        }
+        for from in [Source::Rank(1), Source::Any] {
+            runtime.block_on(async {
+                let mut got = Vec::new();
+                let why = loop {
+                    match world.try_probe(from, Tag::Any) {
+                        Ok(Some(found)) => got = found.recv::<u8>().await.expect("it is here").0,
+                        Ok(None) => turn().await,
+                        Err(why) => break why,
+                    }
+                };
+                let first = matches!(from, Source::Rank(_));
+                assert_eq!(got, if first { vec![7] } else { vec![] });
+                let ended = matches!(why.kind, ErrorKind::PeerFinished { rank: 1 });
+                assert!(ended && why.op == "try_probe", "{why}");
+            });
+        }
+        let wrong = world.channel::<u8>(9, 0).expect_err("of two ranks");
+        let sentence = wrong.to_string();
+        assert!(
+            wrong.op == "channel" && sentence.contains("`peer`"),
+            "{sentence}"
+        );
+        let wrong = world.try_probe(9, 0).expect_err("of two ranks");
+        assert_eq!(wrong.op, "try_probe");
+    });
 }
 
 #[ripstop::test(ranks = 2)]

@@ -5,7 +5,10 @@ use std::{
     mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::{Pin, pin},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
     thread,
     time::Duration,
@@ -13,7 +16,7 @@ use std::{
 
 use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, boot};
 
-use crate::{content::content, mark, marked, ranks};
+use crate::{content::content, mark, marked, ranks, turns::until};
 
 #[test]
 fn a_thousand_tasks_talk_at_the_same_time() {
@@ -53,6 +56,33 @@ fn a_panic_in_a_task_reaches_who_awaits_it_and_nobody_else() {
         assert_eq!(runtime.block_on(good), 7);
         runtime.close().expect("a good end");
     });
+}
+
+#[test]
+fn tasks_that_wake_themselves_hold_up_nobody() {
+    for progress in ["thread", "inline"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", progress)], |runtime| {
+            let world = runtime.world();
+            let over = Arc::new(AtomicBool::new(false));
+            let wait = |over: Arc<AtomicBool>| async move {
+                until(|| over.load(Ordering::Relaxed)).await;
+            };
+            let tasks = [0; 2].map(|_| runtime.spawn(wait(Arc::clone(&over))));
+            runtime.block_on(async {
+                runtime.sleep(Duration::from_millis(1)).await;
+                world.barrier().await.expect("both are there");
+                over.store(true, Ordering::Relaxed);
+                for task in tasks {
+                    task.await;
+                }
+                // One that goes on is no reason not to end.
+                drop(runtime.spawn(until(|| false)));
+                world.barrier().await.expect("both are there");
+            });
+            drop(world);
+            runtime.close().expect("a good end");
+        });
+    }
 }
 
 #[test]

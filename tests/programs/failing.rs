@@ -296,6 +296,46 @@ fn a_wrong_buffer_on_one_rank_ends_the_collective_on_all() {
 }
 
 #[test]
+fn scratch_without_memory_on_one_rank_ends_the_collective_on_all() {
+    // A program of one round that is short, and one that is not.
+    for len in [8, 100_000] {
+        ranks::run(2, &[], move |runtime| {
+            let world = runtime.world();
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let lens = Lens {
+                input: len,
+                output: len,
+                // More than any system has addresses for.
+                scratch: if me == 1 { 1 << 60 } else { 0 },
+            };
+            let mut builder = Builder::new::<u8>(2, lens);
+            let from = Buffer::Input.span(0, len);
+            builder.push(Action::Send { to: other, from }, &[]).unwrap();
+            let into = Buffer::Output.span(0, len);
+            let recv = Action::Recv { from: other, into };
+            builder.push(recv, &[]).unwrap();
+            let collective = Collective {
+                name: "exchange",
+                signature: Signature::of("exchange"),
+                program: Arc::new(builder.finish()),
+                reducer: None,
+                by_blocks: false,
+            };
+            let op = world.run_program(collective, vec![1_u8; len], vec![0_u8; len]);
+            let failed = runtime.block_on(op).unwrap_err();
+            assert_eq!(failed.buf.0, vec![1; len], "it comes home");
+            match (me, &failed.error.kind) {
+                (1, ErrorKind::InvalidArgument(text)) => {
+                    assert!(text.contains("bytes of scratch"), "{text}");
+                }
+                (0, ErrorKind::Aborted { rank: 1 }) => {}
+                (_, kind) => panic!("{kind}"),
+            }
+        });
+    }
+}
+
+#[test]
 fn a_reducer_for_other_elements_is_refused() {
     ranks::run(1, &[], |runtime| {
         let world = runtime.world();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ripstop::{
     Collectives, Comm, ErrorKind, Result, Source, Tag,
-    sim::{SimError, Simulation, Transport, now},
+    sim::{Faults, SimError, Simulation, Transport, now},
 };
 
 /// Two detection intervals, as the runtimes are set here.
@@ -145,6 +145,36 @@ fn adapters_survive_a_partition_below_their_limit_and_report_one_above_it() {
             Ok(())
         },
     );
+}
+
+/// Adapters give a peer up only when they have something for it, so who only waits must ask.
+#[test]
+fn who_waits_for_a_rank_whose_packets_are_all_lost_hears_of_it() {
+    let plan = |more: &str| format!("[[fault]]\nwhat = \"drop\"\n{more}");
+    for plan in ["from = \"0\"\nto = \"1\"", "chance = 0.99\nat = \"1ms\""].map(plan) {
+        let faults = Faults::from_toml(&plan).unwrap();
+        all_well(
+            simulation(2, "").fault_plan(faults),
+            async |world: &Comm| {
+                world.sleep(Duration::from_millis(2)).await;
+                let start = now(world);
+                if world.rank() == 0 {
+                    assert_failed(
+                        world
+                            .send_synchronous(1, 1, [1_u8])
+                            .await
+                            .map_err(Into::into),
+                        1,
+                    );
+                } else {
+                    assert_failed(world.recv::<u8>(0, 2).await.map_err(Into::into), 0);
+                }
+                let took = now(world) - start;
+                assert!(took <= LIMIT + Duration::from_millis(5), "it took {took:?}");
+                Ok(())
+            },
+        );
+    }
 }
 
 #[test]

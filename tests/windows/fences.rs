@@ -2,9 +2,9 @@
 
 use std::{future::poll_fn, task::Poll};
 
-use ripstop::{Comm, ErrorKind, Window};
+use ripstop::{Collectives, Comm, ErrorKind, Sum, Window};
 
-use crate::worlds::{Rank, everywhere};
+use crate::worlds::{Rank, everywhere, uncounted};
 
 #[test]
 fn what_was_put_before_a_fence_is_there_after_it() {
@@ -145,6 +145,7 @@ fn an_end_where_others_go_on_is_an_error_on_all_ranks() {
     }
     for size in [2, 3, 5] {
         everywhere(size, apart);
+        uncounted(size, apart);
     }
 }
 
@@ -169,9 +170,16 @@ fn an_end_that_was_given_up_is_gone_on_with_before_the_next_epoch() {
                 panic!("one element")
             };
             assert_eq!(mine, if world.rank() == 0 { 0 } else { 7 });
+            // All collectives still meet.
+            let size = world.size();
+            let sum = world.all_reduce(vec![1_u64], Sum).await.unwrap();
+            assert_eq!(sum, [size as u64]);
         })
     }
-    everywhere(3, gives_up);
+    for size in [2, 3, 5] {
+        everywhere(size, gives_up);
+        uncounted(size, gives_up);
+    }
 }
 
 #[test]

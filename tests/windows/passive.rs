@@ -1,5 +1,11 @@
 //! Locks.
 
+use std::{
+    pin::pin,
+    sync::Arc,
+    task::{Context, Wake, Waker},
+};
+
 use ripstop::{Collectives, Comm, ErrorKind, Window};
 
 use crate::worlds::{Rank, everywhere};
@@ -130,4 +136,86 @@ fn an_operation_ends_when_its_window_and_its_communicator_are_gone() {
         })
     }
     everywhere(3, forget);
+}
+
+/// A length that no other test has.
+const FREED: usize = 4096 * 83;
+
+/// Mappings of this process that are as long.
+fn mapped() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let of_len = |line: &&str| {
+        let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
+        let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16).unwrap());
+        end - start == FREED
+    };
+    maps.lines().filter(of_len).count()
+}
+
+#[test]
+fn a_buffer_comes_back_from_a_passive_window_and_memory_of_one_that_was_freed_goes() {
+    fn lend(world: Comm) -> Rank {
+        Box::pin(async move {
+            let (me, other) = (world.rank(), 1 - world.rank());
+            let over = async || {
+                let lent = world.alloc::<u64>(FREED / 8).unwrap();
+                let window = Window::over(&world, lent).await.unwrap();
+                window.into_passive().await.unwrap()
+            };
+            let window = over().await;
+            let lock = window.lock(other, false).await.unwrap();
+            lock.put(other, me, [7]).detach();
+            lock.unlock().await;
+            let lent = window.into_buffer().await.unwrap();
+            assert_eq!((lent.len(), lent[other]), (FREED / 8, 7));
+            drop(lent);
+            let mut before = 0;
+            for round in 0..8 {
+                over().await.free().await.unwrap();
+                world.barrier().await.unwrap();
+                if round == 1 {
+                    before = mapped();
+                }
+            }
+            let after = mapped();
+            assert!(after < before + 5, "{before} mappings became {after}");
+        })
+    }
+    everywhere(2, lend);
+}
+
+#[test]
+fn futures_that_are_dropped_leave_no_wakers_behind() {
+    struct Quiet;
+    impl Wake for Quiet {
+        fn wake(self: Arc<Self>) {}
+    }
+    fn waits<F: Future>(future: F, waker: &Waker) {
+        let mut cx = Context::from_waker(waker);
+        assert!(pin!(future).poll(&mut cx).is_pending());
+    }
+    fn dropped(world: Comm) -> Rank {
+        Box::pin(async move {
+            let other = 1 - world.rank();
+            let token = Arc::new(Quiet);
+            let waker = Waker::from(Arc::clone(&token));
+            let window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            waits(window.start(&[other]), &waker);
+            let mut window = window.into_passive().await.unwrap();
+            if world.rank() == 0 {
+                let mine = window.lock_self().await.unwrap();
+                world.barrier().await.unwrap();
+                world.barrier().await.unwrap();
+                drop(mine);
+            } else {
+                world.barrier().await.unwrap();
+                waits(window.lock(other, true), &waker);
+                world.barrier().await.unwrap();
+            }
+            // One for the test, and one for its waker.
+            assert_eq!(Arc::strong_count(&token), 2);
+            window.free().await.unwrap();
+        })
+    }
+    everywhere(2, dropped);
 }

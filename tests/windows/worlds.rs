@@ -2,7 +2,11 @@
 
 use std::pin::Pin;
 
-use ripstop::{Comm, fabric::hook::Faults, sim::Simulation};
+use ripstop::{
+    Comm,
+    fabric::hook::Faults,
+    sim::{Simulation, Transport},
+};
 
 use crate::{faulty, ranks};
 
@@ -16,6 +20,13 @@ pub(crate) fn everywhere(size: u32, rank: fn(Comm) -> Rank) {
     if std::env::var_os("RIPSTOP_FABRIC").is_none() {
         simulated(size, rank);
     }
+}
+
+/// Over a driver that repairs nothing, and has no counters.
+pub(crate) fn uncounted(size: u32, rank: fn(Comm) -> Rank) {
+    let simulation = Simulation::new(size).seed(3).fabric("bxi");
+    let simulation = simulation.transport(Transport::Datagram);
+    simulation.faults("drop=0.02").run(rank).unwrap();
 }
 
 /// Over mapped memory, or commands of the fabric that is named.
