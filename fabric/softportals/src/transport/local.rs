@@ -48,9 +48,16 @@ pub(super) struct Local {
     /// Whose ring is next.
     turn: usize,
     /// Those who are gone, but what they had sent before has not been taken yet.
-    leaving: Vec<Address>,
+    leaving: Vec<Leaving>,
     /// Those who are gone: nothing is taken from successors before that is known.
     lost: Vec<Address>,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    peer: Address,
+    /// Nothing was sent there. What has come from there since may be from one who was not there yet.
+    unmet: bool,
 }
 
 /// The way to one peer.
@@ -157,25 +164,27 @@ impl Local {
     }
 
     fn lose(&mut self, peer: Address) {
-        self.peers.remove(&peer);
+        let way = self.peers.remove(&peer);
         self.full.remove(&peer);
         if !self.is_losing(peer) {
-            self.leaving.push(peer);
+            let out = way.and_then(|way| way.outgoing);
+            let unmet = out.is_none_or(|out| out.file.is_some());
+            self.leaving.push(Leaving { peer, unmet });
         }
     }
 
     /// Whether [`Wire::next_lost`] is still to tell of it.
     fn is_losing(&self, peer: Address) -> bool {
-        self.leaving.contains(&peer) || self.lost.contains(&peer)
+        self.leaving.iter().any(|one| one.peer == peer) || self.lost.contains(&peer)
     }
 
     /// Those who are gone for good, when `is_over` says so of them.
-    fn let_go(&mut self, is_over: impl Fn(&Self, Address) -> bool) {
-        for peer in std::mem::take(&mut self.leaving) {
-            if is_over(self, peer) {
-                self.lost.push(peer);
+    fn let_go(&mut self, is_over: impl Fn(&mut Self, &Leaving) -> bool) {
+        for one in std::mem::take(&mut self.leaving) {
+            if is_over(self, &one) {
+                self.lost.push(one.peer);
             } else {
-                self.leaving.push(peer);
+                self.leaving.push(one);
             }
         }
     }
@@ -228,7 +237,7 @@ impl Local {
                 if self.peers.contains_key(&from) {
                     self.ring_bell(from);
                 }
-                self.let_go(|_, peer| peer == from);
+                self.let_go(|_, one| one.peer == from);
             }
         }
     }
@@ -299,9 +308,12 @@ impl Wire for Local {
 
     fn next_lost(&mut self) -> Option<Address> {
         if !self.leaving.is_empty() {
-            // It may have sent its first packets just before.
+            // It may have sent its first packets just before, or has come only now: those packets then wait for answers, which
+            // would end with it.
             self.attend();
-            self.let_go(|this, peer| !this.has_packets_of(peer));
+            self.let_go(|this, one| {
+                !this.has_packets_of(one.peer) || one.unmet && this.way(one.peer).is_ok()
+            });
         }
         self.lost.pop()
     }
@@ -567,6 +579,35 @@ mod tests {
         let (_, bytes) = receive(&mut b).expect("what was meant for it");
         assert_eq!(&bytes[8..], b"new");
         assert_eq!(a.next_lost(), None);
+    }
+
+    #[test]
+    fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
+        let place = place("early");
+        let mut a = port(&place, 1);
+        let there = Address { nid: 1, pid: 2 };
+        assert!(!a.has_room(there), "nobody is there");
+        let mut b = port(&place, 2);
+        assert!(b.has_room(a.address));
+        b.send(0, a.address, packet(b"first"));
+        assert_eq!(a.next_lost(), Some(there));
+        assert!(receive(&mut a).is_some());
+        assert!(a.has_room(there));
+        assert_eq!(a.next_lost(), None);
+    }
+
+    #[test]
+    fn what_one_sent_who_is_gone_is_taken_before_it_is_lost() {
+        let place = place("late");
+        let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+        let there = b.address;
+        assert!(b.has_room(a.address));
+        b.send(0, a.address, packet(b"last"));
+        drop(b);
+        assert!(!a.has_room(there), "nobody is there");
+        assert_eq!(a.next_lost(), None);
+        assert!(receive(&mut a).is_some());
+        assert_eq!(a.next_lost(), Some(there));
     }
 
     #[test]
