@@ -85,11 +85,15 @@ fn a_parameter_of_zero_and_more_than_memory_can_have_are_wrong_arguments() {
         });
         runtime.block_on(async {
             // More than any system has addresses for; for rank 0 it is not what it sends, either.
-            let all = world.dup().await.unwrap();
-            let failed = all.all_gather_v([0_u8], &[1 << 62, 1]).await;
-            let text = text_of(failed.unwrap_err().error.kind);
-            let names = world.rank() == 0 || text.contains("no memory for an output");
-            assert!(names, "{text}");
+            for (count, why) in [
+                (1 << 50, "no memory for an output"),
+                (1 << 62, "`counts` add up to more than memory can have"),
+            ] {
+                let all = world.dup().await.unwrap();
+                let failed = all.all_gather_v([0_u8], &[count, 1]).await;
+                let text = text_of(failed.unwrap_err().error.kind);
+                assert!(world.rank() == 0 || text.contains(why), "{text}");
+            }
         });
     });
 }
