@@ -16,7 +16,7 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     )?;
     gate.tests(
         "snippets of the book",
-        &Task::cargo(&["test", "-p", "ripstop", "--test", "book"]),
+        &Task::cargo(&["test", "-p", "ripstop", "--all-features", "--test", "book"]),
     )
 }
 

@@ -22,11 +22,14 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
         ]),
     )?;
     gate.run("documentation", &documentation())?;
-    test::all(gate)?;
-    vm::test(gate)?;
-    book::run(gate)?;
-    examples::run(gate)?;
-    loom::run(gate)
+    test::small(gate)?;
+    // The guest takes a third of the gate's time and one processor.
+    vm::test_beside(gate, |gate| {
+        test::large(gate)?;
+        loom::run(gate)?;
+        book::run(gate)?;
+        examples::run(gate)
+    })
 }
 
 fn documentation() -> Task {

@@ -15,7 +15,20 @@ pub(crate) struct Gate {
     pub(crate) root: PathBuf,
     pub(crate) tally: Tally,
     done: Vec<(String, Duration)>,
+    /// One processor is taken: commands are to make do with what is left.
+    beside: bool,
 }
+
+/// A step that takes one processor, for long, and prints nothing until it is over.
+pub(crate) struct Long<'a> {
+    pub(crate) name: &'a str,
+    /// The command that runs it alone.
+    pub(crate) repeat: &'a str,
+    pub(crate) work: Box<dyn FnOnce(&mut Tally) -> Ended + Send + 'a>,
+}
+
+/// How a long step went, and what it printed.
+pub(crate) type Ended = (Result<(), String>, String);
 
 /// Tests counted over all runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +53,7 @@ impl Gate {
             root: root(),
             tally: Tally::default(),
             done: Vec::new(),
+            beside: false,
         };
         let outcome = steps(&mut gate);
         gate.summary();
@@ -48,6 +62,7 @@ impl Gate {
 
     /// A step that is a command.
     pub(crate) fn run(&mut self, name: &str, task: &Task) -> Result<(), String> {
+        let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
         let (outcome, took) = timed(|| task.status(&self.root));
         self.close(name, took, &task.to_string(), outcome)
@@ -55,6 +70,7 @@ impl Gate {
 
     /// A step that is a `cargo test`: its counts are added up.
     pub(crate) fn tests(&mut self, name: &str, task: &Task) -> Result<(), String> {
+        let task = &self.fitted(task);
         println!("\n==> {name}: {task}");
         let (outcome, took) = timed(|| task.status_of_tests(&self.root, &mut self.tally));
         self.close(name, took, &task.to_string(), outcome)
@@ -82,6 +98,45 @@ impl Gate {
         println!("\n==> {name}");
         let (outcome, took) = timed(|| check(&self.root, &mut self.tally));
         self.close(name, took, repeat, outcome)
+    }
+
+    /// Takes a long step and other steps at the same time. Both are carried to their ends, so that none is left running.
+    pub(crate) fn beside(
+        &mut self,
+        long: Long<'_>,
+        others: impl FnOnce(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let Long { name, repeat, work } = long;
+        println!("\n==> {name}: beside the steps that follow, and printed when it is over");
+        self.beside = true;
+        let (ended, outcome) = thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                let mut tally = Tally::default();
+                let (ended, took) = timed(|| work(&mut tally));
+                (ended, took, tally)
+            });
+            let outcome = others(self);
+            (running.join(), outcome)
+        });
+        self.beside = false;
+        let Ok(((ended, printed), took, tally)) = ended else {
+            return Err(format!("{name} panicked"));
+        };
+        println!("\n==> {name}\n{printed}");
+        self.tally.join(tally);
+        match (self.close(name, took, repeat, ended), outcome) {
+            (Err(one), Err(other)) => Err(one + "\n" + &other),
+            (ended, outcome) => ended.and(outcome),
+        }
+    }
+
+    fn fitted(&self, task: &Task) -> Task {
+        if !self.beside {
+            return task.clone();
+        }
+        let one = ["CARGO_BUILD_JOBS", "RUST_TEST_THREADS"];
+        one.iter()
+            .fold(task.clone(), |task, name| task.with(name, "1"))
     }
 
     fn close(

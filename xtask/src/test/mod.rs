@@ -6,9 +6,16 @@ use std::process::Command;
 
 use crate::step::{Gate, Task};
 
+pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
+    small(gate)?;
+    large(gate)
+}
+
+/// All but the large simulations.
+///
 /// The reactor chooses io_uring where the kernel has it and allows it, so the first run is the one with io_uring on a
 /// machine that offers it; the second is the other one everywhere.
-pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
+pub(crate) fn small(gate: &mut Gate) -> Result<(), String> {
     fast(gate)?;
     let words = [
         "test",
@@ -30,7 +37,6 @@ pub(crate) fn all(gate: &mut Gate) -> Result<(), String> {
     SIMULATED
         .iter()
         .try_for_each(|(world, tests)| simulated(gate, world, tests))?;
-    LARGE.iter().try_for_each(|tests| large(gate, tests))?;
     portals::run(gate)
 }
 
@@ -61,26 +67,35 @@ const SIMULATED: [(&str, &[&str]); 5] = [
 ];
 
 /// Simulations that are smaller in a debug build than what they are to show, in one that is not.
-fn large(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
-    let words = ["test", "--profile", "swift", "--no-fail-fast"];
-    let words = [&words[..], tests].concat();
+pub(crate) fn large(gate: &mut Gate) -> Result<(), String> {
+    LARGE.iter().try_for_each(|tests| simulations(gate, tests))
+}
+
+fn simulations(gate: &mut Gate, tests: &[&str]) -> Result<(), String> {
+    // The same packages in all, or some would be built again for other features.
+    let words = "test --profile swift --no-fail-fast -p ripstop -p ripstop-fabric";
+    let words: Vec<&str> = words.split(' ').chain(tests.iter().copied()).collect();
     gate.tests(
-        &format!("large simulations: {}", tests[1]),
+        &format!("large simulations: {}", tests[0]),
         &Task::cargo(&words),
     )
 }
 
 const LARGE: [&[&str]; 3] = [
-    &["-p", "ripstop-fabric", "--lib", "sim::tests"],
-    &["-p", "ripstop", "--test", "sim"],
-    &["-p", "ripstop", "--bin", "ripstop", "sim::"],
+    &["--lib", "sim::tests"],
+    &["--test", "sim"],
+    &["--bin", "ripstop", "sim::"],
 ];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
     bring_hydra(gate)?;
+    // What the chores depend on asks for more of some crates: with them, all would be built once more for the steps that follow.
+    let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
+    let words: Vec<&str> = words.split(' ').collect();
+    gate.tests("tests", &Task::cargo(&words))?;
     gate.tests(
-        "tests",
-        &Task::cargo(&["test", "--workspace", "--all-features", "--no-fail-fast"]),
+        "tests of the chores",
+        &Task::cargo(&["test", "-p", "xtask"]),
     )
 }
 

@@ -5,7 +5,10 @@
 
 use std::{io, path::Path, process::ExitCode};
 
-pub(crate) use self::{bench::run as bench, suite::run as test};
+pub(crate) use self::{
+    bench::run as bench,
+    suite::{beside as test_beside, run as test},
+};
 use self::{guest::Guest, image::Image, options::Options};
 
 mod bench;

@@ -5,41 +5,90 @@ use std::{
     io::{self, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use serde_json::Value;
 
-use crate::step::{Gate, Tally};
+use crate::step::{Ended, Gate, Long, Tally};
 
 use self::table::{SUITES, Suite, What};
 use super::{guest::Guest, image::Image, options::Options, packages};
 
 mod table;
 
-/// A step of the gate: builds the test programs here, starts one guest, runs all of them in it.
-///
-/// Where the guest cannot be had the step is left out and says why; with `CI` set that is a failure.
+/// The step alone: what runs is seen while it runs.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    let bed = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(&gate.root));
-    let image = match bed {
-        Ok(image) => image,
-        Err(why) if env::var_os("CI").is_none() => {
-            println!("\n==> {NAME}: LEFT OUT: {why}");
-            return Ok(());
-        }
-        Err(why) => return Err(why),
+    match Bed::make(&gate.root)? {
+        Some(bed) => gate.counted(NAME, REPEAT, |_, tally| bed.run(tally, io::stdout()).0),
+        None => Ok(()),
+    }
+}
+
+/// The step beside others: the guest takes one processor.
+pub(crate) fn beside(
+    gate: &mut Gate,
+    others: impl FnOnce(&mut Gate) -> Result<(), String>,
+) -> Result<(), String> {
+    let Some(bed) = Bed::make(&gate.root)? else {
+        return others(gate);
     };
-    gate.counted(NAME, "cargo xtask vm-test", |root, tally| {
-        let (programs, launcher) = build(root)?;
-        let (status, output) = in_guest(&image, &script(&programs, &launcher))?;
-        count(&programs, &output, tally)?;
-        match status {
-            0 => Ok(()),
-            _ => Err(format!("status {status} in the guest")),
+    let long = Long {
+        name: NAME,
+        repeat: REPEAT,
+        work: Box::new(move |tally| bed.run(tally, io::sink())),
+    };
+    gate.beside(long, others)
+}
+
+/// A guest that could be started, and what is to run in it.
+struct Bed {
+    image: Image,
+    programs: Vec<Program>,
+    launcher: PathBuf,
+}
+
+impl Bed {
+    /// Builds the test programs here. Where a guest cannot be had there is none, and why is said; with `CI` that is a failure.
+    fn make(root: &Path) -> Result<Option<Self>, String> {
+        let image = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(root));
+        match image {
+            Ok(image) => {
+                let (programs, launcher) = build(root)?;
+                Ok(Some(Self {
+                    image,
+                    programs,
+                    launcher,
+                }))
+            }
+            Err(why) if env::var_os("CI").is_none() => {
+                println!("\n==> {NAME}: LEFT OUT: {why}");
+                Ok(None)
+            }
+            Err(why) => Err(why),
         }
-    })
+    }
+
+    /// Starts one guest and runs all programs in it: how that went, and what they printed, which `show` gets as it comes.
+    fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
+        let printed = Printed::default();
+        let script = script(&self.programs, &self.launcher);
+        let kept = Kept {
+            printed: printed.clone(),
+            to: show,
+        };
+        let status = in_guest(&self.image, &script, kept);
+        let text = printed.text();
+        let outcome = status.and_then(|status| {
+            count(&self.programs, &text, tally)?;
+            match status {
+                0 => Ok(()),
+                _ => Err(format!("status {status} in the guest")),
+            }
+        });
+        (outcome, text)
+    }
 }
 
 /// A suite that was built.
@@ -144,18 +193,19 @@ fn script(programs: &[Program], launcher: &Path) -> String {
     begin.into_iter().chain(runs).chain(end).collect()
 }
 
-/// The script's status and what it printed.
-fn in_guest(image: &Image, script: &str) -> Result<(u8, String), String> {
+/// The script's status; what it prints goes to `output`.
+fn in_guest(
+    image: &Image,
+    script: &str,
+    output: impl Write + Send + 'static,
+) -> Result<u8, String> {
     let options = Options {
         timeout: LIMIT,
         devices: DEVICES,
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         ..Options::default()
     };
-    let kept = Kept::default();
-    let status = Guest::start(image, &options, kept.clone())?.status()?;
-    let bytes = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok((status, String::from_utf8_lossy(&bytes).into_owned()))
+    Guest::start(image, &options, output)?.status()
 }
 
 /// Adds up the tests of all programs, an example being one. A program that ran none is an error: a filter that fits nothing
@@ -189,24 +239,41 @@ fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
     Some(rest.split_once("\n== ").map_or(rest, |(part, _)| part))
 }
 
-/// Passes output on, and keeps it.
+/// Output so far.
 #[derive(Clone, Debug, Default)]
-struct Kept(Arc<Mutex<Vec<u8>>>);
+struct Printed(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Kept {
+impl Printed {
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes()).into_owned()
+    }
+
+    fn bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Passes output on, and keeps it.
+#[derive(Debug)]
+struct Kept<W> {
+    printed: Printed,
+    to: W,
+}
+
+impl<W: Write> Write for Kept<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = io::stdout().write(bytes)?;
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.extend_from_slice(&bytes[..written]);
+        let written = self.to.write(bytes)?;
+        self.printed.bytes().extend_from_slice(&bytes[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stdout().flush()
+        self.to.flush()
     }
 }
 
 const NAME: &str = "tests with InfiniBand devices";
+const REPEAT: &str = "cargo xtask vm-test";
 
 const BEGIN: &str = "\
 status=0
