@@ -16,6 +16,22 @@ pub(super) fn kernel_package() -> Result<String, String> {
     })
 }
 
+/// The packages that installing this one would bring.
+pub(super) fn needed_for(package: &str) -> Result<Vec<String>, String> {
+    let simulated = || {
+        let mut command = Command::new("apt-get");
+        command.args(["install", "--simulate", "-q", "--no-install-recommends"]);
+        output(command.arg(package))
+    };
+    let text = simulated().or_else(|_| {
+        packages::update()?;
+        simulated()
+    })?;
+    let names = text.lines().filter_map(|line| line.strip_prefix("Inst "));
+    let names = names.filter_map(|rest| rest.split_whitespace().next());
+    Ok(names.map(str::to_owned).collect())
+}
+
 /// Unpacks those files of a package whose paths match one of the patterns.
 pub(super) fn unpack(package: &str, patterns: &[&str], folder: &Path) -> Result<(), String> {
     fs::create_dir_all(folder).map_err(|why| format!("{}: {why}", folder.display()))?;

@@ -9,7 +9,7 @@ use std::{
         linux::net::SocketAddrExt as _,
         unix::net::{SocketAddr, UnixListener, UnixStream},
     },
-    process::{self, Child, Command, Stdio},
+    process::{self, Child, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel},
     thread::{self, JoinHandle},
     time::Duration,
@@ -64,8 +64,9 @@ impl Guest {
             Port::open("err", |stream| copy(stream, io::stderr()).0)?,
         ];
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
-        let mut child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
+        let mut child = image
+            .emulator
+            .command()
             .args(qemu::arguments(&image.kernel(), options, &names))
             .stdin(initramfs)
             .stdout(Stdio::null())

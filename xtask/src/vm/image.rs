@@ -9,12 +9,18 @@ use std::{
 
 use crate::step;
 
-use super::{cpio::Archive, fetch, kernel, modules};
+use super::{
+    cpio::Archive,
+    emulator::{self, Emulator},
+    fetch, kernel, modules,
+};
 
 /// A kernel with what it needs to get to the files of this machine.
 #[derive(Debug)]
 pub(super) struct Image {
     folder: PathBuf,
+    /// What it starts on.
+    pub(super) emulator: Emulator,
 }
 
 impl Image {
@@ -23,19 +29,21 @@ impl Image {
         let all = step::target_dir(root).join("vm");
         fs::create_dir_all(&all).map_err(|why| format!("{}: {why}", all.display()))?;
         sweep(&all);
-        if let Some(folder) = newest(&all) {
-            return Ok(Self { folder });
-        }
-        let package = fetch::kernel_package()?;
-        eprintln!("vm: fetching {package} and busybox-static, once");
-        let draft = all.join(format!("{DRAFT}{}", process::id()));
-        make(&package, &draft).inspect_err(|_| drop(fs::remove_dir_all(&draft)))?;
-        let folder = all.join(format!("{package}{LAYOUT}"));
-        // Who else made one meanwhile made the same.
-        if fs::rename(&draft, &folder).is_err() {
-            drop(fs::remove_dir_all(&draft));
-        }
-        Ok(Self { folder })
+        let emulator = match Emulator::installed() {
+            Some(emulator) => emulator,
+            None => Emulator::unpacked(kept(&all, EMULATOR, emulator::unpack)?),
+        };
+        let folder = match newest(&all) {
+            Some(folder) => folder,
+            None => {
+                let package = fetch::kernel_package()?;
+                eprintln!("vm: fetching {package} and busybox-static, once");
+                kept(&all, &format!("{package}{LAYOUT}"), |draft| {
+                    make(&package, draft)
+                })?
+            }
+        };
+        Ok(Self { folder, emulator })
     }
 
     /// The kernel as an ELF file.
@@ -78,6 +86,25 @@ impl Image {
         modules.sort();
         Ok(modules)
     }
+}
+
+/// The folder of this name, which is made once, and whole or not at all.
+fn kept(
+    all: &Path,
+    name: &str,
+    make: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
+    let folder = all.join(name);
+    if folder.exists() {
+        return Ok(folder);
+    }
+    let draft = all.join(format!("{DRAFT}{}", process::id()));
+    make(&draft).inspect_err(|_| drop(fs::remove_dir_all(&draft)))?;
+    // Who else made one meanwhile made the same.
+    if fs::rename(&draft, &folder).is_err() {
+        drop(fs::remove_dir_all(&draft));
+    }
+    Ok(folder)
 }
 
 fn make(package: &str, draft: &Path) -> Result<(), String> {
@@ -141,6 +168,7 @@ fn nameless(folder: &Path, bytes: &[u8]) -> std::io::Result<File> {
 }
 
 const DRAFT: &str = "draft-";
+const EMULATOR: &str = "qemu";
 const KERNEL: &str = "vmlinux";
 const MODULES: &str = "modules";
 const SHELL: &str = "busybox";

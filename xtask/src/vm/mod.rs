@@ -15,6 +15,7 @@ mod bench;
 mod clock;
 mod command;
 mod cpio;
+mod emulator;
 mod fetch;
 mod guest;
 mod image;

@@ -83,7 +83,7 @@ fn has_provider(folder: &Path) -> bool {
 }
 
 fn install(packages: &[&str]) -> Result<(), String> {
-    // Never at the price of what somebody else needs: a newer qemu-utils, for example, conflicts with an older QEMU.
+    // Never at the price of what somebody else needs.
     let options = [
         "install",
         "-y",
@@ -116,8 +116,7 @@ fn is_root() -> bool {
 }
 
 /// A program and the package of Debian that has it; those of one package side by side.
-const PROGRAMS: [(&str, &str); 10] = [
-    ("qemu-system-x86_64", "qemu-system-x86"),
+const PROGRAMS: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("tc", "iproute2"),
     ("rdma", "iproute2"),

@@ -1,0 +1,80 @@
+//! QEMU: this machine's, or Debian's packages of it, unpacked and not installed: a newer qemu-utils, for example, would have to
+//! make way for an older QEMU.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{fetch, packages};
+
+/// A QEMU that can be started.
+#[derive(Debug)]
+pub(super) struct Emulator {
+    /// Where it is unpacked, unless it is installed.
+    folder: Option<PathBuf>,
+}
+
+impl Emulator {
+    pub(super) fn installed() -> Option<Self> {
+        packages::find(PROGRAM).map(|_| Self { folder: None })
+    }
+
+    /// One that was [unpacked](unpack) there.
+    pub(super) const fn unpacked(folder: PathBuf) -> Self {
+        let folder = Some(folder);
+        Self { folder }
+    }
+
+    /// Begins its command line. It ends with this process however that ends.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]);
+        let Some(folder) = &self.folder else {
+            command.arg(PROGRAM);
+            return command;
+        };
+        let libraries = folder.join(LIBRARIES);
+        command
+            .env("QEMU_MODULE_DIR", libraries.join("qemu"))
+            .env("LD_LIBRARY_PATH", libraries)
+            .arg(folder.join("usr/bin").join(PROGRAM));
+        for data in DATA {
+            command.arg("-L").arg(folder.join(data));
+        }
+        command
+    }
+}
+
+/// Unpacks QEMU and what it needs that this machine does not have.
+pub(super) fn unpack(folder: &Path) -> Result<(), String> {
+    let names = fetch::needed_for(PACKAGE)?;
+    eprintln!("vm: fetching {PACKAGE}, once: {} packages", names.len());
+    names
+        .iter()
+        .try_for_each(|name| fetch::unpack(name, &["./usr/*"], folder))
+}
+
+const PROGRAM: &str = "qemu-system-x86_64";
+const PACKAGE: &str = "qemu-system-x86";
+const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// Where it looks for firmware.
+const DATA: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
+
+#[cfg(test)]
+mod tests {
+    use super::Emulator;
+
+    #[test]
+    fn an_unpacked_one_finds_its_libraries_and_firmware() {
+        let command = Emulator::unpacked("/t/qemu".into()).command();
+        let words = format!("{command:?}");
+        for part in [
+            "LD_LIBRARY_PATH=\"/t/qemu/usr/lib/x86_64-linux-gnu\"",
+            "QEMU_MODULE_DIR=\"/t/qemu/usr/lib/x86_64-linux-gnu/qemu\"",
+            "\"/t/qemu/usr/bin/qemu-system-x86_64\" \"-L\" \"/t/qemu/usr/share/qemu\"",
+        ] {
+            assert!(words.contains(part), "{words}");
+        }
+    }
+}
