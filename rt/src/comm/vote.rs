@@ -2,6 +2,7 @@
 
 use super::{Call, Comm};
 use crate::{
+    engine::Engine,
     error::{Error, ErrorKind, Result},
     offload::Signature,
 };
@@ -105,10 +106,13 @@ impl Comm {
             why.map_or(Ok(made), |kind| Err(self.error(name, kind, None, None)))
         });
         made.map_err(|mut error| {
-            if matches!(error.kind, ErrorKind::Revoked) {
-                let kind = self
-                    .shared()
-                    .with(|engine| engine.core.tell_why(key, ErrorKind::Revoked));
+            // Who ends a collective may leave then, and what was still on its way there hears of that alone.
+            let may_hide = matches!(
+                error.kind,
+                ErrorKind::Revoked | ErrorKind::PeerFinished { .. }
+            );
+            let known = |engine: &mut Engine| engine.core.why_revoked(key);
+            if may_hide && let Some(kind) = self.shared().with(known) {
                 error = self.error(name, kind, None, None);
             }
             // A runtime that closes says so itself.

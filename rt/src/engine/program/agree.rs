@@ -24,9 +24,10 @@ impl Engine {
 }
 
 impl Core {
-    /// What an agreement ends with: as any [call](super::calls::Calls::tell_why).
-    pub(crate) fn tell_why(&mut self, key: (u32, u32), kind: ErrorKind) -> ErrorKind {
-        self.programs.calls.tell_why(key, kind)
+    /// What an agreement ends with where there are no more collectives: as any [call](super::calls::Calls::tell_why).
+    pub(crate) fn why_revoked(&mut self, key: (u32, u32)) -> Option<ErrorKind> {
+        let kind = self.programs.calls.revoked_kind(key)?;
+        Some(self.programs.calls.tell_why(key, kind))
     }
 
     /// This rank is about to agree with others. Why it cannot: there are no more collectives, or another rank has asked for a
