@@ -360,7 +360,7 @@ const LOOK: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
-    use super::{Tally, Task};
+    use super::{Gate, Long, Tally, Task, root};
 
     #[test]
     fn counts_are_read_from_the_lines_of_cargo_test() {
@@ -382,5 +382,51 @@ mod tests {
     fn a_task_prints_as_a_shell_would_take_it() {
         let task = Task::cargo(&["test", "a b"]).with("RUSTFLAGS", "--cfg loom");
         assert_eq!(task.to_string(), "RUSTFLAGS='--cfg loom' cargo test 'a b'");
+    }
+
+    /// A long step that ends so, beside others that do; and the gate afterwards.
+    fn beside(long: Result<(), String>, others: Result<(), String>) -> (Result<(), String>, Gate) {
+        let mut gate = Gate {
+            root: root(),
+            tally: Tally::default(),
+            done: Vec::new(),
+            beside: false,
+        };
+        let work = |tally: &mut Tally| {
+            tally.passed += 3;
+            (long, "what it printed".to_owned())
+        };
+        let long = Long {
+            name: "long",
+            repeat: "again",
+            work: Box::new(work),
+        };
+        let outcome = gate.beside(long, |gate| {
+            let task = gate.fitted(&Task::cargo(&["test"])).to_string();
+            assert_eq!(task, "CARGO_BUILD_JOBS=1 RUST_TEST_THREADS=1 cargo test");
+            others
+        });
+        (outcome, gate)
+    }
+
+    #[test]
+    fn steps_beside_each_other_are_both_carried_to_their_ends_and_counted() {
+        let (outcome, gate) = beside(Ok(()), Ok(()));
+        outcome.unwrap();
+        assert_eq!((gate.tally.passed, gate.done.len()), (3, 1));
+        assert!(!gate.beside, "what follows has all processors");
+        let sad = || Err("sad".to_owned());
+        assert!(
+            beside(sad(), Ok(()))
+                .0
+                .unwrap_err()
+                .contains("To repeat: again")
+        );
+        assert_eq!(beside(Ok(()), sad()).0.unwrap_err(), "sad");
+        let both = beside(sad(), sad()).0.unwrap_err();
+        assert!(
+            both.contains("FAILED: long") && both.ends_with("\nsad"),
+            "{both}"
+        );
     }
 }
