@@ -139,7 +139,7 @@ impl Driver for Portals {
                 true
             }
             Command::Forget { token } => {
-                self.lists.forget(token);
+                self.forget_offers(token);
                 true
             }
             Command::Name { name, region } => {

@@ -7,6 +7,7 @@
     reason = "a test may panic and says its seed, and its numbers are small"
 )]
 
+mod broken;
 mod cells;
 mod combine;
 mod compat;

@@ -19,7 +19,7 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    hostile, messages, portals, refusals,
+    broken, hostile, messages, portals, refusals,
     sleeper::{self, Rest},
     world::{Guard, Heard, Rank, World, all_of, contents, local, noise, peer},
 };
@@ -32,6 +32,7 @@ fn story(name: &str) -> fn(&mut Rank, usize) {
         "count" => count_rounds,
         "flood" => flood,
         "witness" => witness,
+        "put one" => broken::put_one,
         "serve" => serve,
         "panic" => |rank, _| {
             rank.send(0, b"soon", b"");
@@ -77,10 +78,10 @@ fn a_rank() {
 }
 
 /// Ways to configure shared memory; all must work as processes, and rank by rank mixed.
-const MODES: u32 = 4;
+pub(crate) const MODES: u32 = 4;
 
 /// All ways: behind those come the ways of Portals.
-const WAYS: u32 = MODES + portals::WAYS.len() as u32;
+pub(crate) const WAYS: u32 = MODES + portals::WAYS.len() as u32;
 
 fn open(board: &Board, rank: u32, mode: u32) -> Rank {
     let driver = match mode {
@@ -112,14 +113,14 @@ fn open_shm(board: &Board, rank: u32, mode: u32) -> Box<dyn Driver> {
 }
 
 /// Child processes that do not outlive the test.
-struct Job {
+pub(crate) struct Job {
     board: Board,
     mode: u32,
     children: Vec<Child>,
 }
 
 impl Job {
-    fn new(ranks: u32, mode: u32) -> Self {
+    pub(crate) fn new(ranks: u32, mode: u32) -> Self {
         Self {
             board: Board::create(ranks).unwrap(),
             mode,
@@ -127,18 +128,18 @@ impl Job {
         }
     }
 
-    fn start(mut self, story: &str, rank: u32) -> Self {
+    pub(crate) fn start(mut self, story: &str, rank: u32) -> Self {
         let address = self.board.address();
         self.children.push(start(story, rank, &address, self.mode));
         self
     }
 
     /// The rank that the test itself is.
-    fn own_rank(&self, rank: u32) -> Rank {
+    pub(crate) fn own_rank(&self, rank: u32) -> Rank {
         open(&self.board, rank, self.mode)
     }
 
-    fn kill(&mut self, child: usize) {
+    pub(crate) fn kill(&mut self, child: usize) {
         self.children[child].kill().unwrap();
     }
 
@@ -439,7 +440,7 @@ fn witness(rank: &mut Rank, _ranks: usize) {
 }
 
 /// Until the death of rank 1 is known. A driver that does not watch its peers learns it from what it sends.
-fn until_death(rank: &mut Rank) {
+pub(crate) fn until_death(rank: &mut Rank) {
     let guard = Guard::new();
     while !rank.heard.down.iter().any(|(gone, _)| *gone == Peer(1)) {
         if !rank.driver.caps().detects_death {

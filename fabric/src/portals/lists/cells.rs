@@ -151,9 +151,7 @@ impl Portals {
                 let cell = self.lists.cells.remove(&spot);
                 cell.into_iter().for_each(|cell| self.ground.forget(&cell));
             }
-            self.lists
-                .landings
-                .retain(|landing| landing.serial != serial);
+            self.forget_landings(|landing| landing.serial == serial);
             self.lists
                 .watches
                 .retain(|_, watch| watch.spot.serial != serial);

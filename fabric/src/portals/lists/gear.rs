@@ -121,9 +121,11 @@ impl Portals {
         if landed.any(|landing| ni.unlink(landing.entry).is_err()) {
             return Refused::Code(why.to_string());
         }
-        self.lists.landings.truncate(landings);
         gear.work = None;
         self.lists.idle.push(id);
+        for landing in self.lists.landings.split_off(landings) {
+            self.spare_count_of(&landing);
+        }
         why
     }
 

@@ -11,8 +11,9 @@ use super::{
         rails::Bound,
         state::Portals,
     },
-    Landed, bits,
+    bits,
     gear::Then,
+    landed::Place,
     piece_max, quiet,
 };
 use crate::{
@@ -174,33 +175,12 @@ impl Portals {
         ) else {
             return Ok(None);
         };
-        let profile = self.ground.ni.profile();
-        let options = &profile.options;
-        let entry = RawEntry {
+        let place = Place {
             memory: (start, len),
-            options: quiet(profile)
-                | options.me_op_put
-                | options.me_use_once
-                | options.me_no_truncate
-                | options.me_event_ct_comm,
             match_bits,
-            ignore_bits: 0,
-            min_free: 0,
-            ct: Some(ct),
-            from: Some(self.peer(to.0).address.process),
-            overflow: false,
-        };
-        let entry = self
-            .ground
-            .ni
-            .append_raw(self.address.tables.lists, &entry, 0)?;
-        self.ground.counters.all.entries.add(1);
-        self.lists.landings.push(Landed {
-            entry,
             from: to.0,
-            token,
-            serial: spot.serial,
-        });
+        };
+        self.land(&place, (spot.serial, ct), token)?;
         Ok(Some((Plan::Count(far), Then::Count(to.0, far))))
     }
 

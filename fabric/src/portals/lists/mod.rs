@@ -13,12 +13,13 @@
 //! A block of integers is combined by atomics of the rank's own memory, a few for each task.
 //!
 //! An operation that waits begins when successes *and failures* have come to its threshold: that is how Portals counts. A rank
-//! that a peer has failed may so begin a task too early, and pass on what is not there yet; it is told of the failure before any
-//! watch that this may have counted for, what its list does then is void, and the collective fails on all ranks.
+//! whose own put has failed may so begin a task too early, but only with data that is its own; it is told of the failure before
+//! any watch that this may have counted for. What breaks off on its way here counts for nothing (`landed`).
 
 pub(super) mod bits;
 pub(super) mod cells;
 mod gear;
+mod landed;
 mod late;
 mod lost;
 mod lower;
@@ -33,6 +34,7 @@ use std::{
 use self::{
     cells::{Cell, Watch},
     gear::{Gear, Wheel},
+    landed::Landed,
     late::Late,
     names::{Named, Unnamed},
 };
@@ -114,16 +116,6 @@ enum Polled {
 struct Zombie {
     go: Ct,
     waits: Vec<Waits>,
-}
-
-/// An entry for the data of an offer.
-#[derive(Clone, Copy, Debug)]
-struct Landed {
-    entry: Me,
-    from: u32,
-    token: Token,
-    /// Of the counters that it counts at: it is forgotten with them.
-    serial: u32,
 }
 
 /// What a rank tells itself.
@@ -239,11 +231,6 @@ impl Lists {
     fn next(&mut self) -> u32 {
         self.serial = self.serial.wrapping_add(1);
         self.serial
-    }
-
-    /// What these lists have offered has come: the library has unlinked the entries, and may give their handles to others.
-    pub(super) fn forget(&mut self, token: Token) {
-        self.landings.retain(|landing| landing.token != token);
     }
 
     pub(super) fn unwatch(&mut self, token: Token) {

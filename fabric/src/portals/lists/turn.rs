@@ -371,12 +371,7 @@ impl Portals {
             flies
         });
         self.lists.zombies.append(&mut zombies);
-        self.lists.landings.retain(|landing| {
-            let stays =
-                landing.token == token && matches!(ni.unlink(landing.entry), Err(Refused::InUse));
-            left |= stays;
-            stays || landing.token != token
-        });
+        left |= !self.close_landings(token);
         if !left && let Some(why) = self.lists.ending.remove(&token.0) {
             self.told.push_back(Told::Failed(token, why));
         }
@@ -406,23 +401,6 @@ impl Portals {
             } else {
                 self.lists.zombies.push(zombie);
             }
-        }
-    }
-
-    /// A rank is gone: what it was offered and has not put never comes.
-    pub(in super::super) fn give_up_landings(&mut self, rank: u32) {
-        let (of_rank, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.lists.landings)
-            .into_iter()
-            .partition(|landing| landing.from == rank);
-        self.lists.landings = others;
-        for landing in of_rank {
-            // An entry that is gone has had its put.
-            match self.ground.ni.unlink(landing.entry) {
-                Err(Refused::Later(_) | Refused::Code(_)) => continue,
-                Err(Refused::InUse) => self.lists.landings.push(landing),
-                Ok(()) => {}
-            }
-            self.break_off(landing.token, Failure::PeerDown);
         }
     }
 }

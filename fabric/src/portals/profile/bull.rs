@@ -86,6 +86,7 @@ pub(super) const PORTAILS4: Profile = Profile {
         me_event_unlink_disable: 0x2000,
         me_event_ct_comm: 0x40,
         me_event_ct_overflow: 0x20,
+        me_event_ct_bytes: 0x10,
         ack_req: 3,
     },
     operators: Operators {
@@ -206,6 +207,7 @@ pub(super) const BXI3: Profile = Profile {
         me_event_unlink_disable: 0x400,
         me_event_ct_comm: 0x4000,
         me_event_ct_overflow: 0x8000,
+        me_event_ct_bytes: 0x1_0000,
         ack_req: 3,
     },
     operators: Operators {

@@ -153,6 +153,7 @@ pub(super) struct Options {
     pub(super) me_event_unlink_disable: u32,
     pub(super) me_event_ct_comm: u32,
     pub(super) me_event_ct_overflow: u32,
+    pub(super) me_event_ct_bytes: u32,
     pub(super) ack_req: u32,
 }
 
@@ -281,9 +282,10 @@ mod tests {
                 options.me_event_unlink_disable,
                 options.me_event_ct_comm,
                 options.me_event_ct_overflow,
+                options.me_event_ct_bytes,
             ];
             let all = entry.iter().fold(0, |all, bit| all | bit);
-            assert_eq!(all.count_ones(), 11, "{}", profile.name);
+            assert_eq!(all.count_ones(), 12, "{}", profile.name);
         }
     }
 }

@@ -33,6 +33,7 @@ pub(super) const SANDIA42: Profile = Profile {
         me_event_unlink_disable: 0x1000,
         me_event_ct_comm: 0x2000,
         me_event_ct_overflow: 0x4000,
+        me_event_ct_bytes: 0x8000,
         me_manage_local: 0x1_0000,
         me_no_truncate: 0x2_0000,
         ..SANDIA43.options
@@ -127,6 +128,7 @@ pub(super) const SANDIA43: Profile = Profile {
         me_event_unlink_disable: 0x800,
         me_event_ct_comm: 0x1000,
         me_event_ct_overflow: 0x2000,
+        me_event_ct_bytes: 0x4000,
         me_manage_local: 0x8000,
         me_no_truncate: 0x1_0000,
         ack_req: 1,

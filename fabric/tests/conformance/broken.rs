@@ -1,0 +1,148 @@
+//! Claims about what breaks off in the midst, by ranks that are processes: see `processes`.
+
+use bytemuck::{Pod, Zeroable};
+use ripstop_fabric::{
+    driver::{Command, Failure, Token},
+    memory::{Region, RemoteRegion},
+    offload::{Action, Counters, Landing, Pair, RemoteCounter, Target, Task, When},
+};
+
+use crate::{
+    processes::{Job, MODES, WAYS, until_death},
+    world::{Guard, Rank, all_of, peer},
+};
+
+/// What who offers has to know of who puts.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Putter {
+    /// For the landing.
+    place: RemoteRegion,
+    /// Counts the offer.
+    offered: RemoteCounter,
+}
+
+/// Takes long enough to put that it is killed in the midst of it.
+const LEN: usize = 64 << 20;
+const PAIR: Option<Pair> = Some(Pair { lane: 1, nth: 1 });
+const WORD: u64 = 77;
+
+/// Puts a long block to rank 0 when that has offered a place for it, and lives on.
+pub(crate) fn put_one(rank: &mut Rank, _ranks: usize) {
+    let counters = Counters::for_tasks(rank.driver.as_mut(), 1).unwrap();
+    let (block, _) = rank.memory(LEN);
+    block.write(0, &[0xff; 8]);
+    block.write(LEN - 8, &[0xff; 8]);
+    let (landing, place) = rank.memory(size_of::<Landing>());
+    let put = Task {
+        when: when(&counters, 0),
+        and: None,
+        then: Action::Put {
+            to: peer(0),
+            from: all_of(&block),
+            target: Target::Given {
+                region: landing,
+                offset: 0,
+                word: WORD,
+                pair: PAIR,
+            },
+            done: None,
+        },
+    };
+    post(rank, &[put]);
+    let offered = counters.remote().at(0).unwrap();
+    rank.send(0, bytemuck::bytes_of(&Putter { place, offered }), b"");
+    until_death(rank);
+}
+
+fn when(counters: &Counters, nth: usize) -> When {
+    When {
+        counter: counters.at(nth),
+        threshold: 1,
+    }
+}
+
+fn post(rank: &mut Rank, tasks: &[Task]) {
+    let token = TOKEN;
+    rank.post(Command::List { tasks, token });
+}
+
+const TOKEN: Token = Token(3);
+
+#[test]
+fn a_block_whose_sender_is_killed_in_the_midst_of_it_counts_for_nothing() {
+    for mode in MODES..WAYS {
+        let broken = (0..TRIES).any(|_| breaks_off(mode));
+        assert!(
+            broken,
+            "mode {mode}: each block was there before its sender was killed"
+        );
+    }
+}
+
+const TRIES: usize = 50;
+
+/// Kills who puts. Whether that was in time.
+fn breaks_off(mode: u32) -> bool {
+    let mut job = Job::new(2, mode).start("put one", 1);
+    let mut rank = job.own_rank(0);
+    rank.until("who puts", |heard| heard.messages.len() == 1);
+    let putter: Putter = bytemuck::pod_read_unaligned(&rank.heard.messages[0].header);
+    let counters = Counters::for_tasks(rank.driver.as_mut(), 2).unwrap();
+    let (region, into) = rank.memory(LEN);
+    let offer = Action::Offer {
+        to: peer(1),
+        landing: Landing {
+            into,
+            word: WORD,
+            count: counters.remote().at(0).unwrap(),
+        },
+        place: putter.place,
+        count: putter.offered,
+        pair: PAIR,
+    };
+    let pass_on = Action::Count {
+        to: peer(0),
+        counter: counters.remote().at(1).unwrap(),
+        by: 1,
+    };
+    let task = |when, then| Task {
+        when,
+        and: None,
+        then,
+    };
+    let at_once = When {
+        threshold: 0,
+        ..when(&counters, 0)
+    };
+    post(
+        &mut rank,
+        &[task(at_once, offer), task(when(&counters, 0), pass_on)],
+    );
+    let guard = Guard::new();
+    while word(&region, 0) == 0 {
+        rank.progress();
+        guard.check("the beginning of the block");
+    }
+    job.kill(0);
+    until_death(&mut rank);
+    if word(&region, LEN - 8) != 0 {
+        return false;
+    }
+    rank.until("the end of the list", |heard| !heard.failed.is_empty());
+    let failed = &rank.heard.failed;
+    assert!(
+        matches!(failed[..], [(TOKEN, Failure::PeerDown)]),
+        "mode {mode}: {failed:?}"
+    );
+    let _busy_or_ready = rank.driver.arm();
+    let counted = [0, 1].map(|nth| counters.at(nth).value());
+    assert_eq!(counted, [0, 0], "mode {mode}");
+    true
+}
+
+fn word(region: &Region, at: usize) -> u64 {
+    region
+        .atomic_u64(at)
+        .load(std::sync::atomic::Ordering::SeqCst)
+}
