@@ -5,7 +5,7 @@
 //! [`offload`] is what a driver counts and does by itself; [`hook`] wraps any other to trace, count or break it; [`shm`] carries
 //! messages between the processes of one node; [`verbs`] is for InfiniBand and RoCE adapters, [`portals`] for BXI and others
 //! with a Portals 4 library; [`nearfar`] joins one of these with shared memory inside of each node; [`lanes`] is what drivers of
-//! several adapters share; [`sim`] simulates a cluster in one process.
+//! several adapters share; [`sim`] simulates a cluster in one process; [`tags`] is what adapters that match messages compare.
 
 pub mod connect;
 pub mod counters;
@@ -20,5 +20,6 @@ pub mod portals;
 pub mod random;
 pub mod shm;
 pub mod sim;
+pub mod tags;
 mod timer;
 pub mod verbs;

@@ -1,0 +1,144 @@
+use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
+
+use super::{Envelope, Layout, Pattern, Tag, Want};
+
+const LAYOUTS: [Layout; 2] = [Layout::Wide, Layout::Narrow];
+
+/// Few of them, so that messages and receives often meet, and all limits of both layouts.
+fn number() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        0_u32..4,
+        prop_oneof![Just(8), Just(16), Just(20), Just(24)].prop_map(|len| (1 << len) - 1),
+        prop_oneof![Just(8), Just(16), Just(20), Just(24)].prop_map(|len| 1 << len),
+        Just(u32::MAX),
+        any::<u32>(),
+    ]
+}
+
+fn envelope() -> impl Strategy<Value = Envelope> {
+    let numbers = (number(), number(), number());
+    (0_u8..16, numbers).prop_map(|(kind, (source, context, tag))| Envelope {
+        kind,
+        source,
+        tag: Tag { context, tag },
+    })
+}
+
+/// Of a message like this one, or of another.
+fn want(near: Envelope, other: Envelope, [kind, context, source, tag]: [bool; 4]) -> Want {
+    let of = |is_near| if is_near { near } else { other };
+    Want {
+        kind: of(kind).kind,
+        context: of(context).tag.context,
+        source: Some(of(source).source),
+        tag: Some(of(tag).tag.tag),
+    }
+}
+
+/// As matching in software says it.
+fn fits(want: Want, envelope: Envelope) -> bool {
+    want.kind == envelope.kind
+        && want.context == envelope.tag.context
+        && want.source.is_none_or(|source| source == envelope.source)
+        && want.tag.is_none_or(|tag| tag == envelope.tag.tag)
+}
+
+proptest! {
+    #[test]
+    fn what_fits_comes_back_as_it_was(envelope in envelope()) {
+        for layout in LAYOUTS {
+            if let Some(bits) = layout.bits(envelope) {
+                assert_eq!(layout.envelope(bits), envelope, "{layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_bits_are_of_a_message(bits: u64) {
+        for layout in LAYOUTS {
+            assert_eq!(layout.bits(layout.envelope(bits)), Some(bits), "{layout:?}");
+        }
+    }
+
+    #[test]
+    fn an_adapter_matches_as_software_does(
+        sent in envelope(),
+        other in envelope(),
+        near: [bool; 4],
+        any_source: bool,
+        any_tag: bool,
+    ) {
+        let mut want = want(sent, other, near);
+        if any_source {
+            want.source = None;
+        }
+        if any_tag {
+            want.tag = None;
+        }
+        for layout in LAYOUTS {
+            let (Some(bits), Some(pattern)) = (layout.bits(sent), layout.pattern(want)) else {
+                continue; // software matches them
+            };
+            assert_eq!(pattern.takes(bits), fits(want, sent), "{layout:?}, {want:?}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_has_no_bits() {
+    let with = |kind, context, source, tag| Envelope {
+        kind,
+        source,
+        tag: Tag { context, tag },
+    };
+    for (layout, last, beyond) in [
+        (
+            Layout::Wide,
+            with(15, 0xf_ffff, 0xff, u32::MAX),
+            vec![
+                with(16, 0, 0, 0),
+                with(0, 0x10_0000, 0, 0),
+                with(0, 0, 0x100, 0),
+            ],
+        ),
+        (
+            Layout::Narrow,
+            with(15, 0xffff, 0xf_ffff, 0xff_ffff),
+            vec![
+                with(16, 0, 0, 0),
+                with(0, 0x1_0000, 0, 0),
+                with(0, 0, 0x10_0000, 0),
+                with(0, 0, 0, 0x100_0000),
+            ],
+        ),
+    ] {
+        assert_eq!(layout.bits(last), Some(u64::MAX), "{layout:?}");
+        for envelope in beyond {
+            assert_eq!(layout.bits(envelope), None, "{layout:?}, {envelope:?}");
+        }
+    }
+}
+
+#[test]
+fn wildcards_ignore_what_the_table_of_the_specification_says() {
+    let want = |source, tag| Want {
+        kind: 0,
+        context: 0,
+        source,
+        tag,
+    };
+    let exact = want(Some(0), Some(0));
+    for (layout, any_tag, any_source) in [
+        (Layout::Wide, 0x0000_0000_ffff_ffff, 0x0000_00ff_0000_0000),
+        (Layout::Narrow, 0x0000_0000_00ff_ffff, 0x0000_0fff_ff00_0000),
+    ] {
+        let ignored = |want| {
+            let Pattern { ignored, .. } = layout.pattern(want).expect("it fits");
+            ignored
+        };
+        assert_eq!(ignored(exact), 0);
+        assert_eq!(ignored(want(Some(0), None)), any_tag);
+        assert_eq!(ignored(want(None, Some(0))), any_source);
+        assert_eq!(ignored(want(None, None)), any_tag | any_source);
+    }
+}
