@@ -17,6 +17,7 @@ use std::{
 use crate::{
     memory::{Region, RemoteRegion},
     offload::{Counter, RemoteCounter, Task},
+    tags::Tag,
 };
 
 mod cell;
@@ -30,7 +31,7 @@ pub use payload::{LocalRange, Payload};
 pub struct Peer(pub u32);
 
 /// What the caller wants back when a one-sided command is complete. A driver does not look into it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
 /// Moves bytes to and from other ranks.
@@ -54,6 +55,28 @@ pub trait Driver: Send + fmt::Debug {
 
     /// Hands at most about `budget` arrivals and completions to `sink`, and moves copies that are under way.
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress;
+
+    /// Posts a [`Command::Message`] that may go straight to memory that its receiver has [offered](Self::offer) to messages of
+    /// this tag. It comes in order with all others, there or as they do.
+    fn post_tagged<'a>(&mut self, _tag: Tag, message: Command<'a>) -> Post<'a> {
+        self.post(message)
+    }
+
+    /// Lends memory to the next message that this peer posts with this tag, whose header has so many bytes and whose body fits.
+    /// Only where [`Caps::tag_matching`] says so; messages that have come already, or come in another way, are handed over as if
+    /// nothing had been lent, and leave it as it is.
+    ///
+    /// Whether the driver has it. It has until [`Sink::placed`] or [`Sink::returned`] names the token, until
+    /// [`take_back`](Self::take_back) says so, or until its own end.
+    fn offer(&mut self, _from: Peer, _offer: Offer) -> bool {
+        false
+    }
+
+    /// Asks for lent memory. Whether it is the caller's again; else [`Sink::placed`] or [`Sink::returned`] will name the token,
+    /// also when the peer goes.
+    fn take_back(&mut self, _token: Token) -> bool {
+        true
+    }
 
     /// Asks for a wake-up. `Busy` when anything came since the last [`progress`](Self::progress), so no event is lost between
     /// the last look and the sleep. The next `progress` disarms.
@@ -323,6 +346,20 @@ pub enum Command<'a> {
     },
 }
 
+/// Memory that is lent to a message.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "written out by who lends")]
+pub struct Offer {
+    /// Of the message.
+    pub tag: Tag,
+    /// Bytes of its header, which do not go there.
+    pub header_len: usize,
+    /// For its body.
+    pub into: LocalRange,
+    /// Comes back in [`Sink::placed`] or [`Sink::returned`].
+    pub token: Token,
+}
+
 /// The atomics of [`Command::Atomic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -389,6 +426,16 @@ pub enum Post<'a> {
 pub trait Sink {
     /// A message came from `from`. The body is lent: copy what is needed before returning.
     fn message(&mut self, from: Peer, header: &[u8], body: Payload<'_>);
+
+    /// As [`message`](Self::message), and the body is at the start of the memory that was [offered](Driver::offer) with this
+    /// token, which is the caller's again: who writes there copies what is needed before.
+    fn placed(&mut self, _token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+        self.message(from, header, body);
+    }
+
+    /// The memory that was [offered](Driver::offer) with this token is the caller's again, and no message is in it; anything
+    /// else may be.
+    fn returned(&mut self, _token: Token) {}
 
     /// A put or get is done, and its local memory is the caller's again.
     fn complete(&mut self, token: Token);
@@ -530,8 +577,8 @@ pub struct Caps {
     pub names: bool,
     /// [`Driver::expose`] reaches any memory; when not, the sentence says why.
     pub any_memory: Result<(), String>,
-    /// The hardware matches tags.
-    pub tag_matching: bool,
+    /// The hardware matches tags: [`Driver::offer`] and [`Driver::post_tagged`] save a copy of bodies of so many bytes and more.
+    pub tag_matching: Option<usize>,
     /// Triggered operations that can wait at a time; 0 means that the progress agent runs task lists.
     pub triggered_max: usize,
     /// The most bytes of an [`Action::Combine`](crate::offload::Action::Combine) that takes no processor; longer ones, and with 0

@@ -52,6 +52,22 @@ impl<'a> Payload<'a> {
         self.len == 0
     }
 
+    /// Whether it begins there, so that there is nothing to copy.
+    #[must_use]
+    pub fn is_at(self, start: NonNull<u8>) -> bool {
+        self.start == start
+    }
+
+    /// The first `len` bytes.
+    ///
+    /// # Panics
+    /// When the payload is shorter than that.
+    #[must_use]
+    pub const fn first(self, len: usize) -> Self {
+        assert!(len <= self.len, "a part that is longer than the whole");
+        Self { len, ..self }
+    }
+
     /// Copies the first `into.len()` bytes.
     ///
     /// # Panics
@@ -159,6 +175,15 @@ impl LocalRange {
         let from = self.start.as_ptr();
         // SAFETY: the maker keeps the range valid until the command is complete, and `into` is ours alone.
         unsafe { from.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+    }
+
+    /// The bytes that a command has written, or that were there before.
+    pub(crate) fn lend(&self) -> Payload<'_> {
+        Payload {
+            start: self.start,
+            len: self.len,
+            lent: PhantomData,
+        }
     }
 
     /// Writes the first bytes of what a command is to change.

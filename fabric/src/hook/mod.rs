@@ -54,6 +54,8 @@ impl Hook {
         let caps = Caps {
             ordered: below.ordered && !plan.reorders(),
             reliable: below.reliable && !plan.loses(),
+            // What is held back here, or posted twice, is like any other message.
+            tag_matching: None,
             ..below.clone()
         };
         let (random, held) = (

@@ -300,7 +300,7 @@ fn caps() -> Caps {
         counters: true,
         names: false,
         any_memory: Err("loopback reaches only memory that it allocated".to_owned()),
-        tag_matching: false,
+        tag_matching: None,
         triggered_max: 0,
         combine_max: 0,
         lanes: 1,

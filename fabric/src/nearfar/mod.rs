@@ -27,12 +27,13 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Peer, Post, Progress,
-        Sink, Taken, WaitOn,
+        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Peer, Post,
+        Progress, Sink, Taken, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
     offload::{Counter, RemoteCounter},
     shm::{Node, Shm, ShmConfig, Wake},
+    tags::Tag,
 };
 
 /// How to open a [`NearFar`].
@@ -231,6 +232,23 @@ impl Driver for NearFar {
                 Post::Full(command)
             }
         }
+    }
+
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        match message {
+            Command::Message { to, .. } if self.place(to).is_none() => {
+                self.far.post_tagged(tag, message)
+            }
+            _ => self.post(message),
+        }
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        self.place(from).is_none() && self.far.offer(from, offer)
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        self.far.take_back(token)
     }
 
     #[inline]

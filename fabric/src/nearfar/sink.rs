@@ -49,6 +49,15 @@ impl Sink for Hears<'_> {
         }
     }
 
+    /// By the network only.
+    fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+        self.sink.placed(token, from, header, body);
+    }
+
+    fn returned(&mut self, token: Token) {
+        self.sink.returned(token);
+    }
+
     #[inline]
     fn complete(&mut self, token: Token) {
         self.sink.complete(token);

@@ -1,7 +1,10 @@
 //! How peers reach a rank: process ids, table entries and match bits, and what of them travels when a job starts.
 
 use super::{event::Process, rails::Place};
-use crate::lanes::RAILS_MAX;
+use crate::{
+    lanes::RAILS_MAX,
+    tags::{Envelope, Layout, Tag, USER},
+};
 
 /// How peers reach a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +13,8 @@ pub(super) struct Address {
     /// Of this life of the process.
     pub(super) nonce: u32,
     pub(super) tables: Tables,
+    /// Its adapter may match messages by their tags.
+    pub(super) matches_tags: bool,
 }
 
 /// Indices of portal table entries.
@@ -38,6 +43,25 @@ impl Address {
         MESSAGE_BITS | self.stamp() | from as u64
     }
 
+    /// Match bits of a message to this rank that its adapter may have an entry for, if there are such bits.
+    pub(super) fn tagged_bits(&self, tag: Tag) -> Option<u64> {
+        let envelope = Envelope {
+            kind: USER,
+            // A process is one endpoint at a time, and this is the one of this life.
+            source: self.nonce & 0xff,
+            tag,
+        };
+        self.matches_tags
+            .then(|| Layout::Wide.bits(envelope))
+            .flatten()
+    }
+
+    /// Whether these are such bits of a message to this rank.
+    pub(super) fn is_tagged(&self, bits: u64) -> bool {
+        let envelope = Layout::Wide.envelope(bits);
+        envelope.kind == USER && self.tagged_bits(envelope.tag) == Some(bits)
+    }
+
     /// Where memory is reached by the first rail.
     pub(super) fn first_place(&self) -> Place {
         Place {
@@ -62,8 +86,10 @@ impl Address {
             process,
             nonce,
             tables,
+            matches_tags,
         } = self;
-        let words = [MAGIC, process.nid, process.pid, nonce];
+        let magic = if matches_tags { MAGIC_TAGS } else { MAGIC };
+        let words = [magic, process.nid, process.pid, nonce];
         let words = words.iter().flat_map(|word| word.to_le_bytes());
         words
             .chain(tables.to_bytes())
@@ -84,9 +110,11 @@ impl Address {
             },
             nonce: word(3)?,
             tables: Tables::from_bytes(*tables),
+            matches_tags: word(0)? == MAGIC_TAGS,
         };
         let (rails, rest) = rails.as_chunks::<PLACE_LEN>();
-        let right = word(0)? == MAGIC && rest.is_empty() && rails.len() < RAILS_MAX;
+        let right =
+            [MAGIC, MAGIC_TAGS].contains(&word(0)?) && rest.is_empty() && rails.len() < RAILS_MAX;
         let places = rails
             .iter()
             .map(Place::from_bytes)
@@ -156,6 +184,8 @@ pub(super) const KIND: u64 = 0xf << 60;
 pub(super) const SENDER: u64 = 0xffff_ffff;
 /// The last byte is the version of what travels.
 const MAGIC: u32 = 0x5250_5403;
+/// The same of a rank whose adapter may match tags.
+const MAGIC_TAGS: u32 = MAGIC | 0x80;
 /// Bytes of a [`Place`].
 const PLACE_LEN: usize = 9;
 
@@ -165,9 +195,10 @@ mod tests {
 
     #[test]
     fn an_address_is_read_as_it_was_written_and_others_are_not() {
-        let address = Address {
+        let mut address = Address {
             process: Process { nid: 1, pid: 2 },
             nonce: 3,
+            matches_tags: false,
             tables: Tables {
                 board: 4,
                 eager: 5,
@@ -178,6 +209,7 @@ mod tests {
         };
         let process = Process { nid: 9, pid: 10 };
         for rails in 0..4 {
+            address.matches_tags = rails % 2 == 1;
             let places = vec![Place { process, table: 11 }; rails];
             let bytes = address.to_bytes(&places);
             assert!(bytes.len() <= 48, "what a board has room for");

@@ -2,6 +2,7 @@
 
 use super::{
     event::{End, Got, Kind},
+    lent,
     peer::{Label, Life},
     pool::HEADER_MAX,
     state::Portals,
@@ -15,6 +16,7 @@ impl Portals {
             Kind::PtDisabled if self.fragile => self.handle_no_blocks(),
             Kind::PtDisabled => self.disabled = self.disabled.with(got.rail),
             Kind::Put if self.buffers.is_some() => self.handle_piece(&got, sink),
+            Kind::Put if lent::is_lent(got.event.user) => self.handle_placed(&got, sink),
             Kind::Put => self.handle_message(&got, sink),
             _ => {}
         }
@@ -27,6 +29,9 @@ impl Portals {
     /// knows, and their senders count them as taken, so none of them can be waited for any more; nor can what has ended unseen.
     pub(super) fn handle_loss(&mut self) {
         self.ground.counters.lost.add(1);
+        if let Some(lent) = &mut self.lent {
+            lent.lose_events();
+        }
         for rank in (0..).take(self.peers.len()) {
             if rank != self.me {
                 self.lose(rank, Down::Failed);
@@ -74,28 +79,42 @@ impl Portals {
 
     fn take_message(&mut self, got: &Got, sink: &mut dyn Sink) {
         let event = &got.event;
+        let [_, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
+        match self.next_message(got) {
+            None => {}
+            Some((rank, Label::Bye(how))) => self.lose(rank, how),
+            Some((rank, Label::Message(header))) => {
+                let len = event.mlength.saturating_sub(Label::padding(bits).into());
+                self.hand_over(rank, got, (usize::from(header), len), sink);
+            }
+        }
+    }
+
+    /// What came, and from whom, if it is the next of that rank.
+    pub(super) fn next_message(&mut self, got: &Got) -> Option<(u32, Label)> {
+        let event = &got.event;
         let [number, bits] = bytemuck::cast::<u64, [u32; 2]>(event.header);
-        let label = Label::of(bits);
-        let sender = self.sender(got);
-        let stamped = sender.filter(|rank| event.match_bits == self.address.message_bits(*rank));
-        let (Some(rank), Some(label)) = (stamped, label) else {
-            return self.ground.counters.nonsense.add(1);
+        let sender = if self.address.is_tagged(event.match_bits) {
+            let lent = self.lent.as_ref();
+            lent.and_then(|lent| lent.rank_of(event.initiator))
+        } else {
+            let sender = self.sender(got);
+            sender.filter(|rank| event.match_bits == self.address.message_bits(*rank))
+        };
+        let (Some(rank), Some(label)) = (sender, Label::of(bits)) else {
+            self.ground.counters.nonsense.add(1);
+            return None;
         };
         let peer = &mut self.peers[rank as usize];
         peer.met = true;
         peer.heard = true;
         if number != peer.expected || peer.life == Life::Down {
             // Others before it were refused, so it comes again after them.
-            return self.ground.counters.repeated.add(1);
+            self.ground.counters.repeated.add(1);
+            return None;
         }
         peer.expected = number.wrapping_add(1);
-        match label {
-            Label::Bye(how) => self.lose(rank, how),
-            Label::Message(header) => {
-                let len = event.mlength.saturating_sub(Label::padding(bits).into());
-                self.hand_over(rank, got, (usize::from(header), len), sink);
-            }
-        }
+        Some((rank, label))
     }
 
     /// `len` is that of the header and the body.

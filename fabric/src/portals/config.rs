@@ -41,6 +41,9 @@ pub struct PortalsConfig {
     pub published: bool,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
+    /// Bodies of so many bytes and more, and less than a rendezvous, may be put into the memory that is to receive them, where the
+    /// adapter moves bytes by itself and a rank has one interface. None: all messages come into slabs.
+    pub tags: Option<usize>,
     /// To tell who has finished from who has failed even if it was never met.
     pub ends: Option<Arc<dyn Ends>>,
     /// The layout of somebody else, to be compared with: the same at all ranks. `slabs`, `slab_len` and, for pscom, `events` are
@@ -86,6 +89,7 @@ impl Default for PortalsConfig {
             triggered: u32::MAX >> 1,
             published: false,
             helper: false,
+            tags: None,
             ends: None,
             compat: None,
             counters: Arc::default(),
@@ -173,7 +177,7 @@ impl PortalsConfig {
 }
 
 /// What every rank can do.
-pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
+pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), lanes: u32) -> Caps {
     let triggered_max = lists::room(ni);
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {
@@ -198,7 +202,7 @@ pub(super) fn caps(ni: &Ni, body_max: usize, lanes: u32) -> Caps {
         } else {
             Ok(())
         },
-        tag_matching: false,
+        tag_matching: tags,
         triggered_max,
         combine_max: lists::combine_max(ni),
         lanes,

@@ -6,6 +6,7 @@ use super::{
     address::Address,
     compat::{Compat, Pscom, buffers::Buffers},
     config::caps,
+    lent::Lent,
     lists::Lists,
     naps::Naps,
     onesided::Operations,
@@ -46,6 +47,7 @@ impl Prepared {
             said,
             compat,
             body_max,
+            tags,
         } = self;
         let pscom = compat.as_ref().and_then(Compat::pscom);
         let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
@@ -75,6 +77,9 @@ impl Prepared {
             + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
         let lanes = u32::try_from(ground.rails.len()).unwrap_or(1);
+        let processes = addresses.iter().map(|address| address.process);
+        let lent = tags.map(|_| Lent::new(&ground.ni.limits, processes));
+        let lent = lent.transpose()?.map(Box::new);
         let portals = Portals {
             me,
             address,
@@ -86,6 +91,7 @@ impl Prepared {
             words: Region::vacant(peers.len() * Words::LEN)?,
             watches: Watches::new(),
             lists: Lists::default(),
+            lent,
             told: VecDeque::new(),
             sendable: VecDeque::new(),
             due: VecDeque::new(),
@@ -98,7 +104,7 @@ impl Prepared {
             rails,
             alarm: Timer::new()?,
             naps: Naps::default(),
-            caps: caps(&ground.ni, body_max, lanes),
+            caps: caps(&ground.ni, (body_max, tags), lanes),
             ground,
         };
         if let Some(buffers) = &portals.buffers {

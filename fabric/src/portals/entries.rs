@@ -42,8 +42,9 @@ pub(super) struct RawEntry {
 /// What an entry is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryKind {
-    /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others.
-    Slab { min_free: u64 },
+    /// Messages one after the other, until less than `min_free` bytes are left. Their events, and no others. With `last`, those
+    /// that no other entry takes.
+    Slab { min_free: u64, last: bool },
     /// One message of that process; then it is gone.
     Once { from: Process },
     /// Puts, whose events are told.
@@ -55,11 +56,11 @@ pub(super) enum EntryKind {
 }
 
 impl Ni {
-    /// Appends to the priority list. `user` comes back in events.
+    /// Appends to the list that its kind belongs to. `user` comes back in events.
     pub(super) fn append(&self, pt: u32, entry: &Entry, user: u64) -> Result<Me> {
         let profile = self.profile();
         let min_free = match entry.kind {
-            EntryKind::Slab { min_free } => min_free,
+            EntryKind::Slab { min_free, .. } => min_free,
             _ => 0,
         };
         let raw = RawEntry {
@@ -73,7 +74,7 @@ impl Ni {
                 EntryKind::Once { from } => Some(from),
                 _ => None,
             },
-            overflow: false,
+            overflow: matches!(entry.kind, EntryKind::Slab { last: true, .. }),
         };
         self.append_raw(pt, &raw, user)
     }
@@ -110,6 +111,30 @@ impl Ni {
             (self.library.symbols.me_append)(self.ni, pt, me.read(), list, user, place.write())
         })?;
         Ok(Me(place.get(0, profile.handle_len)))
+    }
+
+    /// Appends an entry for one message of a process, over so many segments of memory, which are named in `segments`.
+    pub(super) fn append_segments(
+        &self,
+        pt: u32,
+        (segments, count): (LocalRange, u64),
+        (from, match_bits): (Process, u64),
+        user: u64,
+    ) -> Result<Me> {
+        let profile = self.profile();
+        let (start, _) = span(Some(segments), profile);
+        let kind = EntryKind::Once { from };
+        let raw = RawEntry {
+            memory: (start, count),
+            options: kind.options(profile) | profile.options.me_iovec,
+            match_bits,
+            ignore_bits: 0,
+            min_free: 0,
+            ct: None,
+            from: Some(from),
+            overflow: false,
+        };
+        self.append_raw(pt, &raw, user)
     }
 
     /// Has whatever comes by a table entry from now on, and is for nothing there, end as [`Moved`](super::event::End::Moved).
@@ -158,8 +183,14 @@ impl EntryKind {
         let options = &profile.options;
         let quiet = options.me_event_link_disable | options.me_event_unlink_disable;
         match self {
-            Self::Slab { .. } => {
-                quiet | options.me_op_put | options.me_manage_local | options.me_no_truncate
+            Self::Slab { last, .. } => {
+                // What lies in it is told of as it comes, so that no later entry finds it there.
+                let last = if last {
+                    options.me_unexpected_hdr_disable
+                } else {
+                    0
+                };
+                quiet | options.me_op_put | options.me_manage_local | options.me_no_truncate | last
             }
             Self::Once { .. } => {
                 quiet | options.me_op_put | options.me_use_once | options.me_no_truncate

@@ -12,6 +12,10 @@
 //! (`PTL_PT_DISABLED`) until the receiver has looked at what came. Who was refused waits until it is told and sends again from
 //! there on (`outbox`); nobody else notices.
 //!
+//! Where the adapter matches tags ([`PortalsConfig::tags`]), it may find memory that was lent to a message, and puts the body
+//! there: slabs are for the rest (`lent`). It only places bytes. Which receive a message is for is the runtime's to say, as
+//! always.
+//!
 //! **Memory** is reached by match bits of its region (`exports`). Commands are puts, gets and atomics of the adapter; the
 //! target's processor takes no part, not even in counting (`onesided`).
 //!
@@ -35,6 +39,7 @@ mod event;
 mod exports;
 mod goodbye;
 mod layout;
+mod lent;
 mod library;
 mod lists;
 mod moves;
@@ -69,8 +74,12 @@ pub use self::{
 };
 use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
 use crate::{
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{
+        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink, Token,
+        WaitOn,
+    },
     memory::{Region, RemoteRegion},
+    tags::Tag,
 };
 
 impl Portals {
@@ -94,7 +103,7 @@ impl Driver for Portals {
             Command::Message { to, header, body } => {
                 check_length("header", header.len(), HEADER_MAX);
                 check_length("body", body.len(), self.caps.body_max);
-                self.send(to.0, header, body)
+                self.send(to.0, None, [header, body])
             }
             Command::Put {
                 to,
@@ -159,6 +168,29 @@ impl Driver for Portals {
         }
     }
 
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        match message {
+            Command::Message { to, header, body } if self.lent.is_some() => {
+                check_length("header", header.len(), HEADER_MAX);
+                check_length("body", body.len(), self.caps.body_max);
+                if self.send(to.0, Some(tag), [header, body]) {
+                    Post::Posted
+                } else {
+                    Post::Full(message)
+                }
+            }
+            _ => self.post(message),
+        }
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        self.lend(from.0, offer)
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        self.ask_back(token)
+    }
+
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.ground.queues.disarm();
         self.naps.begin_turn(|| self.alarm.now());
@@ -170,6 +202,7 @@ impl Driver for Portals {
         self.take_lists(&mut turn, sink);
         self.take_hints(&mut turn);
         self.take_arrivals(&mut turn, sink);
+        self.ask_again();
         self.feed_stripes();
         self.close_lanes();
         self.tell(&mut turn, sink);

@@ -32,6 +32,8 @@ pub(super) struct Letter {
     pub(super) len: u32,
     /// What it is, for the peer.
     pub(super) label: u32,
+    /// Match bits, where they are not those of all messages.
+    pub(super) bits: Option<u64>,
     taken: bool,
 }
 
@@ -63,8 +65,14 @@ impl Letter {
             slot,
             len,
             label,
+            bits: None,
             taken: false,
         }
+    }
+
+    /// With match bits of its own.
+    pub(super) const fn with_bits(self, bits: Option<u64>) -> Self {
+        Self { bits, ..self }
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::{Exports, small},
+    lent,
     library::Library,
     moves::Far,
     pool::Pool,
@@ -37,6 +38,8 @@ pub struct Prepared {
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
     pub(super) body_max: usize,
+    /// The shortest body of which the adapter matches the tag, if it does.
+    pub(super) tags: Option<usize>,
 }
 
 /// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
@@ -53,6 +56,8 @@ pub(super) struct Ground {
     /// Events that the queue of ends holds.
     pub(super) credits: u32,
     pub(super) counters: Arc<PortalsCounters>,
+    /// Slabs take what no other entry takes.
+    matches_tags: bool,
 }
 
 impl Prepared {
@@ -94,6 +99,7 @@ impl Prepared {
             .into_iter()
             .try_for_each(|table| small(table).map(drop))?;
         let (pool, nonce) = (Pool::new()?, nonce());
+        let tags = lent::least(&ni, config.tags, (rails.len(), config.compat.is_some()));
         let ground = Ground {
             queues: Queues::new(&rails, lists, (config.helper, &counters))?,
             lists,
@@ -104,11 +110,13 @@ impl Prepared {
             counters,
             rails,
             ni,
+            matches_tags: tags.is_some(),
         };
         let address = Address {
             process: ground.ni.id()?,
             nonce,
             tables,
+            matches_tags: tags.is_some(),
         };
         let prepared = Self {
             places: ground.open_rails()?,
@@ -118,6 +126,7 @@ impl Prepared {
             address,
             said: config.ends,
             compat: config.compat,
+            tags,
         };
         prepared.lay_out()?;
         prepared.check_family()?;
@@ -219,9 +228,14 @@ impl Ground {
             memory: Some(rail.slabs.range(slab)),
             kind: EntryKind::Slab {
                 min_free: rail.slabs.min_free() as u64,
+                last: self.matches_tags,
             },
-            match_bits: MESSAGE_BITS,
-            ignore_bits: !KIND,
+            match_bits: if self.matches_tags { 0 } else { MESSAGE_BITS },
+            ignore_bits: if self.matches_tags {
+                !KIND | MESSAGE_BITS
+            } else {
+                !KIND
+            },
         };
         rail.ni.append(pt, &entry, slab as u64)?;
         self.counters.all.entries.add(1);

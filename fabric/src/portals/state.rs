@@ -7,6 +7,7 @@ use super::{
     calls::Refused,
     compat::buffers::Buffers,
     event::{End, Got, Kind},
+    lent::Lent,
     lists::Lists,
     moves::Far,
     naps::Naps,
@@ -23,6 +24,7 @@ use crate::{
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
+    tags::Tag,
     timer::Timer,
 };
 
@@ -44,6 +46,8 @@ pub struct Portals {
     pub(super) words: Region,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
+    /// Where the adapter matches tags.
+    pub(super) lent: Option<Box<Lent>>,
     pub(super) rails: Rails,
     /// Ends the sleep of who waits for what the library does not tell of.
     pub(super) alarm: Timer,
@@ -74,6 +78,7 @@ pub(super) enum Told {
     Failed(Token, Failure),
     Reached(Token),
     Triggered(Token),
+    Returned(Token),
     Down(u32, Down),
 }
 
@@ -85,6 +90,7 @@ impl Told {
             Self::Failed(token, why) => sink.failed(token, why),
             Self::Reached(token) => sink.reached(token),
             Self::Triggered(token) => sink.triggered(token),
+            Self::Returned(token) => sink.returned(token),
             Self::Down(rank, how) => sink.peer_down(driver::Peer(rank), how),
         }
     }
@@ -113,7 +119,7 @@ impl Portals {
     }
 
     /// Takes a message. Whether there was room.
-    pub(super) fn send(&mut self, to: u32, header: &[u8], body: &[u8]) -> bool {
+    pub(super) fn send(&mut self, to: u32, tag: Option<Tag>, [header, body]: [&[u8]; 2]) -> bool {
         let peer = self.peer(to);
         if peer.life != Life::Up {
             return true;
@@ -143,7 +149,8 @@ impl Portals {
         self.ground.counters.all.messages_sent.add(1);
         self.ground.counters.all.copies.add(u64::from(len > 0));
         self.ground.counters.all.bytes_copied.add(len.into());
-        self.push(to, Letter::new(slot, len, label.bits()));
+        let bits = tag.and_then(|tag| self.peer(to).address.tagged_bits(tag));
+        self.push(to, Letter::new(slot, len, label.bits()).with_bits(bits));
         true
     }
 
@@ -198,7 +205,7 @@ impl Portals {
         let far = Far {
             process,
             pt: peer.address.tables.eager,
-            match_bits: peer.address.message_bits(self.me),
+            match_bits: (letter.bits).unwrap_or_else(|| peer.address.message_bits(self.me)),
             offset: 0,
         };
         let label = Label::padded(letter.label, padding);
@@ -392,6 +399,7 @@ impl Portals {
             || self.operations.wait()
             || self.has_unsent()
             || !self.refused.is_empty()
+            || self.lent.as_ref().is_some_and(|lent| lent.is_asked())
             || self.buffers.as_deref().is_some_and(misses)
             // As long as one slab is there, what comes into it leads to a turn.
             || (0..).take(self.ground.rails.len()).any(|rail| self.is_starved(rail))

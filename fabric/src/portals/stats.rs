@@ -19,6 +19,10 @@ pub struct PortalsCounters {
     pub peer_bytes: Count,
     /// Of the words about task lists, tasks that the host had to do.
     pub aided: Count,
+    /// Memory that was lent to messages, each time.
+    pub lent: Count,
+    /// Of the messages that came, those whose bodies the adapter has put into such memory.
+    pub placed: Count,
     /// Messages that a peer had no room for, each time.
     pub refused: Count,
     /// Times that this rank had no room, and let messages in again.

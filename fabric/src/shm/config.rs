@@ -104,7 +104,7 @@ pub(super) fn caps(single_copy: bool) -> Caps {
         } else {
             forbidden()
         },
-        tag_matching: false,
+        tag_matching: None,
         triggered_max: 0,
         combine_max: 0,
         lanes: 1,

@@ -317,7 +317,7 @@ pub(super) fn caps(config: &Config) -> Caps {
         } else {
             Err("a datagram adapter reaches no memory".to_owned())
         },
-        tag_matching: false,
+        tag_matching: None,
         triggered_max: if reliable {
             index(config.model.nic.triggered)
         } else {

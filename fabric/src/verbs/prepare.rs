@@ -336,7 +336,7 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
         counters: atomics,
         names: true,
         any_memory: Ok(()),
-        tag_matching: false,
+        tag_matching: None,
         triggered_max: if atomics { TASKS_MAX } else { 0 },
         combine_max: 0,
         lanes: u32::try_from(devices.len()).unwrap_or(1),

@@ -20,6 +20,7 @@ mod messages;
 mod moving;
 mod nearfar;
 mod onesided;
+mod placing;
 mod portals;
 mod processes;
 mod published;
@@ -155,6 +156,27 @@ macro_rules! exchanges {
     };
 }
 
+/// For adapters that match tags.
+macro_rules! placing {
+    ($driver:ident, $make:path) => {
+        mod $driver {
+            claims! { $make:
+                placing::a_body_is_where_its_receiver_wants_it
+                placing::what_came_before_memory_was_lent_is_handed_over_first
+                placing::memory_is_for_messages_of_its_peer_and_its_tag
+                placing::a_body_that_is_too_long_leaves_memory_to_the_next
+                placing::memory_that_was_taken_back_is_left_alone
+                placing::memory_that_has_its_message_is_not_taken_back
+                placing::memory_runs_out_and_comes_again
+                placing::the_end_of_a_peer_gives_memory_back
+                placing::a_message_that_is_placed_ends_a_sleep
+                placing::whatever_is_lent_all_arrives_in_order_and_every_loan_ends
+                placing::what_was_refused_comes_again_in_order_whether_placed_or_not
+            }
+        }
+    };
+}
+
 /// For drivers that run task lists.
 macro_rules! lists {
     ($driver:ident, $make:path) => {
@@ -271,6 +293,26 @@ conformance!(on_nodes_of_shm_on_portals, crate::nearfar::nodes_on_portals);
 conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);
 conformance!(on_portals_with_little_room, crate::portals::small_world);
+conformance!(
+    on_portals_that_matches_as_sandia42,
+    crate::portals::matching_sandia42_world
+);
+conformance!(
+    on_portals_that_matches_with_little_room,
+    crate::portals::matching_small_world
+);
+placing!(
+    placing_on_portals_as_sandia42,
+    crate::portals::matching_sandia42_world
+);
+placing!(
+    placing_on_portals_as_portails4,
+    crate::portals::matching_portails4_world
+);
+placing!(
+    placing_on_portals_with_little_room,
+    crate::portals::matching_small_world
+);
 conformance!(
     on_portals_as_published_sandia42,
     crate::portals::published_sandia42_world

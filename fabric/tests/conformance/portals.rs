@@ -13,10 +13,14 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
+    driver::{
+        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink, Token,
+        WaitOn,
+    },
     memory::{Region, RemoteRegion},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},
     shm::Board,
+    tags::Tag,
 };
 use rustix::fs::MemfdFlags;
 
@@ -32,6 +36,30 @@ pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
 
 pub(crate) fn portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     world(ranks, "portails4", |config| config)
+}
+
+/// Adapters that match tags.
+fn matching(config: PortalsConfig) -> PortalsConfig {
+    PortalsConfig {
+        tags: Some(1),
+        ..config
+    }
+}
+
+pub(crate) fn matching_sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "sandia42", matching)
+}
+
+pub(crate) fn matching_portails4_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", matching)
+}
+
+/// The same with a thread that waits for events, and with little room.
+pub(crate) fn matching_small_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", |config| PortalsConfig {
+        helper: true,
+        ..matching(little_room(config))
+    })
 }
 
 /// Two slabs of two messages, and sixteen events.
@@ -394,6 +422,18 @@ impl Driver for Hired {
 
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         self.driver.post(command)
+    }
+
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        self.driver.post_tagged(tag, message)
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        self.driver.offer(from, offer)
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        self.driver.take_back(token)
     }
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {

@@ -34,6 +34,9 @@ pub(crate) struct Rank {
 #[derive(Default)]
 pub(crate) struct Heard {
     pub(crate) messages: Vec<Message>,
+    /// Of the messages, where those are that were placed, and in whose memory.
+    pub(crate) placed: Vec<(Token, usize)>,
+    pub(crate) returned: Vec<Token>,
     pub(crate) completed: Vec<Token>,
     pub(crate) fetched: Vec<(Token, u64)>,
     pub(crate) failed: Vec<(Token, Failure)>,
@@ -304,6 +307,11 @@ impl Heard {
         Some(Err(self.failed.remove(at).1))
     }
 
+    /// Whether memory that was lent has come back, with a message or without.
+    pub(crate) fn has_ended(&self, token: Token) -> bool {
+        self.returned.contains(&token) || self.placed.iter().any(|(placed, _)| *placed == token)
+    }
+
     pub(crate) fn from(&self, rank: usize) -> impl Iterator<Item = &Message> {
         self.messages
             .iter()
@@ -321,6 +329,15 @@ impl Sink for Heard {
             header: header.to_vec(),
             body: body.to_vec(),
         });
+    }
+
+    fn placed(&mut self, token: Token, from: Peer, header: &[u8], body: Payload<'_>) {
+        self.placed.push((token, self.messages.len()));
+        self.message(from, header, body);
+    }
+
+    fn returned(&mut self, token: Token) {
+        self.returned.push(token);
     }
 
     fn complete(&mut self, token: Token) {

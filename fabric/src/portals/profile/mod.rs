@@ -145,6 +145,8 @@ pub(super) struct Options {
     pub(super) me_op_put: u32,
     pub(super) me_op_get: u32,
     pub(super) me_use_once: u32,
+    pub(super) me_iovec: u32,
+    pub(super) me_unexpected_hdr_disable: u32,
     pub(super) me_manage_local: u32,
     pub(super) me_no_truncate: u32,
     pub(super) me_event_link_disable: u32,
@@ -274,6 +276,8 @@ mod tests {
                 options.me_op_put,
                 options.me_op_get,
                 options.me_use_once,
+                options.me_iovec,
+                options.me_unexpected_hdr_disable,
                 options.me_manage_local,
                 options.me_no_truncate,
                 options.me_event_link_disable,
@@ -285,7 +289,7 @@ mod tests {
                 options.me_event_ct_bytes,
             ];
             let all = entry.iter().fold(0, |all, bit| all | bit);
-            assert_eq!(all.count_ones(), 12, "{}", profile.name);
+            assert_eq!(all.count_ones(), 14, "{}", profile.name);
         }
     }
 }

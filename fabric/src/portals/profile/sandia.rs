@@ -27,6 +27,7 @@ pub(super) const SANDIA42: Profile = Profile {
         ],
     },
     options: Options {
+        me_unexpected_hdr_disable: 0x20,
         me_event_link_disable: 0x80,
         me_event_comm_disable: 0x100,
         me_event_over_disable: 0x800,
@@ -122,6 +123,8 @@ pub(super) const SANDIA43: Profile = Profile {
         me_op_put: 2,
         me_op_get: 4,
         me_use_once: 8,
+        me_iovec: 1,
+        me_unexpected_hdr_disable: 0x10,
         me_event_link_disable: 0x40,
         me_event_comm_disable: 0x80,
         me_event_over_disable: 0x400,

@@ -21,7 +21,7 @@ fn caps() -> Caps {
         counters: false,
         names: false,
         any_memory: Ok(()),
-        tag_matching: false,
+        tag_matching: None,
         triggered_max: 0,
         combine_max: 0,
         lanes: 1,
