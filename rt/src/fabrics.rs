@@ -69,6 +69,7 @@ impl Opening<'_> {
             interfaces: self.settings.portals_ifaces.clone(),
             ends: says_ends.then(|| Arc::new(self.node()) as Arc<dyn Ends>),
             compat: self.compat().map_err(unopened)?,
+            tags: (self.settings.portals_tags == "on").then_some(PortalsConfig::TAGS_LEAST),
             counters: Arc::new(PortalsCounters::of(self.counters)),
             ..PortalsConfig::default()
         };

@@ -98,6 +98,9 @@ impl Default for PortalsConfig {
 }
 
 impl PortalsConfig {
+    /// Shorter bodies cost less to copy than memory costs to lend.
+    pub const TAGS_LEAST: usize = 1 << 10;
+
     /// As it is with the layout of somebody else.
     pub(super) fn laid_out(mut self) -> Self {
         match &self.compat {

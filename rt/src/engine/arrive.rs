@@ -39,6 +39,20 @@ impl Sink for Core {
         }
     }
 
+    fn placed(&mut self, token: Token, from: Rank, header: &[u8], body: Payload<'_>) {
+        let op = OpId::unpack(token.0);
+        // Its own message finds it as any other does; what is for somebody else is copied before anything else is written there.
+        self.take_over_buffer(op);
+        self.message(from, header, body);
+        self.settle(op);
+    }
+
+    fn returned(&mut self, token: Token) {
+        let op = OpId::unpack(token.0);
+        self.take_over_buffer(op);
+        self.settle(op);
+    }
+
     fn complete(&mut self, token: Token) {
         self.moving -= 1;
         let op = OpId::unpack(token.0);

@@ -42,7 +42,11 @@ impl Engine {
             self.begin_close();
         }
         let busy = |life: &Life| {
-            life.is_sending() || matches!(life, Life::Landing(_) | Life::Remote { .. })
+            life.is_sending()
+                || matches!(
+                    life,
+                    Life::Landing(_) | Life::Recalled(_) | Life::Remote { .. }
+                )
         };
         !self.core.leaving
             && !self.core.peers.any_marked()
@@ -69,9 +73,16 @@ impl Engine {
         } else {
             drop(driver);
         }
+        let keeps = self.kept.is_some();
         let Self { core, .. } = self;
         for op in core.ops.which(|slot| !slot.life.is_done()) {
             let slot = core.ops.live(op);
+            // Nobody asks for it any more, and only the driver's end is as good as its word.
+            if slot.lent && keeps {
+                core.wakers.extend(slot.leak());
+                continue;
+            }
+            slot.lent = false;
             match slot.life {
                 // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.
                 Life::Landing(landing)

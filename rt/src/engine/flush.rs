@@ -1,6 +1,9 @@
 //! What waits for room at the driver.
 
-use ripstop_fabric::driver::{Command, Down, Driver, Peer as Rank, Post, Token};
+use ripstop_fabric::{
+    driver::{Command, Down, Driver, Peer as Rank, Post, Token},
+    tags::Tag,
+};
 
 use super::{Engine, Wanted, peer::Peer, send::down_kind};
 use crate::{
@@ -153,10 +156,11 @@ impl Engine {
             peer.allowance.spend();
             let slot = self.core.ops.live(op);
             let mut header = slot.about.eager();
-            if !transmit(
+            let tag = header.tag_for(self.core.lends, bytes);
+            if !transmit_tagged(
                 &mut *self.driver,
-                peer,
-                rank,
+                (peer, rank),
+                tag,
                 bytemuck::bytes_of_mut(&mut header),
                 slot.bytes(0, bytes),
             ) {
@@ -286,6 +290,10 @@ impl Engine {
                 self.invite(op);
                 return true;
             }
+            Wanted::Recall { op } => {
+                self.ask_back(op);
+                return true;
+            }
             Wanted::Share { op, key } => {
                 self.share(op, key);
                 return true;
@@ -376,6 +384,18 @@ pub(super) fn transmit(
     header: &mut [u8],
     body: &[u8],
 ) -> bool {
+    transmit_tagged(driver, (peer, rank), None, header, body)
+}
+
+/// As [`transmit`], also for an adapter that looks for a tag.
+#[inline]
+pub(super) fn transmit_tagged(
+    driver: &mut dyn Driver,
+    (peer, rank): (&mut Peer, u32),
+    tag: Option<Tag>,
+    header: &mut [u8],
+    body: &[u8],
+) -> bool {
     let credits = peer.credits.due();
     let (mut seq, mut ack) = (0, 0);
     if let Some(channel) = &mut peer.channel {
@@ -385,14 +405,16 @@ pub(super) fn transmit(
         (seq, ack) = (next, channel.ack());
     }
     Base::stamp(header, seq, credits, ack);
-    let posted = matches!(
-        driver.post(Command::Message {
-            to: Rank(rank),
-            header,
-            body
-        }),
-        Post::Posted
-    );
+    let message = Command::Message {
+        to: Rank(rank),
+        header,
+        body,
+    };
+    let posted = match tag {
+        None => driver.post(message),
+        Some(tag) => driver.post_tagged(tag, message),
+    };
+    let posted = matches!(posted, Post::Posted);
     if posted {
         peer.credits.returned(credits);
         if let Some(channel) = &mut peer.channel {

@@ -20,6 +20,7 @@ mod liveness;
 mod meeting;
 mod message;
 mod peer;
+mod placed;
 mod program;
 mod recovery;
 mod recv;
@@ -86,6 +87,8 @@ pub(crate) struct Core {
     messages: Messages,
     peers: Peers,
     paths: Paths,
+    /// Buffers of so many bytes and more are lent to the driver, whose adapter matches tags.
+    lends: Option<usize>,
     /// One-sided commands that wait to be posted.
     wanted: Vec<Wanted>,
     shares: share::Shares,
@@ -160,6 +163,8 @@ enum Wanted {
     Invite { op: OpId },
     /// Not a command: an offer out of turn.
     Answer { op: OpId, first: bool },
+    /// Not a command: the buffer of a receive, which is lent.
+    Recall { op: OpId },
     /// Not a command: a window's first word to a neighbour.
     Greet { id: WindowId, rank: u32 },
     /// A name is given to no region any more.
@@ -204,6 +209,7 @@ impl Engine {
             messages: Messages::new(),
             peers,
             paths: setup.paths,
+            lends: caps.tag_matching,
             wanted: Vec::new(),
             shares: share::Shares::default(),
             exposed: exposed::Exposed::new(driver.pins_exposed()),
@@ -300,6 +306,9 @@ impl Engine {
     #[inline]
     pub(crate) fn post(&mut self, op: OpId) {
         self.core.recv(op);
+        if let Some(least) = self.core.lends {
+            self.lend(op, least);
+        }
         self.flush();
     }
 
@@ -459,6 +468,9 @@ impl Core {
     fn land(&mut self, id: OpId, outcome: Result<Landed, ErrorKind>) {
         self.exposed.close(id);
         let slot = self.ops.live(id);
+        if slot.lent {
+            return self.fail_lent(id, outcome);
+        }
         self.offers -= usize::from(slot.life.is_offered());
         let waker = match outcome {
             Ok(landed) => slot.land(landed),
@@ -472,6 +484,7 @@ impl Core {
         }
     }
 
+    /// Lets an operation go, whose buffer nobody writes to.
     fn release(&mut self, id: OpId) {
         let timer = self.ops.live(id).timer.take();
         self.cancel_timer(timer);

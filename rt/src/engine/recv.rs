@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     error::ErrorKind,
-    ops::{About, Landed, Landing, Life},
+    ops::{About, Kept, Landed, Landing, Life},
     proto::{
         matching::{Arrival, Arrived, Envelope, Received, Want},
         path::Path,
@@ -131,9 +131,8 @@ impl Core {
         body: Payload<'_>,
     ) -> Result<(), ErrorKind> {
         let slot = self.ops.live(op);
-        if slot.about.probe {
-            self.hand_over(op, envelope, arrival, sig, &Parcel::Bytes(body));
-            return Ok(());
+        if slot.about.probe | slot.lent {
+            return self.set_aside(op, envelope, arrival, sig, &Parcel::Bytes(body));
         }
         let bytes = slot.admit(sig, body.len() as u64)?;
         let filled = slot.fill(0, body);
@@ -168,9 +167,8 @@ impl Core {
             return self.deliver_bytes(op, envelope, arrival, sig, body);
         }
         let slot = self.ops.live(op);
-        if slot.about.probe {
-            self.hand_over(op, envelope, arrival, sig, parcel);
-            return Ok(());
+        if slot.about.probe | slot.lent {
+            return self.set_aside(op, envelope, arrival, sig, parcel);
         }
         let bytes = slot.admit(sig, parcel.bytes())?;
         let landed = Landed {
@@ -195,6 +193,40 @@ impl Core {
         Ok(())
     }
 
+    /// A message whose receive does not take its bytes now: a probe never does, and another one has lent its buffer.
+    #[cold]
+    fn set_aside(
+        &mut self,
+        op: OpId,
+        envelope: Envelope,
+        arrival: Arrival,
+        sig: u64,
+        parcel: &Parcel<'_>,
+    ) -> Result<(), ErrorKind> {
+        if self.ops.live(op).about.probe {
+            self.hand_over(op, envelope, arrival, sig, parcel);
+        } else {
+            self.ops.live(op).admit(sig, parcel.bytes())?;
+            let stored = self.set_apart(envelope, sig, parcel);
+            self.recall_buffer(op, Some(Kept { stored, arrival }));
+        }
+        Ok(())
+    }
+
+    /// Stores a message that has left the queue, or was never in it. Where.
+    fn set_apart(&mut self, envelope: Envelope, sig: u64, parcel: &Parcel<'_>) -> u32 {
+        let body = self.messages.keep(parcel);
+        let charged = parcel.counts() && self.charge(envelope.source, parcel);
+        self.messages.store(Message {
+            envelope,
+            sig,
+            body,
+            place: None,
+            recalled: false,
+            charged,
+        })
+    }
+
     /// A probe gets the message itself.
     fn hand_over(
         &mut self,
@@ -204,16 +236,7 @@ impl Core {
         sig: u64,
         parcel: &Parcel<'_>,
     ) {
-        let body = self.messages.keep(parcel);
-        let charged = parcel.counts() && self.charge(envelope.source, parcel);
-        let stored = Some(self.messages.store(Message {
-            envelope,
-            sig,
-            body,
-            place: None,
-            recalled: false,
-            charged,
-        }));
+        let stored = Some(self.set_apart(envelope, sig, parcel));
         let bytes = usize::try_from(parcel.bytes()).unwrap_or(usize::MAX);
         self.land(
             op,
@@ -373,7 +396,15 @@ impl Core {
             _ if self.ended => self.release(op),
             Life::Posted(posted) => {
                 self.matching.unpost(*posted);
-                self.release(op);
+                // An orphan: it is released as soon as its buffer is here.
+                self.land(op, Err(ErrorKind::Cancelled));
+            }
+            Life::Recalled(kept) => {
+                if let Some(Kept { stored, arrival }) = *kept {
+                    self.ops.live(op).life = Life::Recalled(None);
+                    self.ops.live(op).blame(ErrorKind::Cancelled);
+                    self.return_probed(stored, arrival);
+                }
             }
             Life::Landing(landing) => {
                 let landed = landing.landed;

@@ -2,7 +2,7 @@
 
 use ripstop_fabric::driver::Down;
 
-use super::{Core, Engine, flush::transmit};
+use super::{Core, Engine, flush::transmit_tagged};
 use crate::{
     buffer::SendBuf,
     error::ErrorKind,
@@ -59,8 +59,9 @@ impl Engine {
             peer.allowance.unspend();
             return false;
         }
+        let tag = header.tag_for(self.core.lends, bytes.len());
         let header = bytemuck::bytes_of_mut(&mut header);
-        let posted = transmit(&mut *self.driver, peer, to, header, bytes);
+        let posted = transmit_tagged(&mut *self.driver, (peer, to), tag, header, bytes);
         if !posted {
             peer.credits.unspend(bytes.len());
             peer.allowance.unspend();

@@ -30,6 +30,7 @@ impl Core {
                     | Life::Sharing { .. }
                     | Life::Fragmenting { .. }
                     | Life::Landing(_)
+                    | Life::Recalled(_)
                     | Life::Remote { .. }
             )
         };
@@ -80,6 +81,8 @@ fn name(life: &Life) -> Option<&'static str> {
         | Life::Fragmenting { .. } => Some("send (bytes on their way)"),
         Life::Remote { .. } => Some("put or get"),
         Life::Posted(_) => Some("recv"),
-        Life::Landing(_) | Life::Following { .. } => Some("recv (bytes on their way)"),
+        Life::Landing(_) | Life::Recalled(_) | Life::Following { .. } => {
+            Some("recv (bytes on their way)")
+        }
     }
 }

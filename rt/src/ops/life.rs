@@ -62,6 +62,9 @@ pub(crate) enum Life {
     Withdrawing,
     /// A receive that waits for its message (matching).
     Posted(Posted),
+    /// A receive that is over but for its buffer, which the driver may still write to (the driver's word): a message that is
+    /// kept for it, or the reason of a failure.
+    Recalled(Option<Kept>),
     /// A receive whose bytes are on their way.
     Landing(Landing),
     /// A receive that takes over from an orphan, once that has landed.
@@ -95,6 +98,13 @@ pub(crate) struct Landing {
     pub(crate) shared: bool,
     /// The receive that gets the message if this one is an orphan.
     pub(crate) follower: Option<OpId>,
+}
+
+/// A message that is stored for a receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    pub(crate) stored: u32,
+    pub(crate) arrival: Arrival,
 }
 
 /// A message in a buffer. `source` is a world rank. Of a send, only `bytes` means something.

@@ -19,7 +19,7 @@ use std::{marker::PhantomData, task::Waker};
 pub use self::memory::Reducer;
 pub(crate) use self::{
     held::{Area, Held, Pair},
-    life::{About, Failure, Landed, Landing, Life, Outcome},
+    life::{About, Failure, Kept, Landed, Landing, Life, Outcome},
     memory::{Memory, Panic, Work},
     slot::Slot,
 };

@@ -26,6 +26,8 @@ pub(crate) struct Slot {
     pub(crate) orphan: bool,
     /// It is a message of a program: it has no buffer of its own and no future, and its program is told when it is complete.
     pub(crate) part: bool,
+    /// Its buffer is lent to a message that may come: the driver may write to it at any moment, so nobody else has it meanwhile.
+    pub(crate) lent: bool,
     pub(crate) waker: Option<Waker>,
     /// Its time limit.
     pub(crate) timer: Option<TimerId>,
@@ -52,6 +54,7 @@ impl Slot {
             why: None,
             orphan: false,
             part: false,
+            lent: false,
             waker: None,
             timer: None,
             about,
@@ -70,6 +73,7 @@ impl Slot {
         self.life = life;
         self.orphan = false;
         self.part = false;
+        debug_assert!(!self.lent, "a free slot has no buffer");
         self.about = about;
         self.generation
     }
@@ -85,6 +89,10 @@ impl Slot {
 
     /// The buffer, if nobody took it.
     pub(super) fn carry_off(&mut self) -> Option<Held> {
+        assert!(
+            !self.lent,
+            "a buffer that the driver may write to stays with its operation"
+        );
         self.area = Area::NONE;
         self.held.carry_off()
     }
@@ -207,13 +215,16 @@ impl Slot {
         }
     }
 
-    /// Copies a piece of a message into the buffer, or says no when it would leave it.
+    /// Copies a piece of a message into the buffer, if it is not there already, or says no when it would leave it.
     #[inline]
     pub(crate) fn fill(&mut self, offset: usize, body: Payload<'_>) -> bool {
         let inside = offset <= self.area.len && body.len() <= self.area.len - offset;
         if inside {
             // SAFETY: inside the area of the buffer that this slot holds, and lent to nobody else.
             let start = unsafe { self.area.start.add(offset) };
+            if body.is_at(start) {
+                return true; // an adapter has placed it
+            }
             // SAFETY: as above; any bytes will do, initialised or not.
             let into = unsafe {
                 std::slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), body.len())
@@ -278,6 +289,7 @@ impl Slot {
     /// Gives the buffer up for good: somebody may still write to it. The caller wakes the waker when it holds no lock.
     #[must_use]
     pub(crate) fn leak(&mut self) -> Option<Waker> {
+        self.lent = false;
         std::mem::forget(self.carry_off());
         self.life = Life::Lost;
         self.waker.take()
@@ -289,7 +301,7 @@ impl Slot {
     /// `B` is the buffer's type.
     pub(crate) unsafe fn take<B: Send + 'static>(&mut self) -> B {
         assert!(
-            self.life.is_done(),
+            self.life.is_done() && !self.lent,
             "a buffer comes home when its operation is complete"
         );
         // SAFETY: the caller's promise, and a complete operation's area is followed by nobody.

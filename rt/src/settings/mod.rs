@@ -28,6 +28,8 @@ pub struct Settings {
     pub portals_ifaces: Vec<Interface>,
     /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
     pub portals_compat: String,
+    /// `RIPSTOP_PORTALS_TAGS`: `auto`, `on` or `off`.
+    pub portals_tags: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
     /// `RIPSTOP_VERBS_GID_INDEX`; `None` is RoCE v2 over IPv4, where there is one.
@@ -111,6 +113,7 @@ impl Settings {
             portals_abi: "auto".to_owned(),
             portals_ifaces: Vec::new(),
             portals_compat: "off".to_owned(),
+            portals_tags: "auto".to_owned(),
             verbs_device: String::new(),
             verbs_gid_index: None,
             connect: "auto".to_owned(),

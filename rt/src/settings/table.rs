@@ -111,6 +111,13 @@ pub(super) const TABLE: &[Spec] = &[
         String::clone
     ),
     row!(
+        portals_tags: "RIPSTOP_PORTALS_TAGS",
+        "auto | on | off",
+        "whether the Portals adapter puts messages of some length into the buffers that wait for them",
+        |value| one_of("auto | on | off", value),
+        String::clone
+    ),
+    row!(
         verbs_device: "RIPSTOP_VERBS_DEVICE",
         "devices, or device:port, like mlx5_0,mlx5_1 or with weights, like mlx5_0*2,mlx5_1",
         "the adapters of a rank: messages of two ranks go by one of them, long transfers in pieces by all; else ranks take turns",

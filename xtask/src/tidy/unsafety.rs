@@ -70,6 +70,7 @@ const ALLOWED: &[&str] = &[
     "rt/src/buffer/strided.rs",
     "rt/src/buffer/tests.rs",
     "rt/src/buffer/wire.rs",
+    "rt/src/engine/tests/placing.rs",
     "rt/src/lock.rs",
     "rt/src/ops/held.rs",
     "rt/src/ops/loom_models.rs",

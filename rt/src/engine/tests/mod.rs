@@ -6,6 +6,7 @@ mod ends;
 mod headers;
 mod hostile;
 mod lists;
+mod placing;
 mod programs;
 mod recovery;
 mod windows;

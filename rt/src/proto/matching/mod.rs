@@ -184,6 +184,12 @@ impl<R: Copy, M: Copy> Matching<R, M> {
         self.posted != [0; 4]
     }
 
+    /// Whether a receive from anybody or with any tag waits.
+    pub(crate) fn is_wild(&self) -> bool {
+        let [_, wild @ ..] = self.posted;
+        wild != [0; 3]
+    }
+
     /// Receives that wait.
     #[cfg(test)]
     pub(crate) const fn posted_len(&self) -> usize {

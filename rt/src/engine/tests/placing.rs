@@ -1,0 +1,459 @@
+//! Buffers that are lent to a driver which does with them what a test says.
+#![expect(unsafe_code, reason = "writes to memory as an adapter does")]
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use ripstop_fabric::{
+    driver::{
+        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Payload, Peer, Post, Progress, Sink,
+        Token, WaitOn,
+    },
+    loopback::{self, Loopback},
+    memory::{Region, RemoteRegion},
+};
+
+use super::world::{CTX, DETECT, about};
+use crate::{
+    clock::Time,
+    engine::{Engine, EngineSetup},
+    error::ErrorKind,
+    group::Group,
+    ops::{About, Outcome, Ticket},
+    proto::{path::Paths, wire::Eager},
+    settings::Settings,
+};
+
+/// What the driver has, and what it is to say next.
+#[derive(Debug, Default)]
+struct Script {
+    lent: BTreeMap<Token, Offer>,
+    /// Asked for, and not given back.
+    asked: Vec<Token>,
+    next: VecDeque<Says>,
+    /// Asked for memory, it gives it back at once.
+    yields: bool,
+    /// It takes no memory.
+    full: bool,
+    /// The driver is gone.
+    closed: bool,
+}
+
+#[derive(Debug)]
+enum Says {
+    Message(Vec<u8>, Vec<u8>),
+    /// Into this memory.
+    Placed(Token, Vec<u8>, Vec<u8>),
+    Returned(Token),
+    Down,
+}
+
+#[derive(Debug)]
+struct Scripted {
+    inner: Loopback,
+    caps: Caps,
+    script: Arc<Mutex<Script>>,
+}
+
+fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
+    script.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Driver for Scripted {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn post<'a>(&mut self, _: Command<'a>) -> Post<'a> {
+        Post::Posted
+    }
+
+    fn offer(&mut self, _: Peer, offer: Offer) -> bool {
+        let mut script = lock(&self.script);
+        let takes = !script.full;
+        if takes {
+            script.lent.insert(offer.token, offer);
+        }
+        takes
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        let mut script = lock(&self.script);
+        if script.yields {
+            script.lent.remove(&token);
+        } else {
+            script.asked.push(token);
+        }
+        script.yields
+    }
+
+    fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> Progress {
+        let all = std::mem::take(&mut lock(&self.script).next);
+        let events = u32::try_from(all.len()).expect("a few");
+        let from = Peer(1);
+        for says in all {
+            match says {
+                Says::Message(header, body) => {
+                    sink.message(from, &header, Payload::from_slice(&body));
+                }
+                Says::Placed(token, header, body) => {
+                    let offer = lock(&self.script).lent.remove(&token);
+                    let into = offer.expect("it was lent").into;
+                    write(into, &body);
+                    sink.placed(token, from, &header, lent_payload(into, body.len()));
+                }
+                Says::Returned(token) => {
+                    lock(&self.script).lent.remove(&token);
+                    sink.returned(token);
+                }
+                Says::Down => sink.peer_down(from, Down::Failed),
+            }
+        }
+        Progress { events }
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Ready
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        Vec::new()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.inner.allocate(len)
+    }
+
+    fn expose(&mut self, _: LocalRange) -> Option<RemoteRegion> {
+        None
+    }
+}
+
+impl Drop for Scripted {
+    fn drop(&mut self) {
+        // As an adapter that writes to the last.
+        let mut script = lock(&self.script);
+        for offer in script.lent.values() {
+            write(offer.into, &vec![0xdd; offer.into.len()]);
+        }
+        script.closed = true;
+    }
+}
+
+/// As an adapter does.
+fn write(into: LocalRange, from: &[u8]) {
+    assert!(
+        from.len() <= into.len(),
+        "the adapter lets nothing longer in"
+    );
+    // SAFETY: it is lent, so the engine keeps it, and leaves it alone.
+    unsafe {
+        into.start()
+            .as_ptr()
+            .copy_from_nonoverlapping(from.as_ptr(), from.len())
+    };
+}
+
+fn lent_payload<'a>(of: LocalRange, len: usize) -> Payload<'a> {
+    // SAFETY: as above, for as long as the sink is called.
+    unsafe { Payload::from_raw(of.start(), len) }
+}
+
+/// One rank, over a driver that a script drives.
+struct Rank {
+    engine: Engine,
+    script: Arc<Mutex<Script>>,
+}
+
+type Recv = Ticket<Vec<u8>>;
+
+impl Rank {
+    fn new() -> Self {
+        let inner = loopback::world(2).remove(0);
+        let caps = Caps {
+            tag_matching: Some(8),
+            ..inner.caps().clone()
+        };
+        let setup = EngineSetup {
+            rank: 0,
+            size: 2,
+            paths: Paths::new(&caps, &Settings::new()),
+            store: Settings::new().store(),
+            shares_long: false,
+            seed: 0,
+            detect: DETECT,
+        };
+        let script = Arc::<Mutex<Script>>::default();
+        let driver = Scripted {
+            inner,
+            caps,
+            script: Arc::clone(&script),
+        };
+        let mut engine = Engine::new(Box::new(driver), setup);
+        engine.core.join_group(CTX, &Group::First(2));
+        Self { engine, script }
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        lock(&self.script)
+    }
+
+    fn says(&mut self, says: impl IntoIterator<Item = Says>) {
+        self.script().next.extend(says);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.engine.turn(Time::default());
+    }
+
+    fn recv(&mut self, about: &About, len: usize) -> Recv {
+        self.engine.recv(about, vec![0; len])
+    }
+
+    /// A receive of the tag from rank 1, whose buffer is lent.
+    fn lend(&mut self, tag: u32, len: usize) -> Recv {
+        let before = self.script().lent.len();
+        let recv = self.recv(&exact(tag), len);
+        assert_eq!(self.script().lent.len(), before + 1, "it is lent");
+        recv
+    }
+
+    fn is_done(&mut self, recv: &Recv) -> bool {
+        self.engine.core.is_done(recv.op)
+    }
+
+    fn end(&mut self, recv: &Recv) -> (Outcome, Vec<u8>) {
+        let taken = self.engine.core.take_recv(recv);
+        taken.expect("it is done")
+    }
+
+    /// What a receive got.
+    fn got(&mut self, recv: &Recv) -> Vec<u8> {
+        let (outcome, bytes) = self.end(recv);
+        let landed = outcome.expect("a message");
+        bytes[..landed.bytes].to_vec()
+    }
+
+    fn failure(&mut self, recv: &Recv) -> ErrorKind {
+        let (outcome, _) = self.end(recv);
+        outcome.expect_err("an error").kind
+    }
+}
+
+fn exact(tag: u32) -> About {
+    about(Some(1), Some(tag))
+}
+
+fn token(recv: &Recv) -> Token {
+    Token(recv.op.pack())
+}
+
+fn header(about: &About) -> Vec<u8> {
+    bytemuck::bytes_of(&about.eager()).to_vec()
+}
+
+fn message(tag: u32, body: &[u8]) -> Says {
+    Says::Message(header(&exact(tag)), body.to_vec())
+}
+
+fn placed(recv: &Recv, tag: u32, body: &[u8]) -> Says {
+    Says::Placed(token(recv), header(&exact(tag)), body.to_vec())
+}
+
+#[test]
+fn a_message_that_was_placed_is_received_where_it_is() {
+    let mut rank = Rank::new();
+    let recv = rank.lend(1, 20);
+    let offer = rank.script().lent[&token(&recv)];
+    assert_eq!(
+        (offer.header_len, offer.into.len()),
+        (size_of::<Eager>(), 20)
+    );
+    rank.says([placed(&recv, 1, b"placed bytes")]);
+    assert_eq!(rank.got(&recv), b"placed bytes");
+    assert!(rank.script().asked.is_empty());
+}
+
+#[test]
+fn only_exact_receives_of_some_length_lend_their_buffers() {
+    let mut rank = Rank::new();
+    let longest = rank.engine.core.paths.to(1).eager_max();
+    for (about, len) in [
+        (exact(1), 7),
+        (exact(1), longest + 1),
+        (about(None, Some(1)), 20),
+    ] {
+        rank.recv(&about, len);
+        assert!(rank.script().lent.is_empty(), "{len} bytes");
+    }
+    // The one from anybody waits.
+    rank.recv(&exact(1), 20);
+    assert!(rank.script().lent.is_empty());
+    let mut rank = Rank::new();
+    rank.script().full = true;
+    let recv = rank.recv(&exact(1), 20);
+    rank.says([message(1, b"as ever")]);
+    assert_eq!(rank.got(&recv), b"as ever");
+}
+
+#[test]
+fn a_message_that_came_otherwise_waits_until_the_buffer_is_back() {
+    for yields in [true, false] {
+        let mut rank = Rank::new();
+        rank.script().yields = yields;
+        let recv = rank.lend(1, 20);
+        rank.says([message(1, b"in a slab")]);
+        if !yields {
+            assert!(!rank.is_done(&recv), "the driver may still write");
+            assert_eq!(rank.script().asked, [token(&recv)]);
+            rank.says([Says::Returned(token(&recv))]);
+        }
+        assert_eq!(rank.got(&recv), b"in a slab");
+    }
+}
+
+#[test]
+fn two_messages_that_came_in_each_others_way_are_swapped() {
+    let mut rank = Rank::new();
+    let [first, second] = [1, 1].map(|tag| rank.lend(tag, 20));
+    rank.says([message(1, b"the first")]);
+    assert!(!rank.is_done(&first), "the second is on its way into it");
+    rank.says([placed(&first, 1, b"the second")]);
+    assert_eq!(rank.got(&first), b"the first");
+    assert!(!rank.is_done(&second), "its own buffer is lent as well");
+    rank.says([placed(&second, 1, b"the third")]);
+    assert_eq!(rank.got(&second), b"the second");
+    let third = rank.recv(&exact(1), 20);
+    assert_eq!(rank.got(&third), b"the third");
+}
+
+#[test]
+fn a_message_that_was_placed_for_another_is_copied_there() {
+    let mut rank = Rank::new();
+    let [lent, other] = [1, 2].map(|tag| rank.lend(tag, 20));
+    rank.script().yields = true;
+    rank.says([placed(&lent, 2, b"for the other")]);
+    assert_eq!(rank.got(&other), b"for the other");
+    assert!(!rank.is_done(&lent));
+    rank.says([message(1, b"its own")]);
+    assert_eq!(rank.got(&lent), b"its own", "it is not lent any more");
+}
+
+#[test]
+fn a_receive_that_is_given_up_keeps_its_buffer_until_the_driver_gives_it_back() {
+    for says in 0..2 {
+        let mut rank = Rank::new();
+        let recv = rank.lend(1, 20);
+        assert!(rank.engine.core.unpost(recv.op, ErrorKind::Cancelled));
+        rank.engine.flush();
+        assert!(!rank.is_done(&recv));
+        if says == 0 {
+            rank.says([Says::Returned(token(&recv))]);
+        } else {
+            rank.says([placed(&recv, 1, b"nobody's")]);
+        }
+        assert!(matches!(rank.failure(&recv), ErrorKind::Cancelled));
+        let next = rank.recv(&exact(1), 20);
+        assert_eq!(rank.is_done(&next), says == 1, "the message is not lost");
+    }
+}
+
+#[test]
+fn a_buffer_that_was_dropped_goes_when_it_is_back_and_its_messages_to_others() {
+    for matched in [false, true] {
+        let mut rank = Rank::new();
+        let recv = rank.lend(1, 20);
+        if matched {
+            rank.says([message(1, b"kept for it")]);
+        }
+        rank.engine.core.forsake(recv.op);
+        rank.engine.flush();
+        rank.says([]);
+        assert!(rank.engine.core.garbage.is_empty(), "it may be written to");
+        rank.says([placed(&recv, 1, b"came late")]);
+        assert_eq!(rank.engine.core.garbage.len(), 1, "it is let go");
+        assert!(rank.engine.core.ops.get(recv.op).is_none());
+        let expected: &[&[u8]] = if matched {
+            &[b"kept for it", b"came late"]
+        } else {
+            &[b"came late"]
+        };
+        for body in expected {
+            let next = rank.recv(&exact(1), 20);
+            assert_eq!(rank.got(&next), *body);
+        }
+    }
+}
+
+#[test]
+fn a_message_of_another_type_or_too_long_fails_its_receive_and_goes_on() {
+    let mut rank = Rank::new();
+    let strange = About { sig: 8, ..exact(1) };
+    let recv = rank.lend(1, 20);
+    rank.says([Says::Placed(
+        token(&recv),
+        header(&strange),
+        b"strange bytes".to_vec(),
+    )]);
+    assert!(matches!(
+        rank.failure(&recv),
+        ErrorKind::TypeMismatch { .. }
+    ));
+    let next = rank.recv(&strange, 20);
+    assert_eq!(rank.got(&next), b"strange bytes");
+
+    let [short, long] = [12, 30].map(|len| rank.lend(1, len));
+    rank.says([message(1, b"too long for the first one")]);
+    assert!(!rank.is_done(&short));
+    rank.says([placed(&short, 1, b"the next"), Says::Returned(token(&long))]);
+    assert!(matches!(
+        rank.failure(&short),
+        ErrorKind::Truncated { sent: 26, room: 12 }
+    ));
+    assert_eq!(rank.got(&long), b"too long for the first one");
+}
+
+#[test]
+fn the_end_of_a_peer_ends_its_receives_when_their_buffers_are_back() {
+    let mut rank = Rank::new();
+    let both = [1, 2].map(|tag| rank.lend(tag, 20));
+    rank.says([Says::Down]);
+    assert!(both.iter().all(|recv| !rank.is_done(recv)));
+    rank.says(both.each_ref().map(|recv| Says::Returned(token(recv))));
+    for recv in &both {
+        let why = rank.failure(recv);
+        assert!(matches!(why, ErrorKind::PeerFailed { rank: 1 }), "{why:?}");
+    }
+}
+
+#[test]
+fn close_waits_for_buffers_that_are_lent() {
+    let mut rank = Rank::new();
+    let recv = rank.lend(1, 20);
+    rank.engine.begin_close();
+    assert!(!rank.engine.is_closed());
+    rank.says([Says::Returned(token(&recv))]);
+    assert!(matches!(rank.failure(&recv), ErrorKind::Closed));
+    assert!(rank.engine.is_closed());
+}
+
+#[test]
+fn an_abrupt_end_gives_buffers_back_after_the_driver() {
+    let mut rank = Rank::new();
+    let [waits, over] = [1, 2].map(|tag| rank.lend(tag, 20));
+    rank.engine.core.unpost(over.op, ErrorKind::Cancelled);
+    rank.engine.shut();
+    assert!(rank.script().closed);
+    for recv in [waits, over] {
+        let (outcome, buf) = rank.end(&recv);
+        assert!(matches!(
+            outcome.expect_err("closed").kind,
+            ErrorKind::Closed
+        ));
+        assert_eq!(buf, [0xdd; 20], "the driver wrote before it was gone");
+    }
+}
