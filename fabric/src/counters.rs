@@ -25,6 +25,8 @@ pub struct Counters {
     pub checks: Count,
     /// List entries given to an adapter for what peers send, or for memory that they reach.
     pub entries: Count,
+    /// Messages whose bodies an adapter has put into the memory that waited for them.
+    pub placed: Count,
     /// Times that an adapter was given requests, each with one or more.
     pub posts: Count,
     /// Events taken from an adapter's queues.
@@ -64,6 +66,7 @@ impl Counters {
             wakes_sent: self.wakes_sent.get(),
             checks: self.checks.get(),
             entries: self.entries.get(),
+            placed: self.placed.get(),
             posts: self.posts.get(),
             events: self.events.get(),
             acks: self.acks.get(),
@@ -110,6 +113,7 @@ pub struct Snapshot {
     pub wakes_sent: u64,
     pub checks: u64,
     pub entries: u64,
+    pub placed: u64,
     pub posts: u64,
     pub events: u64,
     pub acks: u64,
@@ -138,6 +142,7 @@ impl Sub for Snapshot {
             wakes_sent: self.wakes_sent.wrapping_sub(earlier.wakes_sent),
             checks: self.checks.wrapping_sub(earlier.checks),
             entries: self.entries.wrapping_sub(earlier.entries),
+            placed: self.placed.wrapping_sub(earlier.placed),
             posts: self.posts.wrapping_sub(earlier.posts),
             events: self.events.wrapping_sub(earlier.events),
             acks: self.acks.wrapping_sub(earlier.acks),

@@ -69,7 +69,10 @@ impl Opening<'_> {
             interfaces: self.settings.portals_ifaces.clone(),
             ends: says_ends.then(|| Arc::new(self.node()) as Arc<dyn Ends>),
             compat: self.compat().map_err(unopened)?,
-            tags: (self.settings.portals_tags == "on").then_some(PortalsConfig::TAGS_LEAST),
+            tags: match self.settings.portals_tags.as_str() {
+                "on" => Some(PortalsConfig::TAGS_LEAST),
+                least => least.parse().ok(),
+            },
             counters: Arc::new(PortalsCounters::of(self.counters)),
             ..PortalsConfig::default()
         };

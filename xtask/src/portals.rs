@@ -47,6 +47,9 @@ const RATE: (&str, &str) = ("RIPSTOP_PORTALS_RATE", "150000000");
 const TWO_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1");
 const THREE_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2");
 const FOUR_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2,3");
+/// From one byte on, to see from which length on it gains.
+const TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "1");
+const NO_TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "off");
 const GENERIC: (&str, &str) = ("RIPSTOP_PORTALS_MODE", "generic");
 
 const LATENCY: &[&str] = &["latency", "--size", "8,64,512,4096", "--iters", "2000"];
@@ -56,6 +59,20 @@ const BANDWIDTH: &[&str] = &[
     "1K,2K,4K,7K,16K,32K",
     "--iters",
     "60",
+];
+const PLACED: &[&str] = &[
+    "bandwidth",
+    "--size",
+    "512,1K,2K,4K,8K,16K,32K",
+    "--iters",
+    "60",
+];
+const PLACED_LATE: &[&str] = &[
+    "latency",
+    "--size",
+    "512,1K,2K,4K,8K,16K,32K",
+    "--iters",
+    "2000",
 ];
 const SHORT: &[&str] = &["latency", "--size", "8,4096", "--iters", "2000"];
 const EIGHT_K: &[&str] = &["latency", "--size", "7K", "--iters", "1500"];
@@ -93,6 +110,10 @@ const KINDS: &[Kind] = kinds! {
     "bandwidth": [] BANDWIDTH, "mb_per_s";
     "bandwidth-pscom": [PSCOM] BANDWIDTH, "mb_per_s";
     "bandwidth-mpc": [MPC] BANDWIDTH, "mb_per_s";
+    "tags": [TAGS] PLACED, "mb_per_s";
+    "no-tags": [NO_TAGS] PLACED, "mb_per_s";
+    "tags-late": [TAGS] PLACED_LATE, "median_us";
+    "no-tags-late": [NO_TAGS] PLACED_LATE, "median_us";
     "slab-copy": [COPY] EIGHT_K, "median_us";
     "slab-zero": [NO_COPY, GET] EIGHT_K, "median_us";
     "entry-copy": [PSCOM, COPY] EIGHT_K, "median_us";
@@ -123,6 +144,8 @@ const RATIOS: &[Ratio] = ratios! {
     "latency": "matched by the host against by the adapter" = "latency-generic" / "latency", Asked::Nothing;
     "bandwidth": "bandwidth against pscom" = "bandwidth" / "bandwidth-pscom", Asked::AtLeast(1.3);
     "bandwidth": "bandwidth against MPC" = "bandwidth" / "bandwidth-mpc", Asked::Nothing;
+    "tags": "bandwidth with tags matched by the adapter" = "tags" / "no-tags", Asked::Nothing;
+    "tags": "latency with tags matched by the adapter" = "tags-late" / "no-tags-late", Asked::Nothing;
     "causes": "slab against an entry each, copied" = "slab-copy" / "entry-copy", Asked::Nothing;
     "causes": "slab against an entry each, not copied" = "slab-zero" / "entry-zero", Asked::Nothing;
     "causes": "not copied against copied, slab" = "slab-zero" / "slab-copy", Asked::Nothing;
@@ -141,7 +164,7 @@ const RATIOS: &[Ratio] = ratios! {
 const HELP: &str = "\
 cargo xtask bench portals GROUP [--rounds N] [--from DIR]
 
-GROUP is latency, bandwidth, causes, netpipe, rails or matching. DIR has the command `ripstop` and libportals_sandia42.so
+GROUP is latency, bandwidth, tags, causes, netpipe, rails or matching. DIR has the command `ripstop` and libportals_sandia42.so
 [default: target/release, built at first]. Prints, for each line of the jobs, both medians and the ratio, with its least and
 greatest of all rounds, and the processor time of both ranks with all threads of theirs.";
 

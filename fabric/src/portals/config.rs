@@ -41,8 +41,8 @@ pub struct PortalsConfig {
     pub published: bool,
     /// Whether a thread waits for events even where the library has descriptors to sleep on.
     pub helper: bool,
-    /// Bodies of so many bytes and more, and less than a rendezvous, may be put into the memory that is to receive them, where the
-    /// adapter moves bytes by itself and a rank has one interface. None: all messages come into slabs.
+    /// Bodies of so many bytes and more may be put into the memory that is to receive them, where the adapter moves bytes by
+    /// itself and a rank has one interface. None: all messages come into slabs.
     pub tags: Option<usize>,
     /// To tell who has finished from who has failed even if it was never met.
     pub ends: Option<Arc<dyn Ends>>,
@@ -98,8 +98,9 @@ impl Default for PortalsConfig {
 }
 
 impl PortalsConfig {
-    /// Shorter bodies cost less to copy than memory costs to lend.
-    pub const TAGS_LEAST: usize = 1 << 10;
+    /// A reckoning for adapters, nothing measured: to lend memory takes an entry, which takes some 0.6 µs, and a processor copies
+    /// 8 KiB in 0.8 µs.
+    pub const TAGS_LEAST: usize = 8 << 10;
 
     /// As it is with the layout of somebody else.
     pub(super) fn laid_out(mut self) -> Self {

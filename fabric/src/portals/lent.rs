@@ -208,7 +208,8 @@ impl Portals {
             return true;
         };
         let Some(&at) = lent.by_token.get(&token.0) else {
-            return true;
+            let is_it = |told: &Told| matches!(told, Told::Returned(other) if *other == token);
+            return !self.told.iter().any(is_it);
         };
         let is_back = lent.unlink(&self.ground.ni, at).is_some();
         if !is_back && !lent.asked.contains(&at) {
@@ -254,7 +255,7 @@ impl Portals {
                     lent.places.read(at as usize * PLACE_LEN, header);
                 }
                 self.ground.counters.all.messages_received.add(1);
-                self.ground.counters.placed.add(1);
+                self.ground.counters.all.placed.add(1);
                 let body = offer.into.lend().first(len);
                 sink.placed(offer.token, driver::Peer(rank), header, body);
             }

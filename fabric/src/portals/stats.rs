@@ -21,8 +21,6 @@ pub struct PortalsCounters {
     pub aided: Count,
     /// Memory that was lent to messages, each time.
     pub lent: Count,
-    /// Of the messages that came, those whose bodies the adapter has put into such memory.
-    pub placed: Count,
     /// Messages that a peer had no room for, each time.
     pub refused: Count,
     /// Times that this rank had no room, and let messages in again.

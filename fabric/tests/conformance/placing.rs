@@ -252,8 +252,12 @@ pub(crate) fn whatever_is_lent_all_arrives_in_order_and_every_loan_ends(make: Ma
 
 /// Without turns of the receiver its slabs fill, and it refuses what comes, also what is to be placed.
 pub(crate) fn what_was_refused_comes_again_in_order_whether_placed_or_not(make: Make) {
+    more_than_there_is_room_for(World::new(make, 2));
+}
+
+pub(crate) fn more_than_there_is_room_for(world: World) {
     let mut rooms = Rooms::default();
-    let mut world = World::new(make, 2);
+    let mut world = world; // dropped before what it may write to
     let mut sent = Vec::new();
     for round in 0..40 {
         for _ in 0..3 {

@@ -27,6 +27,7 @@ use rustix::fs::MemfdFlags;
 use crate::{
     combine, lists,
     messages::message,
+    placing,
     world::{World, peer},
 };
 
@@ -235,6 +236,32 @@ fn flood(senders: usize, receivers: usize, count: u64) {
         .map(|counters| counters.lost.get())
         .sum::<u64>();
     assert!(senders < 64 || lost > 0, "no hint was dropped");
+}
+
+#[test]
+fn a_rank_that_has_run_out_of_room_goes_on_placing() {
+    for family in FAMILIES {
+        let all: Vec<_> = (0..2).map(|_| Arc::<PortalsCounters>::default()).collect();
+        let left = Mutex::new(all.clone());
+        let drivers = world(2, family, |config| PortalsConfig {
+            counters: left.lock().unwrap().pop().unwrap(),
+            ..matching(little_room(config))
+        });
+        let before = all[0].all.entries.get();
+        placing::more_than_there_is_room_for(World::from_drivers(drivers));
+        // The last one made is rank 1's.
+        let [receiver, _] = &all[..] else {
+            unreachable!("two ranks")
+        };
+        assert!(receiver.enabled.get() > 0, "there was room enough for all");
+        let (lent, placed) = (receiver.lent.get(), receiver.all.placed.get());
+        assert!(lent >= placed && placed > 0, "{placed} of {lent}");
+        let slabs = receiver.all.entries.get() - before - lent;
+        assert!(
+            slabs < 320 - placed,
+            "{slabs} slabs for what was not placed"
+        );
+    }
 }
 
 /// Bytes of a message, and how many of them a peer may be sent that takes none.

@@ -28,7 +28,7 @@ pub struct Settings {
     pub portals_ifaces: Vec<Interface>,
     /// `RIPSTOP_PORTALS_COMPAT`: `off`, `pscom` or `mpc`.
     pub portals_compat: String,
-    /// `RIPSTOP_PORTALS_TAGS`: `auto`, `on` or `off`.
+    /// `RIPSTOP_PORTALS_TAGS`: `auto`, `on`, `off`, or the shortest length.
     pub portals_tags: String,
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,

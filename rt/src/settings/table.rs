@@ -112,9 +112,10 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         portals_tags: "RIPSTOP_PORTALS_TAGS",
-        "auto | on | off",
-        "whether the Portals adapter puts messages of some length into the buffers that wait for them",
-        |value| one_of("auto | on | off", value),
+        "auto | on | off | bytes",
+        "whether the Portals adapter puts messages into the buffers that wait for them, and from which length on",
+        |value| one_of("auto | on | off", value)
+            .or_else(|| value.parse::<usize>().ok().filter(|least| *least > 0).map(|least| least.to_string())),
         String::clone
     ),
     row!(

@@ -11,7 +11,7 @@ struct Run {
 }
 
 /// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
-const RUNS: [Run; 8] = [
+const RUNS: [Run; 10] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -50,6 +50,19 @@ const RUNS: [Run; 8] = [
         family: "portails4",
         variables: &[("RIPSTOP_PORTALS_MODE", "generic")],
         tests: &["messages", "windows"],
+    },
+    Run {
+        // Whatever has a byte, into the buffers that wait for it.
+        name: "the adapter matches tags",
+        family: "sandia42",
+        variables: &[("RIPSTOP_PORTALS_TAGS", "1")],
+        tests: &["messages", "operations", "communicators", "errors"],
+    },
+    Run {
+        name: "the adapter matches tags, and ranks die",
+        family: "portails4",
+        variables: &[("RIPSTOP_PORTALS_TAGS", "1"), ("RIPSTOP_REACTOR", "epoll")],
+        tests: &["messages", "operations", "failures", "recovery"],
     },
     Run {
         name: "two rails",

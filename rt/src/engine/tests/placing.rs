@@ -14,6 +14,7 @@ use ripstop_fabric::{
     },
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
+    random::Random,
 };
 
 use super::world::{CTX, DETECT, about};
@@ -31,6 +32,8 @@ use crate::{
 #[derive(Debug, Default)]
 struct Script {
     lent: BTreeMap<Token, Offer>,
+    /// A message is on its way into these.
+    taken: BTreeMap<Token, Offer>,
     /// Asked for, and not given back.
     asked: Vec<Token>,
     next: VecDeque<Says>,
@@ -82,12 +85,11 @@ impl Driver for Scripted {
 
     fn take_back(&mut self, token: Token) -> bool {
         let mut script = lock(&self.script);
-        if script.yields {
-            script.lent.remove(&token);
-        } else {
+        let is_back = script.yields && script.lent.remove(&token).is_some();
+        if !is_back {
             script.asked.push(token);
         }
-        script.yields
+        is_back
     }
 
     fn progress(&mut self, _: u32, sink: &mut dyn Sink) -> Progress {
@@ -100,7 +102,10 @@ impl Driver for Scripted {
                     sink.message(from, &header, Payload::from_slice(&body));
                 }
                 Says::Placed(token, header, body) => {
-                    let offer = lock(&self.script).lent.remove(&token);
+                    let mut script = lock(&self.script);
+                    let taken = script.taken.remove(&token);
+                    let offer = taken.or_else(|| script.lent.remove(&token));
+                    drop(script);
                     let into = offer.expect("it was lent").into;
                     write(into, &body);
                     sink.placed(token, from, &header, lent_payload(into, body.len()));
@@ -136,7 +141,7 @@ impl Drop for Scripted {
     fn drop(&mut self) {
         // As an adapter that writes to the last.
         let mut script = lock(&self.script);
-        for offer in script.lent.values() {
+        for offer in script.lent.values().chain(script.taken.values()) {
             write(offer.into, &vec![0xdd; offer.into.len()]);
         }
         script.closed = true;
@@ -456,4 +461,160 @@ fn an_abrupt_end_gives_buffers_back_after_the_driver() {
         ));
         assert_eq!(buf, [0xdd; 20], "the driver wrote before it was gone");
     }
+}
+
+/// A rank whose adapter places what it can, beside one whose adapter places nothing.
+struct Both {
+    lending: Rank,
+    plain: Rank,
+    receives: Vec<[Option<Recv>; 2]>,
+    placed: u32,
+}
+
+impl Both {
+    fn new() -> Self {
+        let [lending, plain] = [(); 2].map(|()| Rank::new());
+        plain.script().full = true;
+        Self {
+            lending,
+            plain,
+            receives: Vec::new(),
+            placed: 0,
+        }
+    }
+
+    fn each(&mut self) -> [&mut Rank; 2] {
+        [&mut self.lending, &mut self.plain]
+    }
+
+    fn recv(&mut self, about: &About, len: usize) {
+        let both = self.each().map(|rank| Some(rank.recv(about, len)));
+        self.receives.push(both);
+    }
+
+    /// The adapter decides when the message comes, and the rank hears of it later.
+    fn comes(&mut self, about: &About, body: &[u8]) {
+        let (head, tag) = (header(about), about.tag.unwrap_or(0));
+        let mut script = self.lending.script();
+        let fits =
+            |(_, offer): &(&Token, &Offer)| offer.tag.tag == tag && offer.into.len() >= body.len();
+        let found = script.lent.iter().find(fits).map(|(token, _)| *token);
+        let says = match found {
+            Some(token) => {
+                let offer = script.lent.remove(&token).expect("just found");
+                script.taken.insert(token, offer);
+                self.placed += 1;
+                Says::Placed(token, head.clone(), body.to_vec())
+            }
+            None => Says::Message(head.clone(), body.to_vec()),
+        };
+        script.next.push_back(says);
+        drop(script);
+        let says = Says::Message(head, body.to_vec());
+        self.plain.script().next.push_back(says);
+    }
+
+    /// What was asked for comes back, unless a message is on its way there.
+    fn give_back(&mut self) {
+        let mut script = self.lending.script();
+        let asked = std::mem::take(&mut script.asked);
+        let waits = |token: &Token| script.lent.contains_key(token);
+        let back: Vec<_> = asked.into_iter().filter(waits).collect();
+        for token in back {
+            script.lent.remove(&token);
+            script.next.push_back(Says::Returned(token));
+        }
+    }
+
+    fn turn(&mut self) {
+        self.each().into_iter().for_each(Rank::turn);
+    }
+
+    fn cancel(&mut self, at: usize) {
+        let [lending, plain] = &self.receives[at];
+        let ops = [lending, plain].map(|recv| recv.as_ref().map(|recv| recv.op));
+        for (rank, op) in self.each().into_iter().zip(ops) {
+            if let Some(op) = op {
+                rank.engine.core.unpost(op, ErrorKind::Cancelled);
+                rank.engine.flush();
+            }
+        }
+    }
+
+    fn drop_recv(&mut self, at: usize) {
+        let both = std::mem::take(&mut self.receives[at]);
+        for (rank, recv) in self.each().into_iter().zip(both) {
+            if let Some(recv) = recv {
+                rank.engine.core.forsake(recv.op);
+                rank.engine.flush();
+            }
+        }
+    }
+
+    /// How a receive has ended at both, in words.
+    fn ends(&mut self, at: usize) -> [Option<String>; 2] {
+        let both = std::mem::take(&mut self.receives[at]);
+        let mut ends = [None, None];
+        for ((rank, recv), end) in self.each().into_iter().zip(both).zip(&mut ends) {
+            let Some(recv) = recv.filter(|recv| rank.is_done(recv)) else {
+                continue;
+            };
+            let (outcome, bytes) = rank.end(&recv);
+            *end = Some(match outcome {
+                Ok(landed) => format!("{} {:?}", landed.tag, &bytes[..landed.bytes]),
+                Err(failure) => format!("{:?}", failure.kind),
+            });
+        }
+        ends
+    }
+}
+
+/// Whatever comes in whichever way, receives end as if nothing had been lent.
+#[test]
+fn what_the_adapter_places_changes_nothing_but_copies() {
+    let mut placed = 0;
+    for seed in 0..400 {
+        let mut random = Random::new(seed);
+        let mut both = Both::new();
+        both.lending.script().yields = random.chance(0.5);
+        for number in 0..120_u8 {
+            let tag = random.within(0..3) as u32;
+            let len = random.within(8..16) as usize;
+            let some = random.within(0..both.receives.len() as u64) as usize;
+            match random.within(0..16) {
+                0..5 => both.recv(&exact(tag), len),
+                5 => both.recv(&about(None, Some(tag)), len),
+                6 => both.recv(&about(Some(1), None), len),
+                7..12 => {
+                    let sig = if random.chance(0.1) { 8 } else { 7 };
+                    both.comes(&About { sig, ..exact(tag) }, &vec![number; len]);
+                }
+                // Only when both have heard the same is it certain whom a message met first.
+                12 if !both.receives.is_empty() => {
+                    both.turn();
+                    both.cancel(some);
+                }
+                13 if !both.receives.is_empty() => {
+                    both.turn();
+                    both.drop_recv(some);
+                }
+                14 => both.give_back(),
+                _ => both.turn(),
+            }
+        }
+        for _ in 0..both.receives.len() {
+            both.turn();
+            both.give_back();
+        }
+        both.turn();
+        let end = both.receives.len();
+        (0..200).for_each(|_| both.recv(&about(None, None), 16));
+        both.turn();
+        for at in 0..both.receives.len() {
+            let [lending, plain] = both.ends(at);
+            assert_eq!(lending, plain, "seed {seed}, receive {at} of {end}");
+        }
+        placed += both.placed;
+    }
+    assert!(placed > 400, "{placed} placed in all stories");
 }

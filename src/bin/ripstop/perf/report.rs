@@ -131,6 +131,7 @@ impl Row {
             .field("allocations_per_message", each(tally.allocations))
             .field("driver_messages_per_message", each(tally.messages))
             .field("entries_per_message", each(tally.entries))
+            .field("placed_per_message", each(tally.placed))
             .field("events_per_message", each(tally.events))
             .field("acks_per_message", each(tally.acks))
             .field("posts_per_message", each(tally.posts))

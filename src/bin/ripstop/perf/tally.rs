@@ -14,6 +14,7 @@ pub(super) struct Tally {
     /// Messages of the driver: those of the runtime among them.
     pub(super) messages: u64,
     pub(super) entries: u64,
+    pub(super) placed: u64,
     pub(super) events: u64,
     pub(super) acks: u64,
     pub(super) posts: u64,
@@ -33,6 +34,7 @@ impl Tally {
             allocations: allocations::count(),
             messages: counters.messages_sent,
             entries: counters.entries,
+            placed: counters.placed,
             events: counters.events,
             acks: counters.acks,
             posts: counters.posts,
@@ -72,6 +74,7 @@ impl Tally {
             self.allocations,
             self.messages,
             self.entries,
+            self.placed,
             self.events,
             self.acks,
             self.posts,
@@ -87,6 +90,7 @@ impl Tally {
             allocations,
             messages,
             entries,
+            placed,
             events,
             acks,
             posts,
@@ -99,6 +103,7 @@ impl Tally {
             allocations,
             messages,
             entries,
+            placed,
             events,
             acks,
             posts,
@@ -107,4 +112,4 @@ impl Tally {
     }
 }
 
-const COUNTS: usize = 10;
+const COUNTS: usize = 11;
