@@ -181,7 +181,7 @@ impl PortalsConfig {
 }
 
 /// What every rank can do.
-pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), lanes: u32) -> Caps {
+pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), rails: usize) -> Caps {
     let triggered_max = lists::room(ni);
     let gets_little = ni.wire.get_most < ni.limits.max_msg_size;
     Caps {
@@ -209,7 +209,7 @@ pub(super) fn caps(ni: &Ni, (body_max, tags): (usize, Option<usize>), lanes: u32
         tag_matching: tags,
         triggered_max,
         combine_max: lists::combine_max(ni),
-        lanes,
+        lanes: u32::try_from(rails).unwrap_or(1),
         cost: if ni.is_software() { SOFTWARE } else { ADAPTER },
     }
 }

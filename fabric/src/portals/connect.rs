@@ -76,10 +76,7 @@ impl Prepared {
             + rails.peer_len()
             + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
-        let lanes = u32::try_from(ground.rails.len()).unwrap_or(1);
-        let processes = addresses.iter().map(|address| address.process);
-        let lent = tags.map(|_| Lent::new(&ground.ni.limits, processes));
-        let lent = lent.transpose()?.map(Box::new);
+        let lent = tags.map(|_| Lent::new(&ground.ni.limits, &addresses));
         let portals = Portals {
             me,
             address,
@@ -91,7 +88,7 @@ impl Prepared {
             words: Region::vacant(peers.len() * Words::LEN)?,
             watches: Watches::new(),
             lists: Lists::default(),
-            lent,
+            lent: lent.transpose()?.map(Box::new),
             told: VecDeque::new(),
             sendable: VecDeque::new(),
             due: VecDeque::new(),
@@ -104,7 +101,7 @@ impl Prepared {
             rails,
             alarm: Timer::new()?,
             naps: Naps::default(),
-            caps: caps(&ground.ni, (body_max, tags), lanes),
+            caps: caps(&ground.ni, (body_max, tags), ground.rails.len()),
             ground,
         };
         if let Some(buffers) = &portals.buffers {

@@ -11,6 +11,7 @@
 use std::{collections::BTreeMap, io, sync::atomic::Ordering::Relaxed};
 
 use super::{
+    address::Address,
     calls::{Limits, Me, Ni, Refused},
     event::{End, Got, Process},
     peer::{Label, Life},
@@ -55,15 +56,13 @@ struct Loan {
 }
 
 impl Lent {
-    /// Of the ranks with these processes.
+    /// Of the ranks at these addresses.
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub(super) fn new(
-        limits: &Limits,
-        processes: impl Iterator<Item = Process>,
-    ) -> io::Result<Self> {
+    pub(super) fn new(limits: &Limits, addresses: &[Address]) -> io::Result<Self> {
         let room = room(limits);
+        let processes = addresses.iter().map(|address| address.process);
         Ok(Self {
             places: Region::vacant(room as usize * PLACE_LEN)?,
             entries: Vec::new(),

@@ -515,7 +515,7 @@ impl Both {
     }
 
     /// What was asked for comes back, unless a message is on its way there.
-    fn give_back(&mut self) {
+    fn give_back(&self) {
         let mut script = self.lending.script();
         let asked = std::mem::take(&mut script.asked);
         let waits = |token: &Token| script.lent.contains_key(token);
@@ -578,9 +578,12 @@ fn what_the_adapter_places_changes_nothing_but_copies() {
         let mut both = Both::new();
         both.lending.script().yields = random.chance(0.5);
         for number in 0..120_u8 {
-            let tag = random.within(0..3) as u32;
-            let len = random.within(8..16) as usize;
-            let some = random.within(0..both.receives.len() as u64) as usize;
+            let mut below = |end: usize| {
+                let number = random.within(0..end as u64);
+                usize::try_from(number).expect("it is small")
+            };
+            let tag = u32::try_from(below(3)).expect("it is small");
+            let (len, some) = (8 + below(8), below(both.receives.len()));
             match random.within(0..16) {
                 0..5 => both.recv(&exact(tag), len),
                 5 => both.recv(&about(None, Some(tag)), len),
