@@ -51,6 +51,9 @@ pub struct Counters {
     /// a sleep; nothing else about lists does while all goes well, where the adapter begins tasks. Where turns of the driver
     /// begin them, so do a count that one waits for and the ends of what they posted together; only these words are handed on.
     pub list_words: Count,
+    /// Times that an adapter interrupted the processor of its host for what came, where it does: the software Portals in its
+    /// mode `generic`.
+    pub interrupts: Count,
 }
 
 impl Counters {
@@ -78,6 +81,7 @@ impl Counters {
             pieces: self.pieces.get(),
             lanes_failed: self.lanes_failed.get(),
             list_words: self.list_words.get(),
+            interrupts: self.interrupts.get(),
         }
     }
 }
@@ -125,6 +129,7 @@ pub struct Snapshot {
     pub pieces: u64,
     pub lanes_failed: u64,
     pub list_words: u64,
+    pub interrupts: u64,
 }
 
 impl Sub for Snapshot {
@@ -156,6 +161,7 @@ impl Sub for Snapshot {
             pieces: self.pieces.wrapping_sub(earlier.pieces),
             lanes_failed: self.lanes_failed.wrapping_sub(earlier.lanes_failed),
             list_words: self.list_words.wrapping_sub(earlier.list_words),
+            interrupts: self.interrupts.wrapping_sub(earlier.interrupts),
         }
     }
 }

@@ -63,7 +63,11 @@ impl Opening<'_> {
     /// Whether its ranks say on the board how they end: beside shared memory that does.
     fn prepare_portals(&self, says_ends: bool) -> Result<Box<dyn Prepared>> {
         let named = |text: &String| (!text.is_empty() && text != "auto").then(|| text.clone());
+        let (slabs, slab_len) = self.settings.portals_slabs;
         let config = PortalsConfig {
+            events: self.settings.portals_events,
+            slabs,
+            slab_len,
             library: named(&self.settings.portals_library).map(Into::into),
             family: named(&self.settings.portals_abi),
             interfaces: self.settings.portals_ifaces.clone(),

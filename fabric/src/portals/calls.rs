@@ -302,11 +302,12 @@ impl Ni {
         self.library.interrupts.is_some()
     }
 
-    /// How often the adapter has interrupted the host, where the library counts that: the software one does.
+    /// How often the adapter has interrupted the host, where the library counts that: the software one does, while it does
+    /// interrupt.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let count = self.library.interrupts?;
         // SAFETY: takes a handle.
-        Some(unsafe { count(self.ni) })
+        Some(unsafe { count(self.ni) }).filter(|count| *count != u64::MAX)
     }
 
     fn got(&self, code: c_int, event: &Bytes) -> Option<Got> {

@@ -11,7 +11,7 @@ use super::{
     naps::Naps,
     onesided::Operations,
     peer::{Peer, Words},
-    prepare::{BOARD_LEN, Prepared},
+    prepare::{BOARD_LEN, Ground, Prepared},
     rails::{Place, Rails},
     state::Portals,
 };
@@ -54,14 +54,7 @@ impl Prepared {
         let found = addresses.iter().position(|other| *other == address);
         let me = found.and_then(|rank| u32::try_from(rank).ok());
         let me = me.ok_or_else(|| invalid("the own address is not among those of the peers"))?;
-        let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
-        let operations = if ground.ni.moves_alone {
-            Operations::new(ground.credits.min(most), None)?
-        } else {
-            // Some are lost with each peer that dies.
-            let room = usize::try_from(ground.ni.limits.max_msg_size).ok();
-            Operations::new(OPERATIONS, room)?
-        };
+        let operations = operations(&ground, pscom)?;
         // What one peer does not take leaves enough for the others.
         let window = (ground.credits / 2).min(WINDOW_MAX);
         let buffers = pscom.map(|pscom| Buffers::new(pscom, peers.len()));
@@ -101,6 +94,7 @@ impl Prepared {
             rails,
             alarm: Timer::new()?,
             naps: Naps::default(),
+            is_interrupted: ground.ni.interrupts().is_some(),
             caps: caps(&ground.ni, (body_max, tags), ground.rails.len()),
             ground,
         };
@@ -111,6 +105,17 @@ impl Prepared {
             portals.meet_all()?;
         }
         Ok(portals)
+    }
+}
+
+fn operations(ground: &Ground, pscom: Option<&Pscom>) -> io::Result<Operations> {
+    if ground.ni.moves_alone {
+        let most = pscom.map_or(u32::MAX, |pscom| pscom.max_rndv_reqs);
+        Operations::new(ground.credits.min(most), None)
+    } else {
+        // Some are lost with each peer that dies.
+        let room = usize::try_from(ground.ni.limits.max_msg_size).ok();
+        Operations::new(OPERATIONS, room)
     }
 }
 

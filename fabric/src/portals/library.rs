@@ -22,7 +22,7 @@ pub(super) struct Library {
     pub(super) symbols: Symbols,
     /// Those for sleeping on descriptors, where the library has them.
     pub(super) waking: Option<Waking>,
-    /// How often the host was interrupted, where the library counts that.
+    /// How often the host was interrupted, where the library counts that; the greatest number where it never is.
     pub(super) interrupts: Option<Interrupts>,
     /// Those for work that the adapter does by itself.
     pub(super) triggers: Option<Triggers>,

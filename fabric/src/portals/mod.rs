@@ -208,6 +208,9 @@ impl Driver for Portals {
         self.tell(&mut turn, sink);
         self.transmit();
         self.end_naps();
+        if turn.events > 0 {
+            self.count_interrupts();
+        }
         Progress {
             events: turn.events,
         }

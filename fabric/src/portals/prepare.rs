@@ -304,7 +304,7 @@ pub(super) fn queue(ni: &Ni, events: u32) -> io::Result<Eq> {
         let why = io::Error::from(why);
         let sentence = format!(
             "no event queue for {events} events ({why}): raise the Portals library's limit, or ask for fewer with \
-             PortalsConfig::events"
+             PortalsConfig::events (RIPSTOP_PORTALS_EVENTS)"
         );
         io::Error::new(why.kind(), sentence)
     })

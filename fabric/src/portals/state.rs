@@ -68,6 +68,8 @@ pub struct Portals {
     pub(super) buffers: Option<Box<Buffers>>,
     /// To have no room for messages is the end.
     pub(super) fragile: bool,
+    /// The adapter interrupts the host, and counts that.
+    pub(super) is_interrupted: bool,
     pub(super) caps: Caps,
 }
 
@@ -97,10 +99,21 @@ impl Told {
 }
 
 impl Portals {
-    /// How often the adapter has interrupted the host so far, where the library counts that: the software one does.
+    /// How often the adapter has interrupted the host so far, where the library counts that: the software one does, in its
+    /// mode `generic`.
     #[must_use]
     pub fn interrupts(&self) -> Option<u64> {
         self.ground.ni.interrupts()
+    }
+
+    /// Notes interrupts where there are any: a call of the library, which no other mode has to pay for in each turn.
+    pub(super) fn count_interrupts(&self) {
+        if self.is_interrupted
+            && let Some(now) = self.interrupts()
+        {
+            let count = &self.ground.counters.all.interrupts;
+            count.add(now.saturating_sub(count.get()));
+        }
     }
 
     pub(super) const fn own_address(&self) -> Address {

@@ -30,6 +30,10 @@ pub struct Settings {
     pub portals_compat: String,
     /// `RIPSTOP_PORTALS_TAGS`: `auto`, `on`, `off`, or the shortest length.
     pub portals_tags: String,
+    /// `RIPSTOP_PORTALS_EVENTS`.
+    pub portals_events: u32,
+    /// `RIPSTOP_PORTALS_SLABS`: how many, and bytes of each.
+    pub portals_slabs: (usize, usize),
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
     /// `RIPSTOP_VERBS_GID_INDEX`; `None` is RoCE v2 over IPv4, where there is one.
@@ -114,6 +118,8 @@ impl Settings {
             portals_ifaces: Vec::new(),
             portals_compat: "off".to_owned(),
             portals_tags: "auto".to_owned(),
+            portals_events: 4096,
+            portals_slabs: (4, 1 << 20),
             verbs_device: String::new(),
             verbs_gid_index: None,
             connect: "auto".to_owned(),
@@ -284,6 +290,28 @@ mod tests {
             error.contains("RIPSTOP_REACTOR=kqueue") && error.contains("auto | uring | epoll"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn room_for_messages_has_a_least_and_is_printed_as_it_is_read() {
+        for text in ["2x131328", "4x1048576", "1024x16777216"] {
+            let settings = one("RIPSTOP_PORTALS_SLABS", text).unwrap();
+            let mut rows = settings.rows().into_iter();
+            let row = rows.find(|row| row.name == "RIPSTOP_PORTALS_SLABS");
+            assert_eq!(row.unwrap().value, text);
+        }
+        for text in [
+            "1x1048576",
+            "2x131327",
+            "2",
+            "x",
+            "2x131328x1",
+            "1025x131328",
+        ] {
+            assert!(one("RIPSTOP_PORTALS_SLABS", text).is_err(), "{text}");
+        }
+        assert!(one("RIPSTOP_PORTALS_EVENTS", "8").is_ok());
+        assert!(one("RIPSTOP_PORTALS_EVENTS", "7").is_err());
     }
 
     #[test]

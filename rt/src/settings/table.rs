@@ -20,6 +20,7 @@ pub(super) struct Spec {
 
 /// What the launcher sets for its ranks, what says how tests run, and what the software Portals reads by itself; not settings.
 pub(super) const OTHERS: &[&str] = &[
+    "RIPSTOP_PORTALS_CORE",
     "RIPSTOP_PORTALS_CUT",
     "RIPSTOP_PORTALS_FAULTS",
     "RIPSTOP_PORTALS_FLOW",
@@ -117,6 +118,20 @@ pub(super) const TABLE: &[Spec] = &[
         |value| one_of("auto | on | off", value)
             .or_else(|| value.parse::<usize>().ok().filter(|least| *least > 0).map(|least| least.to_string())),
         String::clone
+    ),
+    row!(
+        portals_events: "RIPSTOP_PORTALS_EVENTS",
+        "8..=1048576 events",
+        "over Portals, how many events a queue holds: what is under way and what has come and was not looked at",
+        |value| within(8..=1 << 20, value),
+        u32::to_string
+    ),
+    row!(
+        portals_slabs: "RIPSTOP_PORTALS_SLABS",
+        "slabs x bytes, like 4x1048576; 2 to 1024 of 131328 to 16777216",
+        "over Portals, what messages of all peers come into: who finds no room waits",
+        slabs,
+        |(count, len): &(usize, usize)| format!("{count}x{len}")
     ),
     row!(
         verbs_device: "RIPSTOP_VERBS_DEVICE",
@@ -327,6 +342,11 @@ fn join(all: &[Interface]) -> String {
         weight => format!("{}:{weight}", one.number),
     };
     all.iter().map(say).collect::<Vec<_>>().join(",")
+}
+
+fn slabs(value: &str) -> Option<(usize, usize)> {
+    let (count, len) = value.split_once('x')?;
+    Some((within(2..=1024, count)?, within(131_328..=16 << 20, len)?))
 }
 
 fn pattern(value: &str) -> Option<Pattern> {

@@ -134,7 +134,8 @@ macro_rules! portals_library {
             <P as Profile>::NAME.as_ptr()
         }
 
-        /// How often the host was interrupted for messages: never, unless the mode is generic. For benchmarks.
+        /// How often the host was interrupted for messages, in the mode `generic`; in any other, the greatest number. For
+        /// benchmarks.
         #[unsafe(no_mangle)]
         pub extern "C" fn RipstopPortalsInterrupts(ni: H) -> u64 {
             calls::interrupts::<P>(ni)

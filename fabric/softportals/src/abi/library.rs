@@ -157,6 +157,7 @@ pub(super) fn open(
         place: place.clone(),
         mode: settings.mode,
         wires: settings.wires.clone(),
+        core: settings.core,
     };
     let mut passed_over = Vec::new();
     let (nic, pid) = loop {

@@ -28,6 +28,8 @@ pub(super) struct Settings {
     pub(super) pid_max: u32,
     /// `RIPSTOP_PORTALS_REUSE`: whether an interface that is opened again is the same one.
     pub(super) reuse: bool,
+    /// `RIPSTOP_PORTALS_CORE`: the processor that works for the interface, and no other.
+    pub(super) core: Option<usize>,
 }
 
 impl Settings {
@@ -93,10 +95,17 @@ impl Settings {
                 "1 or 0",
                 &[("1", true), ("0", false)],
             )?,
+            core: read(
+                look("RIPSTOP_PORTALS_CORE"),
+                "the number of a processor, from 0 to 1023",
+                |text| text.trim().parse().ok().filter(|core| *core < CORES_MAX),
+            )?,
         })
     }
 }
 
+/// What a set of processors has room for.
+const CORES_MAX: usize = 1024;
 const CUT: &str = "bytes, or 0 for never, or one for each rail";
 
 /// A variable, its value and what it should have been.
@@ -188,8 +197,8 @@ mod tests {
         let settings = from(0, &[]).expect("right");
         assert!(matches!(settings.wires.medium, Medium::Shared));
         assert_eq!(
-            (settings.mode, settings.nid, settings.reuse),
-            (Mode::Offload, 1, true)
+            (settings.mode, settings.nid, settings.reuse, settings.core),
+            (Mode::Offload, 1, true, None)
         );
     }
 
@@ -244,6 +253,7 @@ mod tests {
             ("RIPSTOP_PORTALS_CUT", "soon"),
             ("RIPSTOP_PORTALS_FLOW", "none"),
             ("RIPSTOP_PORTALS_REUSE", "yes"),
+            ("RIPSTOP_PORTALS_CORE", "1024"),
         ] {
             let (named, said, wanted) = from(0, &[(name, value)]).expect_err("wrong");
             assert_eq!((named, &said[..]), (name, value));

@@ -8,7 +8,10 @@ use std::{
     sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    thread::{CpuSet, sched_setaffinity},
+};
 
 use super::{
     host::Host,
@@ -29,6 +32,7 @@ struct Bed {
 impl<M: Memory + Send> Shared<M> {
     /// The agent: sleeps, takes what came, sends what it can.
     pub(super) fn run(&self) {
+        self.move_to_core();
         while !self.stop.load(Relaxed) {
             let rung = self.sleep();
             self.wakes.fetch_add(1, Relaxed);
@@ -47,6 +51,15 @@ impl<M: Memory + Send> Shared<M> {
                     host.wait_for_rest();
                 }
             }
+        }
+    }
+
+    /// A processor that is not there changes nothing but where the agent runs.
+    fn move_to_core(&self) {
+        if let Some(core) = self.core {
+            let mut cores = CpuSet::new();
+            cores.set(core);
+            let _moved = sched_setaffinity(None, &cores);
         }
     }
 
@@ -99,10 +112,10 @@ impl<M: Memory + Send> Shared<M> {
         any
     }
 
-    /// A caller found nothing, and looks for packets itself: no thread has to wake for them. Only where the agent matches: a
-    /// host is interrupted.
+    /// A caller found nothing, and looks for packets itself: no thread has to wake for them. Only where the agent matches and
+    /// has no processor for itself: a host is interrupted.
     pub(super) fn take_for_caller(&self, state: &mut State<M>) -> bool {
-        if self.host.is_some() {
+        if self.host.is_some() || self.core.is_some() {
             return false;
         }
         state.polled = true;
@@ -111,6 +124,15 @@ impl<M: Memory + Send> Shared<M> {
             self.flush(state);
         }
         any
+    }
+
+    /// A caller has started something: it leaves, by the agent's processor where that works alone.
+    pub(super) fn flush_for_caller(&self, state: &mut State<M>) {
+        if self.core.is_some() && state.interface.has_output() {
+            self.ring();
+        } else {
+            self.flush(state);
+        }
     }
 
     /// A caller goes to sleep: from now on the agent is told of packets.

@@ -38,6 +38,8 @@ pub struct Setup {
     pub mode: Mode,
     /// What packets travel over; [`Wires::packet_max`] says how long they are.
     pub wires: Wires,
+    /// The processor that alone works for the interface, as that of an adapter does; else also those of callers.
+    pub core: Option<usize>,
 }
 
 /// Who matches what comes.
@@ -80,6 +82,8 @@ pub(super) struct Shared<M> {
     pub(super) host: Option<Host>,
     /// The agent has to know from the host where data goes before it takes any.
     pub(super) host_comes_first: AtomicBool,
+    /// The agent's processor, where callers leave all work to it.
+    pub(super) core: Option<usize>,
 }
 
 #[derive(Debug)]
@@ -139,6 +143,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
             place,
             mode,
             wires,
+            core,
         } = setup;
         let port = Port::open(place, config.address, &wires)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -165,6 +170,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
             wakes: AtomicU64::new(0),
             host_comes_first: AtomicBool::new(false),
             host: (mode == Mode::Generic).then(Host::default),
+            core,
         });
         let mut nic = Self {
             shared,
@@ -190,7 +196,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     pub fn call<R>(&self, call: impl FnOnce(&mut Interface<M>) -> R) -> R {
         let mut state = self.shared.lock();
         let result = call(&mut state.interface);
-        self.shared.flush(&mut state);
+        self.shared.flush_for_caller(&mut state);
         result
     }
 
@@ -208,7 +214,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         if matches!(result, Err(Error::InUse)) && self.shared.take_for_caller(&mut state) {
             result = call(&mut state.interface);
         }
-        self.shared.flush(&mut state);
+        self.shared.flush_for_caller(&mut state);
         result
     }
 
@@ -372,10 +378,10 @@ impl<M: Memory + Send + 'static> Nic<M> {
         self.shared.wakes.load(Relaxed)
     }
 
-    /// How often the agent interrupted the host: never, unless the mode is generic.
+    /// How often the agent interrupted the host; `None` unless the mode is generic.
     #[must_use]
-    pub fn interrupts(&self) -> u64 {
-        self.shared.host.as_ref().map_or(0, Host::interrupts)
+    pub fn interrupts(&self) -> Option<u64> {
+        self.shared.host.as_ref().map(Host::interrupts)
     }
 
     /// `None` when the time is over. An error after the first look means that what was waited for is gone.

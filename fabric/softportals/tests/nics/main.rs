@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, mpsc},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -11,12 +11,13 @@ use ripstop_fabric::random::Random;
 use ripstop_softportals::{
     Ack, Command, Count, Error, EventKind, Fail,
     process::{Mode, wait_count_among},
+    transport::Wires,
 };
 
 mod over_udp;
 mod process;
 
-use process::{HALF, Process, start, start_in};
+use process::{HALF, Process, start, start_in, start_on};
 
 #[test]
 fn data_is_right_at_every_size_while_nobody_calls_the_target() {
@@ -290,8 +291,38 @@ fn a_message_interrupts_the_host_twice_once_or_never() {
             }
         }
         let seen = b.nic.interrupts();
-        assert_eq!(seen, 20 * interrupts, "{mode:?}, {size} bytes");
+        let expected = (mode == Mode::Generic).then_some(20 * interrupts);
+        assert_eq!(seen, expected, "{mode:?}, {size} bytes");
     }
+}
+
+#[test]
+fn a_processor_of_its_own_moves_what_callers_start_and_look_for() {
+    let alone = |pid| {
+        let wires = Wires::default();
+        start_on("core", pid, Mode::Offload, wires, Some(0))
+    };
+    let (a, b) = (alone(1), alone(2));
+    for nth in 1..=20 {
+        a.put(2, HALF as u64 / 64, Ack::No);
+        let started = now();
+        let looked = || b.nic.wait_event(&[b.eq], Some(Duration::ZERO));
+        let event = loop {
+            match looked() {
+                Err(Error::EqEmpty) => std::thread::yield_now(),
+                got => break got.expect("an event").0.event,
+            }
+            assert!(now() - started < Duration::from_secs(20), "put {nth}");
+        };
+        assert_eq!((event.kind, event.fail), (EventKind::Put, Fail::Ok));
+    }
+    // Agents do not wake for what callers move.
+    assert!(a.nic.wakes() > 0 && b.nic.wakes() > 0);
+}
+
+#[expect(clippy::disallowed_methods, reason = "a hang guard")]
+fn now() -> Instant {
+    Instant::now()
 }
 
 #[test]

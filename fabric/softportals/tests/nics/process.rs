@@ -65,6 +65,16 @@ pub(crate) fn start_in(network: &str, pid: u32, mode: Mode) -> Process {
 }
 
 pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> Process {
+    start_on(network, pid, mode, wires, None)
+}
+
+pub(crate) fn start_on(
+    network: &str,
+    pid: u32,
+    mode: Mode,
+    wires: Wires,
+    core: Option<usize>,
+) -> Process {
     let ram = Ram(Arc::new(Mutex::new(vec![0; 2 * HALF])));
     let nid = match &wires.medium {
         Medium::Udp { host, .. } => u32::from(*host),
@@ -89,6 +99,7 @@ pub(crate) fn start_over(network: &str, pid: u32, mode: Mode, wires: Wires) -> P
         },
         mode,
         wires,
+        core,
     };
     let nic = Nic::open(setup, ram.clone()).expect("a free address");
     let (eq, ct, entry, md) = nic.call(|interface| {

@@ -254,9 +254,10 @@ pub unsafe fn poll_events<P: Profile>(ni: P::Handle, _fds: *const PollFd) -> i32
     }
 }
 
-/// Interrupts of the host, or 0 when there is no such interface.
+/// Interrupts of the host, or [`u64::MAX`] when there is no such interface or it never interrupts.
 pub fn interrupts<P: Profile>(ni: P::Handle) -> u64 {
-    interface::<P>(ni).map_or(0, |(_, nic)| nic.interrupts())
+    let interrupts = interface::<P>(ni).map(|(_, nic)| nic.interrupts());
+    interrupts.ok().flatten().unwrap_or(u64::MAX)
 }
 
 /// `PtlStartBundle`, `PtlEndBundle`: a hint; operations leave as they are started.
