@@ -167,6 +167,49 @@ fn a_collective_goes_on_while_ranks_are_away() {
 }
 
 #[test]
+fn a_flood_is_counted_for_each_sender_and_ends() {
+    let lines = lines(&perf(
+        4,
+        "flood --size 8,64K --seconds 0.2 --window 4 --json",
+    ));
+    assert_eq!(lines.len(), 2);
+    for line in lines {
+        let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+        let figure = |name: &str| row[name].as_f64().unwrap();
+        assert_eq!(row["senders"], 3, "{row}");
+        assert!(row["messages"].as_u64() > Some(0), "{row}");
+        // Three senders, of whom one may have got everything.
+        assert!((0.333..=1.000_001).contains(&figure("fairness")), "{row}");
+        let (least, most) = (figure("least_mb_per_s"), figure("most_mb_per_s"));
+        assert!(least <= most && most <= figure("mb_per_s"), "{row}");
+        assert!(figure("mb_per_s") <= 3.0 * most * 1.001, "{row}");
+    }
+    let refused = perf(2, "flood --size 2M");
+    assert!(!refused.status.success());
+}
+
+#[test]
+fn ranks_may_sleep_while_others_compute_beside_a_collective() {
+    let words = "collective all_to_all --size 64K --overlap --computing 1 --iters 3 --json";
+    let lines = lines(&perf(3, words));
+    let row: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!((&row["computing"], &row["ranks"]), (&1.into(), &3.into()));
+    assert!(row["osu_overlap"].is_number() && row["list_words"].is_number());
+    let refused = perf(2, "collective all_to_all --computing 1");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && errors.contains("--overlap or --away"));
+}
+
+#[test]
+fn a_long_message_goes_there_and_back_in_one_buffer() {
+    let words = "netpipe --what tag --how single --min 512M --max 512M --around 0 --iters 1 --warmup 0 --json";
+    let lines = lines(&perf(2, words));
+    let row: serde_json::Value = serde_json::from_str(&lines[0]).unwrap();
+    assert_eq!(row["size"], 512 << 20, "{row}");
+    assert!(row["mb_per_s"].as_f64() > Some(0.0), "{row}");
+}
+
+#[test]
 fn idle_ranks_are_measured_however_many_there_are() {
     let lines = lines(&perf(3, "idle --seconds 0.2 --json"));
     assert!(

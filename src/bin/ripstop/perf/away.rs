@@ -21,20 +21,30 @@ pub(super) struct Args {
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000), conflicts_with = "overlap")]
     away: Option<u64>,
 
-    /// Ranks that compute while they are away; the others sleep, and leave their cores free [default: all]
-    #[arg(long, value_name = "N", requires = "away")]
-    computing: Option<usize>,
+    /// With --away or --overlap: how many ranks compute; the others sleep, and leave their cores free [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    computing: Option<u32>,
 }
 
 impl Args {
     /// What this rank does, if ranks are to be away.
     pub(super) fn plan(&self, world: &Comm) -> Option<Away> {
-        let computing = self.computing.unwrap_or(usize::MAX).min(world.size());
         self.away.map(|millis| Away {
             time: Duration::from_millis(millis),
-            computing,
-            computes: world.rank() < computing,
+            computing: self.computing(world),
+            computes: world.rank() < self.computing(world),
         })
+    }
+
+    /// How many ranks compute.
+    pub(super) fn computing(&self, world: &Comm) -> usize {
+        let asked = self.computing.map_or(usize::MAX, |asked| asked as usize);
+        asked.min(world.size())
+    }
+
+    /// Whether there is something that ranks may compute meanwhile.
+    pub(super) const fn refuses(&self, overlap: bool) -> bool {
+        self.computing.is_some() && self.away.is_none() && !overlap
     }
 }
 

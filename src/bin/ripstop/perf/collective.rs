@@ -3,8 +3,10 @@
 //! The loops are those of the OSU benchmarks: calls one after the other, times averaged over ranks; for overlap a barrier before
 //! each, and a computation that takes as long as the collective alone. Both usual formulas are printed, with what is in them.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
-use ripstop::{Cart, Comm, Neighborhood, Result, Sum, prelude::*};
+use ripstop::{Cart, Comm, Neighborhood, Result, Runtime, Sum, prelude::*};
 
 use super::{
     Pair, Trouble, away, clock,
@@ -18,7 +20,9 @@ use crate::hidden;
 ///
 /// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
 /// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
-/// speed of the computation meanwhile; agent CPU is what other threads of the rank used.
+/// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
+/// for as long: that leaves a core to those who move the bytes. `words` are those of an adapter to its host about the task lists
+/// of a call, on the rank that got most.
 ///
 /// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
 /// when it came back, `left` how long it waited for it then.
@@ -78,6 +82,11 @@ impl Args {
         self.all().len()
     }
 
+    pub(super) fn refuses(&self) -> Option<String> {
+        let refuses = self.away.refuses(self.overlap);
+        refuses.then(|| "--computing: nobody computes without --overlap or --away".to_owned())
+    }
+
     fn all(&self) -> Vec<(Name, usize)> {
         let names = if self.names.is_empty() {
             Name::value_variants()
@@ -101,7 +110,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         let text = name.to_possible_value().expect("no variant is hidden");
         report.announce(format!("{} of {}", text.get_name(), human(size)));
         let iters = iterations(&args.common, size, world.size());
-        let mut bench = Bench::new(world, name, size).await?;
+        let mut bench = Bench::new(pair, name, size).await?;
         let first = bench.one().await?;
         let warms = args.common.warmup(iters, 3);
         match args.common.warmup {
@@ -114,7 +123,11 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             .size(size);
         let row = match args.away.plan(world) {
             Some(away) => away.measure(&mut bench, row, iters).await?,
-            None if args.overlap => bench.overlap(row, iters).await?,
+            None if args.overlap => {
+                bench
+                    .overlap(row, iters, args.away.computing(world))
+                    .await?
+            }
             None => bench.latency(row, iters).await?,
         };
         let first = bench.mean(first).await?;
@@ -141,6 +154,7 @@ fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
 
 /// One collective with its buffers.
 pub(super) struct Bench<'a> {
+    runtime: &'a Runtime,
     world: &'a Comm,
     /// All ranks, each between two others, where neighbours are asked for: to make it connects ranks.
     ring: Option<Cart>,
@@ -153,7 +167,8 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    async fn new(world: &'a Comm, name: Name, size: usize) -> Result<Self> {
+    async fn new(pair: &Pair<'a>, name: Name, size: usize) -> Result<Self> {
+        let world = pair.world;
         let (block, ranks) = (size / size_of::<f64>(), world.size());
         let many = block * ranks;
         let (send, recv) = match name {
@@ -173,6 +188,7 @@ impl<'a> Bench<'a> {
             _ => None,
         };
         Ok(Self {
+            runtime: pair.runtime,
             world,
             ring,
             name,
@@ -202,11 +218,11 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Begins a call, computes for `rounds`, awaits the call. Returns nanoseconds of both, and of the computation.
-    async fn timed(&mut self, rounds: u64) -> Result<[u64; 2]> {
+    /// Begins a call, does something else, awaits the call. Returns nanoseconds of both, and of what was done.
+    async fn timed(&mut self, meanwhile: Meanwhile) -> Result<[u64; 2]> {
         let start = clock::now();
         let mut computed = 0;
-        self.call(|_| computed = work(rounds)).await?;
+        self.call(|_| computed = meanwhile.pass()).await?;
         Ok([clock::now() - start, computed])
     }
 
@@ -276,7 +292,7 @@ impl<'a> Bench<'a> {
     }
 
     async fn one(&mut self) -> Result<f64> {
-        let [took, _] = self.timed(0).await?;
+        let [took, _] = self.timed(Meanwhile::Nothing).await?;
         Ok(micros(took))
     }
 
@@ -292,16 +308,21 @@ impl<'a> Bench<'a> {
         Ok(row.figure("mean_us", "mean µs", mean))
     }
 
-    async fn overlap(&mut self, row: Row, iters: u64) -> Result<Row> {
+    async fn overlap(&mut self, row: Row, iters: u64, computing: usize) -> Result<Row> {
         let pure = self.pure(iters).await?;
-        let rounds = calibrated(pure);
-        let compute = micros((0..8).map(|_| work(rounds)).sum()) / 8.0;
+        let meanwhile = if self.world.rank() < computing {
+            Meanwhile::Rounds(calibrated(pure))
+        } else {
+            Meanwhile::Sleep(Duration::from_secs_f64(pure / 1e6))
+        };
+        let compute = micros((0..8).map(|_| meanwhile.pass()).sum()) / 8.0;
         let compute = self.mean(compute).await?;
         let Means {
             overall,
             computed,
             agent,
-        } = self.loops(iters, rounds).await?;
+            words,
+        } = self.loops(iters, meanwhile).await?;
         let times = [pure, compute, overall];
         Ok(row
             .figure("pure_us", "pure µs", pure)
@@ -310,12 +331,14 @@ impl<'a> Bench<'a> {
             .figure("osu_overlap", "OSU %", hidden::osu(times))
             .figure("imb_overlap", "IMB %", hidden::imb(times))
             .figure("availability", "available %", 100.0 * compute / computed)
-            .figure("agent_us", "agent CPU µs", agent))
+            .figure("agent_us", "agent CPU µs", agent)
+            .figure("list_words", "words", words)
+            .field("computing", computing))
     }
 
     /// Microseconds of a call alone.
     pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
-        Ok(self.loops(iters, 0).await?.overall)
+        Ok(self.loops(iters, Meanwhile::Nothing).await?.overall)
     }
 
     /// Waits until all ranks are here.
@@ -324,19 +347,24 @@ impl<'a> Bench<'a> {
     }
 
     /// Calls with a barrier before each.
-    async fn loops(&mut self, iters: u64, rounds: u64) -> Result<Means> {
-        let mut sums = [0; 3];
+    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile) -> Result<Means> {
+        let (mut sums, mut words) = ([0; 3], 0);
         for _ in 0..iters {
             self.world.barrier().await?;
             let others = clock::other_threads();
-            let [took, computed] = self.timed(rounds).await?;
+            let before = self.runtime.counters().list_words;
+            let [took, computed] = self.timed(meanwhile).await?;
+            words += self.runtime.counters().list_words - before;
             let agent = clock::other_threads().saturating_sub(others);
             for (sum, nanos) in sums.iter_mut().zip([took, computed, agent]) {
                 *sum += nanos;
             }
         }
         let [overall, computed, agent] = sums.map(|sum| micros(sum) / lossy(iters));
+        let words = lossy(words) / lossy(iters);
+        let [words] = self.world.all_reduce([words], Max).await?;
         Ok(Means {
+            words,
             overall: self.mean(overall).await?,
             computed: self.mean(computed).await?,
             agent: self.mean(agent).await?,
@@ -355,6 +383,33 @@ struct Means {
     overall: f64,
     computed: f64,
     agent: f64,
+    /// Words about task lists, of the rank that got most.
+    words: f64,
+}
+
+/// What a rank does while a call is under way.
+#[derive(Clone, Copy, Debug)]
+enum Meanwhile {
+    Nothing,
+    /// A computation.
+    Rounds(u64),
+    /// Leaves its core to others.
+    Sleep(Duration),
+}
+
+impl Meanwhile {
+    /// Nanoseconds that it took.
+    fn pass(self) -> u64 {
+        let start = clock::now();
+        match self {
+            Self::Nothing => 0,
+            Self::Rounds(rounds) => work(rounds),
+            Self::Sleep(time) => {
+                clock::sleep(time);
+                clock::now() - start
+            }
+        }
+    }
 }
 
 /// A computation of so many rounds, and the nanoseconds it took.
@@ -396,4 +451,5 @@ const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 2 --bind core -- ripstop perf collective all_reduce --size 8,64K,1M
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap
+  ripstop run -n 2 -- ripstop perf collective all_to_all --size 1M --overlap --computing 1
   ripstop run -n 2 --bind core -- ripstop perf collective all_to_all --size 1M --away 20 --computing 1 --iters 50";

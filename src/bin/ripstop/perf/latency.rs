@@ -58,12 +58,13 @@ async fn timed<B: RecvBuf<Elem = u8>>(
     ping_pong.measure(iters).await
 }
 
-/// Two buffers, used again and again.
+/// Two buffers, or one, used again and again.
 #[derive(Debug)]
 pub(super) struct PingPong<'a, B> {
     pair: &'a Pair<'a>,
     /// `None` while an operation has it.
     out: Option<B>,
+    /// `None` always where one buffer leaves and comes back.
     inbox: Option<B>,
     samples: Samples,
 }
@@ -74,6 +75,16 @@ impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
             pair,
             out: Some(buffer()),
             inbox: Some(buffer()),
+            samples: Samples::new(2.0),
+        }
+    }
+
+    /// With one buffer on each rank: for those that there is no memory for twice.
+    pub(super) fn of_one(pair: &'a Pair<'a>, buffer: B) -> Self {
+        Self {
+            pair,
+            out: Some(buffer),
+            inbox: None,
             samples: Samples::new(2.0),
         }
     }
@@ -110,9 +121,13 @@ impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
     }
 
     async fn recv(&mut self) -> Result<()> {
-        if let Some(inbox) = self.inbox.take() {
+        let place = match &self.inbox {
+            Some(_) => &mut self.inbox,
+            None => &mut self.out,
+        };
+        if let Some(inbox) = place.take() {
             let receive = self.pair.world.recv_into(self.pair.other, TAG, inbox);
-            self.inbox = Some(receive.await?.0);
+            *place = Some(receive.await?.0);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod away;
 mod buffers;
 mod clock;
 mod collective;
+mod flood;
 mod idle;
 mod latency;
 mod matching;
@@ -99,6 +100,7 @@ enum Program {
     #[command(after_help = example!("get-stream --size 4K,64K,1M"))]
     GetStream(windows::Args),
     Collective(collective::Args),
+    Flood(flood::Args),
     Idle(idle::Args),
     Overlap(overlap::Args),
     Startup(startup::Args),
@@ -188,6 +190,7 @@ impl Pair<'_> {
             | Program::PutStream(args)
             | Program::GetStream(args) => windows::run(self, args, program.way(), report).await,
             Program::Collective(args) => collective::run(self, args, report).await,
+            Program::Flood(args) => flood::run(self, args, report).await,
             Program::Idle(args) => idle::run(self, args, report).await,
             Program::Overlap(args) => overlap::run(self, args, report).await,
             Program::Put(_) | Program::Get(_) | Program::Startup(_) => {
@@ -231,6 +234,7 @@ impl Program {
             | Self::PutStream(_)
             | Self::GetStream(_) => self.way().name(),
             Self::Collective(_) => "collective",
+            Self::Flood(_) => "flood",
             Self::Idle(_) => "idle",
             Self::Overlap(_) => "overlap",
             Self::Startup(_) => "startup",
@@ -271,6 +275,7 @@ impl Program {
             | Self::PutStream(args)
             | Self::GetStream(args) => (args.common.json, args.lines(self.way())),
             Self::Collective(args) => (args.common.json, args.lines()),
+            Self::Flood(args) => (args.json, args.lines()),
             Self::Idle(args) => (args.json, 1),
             Self::Overlap(args) => (args.json, args.lines()),
             Self::Startup(args) => (args.is_json(), args.lines()),
@@ -281,6 +286,7 @@ impl Program {
     fn refuses(&self, ranks: usize) -> Option<String> {
         self.refuses_ranks(ranks).or_else(|| match self {
             Self::Netpipe(args) => args.refuses(),
+            Self::Collective(args) => args.refuses(),
             Self::FetchAdd(args) | Self::Cas(args) => args.refuses(self.way()),
             _ => None,
         })
@@ -288,7 +294,7 @@ impl Program {
 
     fn refuses_ranks(&self, ranks: usize) -> Option<String> {
         let (fits, needs) = match self {
-            Self::Idle(_) | Self::Collective(_) | Self::Startup(_) => {
+            Self::Idle(_) | Self::Collective(_) | Self::Flood(_) | Self::Startup(_) => {
                 (ranks >= 2, "at least 2 ranks")
             }
             _ => (ranks == 2, "2 ranks"),
@@ -374,6 +380,18 @@ mod tests {
         );
         assert_eq!(program(&["overlap"]).printing(), (false, 2));
         assert_eq!(program(&["latency", "--size", "8"]).printing(), (false, 1));
+    }
+
+    #[test]
+    fn who_computes_is_said_only_where_somebody_does() {
+        let collective = |words: &[&str]| program(&[&["collective", "barrier"], words].concat());
+        for words in [&["--overlap"][..], &["--away", "5"]] {
+            let words = [words, &["--computing", "1"]].concat();
+            assert_eq!(collective(&words).refuses(2), None, "{words:?}");
+        }
+        assert!(collective(&["--computing", "1"]).refuses(2).is_some());
+        assert_eq!(program(&["flood"]).refuses(65), None);
+        assert!(program(&["flood"]).refuses(1).unwrap().contains("2 ranks"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use ripstop::{Collectives, Max, Result, Window, buffer::RecvBuf};
 use super::{
     Pair, Trouble, buffers, clock,
     latency::PingPong,
-    options::{Common, bytes},
+    options::Common,
     report::{Report, Row, human},
     samples::Samples,
     stream::Stream,
@@ -42,10 +42,13 @@ pub(super) struct Args {
     how: Vec<How>,
 
     /// The shortest power of two in bytes
-    #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "1")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes_of_window, default_value = "1")]
     min: usize,
 
-    /// The longest power of two in bytes, up to 256 MiB; in windows up to 1 MiB
+    /// The longest power of two in bytes, up to 4 GiB; in windows up to 1 MiB
+    ///
+    /// Messages of more than 256 MiB leave from the buffer that they come into: each rank needs the length once, and a target of
+    /// puts and gets once, too.
     #[arg(long, value_name = "BYTES", value_parser = bytes_of_window, default_value = "1M")]
     max: usize,
 
@@ -187,6 +190,10 @@ async fn time(
         (What::Tag, How::Single) if size < buffers::PAGE => {
             ping_pong(pair, || vec![1; size], iters, size).await
         }
+        (What::Tag, How::Single) if size > TWICE_MAX => {
+            let ping_pong = PingPong::of_one(pair, buffers::aligned(size));
+            there_and_back(ping_pong, iters, size).await
+        }
         (What::Tag, How::Single) => ping_pong(pair, || buffers::aligned(size), iters, size).await,
         (What::Tag, _) => stream(pair, how, iters, size).await,
         _ => onesided(pair, (what, how), iters, size).await,
@@ -196,10 +203,17 @@ async fn time(
 async fn ping_pong<B: RecvBuf<Elem = u8>>(
     pair: &Pair<'_>,
     buffer: impl Fn() -> B,
+    iters: (u64, u64),
+    size: usize,
+) -> Result<Timed> {
+    there_and_back(PingPong::new(pair, buffer), iters, size).await
+}
+
+async fn there_and_back<B: RecvBuf<Elem = u8>>(
+    mut ping_pong: PingPong<'_, B>,
     (warmup, iters): (u64, u64),
     size: usize,
 ) -> Result<Timed> {
-    let mut ping_pong = PingPong::new(pair, buffer);
     ping_pong.run(warmup).await?;
     let (samples, tally) = ping_pong.measure(iters).await?;
     Ok(Timed {
@@ -316,7 +330,7 @@ impl How {
 }
 
 fn bytes_of_window(text: &str) -> std::result::Result<usize, String> {
-    super::options::bytes_up_to(256 << 20, text)
+    super::options::bytes_up_to(4 << 30, text)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -325,6 +339,8 @@ const fn lossy(count: usize) -> f64 {
 }
 
 const WINDOW: usize = 64;
+/// Longer ones have one buffer on each rank.
+const TWICE_MAX: usize = (256 << 20) + (1 << 16);
 /// A window of them is 64 MiB and some, at each end.
 const WINDOWED_MAX: usize = (1 << 20) + (1 << 10);
 

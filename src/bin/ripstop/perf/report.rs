@@ -136,6 +136,7 @@ impl Row {
             .field("acks_per_message", each(tally.acks))
             .field("posts_per_message", each(tally.posts))
             .field("registrations_per_message", each(tally.registrations))
+            .field("interrupts_per_message", each(tally.interrupts))
     }
 
     /// Something for the JSON line only.

@@ -19,6 +19,10 @@ pub(super) struct Tally {
     pub(super) acks: u64,
     pub(super) posts: u64,
     pub(super) registrations: u64,
+    /// Words of the adapter to the host about task lists.
+    pub(super) list_words: u64,
+    /// Of the host, by an adapter that does.
+    pub(super) interrupts: u64,
 }
 
 impl Tally {
@@ -39,6 +43,8 @@ impl Tally {
             acks: counters.acks,
             posts: counters.posts,
             registrations: counters.registrations,
+            list_words: counters.list_words,
+            interrupts: counters.interrupts,
         }
     }
 
@@ -79,6 +85,8 @@ impl Tally {
             self.acks,
             self.posts,
             self.registrations,
+            self.list_words,
+            self.interrupts,
         ]
     }
 
@@ -95,6 +103,8 @@ impl Tally {
             acks,
             posts,
             registrations,
+            list_words,
+            interrupts,
         ] = numbers;
         Self {
             system_calls,
@@ -108,8 +118,10 @@ impl Tally {
             acks,
             posts,
             registrations,
+            list_words,
+            interrupts,
         }
     }
 }
 
-const COUNTS: usize = 11;
+const COUNTS: usize = 13;

@@ -1,0 +1,291 @@
+//! What is run, and what is compared.
+
+/// One kind of job: how it is started.
+pub(super) struct Kind {
+    pub(super) name: &'static str,
+    pub(super) settings: &'static [(&'static str, &'static str)],
+    pub(super) args: &'static [&'static str],
+    pub(super) ranks: u32,
+}
+
+/// A figure of the lines of a kind, or its quotient with that of another kind, and what it should be.
+pub(super) struct Ratio {
+    pub(super) group: &'static str,
+    pub(super) what: &'static str,
+    /// A field of each line.
+    pub(super) figure: &'static str,
+    pub(super) of: &'static str,
+    pub(super) to: Option<&'static str>,
+    pub(super) asked: Asked,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Asked {
+    AtMost(f64),
+    AtLeast(f64),
+    /// It is there to be read.
+    Nothing,
+}
+
+const PSCOM: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "pscom");
+const MPC: (&str, &str) = ("RIPSTOP_PORTALS_COMPAT", "mpc");
+const COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "8192");
+const NO_COPY: (&str, &str) = ("RIPSTOP_EAGER_MAX", "0");
+const GET: (&str, &str) = ("RIPSTOP_RENDEZVOUS", "get");
+/// Bytes per second of each rail: what processors copy for four of them must not be the limit.
+const RATE: (&str, &str) = ("RIPSTOP_PORTALS_RATE", "150000000");
+const TWO_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1");
+const THREE_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2");
+const FOUR_RAILS: (&str, &str) = ("RIPSTOP_PORTALS_IFACES", "0,1,2,3");
+/// From one byte on, to see from which length on it gains.
+const TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "1");
+const NO_TAGS: (&str, &str) = ("RIPSTOP_PORTALS_TAGS", "off");
+const GENERIC: (&str, &str) = ("RIPSTOP_PORTALS_MODE", "generic");
+
+const LISTS: (&str, &str) = ("RIPSTOP_COLLECTIVES", "lists");
+/// The least that the driver takes: two slabs, of two of the longest messages each, and eight events.
+const TWO_SLABS: (&str, &str) = ("RIPSTOP_PORTALS_SLABS", "2x131328");
+const EIGHT_EVENTS: (&str, &str) = ("RIPSTOP_PORTALS_EVENTS", "8");
+/// Adapters have the second processor for themselves, and ranks the first one.
+pub(super) const CORE: (&str, &str) = ("RIPSTOP_PORTALS_CORE", "1");
+const LIMITS: &str = "RIPSTOP_PORTALS_LIMITS";
+
+const LATENCY: &[&str] = &["latency", "--size", "8,64,512,4096", "--iters", "2000"];
+const BANDWIDTH: &[&str] = &[
+    "bandwidth",
+    "--size",
+    "1K,2K,4K,7K,16K,32K",
+    "--iters",
+    "60",
+];
+const PLACED: &[&str] = &[
+    "bandwidth",
+    "--size",
+    "512,1K,2K,4K,8K,16K,32K",
+    "--iters",
+    "60",
+];
+const PLACED_LATE: &[&str] = &[
+    "latency",
+    "--size",
+    "512,1K,2K,4K,8K,16K,32K",
+    "--iters",
+    "2000",
+];
+const SHORT: &[&str] = &["latency", "--size", "8,4096", "--iters", "2000"];
+const EIGHT_K: &[&str] = &["latency", "--size", "7K", "--iters", "1500"];
+const SINGLE: &[&str] = &[
+    "--how", "single", "--min", "8", "--max", "8", "--around", "0",
+];
+const STREAM: &[&str] = &[
+    "--how", "stream", "--min", "4K", "--max", "64K", "--around", "0",
+];
+const LONG: &[&str] = &[
+    "netpipe", "--what", "put", "--how", "single", "--min", "16M", "--max", "256M", "--around",
+    "0", "--iters", "1",
+];
+const CROWD: &[&str] = &[
+    "matching",
+    "--depth",
+    "0,16,256,4096",
+    "--kind",
+    "posted",
+    "--iters",
+    "300",
+];
+
+const EVERY_LENGTH: &[&str] = &["latency", "--size", ONE_TO_256, "--iters", "200"];
+/// All lengths from 1 to 256.
+pub(super) const ONE_TO_256: &str = "1..256";
+const HALF: &[&str] = &[
+    "netpipe",
+    "--what",
+    "tag",
+    "--how",
+    "single,stream",
+    "--around",
+    "0",
+    "--max",
+    "1M",
+];
+const GIB: [&[&str]; 3] = [&gib("1G"), &gib("2G"), &gib("4G")];
+const FLOOD: &[&str] = &["flood", "--size", "8,8K", "--seconds", "1"];
+/// One rank computes, and the others sleep.
+const HIDDEN: &[&str] = &[
+    "collective",
+    "all_to_all",
+    "--overlap",
+    "--computing",
+    "1",
+    "--size",
+    "256K,1M",
+    "--iters",
+    "20",
+];
+const QUEUED: &[&str] = &[
+    "collective",
+    "all_to_all",
+    "--overlap",
+    "--computing",
+    "1",
+    "--size",
+    "256K",
+    "--iters",
+    "20",
+];
+
+const fn gib(size: &'static str) -> [&'static str; 15] {
+    [
+        "netpipe", "--what", "tag", "--how", "single", "--around", "0", "--iters", "3", "--warmup",
+        "1", "--min", size, "--max", size,
+    ]
+}
+
+macro_rules! kinds {
+    ($($name:literal: [$($setting:expr),*] $args:expr $(, $ranks:literal)?;)+) => {
+        &[$(Kind {
+            name: $name,
+            settings: &[$($setting),*],
+            args: $args,
+            ranks: ranks!($($ranks)?),
+        },)+]
+    };
+}
+
+macro_rules! ranks {
+    () => {
+        2
+    };
+    ($ranks:literal) => {
+        $ranks
+    };
+}
+
+pub(super) const KINDS: &[Kind] = kinds! {
+    "latency": [] LATENCY;
+    "latency-pscom": [PSCOM] LATENCY;
+    "latency-mpc": [MPC] LATENCY;
+    "latency-generic": [GENERIC] LATENCY;
+    "bandwidth": [] BANDWIDTH;
+    "bandwidth-pscom": [PSCOM] BANDWIDTH;
+    "bandwidth-mpc": [MPC] BANDWIDTH;
+    "tags": [TAGS] PLACED;
+    "no-tags": [NO_TAGS] PLACED;
+    "tags-late": [TAGS] PLACED_LATE;
+    "no-tags-late": [NO_TAGS] PLACED_LATE;
+    "slab-copy": [COPY] EIGHT_K;
+    "slab-zero": [NO_COPY, GET] EIGHT_K;
+    "entry-copy": [PSCOM, COPY] EIGHT_K;
+    "entry-zero": [PSCOM, NO_COPY, GET] EIGHT_K;
+    "single-tag": [] &["netpipe", "--what", "tag"];
+    "single-put": [] &["netpipe", "--what", "put"];
+    "single-get": [] &["netpipe", "--what", "get"];
+    "stream-put": [] &["netpipe", "--what", "put"];
+    "stream-get": [] &["netpipe", "--what", "get"];
+    "matching": [] CROWD;
+    "one-rail": [RATE] LONG;
+    "two-rails": [RATE, TWO_RAILS] LONG;
+    "three-rails": [RATE, THREE_RAILS] LONG;
+    "four-rails": [RATE, FOUR_RAILS] LONG;
+    "short": [] SHORT;
+    "short-rails": [FOUR_RAILS] SHORT;
+    "lengths": [] EVERY_LENGTH;
+    "lengths-generic": [GENERIC] EVERY_LENGTH;
+    "half": [] HALF;
+    "half-generic": [GENERIC] HALF;
+    "gib-1": [] GIB[0];
+    "gib-2": [] GIB[1];
+    "gib-4": [] GIB[2];
+    "gib-4-two-rails": [TWO_RAILS] GIB[2];
+    "flood": [] FLOOD, 65;
+    "flood-little": [TWO_SLABS, EIGHT_EVENTS] FLOOD, 65;
+    "overlap-2": [LISTS, CORE] HIDDEN, 2;
+    "overlap-4": [LISTS, CORE] HIDDEN, 4;
+    "queue-8": [LISTS, CORE, (LIMITS, "max_triggered_ops=8")] QUEUED, 8;
+    "queue-16": [LISTS, CORE, (LIMITS, "max_triggered_ops=16")] QUEUED, 8;
+    "queue-32": [LISTS, CORE, (LIMITS, "max_triggered_ops=32")] QUEUED, 8;
+    "queue-64": [LISTS, CORE, (LIMITS, "max_triggered_ops=64")] QUEUED, 8;
+    "queue-256": [LISTS, CORE, (LIMITS, "max_triggered_ops=256")] QUEUED, 8;
+    "queue-1024": [LISTS, CORE, (LIMITS, "max_triggered_ops=1024")] QUEUED, 8;
+};
+
+macro_rules! ratios {
+    ($($group:literal: $what:literal = $figure:literal of $of:literal $(/ $to:literal)?, $asked:expr;)+) => {
+        &[$(Ratio {
+            group: $group,
+            what: $what,
+            figure: $figure,
+            of: $of,
+            to: other!($($to)?),
+            asked: $asked,
+        },)+]
+    };
+}
+
+macro_rules! other {
+    () => {
+        None
+    };
+    ($to:literal) => {
+        Some($to)
+    };
+}
+
+pub(super) const RATIOS: &[Ratio] = ratios! {
+    "latency": "latency against pscom" = "median_us" of "latency" / "latency-pscom", Asked::AtMost(0.7);
+    "latency": "latency against MPC" = "median_us" of "latency" / "latency-mpc", Asked::Nothing;
+    "latency": "matched by the host against by the adapter" = "median_us" of "latency-generic" / "latency", Asked::Nothing;
+    "bandwidth": "bandwidth against pscom" = "mb_per_s" of "bandwidth" / "bandwidth-pscom", Asked::AtLeast(1.3);
+    "bandwidth": "bandwidth against MPC" = "mb_per_s" of "bandwidth" / "bandwidth-mpc", Asked::Nothing;
+    "tags": "bandwidth with tags matched by the adapter" = "mb_per_s" of "tags" / "no-tags", Asked::Nothing;
+    "tags": "latency with tags matched by the adapter" = "median_us" of "tags-late" / "no-tags-late", Asked::Nothing;
+    "causes": "slab against an entry each, copied" = "median_us" of "slab-copy" / "entry-copy", Asked::Nothing;
+    "causes": "slab against an entry each, not copied" = "median_us" of "slab-zero" / "entry-zero", Asked::Nothing;
+    "causes": "not copied against copied, slab" = "median_us" of "slab-zero" / "slab-copy", Asked::Nothing;
+    "causes": "not copied against copied, an entry each" = "median_us" of "entry-zero" / "entry-copy", Asked::Nothing;
+    // A put is timed with its flush, there and back, as a get is, and a message one way: no bound for a put one way fits these.
+    "netpipe": "get against put" = "median_us" of "single-get" / "single-put", Asked::Nothing;
+    "netpipe": "message against put" = "median_us" of "single-tag" / "single-put", Asked::Nothing;
+    "netpipe": "gets against puts, streaming" = "mb_per_s" of "stream-get" / "stream-put", Asked::AtLeast(0.9);
+    "rails": "two rails against one" = "mb_per_s" of "two-rails" / "one-rail", Asked::AtLeast(1.9);
+    "rails": "three rails against two" = "mb_per_s" of "three-rails" / "two-rails", Asked::AtLeast(1.45);
+    "rails": "four rails against one" = "mb_per_s" of "four-rails" / "one-rail", Asked::AtLeast(3.8);
+    "rails": "short messages with four rails against one" = "median_us" of "short-rails" / "short", Asked::AtMost(1.02);
+    "matching": "message behind others against a put" = "median_us" of "matching" / "single-put", Asked::Nothing;
+    "lengths": "matched by the host against by the adapter" = "median_us" of "lengths-generic" / "lengths", Asked::Nothing;
+    "lengths": "interrupts of a message there and back, host" = "interrupts_per_message" of "lengths-generic", Asked::Nothing;
+    "lengths": "interrupts of a message there and back, adapter" = "interrupts_per_message" of "lengths", Asked::AtMost(0.0);
+    "half": "half of the bandwidth, adapter against host" = "half_bytes" of "half" / "half-generic", Asked::AtMost(0.5);
+    "half": "bandwidth, adapter against host" = "mb_per_s" of "half" / "half-generic", Asked::Nothing;
+    "long": "2 GiB against 1 GiB" = "mb_per_s" of "gib-2" / "gib-1", Asked::AtLeast(0.99);
+    "long": "4 GiB against 1 GiB" = "mb_per_s" of "gib-4" / "gib-1", Asked::AtLeast(0.99);
+    "long": "entries of a message" = "entries_per_message" of "gib-4", Asked::AtMost(1.0);
+    "long": "entries of a message by two rails" = "entries_per_message" of "gib-4-two-rails", Asked::AtMost(2.0);
+    "flood": "little room against much" = "mb_per_s" of "flood-little" / "flood", Asked::AtLeast(0.5);
+    "flood": "fairness with little room" = "fairness" of "flood-little", Asked::AtLeast(0.9);
+    "flood": "fairness with much room" = "fairness" of "flood", Asked::Nothing;
+    "overlap": "overlap of 2 ranks" = "osu_overlap" of "overlap-2", Asked::AtLeast(95.0);
+    "overlap": "words to a host, 2 ranks" = "list_words" of "overlap-2", Asked::AtMost(2.0);
+    "overlap": "overlap of 4 ranks" = "osu_overlap" of "overlap-4", Asked::AtLeast(95.0);
+    "overlap": "words to a host, 4 ranks" = "list_words" of "overlap-4", Asked::AtMost(2.0);
+    "overlap": "µs of other threads in a call, 4 ranks" = "agent_us" of "overlap-4", Asked::Nothing;
+    "queue": "overlap with 8 entries against 1024" = "osu_overlap" of "queue-8" / "queue-1024", Asked::Nothing;
+    "queue": "overlap with 16 entries against 1024" = "osu_overlap" of "queue-16" / "queue-1024", Asked::Nothing;
+    "queue": "overlap with 32 entries against 1024" = "osu_overlap" of "queue-32" / "queue-1024", Asked::AtLeast(0.98);
+    "queue": "overlap with 64 entries against 1024" = "osu_overlap" of "queue-64" / "queue-1024", Asked::AtLeast(0.98);
+    "queue": "overlap with 256 entries against 1024" = "osu_overlap" of "queue-256" / "queue-1024", Asked::AtLeast(0.98);
+    "queue": "words to a host with 8 entries" = "list_words" of "queue-8", Asked::Nothing;
+    "queue": "words to a host with 32 entries" = "list_words" of "queue-32", Asked::Nothing;
+    "queue": "words to a host with 1024 entries" = "list_words" of "queue-1024", Asked::Nothing;
+};
+
+impl Kind {
+    /// What kinds whose names begin alike have in common at the end of their arguments.
+    pub(super) fn tail(&self) -> &'static [&'static str] {
+        match self.name.split('-').next() {
+            Some("single") => SINGLE,
+            Some("stream") => STREAM,
+            _ => &[],
+        }
+    }
+}

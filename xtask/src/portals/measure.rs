@@ -1,0 +1,226 @@
+//! Runs a job of one kind, and compares what jobs printed.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::{Value, json};
+
+use super::jobs::{Asked, CORE, Kind, ONE_TO_256, Ratio};
+
+/// What one job printed, and the processor time that it took.
+pub(super) struct Ran {
+    lines: Vec<Value>,
+    cpu_seconds: f64,
+}
+
+impl Kind {
+    pub(super) fn run(&self, dir: &Path) -> Result<Ran, String> {
+        let before = children_seconds();
+        let mut job = self.command(dir);
+        let ended = job
+            .output()
+            .map_err(|why| format!("{}: {why}", self.name))?;
+        if !ended.status.success() {
+            return Err(format!(
+                "{}: {}",
+                self.name,
+                String::from_utf8_lossy(&ended.stderr)
+            ));
+        }
+        let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        Ok(Ran {
+            lines: lines.collect(),
+            cpu_seconds: children_seconds() - before,
+        })
+    }
+
+    fn command(&self, dir: &Path) -> Command {
+        let apart = self.settings.contains(&CORE);
+        let mut job = if apart {
+            let mut job = Command::new("taskset");
+            job.args(["-c", "0"]).arg(dir.join("ripstop"));
+            job
+        } else {
+            Command::new(dir.join("ripstop"))
+        };
+        let bind = if self.ranks == 2 && !apart {
+            "core"
+        } else {
+            "none"
+        };
+        job.args(["run", "-n", &self.ranks.to_string(), "--bind", bind]);
+        job.arg("--").arg(dir.join("ripstop")).arg("perf");
+        for arg in self.args {
+            if *arg == ONE_TO_256 {
+                let all: Vec<_> = (1..=256).map(|size: u32| size.to_string()).collect();
+                job.arg(all.join(","));
+            } else {
+                job.arg(arg);
+            }
+        }
+        job.arg("--json").args(self.tail());
+        job.env("RIPSTOP_FABRIC", "portals");
+        job.env(
+            "RIPSTOP_PORTALS_LIBRARY",
+            dir.join("libportals_sandia42.so"),
+        );
+        job.envs(self.settings.iter().copied());
+        job
+    }
+}
+
+impl Ran {
+    /// A label and a figure of each line that has it.
+    fn figures(&self, figure: &str) -> Vec<(String, f64)> {
+        let lines = self.lines.iter();
+        let read = |line: &Value| Some((label(line), line.get(figure)?.as_f64()?));
+        lines.filter_map(read).collect()
+    }
+}
+
+/// What a line is about.
+fn label(line: &Value) -> String {
+    let size = || line.get("size").map(|size| format!("{size} B"));
+    let depth = line.get("depth").map(|depth| format!("depth {depth}"));
+    let how = line.get("how").and_then(Value::as_str).unwrap_or_default();
+    match depth.or_else(size) {
+        Some(text) if how == "stream" => format!("{text}, stream"),
+        Some(text) => text,
+        None => how.to_owned(),
+    }
+}
+
+impl Ratio {
+    /// The figure, or the quotient, of each line by the middle of the rounds, with the least and the greatest.
+    pub(super) fn print(&self, rounds: &[(&Ran, Option<&Ran>)], json: bool) {
+        let of: Vec<_> = rounds
+            .iter()
+            .map(|(of, _)| of.figures(self.figure))
+            .collect();
+        let to: Option<Vec<_>> = rounds
+            .iter()
+            .map(|(_, to)| Some(to.as_ref()?.figures(self.figure)))
+            .collect();
+        if !json {
+            self.head(rounds);
+        }
+        for (nth, (label, _)) in of.first().into_iter().flatten().enumerate() {
+            // A kind with one line is what all lines of the other are compared with.
+            let line = |all: &[Vec<(String, f64)>]| -> Vec<f64> {
+                let one = |ran: &Vec<(String, f64)>| Some(ran.get(nth).or_else(|| ran.first())?.1);
+                all.iter().filter_map(one).collect()
+            };
+            let line = Line {
+                label,
+                of: line(&of),
+                to: to.as_deref().map(line),
+            };
+            if json {
+                println!("{}", line.json(self));
+            } else {
+                println!("{}", line.text(self.asked));
+            }
+        }
+    }
+
+    fn head(&self, rounds: &[(&Ran, Option<&Ran>)]) {
+        let of = middle(rounds.iter().map(|(of, _)| of.cpu_seconds).collect());
+        let to: Option<Vec<_>> = rounds
+            .iter()
+            .map(|(_, to)| Some(to.as_ref()?.cpu_seconds))
+            .collect();
+        let (names, seconds) = match (self.to, to) {
+            (Some(name), Some(to)) => (
+                format!("{} / {name}", self.of),
+                format!("{of:.2} s / {:.2} s", middle(to)),
+            ),
+            _ => (self.of.to_owned(), format!("{of:.2} s")),
+        };
+        println!(
+            "{}: {} of {names}, processor time of a job {seconds}",
+            self.what, self.figure
+        );
+    }
+}
+
+/// One line of the jobs of a kind, in all rounds, and of the kind that it is compared with.
+struct Line<'a> {
+    label: &'a str,
+    of: Vec<f64>,
+    to: Option<Vec<f64>>,
+}
+
+impl Line<'_> {
+    /// What is judged, of each round.
+    fn values(&self) -> Vec<f64> {
+        let of = self.of.iter();
+        match &self.to {
+            Some(to) => of.zip(to).map(|(of, to)| of / to).collect(),
+            None => of.copied().collect(),
+        }
+    }
+
+    fn bounds(&self) -> [f64; 3] {
+        let values = self.values();
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        [middle(values), least, most]
+    }
+
+    fn text(&self, asked: Asked) -> String {
+        let [median, least, most] = self.bounds();
+        let sides = self.to.as_ref().map_or_else(String::new, |to| {
+            format!(
+                "{:>10.3} / {:>10.3} = ",
+                middle(self.of.clone()),
+                middle(to.clone())
+            )
+        });
+        format!(
+            "  {:>16}  {sides}{median:.3} ({least:.3} to {most:.3}){}",
+            self.label,
+            asked.verdict(median)
+        )
+    }
+
+    fn json(&self, ratio: &Ratio) -> Value {
+        let [median, least, most] = self.bounds();
+        json!({
+            "group": ratio.group, "what": ratio.what, "figure": ratio.figure, "line": self.label,
+            "of": middle(self.of.clone()), "to": self.to.clone().map(middle),
+            "value": median, "least": least, "most": most, "rounds": self.of.len(),
+        })
+    }
+}
+
+impl Asked {
+    fn verdict(self, ratio: f64) -> String {
+        let (sign, bound, held) = match self {
+            Self::AtMost(bound) => ("≤", bound, ratio <= bound),
+            Self::AtLeast(bound) => ("≥", bound, ratio >= bound),
+            Self::Nothing => return String::new(),
+        };
+        format!("  {sign} {bound}: {}", if held { "yes" } else { "NO" })
+    }
+}
+
+/// The median: of an even number, halfway between the two in the middle.
+pub(super) fn middle(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let at = |nth: usize| values.get(nth).copied().unwrap_or(f64::NAN);
+    f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2))
+}
+
+/// Seconds that processors have worked for the children of this process that have ended, and for theirs.
+fn children_seconds() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let fields = after_name.split_whitespace().skip(13).take(2);
+    let ticks: f64 = fields.filter_map(|field| field.parse::<f64>().ok()).sum();
+    ticks / TICKS_PER_SECOND
+}
+
+/// What Linux counts in `/proc`, on all machines.
+const TICKS_PER_SECOND: f64 = 100.0;

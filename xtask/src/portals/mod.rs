@@ -1,0 +1,190 @@
+//! `cargo xtask bench portals`: this repository's layout over Portals against those of others, on the software library.
+//!
+//! Both sides are modes of one driver over one library, so they pay the same for a byte. Jobs run one after the other, a whole
+//! round of all before the next round, and ratios are of jobs of one round: what disturbs the machine disturbs both.
+
+mod jobs;
+mod measure;
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use self::jobs::{KINDS, Kind, RATIOS};
+
+const HELP: &str = "\
+cargo xtask bench portals GROUP [--rounds N] [--from DIR] [--json]
+
+GROUP is latency, bandwidth, tags, causes, netpipe, rails, matching, lengths, half, long, flood, overlap or queue. DIR has the
+command `ripstop` and libportals_sandia42.so [default: target/release, built at first]. Prints, for each line of the jobs, both
+medians and the ratio, or the figure, with its least and greatest of all rounds, and the processor time of all ranks with all
+threads of theirs; with --json, a line of JSON for each. `overlap` and `queue` need two processors and `taskset`.";
+
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
+    let Some(options) = Options::parse(args)? else {
+        println!("{HELP}");
+        return Ok(());
+    };
+    let dir = match &options.from {
+        Some(dir) => dir.clone(),
+        None => build(root)?,
+    };
+    compare(&dir, &options)
+}
+
+struct Options {
+    group: String,
+    rounds: usize,
+    from: Option<PathBuf>,
+    json: bool,
+}
+
+impl Options {
+    /// `None` when help was asked for.
+    fn parse(args: &[String]) -> Result<Option<Self>, String> {
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        if words.iter().any(|word| ["--help", "-h"].contains(word)) {
+            return Ok(None);
+        }
+        let (group, rest) = match words.split_first() {
+            Some((group, rest)) if RATIOS.iter().any(|ratio| ratio.group == *group) => {
+                (*group, rest)
+            }
+            _ => return Err(HELP.to_owned()),
+        };
+        let mut options = Self {
+            group: group.to_owned(),
+            rounds: 5,
+            from: None,
+            json: false,
+        };
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            match (*word, rest.as_slice().first()) {
+                ("--json", _) => {
+                    options.json = true;
+                    continue;
+                }
+                ("--rounds", Some(number)) => options.rounds = rounds(number)?,
+                ("--from", Some(dir)) => options.from = Some(PathBuf::from(dir)),
+                _ => return Err(HELP.to_owned()),
+            }
+            rest.next();
+        }
+        Ok(Some(options))
+    }
+}
+
+fn rounds(number: &str) -> Result<usize, String> {
+    let rounds = number.parse().ok().filter(|rounds| *rounds > 0);
+    rounds.ok_or_else(|| format!("--rounds {number}: expected 1 or more\n\n{HELP}"))
+}
+
+fn build(root: &Path) -> Result<PathBuf, String> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root).args([
+        "build",
+        "--release",
+        "-p",
+        "ripstop",
+        "-p",
+        "ripstop-portals-sandia42",
+    ]);
+    let built = cargo.status().map_err(|why| format!("cargo: {why}"))?;
+    if !built.success() {
+        return Err("the build failed".to_owned());
+    }
+    Ok(std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| root.join("target"), PathBuf::from)
+        .join("release"))
+}
+
+fn compare(dir: &Path, options: &Options) -> Result<(), String> {
+    let ratios: Vec<_> = RATIOS
+        .iter()
+        .filter(|ratio| ratio.group == options.group)
+        .collect();
+    let wanted = |kind: &&Kind| {
+        ratios
+            .iter()
+            .any(|ratio| ratio.of == kind.name || ratio.to == Some(kind.name))
+    };
+    let kinds: Vec<_> = KINDS.iter().filter(wanted).collect();
+    // Of each round, of each kind: its lines.
+    let mut all = Vec::new();
+    for _ in 0..options.rounds {
+        let round: Result<Vec<_>, _> = kinds.iter().map(|kind| kind.run(dir)).collect();
+        all.push(round?);
+    }
+    for ratio in ratios {
+        let at = |name| kinds.iter().position(|kind| kind.name == name);
+        if let Some(of) = at(ratio.of) {
+            let to = ratio.to.and_then(at);
+            let pairs = all
+                .iter()
+                .map(|round| (&round[of], to.map(|to| &round[to])));
+            ratio.print(&pairs.collect::<Vec<_>>(), options.json);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HELP, KINDS, Options, RATIOS, measure::middle};
+
+    fn options(words: &[&str]) -> Result<Option<Options>, String> {
+        Options::parse(
+            &words
+                .iter()
+                .map(|word| (*word).to_owned())
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn a_comparison_has_a_round_and_help_is_no_mistake() {
+        assert!(matches!(
+            options(&["netpipe", "--rounds", "1"]),
+            Ok(Some(_))
+        ));
+        for number in ["0", "-1", "x"] {
+            let why = options(&["netpipe", "--rounds", number]).err().unwrap();
+            assert!(why.contains(&format!("--rounds {number}")), "{why}");
+        }
+        assert!(matches!(options(&["--help"]), Ok(None)));
+        assert!(matches!(options(&["netpipe", "-h"]), Ok(None)));
+        assert!(options(&[]).is_err());
+    }
+
+    #[test]
+    fn options_come_in_any_order_and_every_group_is_in_the_help() {
+        let options = options(&["flood", "--json", "--rounds", "3", "--from", "here"]);
+        let options = options.unwrap().unwrap();
+        assert!(options.json && options.rounds == 3 && options.from.is_some());
+        for words in [&["flood", "--rounds"][..], &["flood", "--from"], &["flods"]] {
+            assert!(super::tests::options(words).is_err(), "{words:?}");
+        }
+        for ratio in RATIOS {
+            assert!(HELP.contains(ratio.group), "{}", ratio.group);
+        }
+    }
+
+    #[test]
+    fn every_ratio_is_of_kinds_that_there_are() {
+        for ratio in RATIOS {
+            for name in [Some(ratio.of), ratio.to].into_iter().flatten() {
+                assert!(KINDS.iter().any(|kind| kind.name == name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_middle_is_one_of_them_or_between_two() {
+        assert!((middle(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((middle(vec![4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < 1e-9);
+        assert!((middle(vec![4.0]) - 4.0).abs() < 1e-9);
+        assert!(middle(Vec::new()).is_nan());
+    }
+}
