@@ -12,6 +12,7 @@ pub mod counters;
 pub mod driver;
 pub mod hook;
 pub mod lanes;
+pub mod late;
 pub mod loopback;
 pub mod memory;
 pub mod nearfar;

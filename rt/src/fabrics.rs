@@ -1,11 +1,16 @@
 //! Opening the driver of a rank, by `RIPSTOP_FABRIC`.
 
-use std::{fmt::Display, io, sync::Arc};
+use std::{
+    fmt::Display,
+    io,
+    sync::{Arc, OnceLock},
+};
 
 use ripstop_fabric::{
     connect::Scheme,
     counters::Counters,
     driver::{Driver, Ends, Prepared},
+    late::Late,
     nearfar::{NearFar, NearFarConfig},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters},
     shm::{Board, Node, Shm, ShmConfig, Wake},
@@ -13,24 +18,30 @@ use ripstop_fabric::{
 };
 
 use crate::{
-    boot::{self, Boot},
+    boot::{self, Arrival, Boot},
     error::{Error, ErrorKind, Result, remedy},
     settings::{FabricChoice, Settings},
 };
 
 /// What a driver is opened with.
 pub(crate) struct Opening<'a> {
-    pub(crate) boot: &'a mut Boot,
+    pub(crate) boot: &'a Boot,
+    /// The same, for a thread that hears where the others are.
+    pub(crate) joining: Boot,
+    /// Where it has arrived.
+    pub(crate) arrival: &'a Arrival,
     /// Of this rank's node.
     pub(crate) board: &'a Board,
     pub(crate) settings: &'a Settings,
     /// The reactor can sleep on a futex.
     pub(crate) futex: bool,
     pub(crate) counters: &'a Arc<Counters>,
+    /// Why it has not heard where the others are, if it comes to that.
+    pub(crate) unmet: &'a Arc<OnceLock<String>>,
 }
 
 impl Opening<'_> {
-    /// The driver that the settings name.
+    /// The driver that the settings name. It may not reach anybody yet: the exchange settles when all ranks have been heard.
     pub(crate) fn open(self) -> Result<Box<dyn Driver>> {
         match self.settings.fabric {
             FabricChoice::Auto | FabricChoice::Shm => self.open_shm(),
@@ -43,7 +54,7 @@ impl Opening<'_> {
         }
     }
 
-    fn open_shm(self) -> Result<Box<dyn Driver>> {
+    fn open_shm(mut self) -> Result<Box<dyn Driver>> {
         let (ranks, node) = (self.boot.size, self.boot.node.ranks.len());
         if node != ranks as usize {
             return Err(refused(format!(
@@ -57,6 +68,7 @@ impl Opening<'_> {
         config.patience = self.settings.boot_timeout;
         config.counters = Arc::clone(self.counters);
         let shm = Shm::open(self.board, config).map_err(unopened)?;
+        self.joining.exchange.settle().map_err(refused)?;
         Ok(Box::new(shm))
     }
 
@@ -145,17 +157,45 @@ impl Opening<'_> {
         Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
     }
 
-    /// A network's driver, once all ranks have heard where the others' ends are.
+    /// A network's driver, which all ranks' addresses are yet to come for. One that is alone says on the board that it has failed
+    /// if they do not; beside shared memory that is still there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let (mine, limit) = (prepared.address(), self.settings.boot_timeout);
-        let addresses = boot::exchange(self.boot, self.board, &mine, limit).map_err(refused)?;
-        prepared.connect(&addresses).map_err(unopened)
+        let (mut boot, board) = (self.joining, self.board.clone());
+        let ranks = (boot.rank, boot.size);
+        let both = matches!(
+            self.settings.fabric,
+            FabricChoice::ShmPortals | FabricChoice::ShmVerbs
+        );
+        let arrival = (!both).then(|| self.arrival.again());
+        let unmet = Arc::clone(self.unmet);
+        let mut meet = move |prepared: Box<dyn Prepared>| {
+            let heard = boot::exchange(&mut boot, &board, &mine, limit);
+            let addresses = heard.map_err(io::Error::other)?;
+            let driver = prepared.connect(&addresses).map_err(remedied)?;
+            boot.exchange.settle().map_err(io::Error::other)?;
+            Ok(driver)
+        };
+        let join = move |prepared| {
+            let met = meet(prepared);
+            match &met {
+                Ok(_) => arrival.into_iter().for_each(Arrival::stay),
+                Err(why) => unmet.set(format!("{why}")).unwrap_or_default(),
+            }
+            met
+        };
+        let late = Late::open(prepared, ranks, join).map_err(unopened)?;
+        Ok(Box::new(late))
     }
 }
 
 /// What the system said at start, and what to raise.
 pub(crate) fn unopened(why: io::Error) -> Error {
-    refused(format!("{why}{}", remedy(&why)))
+    refused(remedied(why))
+}
+
+fn remedied(why: io::Error) -> io::Error {
+    io::Error::new(why.kind(), format!("{why}{}", remedy(&why)))
 }
 
 fn refused(why: impl Display) -> Error {

@@ -244,25 +244,32 @@ impl Builder {
                 (met, arrival)
             }
         };
+        let (boot, joining) = boot.twice();
         let (mut backend, why) =
             reactor::open(choice(settings.reactor)).map_err(fabrics::unopened)?;
         let counters = Arc::new(Counters::default());
+        let unmet = Arc::default();
         let opening = Opening {
-            boot: &mut boot,
+            boot: &boot,
+            joining,
+            arrival: &arrival,
             board: &board,
             settings: &settings,
             futex: backend.futex(),
             counters: &counters,
+            unmet: &unmet,
         };
         let driver = opening.open()?;
         let arrival = arrival; // Dropped before the driver, which would say that it left in good order.
-        boot.exchange.settle().map_err(boot_error)?;
         backend.watch(&driver.wait_on()).map_err(transport)?;
         let driver = match self.plan {
             Some(plan) => Box::new(Hook::new(driver, plan)),
             None => driver,
         };
-        let parts = assemble(&boot, board, settings, counters, backend, why, driver);
+        let parts = Parts {
+            unmet,
+            ..assemble(&boot, board, settings, counters, backend, why, driver)
+        };
         let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
         let agent = match shared.settings.progress {
             ProgressMode::Thread => Some(Agent::start(&shared).map_err(transport)?),
@@ -349,6 +356,7 @@ fn assemble(
         settings: Arc::new(settings),
         counters,
         choices: Arc::new(choices),
+        unmet: Arc::default(),
     }
 }
 

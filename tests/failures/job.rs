@@ -64,6 +64,11 @@ impl Job {
         }
     }
 
+    /// Ends the input of a rank, for which it may wait.
+    pub(crate) fn let_go(&mut self, rank: usize) {
+        drop(self.ranks[rank].stdin.take());
+    }
+
     pub(crate) fn signal(&self, rank: usize, signal: Signal) {
         let pid = Pid::from_child(&self.ranks[rank]);
         kill_process(pid, signal).expect("our own child");
@@ -113,6 +118,7 @@ fn start(role: &str, rank: usize, size: usize, board: &Board) -> Child {
             "--test-threads=1",
         ])
         .env("FAILURES_RANK", who)
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a process")

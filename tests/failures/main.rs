@@ -145,6 +145,21 @@ fn a_job_shrinks_twice_and_goes_on_whichever_ranks_are_killed_when() {
 }
 
 #[test]
+fn a_rank_has_started_before_the_others_have_come() {
+    let _turn = one_at_a_time();
+    let mut job = Job::start("late", 2);
+    job.ready(1);
+    job.let_go(1);
+    assert_eq!(job.end().0, []);
+}
+
+#[test]
+fn who_never_comes_has_failed_to_whoever_waits_for_it() {
+    let _turn = one_at_a_time();
+    assert_eq!(Job::start("alone", 2).end().0, []);
+}
+
+#[test]
 fn a_panic_in_one_rank_is_a_failure_to_the_others() {
     let _turn = one_at_a_time();
     let (bad, _) = Job::start("panic", 3).end();

@@ -24,7 +24,14 @@ fn a_rank() {
     let rank: usize = rank.parse().expect("a number");
     let boot = boot::threads(size.parse().expect("a number")).swap_remove(rank);
     let board = Board::attach(board).expect("the test's board");
+    if role == "late" && rank > 0 {
+        std::io::stdin().lines().for_each(drop);
+    }
+    if role == "alone" && rank > 0 {
+        return;
+    }
     let builder = match role {
+        "alone" => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
         // Where a driver does not see who dies, two such intervals of silence count as death.
         "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "5000"),
         // Both reactors in one job.
@@ -36,6 +43,8 @@ fn a_rank() {
     runtime
         .block_on(async {
             match role {
+                "late" => late(&world).await,
+                "alone" => alone(&world).await,
                 "exchange" => exchange(&world).await,
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
@@ -222,6 +231,41 @@ pub(crate) async fn afterwards(world: &Comm, victim: usize) -> Result<()> {
         let inbox = world.recv_into(peer, 8, [0_u64]);
         world.send(peer, 8, [42_u64]).await?;
         assert_eq!(inbox.await?.0, [42]);
+    }
+    Ok(())
+}
+
+/// Rank 1 comes when rank 0 is ready.
+async fn late(world: &Comm) -> Result<()> {
+    let (other, inbox) = (1 - world.rank(), world.recv::<u8>(1 - world.rank(), 1));
+    let sent = world.send(other, 1, vec![7_u8; 100_000]);
+    if world.rank() == 0 {
+        ready();
+    }
+    sent.await?;
+    assert_eq!(inbox.await?.0, [7; 100_000]);
+    world.barrier().await
+}
+
+/// Rank 1 never comes. Who goes by a network has to hear from it first, and says what it has waited for.
+async fn alone(world: &Comm) -> Result<()> {
+    let sent = world.send(1, 1, [1_u8]).await;
+    let inbox = world.recv::<u8>(1, 1).await;
+    let inbox = inbox.expect_err("nobody is there");
+    // A short one may be where rank 1 would look for it.
+    for error in sent
+        .err()
+        .map(|gone| gone.error)
+        .into_iter()
+        .chain([inbox.error])
+    {
+        let text = error.to_string();
+        let named = match error.kind {
+            ErrorKind::PeerFailed { rank } => rank == 1,
+            ErrorKind::Setup(_) => text.contains("RIPSTOP_BOOT_TIMEOUT"),
+            _ => false,
+        };
+        assert!(named && text.contains("rank 1"), "{text}");
     }
     Ok(())
 }

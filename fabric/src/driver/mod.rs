@@ -218,6 +218,17 @@ pub trait Prepared: Send + fmt::Debug {
     /// Where this end is, for the other ranks: 1 to [`ADDRESS_MAX`] bytes.
     fn address(&self) -> Vec<u8>;
 
+    /// As the driver's will be.
+    fn caps(&self) -> &Caps;
+
+    /// As the driver's will be.
+    fn wait_on(&self) -> Vec<WaitOn>;
+
+    /// As the driver's will be.
+    fn pins_exposed(&self) -> bool {
+        false
+    }
+
     /// The driver, now that all ranks' addresses are known, this rank's among them, in the order of ranks.
     ///
     /// # Errors

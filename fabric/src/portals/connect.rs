@@ -5,7 +5,6 @@ use std::{collections::VecDeque, io};
 use super::{
     address::Address,
     compat::{Compat, Pscom, buffers::Buffers},
-    config::caps,
     lent::Lent,
     lists::Lists,
     naps::Naps,
@@ -14,18 +13,26 @@ use super::{
     prepare::{BOARD_LEN, Ground, Prepared},
     rails::{Place, Rails},
     state::Portals,
+    wait_on,
 };
 use crate::{
-    driver::{self, Driver},
+    driver::{self, Caps, Driver, WaitOn},
     lanes::LaneSet,
     memory::Region,
     offload::Watches,
-    timer::Timer,
 };
 
 impl driver::Prepared for Prepared {
     fn address(&self) -> Vec<u8> {
         Self::address(self)
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        wait_on(&self.ground.queues, &self.alarm)
     }
 
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
@@ -46,8 +53,8 @@ impl Prepared {
             speeds,
             said,
             compat,
-            body_max,
-            tags,
+            caps,
+            alarm,
         } = self;
         let pscom = compat.as_ref().and_then(Compat::pscom);
         let (addresses, places): (Vec<_>, Vec<_>) = read_addresses(&peers)?.into_iter().unzip();
@@ -69,7 +76,9 @@ impl Prepared {
             + rails.peer_len()
             + pscom.map_or(0, Pscom::peer_len);
         ground.counters.peer_bytes.add(per_peer as u64);
-        let lent = tags.map(|_| Lent::new(&ground.ni.limits, &addresses));
+        let lent = caps
+            .tag_matching
+            .map(|_| Lent::new(&ground.ni.limits, &addresses));
         let portals = Portals {
             me,
             address,
@@ -92,10 +101,10 @@ impl Prepared {
             buffers,
             fragile: compat == Some(Compat::Mpc),
             rails,
-            alarm: Timer::new()?,
+            alarm,
             naps: Naps::default(),
             is_interrupted: ground.ni.interrupts().is_some(),
-            caps: caps(&ground.ni, (body_max, tags), ground.rails.len()),
+            caps,
             ground,
         };
         if let Some(buffers) = &portals.buffers {

@@ -72,7 +72,11 @@ pub use self::{
     state::Portals,
     stats::PortalsCounters,
 };
-use self::{onesided::Deed, pool::HEADER_MAX, queues::Which};
+use self::{
+    onesided::Deed,
+    pool::HEADER_MAX,
+    queues::{Queues, Which},
+};
 use crate::{
     driver::{
         Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink, Token,
@@ -80,6 +84,7 @@ use crate::{
     },
     memory::{Region, RemoteRegion},
     tags::Tag,
+    timer::Timer,
 };
 
 impl Portals {
@@ -227,9 +232,7 @@ impl Driver for Portals {
     }
 
     fn wait_on(&self) -> Vec<WaitOn> {
-        let mut all = self.ground.queues.wait_on();
-        all.push(WaitOn::Fd(self.alarm.wait_on()));
-        all
+        wait_on(&self.ground.queues, &self.alarm)
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
@@ -340,6 +343,12 @@ impl Portals {
             }
         }
     }
+}
+
+fn wait_on(queues: &Queues, alarm: &Timer) -> Vec<WaitOn> {
+    let mut all = queues.wait_on();
+    all.push(WaitOn::Fd(alarm.wait_on()));
+    all
 }
 
 fn check_length(what: &str, len: usize, max: usize) {

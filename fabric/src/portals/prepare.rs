@@ -10,7 +10,7 @@ use super::{
     address::{Address, KIND, MESSAGE_BITS, SENDER, Tables},
     calls::{Eq, Ni},
     compat::Compat,
-    config::{MESSAGE_MAX, PortalsConfig},
+    config::{MESSAGE_MAX, PortalsConfig, caps},
     entries::{Entry, EntryKind},
     event::{End, Event, Kind, Process},
     exports::{Exports, small},
@@ -22,7 +22,11 @@ use super::{
     rails::{self, Place, Rail},
     stats::PortalsCounters,
 };
-use crate::{driver::Ends, lanes::Speeds};
+use crate::{
+    driver::{Caps, Ends},
+    lanes::Speeds,
+    timer::Timer,
+};
 
 /// An open interface, with memory for messages, but without peers.
 ///
@@ -37,9 +41,8 @@ pub struct Prepared {
     pub(super) speeds: Speeds,
     pub(super) said: Option<Arc<dyn Ends>>,
     pub(super) compat: Option<Compat>,
-    pub(super) body_max: usize,
-    /// The shortest body of which the adapter matches the tag, if it does.
-    pub(super) tags: Option<usize>,
+    pub(super) caps: Caps,
+    pub(super) alarm: Timer,
 }
 
 /// What a rank stands on. When it goes, the interface is closed first, so that nothing touches the memory any more.
@@ -118,15 +121,16 @@ impl Prepared {
             tables,
             matches_tags: tags.is_some(),
         };
+        let body_max = config.body_max(ground.ni.limits.max_msg_size);
         let prepared = Self {
             places: ground.open_rails()?,
             speeds: rails::speeds(&config.interfaces),
-            body_max: config.body_max(ground.ni.limits.max_msg_size),
+            caps: caps(&ground.ni, (body_max, tags), ground.rails.len()),
+            alarm: Timer::new()?,
             ground,
             address,
             said: config.ends,
             compat: config.compat,
-            tags,
         };
         prepared.lay_out()?;
         prepared.check_family()?;

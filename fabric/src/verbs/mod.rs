@@ -71,6 +71,7 @@ use self::{core::Core, rail::Rail};
 use crate::{
     driver::{Armed, Caps, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     memory::{Region, RemoteRegion},
+    timer::Timer,
 };
 
 /// A rank on a device that speaks verbs.
@@ -83,6 +84,14 @@ pub struct Verbs {
     core: Option<Box<Core>>,
     linger: Duration,
 }
+
+fn wait_on(rails: &[Rail], timer: &Timer) -> Vec<WaitOn> {
+    let rails = rails.iter().flat_map(Rail::wait_on);
+    rails.chain([WaitOn::Fd(timer.wait_on())]).collect()
+}
+
+/// Pages stay where they are while adapters may reach them.
+const PINS_EXPOSED: bool = true;
 
 impl Driver for Verbs {
     fn caps(&self) -> &Caps {
@@ -135,10 +144,7 @@ impl Driver for Verbs {
 
     fn wait_on(&self) -> Vec<WaitOn> {
         let core = self.core_ref();
-        let rails = core.rails.iter().flat_map(Rail::wait_on);
-        rails
-            .chain([WaitOn::Fd(core.sleep.timer.wait_on())])
-            .collect()
+        wait_on(&core.rails, &core.sleep.timer)
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
@@ -173,7 +179,7 @@ impl Driver for Verbs {
     }
 
     fn pins_exposed(&self) -> bool {
-        true
+        PINS_EXPOSED
     }
 
     fn give_up(&mut self, Peer(rank): Peer, how: Option<Down>) -> Down {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Verbs,
+    PINS_EXPOSED, Verbs,
     address::Address,
     config::VerbsConfig,
     core::{Core, Sleep, index},
@@ -30,12 +30,13 @@ use super::{
     scarce::Scarce,
     slab::Slab,
     unheard::Unheard,
+    wait_on,
     way::{FIRST, Far},
     wire::HEAD,
 };
 use crate::{
     connect::{self, Job, Scheme},
-    driver::{self, Caps, Cost, Driver},
+    driver::{self, Caps, Cost, Driver, WaitOn},
     offload::{Lists, TASKS_MAX, Watches},
     random::Random,
     timer::Timer,
@@ -58,6 +59,7 @@ pub struct Prepared {
     rooms: Rooms,
     job: Job,
     scheme: Scheme,
+    sleep: Sleep,
 }
 
 impl Verbs {
@@ -74,6 +76,18 @@ impl Verbs {
 impl driver::Prepared for Prepared {
     fn address(&self) -> Vec<u8> {
         Self::address(self)
+    }
+
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        wait_on(&self.rails, &self.sleep.timer)
+    }
+
+    fn pins_exposed(&self) -> bool {
+        PINS_EXPOSED
     }
 
     fn connect(self: Box<Self>, addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
@@ -144,6 +158,10 @@ impl Prepared {
             rooms,
             job,
             scheme,
+            sleep: Sleep {
+                timer: Timer::new()?,
+                slept: false,
+            },
         })
     }
 
@@ -174,6 +192,7 @@ impl Prepared {
             rooms,
             job,
             scheme,
+            sleep,
             ..
         } = self;
         let pds: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.own.pd)).collect();
@@ -214,10 +233,7 @@ impl Prepared {
             unsaid: VecDeque::new(),
             local: local(config.rank, self.address.incarnation, seed),
             random: Random::new(seed),
-            sleep: Sleep {
-                timer: Timer::new()?,
-                slept: false,
-            },
+            sleep,
             refused: false,
             closing: None,
             scratch: Vec::new(),

@@ -292,6 +292,7 @@ conformance!(on_nodes_of_shm_on_portals, crate::nearfar::nodes_on_portals);
 
 conformance!(on_portals_as_sandia42, crate::portals::sandia42_world);
 conformance!(on_portals_as_portails4, crate::portals::portails4_world);
+conformance!(on_portals_that_comes_late, crate::portals::late_world);
 conformance!(on_portals_with_little_room, crate::portals::small_world);
 conformance!(
     on_portals_that_matches_as_sandia42,

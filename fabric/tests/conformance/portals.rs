@@ -14,9 +14,10 @@ use std::{
 
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink, Token,
-        WaitOn,
+        self, Armed, Caps, Command, Down, Driver, LocalRange, Offer, Peer, Post, Progress, Sink,
+        Token, WaitOn,
     },
+    late::Late,
     memory::{Region, RemoteRegion},
     portals::{Compat, Portals, PortalsConfig, PortalsCounters, Prepared, Pscom},
     shm::Board,
@@ -157,6 +158,23 @@ pub(crate) fn hired(
     let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
     let connect = |one| connect(one, addresses.clone());
     hired.into_iter().map(connect).collect()
+}
+
+/// Ranks that hear of each other while they are at work.
+pub(crate) fn late_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    let hired: Vec<_> = (0..ranks)
+        .map(|_| prepare("portails4", PortalsConfig::default()))
+        .collect();
+    let addresses: Vec<_> = hired.iter().map(|(_, one)| one.address()).collect();
+    let late = |(rank, (copy, prepared)): (u32, (Copy, Prepared))| {
+        let addresses = addresses.clone();
+        let join = move |prepared: Box<dyn driver::Prepared>| prepared.connect(&addresses);
+        Box::new(Hired {
+            driver: Late::open(Box::new(prepared), (rank, ranks), join).unwrap(),
+            _copy: Return(Some(copy)),
+        }) as Box<dyn Driver>
+    };
+    (0..).zip(hired).map(late).collect()
 }
 
 pub(crate) fn prepare(family: &'static str, config: PortalsConfig) -> (Copy, Prepared) {
@@ -426,8 +444,8 @@ impl Copy {
 
 /// A driver, and what it runs on.
 #[derive(Debug)]
-pub(crate) struct Hired {
-    pub(crate) driver: Portals,
+pub(crate) struct Hired<D = Portals> {
+    pub(crate) driver: D,
     _copy: Return,
 }
 
@@ -442,7 +460,7 @@ impl Drop for Return {
     }
 }
 
-impl Driver for Hired {
+impl<D: Driver> Driver for Hired<D> {
     fn caps(&self) -> &Caps {
         self.driver.caps()
     }

@@ -26,6 +26,11 @@ impl Arrival {
         Self { board, place, ours }
     }
 
+    /// The same once more: the rank has failed when one of them is dropped before it stays.
+    pub(crate) fn again(&self) -> Self {
+        Self::known(&self.board, self.place, self.ours)
+    }
+
     /// From here on the rank's driver says how it ends, or another arrival.
     pub(crate) fn stay(mut self) {
         self.ours = false;

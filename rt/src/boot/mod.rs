@@ -13,15 +13,20 @@ mod mapping;
 mod pmi1;
 mod singleton;
 mod threads;
+mod turns;
 pub mod wire;
 
-use std::fmt::Debug;
+use std::{
+    fmt::Debug,
+    sync::{Arc, Mutex},
+};
 
 pub use addresses::{exchange, meet};
 pub(crate) use arrival::Arrival;
 pub use environment::Environment;
 pub use error::BootError;
 pub use threads::threads;
+use turns::Turns;
 
 /// A rank that knows its place in its job.
 #[derive(Debug)]
@@ -39,6 +44,21 @@ pub struct Boot {
 }
 
 impl Boot {
+    /// Twice the same rank, for those who use its exchange one after the other.
+    pub(crate) fn twice(self) -> (Self, Self) {
+        let turns = Turns(Arc::new(Mutex::new(self.exchange)));
+        let (rank, size, node, found) = (self.rank, self.size, self.node.clone(), self.found);
+        let other = Self {
+            rank,
+            size,
+            node,
+            exchange: Box::new(turns.clone()),
+            found,
+        };
+        let exchange = Box::new(turns);
+        (Self { exchange, ..self }, other)
+    }
+
     /// Which of its node's ranks this is, in `0..node.ranks.len()`.
     pub(crate) fn on_node(&self) -> u32 {
         let lower = self.node.ranks.iter().filter(|&&rank| rank < self.rank);

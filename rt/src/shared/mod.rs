@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
+    /// Why this rank has not heard where the others are, and never will.
+    unmet: Arc<OnceLock<String>>,
     /// Collectives begun on the world.
     pub(crate) on_world: Arc<AtomicU32>,
     /// Most ranks make no communicators.
@@ -90,6 +92,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Why nobody could ever be reached from here.
+    #[cold]
+    pub(crate) fn unmet(&self) -> Option<&str> {
+        self.unmet.get().map(String::as_str)
+    }
+
     pub(crate) fn new(parts: Parts) -> Self {
         let (notifier, backend, host) = match parts.sleeps {
             Sleeps::In(backend) => {
@@ -122,6 +130,7 @@ impl Shared {
             settings: parts.settings,
             counters: parts.counters,
             choices: parts.choices,
+            unmet: parts.unmet,
             on_world: Arc::default(),
             contexts: OnceLock::new(),
             attached: OnceLock::new(),

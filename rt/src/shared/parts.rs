@@ -1,6 +1,6 @@
 //! What a runtime is made of, and what was chosen for it at start.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ripstop_fabric::{
     counters::Counters,
@@ -90,6 +90,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
+    pub(crate) unmet: Arc<OnceLock<String>>,
 }
 
 /// How a runtime waits for events.

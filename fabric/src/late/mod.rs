@@ -1,0 +1,337 @@
+//! A network's driver from before it is known where the ends of the other ranks are.
+//!
+//! What the other ranks have to say may take long to come: each of them has to have started. A thread waits for that and connects
+//! the driver, and the rank goes on: messages wait for room until then, and memory for peers, which is of no use before, is waited
+//! for. If nobody ever says where the others are, they are lost.
+
+mod lost;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    io,
+    os::fd::OwnedFd,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use self::lost::Lost;
+use crate::{
+    driver::{
+        Armed, Caps, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Peer, Post, Prepared,
+        Progress, Sink, Token, WaitOn,
+    },
+    memory::{Region, RemoteRegion},
+    offload::{Counter, RemoteCounter},
+    tags::Tag,
+};
+
+/// A driver that is there, or will be.
+#[derive(Debug)]
+pub struct Late {
+    caps: Caps,
+    waits: Vec<WaitOn>,
+    pins_exposed: bool,
+    rank: u32,
+    ranks: u32,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Joining(Joining),
+    Joined(Box<dyn Driver>),
+    Lost(Lost),
+}
+
+/// Until a thread has made the driver, or knows why there is none.
+#[derive(Debug)]
+struct Joining {
+    /// `None` when it was waited for.
+    thread: Option<JoinHandle<io::Result<Box<dyn Driver>>>>,
+    over: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+    /// What the driver is to hear when it is there.
+    wanted: Vec<Peer>,
+    gone: Vec<(Peer, Option<Down>)>,
+}
+
+/// Rings when the thread ends, in whatever way.
+struct Ring {
+    over: Arc<AtomicBool>,
+    bell: Arc<OwnedFd>,
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        // It has room for as many.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Late {
+    /// The driver of `rank` of so many, once `join` has heard from all of them and connected it. That is called in a thread of its
+    /// own, and may wait for other ranks, but not for ever: this driver is not closed before it returns.
+    ///
+    /// # Errors
+    /// What the system says about a thread or a descriptor.
+    pub fn open(
+        prepared: Box<dyn Prepared>,
+        (rank, ranks): (u32, u32),
+        join: impl FnOnce(Box<dyn Prepared>) -> io::Result<Box<dyn Driver>> + Send + 'static,
+    ) -> io::Result<Self> {
+        let (caps, pins_exposed) = (prepared.caps().clone(), prepared.pins_exposed());
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (over, bell) = (Arc::new(AtomicBool::new(false)), Arc::new(bell));
+        let mut waits = prepared.wait_on();
+        waits.push(WaitOn::Fd(Arc::clone(&bell)));
+        let ring = Ring {
+            over: Arc::clone(&over),
+            bell: Arc::clone(&bell),
+        };
+        let thread = thread::Builder::new()
+            .name("ripstop-join".to_owned())
+            .spawn(move || {
+                let _ring = ring;
+                join(prepared)
+            })?;
+        Ok(Self {
+            caps,
+            waits,
+            pins_exposed,
+            rank,
+            ranks,
+            way: Way::Joining(Joining {
+                thread: Some(thread),
+                over,
+                bell,
+                wanted: Vec::new(),
+                gone: Vec::new(),
+            }),
+        })
+    }
+
+    /// The driver, which is waited for.
+    fn joined(&mut self) -> Result<&mut dyn Driver, &mut Lost> {
+        if let Way::Joining(joining) = &mut self.way {
+            self.way = match joining.end() {
+                Ok(driver) => Way::Joined(driver),
+                Err(why) => Way::Lost(Lost::new(why, (self.rank, self.ranks))),
+            };
+        }
+        match &mut self.way {
+            Way::Joined(driver) => Ok(&mut **driver),
+            Way::Lost(lost) => Err(lost),
+            Way::Joining(_) => unreachable!("ended above"),
+        }
+    }
+
+    fn there(&self) -> Option<&dyn Driver> {
+        match &self.way {
+            Way::Joined(driver) => Some(&**driver),
+            _ => None,
+        }
+    }
+
+    const fn joining(&mut self) -> Option<&mut Joining> {
+        match &mut self.way {
+            Way::Joining(joining) => Some(joining),
+            _ => None,
+        }
+    }
+}
+
+impl Joining {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Waits for the thread. Once.
+    fn end(&mut self) -> io::Result<Box<dyn Driver>> {
+        let thread = self.thread.take();
+        let ended = thread.map(JoinHandle::join);
+        // It has rung, and never does again.
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let panicked = || {
+            Err(io::Error::other(
+                "the thread that was to join the job panicked",
+            ))
+        };
+        let mut driver = ended.and_then(Result::ok).unwrap_or_else(panicked)?;
+        if !self.wanted.is_empty() {
+            driver.connect_many(&self.wanted);
+        }
+        for (peer, how) in self.gone.drain(..) {
+            let _as_we_said = driver.give_up(peer, how);
+        }
+        Ok(driver)
+    }
+}
+
+/// The others wait for what this rank has to say at the start, and are told by the driver how it ends.
+impl Drop for Late {
+    fn drop(&mut self) {
+        drop(self.joined());
+    }
+}
+
+impl Driver for Late {
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    #[inline]
+    fn caps_to(&self, peer: Peer) -> &Caps {
+        self.there()
+            .map_or(&self.caps, |driver| driver.caps_to(peer))
+    }
+
+    #[inline]
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        match &mut self.way {
+            Way::Joined(driver) => driver.post(command),
+            Way::Joining(_) if matches!(command, Command::Message { .. }) => Post::Full(command),
+            // What it is about, memory or counters, was waited for.
+            _ => match self.joined() {
+                Ok(driver) => driver.post(command),
+                Err(lost) => lost.post(&command),
+            },
+        }
+    }
+
+    fn post_tagged<'a>(&mut self, tag: Tag, message: Command<'a>) -> Post<'a> {
+        match &mut self.way {
+            Way::Joined(driver) => driver.post_tagged(tag, message),
+            _ => self.post(message),
+        }
+    }
+
+    fn offer(&mut self, from: Peer, offer: Offer) -> bool {
+        match &mut self.way {
+            Way::Joined(driver) => driver.offer(from, offer),
+            _ => false,
+        }
+    }
+
+    fn take_back(&mut self, token: Token) -> bool {
+        match &mut self.way {
+            Way::Joined(driver) => driver.take_back(token),
+            _ => true,
+        }
+    }
+
+    #[inline]
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        match &mut self.way {
+            Way::Joined(driver) => driver.progress(budget, sink),
+            Way::Joining(joining) if !joining.is_over() => Progress { events: 0 },
+            // There is room from now on.
+            Way::Joining(_) => {
+                drop(self.joined());
+                Progress { events: 1 }
+            }
+            Way::Lost(lost) => lost.progress(sink),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        match &mut self.way {
+            Way::Joined(driver) => driver.arm(),
+            Way::Joining(joining) if joining.is_over() => Armed::Busy,
+            Way::Lost(lost) if lost.has_news() => Armed::Busy,
+            _ => Armed::Ready,
+        }
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.waits.clone()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        match self.joined() {
+            Ok(driver) => driver.allocate(len),
+            Err(lost) => Err(lost.why()),
+        }
+    }
+
+    fn allocate_counters(&mut self, len: usize) -> io::Result<Region> {
+        match self.joined() {
+            Ok(driver) => driver.allocate_counters(len),
+            Err(lost) => Err(lost.why()),
+        }
+    }
+
+    /// Before it has joined there is no memory of [`allocate`](Self::allocate)'s, and a key could not be sent to anybody.
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        match &mut self.way {
+            Way::Joined(driver) => driver.expose(range),
+            _ => None,
+        }
+    }
+
+    fn expose_to(&mut self, peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
+        match &mut self.way {
+            Way::Joined(driver) => driver.expose_to(peer, range),
+            _ => None,
+        }
+    }
+
+    fn guard(&mut self, key: RemoteRegion, keeper: Weak<dyn Doorkeeper>) {
+        if let Ok(driver) = self.joined() {
+            driver.guard(key, keeper);
+        }
+    }
+
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        match &mut self.way {
+            Way::Joined(driver) => driver.connect_many(peers),
+            Way::Joining(joining) => {
+                joining.wanted.extend(peers);
+                true
+            }
+            Way::Lost(_) => false,
+        }
+    }
+
+    fn pins_exposed(&self) -> bool {
+        self.pins_exposed
+    }
+
+    fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {
+        self.joined().ok()?.reach(of, key)
+    }
+
+    fn reach_counter(&mut self, of: Peer, key: RemoteCounter) -> Option<Counter> {
+        self.joined().ok()?.reach_counter(of, key)
+    }
+
+    fn answers(&self, peer: Peer) -> u64 {
+        self.there().map_or(0, |driver| driver.answers(peer))
+    }
+
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        if let Some(joining) = self.joining() {
+            joining.gone.push((peer, how));
+            return how.unwrap_or(Down::Failed);
+        }
+        match self.joined() {
+            Ok(driver) => driver.give_up(peer, how),
+            Err(lost) => lost.give_up(peer, how),
+        }
+    }
+
+    fn why_down(&self, peer: Peer) -> Option<String> {
+        match &self.way {
+            Way::Joined(driver) => driver.why_down(peer),
+            Way::Joining(_) => None,
+            Way::Lost(lost) => Some(lost.sentence().to_owned()),
+        }
+    }
+}

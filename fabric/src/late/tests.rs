@@ -1,0 +1,270 @@
+use std::{
+    io,
+    sync::{
+        Arc, Mutex,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Late;
+use crate::{
+    driver::{
+        Armed, Caps, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Prepared,
+        Progress, Sink, Token, WaitOn,
+    },
+    loopback::{Loopback, world},
+    memory::{Region, RemoteRegion},
+};
+
+/// A driver that only has to be let out. Notes what it is told.
+#[derive(Debug)]
+struct Noted {
+    driver: Loopback,
+    notes: Arc<Mutex<Vec<String>>>,
+}
+
+impl Prepared for Noted {
+    fn address(&self) -> Vec<u8> {
+        vec![1]
+    }
+
+    fn caps(&self) -> &Caps {
+        self.driver.caps()
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.driver.wait_on()
+    }
+
+    fn connect(self: Box<Self>, _addresses: &[Vec<u8>]) -> io::Result<Box<dyn Driver>> {
+        Ok(self)
+    }
+}
+
+impl Driver for Noted {
+    fn caps(&self) -> &Caps {
+        self.driver.caps()
+    }
+
+    fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        self.driver.post(command)
+    }
+
+    fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
+        self.driver.progress(budget, sink)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.driver.arm()
+    }
+
+    fn wait_on(&self) -> Vec<WaitOn> {
+        self.driver.wait_on()
+    }
+
+    fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        self.driver.allocate(len)
+    }
+
+    fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.driver.expose(range)
+    }
+
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        self.notes
+            .lock()
+            .unwrap()
+            .push(format!("connect {peers:?}"));
+        true
+    }
+
+    fn give_up(&mut self, peer: Peer, how: Option<Down>) -> Down {
+        self.notes
+            .lock()
+            .unwrap()
+            .push(format!("give up {peer:?} {how:?}"));
+        how.unwrap_or(Down::Failed)
+    }
+}
+
+#[derive(Default)]
+struct Heard {
+    messages: Vec<Vec<u8>>,
+    failed: Vec<(Token, Failure)>,
+    down: Vec<(Peer, Down)>,
+}
+
+impl Sink for Heard {
+    fn message(&mut self, _: Peer, header: &[u8], _: Payload<'_>) {
+        self.messages.push(header.to_vec());
+    }
+
+    fn complete(&mut self, _: Token) {
+        panic!("nothing is put here");
+    }
+
+    fn fetched(&mut self, _: Token, _: u64) {
+        panic!("nothing is fetched here");
+    }
+
+    fn failed(&mut self, token: Token, why: Failure) {
+        self.failed.push((token, why));
+    }
+
+    fn reached(&mut self, _: Token) {
+        panic!("nothing is watched here");
+    }
+
+    fn triggered(&mut self, _: Token) {
+        panic!("no list is posted here");
+    }
+
+    fn peer_down(&mut self, peer: Peer, how: Down) {
+        self.down.push((peer, how));
+    }
+}
+
+type Word = io::Result<()>;
+
+/// Rank 0 of three that joins when it is told to, what tells it, what its driver notes, and the others.
+fn late() -> (Late, Sender<Word>, Arc<Mutex<Vec<String>>>, Vec<Loopback>) {
+    let mut others = world(3);
+    let notes = Arc::default();
+    let noted = Noted {
+        driver: others.remove(0),
+        notes: Arc::clone(&notes),
+    };
+    let (tell, told): (_, Receiver<Word>) = mpsc::channel();
+    let join = move |prepared: Box<dyn Prepared>| {
+        told.recv().map_err(io::Error::other)??;
+        prepared.connect(&[])
+    };
+    let late = Late::open(Box::new(noted), (0, 3), join).unwrap();
+    (late, tell, notes, others)
+}
+
+fn message(to: u32) -> Command<'static> {
+    Command::Message {
+        to: Peer(to),
+        header: b"hello",
+        body: b"",
+    }
+}
+
+/// Sleeps until one of the descriptors is readable.
+fn sleep_on(late: &Late) -> bool {
+    let waits = late.wait_on();
+    let fds = waits.iter().map(|wait| match wait {
+        WaitOn::Fd(fd) => PollFd::new(&**fd, PollFlags::IN),
+        other => panic!("{other:?}"),
+    });
+    let guard = Timespec::try_from(Duration::from_secs(20)).unwrap();
+    poll(&mut fds.collect::<Vec<_>>(), Some(&guard)).unwrap() > 0
+}
+
+/// Sleeps until it has joined, or knows why it does not.
+fn end(late: &mut Late, heard: &mut Heard) {
+    while late.arm() == Armed::Ready && late.progress(9, heard).events == 0 {
+        assert!(sleep_on(late), "nobody rang");
+    }
+    let _turn = late.progress(9, heard);
+}
+
+#[test]
+fn messages_wait_until_the_others_are_known() {
+    let (mut late, tell, _, mut others) = late();
+    let mut heard = Heard::default();
+    assert!(matches!(late.post(message(1)), Post::Full(_)));
+    assert_eq!(late.arm(), Armed::Ready);
+    assert_eq!(late.progress(9, &mut heard).events, 0);
+    let waits = late.wait_on().len();
+    tell.send(Ok(())).unwrap();
+    end(&mut late, &mut heard);
+    assert!(matches!(late.post(message(1)), Post::Posted));
+    let _turn = others[0].progress(9, &mut heard);
+    assert_eq!(heard.messages, [b"hello"]);
+    assert_eq!(late.arm(), Armed::Ready, "the bell was heard");
+    assert_eq!(late.wait_on().len(), waits);
+}
+
+#[test]
+fn memory_for_peers_is_waited_for() {
+    let (mut late, tell, ..) = late();
+    let plain = Region::anonymous(100).unwrap();
+    assert!(late.expose(plain.range()).is_none(), "a key for nobody");
+    let teller = thread::spawn(move || tell.send(Ok(())).unwrap());
+    let region = late.allocate(100).unwrap();
+    assert!(late.expose(region.range()).is_some());
+    teller.join().unwrap();
+}
+
+#[test]
+fn what_was_said_before_is_heard_later() {
+    let (mut late, tell, notes, _others) = late();
+    assert!(late.connect_many(&[Peer(1)]) && late.connect_many(&[Peer(2)]));
+    assert_eq!(late.give_up(Peer(2), Some(Down::Finished)), Down::Finished);
+    assert!(notes.lock().unwrap().is_empty());
+    tell.send(Ok(())).unwrap();
+    end(&mut late, &mut Heard::default());
+    let wanted = [
+        "connect [Peer(1), Peer(2)]",
+        "give up Peer(2) Some(Finished)",
+    ];
+    assert_eq!(*notes.lock().unwrap(), wanted);
+}
+
+#[test]
+fn who_never_hears_where_the_others_are_has_lost_them_and_says_why() {
+    let (mut late, tell, _, _others) = late();
+    tell.send(Err(io::Error::other("rank 2 is silent")))
+        .unwrap();
+    let mut heard = Heard::default();
+    end(&mut late, &mut heard);
+    let _turn = late.progress(9, &mut heard);
+    assert_eq!(
+        heard.down,
+        [(Peer(1), Down::Failed), (Peer(2), Down::Failed)]
+    );
+    let why = late.why_down(Peer(1)).unwrap();
+    assert!(why.contains("rank 2 is silent"), "{why}");
+    let why = late.allocate(1).unwrap_err().to_string();
+    assert!(why.contains("rank 2 is silent"), "{why}");
+    assert!(matches!(late.post(message(1)), Post::Posted));
+    let token = Token(5);
+    assert!(matches!(late.post(Command::Cancel { token }), Post::Posted));
+    assert_eq!(late.arm(), Armed::Busy);
+    let _turn = late.progress(9, &mut heard);
+    assert!(matches!(heard.failed[..], [(Token(5), Failure::Cancelled)]));
+    assert_eq!(heard.down.len(), 2, "told once");
+    assert_eq!(late.arm(), Armed::Ready);
+}
+
+#[test]
+fn a_panic_while_it_joins_is_the_end_of_all_ways() {
+    let prepared = Noted {
+        driver: world(2).remove(0),
+        notes: Arc::default(),
+    };
+    let join = |_| panic!("this panic is part of the test");
+    let mut late = Late::open(Box::new(prepared), (0, 2), join).unwrap();
+    let mut heard = Heard::default();
+    end(&mut late, &mut heard);
+    let _turn = late.progress(9, &mut heard);
+    assert_eq!(heard.down, [(Peer(1), Down::Failed)]);
+    assert!(late.why_down(Peer(1)).unwrap().contains("panicked"));
+}
+
+#[test]
+fn who_leaves_before_it_has_joined_joins_and_leaves_in_good_order() {
+    let (late, tell, _, mut others) = late();
+    let left = thread::spawn(move || drop(late));
+    tell.send(Ok(())).unwrap();
+    left.join().unwrap();
+    let mut heard = Heard::default();
+    let _turn = others[1].progress(9, &mut heard);
+    assert_eq!(heard.down, [(Peer(0), Down::Finished)]);
+}

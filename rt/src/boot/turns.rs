@@ -1,0 +1,41 @@
+//! An exchange that several use, one after the other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{BootError, Exchange};
+
+#[derive(Clone, Debug)]
+pub(super) struct Turns(pub(super) Arc<Mutex<Box<dyn Exchange>>>);
+
+impl Turns {
+    /// Whoever panicked has left it as after an error.
+    fn turn(&self) -> MutexGuard<'_, Box<dyn Exchange>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Exchange for Turns {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        self.turn().put(key, value)
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        self.turn().fence()
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+        self.turn().get(key)
+    }
+
+    fn settle(&mut self) -> Result<(), BootError> {
+        self.turn().settle()
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        self.turn().abort(code, why);
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        self.turn().finalize()
+    }
+}
