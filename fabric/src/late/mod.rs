@@ -1,8 +1,8 @@
 //! A network's driver from before it is known where the ends of the other ranks are.
 //!
-//! What the other ranks have to say may take long to come: each of them has to have started. A thread waits for that and connects
-//! the driver, and the rank goes on: messages wait for room until then, and memory for peers, which is of no use before, is waited
-//! for. If nobody ever says where the others are, they are lost.
+//! What the other ranks have to say may take long to come: each of them has to have started. A thread waits for that and
+//! connects the driver, and the rank goes on: messages wait for room until then, and memory for peers, which is of no use
+//! before, is waited for. If nobody ever says where the others are, they are lost.
 
 mod lost;
 
@@ -77,8 +77,8 @@ impl Drop for Ring {
 }
 
 impl Late {
-    /// The driver of `rank` of so many, once `join` has heard from all of them and connected it. That is called in a thread of its
-    /// own, and may wait for other ranks, but not for ever: this driver is not closed before it returns.
+    /// The driver of `rank` of so many, once `join` has heard from all of them and connected it. That is called in a thread of
+    /// its own, and may wait for other ranks, but not for ever: this driver is not closed before it returns.
     ///
     /// # Errors
     /// What the system says about a thread or a descriptor.

@@ -24,7 +24,7 @@ use crate::{
 #[derive(Debug)]
 struct Noted {
     driver: Loopback,
-    notes: Arc<Mutex<Vec<String>>>,
+    notes: Notes,
 }
 
 impl Prepared for Noted {
@@ -129,11 +129,12 @@ impl Sink for Heard {
 }
 
 type Word = io::Result<()>;
+type Notes = Arc<Mutex<Vec<String>>>;
 
 /// Rank 0 of three that joins when it is told to, what tells it, what its driver notes, and the others.
-fn late() -> (Late, Sender<Word>, Arc<Mutex<Vec<String>>>, Vec<Loopback>) {
+fn late() -> (Late, Sender<Word>, Notes, Vec<Loopback>) {
     let mut others = world(3);
-    let notes = Arc::default();
+    let notes = Notes::default();
     let noted = Noted {
         driver: others.remove(0),
         notes: Arc::clone(&notes),
