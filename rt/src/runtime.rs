@@ -50,8 +50,8 @@ pub struct Builder {
 impl Runtime {
     /// Joins the job that this process was started in, with the settings of the environment.
     ///
-    /// Returns when all ranks have started and those of this node have met. Where a network is used, the addresses of the other ranks may be under way
-    /// still: what goes there waits for them, and ends in [`ErrorKind::Setup`] if they do not come within
+    /// Returns when all ranks have started and those of this node have met. Where a network is used, the addresses of the others
+    /// may be under way still: what goes there waits for them, and ends in [`ErrorKind::Setup`] if they do not come within
     /// `RIPSTOP_BOOT_TIMEOUT`.
     ///
     /// # Errors
