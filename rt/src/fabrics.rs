@@ -160,8 +160,10 @@ impl Opening<'_> {
     /// A network's driver, which all ranks' addresses are yet to come for. One that is alone says on the board that it has failed
     /// if they do not; beside shared memory that is still there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
-        let (mine, limit) = (prepared.address(), self.settings.boot_timeout);
         let (mut boot, board) = (self.joining, self.board.clone());
+        // Whoever is killed from here on keeps nobody from hearing where the others are.
+        board.leave_note(boot.on_node(), &prepared.address());
+        let limit = self.settings.boot_timeout;
         let ranks = (boot.rank, boot.size);
         let both = matches!(
             self.settings.fabric,
@@ -170,7 +172,7 @@ impl Opening<'_> {
         let arrival = (!both).then(|| self.arrival.again());
         let unmet = Arc::clone(self.unmet);
         let mut meet = move |prepared: Box<dyn Prepared>| {
-            let heard = boot::exchange(&mut boot, &board, &mine, limit);
+            let heard = boot::hear(&mut boot, &board, limit);
             let addresses = heard.map_err(io::Error::other)?;
             let driver = prepared.connect(&addresses).map_err(remedied)?;
             boot.exchange.settle().map_err(io::Error::other)?;

@@ -120,6 +120,11 @@ pub trait Driver: Send + fmt::Debug {
         false
     }
 
+    /// Whether it knows where the peers are. Until then messages find no room, so nobody can be asked whether it is there.
+    fn knows_peers(&self) -> bool {
+        true
+    }
+
     /// Connects to peers that there will be something for, all at the same time, where connections are made when they are first
     /// used. Whether that is so. Waits for nobody, and what cannot be connected to is heard of when it is used.
     fn connect_many(&mut self, _peers: &[Peer]) -> bool {

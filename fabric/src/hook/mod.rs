@@ -282,6 +282,10 @@ impl Driver for Hook {
         self.driver.why_down(peer)
     }
 
+    fn knows_peers(&self) -> bool {
+        self.driver.knows_peers()
+    }
+
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         self.driver.connect_many(peers)
     }

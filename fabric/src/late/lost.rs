@@ -36,9 +36,10 @@ impl Lost {
         !self.untold.is_empty() || !self.failed.is_empty()
     }
 
-    /// As to peers that are down.
-    pub(super) fn post<'a>(&mut self, command: &Command<'a>) -> Post<'a> {
-        let failed = match *command {
+    /// As to peers that are down, once that is known.
+    pub(super) fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
+        let failed = match command {
+            Command::Message { to, .. } if self.untold.contains(&to) => return Post::Full(command),
             Command::Put { token, .. }
             | Command::Get { token, .. }
             | Command::Atomic { token, .. }

@@ -201,7 +201,7 @@ impl Driver for Late {
             // What it is about, memory or counters, was waited for.
             _ => match self.joined() {
                 Ok(driver) => driver.post(command),
-                Err(lost) => lost.post(&command),
+                Err(lost) => lost.post(command),
             },
         }
     }
@@ -287,6 +287,10 @@ impl Driver for Late {
         if let Ok(driver) = self.joined() {
             driver.guard(key, keeper);
         }
+    }
+
+    fn knows_peers(&self) -> bool {
+        !matches!(self.way, Way::Joining(_))
     }
 
     fn connect_many(&mut self, peers: &[Peer]) -> bool {

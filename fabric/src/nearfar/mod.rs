@@ -297,6 +297,10 @@ impl Driver for NearFar {
         self.far.maps()
     }
 
+    fn knows_peers(&self) -> bool {
+        self.far.knows_peers()
+    }
+
     /// Neighbours hardly need connections, and make them when they do.
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         let apart = |peer: &Peer| self.place(*peer).is_none();

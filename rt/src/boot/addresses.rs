@@ -72,6 +72,15 @@ pub fn exchange(
     limit: Duration,
 ) -> Result<Vec<Vec<u8>>, BootError> {
     board.leave_note(boot.on_node(), mine);
+    hear(boot, board, limit)
+}
+
+/// The second half of [`exchange`]: this rank's address is on the board, so the others need nothing more of it.
+pub(crate) fn hear(
+    boot: &mut Boot,
+    board: &Board,
+    limit: Duration,
+) -> Result<Vec<Vec<u8>>, BootError> {
     let (leads, seconds) = (boot.rank == boot.node.leader(), limit.as_secs());
     let alone = boot.node.ranks.len() == boot.size as usize;
     if leads || alone {

@@ -21,6 +21,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+pub(crate) use addresses::hear;
 pub use addresses::{exchange, meet};
 pub(crate) use arrival::Arrival;
 pub use environment::Environment;

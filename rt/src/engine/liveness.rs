@@ -48,7 +48,7 @@ impl Liveness {
 impl Engine {
     /// Looks after those who are waited for, if it is time to.
     pub(super) fn tend_alive(&mut self, now: Time) {
-        if self.core.ended {
+        if self.core.ended || !self.driver.knows_peers() {
             return;
         }
         let now = now.nanos();
@@ -92,6 +92,9 @@ impl Engine {
 
     /// When to look next. What began to wait since the last turn counts from that on.
     pub(super) fn next_look(&self) -> Option<Time> {
+        if !self.driver.knows_peers() {
+            return None; // it wakes us when it does
+        }
         let next = self.core.liveness.as_ref()?.alive.next_look();
         let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
         next.map(Time::from_nanos)
