@@ -50,6 +50,22 @@ fn a_wait_that_a_peer_dies_in_ends_within_two_intervals_of_the_death() {
     assert!(took <= LIMIT, "{took}");
 }
 
+#[test]
+fn nobodys_silence_counts_before_it_is_known_where_they_are() {
+    let mut world = World::new(2, silent(true));
+    world.net.lost.store(true, Ordering::Relaxed);
+    let recv = world.recv(0, Some(1), Some(1));
+    world.run_for(10 * DETECT);
+    assert!(!world.is_done(0, &recv));
+    assert_eq!(world.engines[0].deadline(), None, "nothing to look at");
+    world.net.lost.store(false, Ordering::Relaxed);
+    world.run_for(LIMIT);
+    assert!(!world.is_done(0, &recv), "rank 1 lives");
+    world.paused.insert(1);
+    world.run_for(LIMIT);
+    assert_eq!(failed_rank(&world.received(0, &recv).0), Some(1));
+}
+
 /// The agent sleeps without a deadline while nothing is waited for, and an executor of somebody else's makes no turns.
 #[test]
 fn who_is_asleep_is_told_of_the_first_wait_also_if_it_is_the_agent() {

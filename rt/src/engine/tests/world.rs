@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -38,6 +38,8 @@ pub(super) struct Net {
     /// The driver tells of deaths.
     pub(super) detects_death: bool,
     pub(super) reliable: bool,
+    /// Drivers do not know yet where the peers are.
+    pub(super) lost: AtomicBool,
     /// This rank gets no memory of its driver.
     pub(super) poor: Option<u32>,
 }
@@ -72,6 +74,9 @@ impl Driver for Lossy {
 
     fn post<'a>(&mut self, command: Command<'a>) -> Post<'a> {
         if let Command::Message { to, .. } = command {
+            if !self.knows_peers() {
+                return Post::Full(command);
+            }
             self.net.posted.fetch_add(1, Ordering::Relaxed);
             let lost = self.random.within(0..100) < self.net.loss;
             if lost || self.net.lock().contains(&(self.me, to.0)) {
@@ -83,6 +88,10 @@ impl Driver for Lossy {
 
     fn progress(&mut self, budget: u32, sink: &mut dyn Sink) -> Progress {
         self.inner.progress(budget, sink)
+    }
+
+    fn knows_peers(&self) -> bool {
+        !self.net.lost.load(Ordering::Relaxed)
     }
 
     fn arm(&mut self) -> Armed {
