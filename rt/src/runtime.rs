@@ -271,7 +271,7 @@ impl Builder {
             None => driver,
         };
         let parts = Parts {
-            unmet,
+            unmet: Some(unmet),
             ..assemble(&boot, board, settings, counters, backend, why, driver)
         };
         let (shared, arrival) = (Arc::new(Shared::new(parts)), arrival);
@@ -360,7 +360,7 @@ fn assemble(
         settings: Arc::new(settings),
         counters,
         choices: Arc::new(choices),
-        unmet: Arc::default(),
+        unmet: None,
     }
 }
 

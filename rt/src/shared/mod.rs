@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
     /// Why this rank has not heard where the others are, and never will.
-    unmet: Arc<OnceLock<String>>,
+    unmet: Option<Arc<OnceLock<String>>>,
     /// Collectives begun on the world.
     pub(crate) on_world: Arc<AtomicU32>,
     /// Most ranks make no communicators.
@@ -95,7 +95,7 @@ impl Shared {
     /// Why nobody could ever be reached from here.
     #[cold]
     pub(crate) fn unmet(&self) -> Option<&str> {
-        self.unmet.get().map(String::as_str)
+        self.unmet.as_ref()?.get().map(String::as_str)
     }
 
     pub(crate) fn new(parts: Parts) -> Self {

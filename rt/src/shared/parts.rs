@@ -90,7 +90,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Arc<Settings>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) choices: Arc<Choices>,
-    pub(crate) unmet: Arc<OnceLock<String>>,
+    pub(crate) unmet: Option<Arc<OnceLock<String>>>,
 }
 
 /// How a runtime waits for events.

@@ -287,7 +287,7 @@ impl<T: 'static> Ranks<T> {
             settings: Arc::clone(&self.settings),
             counters: Arc::clone(counters),
             choices: Arc::clone(choices),
-            unmet: Arc::default(),
+            unmet: None,
         }))
     }
 
