@@ -122,9 +122,9 @@ impl Core {
         let Some(lot) = self.programs.slots.get_mut(&listed.key) else {
             return;
         };
-        if let Some(posted) = &listed.posted
-            && listed.over
+        if listed.over
             && listed.ending.is_none()
+            && let Some(posted) = listed.posted.take()
         {
             lot.slot.keep(posted);
         }

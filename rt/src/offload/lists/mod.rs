@@ -110,6 +110,7 @@ impl Posted {
             if items.is_empty() {
                 return;
             }
+            tasks.reserve(items.len());
             for item in &items {
                 match Code::of(item.deed) {
                     Some(code) => self.leave_to_host(driver, slot, (item, code), duties),

@@ -32,7 +32,7 @@ pub(crate) struct Slot {
 
 /// A program's own counters. Those of one that went well serve the next of its slot, from what they came to on: peers have found
 /// them already.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Own {
     pub(super) counters: Counters,
     /// What they were when the program began.
@@ -80,13 +80,14 @@ impl Slot {
     }
 
     /// A program has come to its end: everything was counted that it counts.
-    pub(crate) fn keep(&mut self, posted: &Posted) {
-        let mut own = posted.own.clone();
+    pub(crate) fn keep(&mut self, posted: Posted) {
+        let Posted {
+            mut own, lowering, ..
+        } = posted;
         if own.counters.len() > KEPT_MAX {
             return;
         }
-        let totals = posted.lowering.totals();
-        for (before, total) in own.before.iter_mut().zip(totals) {
+        for (before, total) in own.before.iter_mut().zip(lowering.totals()) {
             *before += total;
         }
         self.kept = Some(own);
