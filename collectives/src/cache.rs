@@ -186,7 +186,8 @@ fn are_same<T: PartialEq>(one: &[T], other: &[T]) -> bool {
 /// Programs that are kept. An application has a few dozen different calls in its main loop.
 const ENTRIES_MAX: usize = 64;
 
-/// Steps of all of them together: about half a megabyte for each rank, of which there may be many in one process.
+/// Steps of all of them together: about half a megabyte for each rank, of which there may be many in one process. Those that
+/// have run by task lists take a third more.
 const STEPS_MAX: usize = 4096;
 
 /// Of as many bytes.

@@ -23,7 +23,8 @@ use crate::{
 };
 
 /// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. By messages it
-/// allocates nothing either; task lists of an adapter are written anew for each run.
+/// allocates nothing either. What its steps are as tasks of an adapter is found out in the first run; the others write
+/// their lists from that, with their own thresholds.
 ///
 /// All ranks run it as often, in the same place of the order of their collectives. Made by [`Collectives::all_to_all_plan`] and
 /// its like; `K` says whether it works [in place](Shared) or [from one buffer into another](Apart).

@@ -162,42 +162,44 @@ fn a_run_that_panics_before_it_begins_takes_no_turn() {
 
 #[test]
 fn a_plan_runs_again_and_again() {
-    each(&[1, 2, 3, 6], async |world| {
-        let (me, size) = (world.rank(), world.size());
-        let mut barrier = world.barrier_plan().await.unwrap();
-        let mut sum = world.all_reduce_plan::<u64, _>(3, Sum).await.unwrap();
-        let mut turn = world.all_to_all_plan::<u64>(4).await.unwrap();
-        let mut bcast = world.bcast_plan::<u64>(size - 1, 5).await.unwrap();
-        let (sends, recvs) = (vec![me; size], (0..size).collect::<Vec<_>>());
-        let mut ragged = world
-            .all_to_all_v_plan::<u64>(&sends, &recvs)
-            .await
-            .unwrap();
-        for round in 0..5 {
-            barrier.run().await.unwrap();
-            sum.data_mut().fill(round);
-            assert_eq!(*sum.run().await.unwrap(), [round * size as u64; 3]);
-            for (to, block) in turn.send_mut().chunks_mut(4).enumerate() {
-                block.copy_from_slice(&row(me, to, 4));
-            }
-            let got = turn.run().await.unwrap();
-            assert_eq!(
-                got,
-                (0..size)
-                    .flat_map(|from| row(from, me, 4))
-                    .collect::<Vec<_>>()
-            );
-            bcast.data_mut().fill(me as u64);
-            assert_eq!(*bcast.run().await.unwrap(), [size as u64 - 1; 5]);
-            ragged.send_mut().fill(me as u64);
-            let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
-            assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
+    each(&[1, 2, 3, 6], again_and_again);
+}
+
+pub(crate) async fn again_and_again(world: &Comm) {
+    let (me, size) = (world.rank(), world.size());
+    let mut barrier = world.barrier_plan().await.unwrap();
+    let mut sum = world.all_reduce_plan::<u64, _>(3, Sum).await.unwrap();
+    let mut turn = world.all_to_all_plan::<u64>(4).await.unwrap();
+    let mut bcast = world.bcast_plan::<u64>(size - 1, 5).await.unwrap();
+    let (sends, recvs) = (vec![me; size], (0..size).collect::<Vec<_>>());
+    let mut ragged = world
+        .all_to_all_v_plan::<u64>(&sends, &recvs)
+        .await
+        .unwrap();
+    for round in 0..5 {
+        barrier.run().await.unwrap();
+        sum.data_mut().fill(round);
+        assert_eq!(*sum.run().await.unwrap(), [round * size as u64; 3]);
+        for (to, block) in turn.send_mut().chunks_mut(4).enumerate() {
+            block.copy_from_slice(&row(me, to, 4));
         }
-        // Whose run is dropped has new buffers.
-        drop(turn.run());
-        assert!(turn.send_mut().iter().all(|word| *word == 0));
-        turn.run().await.unwrap();
-    });
+        let got = turn.run().await.unwrap();
+        assert_eq!(
+            got,
+            (0..size)
+                .flat_map(|from| row(from, me, 4))
+                .collect::<Vec<_>>()
+        );
+        bcast.data_mut().fill(me as u64);
+        assert_eq!(*bcast.run().await.unwrap(), [size as u64 - 1; 5]);
+        ragged.send_mut().fill(me as u64);
+        let wanted = (0..size).flat_map(|from| vec![from as u64; from]);
+        assert_eq!(ragged.run().await.unwrap(), wanted.collect::<Vec<_>>());
+    }
+    // Whose run is dropped has new buffers.
+    drop(turn.run());
+    assert!(turn.send_mut().iter().all(|word| *word == 0));
+    turn.run().await.unwrap();
 }
 
 /// Runs a plan twice, the second time with other numbers, and compares what comes with what a call of the collective gives.
@@ -217,62 +219,64 @@ macro_rules! as_called {
 
 #[test]
 fn every_collective_can_be_planned() {
-    each(&[1, 2, 3, 6], async |world| {
-        let size = world.size();
-        let (root, counts) = (size / 2, (0..size).rev().collect::<Vec<_>>());
-        let none = Vec::new;
-        as_called!(world.gather_plan(root, 3), send_mut, world, |send| {
-            world.gather(root, send).await.unwrap().unwrap_or_else(none)
-        });
-        as_called!(
-            world.gather_v_plan(root, &counts),
-            send_mut,
-            world,
-            |send| {
-                let got = world.gather_v(root, send, &counts).await.unwrap();
-                got.unwrap_or_else(none)
-            }
-        );
-        as_called!(world.scatter_plan(root, 3), send_mut, world, |send| {
-            world.scatter(root, send, 3).await.unwrap()
-        });
-        as_called!(
-            world.scatter_v_plan(root, &counts),
-            send_mut,
-            world,
-            |send| { world.scatter_v(root, send, &counts).await.unwrap() }
-        );
-        as_called!(world.all_gather_plan(3), send_mut, world, |send| {
-            world.all_gather(send).await.unwrap()
-        });
-        as_called!(world.all_gather_v_plan(&counts), send_mut, world, |send| {
-            world.all_gather_v(send, &counts).await.unwrap()
-        });
-        as_called!(world.reduce_plan(root, 3, Sum), send_mut, world, |send| {
-            let got = world.reduce(root, send, Sum).await.unwrap();
-            got.unwrap_or_else(none)
-        });
-        as_called!(
-            world.reduce_scatter_plan(&counts, Max),
-            send_mut,
-            world,
-            |send| { world.reduce_scatter(send, &counts, Max).await.unwrap() }
-        );
-        as_called!(
-            world.reduce_scatter_block_plan(3, Sum),
-            send_mut,
-            world,
-            |send| { world.reduce_scatter_block(send, Sum).await.unwrap() }
-        );
-        as_called!(world.scan_plan(3, Sum), data_mut, world, |send| {
-            world.scan(send, Sum).await.unwrap()
-        });
-        let mut before = world.exscan_plan::<u64, _>(3, Sum).await.unwrap();
-        before.send_mut().fill(world.rank() as u64);
-        let sum = (0..world.rank() as u64).sum();
-        let got = before.run().await.unwrap();
-        assert!(world.rank() == 0 || *got == [sum; 3], "{got:?}");
+    each(&[1, 2, 3, 6], planned);
+}
+
+pub(crate) async fn planned(world: &Comm) {
+    let size = world.size();
+    let (root, counts) = (size / 2, (0..size).rev().collect::<Vec<_>>());
+    let none = Vec::new;
+    as_called!(world.gather_plan(root, 3), send_mut, world, |send| {
+        world.gather(root, send).await.unwrap().unwrap_or_else(none)
     });
+    as_called!(
+        world.gather_v_plan(root, &counts),
+        send_mut,
+        world,
+        |send| {
+            let got = world.gather_v(root, send, &counts).await.unwrap();
+            got.unwrap_or_else(none)
+        }
+    );
+    as_called!(world.scatter_plan(root, 3), send_mut, world, |send| {
+        world.scatter(root, send, 3).await.unwrap()
+    });
+    as_called!(
+        world.scatter_v_plan(root, &counts),
+        send_mut,
+        world,
+        |send| { world.scatter_v(root, send, &counts).await.unwrap() }
+    );
+    as_called!(world.all_gather_plan(3), send_mut, world, |send| {
+        world.all_gather(send).await.unwrap()
+    });
+    as_called!(world.all_gather_v_plan(&counts), send_mut, world, |send| {
+        world.all_gather_v(send, &counts).await.unwrap()
+    });
+    as_called!(world.reduce_plan(root, 3, Sum), send_mut, world, |send| {
+        let got = world.reduce(root, send, Sum).await.unwrap();
+        got.unwrap_or_else(none)
+    });
+    as_called!(
+        world.reduce_scatter_plan(&counts, Max),
+        send_mut,
+        world,
+        |send| { world.reduce_scatter(send, &counts, Max).await.unwrap() }
+    );
+    as_called!(
+        world.reduce_scatter_block_plan(3, Sum),
+        send_mut,
+        world,
+        |send| { world.reduce_scatter_block(send, Sum).await.unwrap() }
+    );
+    as_called!(world.scan_plan(3, Sum), data_mut, world, |send| {
+        world.scan(send, Sum).await.unwrap()
+    });
+    let mut before = world.exscan_plan::<u64, _>(3, Sum).await.unwrap();
+    before.send_mut().fill(world.rank() as u64);
+    let sum = (0..world.rank() as u64).sum();
+    let got = before.run().await.unwrap();
+    assert!(world.rank() == 0 || *got == [sum; 3], "{got:?}");
 }
 
 #[test]

@@ -82,6 +82,47 @@ fn a_block_has_come_before_another_rank_sends_its_own_whoever_carries_it_on() {
 }
 
 #[test]
+fn plans_give_what_calls_give_whoever_carries_them_on_and_whatever_adapters_hold() {
+    for (ranks, tasks) in [(1, 8), (2, 8), (3, 32), (6, 8), (6, 1024)] {
+        each((ranks, tasks), async |world| {
+            forms::again_and_again(&world).await;
+            forms::planned(&world).await;
+        });
+    }
+}
+
+#[test]
+fn a_plan_goes_on_when_one_of_the_same_program_fails_and_runs_are_dropped() {
+    each((3, 8), async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let doomed = world.dup().await.unwrap();
+        let mut plan = world.all_to_all_plan::<u64>(4).await.unwrap();
+        let mut lost = doomed.all_to_all_plan::<u64>(4).await.unwrap();
+        for round in 0..12 {
+            for (to, block) in plan.send_mut().chunks_mut(4).enumerate() {
+                block.copy_from_slice(&forms::row(me + round, to, 4));
+            }
+            let under_way = plan.run();
+            match round {
+                3 if me == 1 => assert!(doomed.barrier().await.is_err()),
+                3 => assert!(lost.run().await.is_err()),
+                4.. => assert!(lost.run().await.is_err(), "it is revoked"),
+                _ => assert!(lost.run().await.is_ok()),
+            }
+            if round % 3 == 2 {
+                drop(under_way);
+                continue;
+            }
+            let wanted = (0..size).flat_map(|from| forms::row(from + round, me, 4));
+            assert_eq!(under_way.await.unwrap(), wanted.collect::<Vec<_>>());
+        }
+        drop(plan.run());
+        drop((plan, lost));
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
 fn results_are_the_same_bits_whoever_carries_it_on() {
     let found = each((11, 32), async |world| {
         let mine: Vec<f64> = (0..999)

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use ripstop_fabric::driver::CELL_MAX;
 
 use super::{
-    Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Quick, Span, Step, StepId,
+    Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Quick, Span, Step, StepId, lower,
 };
 use crate::buffer::Wire;
 
@@ -59,6 +59,7 @@ impl Builder {
                 recv_max: 0,
                 quick: None,
                 fills_output: false,
+                form: lower::Kept::new(),
             },
             edges: Vec::new(),
             last: BTreeMap::new(),

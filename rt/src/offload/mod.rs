@@ -73,6 +73,8 @@ pub struct Program {
     recv_max: usize,
     quick: Option<Quick>,
     fills_output: bool,
+    /// What its task lists are written from, once it has run by such.
+    form: lower::Kept,
 }
 
 /// Bytes of a program's memory.

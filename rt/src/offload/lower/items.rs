@@ -1,12 +1,12 @@
 //! What becomes of one step: which tasks and duties it is, and how many of them take a place in a list.
 
-use super::{Counter, Deed, Item, Least, Lowered, Lowering, lane_of};
+use super::{Counter, Deed, Item, Least, Lowering, form::Lowered};
 use crate::offload::{Action, LOOKAHEAD_MIN, Span};
 
 impl Lowering {
     /// Its tasks that wait.
     pub(super) fn tasks_of(&self, at: usize) -> Option<usize> {
-        let step = self.steps.get(at)?;
+        let step = self.form.steps.get(at)?;
         let fans = if self.is_wide(at) {
             0
         } else {
@@ -18,7 +18,7 @@ impl Lowering {
     /// Tasks of the step itself.
     fn acts(&self, at: usize) -> usize {
         match self.program.step(at).action {
-            Action::Join => usize::from(self.steps[at].fans == 0),
+            Action::Join => usize::from(self.form.steps[at].fans == 0),
             action if self.is_for_host(&action) => 0,
             _ => 1,
         }
@@ -26,19 +26,19 @@ impl Lowering {
 
     /// Whether too many steps wait for it: any [`LOOKAHEAD_MIN`] steps in a row are to fit into a list and one more task.
     fn is_wide(&self, at: usize) -> bool {
-        let tasks_max = (self.list_max + 1) / LOOKAHEAD_MIN;
-        self.acts(at) + self.steps[at].fans as usize > tasks_max
+        let tasks_max = (self.list_max() + 1) / LOOKAHEAD_MIN;
+        self.acts(at) + self.form.steps[at].fans as usize > tasks_max
     }
 
     /// Whether it begins when it is posted.
     pub(super) fn is_early(&self, at: usize) -> bool {
         let action = self.program.step(at).action;
         let is_quiet = matches!(action, Action::Recv { .. } | Action::Copy { .. });
-        self.steps[at].go.is_none() && is_quiet && !self.is_for_host(&action)
+        self.form.steps[at].go.is_none() && is_quiet && !self.is_for_host(&action)
     }
 
     pub(super) fn emit(&self, at: usize, items: &mut Vec<Item>) {
-        let (step, action) = (self.steps[at], self.program.step(at).action);
+        let (step, action) = (self.form.steps[at], self.program.step(at).action);
         let joins = matches!(action, Action::Join);
         if !(joins && step.fans > 0) {
             items.push(self.act(at));
@@ -66,12 +66,11 @@ impl Lowering {
 
     /// The step itself.
     fn act(&self, at: usize) -> Item {
-        let (step, action) = (self.steps[at], self.program.step(at).action);
+        let (step, action) = (self.form.steps[at], self.program.step(at).action);
         let (end, when) = (step.end, step.may_begin());
         let (and, deed) = match action {
             Action::Send { to, from } => {
-                let lane = lane_of(self.lanes, to, step.message);
-                let nth = step.message / self.lanes + 1;
+                let (lane, nth) = self.place_of(&step, to);
                 let allowed = Least {
                     counter: Counter::Lane(lane),
                     value: nth,
@@ -85,8 +84,7 @@ impl Lowering {
                 (Some(allowed), put)
             }
             Action::Recv { from, into } => {
-                let lane = lane_of(self.lanes, from, step.message);
-                let nth = step.message / self.lanes + 1;
+                let (lane, nth) = self.place_of(&step, from);
                 let invite = Deed::Invite {
                     lane,
                     nth,
@@ -109,10 +107,12 @@ impl Lowering {
 
     /// A reduction that the adapter does. Its operators commute, so it does not matter on which side what stays stands.
     fn combine(&self, action: &Action, end: u32) -> Option<Deed> {
-        let (Action::Reduce { from, into, .. }, Some(how)) = (*action, self.combining.how) else {
+        let (Action::Reduce { from, into, .. }, Some(how)) =
+            (*action, self.form.means.combining.how)
+        else {
             return None;
         };
-        let fits = are_rows(&from, &into) && from.len <= self.combining.max;
+        let fits = are_rows(&from, &into) && from.len <= self.form.means.combining.max;
         fits.then_some(Deed::Combine {
             from,
             into,
@@ -140,11 +140,6 @@ impl Lowering {
 }
 
 impl Lowered {
-    /// What its counter comes to when it is over, and all that are told of together with it.
-    pub(super) fn passes_at(self) -> u64 {
-        self.closes.max(1).into()
-    }
-
     fn may_begin(self) -> Least {
         // Without anybody to wait for: at once.
         let (counter, value) = self.go.unwrap_or((0, 0));

@@ -20,15 +20,20 @@
 //! [combines](Combining): the host watches for their counter, and counts when it is done. So are the ends of steps that more
 //! others wait for than fit into a list.
 //!
+//! All but the numbers of the lanes is the same in every run of a program, and is found out in the first: the program keeps its
+//! [`Form`].
+//!
 //! All here is pure: counters are numbers, and who runs it gives them a place.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use ripstop_fabric::offload::Combination;
 
-use self::told::{Told, tell};
+pub(super) use self::form::Kept;
+use self::form::{Form, Lowered, waits_for};
 use super::{Action, LOOKAHEAD_MIN, Program, Span};
 
+mod form;
 mod items;
 #[cfg(test)]
 mod model;
@@ -49,7 +54,7 @@ pub(crate) struct Lanes {
 }
 
 /// The reductions that the adapter does.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Combining {
     /// What the program's are, if adapters have such.
     pub(crate) how: Option<Combination>,
@@ -58,7 +63,7 @@ pub(crate) struct Combining {
 }
 
 /// What an adapter does, and what is wanted of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Means {
     pub(crate) combining: Combining,
     /// Tasks of a list that wait, at the most.
@@ -71,34 +76,11 @@ pub(crate) struct Means {
 #[derive(Debug)]
 pub(crate) struct Lowering {
     program: Arc<Program>,
-    combining: Combining,
-    steps: Vec<Lowered>,
-    /// Tasks of a list that wait, at the most.
-    list_max: usize,
-    /// From one rank to another.
-    lanes: u64,
-    counters: u32,
-    ends: u64,
-    told: Told,
+    form: Arc<Form>,
+    /// By way of the form: messages that the lanes had carried when the program began.
+    before: Vec<u64>,
     /// The first step that is in no list yet.
     next: usize,
-}
-
-/// What a step is made of.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lowered {
-    /// The counter that it waits for, and how far that has to come.
-    go: Option<(u32, u32)>,
-    /// The counter that its end adds to.
-    end: u32,
-    /// Steps that wait for it, if they are several and so each needs a task.
-    fans: u32,
-    /// Of a message, its number among those to or from the same peer.
-    message: u64,
-    /// The receive that has to wait for this one, because it uses the same lane.
-    lane_next: Option<u32>,
-    /// The last of so many receives that are told of together. It passes on that all of them are over.
-    closes: u32,
 }
 
 /// Something for a driver, or for the host.
@@ -192,115 +174,85 @@ impl Lanes {
         let sent = self.to.get(&lane.peer).copied().unwrap_or(0);
         (sent + self.count - 1 - lane.nth) / self.count
     }
-
-    fn lane_of(&self, peer: usize, message: u64) -> Lane {
-        lane_of(self.count, peer, message)
-    }
 }
 
 impl Lowering {
-    /// The lowering of a program to lists. The lanes are those of the slot that it is to run in, and are counted on. O(steps and
-    /// edges).
+    /// The lowering of a program to lists. The lanes are those of the slot that it is to run in, and are counted on. O(peers)
+    /// where the last one of the program was for the same means, else O(steps and edges).
     pub(crate) fn new(program: Arc<Program>, means: Means, lanes: &mut Lanes) -> Self {
-        let Means {
-            combining,
-            list_max,
-            told_max,
-        } = means;
-        assert!(list_max >= LIST_MIN, "lists of {list_max} tasks");
-        let mut steps = vec![Lowered::default(); program.len()];
-        number_messages(&program, &mut steps, lanes);
-        let (mut counters, mut ends) = connect(&program, &mut steps);
-        let told = Told::of(&program, &steps, (told_max, counters));
-        for (counter, group) in told.groups() {
-            (counters, ends) = (counter + 1, ends + 1 - group.len() as u64);
-            tell(&mut steps, counter, group);
-        }
+        let form = program.form.get(&program, means, lanes.count);
+        let before = form.ways.iter().map(|way| way.count_on(lanes)).collect();
         Self {
             program,
-            combining,
-            steps,
-            list_max,
-            lanes: lanes.count,
-            counters,
-            ends,
-            told,
+            form,
+            before,
             next: 0,
         }
     }
 
     /// How many counters of its own it needs.
     pub(crate) fn counters(&self) -> usize {
-        self.counters as usize
+        self.form.totals.len()
     }
 
     /// What the counter 0 comes to when all is over.
     pub(crate) fn ends(&self) -> u64 {
-        self.ends
+        self.form.totals[0]
     }
 
     /// What its counters come to.
-    pub(crate) fn totals(&self) -> Vec<u64> {
-        let mut totals = vec![0; self.counters()];
-        for step in &self.steps {
-            if step.fans > 0 {
-                totals[step.end as usize] = step.passes_at();
-            }
-            if let Some((counter, value)) = step.go {
-                totals[counter as usize] = value.into();
-            }
-        }
-        totals[0] = self.ends;
-        totals
+    pub(crate) fn totals(&self) -> &[u64] {
+        &self.form.totals
     }
 
     /// Writes the next list to `items`, which was empty, or nothing when there are none left. What is the host's is not counted
     /// as a task.
     pub(crate) fn next_list(&mut self, items: &mut Vec<Item>) {
-        let (mut room, mut early) = (self.list_max, self.list_max);
+        let (mut room, mut early) = (self.list_max(), self.list_max());
+        let (first, mut count) = (self.next, 0);
         while let Some(tasks) = self.tasks_of(self.next) {
             let begins = usize::from(self.is_early(self.next));
             if tasks > room || begins > early {
-                return;
+                break;
             }
             room -= tasks;
             early -= begins;
-            self.emit(self.next, items);
+            count += tasks.max(1);
             self.next += 1;
         }
+        items.reserve(count);
+        (first..self.next).for_each(|at| self.emit(at, items));
     }
 
     /// The counters of those who wait for this step. For receives that are told of, that is the end.
     pub(crate) fn waiting(&self, step: usize) -> impl Iterator<Item = u32> + '_ {
-        let counter = |later: usize| self.steps[later].go.map_or(0, |(counter, _)| counter);
-        let end = (self.steps[step].closes > 0).then_some(0);
+        let counter = |later: usize| self.form.steps[later].go.map_or(0, |(counter, _)| counter);
+        let end = (self.form.steps[step].closes > 0).then_some(0);
         self.waits_for(step).map(counter).chain(end)
     }
 
     /// Receives that are told of together, and the counter that comes to their number when they are over.
     pub(crate) fn told(&self) -> impl ExactSizeIterator<Item = (u32, &[u32])> {
-        self.told.groups()
+        self.form.told.groups()
     }
 
     /// Its sends: to whom, what, in which lane, and what that has to come to.
     pub(crate) fn sends(&self) -> impl Iterator<Item = (usize, Span, Lane, u64)> + '_ {
         let send = |(step, action): (&Lowered, &Action)| match *action {
             Action::Send { to, from } => {
-                let lane = lane_of(self.lanes, to, step.message);
-                Some((to, from, lane, step.message / self.lanes + 1))
+                let (lane, nth) = self.place_of(step, to);
+                Some((to, from, lane, nth))
             }
             _ => None,
         };
-        self.steps
-            .iter()
-            .zip(self.program.actions())
-            .filter_map(send)
+        let steps = self.form.steps.iter();
+        steps.zip(self.program.actions()).filter_map(send)
     }
 
     /// Counters, each with how many of its receives from such peers it counts.
     pub(crate) fn receives_from(&self, such: impl Fn(usize) -> bool) -> BTreeMap<u32, u64> {
         let mut all = BTreeMap::new();
-        for (step, action) in self.steps.iter().zip(self.program.actions()) {
+        for (step, action) in self.form.steps.iter().zip(self.program.actions()) {
             if let Action::Recv { from, .. } = *action
                 && such(from)
             {
@@ -316,71 +268,28 @@ impl Lowering {
 
     /// What the end of a step adds to.
     pub(crate) fn end_of(&self, step: usize) -> u32 {
-        self.steps[step].end
+        self.form.steps[step].end
+    }
+
+    /// Where a message to or from this peer goes: in which lane, and as which of its messages, from 1 on.
+    fn place_of(&self, step: &Lowered, peer: usize) -> (Lane, u64) {
+        let lanes = self.form.lanes;
+        let message = self.before[step.way as usize] + u64::from(step.message);
+        (lane_of(lanes, peer, message), message / lanes + 1)
+    }
+
+    /// Tasks of a list that wait, at the most.
+    fn list_max(&self) -> usize {
+        self.form.means.list_max
     }
 
     /// The steps that wait for the end of this one.
     fn waits_for(&self, at: usize) -> impl Iterator<Item = usize> + '_ {
-        let lane = self.steps[at].lane_next.map(|later| later as usize);
-        self.program.successors(at).chain(lane)
+        waits_for(&self.program, &self.form.steps, at)
     }
 }
 
 fn lane_of(lanes: u64, peer: usize, message: u64) -> Lane {
     let nth = message % lanes;
     Lane { peer, nth }
-}
-
-/// Numbers messages, and has receives wait for those before them in their lanes.
-fn number_messages(program: &Program, steps: &mut [Lowered], lanes: &mut Lanes) {
-    let mut in_lane: BTreeMap<Lane, usize> = BTreeMap::new();
-    for at in 0..steps.len() {
-        let count = match program.step(at).action {
-            Action::Send { to, .. } => lanes.to.entry(to),
-            Action::Recv { from, .. } => lanes.from.entry(from),
-            _ => continue,
-        };
-        let count = count.or_default();
-        steps[at].message = *count;
-        *count += 1;
-        if let Action::Recv { from, .. } = program.step(at).action {
-            let lane = lanes.lane_of(from, steps[at].message);
-            if let Some(before) = in_lane.insert(lane, at) {
-                steps[before].lane_next = u32::try_from(at).ok();
-            }
-        }
-    }
-}
-
-/// Gives steps their counters. Returns how many those are, and what the counter 0 comes to.
-fn connect(program: &Program, steps: &mut [Lowered]) -> (u32, u64) {
-    let waits_for = |steps: &[Lowered], at: usize| -> Vec<usize> {
-        let lane = steps[at].lane_next.map(|later| later as usize);
-        program.successors(at).chain(lane).collect()
-    };
-    let (mut counters, mut ends) = (1, 0);
-    let mut new = || {
-        counters += 1;
-        counters - 1
-    };
-    for at in 0..steps.len() {
-        for later in waits_for(steps, at) {
-            let (_, value) = steps[later].go.get_or_insert_with(|| (new(), 0));
-            *value += 1;
-        }
-    }
-    for at in 0..steps.len() {
-        let later = waits_for(steps, at);
-        let joins = matches!(program.step(at).action, Action::Join);
-        match later[..] {
-            [] => ends += 1,
-            [only] => steps[at].end = steps[only].go.map_or(0, |(counter, _)| counter),
-            _ => {
-                steps[at].fans = u32::try_from(later.len()).unwrap_or(u32::MAX);
-                // Who waits for a join waits for what the join has waited for.
-                steps[at].end = if joins { 0 } else { new() };
-            }
-        }
-    }
-    (counters, ends)
 }

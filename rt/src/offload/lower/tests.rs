@@ -433,3 +433,65 @@ fn receives_are_told_of_one_by_one_or_together_where_counters_are_few() {
         assert_eq!(lowering.counters(), 1 + groups.len());
     }
 }
+
+/// All items of a lowering.
+fn items_of(mut lowering: Lowering) -> Vec<Item> {
+    let mut items = Vec::new();
+    loop {
+        let before = items.len();
+        lowering.next_list(&mut items);
+        if items.len() == before {
+            return items;
+        }
+    }
+}
+
+#[test]
+fn a_program_that_runs_again_finds_its_form_and_goes_on_in_its_lanes() {
+    let program = Arc::new(pairwise(1, 5, 3, 4));
+    let again = || Lowering::new(Arc::clone(&program), means(8), &mut Lanes::new(4));
+    let form = |lowering: &Lowering| Arc::as_ptr(&lowering.form);
+    let first = again();
+    assert_eq!(form(&first), form(&again()));
+    let [mut kept, mut anew] = [Lanes::new(4), Lanes::new(4)];
+    let mut runs = Vec::new();
+    for _ in 0..6 {
+        let lowering = Lowering::new(Arc::clone(&program), means(8), &mut kept);
+        let copy = Lowering::new(Arc::new((*program).clone()), means(8), &mut anew);
+        assert_eq!(form(&lowering), form(&first));
+        assert_ne!(form(&copy), form(&first), "a copy would prove nothing");
+        let items = items_of(lowering);
+        assert_eq!(items, items_of(copy));
+        runs.push(items);
+    }
+    let is_other = |pair: &[Vec<Item>]| pair[0] != pair[1];
+    assert!(runs.windows(2).all(is_other), "lanes stood still");
+}
+
+#[test]
+fn a_form_serves_only_the_means_that_it_was_made_for() {
+    let program = Arc::new(pairwise(0, 9, 1, 32));
+    let lower = |means, lanes| Lowering::new(Arc::clone(&program), means, &mut Lanes::new(lanes));
+    let told_max = 4;
+    let told = Means {
+        told_max,
+        ..means(8)
+    };
+    for (means, lanes, groups) in [
+        (means(8), 4, 0),
+        (told, 4, 4),
+        (means(8), 1, 0),
+        (means(5), 1, 0),
+    ] {
+        let lowering = lower(means, lanes);
+        assert_eq!(
+            (lowering.told().len(), lowering.list_max()),
+            (groups, means.list_max)
+        );
+        assert_eq!(items_of(lowering), items_of(fresh(&program, means, lanes)));
+    }
+}
+
+fn fresh(program: &Program, means: Means, lanes: u64) -> Lowering {
+    Lowering::new(Arc::new(program.clone()), means, &mut Lanes::new(lanes))
+}

@@ -1,6 +1,6 @@
 //! Receives whose ends somebody wants to know one by one.
 
-use super::Lowered;
+use super::form::Lowered;
 use crate::offload::{Action, Program};
 
 /// Receives that nothing waits for, which are counted apart from all else: so many together, because counters are few.
