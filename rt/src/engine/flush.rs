@@ -269,17 +269,19 @@ impl Engine {
     }
 
     fn post_wanted(&mut self) {
-        let mut full = Vec::new();
+        let (mut wanted, mut full) = (Vec::new(), Vec::new());
         // Some ask for more as they are posted.
         while !self.core.wanted.is_empty() {
-            let mut wanted = std::mem::take(&mut self.core.wanted);
+            std::mem::swap(&mut wanted, &mut self.core.wanted);
             full.extend(
                 wanted
                     .drain(..)
                     .filter(|&wanted| !self.post_one_sided(wanted)),
             );
         }
-        self.core.wanted = full;
+        // Its memory serves the next ones.
+        wanted.append(&mut full);
+        self.core.wanted = wanted;
     }
 
     /// Whether it is posted, or no longer wanted.

@@ -6,8 +6,6 @@
 //!
 //! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
-use std::collections::VecDeque;
-
 use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 
 use super::{
@@ -33,8 +31,8 @@ pub(super) struct Listed {
     pub(super) key: Key,
     /// Nothing while it waits for its slot.
     pub(super) posted: Option<Posted>,
-    /// Steps of the host's that may begin.
-    due: VecDeque<usize>,
+    /// What is the host's and may begin.
+    pub(super) duties: Duties,
     /// Receives are counted for who may want to know of them.
     pub(super) tells: bool,
     pub(super) over: bool,
@@ -108,7 +106,7 @@ impl State {
             serial: self.serial,
             key: (ctx, tag % slots_of(size)),
             posted: None,
-            due: VecDeque::new(),
+            duties: Duties::default(),
             tells,
             over: false,
             stranger: None,
@@ -146,14 +144,14 @@ impl Engine {
     /// Does the steps of the host's that may begin.
     fn do_due(&mut self, index: u32, run: &mut Run) {
         while let Some(listed) = run.listed.as_mut()
-            && let Some(&step) = listed.due.front()
+            && let Some(&step) = listed.duties.steps.front()
             && let Some(posted) = &listed.posted
         {
             let (action, end) = (posted.action(step), posted.end_of(step));
             if matches!(action, Action::Reduce { .. }) && run.reducer.is_none() {
                 return; // another one is under way
             }
-            listed.due.pop_front();
+            listed.duties.steps.pop_front();
             if run.work_now(&action) {
                 self.core.count_own(end);
             } else {
@@ -205,25 +203,25 @@ impl Engine {
             return;
         };
         let (driver, slot) = (&mut *self.driver, &lot.slot);
-        let mut duties = Duties::default();
+        let duties = &mut listed.duties;
         match code {
-            Code::List(list) => posted.begun(driver, slot, list, &mut duties),
-            Code::Held | Code::Single => posted.post_held(driver, slot, &mut duties),
+            Code::List(list) => posted.begun(driver, slot, list, duties),
+            Code::Held | Code::Single => posted.post_held(driver, slot, duties),
             Code::End => {
                 listed.over = true;
                 posted.forget(driver);
             }
             Code::Told(nth) => {
-                posted.heard(code, &mut duties);
+                posted.heard(code, duties);
                 let waker = self.core.ops.live(run.buffers).waker.take();
                 self.core.wakers.extend(waker);
                 run.landed
                     .iter_mut()
                     .for_each(|landed| landed.extend(posted.told(nth)));
             }
-            Code::Step(_) | Code::Spread(_) => posted.heard(code, &mut duties),
+            Code::Step(_) | Code::Spread(_) => posted.heard(code, duties),
         }
-        self.core.take_duties(listed, duties);
+        self.core.count_for(listed);
     }
 
     /// Lists are taken back, by us or because a task has failed. Why the program does, if that is known now.
@@ -277,12 +275,10 @@ impl Engine {
 }
 
 impl Core {
-    pub(super) fn take_duties(&mut self, listed: &mut Listed, duties: Duties) {
-        let Duties { steps, counts } = duties;
-        listed.due.extend(steps);
-        counts
-            .into_iter()
-            .for_each(|counter| self.count_own(counter));
+    /// Counts what is the host's to count.
+    pub(super) fn count_for(&mut self, listed: &mut Listed) {
+        let counts = listed.duties.counts.drain(..);
+        counts.for_each(|counter| self.count_own(counter));
     }
 
     fn count_own(&mut self, counter: ripstop_fabric::offload::RemoteCounter) {

@@ -97,13 +97,13 @@ impl Engine {
         let lowering = Lowering::new(program, means, lanes);
         let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
-        let begun = Posted::begin(&mut *self.driver, &mut lot.slot, (lowering, memory), names);
-        let (mut posted, duties) = begun?;
+        let (driver, what) = (&mut *self.driver, (lowering, memory));
+        let mut posted = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties)?;
         if run.landed.is_some() {
             posted.tell(&mut *self.driver);
         }
         listed.posted = Some(posted);
-        self.core.take_duties(listed, duties);
+        self.core.count_for(listed);
         Ok(true)
     }
 }

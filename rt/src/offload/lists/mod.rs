@@ -3,7 +3,7 @@
 mod code;
 mod slot;
 
-use std::io;
+use std::{collections::VecDeque, io};
 
 use ripstop_fabric::{
     driver::{Command, Driver, LocalRange, Peer, Post, Token},
@@ -53,8 +53,8 @@ pub(crate) struct Memory {
 /// What a host has to do for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
-    /// To do these steps.
-    pub(crate) steps: Vec<usize>,
+    /// To do these steps, the first one first.
+    pub(crate) steps: VecDeque<usize>,
     /// To add 1 to each of these counters of its own.
     pub(crate) counts: Vec<RemoteCounter>,
 }
@@ -69,7 +69,8 @@ impl Posted {
         slot: &mut Slot,
         (lowering, memory): (Lowering, Memory),
         (word, token): (u64, u64),
-    ) -> io::Result<(Self, Duties)> {
+        duties: &mut Duties,
+    ) -> io::Result<Self> {
         let mut begun = Self {
             own: Own::of(driver, slot, lowering.counters())?,
             lowering,
@@ -80,11 +81,10 @@ impl Posted {
             held: [Vec::new(), Vec::new()],
             watched: Vec::new(),
         };
-        let mut duties = Duties::default();
         let ends = begun.lowering.ends();
         begun.watch(driver, &begun.when_own(0, ends), Code::End);
-        begun.post_lists(driver, slot, &mut duties);
-        Ok((begun, duties))
+        begun.post_lists(driver, slot, duties);
+        Ok(begun)
     }
 
     /// All tasks of a list have begun.
@@ -178,7 +178,7 @@ impl Posted {
             self.watched.swap_remove(at);
         }
         match code {
-            Code::Step(step) => duties.steps.push(step),
+            Code::Step(step) => duties.steps.push_back(step),
             Code::Spread(step) => {
                 let waiting = self.lowering.waiting(step);
                 duties.counts.extend(waiting.map(|to| self.counter_key(to)));
