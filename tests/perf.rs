@@ -1,6 +1,9 @@
 //! `ripstop perf` and `ripstop info`, as users start them.
 
-use std::process::{Command, Output};
+use std::{
+    collections::BTreeSet,
+    process::{Command, Output},
+};
 
 const RIPSTOP: &str = env!("CARGO_BIN_EXE_ripstop");
 
@@ -186,6 +189,26 @@ fn a_flood_is_counted_for_each_sender_and_ends() {
     }
     let refused = perf(2, "flood --size 2M");
     assert!(!refused.status.success());
+}
+
+#[test]
+fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_messages() {
+    let rows = |words: &str| -> Vec<serde_json::Value> {
+        let lines = lines(&perf(2, &format!("collective {words} --json")));
+        let row = |line: &String| serde_json::from_str(line).unwrap();
+        lines.iter().map(row).collect()
+    };
+    let every = rows("--size 8 --iters 3 --plan");
+    let names: BTreeSet<_> = every.iter().map(|row| row["collective"].as_str()).collect();
+    assert_eq!((every.len(), names.len()), (17, 17));
+    assert!(every.iter().all(|row| row["plan"] == true));
+    let quick = rows("barrier all_reduce all_to_all --size 8 --iters 2000 --plan");
+    for row in quick {
+        // A rank that waits for long may sleep, and that takes some.
+        let allocations = row["allocations_per_call"].as_f64().unwrap();
+        assert!(allocations < 0.5, "{row}");
+    }
+    assert_eq!(rows("bcast --size 8 --iters 3")[0]["plan"], false);
 }
 
 #[test]

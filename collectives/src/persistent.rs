@@ -243,6 +243,13 @@ impl<T: Wire> Persistent<T, Shared> {
     }
 }
 
+impl<T: Wire, K> PlanOp<'_, T, K> {
+    /// Whether awaiting it would not wait.
+    pub fn is_done(&self) -> bool {
+        self.run.is_done()
+    }
+}
+
 impl<'a, T: Wire, K> Future for PlanOp<'a, T, K> {
     type Output = Result<&'a [T]>;
 

@@ -9,8 +9,9 @@ use clap::ValueEnum;
 use ripstop::{Cart, Comm, Neighborhood, Result, Runtime, Sum, prelude::*};
 
 use super::{
-    Pair, Trouble, away, clock,
+    Pair, Trouble, allocations, away, clock,
     options::{Common, bytes},
+    planned::Planned,
     report::{Report, Row, human},
     windows::whole,
 };
@@ -26,6 +27,9 @@ use crate::hidden;
 ///
 /// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
 /// when it came back, `left` how long it waited for it then.
+///
+/// With --plan, each collective is planned once, with its buffers, and what is timed are runs of that plan. With --json there is
+/// also the number of allocations of a call, by all threads of a rank.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Args {
@@ -41,6 +45,10 @@ pub(super) struct Args {
     #[arg(long)]
     overlap: bool,
 
+    /// Run a persistent plan instead of calling anew each time; `first` is its first run
+    #[arg(long)]
+    plan: bool,
+
     #[command(flatten)]
     away: away::Args,
 
@@ -51,7 +59,7 @@ pub(super) struct Args {
 /// The collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum Name {
+pub(super) enum Name {
     Barrier,
     Bcast,
     Gather,
@@ -111,6 +119,9 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         report.announce(format!("{} of {}", text.get_name(), human(size)));
         let iters = iterations(&args.common, size, world.size());
         let mut bench = Bench::new(pair, name, size).await?;
+        if args.plan {
+            bench.plan().await?;
+        }
         let first = bench.one().await?;
         let warms = args.common.warmup(iters, 3);
         match args.common.warmup {
@@ -120,6 +131,7 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
         let row = Row::new("collective")
             .label("collective", text.get_name().to_owned())
             .label("ranks", world.size())
+            .field("plan", args.plan)
             .size(size);
         let row = match args.away.plan(world) {
             Some(away) => away.measure(&mut bench, row, iters).await?,
@@ -164,6 +176,8 @@ pub(super) struct Bench<'a> {
     send: Vec<f64>,
     recv: Vec<f64>,
     block: usize,
+    /// What is run instead of calls.
+    planned: Option<Planned>,
 }
 
 impl<'a> Bench<'a> {
@@ -196,7 +210,15 @@ impl<'a> Bench<'a> {
             send: vec![1.0; send],
             recv: vec![1.0; recv],
             block,
+            planned: None,
         })
+    }
+
+    /// From now on a plan is run.
+    async fn plan(&mut self) -> Result<()> {
+        let what = (self.name, self.block);
+        self.planned = Some(Planned::new(self.world, self.ring.as_ref(), what).await?);
+        Ok(())
     }
 
     async fn calls(&mut self, count: u64) -> Result<()> {
@@ -228,6 +250,9 @@ impl<'a> Bench<'a> {
 
     /// Begins a call, does something else, which may ask whether the call is over, and awaits the call.
     pub(super) async fn call(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
+        if let Some(planned) = &mut self.planned {
+            return planned.run(meanwhile).await;
+        }
         let Self {
             world,
             block,
@@ -299,13 +324,17 @@ impl<'a> Bench<'a> {
     /// Calls one after the other.
     async fn latency(&mut self, row: Row, iters: u64) -> Result<Row> {
         self.world.barrier().await?;
-        let start = clock::now();
+        let (start, before) = (clock::now(), allocations::count());
         for _ in 0..iters {
             self.call(|_| {}).await?;
         }
         let each = micros(clock::now() - start) / lossy(iters);
+        let allocations = lossy(allocations::count() - before) / lossy(iters);
         let mean = self.mean(each).await?;
-        Ok(row.figure("mean_us", "mean µs", mean))
+        let allocations = self.mean(allocations).await?;
+        Ok(row
+            .figure("mean_us", "mean µs", mean)
+            .field("allocations_per_call", allocations))
     }
 
     async fn overlap(&mut self, row: Row, iters: u64, computing: usize) -> Result<Row> {
@@ -450,6 +479,7 @@ pub(super) const fn lossy(nanos: u64) -> f64 {
 const EXAMPLES: &str = "\
 Examples:
   ripstop run -n 2 --bind core -- ripstop perf collective all_reduce --size 8,64K,1M
+  ripstop run -n 2 -- ripstop perf collective all_to_all --size 8,64K --plan
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 1M --overlap --computing 1
   ripstop run -n 2 --bind core -- ripstop perf collective all_to_all --size 1M --away 20 --computing 1 --iters 50";

@@ -16,6 +16,7 @@ mod netpipe;
 mod onesided;
 pub(crate) mod options;
 mod overlap;
+mod planned;
 pub(crate) mod report;
 mod samples;
 mod startup;

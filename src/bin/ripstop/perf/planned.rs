@@ -1,0 +1,67 @@
+//! Collectives that are planned once and run again and again.
+
+use ripstop::{
+    Cart, Comm, Neighborhood, Result,
+    collectives::persistent::{BarrierPlan, ExchangePlan, InPlacePlan},
+    prelude::*,
+};
+
+use super::collective::Name;
+
+/// A persistent plan, by the buffers that it has.
+pub(super) enum Planned {
+    Barrier(BarrierPlan),
+    InPlace(InPlacePlan<f64>),
+    Exchange(ExchangePlan<f64>),
+}
+
+impl Planned {
+    /// Of this collective with blocks of so many elements; `ring` is for those of neighbours.
+    pub(super) async fn new(
+        world: &Comm,
+        ring: Option<&Cart>,
+        (name, block): (Name, usize),
+    ) -> Result<Self> {
+        let counts = &vec![block; world.size()];
+        let ring = || ring.expect("it is made for these two");
+        Ok(match name {
+            Name::Barrier => Self::Barrier(world.barrier_plan().await?),
+            Name::Bcast => Self::InPlace(world.bcast_plan(0, block).await?),
+            Name::AllReduce => Self::InPlace(world.all_reduce_plan(block, Max).await?),
+            Name::Scan => Self::InPlace(world.scan_plan(block, Max).await?),
+            Name::Gather => Self::Exchange(world.gather_plan(0, block).await?),
+            Name::Scatter => Self::Exchange(world.scatter_plan(0, block).await?),
+            Name::AllGather => Self::Exchange(world.all_gather_plan(block).await?),
+            Name::AllToAll => Self::Exchange(world.all_to_all_plan(block).await?),
+            Name::Reduce => Self::Exchange(world.reduce_plan(0, block, Max).await?),
+            Name::ReduceScatter => {
+                Self::Exchange(world.reduce_scatter_block_plan(block, Max).await?)
+            }
+            Name::Exscan => Self::Exchange(world.exscan_plan(block, Max).await?),
+            Name::GatherV => Self::Exchange(world.gather_v_plan(0, counts).await?),
+            Name::ScatterV => Self::Exchange(world.scatter_v_plan(0, counts).await?),
+            Name::AllGatherV => Self::Exchange(world.all_gather_v_plan(counts).await?),
+            Name::AllToAllV => Self::Exchange(world.all_to_all_v_plan(counts, counts).await?),
+            Name::NeighborAllGather => {
+                Self::Exchange(ring().neighbor_all_gather_plan(block).await?)
+            }
+            Name::NeighborAllToAll => Self::Exchange(ring().neighbor_all_to_all_plan(block).await?),
+        })
+    }
+
+    /// Begins a run, does something else, which may ask whether the run is over, and awaits the run.
+    pub(super) async fn run(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
+        macro_rules! run {
+            ($plan:expr) => {{
+                let op = $plan.run();
+                meanwhile(&|| op.is_done());
+                op.await.map(drop)
+            }};
+        }
+        match self {
+            Self::Barrier(plan) => run!(plan),
+            Self::InPlace(plan) => run!(plan),
+            Self::Exchange(plan) => run!(plan),
+        }
+    }
+}
