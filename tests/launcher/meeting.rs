@@ -1,0 +1,120 @@
+//! Ranks that meet under a launcher, ours and MPICH's, and those that do not come.
+
+use std::process::{Command, Stdio};
+
+use crate::{
+    ended, launcher, role,
+    roles::{AS_RANK, ROLE},
+};
+
+#[test]
+fn ranks_exchange_under_our_launcher() {
+    let job = ended(role(4, &[], "exchange"));
+    job.with(0, &[]);
+    for rank in 0..4 {
+        assert!(
+            job.out
+                .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+            "{}",
+            job.out
+        );
+    }
+}
+
+#[test]
+fn ranks_exchange_under_mpich() {
+    let alone = Command::new("mpiexec.hydra");
+    let mut below_ours = launcher(1, &[]);
+    below_ours.args(["--", "mpiexec.hydra"]);
+    if let Err(error) = Command::new("mpiexec.hydra").arg("--version").output() {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "mpiexec.hydra: {error}; CI installs mpich"
+        );
+        return skipped("mpiexec.hydra not installed");
+    }
+    for mut command in [alone, below_ours] {
+        let program = std::env::current_exe().unwrap();
+        command.args(["-n", "4"]).arg(program).args(AS_RANK);
+        command.env(ROLE, "exchange").stdin(Stdio::null());
+        let job = ended(command);
+        job.with(0, &[]);
+        for rank in 0..4 {
+            assert!(
+                job.out
+                    .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+                "{}{}",
+                job.out,
+                job.err
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rank_alone_is_one_rank_unless_another_launcher_started_several() {
+    let alone = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(AS_RANK)
+            .env(ROLE, "exchange")
+            .envs(variables.iter().copied());
+        for name in ["SLURM_NTASKS", "PMI_FD"] {
+            command.env_remove(name);
+        }
+        ended(command)
+    };
+    assert!(
+        alone(&[])
+            .with(0, &[])
+            .out
+            .contains("rank 0 of 1 (singleton), node [0]")
+    );
+    alone(&[("OMPI_COMM_WORLD_SIZE", "2")]).with(
+        9,
+        &[
+            "OMPI_COMM_WORLD_SIZE=2",
+            "ripstop run -n 2",
+            "mpiexec.hydra -n 2",
+        ],
+    );
+}
+
+#[test]
+fn one_who_leaves_while_others_wait_ends_the_job() {
+    for (name, how) in [
+        ("finalize-early", "finalized"),
+        ("exit-early", "exited with code 0"),
+    ] {
+        let job = ended(role(3, &[], name));
+        job.with(
+            1,
+            &[&format!(
+                "rank 1 {how}, and ranks 0 and 2 would wait for it in a fence forever"
+            )],
+        );
+    }
+}
+
+#[test]
+fn with_keep_going_the_survivors_meet_in_their_fences() {
+    let job = ended(role(3, &["--keep-going"], "die-then-fence"));
+    job.with(137, &["rank 1 (pid ", "(SIGKILL)"]);
+    assert_eq!(job.out.matches("survived").count(), 2, "{}", job.out);
+}
+
+/// It is lost before it is on its node's board, which only time tells: the board's maker gives up, and the third hears of both.
+#[test]
+fn with_keep_going_a_survivor_does_not_wait_for_who_never_came() {
+    let mut command = role(3, &["--keep-going"], "die-before-arrival");
+    command.env("RIPSTOP_BOOT_TIMEOUT", "4");
+    let job = ended(command);
+    let late = "1 of the 2 other ranks of this node have come to its board";
+    job.with(137, &["rank 1 (pid ", "(SIGKILL)", late]);
+    assert!(job.out.contains("rank 2 heard of both\n"), "{}", job.err);
+}
+
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+fn skipped(why: &str) {
+    eprintln!("skipped: {why}");
+}

@@ -1,0 +1,180 @@
+//! Signals, and that nothing outlives a job.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    os::unix::process::CommandExt,
+    process::{Child, Command, ExitStatus, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{
+    ended, launcher,
+    roles::{AS_RANK, ROLE},
+    shell,
+};
+
+#[test]
+fn a_job_stops_and_goes_on_with_its_launcher() {
+    let mut command = shell(2, &[], "echo $$; while :; do :; done");
+    command.process_group(0); // that of a job of a shell
+    let mut launcher = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(launcher.stdout.take().unwrap());
+    let mut pids = vec![launcher.id()];
+    for _ in 0..2 {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        pids.push(line.trim().parse().unwrap());
+    }
+    let is_stopped = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.contains(") T ")
+    };
+    let pid = Pid::from_child(&launcher);
+    for _ in 0..2 {
+        kill_process(pid, Signal::TSTP).unwrap();
+        while !pids.iter().all(is_stopped) {
+            std::thread::yield_now();
+        }
+        kill_process(pid, Signal::CONT).unwrap();
+        while pids.iter().any(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(launcher.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn a_job_that_nobody_could_continue_is_not_stopped() {
+    let inner = shell(
+        1,
+        &[],
+        "kill -TSTP $PPID; until [ -s \"$DONE\" ]; do echo x > \"$DONE\"; done",
+    );
+    let mut command = Command::new("timeout");
+    // A session of its own, in which no shell is left.
+    command.args(["-s", "KILL", "90", "setsid", "--wait"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let file = std::env::temp_dir().join(format!("ripstop-orphaned-{}", std::process::id()));
+    let status = command.env("DONE", &file).status().unwrap();
+    _ = std::fs::remove_file(&file);
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn no_signal_stays_blocked_in_a_rank() {
+    let job = ended(shell(1, &[], "grep SigBlk /proc/self/status"));
+    assert!(job.out.contains("0000000000000000"), "{}", job.out);
+}
+
+/// A launcher whose ranks have written a line each, and the rest of their output.
+fn running(mut command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..ranks {
+        lines.read_line(&mut String::new()).unwrap();
+    }
+    (child, lines)
+}
+
+/// Sends `signal`; what the launcher said, and how it ended.
+fn signalled(command: Command, ranks: usize, signals: &[Signal]) -> (ExitStatus, String) {
+    let (mut child, mut lines) = running(command, ranks);
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut err = String::new();
+    for &signal in signals {
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        said.read_line(&mut err).unwrap(); // Two that arrive at once would be one.
+    }
+    said.read_to_string(&mut err).unwrap();
+    lines.read_to_string(&mut String::new()).unwrap();
+    (child.wait().unwrap(), err)
+}
+
+#[test]
+fn a_signal_is_passed_on_to_every_rank() {
+    let script = "trap 'exit 7' TERM; echo ready; while :; do read x < /proc/version; done";
+    let (status, err) = signalled(shell(2, &[], script), 2, &[Signal::TERM]);
+    assert_eq!(status.code(), Some(7), "{err}");
+    assert!(err.contains("SIGTERM passed on to ranks 0 and 1"), "{err}");
+}
+
+#[test]
+fn a_second_sigterm_kills() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 60; done";
+    let (status, err) = signalled(shell(2, &[], script), 2, &[Signal::TERM, Signal::TERM]);
+    assert_eq!(status.code(), Some(137), "{err}");
+    assert!(
+        err.contains("SIGTERM again: killing ranks 0 and 1"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_job_that_is_interrupted_while_it_starts_starts_no_more_ranks() {
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        for options in [&[][..], &["--keep-going"]] {
+            let job = shell(3, options, "echo $PMI_RANK; exec sleep 60");
+            let mut command = Command::new("env");
+            // It is there when the launcher begins, and is seen when the first rank has been started.
+            command.args([&format!("--block-signal={signal}"), "sh", "-c"]);
+            command.args([&format!("kill -{signal} $$; exec \"$@\""), "sh"]);
+            command.arg(job.get_program()).args(job.get_args());
+            let job = ended(command);
+            let said = format!("SIG{signal} before rank 1 was started; ending the other rank");
+            job.with(code, &[&said]);
+            assert!(["", "0\n"].contains(&job.out.as_str()), "{}", job.out);
+        }
+    }
+}
+
+#[test]
+fn no_rank_outlives_a_launcher_that_is_killed() {
+    let (mut child, mut lines) = running(shell(3, &[], "echo ready; exec sleep 60"), 3);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The end of the output: nobody has it open any more.
+    lines.read_to_string(&mut String::new()).unwrap();
+}
+
+#[test]
+fn no_program_behind_a_shell_outlives_a_launcher_that_is_killed() {
+    let mut command = launcher(2, &[]);
+    command.args(["--", "sh", "-c", "\"$@\"; true", "sh"]);
+    command.arg(std::env::current_exe().unwrap()).args(AS_RANK);
+    command.env(ROLE, "stay");
+    let (mut child, mut lines) = running(command, 0);
+    let mut line = String::new();
+    for _ in 0..2 {
+        while !line.ends_with("here to stay\n") {
+            assert!(lines.read_line(&mut line).unwrap() > 0, "{line}");
+        }
+        line.clear();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // To the end, where nobody has it open any more.
+    lines.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "");
+}
+
+#[test]
+fn what_a_rank_has_started_does_not_outlive_the_job() {
+    let job = shell(
+        2,
+        &[],
+        "sleep 60 & echo ready; [ $PMI_RANK = 0 ] && exit 3; wait",
+    );
+    let (mut child, mut lines) = running(job, 2);
+    lines.read_to_string(&mut String::new()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
