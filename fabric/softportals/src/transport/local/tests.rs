@@ -1,0 +1,207 @@
+use super::{Address, Errno, Local, Packet, Place, Reservation, Wire};
+
+fn place(test: &str) -> Place {
+    Place {
+        network: format!("test-{test}-{}", std::process::id()),
+        rail: 0,
+        kind: 0,
+    }
+}
+
+fn port(place: &Place, pid: u32) -> Local {
+    Local::open(place.clone(), Address { nid: 1, pid }).expect("a free address")
+}
+
+fn packet(payload: &[u8]) -> Packet<'_> {
+    Packet {
+        head: b"headhead",
+        payload,
+    }
+}
+
+fn receive(port: &mut Local) -> Option<(Address, Vec<u8>)> {
+    let mut into = Vec::new();
+    port.attend();
+    port.receive(0, &mut into).map(|from| (from, into))
+}
+
+#[test]
+fn packets_arrive_in_order_with_their_sender() {
+    let place = place("order");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    for byte in 0..5 {
+        assert!(a.has_room(b.address));
+        a.send(0, b.address, packet(&[byte]));
+    }
+    for byte in 0..5 {
+        let (from, bytes) = receive(&mut b).expect("a packet");
+        assert_eq!(from, a.address);
+        assert_eq!(bytes, [b"headhead", &[byte][..]].concat());
+    }
+    assert_eq!(receive(&mut b), None);
+}
+
+#[test]
+fn what_a_peer_sent_before_it_ended_comes_before_its_end() {
+    let place = place("end");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    let gone = b.address;
+    for byte in 0..2 {
+        assert!(b.has_room(a.address));
+        b.send(0, a.address, packet(&[byte]));
+    }
+    assert!(a.has_room(gone));
+    drop(b);
+    a.probe(0, gone);
+    for byte in 0..2 {
+        assert_eq!(a.next_lost(), None);
+        let (_, bytes) = receive(&mut a).expect("a packet");
+        assert_eq!(bytes[8..], [byte]);
+    }
+    assert_eq!(a.next_lost(), Some(gone));
+    assert_eq!(a.next_lost(), None);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_full_and_loses_nothing() {
+    let place = place("full");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    let mut sent = 0_u32;
+    while a.has_room(b.address) {
+        a.send(0, b.address, packet(&sent.to_le_bytes()));
+        sent += 1;
+    }
+    for number in 0..sent {
+        let (_, bytes) = receive(&mut b).expect("a packet");
+        assert_eq!(bytes[8..], number.to_le_bytes());
+    }
+    assert!(a.has_room(b.address));
+    assert_eq!(a.next_lost(), None);
+}
+
+#[test]
+fn an_armed_port_is_rung_and_others_are_not() {
+    let place = place("bell");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    assert!(a.has_room(b.address));
+    a.send(0, b.address, packet(b"first"));
+    assert!(receive(&mut b).is_some());
+    a.send(0, b.address, packet(b"x"));
+    assert_eq!(b.take_hello(), Ok(false), "nobody had asked");
+    assert!(b.arm(), "something is there already");
+    assert!(receive(&mut b).is_some() && !b.arm());
+    a.send(0, b.address, packet(b"y"));
+    a.send(0, b.address, packet(b"z"));
+    assert_eq!((b.take_hello(), b.take_hello()), (Ok(true), Ok(false)));
+}
+
+#[test]
+fn an_address_is_taken_once_and_free_after_its_end() {
+    let place = place("taken");
+    let first = (port(&place, 1), Reservation::take(&place, 1).expect("free"));
+    let again = Local::open(place.clone(), first.0.address);
+    assert_eq!(again.err(), Some(Errno::ADDRINUSE));
+    assert_eq!(Reservation::take(&place, 1).err(), Some(Errno::ADDRINUSE));
+    drop(first);
+    port(&place, 1);
+    Reservation::take(&place, 1).expect("free again");
+}
+
+#[test]
+fn who_is_not_there_or_no_longer_is_lost() {
+    let place = place("lost");
+    let mut a = port(&place, 1);
+    let mut b = port(&place, 2);
+    let (gone, never) = (b.address, Address { nid: 1, pid: 3 });
+    assert!(a.has_room(gone));
+    a.send(0, gone, packet(b"taken"));
+    assert!(receive(&mut b).is_some());
+    drop(b);
+    a.send(0, gone, packet(b"for nobody"));
+    assert_eq!(a.next_lost(), Some(gone), "its end has armed the ring");
+    assert!(!a.has_room(never));
+    assert_eq!(a.next_lost(), Some(never));
+}
+
+#[test]
+fn who_has_left_is_lost_before_anything_is_written_for_it() {
+    let place = place("left");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    let there = b.address;
+    assert!(a.has_room(there));
+    a.send(0, there, packet(b"taken"));
+    assert!(receive(&mut b).is_some());
+    drop(b);
+    let mut b = port(&place, 2);
+    assert!(!a.has_room(there), "nobody would read it");
+    assert_eq!(a.next_lost(), Some(there));
+    assert!(a.has_room(there));
+    a.send(0, there, packet(b"new"));
+    let (_, bytes) = receive(&mut b).expect("what was meant for it");
+    assert_eq!(&bytes[8..], b"new");
+    assert_eq!(a.next_lost(), None);
+}
+
+#[test]
+fn who_was_not_there_yet_is_lost_before_anything_of_its_is_taken() {
+    let place = place("early");
+    let mut a = port(&place, 1);
+    let there = Address { nid: 1, pid: 2 };
+    assert!(!a.has_room(there), "nobody is there");
+    let mut b = port(&place, 2);
+    assert!(b.has_room(a.address));
+    b.send(0, a.address, packet(b"first"));
+    assert_eq!(a.next_lost(), Some(there));
+    assert!(receive(&mut a).is_some());
+    assert!(a.has_room(there));
+    assert_eq!(a.next_lost(), None);
+}
+
+#[test]
+fn what_one_sent_who_is_gone_is_taken_before_it_is_lost() {
+    let place = place("late");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    let there = b.address;
+    assert!(b.has_room(a.address));
+    b.send(0, a.address, packet(b"last"));
+    drop(b);
+    assert!(!a.has_room(there), "nobody is there");
+    assert_eq!(a.next_lost(), None);
+    assert!(receive(&mut a).is_some());
+    assert_eq!(a.next_lost(), Some(there));
+}
+
+#[test]
+fn who_ends_without_having_looked_at_a_ring_has_left_it() {
+    let place = place("unread");
+    let (mut a, b) = (port(&place, 1), port(&place, 2));
+    let there = b.address;
+    assert!(a.has_room(there));
+    drop(b);
+    assert!(!a.has_room(there));
+    assert_eq!(a.next_lost(), Some(there));
+}
+
+#[test]
+fn a_successor_is_another_peer() {
+    let place = place("again");
+    let (mut a, mut b) = (port(&place, 1), port(&place, 2));
+    let there = b.address;
+    assert!(a.has_room(there) && b.has_room(a.address));
+    b.send(0, a.address, packet(b"old"));
+    assert!(receive(&mut a).is_some());
+    drop(b);
+    let mut b = port(&place, 2);
+    assert!(b.has_room(a.address));
+    b.send(0, a.address, packet(b"new"));
+    assert_eq!(receive(&mut a), None, "not before that is known");
+    assert!(!a.has_room(there), "it would be lost with the rest");
+    assert_eq!(
+        a.next_lost(),
+        Some(there),
+        "what was under way to the first is lost"
+    );
+    assert!(receive(&mut a).is_some());
+    assert!(a.has_room(there));
+    assert_eq!(a.next_lost(), None);
+}
