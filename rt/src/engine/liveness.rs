@@ -48,13 +48,16 @@ impl Liveness {
 impl Engine {
     /// Looks after those who are waited for, if it is time to.
     pub(super) fn tend_alive(&mut self, now: Time) {
-        if self.core.ended || !self.driver.knows_peers() {
+        if self.core.ended {
             return;
         }
         let now = now.nanos();
         let Some(liveness) = &mut self.core.liveness else {
             return;
         };
+        if !self.driver.knows_peers() {
+            return;
+        }
         for rank in std::mem::take(&mut liveness.lost) {
             if let Some(why) = self.driver.why_down(Rank(rank)) {
                 tracing::warn!(rank, why, "this rank counts as failed");
@@ -92,10 +95,11 @@ impl Engine {
 
     /// When to look next. What began to wait since the last turn counts from that on.
     pub(super) fn next_look(&self) -> Option<Time> {
+        let liveness = self.core.liveness.as_ref()?;
         if !self.driver.knows_peers() {
             return None; // it wakes us when it does
         }
-        let next = self.core.liveness.as_ref()?.alive.next_look();
+        let next = liveness.alive.next_look();
         let next = next.or_else(|| self.core.waits.then_some(self.core.now.nanos()));
         next.map(Time::from_nanos)
     }
