@@ -157,8 +157,8 @@ impl Opening<'_> {
         Ok(Box::new(NearFar::open(config, far).map_err(unopened)?))
     }
 
-    /// A network's driver, which all ranks' addresses are yet to come for. One that is alone says on the board that it has failed
-    /// if they do not; beside shared memory that is still there.
+    /// A network's driver, before the ranks' addresses have come. If they never do, the rank has failed and the board says so,
+    /// but not beside shared memory, which is still there.
     fn join(self, prepared: Box<dyn Prepared>) -> Result<Box<dyn Driver>> {
         let (mut boot, board) = (self.joining, self.board.clone());
         // Whoever is killed from here on keeps nobody from hearing where the others are.
@@ -171,7 +171,7 @@ impl Opening<'_> {
         );
         let arrival = (!both).then(|| self.arrival.again());
         let unmet = Arc::clone(self.unmet);
-        let mut meet = move |prepared: Box<dyn Prepared>| {
+        let mut meet = move |prepared: Box<dyn Prepared>| -> io::Result<_> {
             let heard = boot::hear(&mut boot, &board, limit);
             let addresses = heard.map_err(io::Error::other)?;
             let driver = prepared.connect(&addresses).map_err(remedied)?;
@@ -182,7 +182,7 @@ impl Opening<'_> {
             let met = meet(prepared);
             match &met {
                 Ok(_) => arrival.into_iter().for_each(Arrival::stay),
-                Err(why) => unmet.set(format!("{why}")).unwrap_or_default(),
+                Err(why) => _ = unmet.set(why.to_string()),
             }
             met
         };

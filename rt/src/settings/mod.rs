@@ -270,6 +270,11 @@ mod tests {
         Settings::from_variables([(name.to_owned(), value.to_owned())])
     }
 
+    fn printed(settings: &Settings, name: &str) -> String {
+        let mut rows = settings.rows().into_iter();
+        rows.find(|row| row.name == name).unwrap().value
+    }
+
     #[test]
     fn every_default_is_inside_its_own_range() {
         let settings = Settings::new();
@@ -296,9 +301,7 @@ mod tests {
     fn room_for_messages_has_a_least_and_is_printed_as_it_is_read() {
         for text in ["2x131328", "4x1048576", "1024x16777216"] {
             let settings = one("RIPSTOP_PORTALS_SLABS", text).unwrap();
-            let mut rows = settings.rows().into_iter();
-            let row = rows.find(|row| row.name == "RIPSTOP_PORTALS_SLABS");
-            assert_eq!(row.unwrap().value, text);
+            assert_eq!(printed(&settings, "RIPSTOP_PORTALS_SLABS"), text);
         }
         for text in [
             "1x1048576",
@@ -318,9 +321,7 @@ mod tests {
     fn interfaces_may_have_weights_and_are_printed_as_they_are_read() {
         for text in ["auto", "0,1", "3,1,0,2", "0:2,1:1", "1:1000,0:1"] {
             let settings = one("RIPSTOP_PORTALS_IFACES", text).unwrap();
-            let mut rows = settings.rows().into_iter();
-            let row = rows.find(|row| row.name == "RIPSTOP_PORTALS_IFACES");
-            assert_eq!(row.unwrap().value, text);
+            assert_eq!(printed(&settings, "RIPSTOP_PORTALS_IFACES"), text);
         }
         for text in ["0:0", "0:1001", "0:", ":1", "0,0:2", "0:1:1", "0,1,2,3,4"] {
             assert!(one("RIPSTOP_PORTALS_IFACES", text).is_err(), "{text}");
@@ -347,9 +348,7 @@ mod tests {
         ] {
             let settings = one("RIPSTOP_PATTERN", text).unwrap();
             assert_eq!(settings.pattern, pattern);
-            let mut rows = settings.rows().into_iter();
-            let row = rows.find(|row| row.name == "RIPSTOP_PATTERN");
-            assert_eq!(row.unwrap().value, text);
+            assert_eq!(printed(&settings, "RIPSTOP_PATTERN"), text);
         }
         for text in [
             "",

@@ -58,20 +58,9 @@ const BANDWIDTH: &[&str] = &[
     "--iters",
     "60",
 ];
-const PLACED: &[&str] = &[
-    "bandwidth",
-    "--size",
-    "512,1K,2K,4K,8K,16K,32K",
-    "--iters",
-    "60",
-];
-const PLACED_LATE: &[&str] = &[
-    "latency",
-    "--size",
-    "512,1K,2K,4K,8K,16K,32K",
-    "--iters",
-    "2000",
-];
+const PLACED: &[&str] = &["bandwidth", "--size", TAGGED, "--iters", "60"];
+const PLACED_LATE: &[&str] = &["latency", "--size", TAGGED, "--iters", "2000"];
+const TAGGED: &str = "512,1K,2K,4K,8K,16K,32K";
 const SHORT: &[&str] = &["latency", "--size", "8,4096", "--iters", "2000"];
 const EIGHT_K: &[&str] = &["latency", "--size", "7K", "--iters", "1500"];
 const SINGLE: &[&str] = &[
@@ -110,29 +99,23 @@ const HALF: &[&str] = &[
 ];
 const GIB: [&[&str]; 3] = [&gib("1G"), &gib("2G"), &gib("4G")];
 const FLOOD: &[&str] = &["flood", "--size", "8,8K", "--seconds", "1"];
+const HIDDEN: &[&str] = &hidden("256K,1M");
+const QUEUED: &[&str] = &hidden("256K");
+
 /// One rank computes, and the others sleep.
-const HIDDEN: &[&str] = &[
-    "collective",
-    "all_to_all",
-    "--overlap",
-    "--computing",
-    "1",
-    "--size",
-    "256K,1M",
-    "--iters",
-    "20",
-];
-const QUEUED: &[&str] = &[
-    "collective",
-    "all_to_all",
-    "--overlap",
-    "--computing",
-    "1",
-    "--size",
-    "256K",
-    "--iters",
-    "20",
-];
+const fn hidden(sizes: &'static str) -> [&'static str; 9] {
+    [
+        "collective",
+        "all_to_all",
+        "--overlap",
+        "--computing",
+        "1",
+        "--size",
+        sizes,
+        "--iters",
+        "20",
+    ]
+}
 
 const fn gib(size: &'static str) -> [&'static str; 15] {
     [

@@ -124,7 +124,7 @@ impl Portals {
         gear.work = None;
         self.lists.idle.push(id);
         for landing in self.lists.landings.split_off(landings) {
-            self.spare_count_of(&landing);
+            self.spare_bytes(landing.bytes);
         }
         why
     }

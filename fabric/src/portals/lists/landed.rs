@@ -23,7 +23,7 @@ pub(super) struct Landed {
     /// Of the counters that it counts at: it is forgotten with them.
     pub(super) serial: u32,
     /// Counts the bytes of what may break off.
-    bytes: Option<Ct>,
+    pub(super) bytes: Option<Ct>,
 }
 
 /// Where an offer's data goes.
@@ -98,12 +98,8 @@ impl Portals {
         self.ground.ni.append_raw(lists, &entry, 0)
     }
 
-    /// Nothing comes to an entry any more: what counted for it counts for others.
-    pub(super) fn spare_count_of(&mut self, landing: &Landed) {
-        self.spare_bytes(landing.bytes);
-    }
-
-    fn spare_bytes(&mut self, bytes: Option<Ct>) {
+    /// Nothing comes to an entry any more: what counted its bytes counts for others.
+    pub(super) fn spare_bytes(&mut self, bytes: Option<Ct>) {
         if let Some(ct) = bytes {
             self.ground.ni.ct_cancel(ct);
             self.ground.ni.ct_reset(ct);
@@ -120,7 +116,8 @@ impl Portals {
         let landings = std::mem::take(&mut self.lists.landings);
         let (come, others): (Vec<_>, Vec<_>) = landings.into_iter().partition(is_it);
         self.lists.landings = others;
-        come.iter().for_each(|landing| self.spare_count_of(landing));
+        come.iter()
+            .for_each(|landing| self.spare_bytes(landing.bytes));
     }
 
     /// Takes back what lists have offered. Whether nothing comes to any of it any more.
@@ -134,7 +131,7 @@ impl Portals {
                 closed = false;
                 self.lists.landings.push(landing);
             } else {
-                self.spare_count_of(&landing);
+                self.spare_bytes(landing.bytes);
             }
         }
         closed
@@ -155,7 +152,7 @@ impl Portals {
             }
             let broken = |ct: Ct| self.ground.ni.ct_get(ct).failure > 0;
             let has_come = unlinked.is_err() && !landing.bytes.is_some_and(broken);
-            self.spare_count_of(&landing);
+            self.spare_bytes(landing.bytes);
             if !has_come {
                 self.break_off(landing.token, Failure::PeerDown);
             }
