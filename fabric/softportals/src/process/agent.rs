@@ -5,7 +5,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, MutexGuard, PoisonError, atomic::Ordering::Relaxed},
+    sync::{Arc, LockResult, MutexGuard, PoisonError, TryLockError, atomic::Ordering::Relaxed},
 };
 
 use rustix::{
@@ -16,6 +16,7 @@ use rustix::{
 use super::{
     host::Host,
     nic::{Agent, Shared, State, ring},
+    spell::{PACKETS_MAX, Spell},
 };
 use crate::{
     interface::{Interface, News},
@@ -45,6 +46,7 @@ impl<M: Memory + Send> Shared<M> {
             state.probe_debtors();
             self.flush(&mut state);
             drop(state);
+            self.give_way();
             if let Some(host) = &self.host {
                 host.wait_for_room();
                 if self.host_comes_first.swap(false, Relaxed) {
@@ -52,6 +54,22 @@ impl<M: Memory + Send> Shared<M> {
                 }
             }
         }
+    }
+
+    /// Lets those have the lock who were kept waiting for it: an agent that takes it again at once would keep it for as long as
+    /// it has work, and who waits has to be woken first.
+    fn give_way(&self) {
+        for _ in 0..YIELDS_MAX {
+            if !self.is_wanted() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether a thread waits for the lock that this one has.
+    fn is_wanted(&self) -> bool {
+        self.kept_waiting.load(Relaxed) > 0
     }
 
     /// A processor that is not there changes nothing but where the agent runs.
@@ -87,7 +105,7 @@ impl<M: Memory + Send> Shared<M> {
         let mut packet = std::mem::take(&mut state.inbox);
         let mut any = false;
         for _ in 0..PACKETS_MAX {
-            if self.host.as_ref().is_some_and(Host::is_full) {
+            if any && self.is_wanted() || self.host.as_ref().is_some_and(Host::is_full) {
                 break;
             }
             let Some(from) = state.port.receive(&mut packet) else {
@@ -158,9 +176,12 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     pub(super) fn flush(&self, state: &mut State<M>) {
+        let mut spell = Spell::default();
         loop {
             state.port.tick();
-            state.interface.transmit(&mut state.port);
+            state
+                .interface
+                .transmit(&mut spell.over(&mut state.port, &self.kept_waiting));
             state.port.flush();
             let mut any = false;
             while let Some(peer) = state.port.next_lost() {
@@ -194,7 +215,7 @@ impl<M: Memory + Send> Shared<M> {
         if state.lingers {
             self.changed.notify_all();
         }
-        if state.has_more_for_agent() {
+        if spell.is_over || state.has_more_for_agent() {
             self.ring();
         }
     }
@@ -204,7 +225,29 @@ impl<M: Memory + Send> Shared<M> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<M>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.state.try_lock() {
+            Ok(state) => return state,
+            Err(TryLockError::Poisoned(state)) => return state.into_inner(),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.kept_waiting.fetch_add(1, Relaxed);
+        let state = self.lock_soon().unwrap_or_else(|| self.state.lock());
+        self.kept_waiting.fetch_sub(1, Relaxed);
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An agent with a processor for itself lets go of the lock within a packet: who sleeps meanwhile would leave his own
+    /// processor to somebody else, for a time slice.
+    fn lock_soon(&self) -> Option<LockResult<MutexGuard<'_, State<M>>>> {
+        let spins = self.core.map_or(0, |_| SPINS_MAX);
+        (0..spins).find_map(|_| {
+            std::hint::spin_loop();
+            match self.state.try_lock() {
+                Ok(state) => Some(Ok(state)),
+                Err(TryLockError::Poisoned(state)) => Some(Err(state)),
+                Err(TryLockError::WouldBlock) => None,
+            }
+        })
     }
 }
 
@@ -277,8 +320,10 @@ fn span(nanos: u64) -> Timespec {
     }
 }
 
-/// Packets taken under one lock: callers get their turn in between.
-const PACKETS_MAX: u32 = 64;
+/// Some 50 µs, in which a thread wakes.
+const YIELDS_MAX: u32 = 100;
+/// Several times as long as the longest packet takes.
+const SPINS_MAX: u32 = 2000;
 /// This often those who owe an answer are probed. A peer that died is found within twice that.
 const PROBE_NS: u64 = 500_000_000;
 /// While callers poll, the agent looks this often whether they still do: what comes after their last look waits as long.

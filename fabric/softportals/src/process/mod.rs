@@ -5,6 +5,7 @@ mod among;
 mod host;
 mod memory;
 mod nic;
+mod spell;
 
 pub use self::{
     among::wait_count_among,

@@ -7,7 +7,7 @@ use std::{
     os::fd::OwnedFd,
     sync::{
         Arc, Condvar, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::Duration,
@@ -73,6 +73,8 @@ pub struct Nic<M: Memory + Send + 'static> {
 #[derive(Debug)]
 pub(super) struct Shared<M> {
     pub(super) state: Mutex<State<M>>,
+    /// How many threads wait for it.
+    pub(super) kept_waiting: AtomicU32,
     pub(super) changed: Condvar,
     /// Written to when the agent has to look again.
     pub(super) bell: OwnedFd,
@@ -164,6 +166,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                     counted: false,
                 },
             }),
+            kept_waiting: AtomicU32::new(0),
             changed: Condvar::new(),
             bell: rustix::event::eventfd(0, flags)?,
             stop: AtomicBool::new(false),

@@ -1,0 +1,123 @@
+//! What leaves under one lock.
+//!
+//! A peer that reads as fast as we write always has room, and a long message to it would keep all callers out until its end, and
+//! leave whoever asks whether we live without an answer.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::{
+    event::Address,
+    interface::{Link, Packet},
+};
+
+#[derive(Debug)]
+pub(super) struct Spell {
+    packets_left: u32,
+    /// It ended before all had left that a peer may have room for.
+    pub(super) is_over: bool,
+}
+
+impl Default for Spell {
+    fn default() -> Self {
+        Self {
+            packets_left: PACKETS_MAX,
+            is_over: false,
+        }
+    }
+}
+
+impl Spell {
+    /// The way that packets take. It ends sooner when somebody waits for the lock.
+    pub(super) fn over<'a, L>(
+        &'a mut self,
+        link: &'a mut L,
+        kept_waiting: &'a AtomicU32,
+    ) -> Leaving<'a, L> {
+        Leaving {
+            spell: self,
+            link,
+            kept_waiting,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Leaving<'a, L> {
+    spell: &'a mut Spell,
+    link: &'a mut L,
+    kept_waiting: &'a AtomicU32,
+}
+
+impl<L: Link> Link for Leaving<'_, L> {
+    fn has_room(&mut self, peer: Address) -> bool {
+        let has_begun = self.spell.packets_left < PACKETS_MAX;
+        if self.spell.packets_left == 0 || has_begun && self.kept_waiting.load(Relaxed) > 0 {
+            self.spell.is_over = true;
+            return false;
+        }
+        self.link.has_room(peer)
+    }
+
+    fn send(&mut self, peer: Address, packet: Packet<'_>) {
+        self.spell.packets_left -= 1;
+        self.link.send(peer, packet);
+    }
+}
+
+/// Packets taken, and sent, under one lock: callers get their turn in between.
+pub(super) const PACKETS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::{Address, AtomicU32, Link, PACKETS_MAX, Packet, Spell};
+
+    /// A peer that reads as fast as one writes.
+    #[derive(Default)]
+    struct Fast(u32);
+
+    impl Link for Fast {
+        fn has_room(&mut self, _peer: Address) -> bool {
+            true
+        }
+
+        fn send(&mut self, _peer: Address, _packet: Packet<'_>) {
+            self.0 += 1;
+        }
+    }
+
+    const PEER: Address = Address { nid: 1, pid: 2 };
+    const PACKET: Packet<'_> = Packet {
+        head: &[],
+        payload: &[],
+    };
+
+    /// How many packets leave in a spell, of so many.
+    fn leave(count: u32, kept_waiting: u32) -> (u32, bool) {
+        let (mut spell, mut fast) = (Spell::default(), Fast::default());
+        let kept_waiting = AtomicU32::new(kept_waiting);
+        for _ in 0..count {
+            let mut way = spell.over(&mut fast, &kept_waiting);
+            if !way.has_room(PEER) {
+                break;
+            }
+            way.send(PEER, PACKET);
+        }
+        (fast.0, spell.is_over)
+    }
+
+    #[test]
+    fn a_peer_that_always_has_room_gets_so_many_packets_and_then_others_have_their_turn() {
+        assert_eq!(leave(PACKETS_MAX, 0), (PACKETS_MAX, false));
+        assert_eq!(leave(u32::MAX, 0), (PACKETS_MAX, true));
+    }
+
+    #[test]
+    fn somebody_who_waits_waits_for_one_packet() {
+        assert_eq!(
+            leave(1, 1),
+            (1, false),
+            "it goes on, or two would stop each other"
+        );
+        assert_eq!(leave(u32::MAX, 1), (1, true));
+    }
+}
