@@ -22,8 +22,9 @@ use crate::hidden;
 /// With --overlap, `pure` is the collective alone, `compute` the computation alone, `overall` both at once: OSU overlap is
 /// 100 - (overall - compute) / pure in percent, IMB overlap (pure + compute - overall) / min(pure, compute). Availability is the
 /// speed of the computation meanwhile; agent CPU is what other threads of the rank used. With --computing, the other ranks sleep
-/// for as long: that leaves a core to those who move the bytes. `words` are those of an adapter to its host about the task lists
-/// of a call, on the rank that got most.
+/// for as long: that leaves a core to those who move the bytes. Those who compute begin later than the others, by 50 µs for each
+/// rank, as these may need the same processor to begin; that is in the others' times. `words` are those of an adapter to its host
+/// about the task lists of a call, on the rank that got most.
 ///
 /// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
 /// when it came back, `left` how long it waited for it then.
@@ -152,6 +153,9 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     }
     Ok(())
 }
+
+/// Of each rank, to leave a barrier and begin a call.
+const HEAD_START: Duration = Duration::from_micros(50);
 
 /// For how long calls do not count: a process that has just started is slower, however many calls it makes meanwhile. The peers'
 /// programs do the same.
@@ -339,19 +343,22 @@ impl<'a> Bench<'a> {
 
     async fn overlap(&mut self, row: Row, iters: u64, computing: usize) -> Result<Row> {
         let pure = self.pure(iters).await?;
-        let meanwhile = if self.world.rank() < computing {
+        let computes = self.world.rank() < computing;
+        let head_start = computes && computing < self.world.size();
+        let meanwhile = if computes {
             Meanwhile::Rounds(calibrated(pure))
         } else {
             Meanwhile::Sleep(Duration::from_secs_f64(pure / 1e6))
         };
-        let compute = micros((0..8).map(|_| meanwhile.pass()).sum()) / 8.0;
-        let compute = self.mean(compute).await?;
+        let compute = self
+            .mean(middle([(); 9].map(|()| meanwhile.pass())))
+            .await?;
         let Means {
             overall,
             computed,
             agent,
             words,
-        } = self.loops(iters, meanwhile).await?;
+        } = self.loops(iters, meanwhile, head_start).await?;
         let times = [pure, compute, overall];
         Ok(row
             .figure("pure_us", "pure µs", pure)
@@ -367,7 +374,7 @@ impl<'a> Bench<'a> {
 
     /// Microseconds of a call alone.
     pub(super) async fn pure(&mut self, iters: u64) -> Result<f64> {
-        Ok(self.loops(iters, Meanwhile::Nothing).await?.overall)
+        Ok(self.loops(iters, Meanwhile::Nothing, false).await?.overall)
     }
 
     /// Waits until all ranks are here.
@@ -375,11 +382,15 @@ impl<'a> Bench<'a> {
         self.world.barrier().await
     }
 
-    /// Calls with a barrier before each.
-    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile) -> Result<Means> {
+    /// Calls with a barrier before each. Who computes while others sleep takes a processor that they would need to leave the
+    /// barrier, and lets them begin.
+    async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, head_start: bool) -> Result<Means> {
         let (mut sums, mut words) = ([0; 3], 0);
         for _ in 0..iters {
             self.world.barrier().await?;
+            if head_start {
+                clock::sleep(HEAD_START.mul_f64(lossy(self.world.size() as u64)));
+            }
             let others = clock::other_threads();
             let before = self.runtime.counters().list_words;
             let [took, computed] = self.timed(meanwhile).await?;
@@ -439,6 +450,12 @@ impl Meanwhile {
             }
         }
     }
+}
+
+/// Microseconds of the one in the middle: the others may end their sleep while the last one is timed.
+fn middle(mut nanos: [u64; 9]) -> f64 {
+    nanos.sort_unstable();
+    micros(nanos[4])
 }
 
 /// A computation of so many rounds, and the nanoseconds it took.

@@ -89,6 +89,11 @@ impl<'a, B: RecvBuf<Elem = u8>> PingPong<'a, B> {
         }
     }
 
+    /// Waits until the other one has its buffers, too.
+    pub(super) async fn meet(&self) -> Result<()> {
+        self.pair.world.barrier().await
+    }
+
     /// The times of `iters` round trips (on rank 0), and what their messages cost on both ranks.
     pub(super) async fn measure(mut self, iters: u64) -> Result<(Samples, Tally)> {
         self.samples = Samples::new(2.0);

@@ -214,6 +214,8 @@ async fn there_and_back<B: RecvBuf<Elem = u8>>(
     (warmup, iters): (u64, u64),
     size: usize,
 ) -> Result<Timed> {
+    // Pages of a long buffer take one rank longer to touch than the other.
+    ping_pong.meet().await?;
     ping_pong.run(warmup).await?;
     let (samples, tally) = ping_pong.measure(iters).await?;
     Ok(Timed {
