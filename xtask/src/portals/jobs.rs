@@ -83,20 +83,10 @@ const CROWD: &[&str] = &[
     "300",
 ];
 
-const EVERY_LENGTH: &[&str] = &["latency", "--size", ONE_TO_256, "--iters", "200"];
+const EVERY_LENGTH: &[&str] = &["latency", "--size", ONE_TO_256, "--iters", "60"];
 /// All lengths from 1 to 256.
 pub(super) const ONE_TO_256: &str = "1..256";
-const HALF: &[&str] = &[
-    "netpipe",
-    "--what",
-    "tag",
-    "--how",
-    "single,stream",
-    "--around",
-    "0",
-    "--max",
-    "1M",
-];
+const HALF: [&[&str]; 2] = [&half("single"), &half("stream")];
 const GIB: [&[&str]; 3] = [&gib("1G"), &gib("2G"), &gib("4G")];
 const FLOOD: &[&str] = &["flood", "--size", "8,8K", "--seconds", "1"];
 const HIDDEN: &[&str] = &hidden("256K,1M");
@@ -117,10 +107,16 @@ const fn hidden(sizes: &'static str) -> [&'static str; 9] {
     ]
 }
 
+const fn half(how: &'static str) -> [&'static str; 9] {
+    [
+        "netpipe", "--what", "tag", "--around", "0", "--max", "1M", "--how", how,
+    ]
+}
+
 const fn gib(size: &'static str) -> [&'static str; 15] {
     [
-        "netpipe", "--what", "tag", "--how", "single", "--around", "0", "--iters", "3", "--warmup",
-        "1", "--min", size, "--max", size,
+        "netpipe", "--what", "tag", "--how", "single", "--around", "0", "--iters", "1", "--warmup",
+        "0", "--min", size, "--max", size,
     ]
 }
 
@@ -174,8 +170,10 @@ pub(super) const KINDS: &[Kind] = kinds! {
     "short-rails": [FOUR_RAILS] SHORT;
     "lengths": [] EVERY_LENGTH;
     "lengths-generic": [GENERIC] EVERY_LENGTH;
-    "half": [] HALF;
-    "half-generic": [GENERIC] HALF;
+    "half": [] HALF[0];
+    "half-generic": [GENERIC] HALF[0];
+    "half-stream": [] HALF[1];
+    "half-stream-generic": [GENERIC] HALF[1];
     "gib-1": [] GIB[0];
     "gib-2": [] GIB[1];
     "gib-4": [] GIB[2];
@@ -222,6 +220,8 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
     "bandwidth": "bandwidth against MPC" = "mb_per_s" of "bandwidth" / "bandwidth-mpc", Asked::Nothing;
     "tags": "bandwidth with tags matched by the adapter" = "mb_per_s" of "tags" / "no-tags", Asked::Nothing;
     "tags": "latency with tags matched by the adapter" = "median_us" of "tags-late" / "no-tags-late", Asked::Nothing;
+    "tags": "copies by the driver, tags by the adapter" = "copies_per_message" of "tags", Asked::Nothing;
+    "tags": "copies by the driver, slabs" = "copies_per_message" of "no-tags", Asked::Nothing;
     "causes": "slab against an entry each, copied" = "median_us" of "slab-copy" / "entry-copy", Asked::Nothing;
     "causes": "slab against an entry each, not copied" = "median_us" of "slab-zero" / "entry-zero", Asked::Nothing;
     "causes": "not copied against copied, slab" = "median_us" of "slab-zero" / "slab-copy", Asked::Nothing;
@@ -236,10 +236,13 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
     "rails": "short messages with four rails against one" = "median_us" of "short-rails" / "short", Asked::AtMost(1.02);
     "matching": "message behind others against a put" = "median_us" of "matching" / "single-put", Asked::Nothing;
     "lengths": "matched by the host against by the adapter" = "median_us" of "lengths-generic" / "lengths", Asked::Nothing;
-    "lengths": "interrupts of a message there and back, host" = "interrupts_per_message" of "lengths-generic", Asked::Nothing;
-    "lengths": "interrupts of a message there and back, adapter" = "interrupts_per_message" of "lengths", Asked::AtMost(0.0);
+    "lengths": "interrupts with the acknowledgement, host" = "interrupts_per_message" of "lengths-generic", Asked::AtMost(3.0);
+    "lengths": "interrupts with the acknowledgement, adapter" = "interrupts_per_message" of "lengths", Asked::AtMost(0.0);
     "half": "half of the bandwidth, adapter against host" = "half_bytes" of "half" / "half-generic", Asked::AtMost(0.5);
+    "half": "the same, streaming" = "half_bytes" of "half-stream" / "half-stream-generic", Asked::AtMost(0.5);
+    "half": "half of the bandwidth, streaming against one at a time" = "half_bytes" of "half-stream" / "half", Asked::AtMost(1.0);
     "half": "bandwidth, adapter against host" = "mb_per_s" of "half" / "half-generic", Asked::Nothing;
+    "half": "bandwidth streaming, adapter against host" = "mb_per_s" of "half-stream" / "half-stream-generic", Asked::Nothing;
     "long": "2 GiB against 1 GiB" = "mb_per_s" of "gib-2" / "gib-1", Asked::AtLeast(0.99);
     "long": "4 GiB against 1 GiB" = "mb_per_s" of "gib-4" / "gib-1", Asked::AtLeast(0.99);
     "long": "entries of a message" = "entries_per_message" of "gib-4", Asked::AtMost(1.0);

@@ -106,22 +106,30 @@ impl Ratio {
         if !json {
             self.head(rounds);
         }
-        for (nth, (label, _)) in of.first().into_iter().flatten().enumerate() {
-            // A kind with one line is what all lines of the other are compared with.
-            let line = |all: &[Vec<(String, f64)>]| -> Vec<f64> {
-                let one = |ran: &Vec<(String, f64)>| Some(ran.get(nth).or_else(|| ran.first())?.1);
-                all.iter().filter_map(one).collect()
-            };
-            let line = Line {
-                label,
-                of: line(&of),
-                to: to.as_deref().map(line),
-            };
-            if json {
-                println!("{}", line.json(self));
-            } else {
-                println!("{}", line.text(self.asked));
-            }
+        let lines: Vec<_> = (0..of.first().map_or(0, Vec::len))
+            .map(|nth| {
+                // A kind with one line is what all lines of the other are compared with.
+                let line = |all: &[Vec<(String, f64)>]| -> Vec<f64> {
+                    let one =
+                        |ran: &Vec<(String, f64)>| Some(ran.get(nth).or_else(|| ran.first())?.1);
+                    all.iter().filter_map(one).collect()
+                };
+                Line {
+                    label: of[0][nth].0.clone(),
+                    of: line(&of),
+                    to: to.as_deref().map(line),
+                }
+            })
+            .collect();
+        if json {
+            lines
+                .iter()
+                .for_each(|line| println!("{}", line.json(self)));
+        } else {
+            let lines = joined(lines);
+            lines
+                .iter()
+                .for_each(|line| println!("{}", line.text(self.asked)));
         }
     }
 
@@ -145,14 +153,49 @@ impl Ratio {
     }
 }
 
-/// One line of the jobs of a kind, in all rounds, and of the kind that it is compared with.
-struct Line<'a> {
-    label: &'a str,
+/// One line of the jobs of a kind, in all rounds, and of the kind that it is compared with; or some that are alike.
+struct Line {
+    label: String,
     of: Vec<f64>,
     to: Option<Vec<f64>>,
 }
 
-impl Line<'_> {
+/// Where there are too many to read, those one after the other are one that rounds do not tell from the first of them.
+fn joined(lines: Vec<Line>) -> Vec<Line> {
+    if lines.len() <= LINES_MAX {
+        return lines;
+    }
+    let mut all: Vec<(Line, [f64; 2], String)> = Vec::new();
+    for line in lines {
+        let [_, least, most] = line.bounds();
+        match all.last_mut() {
+            Some((first, [low, high], last)) if least <= *high && *low <= most => {
+                first.of.extend(line.of);
+                if let (Some(to), Some(more)) = (&mut first.to, line.to) {
+                    to.extend(more);
+                }
+                *last = line.label;
+            }
+            _ => {
+                let label = line.label.clone();
+                all.push((line, [least, most], label));
+            }
+        }
+    }
+    let name = |(line, _, last): (Line, [f64; 2], String)| Line {
+        label: match line.label == last {
+            true => last,
+            false => format!("{} to {last}", line.label),
+        },
+        ..line
+    };
+    all.into_iter().map(name).collect()
+}
+
+/// Lines of a figure.
+const LINES_MAX: usize = 40;
+
+impl Line {
     /// What is judged, of each round.
     fn values(&self) -> Vec<f64> {
         let of = self.of.iter();
@@ -224,3 +267,34 @@ fn children_seconds() -> f64 {
 
 /// What Linux counts in `/proc`, on all machines.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    use super::{LINES_MAX, Line, joined};
+
+    fn lines(values: &[f64]) -> Vec<Line> {
+        let line = |(nth, value): (usize, &f64)| Line {
+            label: format!("{nth}"),
+            of: vec![*value, *value + 0.1],
+            to: None,
+        };
+        values.iter().enumerate().map(line).collect()
+    }
+
+    fn labels(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| &*line.label).collect()
+    }
+
+    #[test]
+    fn many_lines_that_are_alike_are_one_and_a_step_parts_them() {
+        let mut values = vec![1.97; LINES_MAX];
+        values.extend([2.97, 2.9, 0.0]);
+        let all = joined(lines(&values));
+        assert_eq!(labels(&all), ["0 to 39", "40 to 41", "42"]);
+        assert_eq!(all[0].of.len(), 2 * LINES_MAX);
+        let least: Vec<_> = all.iter().map(|line| line.bounds()[1]).collect();
+        assert!((least[1] - 2.9).abs() < 1e-9 && least[2].abs() < 1e-9);
+        let few = joined(lines(&[1.0, 1.0]));
+        assert_eq!(labels(&few), ["0", "1"]);
+    }
+}
