@@ -260,10 +260,17 @@ fn what_ranks_do_not_agree_on_is_an_error_on_all_that_names_two() {
     }
 }
 
-/// Messages of more than forty bytes do not fit into cells, so the two collectives go different ways.
+/// Messages of more than 64 KiB do not fit into cells, so the two collectives go different ways.
 #[test]
 fn a_stray_message_is_noticed_in_the_next_collective_whichever_way_each_of_them_goes() {
-    for lens in [[9, 1000], [1000, 9], [1000, 1000], [9, 9]] {
+    for lens in [
+        [9, 9000],
+        [9000, 9],
+        [9000, 9000],
+        [1000, 9],
+        [9, 1000],
+        [9, 9],
+    ] {
         for size in [2, 3] {
             ranks::run(size, &[], move |runtime: Runtime| {
                 let world = runtime.world();

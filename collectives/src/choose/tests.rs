@@ -83,9 +83,37 @@ fn each(machine: &Machine, size: usize, bytes: usize, see: &mut dyn FnMut(String
 const OFF: std::ops::RangeInclusive<f64> = 0.5..=2.25;
 
 #[test]
+fn two_ranks_of_a_node_combine_in_one_round_what_fits_into_cells() {
+    let chosen = |machine: &Machine, bytes| {
+        let shape = Shape {
+            bytes,
+            ..Shape::of(2)
+        };
+        cheapest::<AllReduce>(&shape, machine)
+    };
+    let cells = Machine {
+        cell_bytes: 1 << 16,
+        ..CLUSTER
+    };
+    let apart = Machine {
+        per_node: 1,
+        ..cells
+    };
+    let one_round = [AllReduce::RecursiveDoubling, AllReduce::Flat];
+    assert!(one_round.contains(&chosen(&cells, 1 << 16)));
+    assert!(!one_round.contains(&chosen(&cells, 1 << 20)));
+    assert!(!one_round.contains(&chosen(&apart, 1 << 16)));
+}
+
+#[test]
 fn closed_forms_follow_the_critical_path() {
     let mut seen = 0;
-    for machine in [&FLAT, &CLUSTER] {
+    // A path knows messages, and no cells.
+    let cluster = Machine {
+        cell_bytes: 0,
+        ..CLUSTER
+    };
+    for machine in [&FLAT, &cluster] {
         for size in [2, 3, 4, 8, 13, 16, 32, 64] {
             for bytes in [0, 64, 1 << 10, 1 << 16, 1 << 20] {
                 each(machine, size, bytes, &mut |name, form, path| {

@@ -169,8 +169,14 @@ pub trait Driver: Send + fmt::Debug {
         None
     }
 
-    /// Takes the message of this name, if it is there.
-    fn take_cell(&mut self, _from: Peer, _name: CellName) -> Option<Taken> {
+    /// Takes the message of this name, if it is there: hands its pieces to `fill`, which says whether it is as it should be,
+    /// and frees the cell.
+    fn take_cell(
+        &mut self,
+        _from: Peer,
+        _name: CellName,
+        _fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
+    ) -> Option<Taken> {
         None
     }
 

@@ -27,8 +27,8 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Peer, Post,
-        Progress, Sink, Taken, Token, WaitOn,
+        Armed, Caps, CellName, Command, Doorkeeper, Down, Driver, LocalRange, Offer, Payload, Peer,
+        Post, Progress, Sink, Taken, Token, WaitOn,
     },
     memory::{Region, RemoteRegion},
     offload::{Counter, RemoteCounter},
@@ -336,8 +336,13 @@ impl Driver for NearFar {
     }
 
     #[inline]
-    fn take_cell(&mut self, from: Peer, name: CellName) -> Option<Taken> {
-        self.near.take_cell(self.place(from)?, name)
+    fn take_cell(
+        &mut self,
+        from: Peer,
+        name: CellName,
+        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
+    ) -> Option<Taken> {
+        self.near.take_cell(self.place(from)?, name, fill)
     }
 
     fn cells_from(&self, from: Peer) -> Vec<CellName> {

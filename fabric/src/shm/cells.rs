@@ -8,6 +8,9 @@
 //!
 //! Collectives follow each other, so each end asks for the line of the next one before it is called.
 //!
+//! A message that does not fit into a line lies in chunks of the sender's, which the line names; they are free again with the
+//! cell.
+//!
 //! Cells are few: a sender that finds the one it needs taken sends the message otherwise.
 
 use std::{
@@ -15,9 +18,13 @@ use std::{
     sync::atomic::Ordering::{Acquire, Relaxed, Release},
 };
 
-use super::ring::CELLS_MOD;
+use super::{
+    pool::Pool,
+    ring::CELLS_MOD,
+    segment::{CHUNK_LEN, Segment},
+};
 use crate::{
-    driver::{CELL_MAX, CellName, Taken},
+    driver::{CELL_MAX, CellName, Payload, Taken},
     memory::{Region, prefetch_for_read},
 };
 
@@ -50,6 +57,8 @@ pub(super) trait Lines {
     fn taken(&self) -> u64;
     /// Releases the cells that are free by this.
     fn set_taken(&self, taken: u64);
+    /// The start of a chunk of the sender's, if there is such a one.
+    fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>>;
 }
 
 /// The sending end.
@@ -61,6 +70,11 @@ pub(super) struct Outbox<L> {
     /// The receiver's bits, as they were when we looked last.
     taken: u64,
     count: u32,
+    /// By cell: the chunks that its last long message lies in. Nothing until the first one.
+    chunks: Vec<Vec<u32>>,
+    /// Bits of cells that have chunks, and how many all of them have.
+    lent: u64,
+    lent_chunks: usize,
 }
 
 impl<L: Lines> Outbox<L> {
@@ -70,6 +84,9 @@ impl<L: Lines> Outbox<L> {
             written: 0,
             taken: 0,
             count: 0,
+            chunks: Vec::new(),
+            lent: 0,
+            lent_chunks: 0,
         }
     }
 
@@ -79,36 +96,105 @@ impl<L: Lines> Outbox<L> {
         self.count
     }
 
-    /// Leaves a message, if its cell is free. The ring beside these cells is at the position `ring`.
+    /// Whether the cell of this name is free.
     #[inline]
-    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) -> bool {
-        let cell = cell_of(name);
-        if bytes.len() > CELL_MAX || !self.is_free(cell) {
-            return false;
-        }
-        self.written ^= 1 << cell;
-        self.count = self.count.wrapping_add(1);
-        let mut words = [0; BODY_AT + CELL_MAX / 8];
-        let len = u32::try_from(bytes.len()).unwrap_or(0);
-        words[LEN_AT] = pack(ring << LEN_BITS | len, name.ctx);
-        words[SIG_AT] = sig;
+    pub(super) fn has_room(&mut self, name: CellName) -> bool {
+        self.is_free(cell_of(name))
+    }
+
+    /// Leaves a message of at most [`LINE_MAX`] bytes in its cell, which is free. The ring beside these cells is at the position
+    /// `ring`.
+    #[inline]
+    pub(super) fn put(&mut self, name: CellName, sig: u64, bytes: &[u8], ring: u32) {
+        let mut words = [0; LINE_MAX / 8];
         let (body, last) = bytes.as_chunks::<8>();
-        for (into, word) in words[BODY_AT..].iter_mut().zip(body) {
+        for (into, word) in words.iter_mut().zip(body) {
             *into = u64::from_le_bytes(*word);
         }
         if !last.is_empty() {
             let mut word = [0; 8];
             word[..last.len()].copy_from_slice(last);
-            words[BODY_AT + body.len()] = u64::from_le_bytes(word);
+            words[body.len()] = u64::from_le_bytes(word);
         }
-        let used = BODY_AT + bytes.len().div_ceil(8);
+        let used = &words[..bytes.len().div_ceil(8)];
+        self.leave(name, sig, low(bytes.len() as u64), used, ring);
+    }
+
+    /// Leaves a longer one in chunks of ours, in the same way. `false`: there are not enough.
+    pub(super) fn put_in_chunks(
+        &mut self,
+        name: CellName,
+        sig: u64,
+        bytes: &[u8],
+        ring: u32,
+        pool: &mut Pool,
+    ) -> bool {
+        let cell = cell_of(name);
+        if self.chunks.is_empty() {
+            self.chunks = vec![Vec::new(); CELLS];
+        }
+        if self.lent_chunks >= LENT_MAX {
+            self.reclaim(|chunk| pool.give_from_cell(chunk));
+        }
+        let chunks = &mut self.chunks[cell];
+        let mut words = [0; LINE_MAX / 8];
+        words[0] = bytes.len() as u64;
+        for (nth, piece) in bytes.chunks(CHUNK_LEN).enumerate() {
+            if nth == chunks.len() {
+                let Some(chunk) = pool.take_for_cell() else {
+                    return false; // what it has got is its own until the next look
+                };
+                chunks.push(chunk);
+                self.lent |= 1 << cell;
+                self.lent_chunks += 1;
+            }
+            let chunk = chunks[nth];
+            pool.fill(chunk, piece);
+            words[1 + nth / 2] |= u64::from(chunk) << (nth % 2 * 32);
+        }
+        self.leave(name, sig, IN_CHUNKS, &words, ring);
+        true
+    }
+
+    /// Gives back the chunks of cells that are free.
+    pub(super) fn reclaim(&mut self, give: impl FnMut(u32)) {
+        if self.lent != 0 {
+            self.taken = self.lines.taken();
+            self.give_chunks(self.lent & !self.full(), give);
+        }
+    }
+
+    /// Gives back all chunks: the receiver is gone.
+    pub(super) fn reclaim_all(&mut self, give: impl FnMut(u32)) {
+        self.give_chunks(self.lent, give);
+    }
+
+    fn give_chunks(&mut self, mut cells: u64, mut give: impl FnMut(u32)) {
+        self.lent &= !cells;
+        while cells != 0 {
+            let chunks = &mut self.chunks[cells.trailing_zeros() as usize];
+            self.lent_chunks -= chunks.len();
+            chunks.drain(..).for_each(&mut give);
+            cells &= cells - 1;
+        }
+    }
+
+    #[inline]
+    fn leave(&mut self, name: CellName, sig: u64, len: u32, body: &[u64], ring: u32) {
+        let cell = cell_of(name);
+        self.written ^= 1 << cell;
+        self.count = self.count.wrapping_add(1);
+        let mut words = [0; BODY_AT + LINE_MAX / 8];
+        words[LEN_AT] = pack(ring << LEN_BITS | len, name.ctx);
+        words[SIG_AT] = sig;
+        words[BODY_AT..BODY_AT + body.len()].copy_from_slice(body);
+        let used = BODY_AT + body.len();
         self.lines
             .write(cell, &words[..used], pack(self.count, name.tag));
         let next = (cell + 1) % CELLS;
         if self.full() >> next & 1 == 0 {
             self.lines.prefetch_for_write(next);
         }
-        true
     }
 
     #[inline]
@@ -173,26 +259,66 @@ impl<L: Lines> Inbox<L> {
         Some(self.lines.word(cell, SIG_AT))
     }
 
-    /// Takes the message of this name, if it is there.
+    /// Takes the message of this name, if it is there, when `fill` has read it.
     #[inline]
-    pub(super) fn take(&mut self, name: CellName) -> Option<Taken> {
+    pub(super) fn take(
+        &mut self,
+        name: CellName,
+        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
+    ) -> Option<Taken> {
         let cell = cell_of(name);
         let number = self.number(cell, name)?;
-        // A peer wrote it.
-        let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
-        let len = (len as usize).min(CELL_MAX);
-        let mut taken = Taken::new(self.lines.word(cell, SIG_AT), len);
-        for (into, at) in taken.words_mut().zip(BODY_AT..) {
-            *into = self.lines.word(cell, at).to_le_bytes();
-        }
+        let taken = Taken {
+            sig: self.lines.word(cell, SIG_AT),
+            overtook: number != self.count.wrapping_add(1),
+            filled: self.read(cell, fill),
+        };
         self.last[cell] = number;
         self.count = self.count.wrapping_add(1);
         self.taken ^= 1 << cell;
         self.behind &= !(1 << cell);
         self.lines.set_taken(self.taken);
         self.lines.prefetch_for_read((cell + 1) % CELLS);
-        taken.overtook = number != self.count;
         Some(taken)
+    }
+
+    /// Hands out what lies in a cell. A peer wrote it, so it may be anything.
+    #[inline]
+    fn read(&self, cell: usize, fill: &mut dyn FnMut(&[Payload<'_>]) -> bool) -> bool {
+        let len = high(self.lines.word(cell, LEN_AT)) & LEN_MASK;
+        if len > low(LINE_MAX as u64) {
+            return len == IN_CHUNKS && self.read_chunks(cell, fill);
+        }
+        let mut words = [[0; 8]; LINE_MAX / 8];
+        let used = (len as usize).div_ceil(8);
+        for (into, at) in words[..used].iter_mut().zip(BODY_AT..) {
+            *into = self.lines.word(cell, at).to_le_bytes();
+        }
+        fill(&[Payload::from_slice(&words.as_flattened()[..len as usize])])
+    }
+
+    fn read_chunks(&self, cell: usize, fill: &mut dyn FnMut(&[Payload<'_>]) -> bool) -> bool {
+        let word = |at| self.lines.word(cell, BODY_AT + at);
+        let mut pieces = [Payload::from_slice(&[]); CHUNKS_MAX];
+        let mut left = usize::try_from(word(0)).unwrap_or(usize::MAX);
+        let count = left.div_ceil(CHUNK_LEN);
+        if count > CHUNKS_MAX {
+            return false;
+        }
+        for (nth, piece) in pieces[..count].iter_mut().enumerate() {
+            let chunk = low(word(1 + nth / 2) >> (nth % 2 * 32));
+            let len = left.min(CHUNK_LEN);
+            let Some(body) = self.lines.chunk(chunk, len) else {
+                return false;
+            };
+            *piece = body;
+            left -= len;
+        }
+        fill(&pieces[..count])
+    }
+
+    pub(super) const fn lines_mut(&mut self) -> &mut L {
+        &mut self.lines
     }
 
     /// Messages of the ring were read: where it is, and how many had been left here before the last of them.
@@ -268,6 +394,8 @@ pub(super) struct Mapped {
     region: Region,
     start: usize,
     taken_at: usize,
+    /// The sender's segment, once it is mapped, as long as something may lie there.
+    chunks: Option<Segment>,
 }
 
 impl Mapped {
@@ -277,7 +405,16 @@ impl Mapped {
             region: region.clone(),
             start,
             taken_at,
+            chunks: None,
         }
+    }
+
+    pub(super) fn read_chunks(&mut self, of: Segment) {
+        self.chunks = Some(of);
+    }
+
+    pub(super) fn forget_chunks(&mut self) {
+        self.chunks = None;
     }
 
     #[inline]
@@ -327,6 +464,12 @@ impl Lines for Mapped {
     fn set_taken(&self, taken: u64) {
         self.region.atomic_u64(self.taken_at).store(taken, Release);
     }
+
+    fn chunk(&self, chunk: u32, len: usize) -> Option<Payload<'_>> {
+        let segment = self.chunks.as_ref()?;
+        let is_there = chunk < segment.shape().chunks && len <= CHUNK_LEN;
+        is_there.then(|| segment.region().payload(segment.shape().chunk(chunk), len))
+    }
 }
 
 /// Neighbouring collectives of a communicator have cells of their own, and so do the first ones of several communicators.
@@ -361,8 +504,19 @@ const QUARTER_BITS: u32 = 32 - LEN_BITS - 2;
 const LEN_AT: usize = 0;
 const SIG_AT: usize = 1;
 const BODY_AT: usize = 2;
+/// What fits into a line, behind what says whose it is.
+pub(super) const LINE_MAX: usize = 40;
+/// The length of a message that does not. Its first word is its length, and then come its chunks, two to a word.
+const IN_CHUNKS: u32 = LEN_MASK;
+const CHUNKS_MAX: usize = (LINE_MAX / 8 - 1) * 2;
+/// Chunks in cells before one looks which are free: that takes the receiver's line from it.
+const LENT_MAX: usize = 8;
 
-const _: () = assert!(8 * (1 + BODY_AT) + CELL_MAX == LINE_LEN, "one line crosses");
+const _: () = assert!(8 * (1 + BODY_AT) + LINE_MAX == LINE_LEN, "one line crosses");
+const _: () = assert!(
+    CELL_MAX == CHUNKS_MAX * CHUNK_LEN,
+    "as many as a line names"
+);
 const _: () = assert!(
     CELLS * 2 <= CELLS_MOD as usize,
     "numbers tell who was first"
@@ -382,21 +536,39 @@ mod tests {
         CellName { ctx: 1, tag }
     }
 
+    fn put(out: &mut Outbox<Mapped>, name: CellName, sig: u64, bytes: &[u8], ring: u32) -> bool {
+        let room = out.has_room(name);
+        if room {
+            out.put(name, sig, bytes, ring);
+        }
+        room
+    }
+
+    /// The message, its type, and whether it has overtaken another one.
+    fn take(inbox: &mut Inbox<Mapped>, name: CellName) -> Option<(Vec<u8>, u64, bool)> {
+        let mut bytes = Vec::new();
+        let taken = inbox.take(name, &mut |pieces| {
+            bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            true
+        })?;
+        Some((bytes, taken.sig, taken.overtook))
+    }
+
     #[test]
     fn messages_of_any_length_arrive_once_and_under_their_names() {
         let (mut out, mut inbox) = pair();
         let bytes: Vec<u8> = (1..=40).collect();
         for tag in 0..200 {
             let body = &bytes[..tag as usize % 41];
-            assert!(out.put(name(tag), 7, body, 0));
+            assert!(put(&mut out, name(tag), 7, body, 0));
             assert_eq!(inbox.peek(name(tag)), Some(7));
             assert!(
                 inbox.peek(name(tag + 1)).is_none()
                     && inbox.peek(CellName { ctx: 3, tag }).is_none()
             );
-            let taken = inbox.take(name(tag)).unwrap();
-            assert_eq!((taken.bytes(), taken.sig, taken.overtook), (body, 7, false));
-            assert!(inbox.take(name(tag)).is_none());
+            let taken = take(&mut inbox, name(tag)).unwrap();
+            assert_eq!(taken, (body.to_vec(), 7, false));
+            assert!(take(&mut inbox, name(tag)).is_none());
         }
     }
 
@@ -405,20 +577,22 @@ mod tests {
         let (mut out, mut inbox) = pair();
         for round in 0..3 {
             let of = |cell: u32| name(round * 64 + cell);
-            assert!((0..64).all(|cell| out.put(of(cell), 0, &[1], 0)));
-            assert!(!out.put(of(64), 0, &[2], 0));
-            assert!(inbox.take(of(5)).unwrap().overtook);
-            assert!(!out.put(of(69), 0, &[2], 0), "no more than one is free");
+            assert!((0..64).all(|cell| put(&mut out, of(cell), 0, &[1], 0)));
+            assert!(!put(&mut out, of(64), 0, &[2], 0));
+            assert!(take(&mut inbox, of(5)).unwrap().2);
+            assert!(
+                !put(&mut out, of(69), 0, &[2], 0),
+                "no more than one is free"
+            );
             for cell in 8..31 {
-                inbox.take(of(cell)).unwrap();
+                take(&mut inbox, of(cell)).unwrap();
             }
-            assert!(!out.put(of(68), 0, &[2], 0) && out.put(of(69), 0, &[2], 0));
+            assert!(!put(&mut out, of(68), 0, &[2], 0) && put(&mut out, of(69), 0, &[2], 0));
             assert_eq!(inbox.names().len(), 41);
             for late in inbox.names() {
-                assert_eq!(inbox.take(late).unwrap().bytes().len(), 1);
+                assert_eq!(take(&mut inbox, late).unwrap().0.len(), 1);
             }
         }
-        assert!(!out.put(name(0), 0, &[0; 41], 0));
     }
 
     #[test]
@@ -426,7 +600,7 @@ mod tests {
         let (mut out, mut inbox) = pair();
         for start in [0_u32, 100, (1 << 22) - 1, (1 << 24) - 1] {
             inbox.note_ring(start, 0);
-            assert!(out.put(name(5), 0, &[1], start.wrapping_add(1)));
+            assert!(put(&mut out, name(5), 0, &[1], start.wrapping_add(1)));
             assert!(inbox.peek(name(5)).is_none());
             for read in (0..1 << 25)
                 .step_by(1 << 16)
@@ -435,12 +609,12 @@ mod tests {
                 inbox.note_ring(read, 0);
                 assert!(inbox.peek(name(5)).is_some(), "at {read} from {start}");
             }
-            assert!(inbox.take(name(5)).is_some());
+            assert!(take(&mut inbox, name(5)).is_some());
             let sent = inbox.ring.unwrap().wrapping_add(1);
-            assert!(out.put(name(5), 0, &[1], sent));
+            assert!(put(&mut out, name(5), 0, &[1], sent));
             assert!(inbox.peek(name(5)).is_none(), "the next one is ahead");
             inbox.note_ring(sent, 0);
-            assert!(inbox.take(name(5)).is_some());
+            assert!(take(&mut inbox, name(5)).is_some());
         }
     }
 
@@ -451,7 +625,7 @@ mod tests {
             inbox.note_ring(start, 0);
             for unread in 0..3_u32 {
                 let sent = start.wrapping_add(unread);
-                assert!(out.put(name(unread), 0, &[1], sent));
+                assert!(put(&mut out, name(unread), 0, &[1], sent));
                 assert_eq!(inbox.is_ahead(cell_of(name(unread))), unread > 0);
                 inbox.note_ring(sent, 0);
                 assert!(!inbox.is_ahead(cell_of(name(unread))));
@@ -463,7 +637,7 @@ mod tests {
                     assert!(!inbox.is_ahead(cell_of(name(unread))));
                     inbox.note_ring(start, 0);
                 }
-                assert_eq!(inbox.take(name(unread)).unwrap().bytes(), [1]);
+                assert_eq!(take(&mut inbox, name(unread)).unwrap().0, [1]);
             }
         }
     }
@@ -474,23 +648,27 @@ mod tests {
         let count = |out: &Outbox<Mapped>| u8::try_from(out.count() % 128).unwrap();
         for tag in 0..300 {
             assert!(!inbox.is_passed());
-            assert!(out.put(name(tag), 0, &[1], 0));
+            assert!(put(&mut out, name(tag), 0, &[1], 0));
             assert!(!inbox.is_passed(), "nothing came after it");
             inbox.note_ring(1, count(&out));
             assert!(inbox.is_passed());
-            inbox.take(name(tag)).unwrap();
+            take(&mut inbox, name(tag)).unwrap();
         }
-        (0..64).for_each(|cell| assert!(out.put(name(cell), 0, &[1], 0)));
+        (0..64).for_each(|cell| assert!(put(&mut out, name(cell), 0, &[1], 0)));
         inbox.note_ring(2, count(&out));
         assert!(inbox.is_passed(), "all of them");
     }
 
     #[test]
-    fn a_length_that_no_message_has_is_cut() {
+    fn a_length_that_no_message_has_and_a_chunk_that_is_not_there_are_refused() {
         let (mut out, mut inbox) = pair();
-        assert!(out.put(name(0), 0, &[1], 0));
-        let region = &out.lines.region;
-        region.atomic_u64(8).store(pack(u32::MAX, 1), Relaxed);
-        assert_eq!(inbox.take(name(0)).unwrap().bytes().len(), CELL_MAX);
+        for (nth, len) in (0..).zip([41, IN_CHUNKS - 1, IN_CHUNKS, u32::MAX]) {
+            assert!(put(&mut out, name(nth), 0, &[1], 0));
+            let at = cell_of(name(nth)) * LINE_LEN + 8;
+            out.lines.region.atomic_u64(at).store(pack(len, 1), Relaxed);
+            inbox.leave_ring();
+            let taken = inbox.take(name(nth), &mut |_| true).unwrap();
+            assert!(!taken.filled, "{len}");
+        }
     }
 }

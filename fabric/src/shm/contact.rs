@@ -186,6 +186,7 @@ impl Shm {
             link.lends = true;
             link.segment.clone()
         });
+        self.read_chunks(rank, chunks.as_ref());
         let mut inbound = Inbound::new(rank, &self.segment, chunks, bell);
         inbound.answer(&self.board, &self.counters);
         self.inbound.push(inbound);
@@ -197,6 +198,13 @@ impl Shm {
         let taken_at = shape.control(rank) + CELLS_TAKEN;
         let lines = cells::Mapped::new(region, shape.cells(rank), taken_at);
         self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
+    }
+
+    /// Where longer messages in its cells lie. Before it is accepted there are none.
+    fn read_chunks(&mut self, rank: u32, chunks: Option<&Segment>) {
+        if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
+            inbox.lines_mut().read_chunks(chunks.clone());
+        }
     }
 
     /// Notes that a rank has gone: no more to it, and what it left is delivered before the news.
@@ -223,6 +231,7 @@ impl Shm {
             let bell = PeerBell::new(&self.board, rank, self.bell.has_barrier());
             let link = self.links[index(rank)].as_ref();
             let chunks = link.map(|link| link.segment.clone());
+            self.read_chunks(rank, chunks.as_ref());
             self.inbound
                 .push(Inbound::new(rank, &self.segment, chunks, bell));
         }
@@ -250,6 +259,9 @@ impl Shm {
         self.inbound.retain(|inbound| inbound.from != rank);
         if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
             inbox.leave_ring();
+            if inbox.names().is_empty() {
+                inbox.lines_mut().forget_chunks();
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use super::{
     bell::PeerBell,
     board::Board,
-    cells::{self, Outbox},
+    cells::{self, LINE_MAX, Outbox},
     mapped::{CELLS_TAKEN, Mapped},
     pool::Pool,
     regions::{Imports, Owner},
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     counters::Counters,
-    driver::{CellName, Failure},
+    driver::{CELL_MAX, CellName, Failure},
     memory::{Region, RemoteRegion},
 };
 
@@ -122,16 +122,31 @@ impl Link {
 
     /// Leaves a message in a cell, if that is free.
     #[inline]
-    pub(super) fn put_cell(&mut self, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+    pub(super) fn put_cell(
+        &mut self,
+        pool: &mut Pool,
+        name: CellName,
+        sig: u64,
+        bytes: &[u8],
+    ) -> bool {
         let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
             return false;
         };
         // What waits for room in the ring would come after it.
-        let put = self.stall.is_none() && cells.put(name, sig, bytes, out.position());
-        if put {
-            out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
+        if self.stall.is_some() || !cells.has_room(name) {
+            return false;
         }
-        put
+        if bytes.len() <= LINE_MAX {
+            cells.put(name, sig, bytes, out.position());
+        } else {
+            self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
+            let fits = self.lends && bytes.len() <= CELL_MAX;
+            if !fits || !cells.put_in_chunks(name, sig, bytes, out.position(), pool) {
+                return false;
+            }
+        }
+        out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
+        true
     }
 
     /// After a message was sent: if another one was since the last turn, more will come.
@@ -192,12 +207,18 @@ impl Link {
         if let Some(out) = &mut self.out {
             out.reclaim(|chunk| pool.give(chunk));
         }
+        if let Some(cells) = &mut self.cells {
+            cells.reclaim(|chunk| pool.give_from_cell(chunk));
+        }
     }
 
     /// The peer is gone: what was under way to it is ours again.
     pub(super) fn close(mut self, pool: &mut Pool) {
         if let Some(out) = &mut self.out {
             out.reclaim_all(|chunk| pool.give(chunk));
+        }
+        if let Some(cells) = &mut self.cells {
+            cells.reclaim_all(|chunk| pool.give_from_cell(chunk));
         }
     }
 

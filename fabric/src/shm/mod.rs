@@ -27,8 +27,8 @@ use self::{
 use crate::{
     counters::Counters,
     driver::{
-        Armed, Caps, CellName, Command, Down, Driver, LocalRange, Peer, Post, Progress, Sink,
-        Taken, WaitOn,
+        Armed, Caps, CellName, Command, Down, Driver, LocalRange, Payload, Peer, Post, Progress,
+        Sink, Taken, WaitOn,
     },
     memory::{Region, RemoteRegion},
     offload::{Counter, NO_LISTS, NO_NAMES, RemoteCounter, Watches},
@@ -337,10 +337,12 @@ impl Driver for Shm {
         let Some(link) = link.filter(|link| link.is_open()) else {
             return self.connect(to.0) == Reach::Linked && self.put_cell(to, name, sig, bytes);
         };
-        let put = link.put_cell(name, sig, bytes);
+        let put = link.put_cell(&mut self.pool, name, sig, bytes);
         if put {
             link.ring(&self.board, &self.counters);
             self.counters.messages_sent.add(1);
+        } else if bytes.len() > cells::LINE_MAX && self.pool.has_none_for_cells() {
+            self.reclaim(); // for the next one
         }
         put
     }
@@ -351,9 +353,14 @@ impl Driver for Shm {
     }
 
     #[inline]
-    fn take_cell(&mut self, from: Peer, name: CellName) -> Option<Taken> {
+    fn take_cell(
+        &mut self,
+        from: Peer,
+        name: CellName,
+        fill: &mut dyn FnMut(&[Payload<'_>]) -> bool,
+    ) -> Option<Taken> {
         let inbox = self.inboxes.get_mut(index(from.0))?.as_mut()?;
-        let taken = inbox.take(name)?;
+        let taken = inbox.take(name, fill)?;
         self.counters.messages_received.add(1);
         Some(taken)
     }

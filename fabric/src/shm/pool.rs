@@ -14,6 +14,8 @@ pub(super) struct Pool {
     reserved: u32,
     /// Chunks from this on will never have them.
     limit: u32,
+    /// Chunks with messages in cells.
+    in_cells: u32,
 }
 
 impl Pool {
@@ -26,6 +28,7 @@ impl Pool {
             free,
             reserved: 0,
             limit,
+            in_cells: 0,
         };
         pool.grow()?;
         Ok(pool)
@@ -44,6 +47,30 @@ impl Pool {
                 .unwrap_or_else(|_no_memory| self.limit = self.reserved);
         }
         self.free.pop_front()
+    }
+
+    /// A chunk for a message in a cell. Nobody says when such a one is free: half of all are left to rings, so that who waits for
+    /// a chunk always waits for one that comes back with a word.
+    #[inline]
+    pub(super) fn take_for_cell(&mut self) -> Option<u32> {
+        if self.has_none_for_cells() {
+            return None;
+        }
+        let chunk = self.take(|_| {})?;
+        self.in_cells += 1;
+        Some(chunk)
+    }
+
+    #[inline]
+    pub(super) const fn has_none_for_cells(&self) -> bool {
+        self.in_cells >= self.limit / 2
+    }
+
+    /// The message in a cell was taken.
+    #[inline]
+    pub(super) fn give_from_cell(&mut self, chunk: u32) {
+        self.in_cells -= 1;
+        self.give(chunk);
     }
 
     pub(super) fn is_dry(&self) -> bool {

@@ -21,16 +21,26 @@ fn put(world: &mut World, [from, to]: [usize; 2], name: CellName, bytes: &[u8]) 
 }
 
 fn take(world: &mut World, [from, to]: [usize; 2], name: CellName) -> Option<Vec<u8>> {
-    let taken = world[to].driver.take_cell(peer(from), name)?;
-    assert_eq!(taken.sig, SIG);
-    Some(taken.bytes().to_vec())
+    let mut bytes = Vec::new();
+    let taken = world[to]
+        .driver
+        .take_cell(peer(from), name, &mut |pieces| {
+            bytes = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+            true
+        })?;
+    assert!(taken.sig == SIG && taken.filled);
+    Some(bytes)
 }
 
 pub(crate) fn messages_in_cells_are_there_once_and_under_their_names(make: Make) {
     let mut world = met(make, 2);
-    for (len, tag) in (0..=CELL_MAX).zip(0..) {
+    let long = [41, 1000, 8192, 8193, 30_000, CELL_MAX - 1, CELL_MAX];
+    for (len, tag) in (0..=LINE_MAX).chain(long).zip(0..) {
         let bytes = noise(tag.into(), len);
-        assert!(put(&mut world, [0, 1], name(tag), &bytes));
+        if !put(&mut world, [0, 1], name(tag), &bytes) {
+            assert!(len > LINE_MAX, "{len} bytes find no room");
+            continue; // where there is little of it
+        }
         let receiver = &world[1].driver;
         assert_eq!(receiver.peek_cell(peer(0), name(tag)), Some(SIG));
         let others = [name(tag + 1), CellName { ctx: 3, tag }];
@@ -63,27 +73,66 @@ pub(crate) fn cells_refuse_when_all_are_taken_and_go_on_when_all_are_free(make: 
     assert!(!put(&mut world, [1, 0], name(0), &long), "too long");
 }
 
+pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) {
+    let mut world = met(make, 3);
+    let content = |tag: u32| noise(tag.into(), 5000 + tag as usize % 1000 * 100);
+    for round in 0..20 {
+        // One that nobody takes meanwhile keeps no other one from its receiver.
+        let at = 1000 * round;
+        let mut lie: Vec<u32> = Vec::new();
+        for tag in at..at + 300 {
+            if put(&mut world, [0, 1], name(tag), &content(tag)) {
+                lie.push(tag);
+            }
+        }
+        if round == 0 && lie.is_empty() {
+            return; // there is no room for any
+        }
+        assert!(!lie.is_empty(), "round {round}");
+        world.send(0, 2, b"header", &content(0));
+        world.settle();
+        for tag in lie {
+            let taken = take(&mut world, [0, 1], name(tag));
+            assert_eq!(taken, Some(content(tag)), "message {tag} in round {round}");
+        }
+        put(&mut world, [0, 2], name(at), &content(at)); // who finds none looks which are free
+        take(&mut world, [0, 2], name(at));
+    }
+}
+
 pub(crate) fn cells_of_several_peers_and_both_directions_do_not_mix(make: Make) {
     let mut world = met(make, 3);
     let pairs = (0..3).flat_map(|from| (0..3).map(move |to| [from, to]));
     let pairs: Vec<_> = pairs.filter(|[from, to]| from != to).collect();
-    let content = |[from, to]: [usize; 2]| noise((from * 3 + to) as u64, 24);
-    for &pair in &pairs {
-        assert!(put(&mut world, pair, name(7), &content(pair)));
-    }
-    for &pair in pairs.iter().rev() {
-        assert_eq!(take(&mut world, pair, name(7)), Some(content(pair)));
+    for len in [24, 3000] {
+        let content = |[from, to]: [usize; 2]| noise((from * 3 + to) as u64, len);
+        let mut lie = Vec::new();
+        for &pair in &pairs {
+            if put(&mut world, pair, name(7), &content(pair)) {
+                lie.push(pair);
+            }
+        }
+        assert!(len > LINE_MAX || lie.len() == pairs.len());
+        for &pair in lie.iter().rev() {
+            assert_eq!(take(&mut world, pair, name(7)), Some(content(pair)));
+        }
     }
 }
 
 pub(crate) fn what_lies_in_a_cell_is_there_when_its_sender_has_gone(make: Make) {
     let mut world = met(make, 2);
+    let long = noise(4, 4000);
     assert!(put(&mut world, [0, 1], name(3), b"farewell"));
+    let fits = put(&mut world, [0, 1], name(4), &long);
     world.close(0);
     world.until("the report", |world| world[1].heard.down.len() == 1);
     assert_eq!(world[1].heard.down, [(peer(0), Down::Finished)]);
     let kept = take(&mut world, [0, 1], name(3));
     assert_eq!(kept.as_deref(), Some(&b"farewell"[..]));
+    assert_eq!(take(&mut world, [0, 1], name(4)), fits.then_some(long));
 }
+
+/// So many bytes fit without memory of the sender's.
+const LINE_MAX: usize = 40;
 
 const SIG: u64 = 0xfeed;

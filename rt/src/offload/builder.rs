@@ -2,8 +2,6 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use ripstop_fabric::driver::CELL_MAX;
-
 use super::{
     Action, Buffer, Elem, LOOKAHEAD, LOOKAHEAD_MIN, Lens, Program, Quick, Span, Step, StepId, lower,
 };
@@ -128,7 +126,7 @@ impl Builder {
             at += len;
         }
         program.successors = edges.into_iter().map(|(_, later)| later).collect();
-        program.quick = Quick::of(&program, CELL_MAX);
+        program.quick = Quick::of(&program);
         program.fills_output = fills_output(&program);
         program
     }

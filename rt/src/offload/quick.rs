@@ -3,6 +3,8 @@
 //! Short ones need nobody to carry them on. All they send leaves when they begin, and the rest is done at once when everything
 //! has come.
 
+use ripstop_fabric::driver::CELL_MAX;
+
 use super::{Action, Buffer, Program, Span};
 
 /// The order in which a program of one round is gone through.
@@ -17,33 +19,40 @@ pub(crate) struct Quick {
 /// Steps of a quick program at the most: it is gone through under a lock.
 const STEPS_MAX: usize = 64;
 
-/// Bytes of its longest copy or reduction at the most, for the same reason.
-const WORK_MAX: usize = 1 << 10;
+/// Bytes that it sends, receives, copies and reduces at the most, for the same reason.
+const WORK_MAX: usize = 256 << 10;
+
+/// Bytes of a message at the most where it is copied twice, and once would do: what is longer is got faster than offered memory
+/// is matched. What is to be reduced was written just before, and is worth it up to [`CELL_MAX`]; `ripstop perf collective` says
+/// so.
+const MOVED_MAX: usize = 16 << 10;
 
 impl Quick {
-    /// Of a program whose messages have at most `len_max` bytes and go to and come from different ranks.
-    pub(super) fn of(program: &Program, len_max: usize) -> Option<Self> {
+    /// Of a program whose messages go to and come from different ranks.
+    pub(super) fn of(program: &Program) -> Option<Self> {
         if program.len() > STEPS_MAX {
             return None;
         }
+        let reduces = program
+            .actions()
+            .any(|action| matches!(action, Action::Reduce { .. }));
+        let len_max = if reduces { CELL_MAX } else { MOVED_MAX };
         let mut waits = vec![false; program.len()];
-        let mut peers = Vec::new();
+        let mut work = 0;
         for (at, step) in program.steps.iter().enumerate() {
-            let (room, waits_now) = match step.action {
+            let (len, len_max, waits_now) = match step.action {
                 // Two to one rank would have one name.
                 _ if step.next.is_some() => return None,
                 Action::Send { .. } if waits[at] => return None,
-                Action::Send { to, from } => {
-                    peers.push(to);
-                    (from.len <= len_max, false)
-                }
-                Action::Recv { into, .. } => (into.len <= len_max, true),
+                Action::Send { from, .. } => (from.len, len_max, false),
+                Action::Recv { into, .. } => (into.len, len_max, true),
                 Action::Copy { into, .. } | Action::Reduce { into, .. } => {
-                    (into.len <= WORK_MAX, waits[at])
+                    (into.len, WORK_MAX, waits[at])
                 }
-                Action::Join => (true, waits[at]),
+                Action::Join => (0, 0, waits[at]),
             };
-            if !room {
+            work += len;
+            if len > len_max || work > WORK_MAX {
                 return None;
             }
             waits[at] = waits_now;
@@ -80,7 +89,7 @@ mod tests {
 
     fn program(steps: &[(Action, &[usize])]) -> Program {
         let lens = Lens {
-            input: 64,
+            input: 100_000,
             output: 64,
             scratch: 64,
         };
@@ -118,7 +127,7 @@ mod tests {
             (reduce(), &[0]),
             (send(1, 8), &[]),
             (recv(2, 0), &[1]),
-            (send(2, 40), &[2]),
+            (send(2, 65_536), &[2]),
         ];
         let program = program(&steps);
         let quick = program.quick().unwrap();
@@ -129,7 +138,7 @@ mod tests {
     fn one_round_of_short_messages_to_and_from_different_ranks_is_quick_and_nothing_else() {
         let two_rounds: [(Action, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
         let two_to_one: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
-        let long: [(Action, &[usize]); 1] = [(send(1, 48), &[])];
+        let long: [(Action, &[usize]); 1] = [(send(1, 16_392), &[])];
         let kept = Action::Copy {
             from: Input.span(0, 8),
             into: Scratch.span(8, 8),
@@ -140,5 +149,8 @@ mod tests {
         }
         let both_ways: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (recv(1, 8), &[])];
         assert!(program(&both_ways).quick().is_some());
+        let reduced: [(Action, &[usize]); 3] =
+            [(send(1, 65_536), &[]), (recv(1, 8), &[]), (reduce(), &[1])];
+        assert!(program(&reduced).quick().is_some());
     }
 }

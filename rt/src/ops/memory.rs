@@ -145,16 +145,20 @@ impl Memory {
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
-    /// Copies a message to a contiguous span, or says no when they are not of one length.
-    pub(crate) fn fill(&self, span: &Span, body: Payload<'_>) -> bool {
+    /// Copies the pieces of a message to a contiguous span, or says no when they are not of one length.
+    pub(crate) fn fill(&self, span: &Span, pieces: &[Payload<'_>]) -> bool {
         let Area { start, len } = self.area(span);
-        if body.len() != len {
+        if pieces.iter().map(|piece| piece.len()).sum::<usize>() != len {
             return false;
         }
         // SAFETY: inside a buffer or the scratch, and nothing else that is under way touches it; any bytes will do there.
-        let into =
+        let mut into =
             unsafe { slice::from_raw_parts_mut(start.as_ptr().cast::<MaybeUninit<u8>>(), len) };
-        body.copy_to(into);
+        for piece in pieces {
+            let (here, behind) = into.split_at_mut(piece.len());
+            piece.copy_to(here);
+            into = behind;
+        }
         true
     }
 

@@ -68,7 +68,7 @@ impl Engine {
         let name = run.cell();
         let Some((at, by)) = run.awaits(peer).filter(|_| same_type) else {
             if !same_type {
-                self.driver.take_cell(Peer(peer), name);
+                self.driver.take_cell(Peer(peer), name, &mut |_| true);
                 self.core.fail_mismatched(index, peer);
             }
             return !same_type; // or it comes before its time
@@ -80,7 +80,12 @@ impl Engine {
             },
             By::Wait(_) | By::Job => None,
         };
-        let taken = self.driver.take_cell(Peer(peer), name);
+        let programs = &mut self.core.programs;
+        let mut fill = |pieces: &[Payload<'_>]| {
+            let run = programs.get(index);
+            run.is_some_and(|run| run.fill(at, pieces))
+        };
+        let taken = self.driver.take_cell(Peer(peer), name, &mut fill);
         let calm = taken.is_none_or(|taken| self.is_calm_behind(&taken, peer, name));
         if !calm {
             return true; // it has failed
@@ -89,7 +94,8 @@ impl Engine {
             self.core.matching.unpost(posted);
             self.core.release(op);
         }
-        self.core.bring(index, peer, at, taken);
+        let filled = taken.is_some_and(|taken| taken.filled);
+        self.core.bring(index, peer, at, filled);
         true
     }
 
@@ -108,11 +114,10 @@ impl Engine {
             return Ok(false);
         }
         let name = run.cell();
-        let taken = self.driver.take_cell(Peer(peer), name);
-        let filled = taken.is_some_and(|taken| {
-            let calm = self.is_calm_behind(&taken, peer, name);
-            calm && run.fill(at, Payload::from_slice(taken.bytes()))
-        });
+        let mut fill = |pieces: &[Payload<'_>]| run.fill(at, pieces);
+        let taken = self.driver.take_cell(Peer(peer), name, &mut fill);
+        let filled =
+            taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, peer, name));
         if !filled {
             let revoked = self.core.programs.revoked_kind(name.ctx, Some(name.tag));
             return Err(revoked.unwrap_or_else(|| self.core.mismatch_with(peer)));
@@ -153,7 +158,7 @@ impl Engine {
         let over = |name: &&CellName| self.core.programs.calls.is_over((name.ctx, name.tag));
         let strays: Vec<CellName> = names.iter().filter(over).copied().collect();
         for stray in strays {
-            self.driver.take_cell(Peer(from), stray);
+            self.driver.take_cell(Peer(from), stray, &mut |_| true);
             if !self.core.has_failed(stray) {
                 let me = self.core.programs.me;
                 let why = Why::Mismatch(from.min(me), from.max(me));
@@ -197,13 +202,12 @@ impl Core {
         revoked.is_some() || self.members(name.ctx).is_none()
     }
 
-    /// A message from a cell, for a receive that waits for it.
-    fn bring(&mut self, index: u32, peer: u32, at: usize, taken: Option<Taken>) {
+    /// A receive has its message from a cell, if that was as it should be.
+    fn bring(&mut self, index: u32, peer: u32, at: usize, filled: bool) {
         let Some(run) = self.programs.get(index) else {
             return;
         };
         run.landed(at);
-        let filled = taken.is_some_and(|taken| run.fill(at, Payload::from_slice(taken.bytes())));
         if !filled {
             return self.fail_mismatched(index, peer);
         }

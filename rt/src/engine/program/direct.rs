@@ -58,7 +58,7 @@ impl Core {
         };
         let message = self.messages.get(found.message);
         let bytes = match message.body.parcel() {
-            Parcel::Bytes(body) if message.sig == run.sig() && run.fill(at, body) => body.len(),
+            Parcel::Bytes(body) if message.sig == run.sig() && run.fill(at, &[body]) => body.len(),
             _ => return Stored::Unfit,
         };
         self.matching.withdraw(found.at);
@@ -86,7 +86,7 @@ impl Core {
         let Some(at) = run.waits_for_peer(envelope.source) else {
             return false;
         };
-        if sig != running.sig || !run.fill(at, body) {
+        if sig != running.sig || !run.fill(at, &[body]) {
             self.post_waits(running.run);
             return false;
         }

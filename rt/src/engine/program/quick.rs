@@ -120,11 +120,10 @@ impl Engine {
                 continue;
             };
             let from = call.world_of(*from);
-            let taken = self.driver.take_cell(Peer(from), name);
-            let fits = taken.is_some_and(|taken| {
-                let calm = self.is_calm_behind(&taken, from, name);
-                calm && memory.fill(into, Payload::from_slice(taken.bytes()))
-            });
+            let mut fill = |pieces: &[Payload<'_>]| memory.fill(into, pieces);
+            let taken = self.driver.take_cell(Peer(from), name, &mut fill);
+            let fits =
+                taken.is_some_and(|taken| taken.filled && self.is_calm_behind(&taken, from, name));
             if !fits {
                 self.core.fail_call(call, from);
                 return false;

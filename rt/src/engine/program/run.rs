@@ -167,9 +167,9 @@ impl Run {
     }
 
     /// Copies what came to where a receive wants it. `false`: that is not as long.
-    pub(super) fn fill(&self, at: usize, body: Payload<'_>) -> bool {
+    pub(super) fn fill(&self, at: usize, pieces: &[Payload<'_>]) -> bool {
         match &self.program.step(at).action {
-            Action::Recv { into, .. } => self.memory.fill(into, body),
+            Action::Recv { into, .. } => self.memory.fill(into, pieces),
             other => unreachable!("{other:?} receives nothing"),
         }
     }
