@@ -40,7 +40,8 @@ impl ShmConfig {
             + size_of::<Link>()
             + lent
             + size_of::<Inbound>()
-            + size_of::<Inbox<cells::Mapped>>();
+            + size_of::<Inbox<cells::Mapped>>()
+            + cells::CELLS * size_of::<Vec<u32>>();
         Footprint {
             per_peer: RANK_LEN
                 + size_of::<Option<Box<Link>>>()
