@@ -325,9 +325,9 @@ impl Driver for NearFar {
     }
 
     #[inline]
-    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool {
         let place = self.place(to);
-        place.is_some_and(|to| self.near.put_cell(to, name, sig, bytes))
+        place.is_some_and(|to| self.near.put_cell(to, name, sig, bytes, again))
     }
 
     #[inline]

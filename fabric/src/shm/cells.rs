@@ -120,15 +120,15 @@ impl<L: Lines> Outbox<L> {
         self.leave(name, sig, low(bytes.len() as u64), used, ring);
     }
 
-    /// Leaves a longer one in chunks of ours, in the same way. `false`: there are not enough.
+    /// Leaves a longer one in the same way: `bytes` of them, which lie in chunks as the last message of the pool.
     pub(super) fn put_in_chunks(
         &mut self,
         name: CellName,
         sig: u64,
-        bytes: &[u8],
+        bytes: usize,
         ring: u32,
         pool: &mut Pool,
-    ) -> bool {
+    ) {
         let cell = cell_of(name);
         if self.chunks.is_empty() {
             self.chunks = vec![Vec::new(); CELLS];
@@ -136,24 +136,17 @@ impl<L: Lines> Outbox<L> {
         if self.lent_chunks >= LENT_MAX {
             self.reclaim(|chunk| pool.give_from_cell(chunk));
         }
+        self.give_chunks(self.lent & 1 << cell, |chunk| pool.give_from_cell(chunk));
         let chunks = &mut self.chunks[cell];
+        pool.lend_last(chunks);
+        self.lent |= 1 << cell;
+        self.lent_chunks += chunks.len();
         let mut words = [0; LINE_MAX / 8];
-        words[0] = bytes.len() as u64;
-        for (nth, piece) in bytes.chunks(CHUNK_LEN).enumerate() {
-            if nth == chunks.len() {
-                let Some(chunk) = pool.take_for_cell() else {
-                    return false; // what it has got is its own until the next look
-                };
-                chunks.push(chunk);
-                self.lent |= 1 << cell;
-                self.lent_chunks += 1;
-            }
-            let chunk = chunks[nth];
-            pool.fill(chunk, piece);
-            words[1 + nth / 2] |= u64::from(chunk) << (nth % 2 * 32);
+        words[0] = bytes as u64;
+        for (nth, chunk) in chunks.iter().enumerate() {
+            words[1 + nth / 2] |= u64::from(*chunk) << (nth % 2 * 32);
         }
         self.leave(name, sig, IN_CHUNKS, &words, ring);
-        true
     }
 
     /// Gives back the chunks of cells that are free.

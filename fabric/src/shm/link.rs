@@ -120,7 +120,7 @@ impl Link {
         Ok(())
     }
 
-    /// Leaves a message in a cell, if that is free.
+    /// Leaves a message in a cell, if that is free; `again`: the last one that was left for anyone.
     #[inline]
     pub(super) fn put_cell(
         &mut self,
@@ -128,6 +128,7 @@ impl Link {
         name: CellName,
         sig: u64,
         bytes: &[u8],
+        again: bool,
     ) -> bool {
         let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
             return false;
@@ -141,9 +142,10 @@ impl Link {
         } else {
             self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
             let fits = self.lends && bytes.len() <= CELL_MAX;
-            if !fits || !cells.put_in_chunks(name, sig, bytes, out.position(), pool) {
+            if !fits || !pool.fill_for_cells(bytes, again) {
                 return false;
             }
+            cells.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
         }
         out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
         true

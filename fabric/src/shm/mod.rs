@@ -329,15 +329,16 @@ impl Driver for Shm {
     }
 
     #[inline]
-    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8]) -> bool {
+    fn put_cell(&mut self, to: Peer, name: CellName, sig: u64, bytes: &[u8], again: bool) -> bool {
         let link = self
             .links
             .get_mut(index(to.0))
             .and_then(Option::as_deref_mut);
         let Some(link) = link.filter(|link| link.is_open()) else {
-            return self.connect(to.0) == Reach::Linked && self.put_cell(to, name, sig, bytes);
+            return self.connect(to.0) == Reach::Linked
+                && self.put_cell(to, name, sig, bytes, again);
         };
-        let put = link.put_cell(&mut self.pool, name, sig, bytes);
+        let put = link.put_cell(&mut self.pool, name, sig, bytes, again);
         if put {
             link.ring(&self.board, &self.counters);
             self.counters.messages_sent.add(1);

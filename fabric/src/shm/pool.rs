@@ -16,6 +16,11 @@ pub(super) struct Pool {
     limit: u32,
     /// Chunks with messages in cells.
     in_cells: u32,
+    /// By chunk: in how many cells its message lies, and one more while that is the last one.
+    uses: Vec<u32>,
+    /// The chunks of the last message for cells, and its length.
+    last: Vec<u32>,
+    last_len: usize,
 }
 
 impl Pool {
@@ -29,6 +34,9 @@ impl Pool {
             reserved: 0,
             limit,
             in_cells: 0,
+            uses: vec![0; limit as usize],
+            last: Vec::new(),
+            last_len: 0,
         };
         pool.grow()?;
         Ok(pool)
@@ -49,15 +57,49 @@ impl Pool {
         self.free.pop_front()
     }
 
-    /// A chunk for a message in a cell. Nobody says when such a one is free: half of all are left to rings, so that who waits for
+    /// Copies a message for cells into chunks, unless it is the last one `again`. `false`: there are not enough.
+    pub(super) fn fill_for_cells(&mut self, bytes: &[u8], again: bool) -> bool {
+        if again && bytes.len() == self.last_len {
+            return true;
+        }
+        self.forget_last();
+        for piece in bytes.chunks(CHUNK_LEN) {
+            let Some(chunk) = self.take_for_cells() else {
+                self.forget_last();
+                return false;
+            };
+            self.last.push(chunk);
+            self.fill(chunk, piece);
+        }
+        self.last_len = bytes.len();
+        true
+    }
+
+    /// Puts the chunks of the last message for cells into one more cell: `into` names them.
+    pub(super) fn lend_last(&mut self, into: &mut Vec<u32>) {
+        for &chunk in &self.last {
+            self.uses[chunk as usize] += 1;
+            into.push(chunk);
+        }
+    }
+
+    fn forget_last(&mut self) {
+        self.last_len = 0;
+        while let Some(chunk) = self.last.pop() {
+            self.give_from_cell(chunk);
+        }
+    }
+
+    /// A chunk for a message in cells. Nobody says when such a one is free: half of all are left to rings, so that who waits for
     /// a chunk always waits for one that comes back with a word.
     #[inline]
-    pub(super) fn take_for_cell(&mut self) -> Option<u32> {
+    fn take_for_cells(&mut self) -> Option<u32> {
         if self.has_none_for_cells() {
             return None;
         }
         let chunk = self.take(|_| {})?;
         self.in_cells += 1;
+        self.uses[chunk as usize] = 1;
         Some(chunk)
     }
 
@@ -69,8 +111,12 @@ impl Pool {
     /// The message in a cell was taken.
     #[inline]
     pub(super) fn give_from_cell(&mut self, chunk: u32) {
-        self.in_cells -= 1;
-        self.give(chunk);
+        let uses = &mut self.uses[chunk as usize];
+        *uses -= 1;
+        if *uses == 0 {
+            self.in_cells -= 1;
+            self.give(chunk);
+        }
     }
 
     pub(super) fn is_dry(&self) -> bool {

@@ -17,7 +17,9 @@ const fn name(tag: u32) -> CellName {
 }
 
 fn put(world: &mut World, [from, to]: [usize; 2], name: CellName, bytes: &[u8]) -> bool {
-    world[from].driver.put_cell(peer(to), name, SIG, bytes)
+    world[from]
+        .driver
+        .put_cell(peer(to), name, SIG, bytes, false)
 }
 
 fn take(world: &mut World, [from, to]: [usize; 2], name: CellName) -> Option<Vec<u8>> {
@@ -98,6 +100,66 @@ pub(crate) fn long_messages_leave_room_for_others_and_find_it_again(make: Make) 
         put(&mut world, [0, 2], name(at), &content(at)); // who finds none looks which are free
         take(&mut world, [0, 2], name(at));
     }
+}
+
+pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
+    let mut world = met(make, 4);
+    let content = |tag: u32| noise(tag.into(), CELL_MAX - tag as usize % 3);
+    // Names that it finds room for, with all of these peers, and never so that one of them lacks it.
+    let fill = |world: &mut World, peers: &[usize], tags: std::ops::Range<u32>| -> Vec<u32> {
+        let mut lie = Vec::new();
+        for tag in tags {
+            let bytes = content(tag);
+            let mut left = peers.iter().enumerate().map(|(nth, &to)| {
+                let driver = &mut world[0].driver;
+                driver.put_cell(peer(to), name(tag), SIG, &bytes, nth > 0)
+            });
+            if left.next() == Some(true) {
+                assert!(left.all(|left| left), "message {tag} for others too");
+                lie.push(tag);
+            }
+        }
+        lie
+    };
+    let alone = fill(&mut world, &[1], 0..60);
+    for &tag in &alone {
+        assert_eq!(take(&mut world, [0, 1], name(tag)), Some(content(tag)));
+    }
+    for round in 1..10 {
+        // Who finds none looks which are free: once for each peer.
+        (1..4).for_each(|to| {
+            put(
+                &mut world,
+                [0, to],
+                name(1000 * round + to as u32),
+                &content(0),
+            );
+            take(&mut world, [0, to], name(1000 * round + to as u32));
+        });
+        let from = 1000 * round + 64;
+        let lie = fill(&mut world, &[1, 2, 3], from..from + 60);
+        // One message stays until the next one comes.
+        assert!(lie.len() + 1 >= alone.len(), "{} of {alone:?}", lie.len());
+        for to in [2, 1, 3] {
+            for &tag in &lie {
+                let taken = take(&mut world, [0, to], name(tag));
+                assert_eq!(taken, Some(content(tag)), "message {tag} for {to}");
+            }
+        }
+    }
+}
+
+pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
+    let mut world = met(make, 3);
+    let (first, other) = (noise(1, 5000), noise(2, 6000));
+    if !put(&mut world, [0, 1], name(1), &first) {
+        return; // there is no room for any
+    }
+    let driver = &mut world[0].driver;
+    if driver.put_cell(peer(2), name(1), SIG, &other, true) {
+        assert_eq!(take(&mut world, [0, 2], name(1)), Some(other));
+    }
+    assert_eq!(take(&mut world, [0, 1], name(1)), Some(first));
 }
 
 pub(crate) fn cells_of_several_peers_and_both_directions_do_not_mix(make: Make) {

@@ -23,8 +23,8 @@ const STEPS_MAX: usize = 64;
 const WORK_MAX: usize = 256 << 10;
 
 /// Bytes of a message at the most where it is copied twice, and once would do: what is longer is got faster than offered memory
-/// is matched. What is to be reduced was written just before, and is worth it up to [`CELL_MAX`]; `ripstop perf collective` says
-/// so.
+/// is matched. Up to [`CELL_MAX`] it is worth it where ranks that reduce have just written it, and where one message is for all:
+/// its sender copies it once and goes on, while they copy. `ripstop perf collective` says so.
 const MOVED_MAX: usize = 16 << 10;
 
 impl Quick {
@@ -33,18 +33,20 @@ impl Quick {
         if program.len() > STEPS_MAX {
             return None;
         }
-        let reduces = program
-            .actions()
-            .any(|action| matches!(action, Action::Reduce { .. }));
-        let len_max = if reduces { CELL_MAX } else { MOVED_MAX };
+        let len_max = len_max(program);
         let mut waits = vec![false; program.len()];
-        let mut work = 0;
+        let (mut work, mut sent) = (0, None);
         for (at, step) in program.steps.iter().enumerate() {
             let (len, len_max, waits_now) = match step.action {
                 // Two to one rank would have one name.
                 _ if step.next.is_some() => return None,
                 Action::Send { .. } if waits[at] => return None,
-                Action::Send { from, .. } => (from.len, len_max, false),
+                // It lies there already.
+                Action::Send { from, .. } if sent == Some(from) => (0, len_max, false),
+                Action::Send { from, .. } => {
+                    sent = Some(from);
+                    (from.len, len_max, false)
+                }
                 Action::Recv { into, .. } => (into.len, len_max, true),
                 Action::Copy { into, .. } | Action::Reduce { into, .. } => {
                     (into.len, WORK_MAX, waits[at])
@@ -75,6 +77,25 @@ impl Quick {
     }
 }
 
+/// The longest message that is worth two copies, in bytes.
+fn len_max(program: &Program) -> usize {
+    let (mut spans, mut receives) = (Vec::new(), false);
+    for action in program.actions() {
+        match action {
+            Action::Reduce { .. } => return CELL_MAX,
+            Action::Send { from, .. } => spans.push(from),
+            Action::Recv { .. } => receives = true,
+            _ => {}
+        }
+    }
+    let is_one = spans.windows(2).all(|pair| pair[0] == pair[1]);
+    if is_one && !(receives && !spans.is_empty()) {
+        CELL_MAX
+    } else {
+        MOVED_MAX
+    }
+}
+
 /// Whether it puts anything into scratch before messages have come: that does not last so long.
 fn fills_scratch(program: &Program, waits: &[bool]) -> bool {
     let in_scratch = |span: &Span| span.buffer == Buffer::Scratch && span.len > 0;
@@ -85,13 +106,13 @@ fn fills_scratch(program: &Program, waits: &[bool]) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::offload::{Action, Buffer::Input, Buffer::Output, Buffer::Scratch};
-    use crate::offload::{Builder, Lens, Program, Side};
+    use crate::offload::{Builder, Lens, Program, Side, quick::CELL_MAX};
 
     fn program(steps: &[(Action, &[usize])]) -> Program {
         let lens = Lens {
             input: 100_000,
             output: 64,
-            scratch: 64,
+            scratch: 100_000,
         };
         let mut builder = Builder::new::<u64>(4, lens);
         let mut made = Vec::new();
@@ -135,10 +156,24 @@ mod tests {
     }
 
     #[test]
+    fn one_message_for_all_may_be_long_and_is_counted_once() {
+        let to_all = |len| program(&[1, 2, 3].map(|to| (send(to, len), &[][..])));
+        assert!(to_all(CELL_MAX).quick().is_some());
+        assert!(to_all(CELL_MAX + 8).quick().is_none());
+        assert!(program(&[(recv(0, CELL_MAX), &[])]).quick().is_some());
+        let other = Action::Send {
+            to: 2,
+            from: Input.span(8, CELL_MAX),
+        };
+        let different = program(&[(send(1, CELL_MAX), &[]), (other, &[])]);
+        assert!(different.quick().is_none());
+    }
+
+    #[test]
     fn one_round_of_short_messages_to_and_from_different_ranks_is_quick_and_nothing_else() {
         let two_rounds: [(Action, &[usize]); 2] = [(recv(1, 8), &[]), (send(2, 8), &[0])];
         let two_to_one: [(Action, &[usize]); 2] = [(send(1, 8), &[]), (send(1, 8), &[])];
-        let long: [(Action, &[usize]); 1] = [(send(1, 16_392), &[])];
+        let long: [(Action, &[usize]); 2] = [(send(1, 16_392), &[]), (recv(1, 8), &[])];
         let kept = Action::Copy {
             from: Input.span(0, 8),
             into: Scratch.span(8, 8),

@@ -61,15 +61,20 @@ impl Engine {
             return Look::Unusual;
         };
         let name = call.cell();
+        let mut last = None;
         for &at in &quick.order[*over..quick.sends] {
             match &call.program.step(at as usize).action {
                 Action::Send { to, from } => {
-                    let to = Peer(call.world_of(*to));
-                    if !self.driver.put_cell(to, name, call.sig, memory.bytes(from)) {
+                    let (to, bytes) = (Peer(call.world_of(*to)), memory.bytes(from));
+                    let again = last.replace(from) == Some(from);
+                    if !self.driver.put_cell(to, name, call.sig, bytes, again) {
                         break;
                     }
                 }
-                local => call.work(&memory, local),
+                local => {
+                    call.work(&memory, local);
+                    last = None;
+                }
             }
             *over += 1;
         }
