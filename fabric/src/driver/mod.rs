@@ -158,8 +158,8 @@ pub trait Driver: Send + fmt::Debug {
     }
 
     /// Leaves a message in a cell of the peer's, which is woken if it sleeps. `false`: there is no room for it, or no way yet,
-    /// and it has to go otherwise. What was left is there even when this rank is gone. `again`: the bytes are those of the message
-    /// that was left last, for whomever, and they may share their place.
+    /// and it has to go otherwise. What was left is there even when this rank is gone. `again`: the bytes are those of the
+    /// message that was left last, for whomever, and they may share their place.
     fn put_cell(
         &mut self,
         _to: Peer,

@@ -79,17 +79,18 @@ impl Quick {
 
 /// The longest message that is worth two copies, in bytes.
 fn len_max(program: &Program) -> usize {
-    let (mut spans, mut receives) = (Vec::new(), false);
+    let (mut sent, mut receives) = (Vec::new(), false);
     for action in program.actions() {
         match action {
             Action::Reduce { .. } => return CELL_MAX,
-            Action::Send { from, .. } => spans.push(from),
+            Action::Send { from, .. } => sent.push(from),
             Action::Recv { .. } => receives = true,
-            _ => {}
+            Action::Copy { .. } | Action::Join => {}
         }
     }
-    let is_one = spans.windows(2).all(|pair| pair[0] == pair[1]);
-    if is_one && !(receives && !spans.is_empty()) {
+    let is_one = sent.windows(2).all(|pair| pair[0] == pair[1]);
+    let one_way = sent.is_empty() || !receives;
+    if is_one && one_way {
         CELL_MAX
     } else {
         MOVED_MAX
