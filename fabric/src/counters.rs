@@ -47,6 +47,10 @@ pub struct Counters {
     pub pieces: Count,
     /// Ways to a peer by one of several adapters that were found not to work.
     pub lanes_failed: Count,
+    /// What adapters told of themselves, their ports and their queues, beside completions.
+    pub device_events: Count,
+    /// Things made on an adapter, and memory it may still touch, that it did not give back: kept until it is closed.
+    pub stuck: Count,
     /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
     /// a sleep; nothing else about lists does while all goes well, where the adapter begins tasks. Where turns of the driver
     /// begin them, so do a count that one waits for and the ends of what they posted together; only these words are handed on.
@@ -80,6 +84,8 @@ impl Counters {
             evictions: self.evictions.get(),
             pieces: self.pieces.get(),
             lanes_failed: self.lanes_failed.get(),
+            device_events: self.device_events.get(),
+            stuck: self.stuck.get(),
             list_words: self.list_words.get(),
             interrupts: self.interrupts.get(),
         }
@@ -128,6 +134,8 @@ pub struct Snapshot {
     pub evictions: u64,
     pub pieces: u64,
     pub lanes_failed: u64,
+    pub device_events: u64,
+    pub stuck: u64,
     pub list_words: u64,
     pub interrupts: u64,
 }
@@ -160,6 +168,8 @@ impl Sub for Snapshot {
             evictions: self.evictions.wrapping_sub(earlier.evictions),
             pieces: self.pieces.wrapping_sub(earlier.pieces),
             lanes_failed: self.lanes_failed.wrapping_sub(earlier.lanes_failed),
+            device_events: self.device_events.wrapping_sub(earlier.device_events),
+            stuck: self.stuck.wrapping_sub(earlier.stuck),
             list_words: self.list_words.wrapping_sub(earlier.list_words),
             interrupts: self.interrupts.wrapping_sub(earlier.interrupts),
         }

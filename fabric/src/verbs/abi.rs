@@ -361,4 +361,22 @@ pub(super) const WC_RETRIES_EXCEEDED: c_int = 12;
 
 pub(super) const WC_RECV_RDMA_WITH_IMM: c_int = 129;
 
+pub(super) const EVENT_CQ_ERR: c_int = 0;
+pub(super) const EVENT_QP_FATAL: c_int = 1;
+pub(super) const EVENT_QP_REQ_ERR: c_int = 2;
+pub(super) const EVENT_QP_ACCESS_ERR: c_int = 3;
+pub(super) const EVENT_COMM_EST: c_int = 4;
+pub(super) const EVENT_SQ_DRAINED: c_int = 5;
+pub(super) const EVENT_PATH_MIG: c_int = 6;
+pub(super) const EVENT_PATH_MIG_ERR: c_int = 7;
 pub(super) const EVENT_DEVICE_FATAL: c_int = 8;
+pub(super) const EVENT_PORT_ACTIVE: c_int = 9;
+pub(super) const EVENT_PORT_ERR: c_int = 10;
+pub(super) const EVENT_LID_CHANGE: c_int = 11;
+pub(super) const EVENT_PKEY_CHANGE: c_int = 12;
+pub(super) const EVENT_SM_CHANGE: c_int = 13;
+pub(super) const EVENT_SRQ_ERR: c_int = 14;
+pub(super) const EVENT_SRQ_LIMIT_REACHED: c_int = 15;
+pub(super) const EVENT_QP_LAST_WQE_REACHED: c_int = 16;
+pub(super) const EVENT_CLIENT_REREGISTER: c_int = 17;
+pub(super) const EVENT_GID_CHANGE: c_int = 18;

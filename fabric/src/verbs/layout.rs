@@ -68,7 +68,7 @@ fn structures() -> Vec<(String, u64)> {
             "imm_data" is imm_data, "qp_num" is qp_num, "src_qp" is src_qp, "wc_flags" is wc_flags,
             "dlid_path_bits" is dlid_path_bits,
         }
-        "ibv_async_event" is AsyncEvent { "event_type" is event_type }
+        "ibv_async_event" is AsyncEvent { "element" is element, "event_type" is event_type }
     }
     // The second half of a word.
     let second = offset_of!(abi::SendRequest, wr.second) + size_of::<u32>();
@@ -130,7 +130,16 @@ fn constants() -> Vec<(String, u64)> {
         "IBV_WR_ATOMIC_CMP_AND_SWP" is WR_COMPARE_SWAP "IBV_WR_ATOMIC_FETCH_AND_ADD" is WR_FETCH_ADD
         "IBV_SEND_SIGNALED" is SEND_SIGNALED "IBV_SEND_SOLICITED" is SEND_SOLICITED
         "IBV_SEND_INLINE" is SEND_INLINE "IBV_WC_SUCCESS" is WC_SUCCESS "IBV_WC_WR_FLUSH_ERR" is WC_FLUSHED
-        "IBV_WC_RETRY_EXC_ERR" is WC_RETRIES_EXCEEDED "IBV_EVENT_DEVICE_FATAL" is EVENT_DEVICE_FATAL
+        "IBV_WC_RETRY_EXC_ERR" is WC_RETRIES_EXCEEDED
+        "IBV_EVENT_CQ_ERR" is EVENT_CQ_ERR "IBV_EVENT_QP_FATAL" is EVENT_QP_FATAL "IBV_EVENT_QP_REQ_ERR" is EVENT_QP_REQ_ERR
+        "IBV_EVENT_QP_ACCESS_ERR" is EVENT_QP_ACCESS_ERR "IBV_EVENT_COMM_EST" is EVENT_COMM_EST
+        "IBV_EVENT_SQ_DRAINED" is EVENT_SQ_DRAINED "IBV_EVENT_PATH_MIG" is EVENT_PATH_MIG
+        "IBV_EVENT_PATH_MIG_ERR" is EVENT_PATH_MIG_ERR "IBV_EVENT_DEVICE_FATAL" is EVENT_DEVICE_FATAL
+        "IBV_EVENT_PORT_ACTIVE" is EVENT_PORT_ACTIVE "IBV_EVENT_PORT_ERR" is EVENT_PORT_ERR
+        "IBV_EVENT_LID_CHANGE" is EVENT_LID_CHANGE "IBV_EVENT_PKEY_CHANGE" is EVENT_PKEY_CHANGE
+        "IBV_EVENT_SM_CHANGE" is EVENT_SM_CHANGE "IBV_EVENT_SRQ_ERR" is EVENT_SRQ_ERR
+        "IBV_EVENT_SRQ_LIMIT_REACHED" is EVENT_SRQ_LIMIT_REACHED "IBV_EVENT_QP_LAST_WQE_REACHED" is EVENT_QP_LAST_WQE_REACHED
+        "IBV_EVENT_CLIENT_REREGISTER" is EVENT_CLIENT_REREGISTER "IBV_EVENT_GID_CHANGE" is EVENT_GID_CHANGE
     }
     all
 }

@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc};
 
 use super::{
-    abi::EVENT_DEVICE_FATAL,
     inbox::Inbox,
     objects::{Channel, Context, Cq, Pd},
 };
@@ -109,15 +108,6 @@ impl Rail {
             self.sends_armed = false;
         }
         true
-    }
-
-    /// Takes what was told of the device and its port. Whether it failed.
-    pub(super) fn has_failed(&self) -> bool {
-        let mut failed = false;
-        while let Some(event) = self.own.context.next_event() {
-            failed |= event == EVENT_DEVICE_FATAL;
-        }
-        failed
     }
 }
 

@@ -78,7 +78,7 @@ impl Core {
             let listens = !self.outbox.is_idle(lane) || lane == FIRST && datagrams;
             let sends = listens.then_some(&*self.outbox.lanes[lane].cq);
             if self.rails[lane].notify(wakes, sends).is_err() {
-                self.break_all(lane);
+                self.break_all(lane, "the device failed: its queues cannot be armed");
             }
         }
         let next = self.next_retry();
@@ -104,11 +104,7 @@ impl Core {
         if self.take_events() {
             return;
         }
-        for lane in 0..self.rails.len() {
-            if self.rails[lane].has_failed() {
-                self.break_all(lane);
-            }
-        }
+        self.hear_devices();
     }
 
     /// Whether there was an event on any device.
@@ -126,12 +122,6 @@ impl Core {
             any |= rail.inbox.look();
         }
         any
-    }
-
-    fn break_all(&mut self, lane: usize) {
-        for peer in (0..).take(self.links.len()) {
-            self.note_broken(To { peer, lane }, io::Error::other("the device failed"));
-        }
     }
 
     fn receive(&mut self, budget: u32, sink: &mut dyn Sink) -> u32 {

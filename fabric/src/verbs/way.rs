@@ -61,6 +61,10 @@ impl Way {
         self.used + requests <= REQUESTS_MAX
     }
 
+    pub(super) const fn works(&self) -> bool {
+        self.qp.is_some() && !self.broken && !self.doomed
+    }
+
     /// Nothing is posted behind what could not be.
     pub(super) const fn is_spoilt(&self) -> bool {
         self.broken || !self.stranded.is_empty()

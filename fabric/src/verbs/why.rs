@@ -47,7 +47,7 @@ impl Core {
         matches!(status, WC_FLUSHED | WC_RETRIES_EXCEEDED) || self.port_is_down(lane)
     }
 
-    fn port_is_down(&self, lane: usize) -> bool {
+    pub(super) fn port_is_down(&self, lane: usize) -> bool {
         let own = &self.rails[lane].own;
         let state = own.context.port(own.port);
         state.is_ok_and(|state| !state.active)

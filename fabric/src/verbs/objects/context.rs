@@ -5,12 +5,16 @@ use std::{
     ffi::CStr,
     io,
     os::fd::{BorrowedFd, OwnedFd},
-    ptr::NonNull,
+    ptr::{self, NonNull},
     sync::Arc,
 };
 
 use super::{Raw, check, named};
-use crate::verbs::{abi, library::Library};
+use crate::verbs::{
+    abi,
+    happened::{About, Happened, Subject, about},
+    library::Library,
+};
 
 /// An opened device.
 #[derive(Debug)]
@@ -106,8 +110,8 @@ impl Context {
         Ok(gid.0)
     }
 
-    /// Something that happened to the device or a port since the last call.
-    pub(in crate::verbs) fn next_event(&self) -> Option<i32> {
+    /// Something that happened to the device, a port or a queue since the last call: taken and acknowledged.
+    pub(in crate::verbs) fn next_event(&self) -> Option<Happened> {
         let mut event = abi::AsyncEvent {
             element: 0,
             event_type: 0,
@@ -117,9 +121,21 @@ impl Context {
         if got != 0 {
             return None;
         }
+        let kind = event.event_type;
+        let about = match about(kind) {
+            About::Pair if event.element != 0 => {
+                let address = usize::try_from(event.element).unwrap_or(0);
+                let qp = ptr::with_exposed_provenance::<abi::Qp>(address);
+                // SAFETY: such an event carries its queue pair, whose destruction waits until the event is acknowledged, below.
+                Subject::Pair(unsafe { (*qp).qp_num })
+            }
+            // The number is the first half of the union.
+            About::Port => Subject::Port(bytemuck::cast::<u64, [u32; 2]>(event.element)[0]),
+            About::Pair | About::Other => Subject::Other,
+        };
         // SAFETY: the event that was just got, once.
         unsafe { (self.library.ack_async_event)(&raw mut event) };
-        Some(event.event_type)
+        Some(Happened { kind, about })
     }
 
     /// A descriptor that is readable when there is an event.

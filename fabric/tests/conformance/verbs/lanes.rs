@@ -283,6 +283,34 @@ fn without_the_first_lane_a_peer_is_lost_to_who_has_an_atomic_for_it() {
     assert!(why.contains("first of several devices"), "{why}");
 }
 
+/// Nothing is under way by it: the device tells of it, which ends a sleep.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_port_that_goes_down_is_left_before_anything_is_lost_by_it() {
+    let _cables = Cables::new();
+    let mut pair = Pair::new(by_two_lanes, LONG);
+    cable("down 1");
+    let guard = Guard::new();
+    while pair.lanes_failed() != [1; 2] {
+        let _rest = pair.world[0].driver.arm();
+        pair.world.turn();
+        guard.check("both ranks to leave the lane");
+    }
+    assert!(pair.counters[0].device_events.get() > 0);
+    let mut bytes = noise(5, LONG);
+    let key = pair.key;
+    pair.put(&mut bytes, key).unwrap();
+    assert!(contents(&pair.region) == bytes);
+    // Ranks that meet when it is back have it again.
+    drop(pair);
+    cable("plug 1");
+    super::cables::until_all_are_up();
+    let mut pair = Pair::new(by_two_lanes, LONG);
+    let key = pair.key;
+    pair.put(&mut bytes, key).unwrap();
+    assert_eq!(pair.lanes_failed(), [0; 2]);
+}
+
 #[test]
 #[ignore = "needs the virtual machine's cables"]
 fn when_all_lanes_have_failed_the_peer_has() {
