@@ -315,7 +315,6 @@ pub(super) const ATOMIC_NONE: c_int = 0;
 pub(super) const QPT_RC: c_int = 2;
 pub(super) const QPT_UD: c_int = 4;
 
-#[cfg(test)]
 pub(super) const QPS_RESET: c_int = 0;
 pub(super) const QPS_INIT: c_int = 1;
 pub(super) const QPS_RTR: c_int = 2;

@@ -120,8 +120,9 @@ impl Core {
             .any(|peer| self.touches_memory(peer))
     }
 
-    /// Nothing under way may touch memory of the application any more: it is free when the driver is gone.
-    pub(super) fn let_go(&mut self) {
+    /// Nothing under way may touch memory of the application any more: it is free when the driver is gone. Whether that is so; if
+    /// not, devices have to be closed before.
+    pub(super) fn let_go(&mut self) -> bool {
         for peer in (0..).take(self.links.len()).collect::<Vec<_>>() {
             if self.touches_memory(peer) {
                 self.part(peer, Down::Failed);
@@ -131,6 +132,9 @@ impl Core {
                 self.free_kept(peer);
             }
         }
+        !(0..)
+            .take(self.links.len())
+            .any(|peer| self.touches_memory(peer))
     }
 
     /// Sleeps for a moment: whatever would end it sooner is in the descriptors.

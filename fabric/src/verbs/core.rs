@@ -218,12 +218,13 @@ impl Core {
             self.dying.insert(to);
             return;
         }
-        self.take_down(to);
-        self.handle_closed(to);
+        if self.take_down(to) {
+            self.handle_closed(to);
+        }
     }
 
-    /// Takes a queue pair down, and ends what of it is under way.
-    pub(super) fn take_down(&mut self, to: To) {
+    /// Takes a queue pair down, and ends what of it is under way. Whether that worked.
+    pub(super) fn take_down(&mut self, to: To) -> bool {
         let Self {
             links,
             outbox,
@@ -232,11 +233,18 @@ impl Core {
         } = self;
         let link = links[index(to.peer)].as_deref_mut();
         let Some(way) = link.and_then(|link| link.ways.get_mut(to.lane)) else {
-            return;
+            return true;
         };
-        let Some(qp) = way.qp.take() else { return };
+        let Some(qp) = way.qp.take() else {
+            return true;
+        };
         let qpn = qp.number();
-        drop(qp); // the device stops before this returns
+        if let Err(why) = qp.destroy() {
+            (way.stuck, way.doomed) = (true, false);
+            rails[to.lane].by_qpn.remove(&qpn);
+            self.lose_for(to.peer, &format!("{why}: the device may go on with it"));
+            return false;
+        }
         let quiet = std::mem::take(&mut way.quiet);
         way.used -= quiet;
         way.doomed = false;
@@ -249,6 +257,7 @@ impl Core {
         for id in outbox.flights_of(to) {
             self.end_flights(u64::from(id), WC_FLUSHED);
         }
+        true
     }
 
     /// Goes on with what waited for arrivals.

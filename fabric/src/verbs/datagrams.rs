@@ -30,6 +30,8 @@ pub(super) struct Datagrams {
     unsignaled: u32,
     /// Each is to be seen leaving.
     pub(super) ends: bool,
+    /// Buffers that the device did not take.
+    missing: Vec<u64>,
 }
 
 /// Where a datagram goes.
@@ -62,13 +64,14 @@ impl Datagrams {
             under_way: 0,
             unsignaled: 0,
             ends: false,
+            missing: Vec::new(),
         })
     }
 
     /// Opens the queue pair with all its buffers.
     pub(super) fn open(&self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
         self.qp.open_datagrams(port, qkey, psn)?;
-        (0..RECEIVES).try_for_each(|nth| self.give(u64::from(nth)))
+        (0..RECEIVES).try_for_each(|nth| self.offer(u64::from(nth)))
     }
 
     pub(super) const fn has_room(&self) -> bool {
@@ -140,8 +143,18 @@ impl Datagrams {
         bytes
     }
 
-    /// Gives a buffer to the device again.
-    pub(super) fn give(&self, id: u64) -> io::Result<()> {
+    /// Gives a buffer to the device again. What it does not take it is offered with the next: until then one more datagram may be
+    /// lost, as they may anyway.
+    pub(super) fn give(&mut self, id: u64) {
+        self.missing.push(id);
+        while let Some(id) = self.missing.pop() {
+            if self.offer(id).is_err() {
+                return self.missing.push(id);
+            }
+        }
+    }
+
+    fn offer(&self, id: u64) -> io::Result<()> {
         self.qp
             .receive(id, self.mr.piece(self.at(id), self.buffer_len))
     }

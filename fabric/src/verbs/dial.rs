@@ -68,8 +68,7 @@ impl Core {
             return;
         };
         let bytes = datagrams.take(came);
-        let given = datagrams.give(came.wr_id);
-        debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
+        datagrams.give(came.wr_id);
         if is_parcel(&bytes) && lane == FIRST {
             return self.handle_parcel(bytes, came.src_qp);
         }

@@ -28,6 +28,8 @@ pub(super) struct Inbox {
     told: VecDeque<Completion>,
     /// Something did since somebody last asked.
     pub(super) came: bool,
+    /// Buffers that the device did not take.
+    missing: Vec<u64>,
 }
 
 /// The buffers of one connection. When it ends, they serve the next.
@@ -49,6 +51,7 @@ impl Inbox {
             arrived: VecDeque::with_capacity(BATCH),
             told: VecDeque::with_capacity(BATCH),
             came: false,
+            missing: Vec::new(),
         })
     }
 
@@ -69,9 +72,11 @@ impl Inbox {
             let mr = Mr::new(&self.pd, memory.range(), Access::Write)?;
             self.slabs.push(Slab { mr, memory });
             let first = (self.slabs.len() as u64 - 1) * u64::from(WINDOW);
-            for id in first..first + u64::from(WINDOW) {
-                self.give(id)?;
-            }
+            self.missing.extend(first..first + u64::from(WINDOW));
+        }
+        // Whoever is connected now has as many as it may fill.
+        while let Some(id) = self.missing.pop() {
+            self.give(id)?;
         }
         self.taken += 1;
         Ok(())
@@ -152,10 +157,17 @@ impl Inbox {
         slab.memory.payload(at + before, len_of(came) - before)
     }
 
-    /// Gives a buffer to the device again.
-    pub(super) fn give(&self, id: u64) -> io::Result<()> {
+    /// Gives a buffer to the device again. One that it does not take is missing until the next connection.
+    ///
+    /// # Errors
+    /// What the device said: there is one buffer less than peers have credits for.
+    pub(super) fn give(&mut self, id: u64) -> io::Result<()> {
         let (slab, at) = self.place(id);
-        self.srq.post(id, slab.mr.piece(at, BUFFER_LEN))
+        let given = self.srq.post(id, slab.mr.piece(at, BUFFER_LEN));
+        if given.is_err() {
+            self.missing.push(id);
+        }
+        given
     }
 
     fn place(&self, id: u64) -> (&Slab, usize) {

@@ -216,7 +216,9 @@ impl Drop for Verbs {
         if core.finish(self.linger) {
             return;
         }
-        core.let_go();
+        if !core.let_go() {
+            return; // all goes here and now, and the kernel ends with the devices what they would not
+        }
         // A peer that has not answered yet may be in this very thread.
         let rest = std::thread::Builder::new().name("verbs-close".to_owned());
         let _without_a_thread_it_is_lost = rest.spawn(move || core.finish(LINGER_MAX));

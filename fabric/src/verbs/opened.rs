@@ -20,7 +20,7 @@ pub(super) struct Opened {
 impl Opened {
     pub(super) fn new(port: Port, weight: u32, config: &VerbsConfig) -> io::Result<Self> {
         let gid_index = config.gid_index.map_or_else(|| port.gid_index(), Ok)?;
-        let context = Context::open(&port.device)?;
+        let context = Context::open(&port.device, &config.counters)?;
         let (limits, state) = (context.limits()?, context.port(port.port)?);
         if !state.active {
             return Err(io::Error::new(

@@ -246,7 +246,9 @@ impl Core {
         (link.open, link.draining, link.drained) = (false, false, false);
         // Words about lanes may be under way: the peer has what matters of them.
         for lane in 0..link.ways.len() {
-            self.take_down(To { peer, lane });
+            if !self.take_down(To { peer, lane }) {
+                return;
+            }
         }
         self.exports.lost(peer);
         self.names.untell(peer);

@@ -172,10 +172,15 @@ impl Core {
         from.filter(|from| self.link(*from).is_some_and(|link| link.gone.is_none()))
     }
 
-    /// A buffer is free again; whoever took a credit for it gets that back.
+    /// A buffer is free again; whoever took a credit for it gets that back. If the device does not take it there are fewer than
+    /// credits, so the lane that it came by is left.
     pub(super) fn give_back(&mut self, lane: usize, came: &Completion, owed: Option<u32>) {
-        let given = self.rails[lane].inbox.give(came.wr_id);
-        debug_assert!(given.is_ok(), "a buffer that was taken can be given back");
+        if let Err(why) = self.rails[lane].inbox.give(came.wr_id) {
+            if let Some(peer) = self.sender(lane, came) {
+                self.note_broken(To { peer, lane }, why);
+            }
+            return;
+        }
         if let Some(from) = owed
             && let Some(link) = self.link(from)
         {

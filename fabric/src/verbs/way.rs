@@ -22,6 +22,8 @@ pub(super) struct Way {
     pub(super) broken: bool,
     /// The queue pair is of no use any more, and goes when nothing of it is under way.
     pub(super) doomed: bool,
+    /// The device did not take it down, and may go on: what is under way never ends, so that its memory serves nothing else.
+    pub(super) stuck: bool,
 }
 
 /// A lane to a peer.

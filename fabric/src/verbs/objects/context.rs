@@ -1,6 +1,8 @@
 //! An opened device, and a protection domain on it.
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
+#[cfg(test)]
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::{
     ffi::CStr,
     io,
@@ -10,10 +12,13 @@ use std::{
 };
 
 use super::{Raw, check, named};
-use crate::verbs::{
-    abi,
-    happened::{About, Happened, Subject, about},
-    library::Library,
+use crate::{
+    counters::Counters,
+    verbs::{
+        abi,
+        happened::{About, Happened, Subject, about},
+        library::Library,
+    },
 };
 
 /// An opened device.
@@ -21,6 +26,9 @@ use crate::verbs::{
 pub(in crate::verbs) struct Context {
     pub(super) library: Library,
     raw: Raw<abi::Context>,
+    counters: Arc<Counters>,
+    #[cfg(test)]
+    keeps: AtomicI32,
 }
 
 /// What a device allows.
@@ -51,7 +59,7 @@ impl Context {
     ///
     /// # Errors
     /// That there is none of this name, or who may not open it.
-    pub(in crate::verbs) fn open(name: &str) -> io::Result<Arc<Self>> {
+    pub(in crate::verbs) fn open(name: &str, counters: &Arc<Counters>) -> io::Result<Arc<Self>> {
         let library = Library::open()?;
         let list = List::new(&library)?;
         let device = list.find(name)?;
@@ -60,7 +68,13 @@ impl Context {
         let opened = Raw::new(context, "opening").map_err(|why| cannot_open(name, &why));
         drop(list);
         let raw = opened?;
-        let context = Arc::new(Self { library, raw });
+        let context = Arc::new(Self {
+            library,
+            raw,
+            counters: Arc::clone(counters),
+            #[cfg(test)]
+            keeps: AtomicI32::new(0),
+        });
         rustix::io::ioctl_fionbio(context.async_fd(), true)?;
         Ok(context)
     }
@@ -155,6 +169,58 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw(context.async_fd) }
     }
 
+    /// Gives something back by a function of the library. What the device keeps is counted: the library has freed nothing of it
+    /// then, and nothing that the device may touch is freed here, until closing it has the kernel end all that it was used for.
+    ///
+    /// # Errors
+    /// What the device said. That it is gone is no error: then the kernel has ended all of it (`ibv_open_device(3)`).
+    pub(super) fn give_back(&self, what: &str, end: impl FnOnce() -> i32) -> io::Result<()> {
+        #[cfg(test)]
+        let end = || match self.keeps() {
+            0 => end(),
+            number => number,
+        };
+        let done = end();
+        let number = if done < 0 {
+            io::Error::last_os_error().raw_os_error()
+        } else {
+            Some(done)
+        };
+        if number == Some(libc::EIO) {
+            return Ok(());
+        }
+        check(done, what).inspect_err(|_| self.counters.stuck.add(1))
+    }
+
+    /// As [`give_back`](Self::give_back), of what only things that were kept can be in the way of.
+    pub(super) fn give_back_empty(&self, what: &str, end: impl FnOnce() -> i32) {
+        let kept_before = self.counters.stuck.get();
+        let ended = self.give_back(what, end);
+        debug_assert!(ended.is_ok() || kept_before > 0, "{ended:?}");
+    }
+
+    /// From now on the device keeps all that was made on it, and says this; or does not, with 0.
+    #[cfg(test)]
+    pub(in crate::verbs) fn keep_all(&self, error: i32) {
+        self.keeps.store(error, Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn keeps(&self) -> i32 {
+        self.keeps.load(Relaxed)
+    }
+
+    /// From now on the device takes receives by this function, or none. How it took them before.
+    #[cfg(test)]
+    pub(in crate::verbs) fn take_receives_by(
+        &self,
+        post: Option<abi::PostReceive<abi::Srq>>,
+    ) -> Option<abi::PostReceive<abi::Srq>> {
+        // SAFETY: the device is open, and only this thread uses it.
+        let ops = unsafe { &mut (*self.raw()).ops };
+        std::mem::replace(&mut ops.post_srq_recv, post)
+    }
+
     /// From now on no queue of the device can be armed, as if it had failed.
     #[cfg(test)]
     pub(in crate::verbs) fn refuse_arming(&self) {
@@ -174,9 +240,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything that was made on the device kept it open, so nothing is left.
+        // SAFETY: everything that was made on the device kept it open, so nothing of it is used any more.
         let closed = unsafe { (self.library.close_device)(self.raw()) };
-        debug_assert_eq!(closed, 0, "an idle device is closed");
+        debug_assert_eq!(closed, 0, "a device is closed");
     }
 }
 
@@ -203,9 +269,10 @@ impl Pd {
 
 impl Drop for Pd {
     fn drop(&mut self) {
+        let context = &self.context;
         // SAFETY: everything that was made in it kept it alive.
-        let freed = unsafe { (self.context.library.dealloc_pd)(self.raw()) };
-        debug_assert_eq!(freed, 0, "an empty protection domain is freed");
+        let end = || unsafe { (context.library.dealloc_pd)(self.raw()) };
+        context.give_back_empty("freeing a protection domain", end);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::verbs::abi;
 pub(in crate::verbs) struct Qp {
     pd: Arc<Pd>,
     raw: Raw<abi::Qp>,
+    /// It was destroyed, or cannot be.
+    over: bool,
     inline_max: usize,
     _queues: (Arc<Cq>, Arc<Cq>, Option<Arc<Srq>>),
 }
@@ -158,6 +160,7 @@ impl Qp {
                     return Ok(Self {
                         pd: Arc::clone(pd),
                         raw,
+                        over: false,
                         inline_max: inline as usize,
                         _queues: (
                             Arc::clone(queues[0]),
@@ -239,10 +242,37 @@ impl Qp {
         let _broken_already = self.modify(&mut attributes(abi::QPS_ERR), 0, "abandoning");
     }
 
+    /// Takes it down: the device stops before this returns.
+    ///
+    /// # Errors
+    /// When the device says that it has not: it may go on with all that was posted, and with what the peer asks for.
+    pub(in crate::verbs) fn destroy(mut self) -> io::Result<()> {
+        // One that is kept stops when it forgets everything.
+        self.end().or_else(|why| self.forget_all().map_err(|_| why))
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        if std::mem::replace(&mut self.over, true) {
+            return Ok(());
+        }
+        let context = &self.pd.context;
+        // SAFETY: ours, once.
+        let end = || unsafe { (context.library.destroy_qp)(self.raw.get()) };
+        context.give_back("destroying a queue pair", end)
+    }
+
+    fn forget_all(&self) -> io::Result<()> {
+        #[cfg(test)]
+        if self.pd.context.keeps() != 0 {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.modify(&mut attributes(abi::QPS_RESET), 0, "resetting")
+    }
+
     /// Forgets all that is under way: nothing of it completes, and nothing more can be posted.
     #[cfg(test)]
     pub(in crate::verbs) fn reset(&self) {
-        let reset = self.modify(&mut attributes(abi::QPS_RESET), 0, "resetting");
+        let reset = self.forget_all();
         assert!(reset.is_ok(), "{reset:?}");
     }
 
@@ -308,9 +338,7 @@ impl Qp {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        // SAFETY: ours, once.
-        let freed = unsafe { (self.pd.context.library.destroy_qp)(self.raw.get()) };
-        debug_assert_eq!(freed, 0, "a queue pair is destroyed");
+        let _counted = self.end();
     }
 }
 
@@ -349,9 +377,10 @@ impl Ah {
 
 impl Drop for Ah {
     fn drop(&mut self) {
+        let context = &self.pd.context;
         // SAFETY: ours, once.
-        let freed = unsafe { (self.pd.context.library.destroy_ah)(self.raw.get()) };
-        debug_assert_eq!(freed, 0, "an address handle is destroyed");
+        let end = || unsafe { (context.library.destroy_ah)(self.raw.get()) };
+        context.give_back_empty("destroying an address handle", end);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Context, Local, Pd, Raw, check};
+use super::{Context, Local, Pd, Raw, check, named};
 use crate::verbs::abi;
 
 /// Where completion queues say that something came.
@@ -61,9 +61,10 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // SAFETY: its queues kept it alive, so none is left.
-        let freed = unsafe { (self.context.library.destroy_comp_channel)(self.raw.get()) };
-        debug_assert_eq!(freed, 0, "a channel without queues is destroyed");
+        let context = &self.context;
+        // SAFETY: its queues kept it alive, so none is left that is used.
+        let end = || unsafe { (context.library.destroy_comp_channel)(self.raw.get()) };
+        context.give_back_empty("destroying a channel without queues", end);
     }
 }
 
@@ -122,9 +123,10 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
-        // SAFETY: its queue pairs kept it alive, so none is left, and every event was acknowledged when it was taken.
-        let freed = unsafe { (self.channel.context.library.destroy_cq)(self.raw.get()) };
-        debug_assert_eq!(freed, 0, "an idle completion queue is destroyed");
+        let context = &self.channel.context;
+        // SAFETY: its queue pairs kept it alive, so none is left that is used, and each event was acknowledged when it was taken.
+        let end = || unsafe { (context.library.destroy_cq)(self.raw.get()) };
+        context.give_back_empty("destroying an idle completion queue", end);
     }
 }
 
@@ -155,12 +157,12 @@ impl Srq {
         let mut sge = into.sge();
         let mut request = receive_request(id, &mut sge);
         let Some(post) = self.pd.context.ops().post_srq_recv else {
-            return Err(io::ErrorKind::Unsupported.into());
+            return Err(named(io::ErrorKind::Unsupported.into(), GIVING));
         };
         let mut bad = ptr::null_mut();
         // SAFETY: the request and its piece are read before this returns; the memory is registered.
         let done = unsafe { post(self.raw.get(), &raw mut request, &raw mut bad) };
-        check(done, "giving a buffer to the shared queue")
+        check(done, GIVING)
     }
 
     pub(super) const fn raw(&self) -> *mut abi::Srq {
@@ -170,11 +172,14 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
-        // SAFETY: its queue pairs kept it alive, so none is left.
-        let freed = unsafe { (self.pd.context.library.destroy_srq)(self.raw.get()) };
-        debug_assert_eq!(freed, 0, "a shared queue without queue pairs is destroyed");
+        let context = &self.pd.context;
+        // SAFETY: its queue pairs kept it alive, so none is left that is used.
+        let end = || unsafe { (context.library.destroy_srq)(self.raw.get()) };
+        context.give_back_empty("destroying a shared queue without queue pairs", end);
     }
 }
+
+const GIVING: &str = "giving a buffer to the shared queue";
 
 pub(super) const fn receive_request(id: u64, sge: &mut abi::Sge) -> abi::ReceiveRequest {
     abi::ReceiveRequest {

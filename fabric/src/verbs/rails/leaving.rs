@@ -63,7 +63,7 @@ impl Core {
     }
 
     /// A peer cannot be used any more, and is told so: a datagram may reach it.
-    pub(super) fn lose_for(&mut self, peer: u32, why: &str) {
+    pub(in super::super) fn lose_for(&mut self, peer: u32, why: &str) {
         let link = self.link_or_new(peer);
         link.broken
             .get_or_insert_with(|| std::io::Error::other(why));
@@ -216,7 +216,7 @@ impl Core {
     /// Nothing goes again to a peer without queue pairs.
     pub(in super::super) fn free_kept(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
-        if !link.is_made() {
+        if !link.is_made() && !link.ways.iter().any(|way| way.stuck) {
             let kept = link.trail.clear();
             kept.into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk));

@@ -3,6 +3,7 @@
 
 mod bound;
 mod happened;
+mod kept;
 
 use std::{io, sync::Arc, time::Duration};
 

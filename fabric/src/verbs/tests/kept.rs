@@ -1,0 +1,139 @@
+//! Devices that do not give back what was made on them, or take no buffers: nothing of it serves anything else.
+
+use super::{Down, Driver, Duration, LONG, Peer, Ranks, To, io};
+
+fn met() -> Ranks {
+    let mut ranks = Ranks::new(2);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+    ranks
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_peer_whose_queue_pair_cannot_be_taken_down_is_lost_and_the_reason_says_so() {
+    let mut ranks = met();
+    let core = ranks.core(0);
+    core.rails[1].own.context.keep_all(libc::EBUSY);
+    core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
+    while ranks.ears[0].bad.is_empty() {
+        let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
+        assert!(
+            ranks.core(0).sleep.timer.now() < super::GUARD,
+            "nothing is told"
+        );
+    }
+    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+    let why = ranks.all[0].why_down(Peer(1)).unwrap();
+    assert!(
+        why.contains("a test") || why.contains("destroying a queue pair"),
+        "{why}"
+    );
+    assert!(ranks.counters[0].stuck.get() > 0);
+    drop(ranks);
+    // The kernel has ended it with the device.
+    drop(met());
+}
+
+/// Whoever has pulled it out of its slot, the kernel has ended what was made on it.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_that_is_gone_has_kept_nothing() {
+    let mut ranks = met();
+    let core = ranks.core(0);
+    core.rails[1].own.context.keep_all(libc::EIO);
+    core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
+    ranks.until(|ranks| ranks.counters.iter().all(|one| one.lanes_failed.get() == 1));
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 2);
+    assert_eq!(ranks.counters[0].stuck.get(), 0);
+}
+
+/// Two puts are under way by queue pairs that go on, as far as anybody knows.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_is_closed() {
+    let mut ranks = met();
+    let (from, _there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    let ways = &ranks.core(1).link_or_new(0).ways;
+    ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
+    (0..2).for_each(|_| ranks.put(&from, key));
+    let mut core = ranks.all[0].core.take().unwrap();
+    core.begin_close(Down::Finished);
+    assert!(!core.finish(Duration::ZERO), "two puts are under way");
+    core.rails
+        .iter()
+        .for_each(|rail| rail.own.context.keep_all(libc::EBUSY));
+    assert!(!core.let_go(), "devices have to be closed");
+    assert!(core.touches_memory(1));
+    assert!(ranks.counters[0].stuck.get() > 0);
+    drop(core);
+    drop(met());
+}
+
+/// Nothing of this rank's is under way on it: the command ends, and it is counted.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn memory_that_a_device_keeps_registered_is_counted() {
+    let mut ranks = met();
+    let (_from, _there, key) = ranks.memory();
+    let other = ranks.all[1].allocate(LONG).unwrap();
+    ranks.put(&other, key);
+    let keep = |ranks: &mut Ranks, error| {
+        let rails = &ranks.core(0).rails;
+        rails
+            .iter()
+            .for_each(|rail| rail.own.context.keep_all(error));
+    };
+    keep(&mut ranks, libc::EBUSY);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    keep(&mut ranks, 0);
+    assert_eq!(ranks.counters[0].stuck.get(), 2, "once for each device");
+    assert_eq!(ranks.core(0).registrations.pinned_for_commands(), 0);
+}
+
+/// Peers may send as much as there are buffers, so who sent is not heard by that device any more.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
+    let mut ranks = met();
+    let refuse = |ranks: &mut Ranks| ranks.core(1).rails[0].own.context.take_receives_by(None);
+    let by = refuse(&mut ranks);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.counters.iter().all(|one| one.lanes_failed.get() == 1));
+    for heard in 3..53 {
+        ranks.say(0, 1);
+        ranks.until(|ranks| ranks.ears[1].messages.len() == heard);
+    }
+    // Who is connected next gets the one that is missing.
+    let inbox = &mut ranks.core(1).rails[0].inbox;
+    assert!(inbox.reserve().is_err());
+    ranks.core(1).rails[0].own.context.take_receives_by(by);
+    let inbox = &mut ranks.core(1).rails[0].inbox;
+    inbox.reserve().unwrap();
+    inbox.release();
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
+    let mut ranks = Ranks::with(2, |config| {
+        config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+    });
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+    let _by = ranks.core(1).rails[0].own.context.take_receives_by(None);
+    ranks.say(0, 1);
+    while ranks.ears[1].bad.is_empty() {
+        let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
+        assert!(
+            ranks.core(1).sleep.timer.now() < super::GUARD,
+            "nothing is told"
+        );
+    }
+    let why = ranks.all[1].why_down(Peer(0)).unwrap();
+    assert!(why.contains("giving a buffer to the shared queue"), "{why}");
+    assert_eq!(ranks.ears[1].messages.len(), 2, "it was heard before");
+}
