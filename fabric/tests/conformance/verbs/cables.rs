@@ -101,6 +101,52 @@ fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
     world.hears(2, 1);
 }
 
+/// A switch that is set up for shorter packets than the ports are.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
+    let _cables = Cables::new();
+    let mut world = World::new(world_across_devices, 2);
+    world.meet();
+    let (_there, key) = world[1].memory(LONG);
+    let (here, _) = world[0].memory(LONG);
+    let shorter = |bytes| {
+        let done = shell(&format!("ip link set port1 mtu {bytes}")).wait();
+        assert!(done.unwrap().success());
+    };
+    shorter(1500);
+    world.send(0, 1, b"short", b"");
+    world.hears(1, 1);
+    let put = driver::Command::Put {
+        to: peer(1),
+        from: all_of(&here),
+        into: key,
+        count: None,
+        token: Token(3),
+    };
+    let ended = world.one_sided(0, put);
+    shorter(9000);
+    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
+    let why = world[0].driver.why_down(peer(1)).unwrap();
+    for words in ["active_mtu", "ibv_devinfo", "76 bytes"] {
+        assert!(why.contains(words), "{why}");
+    }
+}
+
+/// The one whose packets are longer sends such as the other takes.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn ports_of_different_lengths_of_packets_go_by_the_shorter() {
+    let _cables = Cables::new();
+    let length = |bytes| {
+        let done = shell(&format!("ip link set eth1 mtu {bytes}; cable plug 1")).wait();
+        assert!(done.unwrap().success());
+    };
+    length(1500);
+    in_threads(world_across_devices, 2, |rank| talk(rank, 30, |_| ()));
+    length(9000);
+}
+
 /// A port that goes down ends its connections; when it is up again, new ranks find each other.
 #[test]
 #[ignore = "needs the virtual machine's cables"]

@@ -1,20 +1,20 @@
 //! What the kernel counts: of a device, and of this process.
 
-use std::{fs, path::Path};
+use std::fs;
 
 use ripstop_fabric::verbs::Port;
 
 /// The sum over all devices of a counter of theirs, like `send_rnr_err`.
 pub(super) fn of_devices(name: &str) -> u64 {
     let ports = Port::all().unwrap();
-    let counters = ports.iter().map(|port| {
-        let folder = format!("/sys/class/infiniband/{}/ports/{}", port.device, port.port);
-        let file = Path::new(&folder).join("hw_counters").join(name);
-        let text =
-            fs::read_to_string(&file).unwrap_or_else(|why| panic!("{}: {why}", file.display()));
-        text.trim().parse::<u64>().unwrap()
-    });
-    counters.sum()
+    ports.iter().map(|port| of_device(&port.device, name)).sum()
+}
+
+/// A counter of one device.
+pub(super) fn of_device(device: &str, name: &str) -> u64 {
+    let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}");
+    let text = fs::read_to_string(&file).unwrap_or_else(|why| panic!("{file}: {why}"));
+    text.trim().parse().unwrap()
 }
 
 /// Descriptors that this process has open.

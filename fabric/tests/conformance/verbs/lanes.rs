@@ -13,6 +13,7 @@ use ripstop_fabric::{
 
 use super::{
     cables::{Cables, cable, talk},
+    counters::of_device,
     world,
 };
 use crate::world::{Guard, World, contents, in_threads, local, noise, peer};
@@ -85,6 +86,10 @@ struct Pair {
 
 impl Pair {
     fn new(make: Counted, len: usize) -> Self {
+        Self::by(make, len)
+    }
+
+    fn by(make: impl Fn(u32, &[Arc<Counters>]) -> Vec<Box<dyn Driver>>, len: usize) -> Self {
         let counters: Vec<_> = (0..2).map(|_| Arc::new(Counters::default())).collect();
         let mut world = World::from_drivers(make(2, &counters));
         world.meet();
@@ -164,6 +169,43 @@ fn bytes_of_every_length_go_by_all_lanes_and_arrive_once() {
         }
         let withdraw = Command::Withdraw { key: plain_key };
         pair.world.post(1, withdraw);
+        assert_eq!(pair.lanes_failed(), [0; 2]);
+    }
+}
+
+/// What is begun at first is as the weights say; of the rest whoever is done takes more.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn devices_send_by_their_weights_until_they_have_shown_how_fast_they_are() {
+    let _cables = Cables::new();
+    for (weights, from, to) in [
+        ([3, 1], 0.53, 0.83),
+        ([1, 3], 0.17, 0.47),
+        // One that is not worth it is left aside.
+        ([5, 1], 0.95, 1.0),
+        ([1, 5], 0.0, 0.05),
+    ] {
+        let [first, second] = weights;
+        let make = |ranks, counters: &[Arc<Counters>]| {
+            named(ranks, counters, |rank| {
+                let two = 2 * (rank % 2);
+                format!("rxe{two}*{first},rxe{}*{second}", two + 1)
+            })
+        };
+        let mut pair = Pair::by(make, SHORT);
+        let sent = || ["rxe0", "rxe1"].map(|device| of_device(device, "sent_pkts"));
+        let before = sent();
+        for seed in 0..PUTS {
+            let mut bytes = noise(seed, SHORT);
+            let key = pair.key;
+            pair.put(&mut bytes, key).unwrap();
+            assert!(contents(&pair.region)[..SHORT] == bytes);
+        }
+        let after = sent();
+        #[expect(clippy::cast_precision_loss, reason = "they are few")]
+        let [one, two] = [0, 1].map(|lane| (after[lane] - before[lane]) as f64);
+        let part = one / (one + two);
+        assert!((from..=to).contains(&part), "{part:.2} by {weights:?}");
         assert_eq!(pair.lanes_failed(), [0; 2]);
     }
 }
@@ -343,4 +385,6 @@ fn stray(found: &[u8], wanted: &[u8], others: &[Vec<u8>]) -> Option<(usize, Opti
 
 const PAGE: usize = 4096;
 const LONG: usize = 1 << 20;
+/// So short that most of it is begun before anything has landed.
+const SHORT: usize = 256 << 10;
 const PUTS: u64 = 12;

@@ -7,6 +7,7 @@ mod cycles;
 mod differing;
 mod giving_way;
 mod lanes;
+mod limits;
 mod mesh;
 mod opening;
 mod own_counts;

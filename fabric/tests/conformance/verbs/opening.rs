@@ -5,7 +5,7 @@ use std::{fs, process::Command, sync::Arc};
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::Down,
+    driver::{self, Down, Failure, Token},
     verbs::{Verbs, VerbsConfig},
 };
 
@@ -13,7 +13,7 @@ use super::{
     cables::until_all_are_up,
     mesh::{all_meet, connect_all, prepare_at_once},
 };
-use crate::world::{World, peer};
+use crate::world::{World, contents, local, noise, peer};
 
 /// Not a test: where such a process starts.
 #[test]
@@ -24,6 +24,7 @@ fn a_process_that_opens_a_device() {
         Ok("another address") => opens(|config| config.gid_index = Some(200)),
         Ok("what is left") => meets_a_limit(),
         Ok("all at once") => makes_too_few(),
+        Ok("a registration") => registers_no_more(),
         _ => {}
     }
 }
@@ -120,6 +121,48 @@ fn meets_a_limit() {
     eprintln!("refused: told of it");
 }
 
+/// The ranks have met, and then nothing more can be registered for a while.
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn a_command_whose_memory_cannot_be_registered_fails_alone_and_the_next_may_go() {
+    let said = in_shell(GROUP, "a registration");
+    names(&said, &["registering", "KiB of memory", "rdma.max"]);
+    assert!(said.contains("it goes on"), "{said}");
+}
+
+fn registers_no_more() {
+    let mut world = World::new(super::world_on_one_device, 2);
+    world.meet();
+    let (region, key) = world[1].memory(LONG);
+    let mut bytes = noise(1, LONG);
+    let mut put = |world: &mut World| {
+        let put = driver::Command::Put {
+            to: peer(1),
+            from: local(&mut bytes),
+            into: key,
+            count: None,
+            token: Token(1),
+        };
+        world.one_sided(0, put)
+    };
+    limit(&objects().to_string());
+    let Err(Failure::Transport(why)) = put(&mut world) else {
+        panic!("the limit is not in the way");
+    };
+    eprintln!("refused: {why}");
+    let mut other = vec![0; LONG];
+    assert!(world[0].driver.expose(local(&mut other)).is_none());
+    // Nobody is lost, and what needs no registration goes.
+    world.send(0, 1, b"still there", b"");
+    world.hears(1, 1);
+    limit("max");
+    put(&mut world).unwrap();
+    assert!(contents(&region)[..LONG] == noise(1, LONG));
+    assert!(world[0].driver.expose(local(&mut other)).is_some());
+    assert!((0..2).all(|rank| world[rank].heard.down.is_empty()));
+    eprintln!("it goes on");
+}
+
 /// The last of three ranks that are to be connected at the start may not have a queue pair for each of the others.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
@@ -199,4 +242,5 @@ const GROUP: &str = "mountpoint -q /sys/fs/cgroup || mount -t cgroup2 none /sys/
     echo rxe0 hca_handle=max hca_object=max > /sys/fs/cgroup/few/rdma.max; echo $$ > /sys/fs/cgroup/few/cgroup.procs;";
 const FOLDER: &str = "/sys/fs/cgroup/few";
 
+const LONG: usize = 1 << 20;
 const THIS: &str = "verbs::opening";

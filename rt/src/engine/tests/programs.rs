@@ -2,7 +2,7 @@
 
 use std::{panic::Location, sync::Arc};
 
-use super::world::{CTX, DETECT, Net, TICK, World, failed_rank};
+use super::world::{CTX, DETECT, Net, Spoken, TICK, World, failed_rank};
 use crate::{
     engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
@@ -51,7 +51,34 @@ fn ring(rank: usize, size: usize, block: usize) -> Program {
     builder.finish()
 }
 
+/// One's number to all others, and theirs.
+fn everybody(rank: usize, size: usize) -> Program {
+    let lens = Lens {
+        input: 8,
+        output: size * 8,
+        scratch: 0,
+    };
+    let mut builder = Builder::new::<u64>(size, lens);
+    let mut push = |action| builder.push(action, &[]).expect("it fits");
+    for other in (0..size).filter(|other| *other != rank) {
+        push(Action::Send {
+            to: other,
+            from: Buffer::Input.span(0, 8),
+        });
+        push(Action::Recv {
+            from: other,
+            into: Buffer::Output.span(other * 8, 8),
+        });
+    }
+    builder.finish()
+}
+
 fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
+    let program = ring(rank, world.engines.len(), block);
+    begin_this(world, rank, tag, block, program)
+}
+
+fn begin_this(world: &mut World, rank: usize, tag: u32, block: usize, program: Program) -> Tickets {
     let size = world.engines.len();
     let call = RunCall {
         ctx: CTX + 1,
@@ -59,7 +86,7 @@ fn begin(world: &mut World, rank: usize, tag: u32, block: usize) -> Tickets {
         sig: Signature::of("ring").0.0,
         at: Location::caller(),
         group: Group::First(u32::try_from(size).expect("few")),
-        program: Arc::new(ring(rank, size, block)),
+        program: Arc::new(program),
         reducer: Some(Reducer::new::<u64>(u64::wrapping_add)),
         refused: None,
         offload: false,
@@ -114,6 +141,76 @@ fn one_runs_to_its_end_and_leaves_nothing() {
         world.run_for(10 * TICK);
         assert_eq!(left(&mut world), 0);
     }
+}
+
+/// Where drivers connect to whom they are told of, all at the same time.
+#[test]
+fn ranks_say_whom_a_program_speaks_to_before_it_does_and_once() {
+    const RANKS: u32 = 5;
+    let mut world = World::new(
+        RANKS,
+        Net {
+            connects: true,
+            ..net(true)
+        },
+    );
+    for tag in 0..2 {
+        let begin = |rank| begin_this(&mut world, rank, tag, 1, everybody(rank, RANKS as usize));
+        let all: Vec<Tickets> = (0..RANKS as usize).map(begin).collect();
+        for (rank, tickets) in all.iter().enumerate() {
+            world.run_until(|engines| done(&mut engines[rank], tickets));
+            let (outcome, output) = take(&mut world, rank, tickets);
+            let others = output.iter().zip(0..).filter(|(_, of)| *of != rank as u64);
+            assert!(outcome.is_ok() && others.into_iter().all(|(got, of)| *got == of));
+        }
+    }
+    let spoken = world.net.spoken.lock().unwrap().clone();
+    for me in 0..RANKS {
+        let of_mine = |spoken: &&Spoken| match spoken {
+            Spoken::Will(rank, _) | Spoken::Does(rank, _) => *rank == me,
+        };
+        let mine: Vec<&Spoken> = spoken.iter().filter(of_mine).collect();
+        let others = (0..RANKS).filter(|other| *other != me).collect();
+        assert_eq!(mine[0], &Spoken::Will(me, others), "before anything else");
+        let rest = &mine[1..];
+        assert!(rest.len() >= 2 * (RANKS as usize - 1));
+        assert!(
+            rest.iter().all(|one| matches!(one, Spoken::Does(..))),
+            "and once"
+        );
+    }
+}
+
+/// The second speaks to one more than the first.
+#[test]
+fn of_a_program_only_those_are_said_who_are_new() {
+    let connects = true;
+    let mut world = World::new(
+        5,
+        Net {
+            connects,
+            ..net(true)
+        },
+    );
+    let _ring = begin(&mut world, 2, 0, 1);
+    let _all = begin_this(&mut world, 2, 1, 1, everybody(2, 5));
+    let spoken = world.net.spoken.lock().unwrap().clone();
+    let will = |one: &Spoken| matches!(one, Spoken::Will(..)).then(|| one.clone());
+    let will: Vec<Spoken> = spoken.iter().filter_map(will).collect();
+    assert_eq!(
+        will,
+        [Spoken::Will(2, vec![3]), Spoken::Will(2, vec![0, 1, 4])]
+    );
+}
+
+#[test]
+fn where_drivers_have_no_connections_nothing_is_said_of_them() {
+    let mut world = World::new(3, net(true));
+    let _all = begin_all(&mut world, 0, 1);
+    world.run_for(10 * TICK);
+    let spoken = world.net.spoken.lock().unwrap().clone();
+    let does = |one: &Spoken| matches!(one, Spoken::Does(..));
+    assert!(!spoken.is_empty() && spoken.iter().all(does));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{Armed, Caps, Command, Driver, LocalRange, Post, Progress, Sink, WaitOn},
+    driver::{Armed, Caps, Command, Driver, LocalRange, Peer, Post, Progress, Sink, WaitOn},
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
     random::Random,
@@ -42,6 +42,19 @@ pub(super) struct Net {
     pub(super) lost: AtomicBool,
     /// This rank gets no memory of its driver.
     pub(super) poor: Option<u32>,
+    /// Drivers connect when somebody is first spoken to, or told of.
+    pub(super) connects: bool,
+    /// Whom ranks have spoken to, or said that they will.
+    pub(super) spoken: Mutex<Vec<Spoken>>,
+}
+
+/// What a driver has heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Spoken {
+    /// A rank will have something for these.
+    Will(u32, Vec<u32>),
+    /// It has for this one.
+    Does(u32, u32),
 }
 
 impl Net {
@@ -51,6 +64,11 @@ impl Net {
 
     pub(super) fn heal(&self) {
         self.lock().clear();
+    }
+
+    fn note(&self, spoken: Spoken) {
+        let mut all = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(spoken);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<(u32, u32)>> {
@@ -78,6 +96,7 @@ impl Driver for Lossy {
                 return Post::Full(command);
             }
             self.net.posted.fetch_add(1, Ordering::Relaxed);
+            self.net.note(Spoken::Does(self.me, to.0));
             let lost = self.random.within(0..100) < self.net.loss;
             if lost || self.net.lock().contains(&(self.me, to.0)) {
                 return Post::Posted;
@@ -92,6 +111,14 @@ impl Driver for Lossy {
 
     fn knows_peers(&self) -> bool {
         !self.net.lost.load(Ordering::Relaxed)
+    }
+
+    fn connect_many(&mut self, peers: &[Peer]) -> bool {
+        if !peers.is_empty() {
+            let peers = peers.iter().map(|peer| peer.0).collect();
+            self.net.note(Spoken::Will(self.me, peers));
+        }
+        self.net.connects
     }
 
     fn arm(&mut self) -> Armed {
