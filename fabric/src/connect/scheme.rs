@@ -71,6 +71,18 @@ impl Scheme {
             _ => Self::Hybrid,
         }
     }
+
+    /// As [`choose`](Self::choose), for those who send short messages as datagrams only where not all pairs can be connected.
+    ///
+    /// So does the driver for verbs by itself: hosts answer datagrams, where adapters answer what goes by connections, so they
+    /// reach only a rank whose runtime has its turns, and messages that go on for long are slower by them.
+    #[must_use]
+    pub fn choose_connecting(job: &Job) -> Self {
+        Self::choose(&Job {
+            datagrams: false,
+            ..*job
+        })
+    }
 }
 
 impl Job {
@@ -165,6 +177,22 @@ mod tests {
             };
             assert_eq!(Scheme::choose(&job), Scheme::Hybrid);
         }
+    }
+
+    #[test]
+    fn who_prefers_connections_takes_datagrams_only_where_not_all_can_be_made() {
+        let choose = |ranks, pattern| {
+            let job = Job {
+                ranks,
+                pattern,
+                datagrams: true,
+                ..JOB
+            };
+            Scheme::choose_connecting(&job)
+        };
+        assert_eq!(choose(512, Pattern::Unknown), Scheme::AllToAll);
+        assert_eq!(choose(512, Pattern::Sparse { peers: 6 }), Scheme::OnDemand);
+        assert_eq!(choose(16_384, Pattern::Unknown), Scheme::Hybrid);
     }
 
     #[test]

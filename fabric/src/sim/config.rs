@@ -119,11 +119,8 @@ impl Config {
                 "0, and at least 1 is needed",
             ));
         }
-        let job = Job {
-            datagrams: false,
-            ..self.job(Pattern::Dense)
-        };
-        let fits = Scheme::choose(&job) == Scheme::AllToAll;
+        let job = self.job(Pattern::Dense);
+        let fits = Scheme::choose_connecting(&job) == Scheme::AllToAll;
         if self.scheme == Scheme::AllToAll && !fits {
             let max = self.queue_pairs_max;
             return Err(ConfigError::new(

@@ -115,7 +115,9 @@ impl Prepared {
         let devices = opened.into_iter().map(|one| one.device(rooms));
         let devices: Vec<Device> = devices.collect::<io::Result<_>>()?;
         let job = job(&config, on_one_device, &limits, rooms);
-        let scheme = config.scheme.unwrap_or_else(|| Scheme::choose(&job));
+        let scheme = config
+            .scheme
+            .unwrap_or_else(|| Scheme::choose_connecting(&job));
         let longest = if scheme == Scheme::Hybrid {
             PARCEL_MAX
         } else {
@@ -312,7 +314,7 @@ fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms
         lanes: on_one_device,
         queue_pairs_max: queue_pairs.saturating_sub(own),
         connections_max: rooms.connections_max(),
-        datagrams: false,
+        datagrams: true,
         pattern: config.pattern,
     }
 }

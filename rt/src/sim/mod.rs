@@ -127,6 +127,12 @@ impl Simulation {
         Scheme::choose(&self.config.job(pattern))
     }
 
+    /// As [`best_scheme`](Self::best_scheme), but what the driver for verbs chooses by itself.
+    #[must_use]
+    pub fn verbs_scheme(&self, pattern: Pattern) -> Scheme {
+        Scheme::choose_connecting(&self.config.job(pattern))
+    }
+
     /// Queue pairs that a node can have at a time; as many as are needed, if this is not said.
     pub fn queue_pairs_max(mut self, queue_pairs: u32) -> Self {
         self.config.queue_pairs_max = queue_pairs;

@@ -20,15 +20,21 @@ pub(super) const WAYS: &[&str] = &[
     "on-demand",
     "hybrid",
     "auto",
+    "verbs",
 ];
 
-/// The way that the library goes, for `auto`; any other is itself.
+/// The way that is best as far as is known, for `auto`, and the way that the driver for verbs goes when nobody says another, for
+/// `verbs`; any other is itself.
 pub(super) fn settled(way: &'static str, job: &Simulation, pattern: Pattern) -> &'static str {
-    match (way, job.best_scheme(pattern)) {
-        ("auto", Scheme::AllToAll) => "node",
-        ("auto", Scheme::OnDemand) => "on-demand",
-        ("auto", _) => "hybrid",
-        _ => way,
+    let scheme = match way {
+        "auto" => job.best_scheme(pattern),
+        "verbs" => job.verbs_scheme(pattern),
+        _ => return way,
+    };
+    match scheme {
+        Scheme::AllToAll => "node",
+        Scheme::OnDemand => "on-demand",
+        _ => "hybrid",
     }
 }
 

@@ -122,6 +122,23 @@ fn what_the_library_chooses_is_within_a_tenth_of_the_best_way_for_a_stencil() {
     assert!(total("pairs") >= 10.0 * total("auto"));
 }
 
+/// Datagrams are for where not all pairs can be connected; a stencil makes few connections.
+#[test]
+fn the_driver_goes_by_datagrams_only_where_there_are_too_few_queue_pairs() {
+    let settled = |scenario: Scenario, queue_pairs| {
+        let mut model = Model::preset("qdr").unwrap();
+        model.node.ranks = 8;
+        let job = Simulation::new(64).model(model);
+        let job = job.queue_pairs_max(queue_pairs);
+        ["auto", "verbs", "naive"].map(|way| scenario.settled(&job, way))
+    };
+    let all = u32::MAX;
+    assert_eq!(settled(Scenario::Ft, all), ["hybrid", "node", "naive"]);
+    assert_eq!(settled(Scenario::SevenPoint, all)[1], "on-demand");
+    assert_eq!(settled(Scenario::Startup, all)[1], "node");
+    assert_eq!(settled(Scenario::Ft, 8 * 62), ["hybrid", "hybrid", "naive"]);
+}
+
 #[test]
 fn one_iteration_more_than_the_first_is_a_steady_one() {
     for scenario in [Scenario::SevenPoint, Scenario::FirstAllreduce] {
