@@ -1,10 +1,13 @@
 //! Data movement: every size, oneself, order, lost peers.
 
 use ripstop_fabric::random::Random;
-use ripstop_softportals::{Ack, Command, EventKind, Fail, List, Memory, Remote};
+use ripstop_softportals::{
+    Ack, Command, EntryOptions, EventKind, Fail, List, MdOptions, Memory, Peer, Remote,
+    TableOptions,
+};
 
 use crate::world::{
-    INITIATOR_AT, Initiator, PACKET_MAX, Target, World, address, bytes, entry, events, kinds,
+    INITIATOR_AT, Initiator, PACKET_MAX, Target, World, address, bytes, entry, events, kinds, with,
 };
 
 fn sizes() -> Vec<usize> {
@@ -91,15 +94,23 @@ fn one_can_send_to_oneself_at_every_size() {
 
 #[test]
 fn messages_of_a_pair_match_in_the_order_in_which_they_started() {
+    all_match_in_order(TableOptions::NONE, MdOptions::NONE, EntryOptions::NONE);
+}
+
+#[test]
+fn what_is_only_a_hint_changes_nothing() {
+    let tables = TableOptions::MATCH_UNORDERED | TableOptions::ONLY_TRUNCATE;
+    let mds = MdOptions::UNORDERED | MdOptions::UNRELIABLE;
+    all_match_in_order(tables, mds, EntryOptions::IS_ACCESSIBLE);
+}
+
+fn all_match_in_order(tables: TableOptions, mds: MdOptions, entries: EntryOptions) {
     let mut random = Random::new(2);
     let mut world = World::of(3, |config| config).shuffled(4);
-    let target = Target::with(
-        &mut world.nodes[1],
-        ripstop_softportals::TableOptions::NONE,
-        1024,
-    );
-    target.append(&mut world.nodes[1], entry(0, 1 << 16), List::Priority, 5);
-    let initiators = [0, 2].map(|node: usize| Initiator::new(&mut world.nodes[node]));
+    let target = Target::with(&mut world.nodes[1], tables, 1024);
+    let all = with(entry(0, 1 << 16), entries);
+    target.append(&mut world.nodes[1], all, List::Priority, 5);
+    let initiators = [0, 2].map(|node: usize| Initiator::with(&mut world.nodes[node], mds));
     for number in 0..200 {
         for (node, initiator) in [0, 2].into_iter().zip(&initiators) {
             let remote = Remote {
@@ -118,7 +129,7 @@ fn messages_of_a_pair_match_in_the_order_in_which_they_started() {
     world.run();
     let seen = events(&mut world.nodes[1], target.eq);
     for rank in [0, 2] {
-        let from = ripstop_softportals::Peer::Rank(rank);
+        let from = Peer::Rank(rank);
         let of_rank = seen.iter().filter(|event| event.initiator == from);
         let order: Vec<u64> = of_rank.map(|event| event.hdr_data).collect();
         assert_eq!(order, (0..200).collect::<Vec<_>>());
