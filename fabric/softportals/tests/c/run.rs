@@ -182,6 +182,17 @@ fn every_call_with_a_wrong_argument_is_refused() {
 }
 
 #[test]
+fn operators_do_to_every_datatype_what_they_do_in_c() {
+    let Some(bench) = Bench::new("operators") else {
+        return;
+    };
+    bench.compile("operators");
+    for mode in MODES {
+        bench.start("operators", &[], &[mode]).ends_well();
+    }
+}
+
+#[test]
 fn two_processes_exchange_messages_of_many_sizes() {
     let Some(bench) = Bench::new("pair") else {
         return;
