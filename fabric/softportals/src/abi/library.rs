@@ -261,8 +261,13 @@ impl Library {
             return Ok(Arc::clone(held));
         }
         let most = wanted.pid_max.min(settings.pid_max);
+        // Sandia's process ids are ports, whatever its header says of the greatest one.
+        let named_most = match wanted.family {
+            Family::Sandia => settings.pid_max,
+            Family::Bull => most,
+        };
         let (pid, reservation) = match wanted.pid {
-            Some(pid) if pid > settings.pid_max => return Err(Error::ArgInvalid("pid")),
+            Some(pid) if pid > named_most => return Err(Error::ArgInvalid("pid")),
             Some(pid) => (pid, Reservation::take(place, pid).map_err(refused)?),
             None => any_pid(place, most)?,
         };

@@ -66,6 +66,13 @@ static void ids_of_others(void)
     close(end[0]);
 }
 
+static void ids_that_there_are_not(void)
+{
+#ifdef HAS_BULL_EXTENSION
+    SAYS(PTL_ARG_INVALID, PtlNIInit(PTL_IFACE_DEFAULT, KIND, PTL_PID_MAX + 1, 0, 0, &ni));
+#endif
+}
+
 /* A machine that has no descriptors left, and has some again. */
 static void a_machine_that_cannot(void)
 {
@@ -294,6 +301,7 @@ int main(void)
 {
     alarm(PATIENCE);
     ids_of_others();
+    ids_that_there_are_not();
     a_machine_that_cannot();
     open_small();
     no_space();

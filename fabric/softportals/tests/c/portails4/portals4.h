@@ -82,6 +82,7 @@ enum {
 };
 #define PTL_IFACE_DEFAULT ((uint32_t) 0x0)
 #define PTL_PID_ANY ((uint32_t) 0x0)
+#define PTL_PID_MAX ((uint32_t) 0xfff)
 #define PTL_NID_ANY ((uint32_t) 0x0)
 #define PTL_RANK_ANY ((uint32_t) 0x7fffff)
 #define PTL_UID_ANY ((uint32_t) -1)
