@@ -291,6 +291,12 @@ fn check_limits(ni: &Ni, config: &PortalsConfig) -> io::Result<()> {
             u64::from(limits.max_entries),
             config.slabs as u64 + 7,
         ),
+        // The slabs in one, all memory and some regions in another.
+        (
+            "max_list_size",
+            u64::from(limits.max_list_size),
+            (config.slabs as u64).max(4),
+        ),
         ("max_msg_size", limits.max_msg_size, message_max),
         ("max_fetch_atomic_size", limits.max_fetch_atomic_size, 8),
     ];

@@ -105,7 +105,12 @@ fn limits_that_are_too_small_to_start_are_named() {
         ("max_mds=1", "max_mds = 1|2 are needed"),
         ("max_pt_index=1", "max_pt_index = 1"),
         ("max_entries=5", "max_entries = 5|11 are needed"),
+        ("max_list_size=3", "max_list_size = 3|4 are needed"),
         ("max_msg_size=65536", "max_msg_size = 65536"),
+        (
+            "max_fetch_atomic_size=4",
+            "max_fetch_atomic_size = 4|8 are needed",
+        ),
         (
             "max_eq_size=100",
             "4096 events|PtlEQAlloc|PortalsConfig::events",
