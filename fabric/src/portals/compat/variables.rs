@@ -146,6 +146,8 @@ const SWITCH: Check = Check::Number(0, 1);
 const ANY: Check = Check::Number(0, u32::MAX as u64);
 
 const TABLE: &[PscomVariable] = table! {
+    "PSP_PORTALS" = "40", ANY, "0..=4294967295, 0 for never",
+        "nothing: fabrics have no order; RIPSTOP_FABRIC=portals takes this one, and any other leaves it";
     "PSP_PORTALS_BUFFER_SIZE" = "8192", Check::Number(256, 1 << 20), "256..=1048576 bytes",
         "the same; without compat mode RIPSTOP_EAGER_MAX, and slabs that all peers share";
     "PSP_PORTALS_RECVQ_SIZE" = "16", Check::Number(1, 4096), "1..=4096 buffers",
@@ -199,6 +201,7 @@ mod tests {
     #[test]
     fn defaults_are_those_that_pscom_documents() {
         let documented = [
+            ("PSP_PORTALS", "40"),
             ("PSP_PORTALS_BUFFER_SIZE", "8192"),
             ("PSP_PORTALS_RECVQ_SIZE", "16"),
             ("PSP_PORTALS_SENDQ_SIZE", "16"),
@@ -265,6 +268,7 @@ mod tests {
             ("PSP_PORTALS_RNDV_FRAGMENT_SIZE", "1", "inf"),
             ("PSP_PORTALS_FOSTER_PROGRESS", "2", "0 | 1"),
             ("PSP_PRECON_TYPE", "udp", "tcp | rrcomm"),
+            ("PSP_PORTALS", "no", "0 for never"),
         ] {
             let why = one(name, value).expect_err(name).to_string();
             assert!(
