@@ -34,6 +34,10 @@ pub(crate) fn little_pscom_world(ranks: u32) -> Vec<Box<dyn Driver>> {
     })
 }
 
+pub(crate) fn mpc_world(ranks: u32) -> Vec<Box<dyn Driver>> {
+    world(ranks, "portails4", mpc)
+}
+
 pub(crate) fn pscom(config: PortalsConfig) -> PortalsConfig {
     PortalsConfig {
         compat: Some(Compat::Pscom(Pscom::default())),
