@@ -10,8 +10,9 @@ struct Run {
     tests: &'static [&'static str],
 }
 
-/// The applications compute for most of their time, so they run once; so do tests whose traffic is that of another.
-const RUNS: [Run; 10] = [
+/// The applications compute for most of their time, so they run twice: once with each reactor, and one of these times with all
+/// their collectives by lists. Tests whose traffic is that of another run once.
+const RUNS: [Run; 12] = [
     Run {
         // io_uring, on a machine that offers it.
         name: "sandia42, the machine's reactor",
@@ -95,6 +96,21 @@ const RUNS: [Run; 10] = [
             ("RIPSTOP_COLLECTIVES", "lists"),
         ],
         tests: &["collectives"],
+    },
+    Run {
+        name: "collectives of applications by lists, epoll",
+        family: "portails4",
+        variables: &[
+            ("RIPSTOP_REACTOR", "epoll"),
+            ("RIPSTOP_COLLECTIVES", "lists"),
+        ],
+        tests: &["halo", "p3dfft", "communicators", "scope", "tokio"],
+    },
+    Run {
+        name: "collectives of applications by lists",
+        family: "sandia42",
+        variables: &[("RIPSTOP_COLLECTIVES", "lists")],
+        tests: &["awp", "programs", "faults"],
     },
     Run {
         name: "datagrams that are lost and reordered",
