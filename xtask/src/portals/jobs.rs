@@ -73,6 +73,8 @@ const LONG: &[&str] = &[
     "netpipe", "--what", "put", "--how", "single", "--min", "16M", "--max", "256M", "--around",
     "0", "--iters", "1",
 ];
+const ONE_WAY: [&str; 11] = held_to_a_rate("stream");
+const BOTH_WAYS: [&str; 11] = held_to_a_rate("both");
 const CROWD: &[&str] = &[
     "matching",
     "--depth",
@@ -104,6 +106,12 @@ const fn hidden(sizes: &'static str) -> [&'static str; 9] {
         sizes,
         "--iters",
         "20",
+    ]
+}
+
+const fn held_to_a_rate(how: &'static str) -> [&'static str; 11] {
+    [
+        "netpipe", "--what", "put", "--around", "0", "--min", "64K", "--max", "1M", "--how", how,
     ]
 }
 
@@ -161,6 +169,8 @@ pub(super) const KINDS: &[Kind] = kinds! {
     "single-get": [] &["netpipe", "--what", "get"];
     "stream-put": [] &["netpipe", "--what", "put"];
     "stream-get": [] &["netpipe", "--what", "get"];
+    "one-way": [RATE] &ONE_WAY;
+    "both-ways": [RATE] &BOTH_WAYS;
     "matching": [] CROWD;
     "one-rail": [RATE] LONG;
     "two-rails": [RATE, TWO_RAILS] LONG;
@@ -230,6 +240,7 @@ pub(super) const RATIOS: &[Ratio] = ratios! {
     "netpipe": "get against put" = "median_us" of "single-get" / "single-put", Asked::Nothing;
     "netpipe": "message against put" = "median_us" of "single-tag" / "single-put", Asked::Nothing;
     "netpipe": "gets against puts, streaming" = "mb_per_s" of "stream-get" / "stream-put", Asked::AtLeast(0.9);
+    "netpipe": "puts both ways against one way" = "mb_per_s" of "both-ways" / "one-way", Asked::AtLeast(1.95);
     "rails": "two rails against one" = "mb_per_s" of "two-rails" / "one-rail", Asked::AtLeast(1.9);
     "rails": "three rails against two" = "mb_per_s" of "three-rails" / "two-rails", Asked::AtLeast(1.45);
     "rails": "four rails against one" = "mb_per_s" of "four-rails" / "one-rail", Asked::AtLeast(3.8);
