@@ -34,7 +34,7 @@ cargo xtask loom            the models of what threads share
 cargo xtask bench compare   measure against MPICH and Open MPI; `bench compare --help` says how
 cargo xtask bench portals   messages over Portals against how others lay them out; `bench portals --help` says how
 cargo xtask vm -- COMMAND   run a command on a virtual machine with soft-RoCE devices; `vm --help` says how
-cargo xtask vm-test         the tests that need InfiniBand devices, all in one virtual machine
+cargo xtask vm-test         the tests that need InfiniBand devices, all in one virtual machine; `vm-test --help` says more
 cargo xtask bench verbs     Ripstop over verbs beside perftest on the devices of a virtual machine; `bench verbs --help`
 cargo xtask bench calibrate fit the simulator to this machine, and show what it predicts";
 
@@ -72,6 +72,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["examples"] => Gate::open(examples::run),
         ["loom"] => Gate::open(loom::run),
         ["vm-test"] => Gate::open(vm::test),
+        ["vm-test", ..] => vm::test_all(&step::root(), &args[1..]),
         ["bench", "portals", ..] => portals::run(&step::root(), &args[2..]),
         ["bench", "compare", ..] => compare::run(&args[2..]),
         ["bench", "verbs", ..] => vm::bench(&step::root(), &args[2..]),

@@ -13,14 +13,18 @@ use serde_json::Value;
 
 use crate::step::{Ended, Gate, Long, Tally};
 
+pub(crate) use self::all::run as all;
 use self::table::{SUITES, Suite, What};
 use super::{guest::Guest, image::Image, options::Options, packages};
 
+mod all;
+mod matrix;
+mod report;
 mod table;
 
 /// The step alone: what runs is seen while it runs.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    match Bed::make(&gate.root)? {
+    match Bed::make(&gate.root, SUITES)? {
         Some(bed) => gate.counted(NAME, REPEAT, |_, tally| bed.run(tally, io::stdout()).0),
         None => Ok(()),
     }
@@ -31,7 +35,7 @@ pub(crate) fn beside(
     gate: &mut Gate,
     others: impl FnOnce(&mut Gate) -> Result<(), String>,
 ) -> Result<(), String> {
-    let Some(bed) = Bed::make(&gate.root)? else {
+    let Some(bed) = Bed::make(&gate.root, SUITES)? else {
         return others(gate);
     };
     let long = Long {
@@ -51,11 +55,11 @@ struct Bed {
 
 impl Bed {
     /// Builds the test programs here. Where a guest cannot be had there is none, and why is said; with `CI` that is a failure.
-    fn make(root: &Path) -> Result<Option<Self>, String> {
+    fn make(root: &Path, suites: &[Suite]) -> Result<Option<Self>, String> {
         let image = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(root));
         match image {
             Ok(image) => {
-                let (programs, launcher) = build(root)?;
+                let (programs, launcher) = build(root, suites)?;
                 Ok(Some(Self {
                     image,
                     programs,
@@ -72,14 +76,7 @@ impl Bed {
 
     /// Starts one guest and runs all programs in it: how that went, and what they printed, which `show` gets as it comes.
     fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
-        let printed = Printed::default();
-        let script = script(&self.programs, &self.launcher);
-        let kept = Kept {
-            printed: printed.clone(),
-            to: show,
-        };
-        let status = in_guest(&self.image, &script, kept);
-        let text = printed.text();
+        let (status, text) = self.output(&FOR_GATE, show);
         let outcome = status.and_then(|status| {
             count(&self.programs, &text, tally)?;
             match status {
@@ -89,6 +86,29 @@ impl Bed {
         });
         (outcome, text)
     }
+
+    /// The status of all programs in one guest, and what they printed.
+    fn output(
+        &self,
+        size: &Size,
+        show: impl Write + Send + 'static,
+    ) -> (Result<u8, String>, String) {
+        let printed = Printed::default();
+        let script = script(&self.programs, &self.launcher, size.program);
+        let kept = Kept {
+            printed: printed.clone(),
+            to: show,
+        };
+        let status = in_guest(&self.image, &script, size, kept);
+        (status, printed.text())
+    }
+}
+
+/// How large a guest is, and how long everything in it and one program may take.
+struct Size {
+    devices: u32,
+    all: Duration,
+    program: Duration,
 }
 
 /// A suite that was built.
@@ -116,7 +136,7 @@ impl Suite {
         let manifest = Path::new(message["manifest_path"].as_str()?);
         let file = message["executable"].as_str()?;
         fits.then(|| Program {
-            suite: *self,
+            suite: self.clone(),
             file: file.into(),
             folder: manifest.parent().unwrap_or(manifest).to_owned(),
         })
@@ -124,13 +144,13 @@ impl Suite {
 }
 
 /// All programs, and the launcher that starts examples.
-fn build(root: &Path) -> Result<(Vec<Program>, PathBuf), String> {
-    let tests = SUITES.iter().flat_map(|suite| match suite.what {
+fn build(root: &Path, suites: &[Suite]) -> Result<(Vec<Program>, PathBuf), String> {
+    let tests = suites.iter().flat_map(|suite| match suite.what {
         What::Library => vec!["-p", suite.package, "--lib"],
         What::Test(test) => vec!["-p", suite.package, "--test", test],
         What::Example(_) => Vec::new(),
     });
-    let examples = SUITES.iter().flat_map(|suite| match suite.what {
+    let examples = suites.iter().flat_map(|suite| match suite.what {
         What::Example(name) => vec!["--example", name],
         _ => Vec::new(),
     });
@@ -142,7 +162,7 @@ fn build(root: &Path) -> Result<(Vec<Program>, PathBuf), String> {
         let program = messages.iter().find_map(|message| suite.built(message));
         program.ok_or_else(|| format!("cargo built no {}", suite.title()))
     };
-    let programs = SUITES.iter().map(program).collect::<Result<_, _>>()?;
+    let programs = suites.iter().map(program).collect::<Result<_, _>>()?;
     let launcher = messages.iter().find_map(built_launcher);
     Ok((programs, launcher.ok_or("cargo built no launcher")?))
 }
@@ -174,10 +194,10 @@ fn cargo(root: &Path, words: &[&str]) -> Result<Vec<Value>, String> {
 }
 
 /// A script that runs everything, so that one failure hides no other, and ends with the last bad status.
-fn script(programs: &[Program], launcher: &Path) -> String {
+fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
     let launcher = format!("'{}' run -n 4 --timeout 120 -- ", launcher.display());
     let runs = programs.iter().map(|program| {
-        let Suite { what, args, env, .. } = program.suite;
+        let Suite { what, args, env, .. } = &program.suite;
         let (folder, file) = (program.folder.display(), program.file.display());
         let title = program.suite.title();
         let before = match what {
@@ -188,7 +208,11 @@ fn script(programs: &[Program], launcher: &Path) -> String {
             "cd '{folder}' && run '{title}' env RIPSTOP_VERBS_REQUIRED=1 {env} {before}'{file}' {args}\n"
         )
     });
-    let begin = [BEGIN, include_str!("../guest/check.sh")].map(str::to_owned);
+    let begin = [
+        format!("limit={}\n", limit.as_secs()),
+        BEGIN.to_owned(),
+        include_str!("../guest/check.sh").to_owned(),
+    ];
     let end = [include_str!("../guest/after.sh").to_owned()];
     begin.into_iter().chain(runs).chain(end).collect()
 }
@@ -197,11 +221,12 @@ fn script(programs: &[Program], launcher: &Path) -> String {
 fn in_guest(
     image: &Image,
     script: &str,
+    size: &Size,
     output: impl Write + Send + 'static,
 ) -> Result<u8, String> {
     let options = Options {
-        timeout: LIMIT,
-        devices: DEVICES,
+        timeout: size.all,
+        devices: size.devices,
         command: ["sh", "-c", script].map(str::to_owned).to_vec(),
         ..Options::default()
     };
@@ -281,43 +306,46 @@ run() {
     echo \"== $1\"
     shift
     began=$(date +%s)
-    timeout 600 \"$@\" 2>&1 || { status=$?; echo \"ended with status $status\"; }
+    timeout $limit \"$@\" 2>&1 || { status=$?; echo \"ended with status $status\"; }
     echo \"took $(($(date +%s) - began)) s\"
 }
 ";
 
-/// As many as most tests have ranks, so that each has one.
-const DEVICES: u32 = 4;
-
 /// What `run` says of a program that did not end well.
 const BAD_END: &str = "ended with status";
 
-/// Emulated, tests that compute take ten times as long as here.
-const LIMIT: Duration = Duration::from_secs(3000);
+/// As many devices as most tests have ranks, so that each has one. Emulated, tests that compute take ten times as long as here.
+const FOR_GATE: Size = Size {
+    devices: 4,
+    all: Duration::from_secs(3000),
+    program: Duration::from_secs(600),
+};
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use serde_json::json;
 
-    use super::{Path, Program, Suite, Tally, What, built_launcher, count, script};
+    use super::{FOR_GATE, Path, Program, Suite, Tally, What, built_launcher, count, script};
 
     const MESSAGES: Suite = Suite {
         package: "ripstop",
         what: What::Test("messages"),
-        args: "",
-        env: "RIPSTOP_FABRIC=verbs",
+        args: Cow::Borrowed(""),
+        env: Cow::Borrowed("RIPSTOP_FABRIC=verbs"),
     };
     const VERBS: Suite = Suite {
         package: "ripstop-fabric",
         what: What::Library,
-        args: "verbs::",
-        env: "",
+        args: Cow::Borrowed("verbs::"),
+        env: Cow::Borrowed(""),
     };
     const HALO: Suite = Suite {
         package: "ripstop",
         what: What::Example("halo"),
-        args: "--n 16",
-        env: "RIPSTOP_FABRIC=verbs",
+        args: Cow::Borrowed("--n 16"),
+        env: Cow::Borrowed("RIPSTOP_FABRIC=verbs"),
     };
 
     fn programs() -> Vec<Program> {
@@ -352,7 +380,7 @@ mod tests {
 
     #[test]
     fn every_program_runs_with_its_environment_and_its_arguments() {
-        let script = script(&programs(), Path::new("/t/ripstop"));
+        let script = script(&programs(), Path::new("/t/ripstop"), FOR_GATE.program);
         for line in [
             "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 ",
             "REQUIRED=1 RIPSTOP_FABRIC=verbs '/t/program' \n",

@@ -1,14 +1,16 @@
 //! What runs in the guest.
 
+use std::borrow::Cow;
+
 /// Something that runs in the guest, and with what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Suite {
     pub(super) package: &'static str,
     pub(super) what: What,
     /// What a test program is told to run, as a shell takes it, and how; or an example's arguments.
-    pub(super) args: &'static str,
+    pub(super) args: Cow<'static, str>,
     /// Variables, as a shell takes them.
-    pub(super) env: &'static str,
+    pub(super) env: Cow<'static, str>,
 }
 
 /// Which program.
@@ -27,8 +29,8 @@ impl Suite {
         Self {
             package: "ripstop-fabric",
             what,
-            args,
-            env,
+            args: Cow::Borrowed(args),
+            env: Cow::Borrowed(env),
         }
     }
 
@@ -36,8 +38,8 @@ impl Suite {
         Self {
             package: "ripstop",
             what: What::Test(name),
-            args,
-            env,
+            args: Cow::Borrowed(args),
+            env: Cow::Borrowed(env),
         }
     }
 
@@ -45,8 +47,8 @@ impl Suite {
         Self {
             package: "ripstop",
             what: What::Example(name),
-            args,
-            env,
+            args: Cow::Borrowed(args),
+            env: Cow::Borrowed(env),
         }
     }
 
@@ -57,7 +59,7 @@ impl Suite {
             What::Test(name) => name.to_owned(),
             What::Example(name) => format!("example {name}"),
         };
-        let words = [self.package, &what, self.env, self.args];
+        let words = [self.package, &what, &self.env, &self.args];
         let words = words.into_iter().filter(|word| !word.is_empty());
         words.collect::<Vec<_>>().join(" ")
     }

@@ -1,0 +1,225 @@
+//! `cargo xtask vm-test --all`: the whole matrix, by hand.
+
+use std::{
+    env,
+    io::{self, Write},
+    path::Path,
+    time::Duration,
+};
+
+use super::{
+    Bed, Size,
+    matrix::{Cell, Wish, chosen, names},
+    report::{Row, head},
+};
+
+const HELP: &str = "\
+cargo xtask vm-test [--all [OPTION..]]
+
+Without --all: the tests that need InfiniBand devices as the gate runs them, which takes minutes. With it: every suite, with
+all ranks on one device and with each on its own across the wire, with io_uring and with epoll, in one virtual machine with
+eight devices. That takes hours where the machine is emulated, so it may be split:
+
+  --only SUITE,..     some suites; SUITE::FILTER runs those tests of it that have FILTER in their names
+  --devices WHICH     one, across; own is said of suites that choose their devices themselves
+  --reactor WHICH     uring, epoll; - is said of drivers, which sleep without one
+  --timeout S         seconds that all of it may take (default 36000); what is under way then is cut off and counts as nothing
+  --program S         seconds that one program may take (default 3600)
+  --list              says what would run, and runs nothing
+  --json              the table as lines of JSON on the output, and what programs print on the error output
+
+CASES, CYCLES, GUARD_S, KILLS, ROUNDS, SEED and SLEEPS go along to the tests that heed them.
+
+Exit status: 0 when all that was asked for ran and passed.";
+
+/// Runs what the arguments after `vm-test` name.
+///
+/// # Errors
+/// A sentence saying what to do: an unknown argument, a guest that did not start, runs that did not pass.
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
+    let Some(asked) = Asked::parse(args)? else {
+        println!("{HELP}\n\nSuites: {}", names());
+        return Ok(());
+    };
+    let mut cells = chosen(&asked.wish)?;
+    cells.iter_mut().for_each(override_by_environment);
+    if asked.list {
+        for Cell {
+            name,
+            devices,
+            reactor,
+            suite,
+        } in cells
+        {
+            println!("{name} {devices} {reactor}: {} {}", suite.env, suite.args);
+        }
+        return Ok(());
+    }
+    let suites: Vec<_> = cells.iter().map(|cell| cell.suite.clone()).collect();
+    let Some(bed) = Bed::make(root, &suites)? else {
+        return Err("there is no guest".to_owned());
+    };
+    let show: Box<dyn Write + Send> = if asked.json {
+        Box::new(io::stderr())
+    } else {
+        Box::new(io::stdout())
+    };
+    let size = Size {
+        devices: DEVICES,
+        all: asked.all,
+        program: asked.program,
+    };
+    let (status, output) = bed.output(&size, show);
+    let rows: Vec<Row> = cells
+        .into_iter()
+        .map(|cell| {
+            let title = cell.suite.title();
+            Row::read(cell, &title, &output)
+        })
+        .collect();
+    print(&rows, asked.json);
+    judge(status, &rows, &output)
+}
+
+/// A variable that was set for the command counts more than the table's.
+fn override_by_environment(cell: &mut Cell) {
+    for name in ALONG {
+        if let Ok(value) = env::var(name) {
+            cell.suite
+                .env
+                .to_mut()
+                .push_str(&format!(" {name}='{value}'"));
+        }
+    }
+}
+
+fn print(rows: &[Row], json: bool) {
+    if json {
+        rows.iter().for_each(|row| println!("{}", row.json()));
+        return;
+    }
+    println!("\n{}", head());
+    rows.iter().for_each(|row| println!("{row}"));
+}
+
+fn judge(status: Result<u8, String>, rows: &[Row], output: &str) -> Result<(), String> {
+    let bad = rows.iter().filter(|row| !row.held()).count();
+    if bad > 0 {
+        return Err(format!("{bad} of {} runs did not pass", rows.len()));
+    }
+    match status? {
+        0 => Ok(()),
+        // What is looked at before and after all programs.
+        other => {
+            let last: Vec<&str> = output.lines().rev().take(3).collect();
+            Err(format!("status {other} in the guest: {last:?}"))
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    wish: Wish,
+    all: Duration,
+    program: Duration,
+    list: bool,
+    json: bool,
+}
+
+impl Asked {
+    /// `None` when help was asked for.
+    fn parse(args: &[String]) -> Result<Option<Self>, String> {
+        let mut asked = Self {
+            wish: Wish::default(),
+            all: Duration::from_secs(36_000),
+            program: Duration::from_secs(3600),
+            list: false,
+            json: false,
+        };
+        let mut all = false;
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--all" => all = true,
+                "--list" => asked.list = true,
+                "--json" => asked.json = true,
+                option => {
+                    let value = args
+                        .next()
+                        .ok_or_else(|| format!("{option} is unknown or needs a value\n\n{HELP}"))?;
+                    asked.set(option, value)?;
+                }
+            }
+        }
+        if all {
+            Ok(Some(asked))
+        } else {
+            Err(format!("options are for --all\n\n{HELP}"))
+        }
+    }
+
+    fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
+        match option {
+            "--only" => self.wish.only.extend(value.split(',').map(str::to_owned)),
+            "--devices" => self.wish.devices = Some(value.to_owned()),
+            "--reactor" => self.wish.reactor = Some(value.to_owned()),
+            "--timeout" => self.all = seconds(option, value)?,
+            "--program" => self.program = seconds(option, value)?,
+            _ => return Err(format!("unknown option {option}\n\n{HELP}")),
+        }
+        Ok(())
+    }
+}
+
+fn seconds(option: &str, value: &str) -> Result<Duration, String> {
+    let seconds = value.parse().ok().filter(|seconds| *seconds > 0);
+    let seconds = seconds.ok_or_else(|| format!("{option} {value}: give seconds"))?;
+    Ok(Duration::from_secs(seconds))
+}
+
+/// One for each rank of all tests but the largest.
+const DEVICES: u32 = 8;
+
+const ALONG: [&str; 7] = [
+    "CASES", "CYCLES", "GUARD_S", "KILLS", "ROUNDS", "SEED", "SLEEPS",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{Asked, Duration};
+
+    fn parse(line: &str) -> Result<Option<Asked>, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Asked::parse(&words)
+    }
+
+    #[test]
+    fn all_arguments_are_understood() {
+        let asked = parse(
+            "--all --only messages,windows::pscw --only scope --devices one --reactor epoll --timeout 500 --program 60 \
+             --list --json",
+        );
+        let asked = asked.unwrap().unwrap();
+        assert_eq!(asked.wish.only, ["messages", "windows::pscw", "scope"]);
+        assert_eq!(asked.wish.devices.as_deref(), Some("one"));
+        assert_eq!(asked.wish.reactor.as_deref(), Some("epoll"));
+        let limits = (asked.all, asked.program);
+        assert_eq!(limits, (Duration::from_secs(500), Duration::from_secs(60)));
+        assert!(asked.list && asked.json);
+        assert_eq!(parse("--all --help"), Ok(None));
+    }
+
+    #[test]
+    fn a_bad_argument_is_named() {
+        for (line, part) in [
+            ("--only messages", "--all"),
+            ("--all --fast 1", "--fast"),
+            ("--all --only", "--only"),
+            ("--all --timeout soon", "soon"),
+        ] {
+            let why = parse(line).unwrap_err();
+            assert!(why.contains(part), "{line}: {why}");
+        }
+    }
+}

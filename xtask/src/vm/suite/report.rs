@@ -1,0 +1,262 @@
+//! How each run of the matrix went, as a table or as lines of JSON.
+
+use std::fmt;
+
+use serde_json::json;
+
+use super::{BAD_END, matrix::Cell, part, table::What};
+use crate::step::Tally;
+
+/// A run and how it ended.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    cell: Cell,
+    end: End,
+    tally: Tally,
+    /// Tests that a filter left out, of those that the program has.
+    left_out: u64,
+    seconds: Option<u64>,
+    failures: Vec<String>,
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Passed,
+    /// Tests failed, or it died.
+    Failed,
+    /// It was ended, as its time was up.
+    TooLong,
+    /// It was under way when the guest's time was up.
+    Unfinished,
+    /// Its turn did not come.
+    NotRun,
+    /// A filter that fits nothing.
+    Empty,
+}
+
+impl Row {
+    /// Reads what the guest printed of this run. Only a program that ended by itself and said how counts its tests: nothing that
+    /// was skipped, ignored or cut off is counted as passed.
+    pub(super) fn read(cell: Cell, title: &str, output: &str) -> Self {
+        let mut row = Self {
+            cell,
+            end: End::NotRun,
+            tally: Tally::default(),
+            left_out: 0,
+            seconds: None,
+            failures: Vec::new(),
+        };
+        let Some(printed) = part(output, title) else {
+            return row;
+        };
+        row.seconds = printed.lines().rev().find_map(seconds);
+        let status = printed
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix(BAD_END)?.trim().parse::<u8>().ok());
+        // Ranks that are processes run the same program, and end before it.
+        let result = printed
+            .lines()
+            .rfind(|line| line.starts_with("test result"));
+        row.end = match (row.seconds, status) {
+            (None, _) => End::Unfinished,
+            (_, Some(TIME_IS_UP)) => End::TooLong,
+            (_, Some(_)) => End::Failed,
+            (_, None) => End::Passed,
+        };
+        match (row.cell.suite.what, &row.end, status) {
+            (What::Example(_), End::Passed, _) => row.tally.passed = 1,
+            (What::Example(_), End::Failed, _) => row.tally.failed = 1,
+            (What::Example(_), ..) => {}
+            (_, End::Passed, _) | (_, End::Failed, Some(TESTS_FAILED)) => {
+                let line = result.unwrap_or("");
+                row.tally.add(line);
+                row.left_out = left_out(line);
+                row.failures = failures(printed);
+            }
+            _ => {}
+        }
+        if row.end == End::Passed && row.tally.passed == 0 {
+            row.end = End::Empty;
+        }
+        row
+    }
+
+    /// All of it ran and held.
+    pub(super) fn held(&self) -> bool {
+        self.end == End::Passed
+    }
+
+    pub(super) fn json(&self) -> String {
+        let Cell {
+            name,
+            devices,
+            reactor,
+            suite,
+        } = &self.cell;
+        json!({
+            "suite": name, "devices": devices, "reactor": reactor, "env": suite.env, "args": suite.args,
+            "end": self.end.to_string(), "passed": self.tally.passed, "failed": self.tally.failed,
+            "ignored": self.tally.ignored, "left_out": self.left_out, "seconds": self.seconds,
+            "failures": self.failures,
+        })
+        .to_string()
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tally {
+            passed,
+            failed,
+            ignored,
+        } = self.tally;
+        let seconds = self
+            .seconds
+            .map_or_else(|| "-".to_owned(), |seconds| seconds.to_string());
+        let Cell {
+            name,
+            devices,
+            reactor,
+            ..
+        } = &self.cell;
+        write!(
+            f,
+            "{name:<34} {devices:<7} {reactor:<7}{passed:>7}{failed:>7}{ignored:>8}{:>9}{seconds:>8}  {}",
+            self.left_out, self.end
+        )?;
+        self.failures
+            .iter()
+            .try_for_each(|name| write!(f, "\n    FAILED {name}"))
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passed => "passed",
+            Self::Failed => "FAILED",
+            Self::TooLong => "TOOK TOO LONG",
+            Self::Unfinished => "UNFINISHED",
+            Self::NotRun => "NOT RUN",
+            Self::Empty => "NO TEST",
+        })
+    }
+}
+
+/// The head of the table.
+pub(super) fn head() -> String {
+    format!(
+        "{:<34} {:<7} {:<7}{:>7}{:>7}{:>8}{:>9}{:>8}  end",
+        "suite", "devices", "reactor", "passed", "failed", "ignored", "left out", "seconds"
+    )
+}
+
+/// Of a line like `took 12 s`.
+fn seconds(line: &str) -> Option<u64> {
+    let figure = line.strip_prefix("took ")?.strip_suffix(" s")?;
+    figure.parse().ok()
+}
+
+/// Of a line like `test result: ok. 3 passed; .. 7 filtered out; finished in 0.10s`.
+fn left_out(line: &str) -> u64 {
+    let mut parts = line.split(';');
+    let count = parts.find_map(|part| part.trim().strip_suffix(" filtered out")?.parse().ok());
+    count.unwrap_or(0)
+}
+
+/// The names that a test program lists at its end.
+fn failures(printed: &str) -> Vec<String> {
+    let Some((_, list)) = printed.rsplit_once("\nfailures:\n") else {
+        return Vec::new();
+    };
+    let names = list.lines().map_while(|line| line.strip_prefix("    "));
+    names.map(str::to_owned).collect()
+}
+
+/// What `timeout` ends with.
+const TIME_IS_UP: u8 = 124;
+
+/// What a test program ends with that says which tests failed.
+const TESTS_FAILED: u8 = 101;
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::matrix::{Wish, chosen},
+        End, Row,
+    };
+
+    fn row(printed: &str) -> Row {
+        row_of("scope", printed)
+    }
+
+    fn row_of(suite: &str, printed: &str) -> Row {
+        let wish = Wish {
+            only: vec![suite.to_owned()],
+            ..Wish::default()
+        };
+        let cell = chosen(&wish).unwrap().remove(0);
+        Row::read(
+            cell,
+            "one",
+            &format!("== zero\nx\n== one\n{printed}== two\n"),
+        )
+    }
+
+    const GOOD: &str = "\
+        test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out; finished in 0.1s\n\
+        test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured; 3 filtered out; finished in 0.1s\n\
+        took 12 s\n";
+
+    #[test]
+    fn what_a_program_says_last_is_counted_and_the_rest_is_not_passed() {
+        let row = row(GOOD);
+        assert!(row.held());
+        let counts = (
+            row.tally.passed,
+            row.tally.ignored,
+            row.left_out,
+            row.seconds,
+        );
+        assert_eq!(counts, (4, 2, 3, Some(12)));
+        assert!(row.to_string().ends_with("passed"), "{row}");
+        assert!(row.json().contains("\"passed\":4"), "{}", row.json());
+    }
+
+    #[test]
+    fn failed_tests_are_named() {
+        let row = row(
+            "failures:\n\n---- a stdout ----\nfailures:\n    a\n    b::c\n\n\
+            test result: FAILED. 4 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n\
+            ended with status 101\ntook 3 s\n",
+        );
+        assert_eq!((row.end.clone(), row.tally.failed), (End::Failed, 2));
+        assert_eq!(row.failures, ["a", "b::c"]);
+    }
+
+    #[test]
+    fn a_program_that_did_not_end_by_itself_has_passed_nothing() {
+        for (said, end) in [
+            ("ended with status 124\ntook 600 s\n", End::TooLong),
+            ("ended with status 139\ntook 6 s\n", End::Failed),
+            ("", End::Unfinished),
+        ] {
+            let row = row(&GOOD.replace("took 12 s\n", said));
+            assert_eq!((row.end.clone(), row.tally.passed), (end, 0), "{said}");
+            assert!(!row.held());
+        }
+        let none = row(
+            "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\ntook 1 s\n",
+        );
+        assert_eq!(none.end, End::Empty);
+    }
+
+    #[test]
+    fn an_example_is_one_test() {
+        assert_eq!(row_of("example-halo", "warm\ntook 1 s\n").tally.passed, 1);
+        let bad = row_of("example-halo", "ended with status 1\ntook 1 s\n");
+        assert_eq!((bad.tally.passed, bad.tally.failed), (0, 1));
+    }
+}
