@@ -42,7 +42,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         return Ok(());
     };
     let mut cells = chosen(&asked.wish)?;
-    cells.iter_mut().for_each(override_by_environment);
+    cells.iter_mut().try_for_each(override_by_environment)?;
     if asked.list {
         for Cell {
             name,
@@ -82,15 +82,24 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
 }
 
 /// A variable that was set for the command counts more than the table's.
-fn override_by_environment(cell: &mut Cell) {
+///
+/// # Errors
+/// Names one whose value is no number: it goes into a script.
+fn override_by_environment(cell: &mut Cell) -> Result<(), String> {
     for name in ALONG {
-        if let Ok(value) = env::var(name) {
-            cell.suite
-                .env
-                .to_mut()
-                .push_str(&format!(" {name}='{value}'"));
+        let Ok(value) = env::var(name) else {
+            continue;
+        };
+        if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(format!("{name}={value}: give a number"));
         }
+        let env = &mut cell.suite.env;
+        *env = format!("{env} {name}={value}")
+            .trim_start()
+            .to_owned()
+            .into();
     }
+    Ok(())
 }
 
 fn print(rows: &[Row], json: bool) {

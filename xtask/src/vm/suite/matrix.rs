@@ -192,7 +192,7 @@ const VERBS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000";
 const LOOPBACK: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_LOOPBACK=on";
 
 /// The ranks of some tests are simulated: no device takes part.
-const ALL: [Whole; 29] = [
+const ALL: [Whole; 30] = [
     Whole::of_fabric("library", What::Library, &[(OWN, "verbs::")]),
     Whole::of_fabric(
         "drivers",
@@ -267,6 +267,12 @@ const ALL: [Whole; 29] = [
     ),
     Whole::example("example-hello", "hello", ""),
     Whole::example("example-ring", "ring", ""),
+    Whole::new(
+        "loopback",
+        Runs::All,
+        "--include-ignored --test-threads 1",
+        "",
+    ),
     Whole::test_as("loopback-messages", "messages", "", LOOPBACK),
     Whole::test_as(
         "loopback-collectives",
