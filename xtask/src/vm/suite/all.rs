@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Bed, Size,
+    Bed, PROFILE, Size,
     matrix::{Cell, Wish, chosen, names},
     report::{Row, head},
 };
@@ -25,6 +25,7 @@ eight devices. That takes hours where the machine is emulated, so it may be spli
   --reactor WHICH     uring, epoll; - is said of drivers, which sleep without one
   --timeout S         seconds that all of it may take (default 36000); what is under way then is cut off and counts as nothing
   --program S         seconds that one program may take (default 3600)
+  --profile NAME      cargo's: dev (default), or swift, which is built in minutes and runs faster
   --list              says what would run, and runs nothing
   --json              the table as lines of JSON on the output, and what programs print on the error output
 
@@ -56,7 +57,7 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         return Ok(());
     }
     let suites: Vec<_> = cells.iter().map(|cell| cell.suite.clone()).collect();
-    let Some(bed) = Bed::make(root, &suites)? else {
+    let Some(bed) = Bed::make(root, &suites, &asked.profile)? else {
         return Err("there is no guest".to_owned());
     };
     let show: Box<dyn Write + Send> = if asked.json {
@@ -131,6 +132,7 @@ struct Asked {
     wish: Wish,
     all: Duration,
     program: Duration,
+    profile: String,
     list: bool,
     json: bool,
 }
@@ -142,6 +144,7 @@ impl Asked {
             wish: Wish::default(),
             all: Duration::from_secs(36_000),
             program: Duration::from_secs(3600),
+            profile: PROFILE.to_owned(),
             list: false,
             json: false,
         };
@@ -175,6 +178,7 @@ impl Asked {
             "--reactor" => self.wish.reactor = Some(value.to_owned()),
             "--timeout" => self.all = seconds(option, value)?,
             "--program" => self.program = seconds(option, value)?,
+            "--profile" => value.clone_into(&mut self.profile),
             _ => return Err(format!("unknown option {option}\n\n{HELP}")),
         }
         Ok(())
@@ -207,7 +211,7 @@ mod tests {
     fn all_arguments_are_understood() {
         let asked = parse(
             "--all --only messages,windows::pscw --only scope --devices one --reactor epoll --timeout 500 --program 60 \
-             --list --json",
+             --profile swift --list --json",
         );
         let asked = asked.unwrap().unwrap();
         assert_eq!(asked.wish.only, ["messages", "windows::pscw", "scope"]);
@@ -215,7 +219,7 @@ mod tests {
         assert_eq!(asked.wish.reactor.as_deref(), Some("epoll"));
         let limits = (asked.all, asked.program);
         assert_eq!(limits, (Duration::from_secs(500), Duration::from_secs(60)));
-        assert!(asked.list && asked.json);
+        assert!(asked.list && asked.json && asked.profile == "swift");
         assert_eq!(parse("--all --help"), Ok(None));
     }
 

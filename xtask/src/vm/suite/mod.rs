@@ -24,7 +24,7 @@ mod table;
 
 /// The step alone: what runs is seen while it runs.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
-    match Bed::make(&gate.root, SUITES)? {
+    match Bed::make(&gate.root, SUITES, PROFILE)? {
         Some(bed) => gate.counted(NAME, REPEAT, |_, tally| bed.run(tally, io::stdout()).0),
         None => Ok(()),
     }
@@ -35,7 +35,7 @@ pub(crate) fn beside(
     gate: &mut Gate,
     others: impl FnOnce(&mut Gate) -> Result<(), String>,
 ) -> Result<(), String> {
-    let Some(bed) = Bed::make(&gate.root, SUITES)? else {
+    let Some(bed) = Bed::make(&gate.root, SUITES, PROFILE)? else {
         return others(gate);
     };
     let long = Long {
@@ -55,11 +55,11 @@ struct Bed {
 
 impl Bed {
     /// Builds the test programs here. Where a guest cannot be had there is none, and why is said; with `CI` that is a failure.
-    fn make(root: &Path, suites: &[Suite]) -> Result<Option<Self>, String> {
+    fn make(root: &Path, suites: &[Suite], profile: &str) -> Result<Option<Self>, String> {
         let image = packages::require(&packages::FOR_TESTS).and_then(|()| Image::at(root));
         match image {
             Ok(image) => {
-                let (programs, launcher) = build(root, suites)?;
+                let (programs, launcher) = build(root, suites, profile)?;
                 Ok(Some(Self {
                     image,
                     programs,
@@ -144,7 +144,7 @@ impl Suite {
 }
 
 /// All programs, and the launcher that starts examples.
-fn build(root: &Path, suites: &[Suite]) -> Result<(Vec<Program>, PathBuf), String> {
+fn build(root: &Path, suites: &[Suite], profile: &str) -> Result<(Vec<Program>, PathBuf), String> {
     let tests = suites.iter().flat_map(|suite| match suite.what {
         What::Library => vec!["-p", suite.package, "--lib"],
         What::Test(test) => vec!["-p", suite.package, "--test", test],
@@ -157,7 +157,11 @@ fn build(root: &Path, suites: &[Suite]) -> Result<(Vec<Program>, PathBuf), Strin
     let tests = [&["test", "--no-run"][..], &tests.collect::<Vec<_>>()].concat();
     let launcher = ["build", "-p", "ripstop", "--bin", "ripstop"];
     let examples = [&launcher[..], &examples.collect::<Vec<_>>()].concat();
-    let messages = [cargo(root, &tests)?, cargo(root, &examples)?].concat();
+    let messages = [
+        cargo(root, profile, &tests)?,
+        cargo(root, profile, &examples)?,
+    ]
+    .concat();
     let program = |suite: &Suite| {
         let program = messages.iter().find_map(|message| suite.built(message));
         program.ok_or_else(|| format!("cargo built no {}", suite.title()))
@@ -177,10 +181,11 @@ fn built_launcher(message: &Value) -> Option<PathBuf> {
 }
 
 /// What cargo says while it does this.
-fn cargo(root: &Path, words: &[&str]) -> Result<Vec<Value>, String> {
+fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, String> {
     let output = Command::new("cargo")
         .args(words)
         .args(["--all-features", "--message-format=json"])
+        .args(["--profile", profile])
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output()
@@ -298,6 +303,8 @@ impl<W: Write> Write for Kept<W> {
 }
 
 const NAME: &str = "tests with InfiniBand devices";
+/// What cargo builds by default.
+const PROFILE: &str = "dev";
 const REPEAT: &str = "cargo xtask vm-test";
 
 const BEGIN: &str = "\

@@ -50,11 +50,15 @@ impl Row {
         let Some(printed) = part(output, title) else {
             return row;
         };
-        row.seconds = printed.lines().rev().find_map(seconds);
-        let status = printed
+        // The status is said right before, maybe behind the name of a test that was under way.
+        let mut last = printed
             .lines()
             .rev()
-            .find_map(|line| line.strip_prefix(BAD_END)?.trim().parse::<u8>().ok());
+            .skip_while(|line| seconds(line).is_none());
+        row.seconds = last.next().and_then(seconds);
+        let status = last
+            .next()
+            .and_then(|line| line.rsplit_once(BAD_END)?.1.trim().parse::<u8>().ok());
         // Ranks that are processes run the same program, and end before it.
         let result = printed
             .lines()
@@ -241,6 +245,7 @@ mod tests {
         for (said, end) in [
             ("ended with status 124\ntook 600 s\n", End::TooLong),
             ("ended with status 139\ntook 6 s\n", End::Failed),
+            ("test a ... ended with status 124\ntook 6 s\n", End::TooLong),
             ("", End::Unfinished),
         ] {
             let row = row(&GOOD.replace("took 12 s\n", said));
