@@ -117,7 +117,7 @@ fn no_message_finds_the_receiver_without_a_buffer() {
 /// What a device counts when a message finds no buffer, where it is sent from and where it arrives.
 const RNR: [&str; 2] = ["rcvd_rnr_err", "send_rnr_err"];
 
-/// `SLEEPS` says otherwise: a million take some minutes.
+/// `SLEEPS` says otherwise.
 fn sleeps_wanted() -> u64 {
     let given = std::env::var("SLEEPS").ok();
     given.map_or(10_000, |text| text.parse().expect("SLEEPS is a number"))
