@@ -151,6 +151,9 @@ impl Portals {
         let ni = &self.ground.ni;
         let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
         let empty = near(wheel.md, (0, 0), id.into());
+        // First: of a task that may begin at once, all that comes of it may be over before the next call, and the word of the list
+        // is to come before that of the end.
+        ni.inc_when(begun, 1, go)?;
         match plan {
             Plan::Put { from, far, .. } => {
                 ni.put_when(near(wheel.md, *from, id.into()), *far, 0, go)?;
@@ -164,7 +167,6 @@ impl Portals {
             Plan::Add(ct, by) => ni.inc_when(*ct, *by, go)?,
             Plan::Task { .. } => self.ring_when(wheel, Code::Task(id), go)?,
         }
-        ni.inc_when(begun, 1, go)?;
         if let Plan::Put {
             count: Some(far), ..
         } = plan

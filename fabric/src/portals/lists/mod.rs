@@ -1,7 +1,7 @@
 //! Task lists as triggered operations: the adapter begins them, counts, and wakes the host when a list has begun.
 //!
 //! A task has a *gear*: a counter GO of its own, and a descriptor that counts acknowledgements there. What it waits for adds to
-//! GO (`TriggeredCTInc`), and at that sum the adapter does what it is to do, and counts it at its list; with the
+//! GO (`TriggeredCTInc`), and at that sum the adapter counts it at its list, and does what it is to do; with the
 //! acknowledgement GO goes on, and what the end of the task adds to follows. When all tasks of a list are counted, the adapter
 //! puts a word to its own rank, which ends the host's sleep. Gears are used again when they have come to their end.
 //!
