@@ -1,6 +1,6 @@
 //! Devices that do not give back what was made on them, or take no buffers: nothing of it serves anything else.
 
-use super::{Down, Driver, Duration, LONG, Peer, Ranks, To, io};
+use super::{Driver, LONG, Peer, Ranks, To, io};
 
 fn met() -> Ranks {
     let mut ranks = Ranks::new(2);
@@ -54,15 +54,7 @@ fn a_device_that_is_gone_has_kept_nothing() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_is_closed() {
     let mut ranks = met();
-    let (from, _there, key) = ranks.memory();
-    ranks.put(&from, key);
-    ranks.until(|ranks| ranks.ears[0].ended == 1);
-    let ways = &ranks.core(1).link_or_new(0).ways;
-    ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
-    (0..2).for_each(|_| ranks.put(&from, key));
-    let mut core = ranks.all[0].core.take().unwrap();
-    core.begin_close(Down::Finished);
-    assert!(!core.finish(Duration::ZERO), "two puts are under way");
+    let (_memory, mut core) = ranks.closing_in_vain();
     core.rails
         .iter()
         .for_each(|rail| rail.own.context.keep_all(libc::EBUSY));

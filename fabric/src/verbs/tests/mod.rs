@@ -135,6 +135,20 @@ impl Ranks {
         (from, there, key)
     }
 
+    /// The inside of the first rank, which closes while two puts of this memory are under way that nobody answers.
+    fn closing_in_vain(&mut self) -> ([Region; 2], Box<Core>) {
+        let (from, there, key) = self.memory();
+        self.put(&from, key);
+        self.until(|ranks| ranks.ears[0].ended == 1);
+        let ways = &self.core(1).link_or_new(0).ways;
+        ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
+        (0..2).for_each(|_| self.put(&from, key));
+        let mut core = self.all[0].core.take().unwrap();
+        core.begin_close(Down::Finished);
+        assert!(!core.finish(Duration::ZERO), "two puts are under way");
+        ([from, there], core)
+    }
+
     /// The first rank has met two others, and messages of the second have come to its first device, one of the last to its
     /// other one.
     fn with_arrivals() -> Self {
@@ -227,16 +241,7 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     let mut ranks = Ranks::new(2);
-    let (from, _there, key) = ranks.memory();
-    ranks.put(&from, key);
-    ranks.until(|ranks| ranks.ears[0].ended == 1);
-    // Nobody answers any more.
-    let ways = &ranks.core(1).link_or_new(0).ways;
-    ways.iter().for_each(|way| way.qp.as_ref().unwrap().reset());
-    (0..2).for_each(|_| ranks.put(&from, key));
-    let mut core = ranks.all[0].core.take().unwrap();
-    core.begin_close(Down::Finished);
-    assert!(!core.finish(Duration::ZERO), "two puts are under way");
+    let (_memory, mut core) = ranks.closing_in_vain();
     core.let_go();
     let idle = [0, 1].map(|lane| core.outbox.is_idle(lane));
     assert_eq!((core.touches_memory(1), idle), (false, [true; 2]));

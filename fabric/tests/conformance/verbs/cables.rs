@@ -6,11 +6,11 @@ use std::{
 };
 
 use ripstop_fabric::{
-    driver::{self, Down, Failure, Token},
+    driver::{Down, Failure, Token},
     verbs::Port,
 };
 
-use super::{counters::of_devices, world_across_devices};
+use super::{counters::of_devices, put, world_across_devices};
 use crate::world::{Guard, Heard, Rank, World, all_of, contents, in_threads, noise, peer};
 
 /// Messages of mixed lengths and puts, both ways, over cables of which each loses one packet in twenty.
@@ -36,13 +36,7 @@ fn a_loss_of_five_percent_loses_nothing() {
         };
         rank.until("the other's key", |heard| told(heard).is_some());
         let into = told(&rank.heard).unwrap();
-        rank.post(driver::Command::Put {
-            to: peer(other),
-            from: all_of(&source),
-            into,
-            count: None,
-            token: Token(1),
-        });
+        rank.post(put(other, all_of(&source), into, Token(1)));
         rank.until("the put", |heard| heard.completed == [Token(1)]);
         rank.send(other, b"look", b"");
         rank.until("the other's put", |heard| {
@@ -82,14 +76,8 @@ fn a_cable_that_stays_pulled_fails_the_peers_behind_it_and_nobody_else() {
     let (_there, key) = world[1].memory(64);
     let (here, _) = world[0].memory(64);
     cable("pull 1");
-    let put = driver::Command::Put {
-        to: peer(1),
-        from: all_of(&here),
-        into: key,
-        count: None,
-        token: Token(3),
-    };
-    assert!(matches!(world.one_sided(0, put), Err(Failure::PeerDown)));
+    let ended = world.one_sided(0, put(1, all_of(&here), key, Token(3)));
+    assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
     world.send(1, 0, b"lost", b"");
     world.send(1, 2, b"lost", b"");
     for (rank, gone) in [(0, 1), (1, 0), (1, 2)] {
@@ -117,14 +105,7 @@ fn who_loses_long_packets_only_is_told_which_lengths_to_compare() {
     shorter(1500);
     world.send(0, 1, b"short", b"");
     world.hears(1, 1);
-    let put = driver::Command::Put {
-        to: peer(1),
-        from: all_of(&here),
-        into: key,
-        count: None,
-        token: Token(3),
-    };
-    let ended = world.one_sided(0, put);
+    let ended = world.one_sided(0, put(1, all_of(&here), key, Token(3)));
     shorter(9000);
     assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}");
     let why = world[0].driver.why_down(peer(1)).unwrap();

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{Command, Token},
+    driver::Token,
     memory::{Region, RemoteRegion},
 };
 
 use super::{
     cables::{Cables, cable, until_all_are_up},
     lanes::devices_by_two,
-    world,
+    put, world,
 };
 use crate::world::{World, contents, local, noise, peer};
 
@@ -72,14 +72,8 @@ impl Few {
     }
 
     fn post_put(&mut self, bytes: &mut [u8]) {
-        let put = Command::Put {
-            to: peer(self.met),
-            from: local(bytes),
-            into: self.key,
-            count: None,
-            token: Token(1),
-        };
-        self.world.post(0, put);
+        self.world
+            .post(0, put(self.met, local(bytes), self.key, Token(1)));
     }
 
     /// A connection gives way to one with the fourth rank, and comes back.

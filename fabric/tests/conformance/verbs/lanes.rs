@@ -14,7 +14,7 @@ use ripstop_fabric::{
 use super::{
     cables::{Cables, cable, talk},
     counters::of_device,
-    world,
+    put, world,
 };
 use crate::world::{Guard, World, contents, in_threads, local, noise, peer};
 
@@ -103,25 +103,13 @@ impl Pair {
     }
 
     fn post_put(&mut self, bytes: &mut [u8], token: u64) {
-        let put = Command::Put {
-            to: peer(1),
-            from: local(bytes),
-            into: self.key,
-            count: None,
-            token: Token(token),
-        };
-        self.world.post(0, put);
+        self.world
+            .post(0, put(1, local(bytes), self.key, Token(token)));
     }
 
     fn put(&mut self, bytes: &mut [u8], into: RemoteRegion) -> Result<Option<u64>, Failure> {
-        let put = Command::Put {
-            to: peer(1),
-            from: local(bytes),
-            into,
-            count: None,
-            token: Token(1),
-        };
-        self.world.one_sided(0, put)
+        self.world
+            .one_sided(0, put(1, local(bytes), into, Token(1)))
     }
 
     fn get(&mut self, bytes: &mut [u8], from: RemoteRegion) -> Result<Option<u64>, Failure> {

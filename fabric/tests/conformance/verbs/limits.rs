@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{Command, LocalRange, Token},
-    memory::RemoteRegion,
+    driver::{Command, Token},
 };
 
-use super::world;
-use crate::world::{World, contents, local, noise, peer};
+use super::{put, world};
+use crate::world::{World, contents, local, noise};
 
 /// Two ranks that have met, on one device, of which the first may have so much registered.
 fn with_budget(pinned_max: u64) -> (World, Arc<Counters>) {
@@ -26,16 +25,6 @@ fn with_budget(pinned_max: u64) -> (World, Arc<Counters>) {
     (world, counters)
 }
 
-fn put(from: LocalRange, into: RemoteRegion, token: u64) -> Command<'static> {
-    Command::Put {
-        to: peer(1),
-        from,
-        into,
-        count: None,
-        token: Token(token),
-    }
-}
-
 /// Half of the budget is for commands, and half for keys.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
@@ -46,12 +35,12 @@ fn commands_wait_while_as_much_is_registered_as_may_be_and_all_of_them_end() {
     // The first look at a key is a request of its own, so nothing is registered before it was answered.
     for (nth, (_, key)) in (0..).zip(&blocks) {
         let mut few = [0; 8];
-        let look = put(local(&mut few), key.slice(0, 8).unwrap(), nth);
+        let look = put(1, local(&mut few), key.slice(0, 8).unwrap(), Token(nth));
         world.one_sided(0, look).unwrap();
     }
     let before = counters.registrations.get();
     for (nth, ((_, key), bytes)) in (0..).zip(blocks.iter().zip(&mut bytes)) {
-        world.post(0, put(local(bytes), *key, nth));
+        world.post(0, put(1, local(bytes), *key, Token(nth)));
     }
     assert_eq!(counters.registrations.get() - before, 1, "one at a time");
     (0..4).for_each(|nth| _ = world.ended(0, Token(nth)).unwrap());
@@ -67,7 +56,9 @@ fn what_is_longer_than_the_budget_goes_alone() {
     let (mut world, counters) = with_budget(BLOCK as u64);
     let (region, key) = world[1].memory(4 * BLOCK);
     let mut bytes = noise(1, 4 * BLOCK);
-    world.one_sided(0, put(local(&mut bytes), key, 1)).unwrap();
+    world
+        .one_sided(0, put(1, local(&mut bytes), key, Token(1)))
+        .unwrap();
     assert!(contents(&region)[..4 * BLOCK] == bytes);
     assert_eq!(counters.registrations.get(), 1);
 }

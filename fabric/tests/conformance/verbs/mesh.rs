@@ -5,11 +5,11 @@ use std::{sync::Arc, time::Duration};
 use ripstop_fabric::{
     connect::{Pattern, Scheme},
     counters::Counters,
-    driver::{Command, Driver, Token},
+    driver::{Driver, Token},
     verbs::{Port, Prepared, Verbs, VerbsConfig},
 };
 
-use super::lanes::devices_by_two;
+use super::{lanes::devices_by_two, put};
 use crate::world::{World, contents, local, noise, peer};
 
 /// Ranks on one device that are connected at the start.
@@ -123,14 +123,9 @@ fn all_pairs_are_connected_by_two_devices_and_nobody_is_asked() {
     for (from, to) in [(0, 1), (0, 2), (3, 0)] {
         let (region, key) = world[to].memory(LONG);
         let mut bytes = noise(from as u64, LONG);
-        let put = Command::Put {
-            to: peer(to),
-            from: local(&mut bytes),
-            into: key,
-            count: None,
-            token: Token(1),
-        };
-        world.one_sided(from, put).unwrap();
+        world
+            .one_sided(from, put(to, local(&mut bytes), key, Token(1)))
+            .unwrap();
         assert!(contents(&region) == bytes);
     }
     assert_eq!(asked(&counters), [0; 4]);

@@ -27,9 +27,12 @@ pub(crate) use self::{
 use std::time::Duration;
 
 use ripstop_fabric::{
-    driver::Driver,
+    driver::{Command, Driver, LocalRange, Token},
+    memory::RemoteRegion,
     verbs::{Port, Prepared, Verbs, VerbsConfig},
 };
+
+use crate::world::peer;
 
 pub(crate) fn world_on_one_device(ranks: u32) -> Vec<Box<dyn Driver>> {
     let first = Port::all().unwrap().remove(0).to_string();
@@ -56,4 +59,14 @@ fn world(ranks: u32, change: impl Fn(&mut VerbsConfig)) -> Vec<Box<dyn Driver>> 
         .into_iter()
         .map(|rank| connect(rank) as Box<dyn Driver>)
         .collect()
+}
+
+fn put(to: usize, from: LocalRange, into: RemoteRegion, token: Token) -> Command<'static> {
+    Command::Put {
+        to: peer(to),
+        from,
+        into,
+        count: None,
+        token,
+    }
 }

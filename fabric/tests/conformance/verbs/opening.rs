@@ -5,13 +5,14 @@ use std::{fs, process::Command, sync::Arc};
 
 use ripstop_fabric::{
     counters::Counters,
-    driver::{self, Down, Failure, Token},
+    driver::{Down, Failure, Token},
     verbs::{Verbs, VerbsConfig},
 };
 
 use super::{
     cables::until_all_are_up,
     mesh::{all_meet, connect_all, prepare_at_once},
+    put,
 };
 use crate::world::{World, contents, local, noise, peer};
 
@@ -136,13 +137,7 @@ fn registers_no_more() {
     let (region, key) = world[1].memory(LONG);
     let mut bytes = noise(1, LONG);
     let mut put = |world: &mut World| {
-        let put = driver::Command::Put {
-            to: peer(1),
-            from: local(&mut bytes),
-            into: key,
-            count: None,
-            token: Token(1),
-        };
+        let put = put(1, local(&mut bytes), key, Token(1));
         world.one_sided(0, put)
     };
     limit(&objects().to_string());

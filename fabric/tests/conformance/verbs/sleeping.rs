@@ -5,12 +5,12 @@ use std::{
     time::Duration,
 };
 
-use ripstop_fabric::driver::{Armed, Command, Post, Token};
+use ripstop_fabric::driver::{Armed, Post, Token};
 
-use super::{counters::of_devices, world_across_devices, world_on_one_device};
+use super::{counters::of_devices, put, world_across_devices, world_on_one_device};
 use crate::{
     sleeper::{Rest, rest, sleep},
-    world::{Guard, Rank, World, all_of, in_threads, peer},
+    world::{Guard, Rank, World, all_of, in_threads},
 };
 
 /// A ball is thrown until there were so many sleeps, of both together: whoever waits for it has armed before the other throws.
@@ -72,13 +72,7 @@ fn a_host_sleeps_through_what_does_not_concern_it() {
     assert_eq!(world[1].driver.arm(), Armed::Ready);
     let guard = Guard::new();
     for nth in 0..PUTS {
-        let put = Command::Put {
-            to: peer(1),
-            from: all_of(&source),
-            into: key,
-            count: None,
-            token: Token(nth),
-        };
+        let put = put(1, all_of(&source), key, Token(nth));
         assert!(matches!(world[0].driver.post(put), Post::Posted));
         // Only the one that puts makes turns.
         while world[0].heard.completed.last() != Some(&Token(nth)) {

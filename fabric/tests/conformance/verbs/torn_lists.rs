@@ -11,7 +11,7 @@ use ripstop_fabric::{
 use super::{
     cables::{Cables, cable, until_all_are_up},
     lanes::world_by_two_lanes,
-    world_across_devices,
+    put, world_across_devices,
 };
 use crate::{
     lists::Bench,
@@ -82,13 +82,7 @@ fn who_is_given_up_for_the_sake_of_lists_writes_nothing_by_another_lane() {
     let mut bytes = noise(7, LONG);
     let mut pair = Pair::new(world_by_two_lanes);
     let (region, into) = pair.bench.world[1].memory(LONG);
-    let put = |bytes: &mut [u8], token| Command::Put {
-        to: peer(1),
-        from: local(bytes),
-        into,
-        count: None,
-        token,
-    };
+    let put = |bytes: &mut [u8], token| put(1, local(bytes), into, token);
     let first = pair.bench.world.one_sided(0, put(&mut bytes, BESIDE));
     assert!(first.is_ok(), "{first:?}");
     cable("pull 2");
@@ -239,13 +233,7 @@ impl Pair {
     /// A long put to the other rank, beside the lists: into this.
     fn put_beside(&mut self, from: usize, bytes: &mut [u8]) -> Region {
         let (region, into) = self.bench.world[1 - from].memory(bytes.len());
-        let put = Command::Put {
-            to: peer(1 - from),
-            from: local(bytes),
-            into,
-            count: None,
-            token: BESIDE,
-        };
+        let put = put(1 - from, local(bytes), into, BESIDE);
         self.bench.world.post(from, put);
         region
     }
