@@ -21,8 +21,11 @@ use crate::{
 /// How ranks of tests run, where a test does not say: `threads`, or `processes`, for fabrics of which a process has one end only.
 const VARIABLE: &str = "RIPSTOP_TEST_RANKS";
 
-/// A test that takes longer than this hangs.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
+/// When ranks hang, where a test does not say: in seconds, for machines on which all takes longer than on others.
+const LIMIT: &str = "RIPSTOP_TEST_LIMIT_S";
+
+/// A test that takes longer than this hangs, unless `RIPSTOP_TEST_LIMIT_S` says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The ranks that one call of a test runs.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ pub(super) struct Ranks<'a> {
 /// `rank`, and the calls before must not depend on chance.
 ///
 /// # Panics
-/// When a rank panics, or does not end in 120 s.
+/// When a rank panics, or does not end in 120 s, or in as many as `RIPSTOP_TEST_LIMIT_S` says.
 pub fn run_ranks<F>(size: u32, rank: F)
 where
     F: Fn(u32, Builder) + Send + Sync + 'static,
@@ -61,7 +64,7 @@ where
             number,
         },
         size,
-        limit: TIMEOUT,
+        limit: limit(),
     };
     if are_processes() {
         process::run(ranks);
@@ -83,6 +86,21 @@ pub(super) fn are_processes() -> bool {
         Ok("threads" | "") | Err(_) => false,
         Ok(other) => panic!("{VARIABLE}={other}: set it to threads or processes, or unset it"),
     }
+}
+
+/// What `RIPSTOP_TEST_LIMIT_S` says.
+pub(super) fn limit() -> Duration {
+    let text = env::var(LIMIT).unwrap_or_default();
+    limit_of(&text)
+        .unwrap_or_else(|| panic!("{LIMIT}={text}: give a number of seconds, or unset it"))
+}
+
+fn limit_of(text: &str) -> Option<Duration> {
+    if text.is_empty() {
+        return Some(TIMEOUT);
+    }
+    let seconds = text.parse().ok().filter(|&seconds| seconds > 0)?;
+    Some(Duration::from_secs(seconds))
 }
 
 impl Ranks<'_> {
@@ -123,5 +141,19 @@ impl Ranks<'_> {
             self.call.test,
             self.limit.as_secs()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Duration, TIMEOUT, limit_of};
+
+    #[test]
+    fn a_slow_machine_gives_tests_more_time() {
+        assert_eq!(limit_of(""), Some(TIMEOUT));
+        assert_eq!(limit_of("900"), Some(Duration::from_secs(900)));
+        for wrong in ["0", "-1", "2.5", "long"] {
+            assert_eq!(limit_of(wrong), None, "{wrong}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use ripstop_fabric::sim::Transport;
 use super::{
     Outcome,
     process::{self, Call},
-    ranks::{Ranks, TIMEOUT, are_processes},
+    ranks::{Ranks, are_processes, limit},
     sim,
 };
 use crate::{comm::Comm, runtime::Builder, sim::Simulation};
@@ -23,7 +23,7 @@ pub struct TestConfig {
     pub ranks: usize,
     /// As processes of their own, whatever `RIPSTOP_TEST_RANKS` says.
     pub processes: bool,
-    /// When it hangs; 120 s by default.
+    /// When it hangs; by default after 120 s, or as many as `RIPSTOP_TEST_LIMIT_S` says.
     pub timeout: Option<Duration>,
     /// The test's path, with the crate's name in front.
     pub name: &'static str,
@@ -48,7 +48,7 @@ where
             number: 0,
         },
         size: u32::try_from(config.ranks).expect("a number of ranks below 2^32"),
-        limit: config.timeout.unwrap_or(TIMEOUT),
+        limit: config.timeout.unwrap_or_else(limit),
     };
     if config.processes {
         process::run(ranks);
