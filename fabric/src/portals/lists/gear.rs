@@ -151,8 +151,8 @@ impl Portals {
         let ni = &self.ground.ni;
         let (go, over) = ((wheel.go, at), (wheel.go, at + plan.over()));
         let empty = near(wheel.md, (0, 0), id.into());
-        // First: of a task that may begin at once, all that comes of it may be over before the next call, and the word of the list
-        // is to come before that of the end.
+        // First: of a task that may begin at once, all that comes of it may be over before the next call, and the word of the
+        // list is to come before that of the end.
         ni.inc_when(begun, 1, go)?;
         match plan {
             Plan::Put { from, far, .. } => {
