@@ -342,7 +342,7 @@ impl Driver for Shm {
         if put {
             link.ring(&self.board, &self.counters);
             self.counters.messages_sent.add(1);
-        } else if bytes.len() > cells::LINE_MAX && self.pool.has_none_for_cells() {
+        } else if self.pool.take_lack() {
             self.reclaim(); // for the next one
         }
         put

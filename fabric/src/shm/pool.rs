@@ -21,6 +21,8 @@ pub(super) struct Pool {
     /// The chunks of the last message for cells, and its length.
     last: Vec<u32>,
     last_len: usize,
+    /// There were too few for the last one.
+    lacks: bool,
 }
 
 impl Pool {
@@ -37,6 +39,7 @@ impl Pool {
             uses: vec![0; limit as usize],
             last: Vec::new(),
             last_len: 0,
+            lacks: false,
         };
         pool.grow()?;
         Ok(pool)
@@ -63,16 +66,31 @@ impl Pool {
             return true;
         }
         self.forget_last();
+        // Nobody says when a chunk in a cell is free: half of all are left to rings, so that who waits for a chunk always waits
+        // for one that comes back with a word.
+        self.lacks =
+            self.in_cells as usize + bytes.len().div_ceil(CHUNK_LEN) > self.limit as usize / 2;
+        if self.lacks {
+            return false;
+        }
         for piece in bytes.chunks(CHUNK_LEN) {
-            let Some(chunk) = self.take_for_cells() else {
+            let Some(chunk) = self.take(|_| {}) else {
                 self.forget_last();
+                self.lacks = true;
                 return false;
             };
+            self.in_cells += 1;
+            self.uses[chunk as usize] = 1;
             self.last.push(chunk);
             self.fill(chunk, piece);
         }
         self.last_len = bytes.len();
         true
+    }
+
+    /// Whether there were too few chunks for the last message for cells that was to be filled. It is said once.
+    pub(super) const fn take_lack(&mut self) -> bool {
+        std::mem::replace(&mut self.lacks, false)
     }
 
     /// Puts the chunks of the last message for cells into one more cell: `into` names them.
@@ -88,24 +106,6 @@ impl Pool {
         while let Some(chunk) = self.last.pop() {
             self.give_from_cell(chunk);
         }
-    }
-
-    /// A chunk for a message in cells. Nobody says when such a one is free: half of all are left to rings, so that who waits for
-    /// a chunk always waits for one that comes back with a word.
-    #[inline]
-    fn take_for_cells(&mut self) -> Option<u32> {
-        if self.has_none_for_cells() {
-            return None;
-        }
-        let chunk = self.take(|_| {})?;
-        self.in_cells += 1;
-        self.uses[chunk as usize] = 1;
-        Some(chunk)
-    }
-
-    #[inline]
-    pub(super) const fn has_none_for_cells(&self) -> bool {
-        self.in_cells >= self.limit / 2
     }
 
     /// The message in a cell was taken.

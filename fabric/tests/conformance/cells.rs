@@ -149,6 +149,34 @@ pub(crate) fn what_is_left_for_several_lies_in_one_place(make: Make) {
     }
 }
 
+/// Of lengths of which a whole number may not fit into what there is for them.
+pub(crate) fn long_messages_find_room_again_whatever_their_length(make: Make) {
+    let mut world = met(make, 2);
+    for chunks in 1..=8_u32 {
+        let bytes = noise(chunks.into(), chunks as usize * CELL_MAX / 8);
+        let tags = 1000 * chunks..1000 * chunks + 300;
+        let (mut left, mut fits) = (Vec::new(), false);
+        for tag in tags.clone().chain([tags.end]) {
+            let put = put(&mut world, [0, 1], name(tag), &bytes);
+            left.extend(put.then_some(tag));
+            fits |= put;
+            if !put || tag == tags.end {
+                for tag in left.drain(..) {
+                    assert_eq!(take(&mut world, [0, 1], name(tag)).as_ref(), Some(&bytes));
+                }
+            }
+        }
+        // Who finds none looks which are free.
+        let mut later = (1..4).map(|nth| put(&mut world, [0, 1], name(tags.end + nth), &bytes));
+        assert_eq!(
+            later.any(|put| put),
+            fits,
+            "{chunks} chunks, when all are free"
+        );
+        (1..4).for_each(|nth| _ = take(&mut world, [0, 1], name(tags.end + nth)));
+    }
+}
+
 pub(crate) fn one_more_of_another_length_is_another_message(make: Make) {
     let mut world = met(make, 3);
     let (first, other) = (noise(1, 5000), noise(2, 6000));

@@ -242,6 +242,7 @@ macro_rules! cells {
                 cells::long_messages_leave_room_for_others_and_find_it_again
                 cells::what_is_left_for_several_lies_in_one_place
                 cells::one_more_of_another_length_is_another_message
+                cells::long_messages_find_room_again_whatever_their_length
                 cells::cells_of_several_peers_and_both_directions_do_not_mix
                 cells::what_lies_in_a_cell_is_there_when_its_sender_has_gone
             }
