@@ -142,6 +142,36 @@ fn a_wrong_argument_on_one_rank_is_its_error_and_ends_it_on_the_others() {
     });
 }
 
+/// Whatever way a message comes, into a cell or as an offer: its sender waits for nobody who polls something else.
+#[test]
+fn a_root_ends_while_others_wait_for_its_next_message_and_not_for_the_collective() {
+    let settings: [&[(&str, &str)]; 2] = [&[], &[("RIPSTOP_BCAST", "binomial")]];
+    for settings in settings {
+        ranks::run(4, settings, |runtime: Runtime| {
+            let world = runtime.world();
+            runtime.block_on(async {
+                for len in [1_usize, 1000, 3000, 5000, 8000, 20_000] {
+                    let (me, size) = (world.rank(), world.size());
+                    let blocks = world.scatter(0, vec![7_u64; len * size], len);
+                    let word = world.bcast(0, vec![me as u64; len]);
+                    if me == 0 {
+                        assert_eq!(blocks.await.unwrap(), vec![7; len]);
+                        assert_eq!(word.await.unwrap(), vec![0; len]);
+                        for other in 1..size {
+                            world.send(other, 1, [len as u64]).await.unwrap();
+                        }
+                    } else {
+                        let (next, _) = world.recv::<u64>(0, 1).await.unwrap();
+                        assert_eq!(next, [len as u64]);
+                        assert_eq!(blocks.await.unwrap(), vec![7; len]);
+                        assert_eq!(word.await.unwrap(), vec![0; len]);
+                    }
+                }
+            });
+        });
+    }
+}
+
 #[test]
 fn futures_that_are_dropped_leave_the_others_to_complete_and_order_is_that_of_calls() {
     ranks::run(4, &[], |runtime: Runtime| {

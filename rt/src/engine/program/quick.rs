@@ -3,7 +3,8 @@
 //! All that such a program sends leaves when it begins, each message into a cell of its receiver's. Its future looks whether
 //! everything has come, and does the rest at once: there is no operation, no matching and nobody to wake. As soon as it has to
 //! wait for long, or anything is unusual (a message that came another way, a peer that is gone, a communicator that is revoked),
-//! it becomes a program like all others, whose first steps are over; those look for messages in cells too, in every turn.
+//! it becomes a program like all others, whose first steps are over; those look for messages in cells too, in every turn. So does
+//! one that waits for longer messages when it begins: a peer may have to offer them, and ends only when somebody gets them.
 //!
 //! Whether a rank's part in a collective goes this way is its own affair: the others find its messages in cells or not.
 
@@ -84,7 +85,10 @@ impl Engine {
         }
         // Whoever receives nothing is through, and so is the last to come: with its first look at what has come on its way here
         // while what it sent is on its way there.
+        let recv_max = run.call.program.recv_max();
         match self.look(run) {
+            // What does not come by a cell would be offered, and its sender waits until somebody gets it.
+            Look::Waits if recv_max > self.core.paths.eager_max_of_all() => Look::Unusual,
             Look::Unusual => Look::Unusual,
             Look::Over | Look::Waits => Look::Over,
         }
