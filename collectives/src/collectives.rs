@@ -6,7 +6,7 @@ use ripstop_rt::{
 };
 
 use crate::{
-    Graph, Tuning,
+    Graph, Tuned, Tuning,
     ask::{Ask, Verb},
     blocks::AllToAllOp,
     op::{
@@ -52,10 +52,7 @@ pub trait Collectives {
     /// An algorithm that does not fit what a call asks for is an error of the call. See `ripstop info --collectives` for what
     /// is chosen where nobody says anything, and `RIPSTOP_ALLREDUCE` and the like to say it from outside.
     fn tuned(&self, tuning: Tuning) -> Tuned {
-        Tuned {
-            comm: self.communicator().clone(),
-            tuning,
-        }
+        Tuned::new(self.communicator(), tuning)
     }
 
     /// Completes when every rank has called it.
@@ -586,22 +583,5 @@ impl Collectives for Comm {
 
     fn tuning(&self) -> &Tuning {
         &Tuning::AUTO
-    }
-}
-
-/// A communicator whose collectives use the algorithms that were named. Made by [`Collectives::tuned`].
-#[derive(Clone, Debug)]
-pub struct Tuned {
-    comm: Comm,
-    tuning: Tuning,
-}
-
-impl Collectives for Tuned {
-    fn communicator(&self) -> &Comm {
-        &self.comm
-    }
-
-    fn tuning(&self) -> &Tuning {
-        &self.tuning
     }
 }

@@ -27,12 +27,12 @@ mod tuning;
 
 pub use self::{
     blocks::{AllToAllOp, Block, Blocks, ByBlocks},
-    collectives::{Collectives, Tuned},
+    collectives::Collectives,
     graph::Graph,
     lower::lower,
     neighbourhood::{Edges, Neighborhood},
     op::{CollectiveOp, ReductionOp},
     ragged::RaggedOp,
     reduction::{Reduction, ReproducibleSum},
-    tuning::{Tuning, machine_of},
+    tuning::{Tuned, Tuning, machine_of},
 };

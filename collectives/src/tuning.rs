@@ -1,8 +1,9 @@
 //! How algorithms are chosen: by cost, or as the user says.
 
-use ripstop_rt::{Choices, Cost, Settings};
+use ripstop_rt::{Choices, Comm, Cost, Settings};
 
 use crate::{
+    Collectives,
     choose::{Algorithm, Shape, cheapest},
     cost::{LogGP, Machine},
     plan::{
@@ -59,6 +60,30 @@ setters! {
     reduce: Reduce,
     all_reduce: AllReduce,
     reduce_scatter: ReduceScatter,
+}
+
+/// A communicator whose collectives use the algorithms that were named. Made by [`Collectives::tuned`].
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    comm: Comm,
+    tuning: Tuning,
+}
+
+impl Tuned {
+    pub(crate) fn new(comm: &Comm, tuning: Tuning) -> Self {
+        let comm = comm.clone();
+        Self { comm, tuning }
+    }
+}
+
+impl Collectives for Tuned {
+    fn communicator(&self) -> &Comm {
+        &self.comm
+    }
+
+    fn tuning(&self) -> &Tuning {
+        &self.tuning
+    }
 }
 
 /// What a choice is made from.
