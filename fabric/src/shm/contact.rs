@@ -200,7 +200,7 @@ impl Shm {
         self.inboxes[index(rank)].get_or_insert_with(|| Box::new(Inbox::new(lines)));
     }
 
-    /// Where longer messages in its cells lie. Before it is accepted there are none.
+    /// Where longer messages in its cells lie. There are none before we have mapped its segment.
     fn read_chunks(&mut self, rank: u32, chunks: Option<&Segment>) {
         if let (Some(inbox), Some(chunks)) = (&mut self.inboxes[index(rank)], chunks) {
             inbox.lines_mut().read_chunks(chunks.clone());

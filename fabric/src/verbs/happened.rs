@@ -2,8 +2,9 @@
 //!
 //! What ends a device has its lanes left, and what ends a queue pair that one lane. A port that is down is left at once where
 //! there is another way, rather than when the devices have lost patience; without one, they send again for as long as they do,
-//! and a port that is back by then has lost nothing. What is connected from then on uses it as it is now. All of it is read
-//! after a sleep: who never sleeps finds out by its requests.
+//! and a port that is back by then has lost nothing. What is connected from then on uses it as it is now, but where it is the
+//! first device's: peers have that one's address from the start. All of it is read after a sleep: who never sleeps finds out by
+//! its requests.
 
 use std::io;
 
@@ -180,7 +181,7 @@ impl Core {
         }
     }
 
-    /// Connections that are made from now on go by the port as it is now.
+    /// Connections that are made from now on go by the port as it is now, as far as peers are told of it.
     fn look_at_port(&mut self, lane: usize) {
         self.rails[lane].own.look_again();
         let own = &self.rails[lane].own;

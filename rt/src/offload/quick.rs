@@ -24,7 +24,8 @@ const WORK_MAX: usize = 256 << 10;
 
 /// Bytes of a message at the most where it is copied twice, and once would do: what is longer is got in less time, though
 /// offered memory has to be matched. Up to [`CELL_MAX`] it is worth it where ranks that reduce have just written it, and where
-/// one message is for all: its sender copies it once and goes on, while they copy. `ripstop perf collective` says so.
+/// messages go one way and one is for all: its sender copies it once and goes on, while they copy. `ripstop perf collective`
+/// says so.
 const MOVED_MAX: usize = 32 << 10;
 
 impl Quick {

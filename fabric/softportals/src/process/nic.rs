@@ -73,7 +73,7 @@ pub struct Nic<M: Memory + Send + 'static> {
 #[derive(Debug)]
 pub(super) struct Shared<M> {
     pub(super) state: Mutex<State<M>>,
-    /// How many threads wait for it.
+    /// How many threads wait for it, without those that come back from `changed`.
     pub(super) kept_waiting: AtomicU32,
     pub(super) changed: Condvar,
     /// Written to when the agent has to look again.
