@@ -122,6 +122,17 @@ fn three_rails_are_half_as_good_again_as_two() {
     assert!(100 * two >= 145 * three);
 }
 
+/// One, a half and two quarters, and nobody says so: together they are two.
+#[test]
+fn unequal_rails_add_up() {
+    let len = 256 * MIB;
+    let slower = "slow-rail=1@0us/2,slow-rail=2@0us/4,slow-rail=3@0us/4";
+    let took = Pair::new("bxi-4", len, slower).put(&[0], len);
+    let efficiency = 100 * time("bxi", len) / (2 * took);
+    println!("rails of 4:2:1:1 carry {efficiency} % of what they could");
+    assert!(efficiency >= 95, "{efficiency} %");
+}
+
 #[test]
 fn four_gibibytes_are_not_slower_than_one() {
     for machine in MACHINES {
