@@ -29,6 +29,7 @@ fn install(tools: &Path) -> Task {
         "^0.5",
         "--no-default-features",
         "--locked",
+        "--debug", // the book is short: it is built in less time than mdbook is optimized
         "--root",
         &root,
     ];
