@@ -14,8 +14,10 @@ pub struct VerbsConfig {
     pub rank: u32,
     /// How many ranks the job has.
     pub ranks: u32,
-    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks take turns among the ports of one network
-    /// that are up: of InfiniBand, where there is any.
+    /// Which of its node's ranks this is: they take turns among ports.
+    pub place: u32,
+    /// The device, like `mlx5_0` or `mlx5_0:2` with its port; without one, ranks of a node take turns among the ports of one
+    /// network that are up: of InfiniBand, where there is any.
     ///
     /// Up to four with commas between them, `mlx5_0,mlx5_1`: the second of a rank reaches the second of another, and so on.
     /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
@@ -50,6 +52,7 @@ impl VerbsConfig {
         Self {
             rank,
             ranks,
+            place: rank,
             device: None,
             gid_index: None,
             scheme: Some(Scheme::OnDemand),

@@ -47,17 +47,17 @@ impl Port {
         Ok(all)
     }
 
-    /// The ports that a configuration names, with their weights, or else the rank's turn among those that are up.
+    /// The ports that a configuration names, with their weights, or else the turn of the rank at this place of its node among those that are up.
     ///
     /// # Errors
     /// What of the names is wrong.
-    pub(super) fn choose(names: Option<&str>, rank: u32) -> io::Result<Vec<(Self, u32)>> {
-        Self::choose_all(&Self::all()?, names, rank)
+    pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<Vec<(Self, u32)>> {
+        Self::choose_all(&Self::all()?, names, place)
     }
 
-    fn choose_all(all: &[Self], names: Option<&str>, rank: u32) -> io::Result<Vec<(Self, u32)>> {
+    fn choose_all(all: &[Self], names: Option<&str>, place: u32) -> io::Result<Vec<(Self, u32)>> {
         let Some(names) = names else {
-            return Ok(vec![(Self::choose_from(all.to_vec(), None, rank)?, 1)]);
+            return Ok(vec![(Self::choose_from(all.to_vec(), None, place)?, 1)]);
         };
         let wrong = |why: &str| {
             let why = format!("InfiniBand verbs: the devices {names}: {why}");
@@ -72,7 +72,7 @@ impl Port {
                     "a weight is a number from 1 to {WEIGHT_MAX}, like {name}*2"
                 ))
             })?;
-            let port = Self::choose_from(all.to_vec(), Some(name), rank)?;
+            let port = Self::choose_from(all.to_vec(), Some(name), place)?;
             if chosen.iter().any(|(other, _)| *other == port) {
                 return Err(wrong(&format!("name {port} once")));
             }
@@ -84,7 +84,7 @@ impl Port {
         Ok(chosen)
     }
 
-    fn choose_from(all: Vec<Self>, name: Option<&str>, rank: u32) -> io::Result<Self> {
+    fn choose_from(all: Vec<Self>, name: Option<&str>, place: u32) -> io::Result<Self> {
         let names: Vec<String> = all.iter().map(Self::to_string).collect();
         if let Some(name) = name {
             let found = all
@@ -101,7 +101,7 @@ impl Port {
         if up.is_empty() {
             return Err(no_device(&format!("no port is up of {}", names.join(", "))));
         }
-        let turn = usize::try_from(rank).unwrap_or(0) % up.len();
+        let turn = usize::try_from(place).unwrap_or(0) % up.len();
         Ok(up.swap_remove(turn))
     }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_take_turns_among_ports_of_one_network_only() {
+    fn ranks_of_a_node_take_turns_among_ports_of_one_network_only() {
         let off = Port {
             active: false,
             ..infiniband("f", "y")
@@ -234,7 +234,7 @@ mod tests {
             infiniband("e", "x"),
             off,
         ];
-        let of = |rank| Port::choose_from(all.to_vec(), None, rank).unwrap().device;
+        let of = |place| Port::choose_from(all.to_vec(), None, place).unwrap().device;
         assert_eq!([0, 1, 2, 3].map(of), ["b", "e", "b", "e"]);
         let named = Port::choose_from(all.to_vec(), Some("c"), 0);
         assert_eq!(named.unwrap().device, "c");
@@ -258,9 +258,9 @@ mod tests {
     }
 
     #[test]
-    fn ranks_take_turns_among_the_ports_that_are_up() {
+    fn ranks_of_a_node_take_turns_among_the_ports_that_are_up() {
         let all = [port("a", true), port("b", false), port("c", true)];
-        let of = |rank| Port::choose_from(all.to_vec(), None, rank).unwrap().device;
+        let of = |place| Port::choose_from(all.to_vec(), None, place).unwrap().device;
         assert_eq!([of(0), of(1), of(2)], ["a", "c", "a"]);
     }
 

@@ -104,7 +104,7 @@ impl Prepared {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let named = Port::choose(config.device.as_deref(), config.rank)?;
+        let named = Port::choose(config.device.as_deref(), config.place)?;
         let on_one_device = most_alike(named.iter().map(|(port, _)| port.device.as_str()));
         let opened = named
             .into_iter()

@@ -98,6 +98,13 @@ impl Node {
     pub fn leader(&self) -> u32 {
         self.ranks[0]
     }
+
+    /// Which of the node's ranks this one is: 0 for the lowest. A rank of another node gets the place that it would have here.
+    #[must_use]
+    pub fn place_of(&self, rank: u32) -> u32 {
+        let before = self.ranks.iter().take_while(|&&other| other < rank);
+        before.fold(0, |place, _| place + 1)
+    }
 }
 
 /// A table of strings shared by all ranks of a job.

@@ -146,6 +146,16 @@ fn threads_exchange_what_they_put_before_the_fence() {
 }
 
 #[test]
+fn the_ranks_of_a_node_have_places_whoever_is_elsewhere() {
+    let node = super::Node {
+        ranks: vec![1, 3, 5],
+        each: Some(1),
+        most: 3,
+    };
+    assert_eq!([1, 3, 5].map(|rank| node.place_of(rank)), [0, 1, 2]);
+}
+
+#[test]
 fn a_thread_that_leaves_fails_the_fence_of_the_others() {
     let mut boots = threads(3);
     drop(boots.remove(1));
