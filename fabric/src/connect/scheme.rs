@@ -72,14 +72,16 @@ impl Scheme {
         }
     }
 
-    /// As [`choose`](Self::choose), for those who send short messages as datagrams only where not all pairs can be connected.
+    /// As [`choose`](Self::choose), for those who send short messages as datagrams only where not all pairs can be connected, and
+    /// where few speak, so that connecting is most of what they wait for.
     ///
     /// So does the driver for verbs by itself: hosts answer datagrams, where adapters answer what goes by connections, so they
     /// reach only a rank whose runtime has its turns, and messages that go on for long are slower by them.
     #[must_use]
     pub fn choose_connecting(job: &Job) -> Self {
+        let is_sparse = matches!(job.pattern, Pattern::Sparse { .. });
         Self::choose(&Job {
-            datagrams: false,
+            datagrams: job.datagrams && is_sparse,
             ..*job
         })
     }
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_connections_takes_datagrams_only_where_not_all_can_be_made() {
+    fn who_prefers_connections_takes_datagrams_where_few_speak_or_not_all_can_be_connected() {
         let choose = |ranks, pattern| {
             let job = Job {
                 ranks,
@@ -191,7 +193,8 @@ mod tests {
             Scheme::choose_connecting(&job)
         };
         assert_eq!(choose(512, Pattern::Unknown), Scheme::AllToAll);
-        assert_eq!(choose(512, Pattern::Sparse { peers: 6 }), Scheme::OnDemand);
+        assert_eq!(choose(512, Pattern::Sparse { peers: 6 }), Scheme::Hybrid);
+        assert_eq!(choose(512, Pattern::Dense), Scheme::AllToAll);
         assert_eq!(choose(16_384, Pattern::Unknown), Scheme::Hybrid);
     }
 
