@@ -108,7 +108,7 @@ impl Opening<'_> {
 
     fn prepare_verbs(&self) -> Result<Box<dyn Prepared>> {
         let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
-        config.place = self.boot.node.place_of(self.boot.rank);
+        config.place = self.boot.on_node();
         let device = &self.settings.verbs_device;
         config.gid_index = self.settings.verbs_gid_index;
         config.scheme = match self.settings.connect.as_str() {

@@ -23,17 +23,33 @@ fn ranks_exchange_under_our_launcher() {
 
 #[test]
 fn ranks_exchange_under_mpich() {
-    let alone = Command::new("mpiexec.hydra");
-    let mut below_ours = launcher(1, &[]);
-    below_ours.args(["--", "mpiexec.hydra"]);
-    if let Err(error) = Command::new("mpiexec.hydra").arg("--version").output() {
+    exchange_under("mpiexec.hydra", "mpich", "pmi-1");
+}
+
+#[test]
+fn ranks_exchange_under_open_mpi() {
+    exchange_under("orterun", "openmpi-bin", "pmix");
+}
+
+/// Under a launcher that is not ours, by itself and below ours.
+fn exchange_under(name: &str, package: &str, found: &str) {
+    if let Err(error) = Command::new(name).arg("--version").output() {
         assert!(
             std::env::var_os("CI").is_none(),
-            "mpiexec.hydra: {error}; CI installs mpich"
+            "{name}: {error}; CI installs {package}"
         );
-        return skipped("mpiexec.hydra not installed");
+        return skipped(&format!("{name} not installed"));
     }
+    let alone = Command::new(name);
+    let mut below_ours = launcher(1, &[]);
+    below_ours.args(["--", name]);
     for mut command in [alone, below_ours] {
+        if name == "orterun" {
+            // What a container needs; others take no notice.
+            command.arg("--oversubscribe");
+            let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+            command.envs(as_root.map(|variable| (variable, "1")));
+        }
         let program = std::env::current_exe().unwrap();
         command.args(["-n", "4"]).arg(program).args(AS_RANK);
         command.env(ROLE, "exchange").stdin(Stdio::null());
@@ -42,7 +58,7 @@ fn ranks_exchange_under_mpich() {
         for rank in 0..4 {
             assert!(
                 job.out
-                    .contains(&format!("rank {rank} of 4 (pmi-1), node [0, 1, 2, 3]")),
+                    .contains(&format!("rank {rank} of 4 ({found}), node [0, 1, 2, 3]")),
                 "{}{}",
                 job.out,
                 job.err

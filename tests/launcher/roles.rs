@@ -111,10 +111,10 @@ fn exchange(boot: &mut Boot) -> String {
         boot.exchange.fence().unwrap();
         let next = (boot.rank + 1) % boot.size;
         assert_eq!(
-            boot.exchange.get(&format!("value-{next}")).unwrap(),
+            boot.exchange.get(next, &format!("value-{next}")).unwrap(),
             Some(value(next))
         );
-        assert_eq!(boot.exchange.get("nobody's").unwrap(), None);
+        assert_eq!(boot.exchange.get(next, "nobody's").unwrap(), None);
         boot.exchange.fence().unwrap();
     }
     boot.exchange.finalize().unwrap();

@@ -48,7 +48,7 @@ pub fn meet(boot: &mut Boot, limit: Duration) -> Result<Board, BootError> {
 fn attach(boot: &mut Boot, leader: u32, key: &str) -> Result<Board, BootError> {
     // It came to the fence, or is gone.
     let failed = BootError::Failed { rank: leader };
-    let address = boot.exchange.get(key)?.ok_or(failed)?;
+    let address = boot.exchange.get(leader, key)?.ok_or(failed)?;
     let board = Board::attach(&address)
         .map_err(|source| BootError::io("joining the board of this node", source))?;
     board.arrive(boot.on_node());
@@ -116,7 +116,7 @@ fn gather(boot: &mut Boot) -> Result<Vec<Vec<u8>>, BootError> {
         if !addresses[leader as usize].is_empty() {
             continue;
         }
-        let record = boot.exchange.get(&key(leader))?.unwrap_or_default();
+        let record = boot.exchange.get(leader, &key(leader))?.unwrap_or_default();
         let garbled = || BootError::Record {
             leader,
             found: super::error::shown(&record),

@@ -119,7 +119,7 @@ fn advice(ranks: u64, hint: &Hint) -> String {
         if under_slurm {
             format!(", or on one node with `ripstop run -n {n} {program}`")
         } else {
-            ", under Slurm `srun --mpi=pmi2`".to_owned()
+            ", under Slurm `srun --mpi=pmi2` or `--mpi=pmix`".to_owned()
         }
     )
 }

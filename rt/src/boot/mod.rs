@@ -3,7 +3,7 @@
 //! [`discover`] finds out from the environment how this process was started; [`threads()`] makes the ranks of one process.
 //! Both end in a [`Boot`], whose [`Exchange`] is a small table of strings: what was [`put`](Exchange::put) by anyone before a
 //! [`fence`](Exchange::fence) can be [read](Exchange::get) by everyone after it. Nothing else of a launcher is used, so that
-//! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2`, or alone.
+//! one binary starts under `ripstop run`, `mpiexec.hydra`, `srun --mpi=pmi2` or `--mpi=pmix`, Open MPI's `mpirun`, or alone.
 
 mod addresses;
 mod arrival;
@@ -11,6 +11,7 @@ mod environment;
 mod error;
 mod mapping;
 mod pmi1;
+mod pmix;
 mod singleton;
 mod threads;
 mod turns;
@@ -40,7 +41,7 @@ pub struct Boot {
     pub node: Node,
     /// The table shared by all ranks of the job.
     pub exchange: Box<dyn Exchange>,
-    /// What was found: `"pmi-1"`, `"threads"` or `"singleton"`.
+    /// What was found: `"pmi-1"`, `"pmix"`, `"threads"` or `"singleton"`.
     pub found: &'static str,
 }
 
@@ -98,13 +99,6 @@ impl Node {
     pub fn leader(&self) -> u32 {
         self.ranks[0]
     }
-
-    /// Which of the node's ranks this one is: 0 for the lowest. A rank of another node gets the place that it would have here.
-    #[must_use]
-    pub fn place_of(&self, rank: u32) -> u32 {
-        let before = self.ranks.iter().take_while(|&&other| other < rank);
-        before.fold(0, |place, _| place + 1)
-    }
 }
 
 /// A table of strings shared by all ranks of a job.
@@ -126,11 +120,11 @@ pub trait Exchange: Send + Debug {
     /// A rank has left the job, or the launcher fails.
     fn fence(&mut self) -> Result<(), BootError>;
 
-    /// The value under `key`, or `None` when nobody had put it before the last fence.
+    /// The value that the rank `from` had put under `key` before the last fence, if any.
     ///
     /// # Errors
     /// A key outside the limits of [`put`](Self::put), a value that was not written by this crate, or a launcher that fails.
-    fn get(&mut self, key: &str) -> Result<Option<String>, BootError>;
+    fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError>;
 
     /// Says that the start is over: nothing follows but [`abort`](Self::abort) or [`finalize`](Self::finalize). From here to
     /// `finalize` the end of `ripstop run`, whatever ends it, is the end of a process that it started, also behind a script.
@@ -155,8 +149,9 @@ const _: Option<&dyn Exchange> = None; // stays dyn-compatible
 
 /// Finds out how this process was started, and joins its job.
 ///
-/// `RIPSTOP_BOOT` (`pmi1` or `singleton`) decides when it is set; else a `PMI_FD` does; else the process is alone, unless a
-/// launcher's variables say that it has company which it cannot reach: that is an error, not many jobs of one rank each.
+/// `RIPSTOP_BOOT` (`pmi1`, `pmix` or `singleton`) decides when it is set; else `PMIX_NAMESPACE` and `PMIX_RANK` do, else a
+/// `PMI_FD`; else the process is alone, unless a launcher's variables say that it has company which it cannot reach: that is an
+/// error, not many jobs of one rank each.
 /// `RIPSTOP_BOOT_TIMEOUT` is the time limit for every answer of the launcher, in seconds.
 ///
 /// # Errors
@@ -164,12 +159,14 @@ const _: Option<&dyn Exchange> = None; // stays dyn-compatible
 pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
     match environment.get("RIPSTOP_BOOT") {
         Some("pmi1") => pmi1::join(environment),
+        Some("pmix") => pmix::join(environment),
         Some("singleton") => Ok(singleton::boot()),
         Some(other) if other != "auto" => Err(BootError::variable(
             "RIPSTOP_BOOT",
             other,
-            "auto, pmi1 or singleton, or unset it",
+            "auto, pmi1, pmix or singleton, or unset it",
         )),
+        _ if pmix::is_offered(environment) => pmix::join(environment),
         _ if environment.get("PMI_FD").is_some() => pmi1::join(environment),
         _ => environment.check_alone().map(|()| singleton::boot()),
     }

@@ -46,7 +46,7 @@ impl Exchange for Singleton {
         Ok(())
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+    fn get(&mut self, _from: u32, key: &str) -> Result<Option<String>, BootError> {
         self.check_open()?;
         check_key(key)?;
         Ok(self.published.get(key).cloned())

@@ -21,12 +21,12 @@ fn alone_means_one_rank_that_keeps_the_rules_of_an_exchange() {
     );
     boot.exchange.put("a", "1").unwrap();
     assert_eq!(
-        boot.exchange.get("a").unwrap(),
+        boot.exchange.get(0, "a").unwrap(),
         None,
         "not before the fence"
     );
     boot.exchange.fence().unwrap();
-    assert_eq!(boot.exchange.get("a").unwrap().as_deref(), Some("1"));
+    assert_eq!(boot.exchange.get(0, "a").unwrap().as_deref(), Some("1"));
     boot.exchange.finalize().unwrap();
     boot.exchange.finalize().unwrap();
     assert!(matches!(boot.exchange.fence(), Err(BootError::Over)));
@@ -79,7 +79,7 @@ fn a_job_of_one_rank_is_no_contradiction_and_neither_is_an_explicit_wish() {
 fn a_bad_variable_is_named_with_its_value_and_its_range() {
     assert!(
         refusal(&[("RIPSTOP_BOOT", "pmi3")])
-            .starts_with("RIPSTOP_BOOT=pmi3: expected auto, pmi1 or singleton")
+            .starts_with("RIPSTOP_BOOT=pmi3: expected auto, pmi1, pmix or singleton")
     );
     assert!(refusal(&[("RIPSTOP_BOOT", "pmi1")]).starts_with("PMI_FD=: expected"));
     assert!(refusal(&[("PMI_FD", "x")]).starts_with("PMI_FD=x: expected a number"));
@@ -104,7 +104,7 @@ fn keys_and_values_have_the_same_limits_everywhere() {
                 "{key}"
             );
             assert!(
-                matches!(exchange.get(key), Err(BootError::Key { .. })),
+                matches!(exchange.get(0, key), Err(BootError::Key { .. })),
                 "{key}"
             );
         }
@@ -134,7 +134,11 @@ fn threads_exchange_what_they_put_before_the_fence() {
                         .unwrap();
                     boot.exchange.fence().unwrap();
                     let next = (boot.rank + 1) % boot.size;
-                    let value = boot.exchange.get(&format!("a{next}")).unwrap().unwrap();
+                    let value = boot
+                        .exchange
+                        .get(next, &format!("a{next}"))
+                        .unwrap()
+                        .unwrap();
                     assert_eq!(value, format!("{round}.{next}"));
                     boot.exchange.fence().unwrap();
                 }
@@ -143,16 +147,6 @@ fn threads_exchange_what_they_put_before_the_fence() {
             });
         }
     });
-}
-
-#[test]
-fn the_ranks_of_a_node_have_places_whoever_is_elsewhere() {
-    let node = super::Node {
-        ranks: vec![1, 3, 5],
-        each: Some(1),
-        most: 3,
-    };
-    assert_eq!([1, 3, 5].map(|rank| node.place_of(rank)), [0, 1, 2]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Exchange for Thread {
         Ok(())
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+    fn get(&mut self, _from: u32, key: &str) -> Result<Option<String>, BootError> {
         check_key(key)?;
         Ok(self.table()?.published.get(key).cloned())
     }

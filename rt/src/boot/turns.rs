@@ -23,8 +23,8 @@ impl Exchange for Turns {
         self.turn().fence()
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
-        self.turn().get(key)
+    fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError> {
+        self.turn().get(from, key)
     }
 
     fn settle(&mut self) -> Result<(), BootError> {

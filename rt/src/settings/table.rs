@@ -268,9 +268,9 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         boot: "RIPSTOP_BOOT",
-        "auto | pmi1 | singleton",
+        "auto | pmi1 | pmix | singleton",
         "how a rank learns who it is",
-        |value| one_of("auto | pmi1 | singleton", value),
+        |value| one_of("auto | pmi1 | pmix | singleton", value),
         String::clone
     ),
     row!(

@@ -88,7 +88,7 @@ const LARGE: [&[&str]; 3] = [
 ];
 
 pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
-    bring_hydra(gate)?;
+    bring_launchers(gate)?;
     // What the chores depend on asks for more of some crates: with them, all would be built once more for the steps that follow.
     let words = "test --workspace --exclude xtask --all-features --no-fail-fast";
     let words: Vec<&str> = words.split(' ').collect();
@@ -99,10 +99,19 @@ pub(crate) fn fast(gate: &mut Gate) -> Result<(), String> {
     )
 }
 
-/// Some tests start ranks under a launcher that is not ours. Where it is missing it is installed, by root; others are told,
+/// Some tests start ranks under launchers that are not ours. Where one is missing it is installed, by root; others are told,
 /// and those tests say that they were left out (with `CI=true` they fail).
-fn bring_hydra(gate: &mut Gate) -> Result<(), String> {
-    if installed("mpiexec.hydra") {
+fn bring_launchers(gate: &mut Gate) -> Result<(), String> {
+    LAUNCHERS
+        .iter()
+        .try_for_each(|(launcher, package)| bring_launcher(gate, launcher, package))
+}
+
+/// With Debian's packages that have them.
+const LAUNCHERS: [(&str, &str); 2] = [("mpiexec.hydra", "mpich"), ("orterun", "openmpi-bin")];
+
+fn bring_launcher(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), String> {
+    if installed(launcher) {
         return Ok(());
     }
     let is_root = Command::new("id")
@@ -111,14 +120,16 @@ fn bring_hydra(gate: &mut Gate) -> Result<(), String> {
         .is_ok_and(|id| id.stdout == b"0\n");
     if !is_root || !installed("apt-get") {
         println!(
-            "mpiexec.hydra is missing (Debian's package mpich): the tests that start under it are left out"
+            "{launcher} is missing (Debian's package {package}): the tests that start under it are left out"
         );
         return Ok(());
     }
-    let script = "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends mpich";
+    let script = format!(
+        "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends {package}"
+    );
     gate.run(
-        "installing mpich, for the tests that start under mpiexec.hydra",
-        &Task::new("sh", &["-c", script]),
+        &format!("installing {package}, for the tests that start under {launcher}"),
+        &Task::new("sh", &["-c", &script]),
     )
 }
 

@@ -242,7 +242,7 @@ impl Client {
         let mut ranks = Vec::new();
         let mut sizes = BTreeMap::new();
         for other in 0..size {
-            let its = self.get(&format!("ripstop-machine-{other}"))?;
+            let its = self.get(other, &format!("ripstop-machine-{other}"))?;
             if its.as_ref() == Some(&machine) {
                 ranks.push(other);
             }
@@ -271,7 +271,7 @@ impl Exchange for Client {
             .success_if_said()
     }
 
-    fn get(&mut self, key: &str) -> Result<Option<String>, BootError> {
+    fn get(&mut self, _from: u32, key: &str) -> Result<Option<String>, BootError> {
         check_key(key)?;
         pieces::join(key, |name| self.get_short(name))
     }

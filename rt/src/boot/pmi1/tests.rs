@@ -162,7 +162,7 @@ fn a_missing_key_is_none_even_with_a_value() {
     answers.push("cmd=get_result rc=-1 msg=key_k_not_found value=unknown\n");
     let server = server(theirs, &answers);
     let mut boot = discover(&environment(&ours, 0, 1)).unwrap();
-    assert_eq!(boot.exchange.get("k").unwrap(), None);
+    assert_eq!(boot.exchange.get(0, "k").unwrap(), None);
     assert_eq!(
         server.join().unwrap()[3],
         "cmd=get kvsname=kvs_1_host key=k"
@@ -298,6 +298,6 @@ proptest! {
         }
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         let mut boot = discover(&environment(&ours, 0, 1)).unwrap();
-        let _ = (boot.exchange.get("k"), boot.exchange.put("k", "v"), boot.exchange.fence(), boot.exchange.finalize());
+        let _ = (boot.exchange.get(0, "k"), boot.exchange.put("k", "v"), boot.exchange.fence(), boot.exchange.finalize());
     }
 }

@@ -99,7 +99,7 @@ fn meet(boot: &mut Boot) -> Result<Board, Trouble> {
         return Ok(board);
     }
     boot.exchange.fence()?;
-    let address = boot.exchange.get("perf-board")?;
+    let address = boot.exchange.get(0, "perf-board")?;
     let address = address.ok_or("rank 0 did not say where its board is: did it fail at start?")?;
     Ok(Board::attach(&address)?)
 }
@@ -131,7 +131,9 @@ impl Side {
         boot.exchange
             .put(&format!("perf-key-{}", boot.rank), &words(&mine))?;
         boot.exchange.fence()?;
-        let theirs = boot.exchange.get(&format!("perf-key-{}", 1 - boot.rank))?;
+        let theirs = boot
+            .exchange
+            .get(1 - boot.rank, &format!("perf-key-{}", 1 - boot.rank))?;
         let key = theirs
             .as_deref()
             .and_then(key_of)

@@ -122,7 +122,7 @@ impl Way {
                 counting.fence()?;
                 for other in (1..size).take(most as usize) {
                     let other = (rank + other) % size;
-                    let at = counting.get(&format!("rank-{other}"))?;
+                    let at = counting.get(other, &format!("rank-{other}"))?;
                     check(at == hex(other, LEN))?;
                 }
                 Ok(())
@@ -134,7 +134,7 @@ impl Way {
                             ((rank + distance) % size, (rank + size - distance) % size);
                         counting.put(&format!("{part}-{rank}-{to}"), &hex(rank, PART_LEN))?;
                         counting.fence()?;
-                        let at = counting.get(&format!("{part}-{from}-{rank}"))?;
+                        let at = counting.get(from, &format!("{part}-{from}-{rank}"))?;
                         check(at == hex(from, PART_LEN))?;
                     }
                 }
@@ -194,9 +194,9 @@ impl<'a> Counting<'a> {
         Ok(self.boot.exchange.fence()?)
     }
 
-    fn get(&mut self, key: &str) -> Result<String, Trouble> {
+    fn get(&mut self, from: u32, key: &str) -> Result<String, Trouble> {
         self.cost.gets += 1;
-        let value = self.boot.exchange.get(key)?;
+        let value = self.boot.exchange.get(from, key)?;
         Ok(value.ok_or_else(|| format!("nobody has put {key}"))?)
     }
 

@@ -1,0 +1,377 @@
+//! The C library of PMIx, found at run time: seven functions, and the structures that they take.
+#![expect(
+    unsafe_code,
+    reason = "opens a C library, looks its functions up and calls them"
+)]
+
+use std::{
+    ffi::{CStr, CString, c_char, c_int, c_void},
+    io, ptr,
+    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+/// What a function of the library returned, unless that was success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Status(pub(super) c_int);
+
+/// No rank has put such a key.
+pub(super) const NOT_FOUND: Status = Status(-46);
+
+/// The time was up, as `PMIx_Fence` would say.
+pub(super) const TIMEOUT: Status = Status(-24);
+
+/// It is done, and the call-back does not come.
+const SUCCEEDED_AT_ONCE: c_int = -157;
+
+/// A rank of a job, or all of them.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Proc {
+    job: [c_char; JOB_ROOM],
+    rank: u32,
+}
+
+/// The rank that stands for the whole job.
+const ALL: u32 = u32::MAX - 1;
+
+/// Names of jobs and of keys end in a zero.
+const JOB_ROOM: usize = 256;
+const KEY_ROOM: usize = 512;
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Value {
+    kind: u16,
+    /// As the kind has it, from the lowest address on.
+    data: Data,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+union Data {
+    flag: bool,
+    number: u32,
+    text: *mut c_char,
+    /// As much room as the longest kind takes.
+    room: [u64; 3],
+}
+
+const BOOL: u16 = 1;
+const TEXT: u16 = 3;
+const NUMBER: u16 = 14;
+
+/// A request's option.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Info {
+    key: [c_char; KEY_ROOM],
+    flags: u32,
+    value: Value,
+}
+
+const _: () = assert!(size_of::<Proc>() == 260);
+const _: () = assert!(size_of::<Value>() == 32);
+const _: () = assert!(size_of::<Info>() == 552);
+
+impl Proc {
+    /// Any other rank of the same job.
+    pub(super) const fn of_rank(self, rank: u32) -> Self {
+        Self { rank, ..self }
+    }
+
+    pub(super) const fn all(self) -> Self {
+        self.of_rank(ALL)
+    }
+
+    pub(super) const fn rank(&self) -> u32 {
+        self.rank
+    }
+}
+
+impl Info {
+    fn switched_on(name: &CStr) -> Self {
+        let mut key = [0; KEY_ROOM];
+        for (into, from) in key.iter_mut().zip(name.to_bytes()) {
+            *into = from.cast_signed();
+        }
+        let mut data = Data { room: [0; 3] };
+        data.flag = true;
+        let value = Value { kind: BOOL, data };
+        Self {
+            key,
+            flags: 0,
+            value,
+        }
+    }
+}
+
+macro_rules! library {
+    ($($field:ident $symbol:ident($($argument:ty),*) -> $result:ty;)*) => {
+        /// The functions of libpmix that are called here.
+        #[derive(Debug)]
+        pub(super) struct Library {
+            $($field: unsafe extern "C" fn($($argument),*) -> $result,)*
+        }
+
+        impl Library {
+            fn look_up(library: *mut c_void) -> io::Result<Self> {
+                Ok(Self {
+                    $($field: {
+                        let found = symbol(library, concat!(stringify!($symbol), "\0"))?;
+                        // SAFETY: the function of this name has had this type since version 2 of the library.
+                        unsafe {
+                            std::mem::transmute::<
+                                *mut c_void,
+                                unsafe extern "C" fn($($argument),*) -> $result,
+                            >(found)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+library! {
+    init PMIx_Init(*mut Proc, *const Info, usize) -> c_int;
+    put PMIx_Put(u8, *const c_char, *const Value) -> c_int;
+    commit PMIx_Commit() -> c_int;
+    fence_nb PMIx_Fence_nb(*const Proc, usize, *const Info, usize, Ended, *mut c_void) -> c_int;
+    get PMIx_Get(*const Proc, *const c_char, *const Info, usize, *mut *mut Value) -> c_int;
+    abort PMIx_Abort(c_int, *const c_char, *const Proc, usize) -> c_int;
+    finalize PMIx_Finalize(*const Info, usize) -> c_int;
+    error_string PMIx_Error_string(c_int) -> *const c_char;
+}
+
+type Ended = extern "C" fn(c_int, *mut c_void);
+
+/// To ranks of all nodes.
+const GLOBAL: u8 = 3;
+
+/// What a key was found to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    Number(u32),
+    Text(String),
+    /// Of a kind that nobody here asks for.
+    Other,
+}
+
+impl Found {
+    /// Of a C string that was given to us, which ends here.
+    fn text(given: *mut c_char) -> Self {
+        if given.is_null() {
+            return Self::Other;
+        }
+        // SAFETY: it ends in a zero.
+        let text = unsafe { CStr::from_ptr(given) };
+        let text = text.to_string_lossy().into_owned();
+        // SAFETY: it was made by malloc, as the library says, and is not used any more.
+        unsafe { libc::free(given.cast()) };
+        Self::Text(text)
+    }
+}
+
+impl Library {
+    /// Opens it, or finds it opened. It stays, with the thread that it starts.
+    ///
+    /// # Errors
+    /// What to install when it is not there, or is too old.
+    pub(super) fn open() -> io::Result<&'static Self> {
+        static OPENED: OnceLock<Library> = OnceLock::new();
+        if let Some(library) = OPENED.get() {
+            return Ok(library);
+        }
+        let library = Self::open_as(NAME)?;
+        Ok(OPENED.get_or_init(|| library))
+    }
+
+    fn open_as(name: &CStr) -> io::Result<Self> {
+        // SAFETY: the name is a C string; the library's own start-up code is as trusted as the library.
+        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        if library.is_null() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, last_error()));
+        }
+        Self::look_up(library)
+    }
+
+    /// Joins the job of the server that started this process. Once.
+    pub(super) fn init(&self) -> Result<Proc, Status> {
+        let mut me = Proc {
+            job: [0; JOB_ROOM],
+            rank: 0,
+        };
+        // SAFETY: it fills in `me`, and no options are given.
+        check(unsafe { (self.init)(&raw mut me, ptr::null(), 0) })?;
+        Ok(me)
+    }
+
+    /// Keeps a value for the others, who see it after the next [`publish`](Self::publish) and [`fence`](Self::fence).
+    pub(super) fn put(&self, key: &CStr, text: &CStr) -> Result<(), Status> {
+        let mut data = Data { room: [0; 3] };
+        data.text = text.as_ptr().cast_mut();
+        let value = Value { kind: TEXT, data };
+        // SAFETY: the library copies key and value, and changes neither.
+        check(unsafe { (self.put)(GLOBAL, key.as_ptr(), &raw const value) })
+    }
+
+    /// Hands the server what was put.
+    pub(super) fn publish(&self) -> Result<(), Status> {
+        // SAFETY: it has no arguments.
+        check(unsafe { (self.commit)() })
+    }
+
+    /// Waits until all ranks of the job have called it, or `limit` is over. What they have published is on every node then.
+    pub(super) fn fence(&self, all: Proc, limit: Duration) -> Result<(), Status> {
+        let fence = Arc::new(Fence {
+            all,
+            options: Info::switched_on(c"pmix.collect"),
+            ended: Mutex::new(None),
+            told: Condvar::new(),
+        });
+        let theirs = Arc::into_raw(Arc::clone(&fence));
+        let (all, options) = (&raw const fence.all, &raw const fence.options);
+        // SAFETY: what the pointers lead to stays until the call-back has been called with the last of them, once.
+        let begun =
+            unsafe { (self.fence_nb)(all, 1, options, 1, fence_ended, theirs.cast_mut().cast()) };
+        if begun != 0 {
+            // SAFETY: nobody calls back then, so this is the one that was given away.
+            drop(unsafe { Arc::from_raw(theirs) });
+        }
+        match begun {
+            0 => fence.wait(limit),
+            SUCCEEDED_AT_ONCE => Ok(()),
+            error => Err(Status(error)),
+        }
+    }
+
+    /// What `of` has under this key, if it is known now.
+    pub(super) fn get(&self, of: Proc, key: &CStr) -> Result<Found, Status> {
+        let mut value: *mut Value = ptr::null_mut();
+        // Nobody waits for a rank that has not put it.
+        let option = Info::switched_on(c"pmix.immediate");
+        // SAFETY: all pointers are to what lives through the call; it gives a value away where it succeeds.
+        check(unsafe {
+            (self.get)(
+                &raw const of,
+                key.as_ptr(),
+                &raw const option,
+                1,
+                &raw mut value,
+            )
+        })?;
+        if value.is_null() {
+            return Err(NOT_FOUND);
+        }
+        // SAFETY: it was given to us, and nobody else has it.
+        let Value { kind, data } = unsafe { value.read() };
+        let found = match kind {
+            // SAFETY: it is of this kind.
+            NUMBER => Found::Number(unsafe { data.number }),
+            // SAFETY: it is of this kind.
+            TEXT => Found::text(unsafe { data.text }),
+            _ => Found::Other,
+        };
+        // SAFETY: it was made by malloc, as the library says, and is not used any more.
+        unsafe { libc::free(value.cast()) };
+        Ok(found)
+    }
+
+    /// Has the server end the job.
+    pub(super) fn abort(&self, all: Proc, code: i32, why: &str) {
+        let why = CString::new(why.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: both pointers are to what lives through the call.
+        let _ended = unsafe { (self.abort)(code, why.as_ptr(), &raw const all, 1) };
+    }
+
+    /// Leaves the job.
+    pub(super) fn finalize(&self) -> Result<(), Status> {
+        // SAFETY: no options are given.
+        check(unsafe { (self.finalize)(ptr::null(), 0) })
+    }
+
+    pub(super) fn words(&self, status: Status) -> String {
+        // SAFETY: the function takes any number and gives a string that lives for ever, or null.
+        let words = unsafe { (self.error_string)(status.0) };
+        // SAFETY: checked below not to be null.
+        let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
+        let words = words.map(|words| words.to_string_lossy().into_owned());
+        words.unwrap_or_else(|| format!("error {}", status.0))
+    }
+}
+
+/// A fence under way, which the library and the rank that waits hold together.
+struct Fence {
+    all: Proc,
+    options: Info,
+    ended: Mutex<Option<c_int>>,
+    told: Condvar,
+}
+
+// SAFETY: its only pointer is in an option that holds a flag.
+unsafe impl Send for Fence {}
+// SAFETY: as above; what changes is behind a lock.
+unsafe impl Sync for Fence {}
+
+impl Fence {
+    fn wait(&self, limit: Duration) -> Result<(), Status> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .told
+            .wait_timeout_while(ended, limit, |ended| ended.is_none());
+        let (ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        check((*ended).unwrap_or(TIMEOUT.0))
+    }
+}
+
+extern "C" fn fence_ended(status: c_int, fence: *mut c_void) {
+    // SAFETY: it is the one that was given to the library with this call-back, which calls it once.
+    let fence = unsafe { Arc::from_raw(fence.cast_const().cast::<Fence>()) };
+    *fence.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    fence.told.notify_all();
+}
+
+const fn check(status: c_int) -> Result<(), Status> {
+    match status {
+        0 => Ok(()),
+        other => Err(Status(other)),
+    }
+}
+
+fn symbol(library: *mut c_void, name: &str) -> io::Result<*mut c_void> {
+    // SAFETY: the library is open, and the name ends in a zero.
+    let found = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
+    if found.is_null() {
+        let name = name.trim_end_matches('\0');
+        let why = format!("{NAME:?} has no {name}: install a newer one");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    Ok(found)
+}
+
+fn last_error() -> String {
+    // SAFETY: gives a string of this thread's last error, or null.
+    let words = unsafe { libc::dlerror() };
+    // SAFETY: valid until the next call in this thread.
+    let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
+    words.map_or_else(
+        || format!("{NAME:?} cannot be opened"),
+        |words| words.to_string_lossy().into_owned(),
+    )
+}
+
+const NAME: &CStr = c"libpmix.so.2";
+
+#[cfg(test)]
+mod tests {
+    use super::Library;
+
+    #[test]
+    fn who_has_no_library_or_another_one_hears_which() {
+        let missing = Library::open_as(c"libripstop-has-no-such.so.2").unwrap_err();
+        assert!(missing.to_string().contains("libripstop-has-no-such.so.2"));
+        let other = Library::open_as(c"libc.so.6").unwrap_err().to_string();
+        assert!(other.contains("has no PMIx_Init"), "{other}");
+    }
+}

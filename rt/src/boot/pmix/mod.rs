@@ -1,0 +1,246 @@
+//! The PMIx client, for Slurm's `--mpi=pmix`, Open MPI's launcher and PRRTE: they pass no connection on, so their own C library
+//! is opened at run time.
+
+mod library;
+
+use std::{
+    collections::BTreeMap,
+    ffi::{CStr, CString},
+    io,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::Duration,
+};
+
+use self::library::{Found, Library, NOT_FOUND, Proc, Status, TIMEOUT};
+use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, mapping};
+
+/// Whether a server of PMIx has started this process.
+pub(super) fn is_offered(environment: &Environment) -> bool {
+    ["PMIX_NAMESPACE", "PMIX_RANK"]
+        .iter()
+        .all(|name| environment.get(name).is_some())
+}
+
+/// Joins the job of the server that `PMIX_NAMESPACE` and the variables beside it lead to.
+pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
+    let limit = environment.answer_limit()?;
+    let library = Library::open().map_err(|why| {
+        let doing = "PMIX_RANK is set, so the library of PMIx is loaded (Debian: libpmix2; \
+                     or start with `srun --mpi=pmi2`, or set RIPSTOP_BOOT)";
+        BootError::io(doing, why)
+    })?;
+    // The server counts who has left, and lets nobody come back.
+    if JOINED.swap(true, Relaxed) {
+        let why = "this process has joined it before, which a rank does once";
+        return Err(BootError::io("joining the job", io::Error::other(why)));
+    }
+    let joined = library.init();
+    let me = joined.map_err(|status| refused(library, "PMIx_Init", status))?;
+    let client = Client {
+        library,
+        me,
+        limit,
+        staged: BTreeMap::new(),
+        over: false,
+    };
+    let size = client.number(me.all(), c"pmix.job.size")?;
+    let rank = me.rank();
+    if rank >= size {
+        let why = format!("rank {rank} in a job of {size}");
+        return Err(BootError::io("joining the job", io::Error::other(why)));
+    }
+    let node = client.node_of(rank, size)?;
+    Ok(Boot {
+        rank,
+        size,
+        node,
+        exchange: Box::new(client),
+        found: "pmix",
+    })
+}
+
+static JOINED: AtomicBool = AtomicBool::new(false);
+
+/// A rank that has joined.
+struct Client {
+    library: &'static Library,
+    me: Proc,
+    limit: Duration,
+    /// What was put since the last fence: the library would show it at once.
+    staged: BTreeMap<CString, CString>,
+    over: bool,
+}
+
+impl Client {
+    fn node_of(&self, rank: u32, size: u32) -> Result<Node, BootError> {
+        if let Some(Found::Text(map)) = self.look(self.me.all(), c"pmix.anlmap")? {
+            let wrong = |why: String| {
+                let doing = format!("reading where ranks are (pmix.anlmap={map:?})");
+                BootError::io(&doing, io::Error::other(why))
+            };
+            return mapping::node_of(rank, size, &map).map_err(wrong);
+        }
+        if self.number(self.me.all(), c"pmix.local.size")? == size {
+            return Ok(Node::only(size));
+        }
+        let hosts = (0..size).map(|other| self.text(self.me.of_rank(other), c"pmix.hname"));
+        let hosts: Vec<String> = hosts.collect::<Result<_, _>>()?;
+        Ok(of_hosts(rank, &hosts))
+    }
+
+    fn number(&self, of: Proc, key: &CStr) -> Result<u32, BootError> {
+        match self.look(of, key)? {
+            Some(Found::Number(number)) => Ok(number),
+            found => Err(unsaid(of, key, found)),
+        }
+    }
+
+    fn text(&self, of: Proc, key: &CStr) -> Result<String, BootError> {
+        match self.look(of, key)? {
+            Some(Found::Text(text)) => Ok(text),
+            found => Err(unsaid(of, key, found)),
+        }
+    }
+
+    fn look(&self, of: Proc, key: &CStr) -> Result<Option<Found>, BootError> {
+        match self.library.get(of, key) {
+            Ok(found) => Ok(Some(found)),
+            Err(NOT_FOUND) => Ok(None),
+            Err(status) => {
+                let request = format!("PMIx_Get {}", key.to_string_lossy());
+                Err(refused(self.library, &request, status))
+            }
+        }
+    }
+
+    fn ask(
+        &mut self,
+        request: &str,
+        asked: impl FnOnce(&Self) -> Result<(), Status>,
+    ) -> Result<(), BootError> {
+        if self.over {
+            return Err(BootError::Over);
+        }
+        asked(self).map_err(|status| {
+            self.over = true;
+            match status {
+                TIMEOUT => BootError::Silent {
+                    request: request.to_owned(),
+                    seconds: self.limit.as_secs(),
+                },
+                other => refused(self.library, request, other),
+            }
+        })
+    }
+}
+
+impl Exchange for Client {
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        check_key(key)?;
+        check_value(key, value)?;
+        if self.over {
+            return Err(BootError::Over);
+        }
+        self.staged.insert(c_text(key), c_text(value));
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        let staged = std::mem::take(&mut self.staged);
+        self.ask("PMIx_Put", |client| {
+            let mut puts = staged.iter();
+            puts.try_for_each(|(key, value)| client.library.put(key, value))
+        })?;
+        self.ask("PMIx_Commit", |client| client.library.publish())?;
+        self.ask("PMIx_Fence", |client| {
+            client.library.fence(client.me.all(), client.limit)
+        })
+    }
+
+    fn get(&mut self, from: u32, key: &str) -> Result<Option<String>, BootError> {
+        check_key(key)?;
+        if self.over {
+            return Err(BootError::Over);
+        }
+        let of = self.me.of_rank(from);
+        match self.look(of, &c_text(key))? {
+            None => Ok(None),
+            Some(Found::Text(text)) => Ok(Some(text)),
+            found => Err(unsaid(of, &c_text(key), found)),
+        }
+    }
+
+    fn abort(&mut self, code: i32, why: &str) {
+        self.over = true;
+        self.library.abort(self.me.all(), code, why);
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        if self.over {
+            return Ok(());
+        }
+        let left = self.ask("PMIx_Finalize", |client| client.library.finalize());
+        self.over = true;
+        left
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client")
+            .field("rank", &self.me.rank())
+            .field("over", &self.over)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The ranks with the same host as this one.
+fn of_hosts(rank: u32, hosts: &[String]) -> Node {
+    let mut nodes: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
+    for (rank, host) in (0..).zip(hosts) {
+        nodes.entry(host).or_default().push(rank);
+    }
+    let most = nodes.values().map(Vec::len).max().unwrap_or(1);
+    let mine = nodes.into_values().find(|ranks| ranks.contains(&rank));
+    Node {
+        ranks: mine.unwrap_or_else(|| vec![rank]),
+        each: None,
+        most: u32::try_from(most).unwrap_or(u32::MAX),
+    }
+}
+
+/// Of what was checked to be printable.
+fn c_text(text: &str) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+fn refused(library: &Library, request: &str, status: Status) -> BootError {
+    BootError::Refused {
+        request: request.to_owned(),
+        answer: library.words(status),
+    }
+}
+
+fn unsaid(of: Proc, key: &CStr, found: Option<Found>) -> BootError {
+    BootError::Refused {
+        request: format!("PMIx_Get {} of {}", key.to_string_lossy(), of.rank()),
+        answer: found.map_or_else(|| "nothing".to_owned(), |found| format!("{found:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Node, of_hosts};
+
+    #[test]
+    fn ranks_of_one_host_are_a_node() {
+        let hosts = ["a", "b", "a", "a"].map(str::to_owned);
+        let of = |ranks: &[u32]| Node {
+            ranks: ranks.to_vec(),
+            each: None,
+            most: 3,
+        };
+        assert_eq!(of_hosts(2, &hosts), of(&[0, 2, 3]));
+        assert_eq!(of_hosts(1, &hosts), of(&[1]));
+    }
+}
