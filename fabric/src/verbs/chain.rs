@@ -20,6 +20,12 @@ pub(super) struct Chain {
     flights: Vec<Flight>,
 }
 
+impl Chain {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.flights.is_empty()
+    }
+}
+
 impl Outbox {
     /// Posts requests of which the last one completes as the flight, to the queue pair of the flight's lane.
     pub(super) fn post(

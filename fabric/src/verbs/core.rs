@@ -197,7 +197,8 @@ impl Core {
     }
 
     /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that. What came by
-    /// it is handed out first, if the peer is still there.
+    /// it is handed out first, if the peer is still there. Where the device has failed nobody waits for what is under way: it
+    /// ends with the queue pair, which touches no memory from then on.
     pub(super) fn bury(&mut self, to: To) {
         let Self {
             links,
@@ -208,13 +209,17 @@ impl Core {
         let Some(link) = links[index(to.peer)].as_deref_mut() else {
             return;
         };
-        let way = &mut link.ways[to.lane];
-        if !way.doomed || way.used != way.quiet + outbox.requests_of(&way.stranded) {
+        let Some(way) = link.ways.get(to.lane).filter(|way| way.doomed) else {
+            return;
+        };
+        let rail = &mut rails[to.lane];
+        let is_over = way.used == way.quiet + outbox.requests_of(&way.stranded);
+        if !is_over && rail.failed.is_none() {
             return;
         }
         let Some(qp) = &way.qp else { return };
-        let (rail, qpn) = (&mut rails[to.lane], qp.number());
-        if link.is_connected() && rail.inbox.has_from(qpn) {
+        // What still gathers is posted before, and so ends as well.
+        if !way.chain.is_empty() || link.is_connected() && rail.inbox.has_from(qp.number()) {
             self.dying.insert(to);
             return;
         }

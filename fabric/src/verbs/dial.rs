@@ -221,6 +221,9 @@ impl Core {
     fn make_pair(&mut self, To { peer, lane }: To) -> io::Result<Qp> {
         let Self { rails, outbox, .. } = self;
         let rail = &mut rails[lane];
+        if let Some(why) = rail.failed {
+            return Err(io::Error::other(why));
+        }
         rail.inbox.reserve()?;
         match rail.pair(&outbox.lanes[lane].cq) {
             Ok(qp) => {

@@ -1,10 +1,10 @@
 //! What a device tells of itself, its port and what was made on it, beside completions.
 //!
-//! What ends a device has its lanes left, and what ends a queue pair that one lane. A port that is down is left at once where
-//! there is another way, rather than when the devices have lost patience; without one, they send again for as long as they do,
-//! and a port that is back by then has lost nothing. What is connected from then on uses it as it is now, but where it is the
-//! first device's: peers have that one's address from the start. All of it is read after a sleep: who never sleeps finds out by
-//! its requests.
+//! What ends a device has its lanes left, without waiting for completions, which may be lost; and what ends a queue pair that one
+//! lane. A port that is down is left at once where there is another way, rather than when the devices have lost patience; without
+//! one, they send again for as long as they do, and a port that is back by then has lost nothing. What is connected from then on
+//! uses it as it is now, but where it is the first device's: peers have that one's address from the start. All of it is read
+//! after a sleep: who never sleeps finds out by its requests.
 
 use std::io;
 
@@ -151,10 +151,16 @@ impl Core {
         }
     }
 
-    /// A device is of no use any more.
+    /// A device is of no use any more. Queue pairs of lanes that were left before wait for completions, too.
     pub(super) fn break_all(&mut self, lane: usize, why: &'static str) {
+        self.rails[lane].failed.get_or_insert(why);
         for peer in (0..).take(self.links.len()) {
-            self.note_broken(To { peer, lane }, io::Error::other(why));
+            let to = To { peer, lane };
+            self.note_broken(to, io::Error::other(why));
+            let way = self.link(peer).and_then(|link| link.ways.get(lane));
+            if way.is_some_and(|way| way.doomed) {
+                self.dying.insert(to);
+            }
         }
     }
 

@@ -19,6 +19,8 @@ pub(super) struct Rail {
     /// Whose queue pair a number is.
     pub(super) by_qpn: BTreeMap<u32, u32>,
     pub(super) own: Own,
+    /// Why it is of no use any more: completions may never come by it, so nobody waits for them, and nothing new is made on it.
+    pub(super) failed: Option<&'static str>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
     /// What the queues were asked for an event for that did not come yet.
@@ -68,6 +70,7 @@ impl Rail {
             completions: Arc::new(own.channel.fd()?),
             events: Arc::new(own.context.events()?),
             own,
+            failed: None,
             arrivals_armed: Wakes::None,
             sends_armed: false,
         })

@@ -62,7 +62,8 @@ impl Core {
         while came && self.take_events() {}
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
-        if set.is_err() || !self.broken.is_empty() || self.has_arrivals() | self.outbox.look() {
+        let failed = !self.broken.is_empty() || !self.dying.is_empty();
+        if set.is_err() || failed || self.has_arrivals() | self.outbox.look() {
             return Armed::Busy;
         }
         self.sleep.slept = true;

@@ -1,12 +1,12 @@
 //! What devices tell of themselves, as if they had; and what a device does tell.
 
-use super::{Arc, Driver, Ranks};
+use super::{Arc, Driver, Ranks, Region, VerbsConfig, io};
 use crate::verbs::{
     abi,
     datagrams::{Datagrams, Destination},
     happened::{Happened, Subject},
     objects::Cq,
-    way::Far,
+    way::{Far, To},
 };
 
 /// Two ranks by two lanes that have met, and something that the first one's second device tells.
@@ -53,12 +53,109 @@ fn a_queue_pair_that_its_device_gave_up_is_left_and_the_other_lane_goes_on() {
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_whose_shared_queues_fail_is_left_and_the_other_goes_on() {
-    for kind in [
-        abi::EVENT_CQ_ERR,
-        abi::EVENT_SRQ_ERR,
-        abi::EVENT_DEVICE_FATAL,
-    ] {
+    for kind in SHARED {
         goes_on(&mut told(kind, |_| Subject::Other), 1);
+    }
+}
+
+/// A put under way by all lanes of two ranks, of which the first is never told how this one's part of it ends.
+fn untold(lane: usize, change: impl Fn(&mut VerbsConfig)) -> (Ranks, [Region; 2]) {
+    let mut ranks = Ranks::with(2, change);
+    let (from, there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[0].ended == 1 && ranks.ears[1].messages.len() == 1);
+    for (rank, peer) in [(1, 0), (0, 1)] {
+        let way = &ranks.core(rank).link_or_new(peer).ways[lane];
+        way.qp.as_ref().unwrap().reset();
+        if rank == 1 {
+            ranks.put(&from, key);
+        }
+    }
+    let flights = ranks.core(0).outbox.flights_of(To { peer: 1, lane });
+    assert!(!flights.is_empty());
+    (ranks, [from, there])
+}
+
+fn one_device(config: &mut VerbsConfig) {
+    config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+}
+
+const SHARED: [i32; 3] = [
+    abi::EVENT_CQ_ERR,
+    abi::EVENT_SRQ_ERR,
+    abi::EVENT_DEVICE_FATAL,
+];
+
+/// Also where the lane was left, and its completions waited for, before the device told why they do not come.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_put_goes_on_by_another_lane_where_completions_are_lost_with_their_queue() {
+    for left_before in [false, true] {
+        for kind in SHARED {
+            let (mut ranks, _memory) = untold(1, |_| ());
+            if left_before {
+                let to = To { peer: 1, lane: 1 };
+                ranks.core(0).note_broken(to, io::Error::other("a test"));
+                ranks.until(|ranks| ranks.counters[1].lanes_failed.get() == 1);
+                assert_eq!(ranks.ears[0].ended, 1);
+            }
+            let about = Subject::Other;
+            ranks.core(0).handle_happened(1, Happened { kind, about });
+            ranks.until(|ranks| ranks.ears[0].ended == 2);
+            assert!(ranks.core(0).outbox.is_idle(1));
+            goes_on(&mut ranks, 1);
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_put_ends_where_completions_are_lost_with_the_only_queue() {
+    for kind in SHARED {
+        let (mut ranks, _memory) = untold(0, one_device);
+        let about = Subject::Other;
+        ranks.core(0).handle_happened(0, Happened { kind, about });
+        while ranks.ears[0].bad.len() < 2 {
+            let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
+            assert!(
+                ranks.core(0).sleep.timer.now() < super::GUARD,
+                "nothing ends"
+            );
+        }
+        let heard = ["Peer(1): Failed", "Token(1): PeerDown"];
+        ranks.ears[0].bad.sort_unstable();
+        assert_eq!(ranks.ears[0].bad, heard);
+        let why = ranks.all[0].why_down(super::Peer(1)).unwrap();
+        assert!(why.contains("IBV_EVENT_"), "{why}");
+        let core = ranks.core(0);
+        assert!(core.outbox.is_idle(0) && !core.link_or_new(1).is_made());
+    }
+}
+
+/// What is begun by a device that has failed would never end.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn nobody_is_connected_to_by_a_device_that_has_failed() {
+    let mut ranks = Ranks::new(4);
+    let kind = abi::EVENT_CQ_ERR;
+    let about = Subject::Other;
+    ranks.core(0).handle_happened(1, Happened { kind, about });
+    ranks.say(0, 3);
+    ranks.until(|ranks| ranks.ears[3].messages.len() == 1);
+    assert_eq!(ranks.core(0).link_or_new(3).ways.len(), 1);
+    ranks.core(0).handle_happened(0, Happened { kind, about });
+    ranks.say(0, 2);
+    while ranks.ears[0].bad.len() < 2 {
+        let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
+        assert!(
+            ranks.core(0).sleep.timer.now() < super::GUARD,
+            "nothing is told"
+        );
+    }
+    for peer in [2, 3] {
+        let why = ranks.all[0].why_down(super::Peer(peer)).unwrap();
+        assert!(why.contains("IBV_EVENT_CQ_ERR"), "{why}");
     }
 }
 
