@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "calls libibverbs")]
 
 #[cfg(test)]
-use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
 use std::{
     ffi::CStr,
     io,
@@ -29,6 +29,8 @@ pub(in crate::verbs) struct Context {
     counters: Arc<Counters>,
     #[cfg(test)]
     keeps: AtomicI32,
+    #[cfg(test)]
+    gone: AtomicBool,
 }
 
 /// What a device allows.
@@ -74,6 +76,8 @@ impl Context {
             counters: Arc::clone(counters),
             #[cfg(test)]
             keeps: AtomicI32::new(0),
+            #[cfg(test)]
+            gone: AtomicBool::new(false),
         });
         rustix::io::ioctl_fionbio(context.async_fd(), true)?;
         Ok(context)
@@ -173,7 +177,7 @@ impl Context {
     /// then, and nothing that the device may touch is freed here, until closing it has the kernel end all that it was used for.
     ///
     /// # Errors
-    /// What the device said. That it is gone is no error: then the kernel has ended all of it (`ibv_open_device(3)`).
+    /// What the device said. That it is gone is no error: then the kernel has ended all of it.
     pub(super) fn give_back(&self, what: &str, end: impl FnOnce() -> i32) -> io::Result<()> {
         #[cfg(test)]
         let end = || match self.keeps() {
@@ -186,10 +190,27 @@ impl Context {
         } else {
             Some(done)
         };
-        if number == Some(libc::EIO) {
+        if number == Some(libc::EIO) && self.is_gone() {
             return Ok(());
         }
         check(done, what).inspect_err(|_| self.counters.stuck.add(1))
+    }
+
+    /// Whether the kernel has taken the device away. It refuses every call then, with an error (`ibv_open_device(3)`) that a
+    /// device which is there may give, too, and go on. So this is a call that no device is asked about.
+    fn is_gone(&self) -> bool {
+        #[cfg(test)]
+        if self.gone.load(Relaxed) {
+            return true;
+        }
+        // SAFETY: the device is open.
+        let channel = unsafe { (self.library.create_comp_channel)(self.raw()) };
+        if channel.is_null() {
+            return io::Error::last_os_error().raw_os_error() == Some(libc::EIO);
+        }
+        // SAFETY: just made, and nothing uses it. It is a descriptor, which can be closed.
+        unsafe { (self.library.destroy_comp_channel)(channel) };
+        false
     }
 
     /// As [`give_back`](Self::give_back), of what only things that were kept can be in the way of.
@@ -203,6 +224,13 @@ impl Context {
     #[cfg(test)]
     pub(in crate::verbs) fn keep_all(&self, error: i32) {
         self.keeps.store(error, Relaxed);
+    }
+
+    /// From now on it is as if the kernel had taken the device away.
+    #[cfg(test)]
+    pub(in crate::verbs) fn lose(&self) {
+        self.gone.store(true, Relaxed);
+        self.keep_all(libc::EIO);
     }
 
     #[cfg(test)]
