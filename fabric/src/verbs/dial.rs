@@ -200,8 +200,13 @@ impl Core {
         Ok(())
     }
 
-    /// A queue pair on each device, or on as many as have one left. One is connected to itself by the first.
+    /// A queue pair on each device, or on as many as have one left. One is connected to itself by the first. None beside one that
+    /// its device may go on with: what that has under way would be taken for the new one's, and end with it.
     fn create(&mut self, peer: u32) -> io::Result<()> {
+        if self.link_or_new(peer).is_stuck() {
+            let why = "a device may go on with a queue pair of the connection before";
+            return Err(io::Error::other(why));
+        }
         let wanted = if peer == self.me { 1 } else { self.rails.len() };
         let mut qps = Vec::new();
         for lane in 0..wanted {

@@ -155,6 +155,11 @@ impl Link {
         self.ways.iter().any(|way| way.qp.is_some())
     }
 
+    /// Whether a device may go on with a queue pair that it did not take down.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.ways.iter().any(|way| way.stuck)
+    }
+
     /// Whether there are several lanes, or have been.
     pub(super) const fn is_wide(&self) -> bool {
         self.ways.len() > 1

@@ -216,7 +216,7 @@ impl Core {
     /// Nothing goes again to a peer without queue pairs.
     pub(in super::super) fn free_kept(&mut self, peer: u32) {
         let link = self.link_or_new(peer);
-        if !link.is_made() && !link.ways.iter().any(|way| way.stuck) {
+        if !link.is_made() && !link.is_stuck() {
             let kept = link.trail.clear();
             kept.into_iter()
                 .for_each(|chunk| self.outbox.free_chunk(chunk));

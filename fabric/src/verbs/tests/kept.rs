@@ -1,6 +1,7 @@
 //! Devices that do not give back what was made on them, or take no buffers: nothing of it serves anything else.
 
 use super::{Driver, LONG, Peer, Ranks, To, io};
+use crate::{connect::Event, verbs::rail::Rail};
 
 fn met() -> Ranks {
     let mut ranks = Ranks::new(2);
@@ -44,6 +45,40 @@ fn cannot_be_taken_down(error: i32) {
     drop(ranks);
     // The kernel has ended it with the device.
     drop(met());
+}
+
+/// A message waits for the next connection while the one before is taken down in good order.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
+    let mut ranks = met();
+    let core = ranks.core(0);
+    let keep = |rail: &Rail| rail.own.context.keep_all(libc::EBUSY);
+    core.rails.iter().for_each(keep);
+    core.tell_dial(1, Event::Evict, None);
+    ranks.say(0, 1);
+    while ranks.ears[0].bad.is_empty() {
+        for rank in 0..2 {
+            let _events = ranks.all[rank].progress(64, &mut ranks.ears[rank]);
+        }
+        assert!(
+            ranks.core(0).sleep.timer.now() < super::GUARD,
+            "nothing is told"
+        );
+    }
+    assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+    let why = ranks.all[0].why_down(Peer(1)).unwrap();
+    assert!(why.contains("the device may go on with it"), "{why}");
+    assert!(
+        ranks
+            .core(0)
+            .link_or_new(1)
+            .ways
+            .iter()
+            .all(|way| way.stuck)
+    );
+    let made = ranks.counters[0].stuck.get();
+    assert_eq!(made, 2, "one by each lane, and no other was made");
 }
 
 /// Whoever has pulled it out of its slot, the kernel has ended what was made on it.
