@@ -62,6 +62,8 @@ pub(super) struct Core {
     pub(super) peers: Vec<Address>,
     /// Where this rank's devices are.
     pub(super) ports: Vec<Far>,
+    /// The first of them is not where this rank's address says, or was not once: peers may know either.
+    pub(super) moved: bool,
     pub(super) watches: Watches,
     pub(super) lists: Lists,
     pub(super) tasks: Tasks,

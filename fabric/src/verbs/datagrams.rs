@@ -126,6 +126,11 @@ impl Datagrams {
         Ok(())
     }
 
+    /// The way to a peer is another one than before.
+    pub(super) fn forget_way(&mut self, peer: u32) {
+        self.ways.remove(&peer);
+    }
+
     /// So many have left.
     pub(super) fn handle_sent(&mut self, covers: u64) {
         let covers = u32::try_from(covers).unwrap_or(u32::MAX);
@@ -173,4 +178,4 @@ const SIGNAL_EVERY: u32 = 16;
 /// The device puts the sender's address before what came.
 const ADDRESS_LEN: usize = 40;
 /// The longest word with lanes and their ports.
-const WORD_MAX: usize = greeting::len_max(RAILS_MAX);
+const WORD_MAX: usize = greeting::len_max(RAILS_MAX) + greeting::PORT_LEN;

@@ -80,6 +80,9 @@ impl Core {
         if self.speaks_by(from, lane, came.src_qp) && from != self.me {
             self.link_or_new(from).goes_around |= lane != FIRST;
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
+            if let Some(ends) = &ends {
+                self.hear_of_port(from, &ends.far[FIRST]);
+            }
             self.unheard.push(from, Late::Word(frame.message, ends));
         }
     }
@@ -321,7 +324,7 @@ impl Core {
         self.counters.connecting.add(1);
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
-        greeting::encode(&frame, &self.ports, &mut bytes);
+        greeting::encode(&frame, &self.ports, self.moved, &mut bytes);
         if let Some(to) = self.destination(peer) {
             // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
             let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);

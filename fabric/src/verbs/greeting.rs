@@ -4,7 +4,7 @@
 //! a frame of `connect` | for each lane but the first: gid 16 bytes, lid u16, mtu u8, skills u8, key to the table u32,
 //!                                            queue pair that hears words u32
 //! ```
-//! The first port is in the rank's address.
+//! The first port is in the rank's address. Where it is not any more as that says, it comes before the others.
 
 use super::way::{Far, parse_skills, skills};
 use crate::{
@@ -35,10 +35,11 @@ impl Ends {
     }
 }
 
-/// Adds the wire form to `bytes`.
-pub(super) fn encode(frame: &Frame, ports: &[Far], bytes: &mut Vec<u8>) {
+/// Adds the wire form to `bytes`. `moved`: the first port is not where the rank's address says.
+pub(super) fn encode(frame: &Frame, ports: &[Far], moved: bool, bytes: &mut Vec<u8>) {
     frame.encode(bytes);
-    for port in ports.iter().take(frame.lanes.as_slice().len()).skip(1) {
+    let known = usize::from(!moved);
+    for port in ports.iter().take(frame.lanes.as_slice().len()).skip(known) {
         encode_port(port, bytes);
     }
 }
@@ -58,13 +59,14 @@ pub(super) fn parse(bytes: &[u8], first: impl Fn(u32) -> Option<Far>) -> Option<
     let (frame, ports) = bytes.split_at_checked(FRAME_LEN + lanes * LANE_LEN)?;
     let frame = Frame::parse(frame).ok()?;
     let (ports, rest) = ports.as_chunks::<PORT_LEN>();
-    let whole = rest.is_empty() && ports.len() == lanes.saturating_sub(1);
+    let others = lanes.saturating_sub(1);
+    let whole = rest.is_empty() && (others..=lanes).contains(&ports.len());
     let known = first(frame.message.from.rank).filter(|_| whole && lanes <= RAILS_MAX)?;
     let mut ends = Ends {
         lanes: frame.lanes,
         far: [known; RAILS_MAX],
     };
-    for (far, port) in ends.far.iter_mut().skip(1).zip(ports) {
+    for (far, port) in ends.far.iter_mut().skip(lanes - ports.len()).zip(ports) {
         *far = parse_port(port)?;
     }
     Some((frame, ends))
@@ -85,7 +87,7 @@ pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
     })
 }
 
-/// Bytes of the longest.
+/// Bytes of the longest, but where the first port has moved.
 pub(super) const fn len_max(lanes: usize) -> usize {
     FRAME_LEN + lanes * LANE_LEN + (lanes - 1) * PORT_LEN
 }
@@ -96,7 +98,7 @@ pub(super) const PORT_LEN: usize = 28;
 
 #[cfg(test)]
 mod tests {
-    use super::{Far, Frame, Lane, Lanes, RAILS_MAX, encode, len_max, parse};
+    use super::{Far, Frame, Lane, Lanes, PORT_LEN, RAILS_MAX, encode, len_max, parse};
     use crate::{
         connect::{End, Kind, Message},
         random::Random,
@@ -112,7 +114,7 @@ mod tests {
         words: 0x0012_3456,
     };
 
-    fn greeting(lanes: usize) -> (Frame, Vec<Far>, Vec<u8>) {
+    fn greeting(lanes: usize, moved: bool) -> (Frame, Vec<Far>, Vec<u8>) {
         let end = |rank| End {
             rank,
             incarnation: 1,
@@ -137,14 +139,14 @@ mod tests {
         };
         let ports: Vec<_> = (0..RAILS_MAX).map(port).collect();
         let mut bytes = Vec::new();
-        encode(&frame, &ports, &mut bytes);
+        encode(&frame, &ports, moved, &mut bytes);
         (frame, ports, bytes)
     }
 
     #[test]
     fn all_lanes_and_their_ports_travel_in_one_word() {
         for lanes in 0..=RAILS_MAX {
-            let (frame, ports, bytes) = greeting(lanes);
+            let (frame, ports, bytes) = greeting(lanes, false);
             assert!(
                 bytes.len() <= len_max(lanes.max(1)),
                 "{} bytes",
@@ -160,8 +162,21 @@ mod tests {
     }
 
     #[test]
+    fn where_the_first_port_has_moved_to_goes_along() {
+        for lanes in 0..=RAILS_MAX {
+            let (frame, ports, bytes) = greeting(lanes, true);
+            let (parsed, ends) = parse(&bytes, |_| Some(PORT)).unwrap();
+            assert_eq!(parsed, frame);
+            let far: Vec<_> = ends.iter().map(|(_, far)| far).collect();
+            assert_eq!(far, ports[..lanes]);
+            let longer = [&bytes[..], &[1; PORT_LEN]].concat();
+            assert!(parse(&longer, |_| Some(PORT)).is_none());
+        }
+    }
+
+    #[test]
     fn numbers_that_no_port_has_are_refused() {
-        let (.., bytes) = greeting(2);
+        let (.., bytes) = greeting(2, false);
         let port = bytes.len() - 28;
         for (at, wrong) in [(18, 0), (18, 6), (19, 0), (19, 0x80)] {
             let mut bytes = bytes.clone();
@@ -174,7 +189,7 @@ mod tests {
     fn noise_is_refused_and_never_a_panic() {
         let mut random = Random::new(11);
         for _ in 0..10_000 {
-            let (.., mut bytes) = greeting(RAILS_MAX);
+            let (.., mut bytes) = greeting(RAILS_MAX, random.bits().is_multiple_of(2));
             let at = usize::try_from(random.within(0..bytes.len() as u64)).unwrap();
             bytes[at] ^= u8::try_from(random.within(1..256)).unwrap();
             let _no_panic = parse(&bytes, |_| Some(PORT));

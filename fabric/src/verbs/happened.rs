@@ -3,8 +3,9 @@
 //! What ends a device has its lanes left, without waiting for completions, which may be lost; and what ends a queue pair that one
 //! lane. A port that is down is left at once where there is another way, rather than when the devices have lost patience; without
 //! one, they send again for as long as they do, and a port that is back by then has lost nothing. What is connected from then on
-//! uses it as it is now, but where it is the first device's: peers have that one's address from the start. All of it is read
-//! after a sleep: who never sleeps finds out by its requests.
+//! uses it as it is now: whoever is asked, or answered, hears where it is. A peer that hears nothing from a rank whose first port
+//! has moved asks where that was, and in the end counts it as unreachable. All of it is read after a sleep: who never sleeps
+//! finds out by its requests.
 
 use std::io;
 
@@ -12,7 +13,7 @@ use super::{
     abi,
     core::{Core, index},
     rail::Own,
-    way::{FIRST, To},
+    way::{FIRST, Far, To},
 };
 
 /// Something that happened, and to what.
@@ -187,12 +188,24 @@ impl Core {
         }
     }
 
-    /// Connections that are made from now on go by the port as it is now, as far as peers are told of it.
+    /// Connections that are made from now on go by the port as it is now.
     fn look_at_port(&mut self, lane: usize) {
         self.rails[lane].own.look_again();
         let own = &self.rails[lane].own;
         let far = &mut self.ports[lane];
         (far.gid, far.lid, far.mtu) = (own.gid, own.lid, own.mtu);
+        self.moved |= !self.ports[FIRST].is_at(&self.peers[index(self.me)].first());
+    }
+
+    /// A peer says where its first port is now.
+    pub(super) fn hear_of_port(&mut self, peer: u32, now: &Far) {
+        let Some(known) = self.peers.get_mut(index(peer)) else {
+            return;
+        };
+        if !now.is_at(&known.first()) {
+            (known.gid, known.lid, known.mtu) = (now.gid, now.lid, now.mtu);
+            self.datagrams.forget_way(peer);
+        }
     }
 }
 

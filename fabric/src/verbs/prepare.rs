@@ -236,6 +236,7 @@ impl Prepared {
             local: local(config.rank, self.address.incarnation, seed),
             random: Random::new(seed),
             sleep,
+            moved: false,
             refused: false,
             closing: None,
             scratch: Vec::new(),

@@ -81,6 +81,11 @@ impl To {
 }
 
 impl Far {
+    /// Whether the same way leads to both.
+    pub(super) fn is_at(&self, other: &Self) -> bool {
+        (self.gid, self.lid, self.mtu) == (other.gid, other.lid, other.mtu)
+    }
+
     /// The way there from an own port.
     pub(super) const fn route(&self, port: u8, gid_index: u8, ethernet: bool) -> Route {
         Route {

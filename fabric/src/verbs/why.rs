@@ -75,7 +75,8 @@ pub(super) fn unconnected(why: Why) -> io::Error {
     let sentence = match why {
         Why::Unreachable => {
             "no datagram came back from its address: see with `ibv_devinfo -v` that both ports' addresses (GIDs) are of one \
-             network and kind, and that a firewall lets UDP port 4791 pass"
+             network and kind, that its port's is the one that it had when the job began, and that a firewall lets UDP port \
+             4791 pass"
         }
         Why::Rejected(Reason::NoQueuePair) => "it has no queue pair for this rank",
         Why::Rejected(_) | Why::Broken => "it gave the connection up",

@@ -218,6 +218,35 @@ fn a_port_that_is_back_is_looked_at_again() {
     assert_eq!(ranks.core(0).ports[1], right);
 }
 
+/// The second, which has asked in vain where the first one's first port was, is asked by it.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_first_port_that_has_moved_is_heard_of_by_whom_its_rank_connects_to() {
+    let mut ranks = Ranks::new(2);
+    let second = ranks.core(0).ports[1];
+    // As if both had been told so when the job began.
+    for rank in 0..2 {
+        let peer = &mut ranks.core(rank).peers[0];
+        (peer.gid, peer.lid) = (second.gid, second.lid);
+    }
+    ranks.say(1, 0);
+    let changed = Happened {
+        kind: abi::EVENT_GID_CHANGE,
+        about: Subject::Port(1),
+    };
+    ranks.core(0).handle_happened(0, changed);
+    assert!(ranks.core(0).moved);
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears.iter().all(|ears| ears.messages.len() == 1));
+    let first = ranks.core(0).ports[0];
+    assert!(ranks.core(1).peers[0].first().is_at(&first));
+    // All lanes work, also the first one.
+    let (from, _there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    assert!(ranks.counters.iter().all(|one| one.lanes_failed.get() == 0));
+}
+
 /// Datagrams to itself land in a queue that nobody takes them from, until the device has no room left and says so.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
