@@ -98,6 +98,8 @@ pub(super) struct Sleep {
     pub(super) timer: Timer,
     /// Nobody made a turn since `arm` said that one may sleep.
     pub(super) slept: bool,
+    /// Turns since somebody last asked what devices tell of themselves.
+    pub(super) deaf: u32,
 }
 
 /// What the sink is to hear.

@@ -4,8 +4,8 @@
 //! lane. A port that is down is left at once where there is another way, rather than when the devices have lost patience; without
 //! one, they send again for as long as they do, and a port that is back by then has lost nothing. What is connected from then on
 //! uses it as it is now: whoever is asked, or answered, hears where it is. A peer that hears nothing from a rank whose first port
-//! has moved asks where that was, and in the end counts it as unreachable. All of it is read after a sleep: who never sleeps
-//! finds out by its requests.
+//! has moved asks where that was, and in the end counts it as unreachable. All of it is read after a sleep, and now and then by
+//! who never sleeps.
 
 use std::io;
 

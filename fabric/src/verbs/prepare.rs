@@ -163,6 +163,7 @@ impl Prepared {
             sleep: Sleep {
                 timer: Timer::new()?,
                 slept: false,
+                deaf: 0,
             },
         })
     }

@@ -98,14 +98,15 @@ impl Core {
 
     /// The first turn after a sleep takes what woke it.
     fn wake_up(&mut self) {
-        if !std::mem::take(&mut self.sleep.slept) {
-            return;
-        }
+        let slept = std::mem::take(&mut self.sleep.slept);
         // Each look is a system call, so there is one at each device: whatever else there may be ends the next sleep.
-        if self.take_events() {
-            return;
+        let looks = slept && !self.take_events();
+        self.sleep.deaf += 1;
+        // But there may be none, or always something else that ends it.
+        if looks || self.sleep.deaf >= DEAF_MAX {
+            self.sleep.deaf = 0;
+            self.hear_devices();
         }
-        self.hear_devices();
     }
 
     /// Whether there was an event on any device.
@@ -380,3 +381,6 @@ impl Core {
         qp.is_some_and(|qpn| rails[to.lane].inbox.has_from(qpn))
     }
 }
+
+/// Turns in which nobody hears that a device has failed, whose completions would be waited for in vain.
+const DEAF_MAX: u32 = 4096;

@@ -268,8 +268,9 @@ fn a_device_that_tells_of_an_overrun_is_left() {
     while words.has_room() {
         words.send(&Arc::clone(&own.pd), &to, b"overrun").unwrap();
     }
+    // Nobody sleeps.
     while ranks.counters[0].device_events.get() == 0 {
-        ranks.core(0).hear_devices();
+        ranks.turn(0, 64);
         assert!(
             ranks.core(0).sleep.timer.now() < super::GUARD,
             "it never tells"
