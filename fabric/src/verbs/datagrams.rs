@@ -20,6 +20,8 @@ pub(super) struct Datagrams {
     mr: Mr,
     memory: Region,
     ways: BTreeMap<u32, Ah>,
+    /// Those that lead nowhere any more, and that something may still be under way by.
+    left: Vec<Ah>,
     /// Bytes of the longest, and of a buffer that it lands in.
     longest: usize,
     buffer_len: usize,
@@ -58,6 +60,7 @@ impl Datagrams {
             mr,
             memory,
             ways,
+            left: Vec::new(),
             longest,
             buffer_len,
             sent: 0,
@@ -128,7 +131,10 @@ impl Datagrams {
 
     /// The way to a peer is another one than before.
     pub(super) fn forget_way(&mut self, peer: u32) {
-        self.ways.remove(&peer);
+        if self.under_way == 0 {
+            self.left.clear();
+        }
+        self.left.extend(self.ways.remove(&peer));
     }
 
     /// So many have left.
