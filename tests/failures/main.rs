@@ -160,6 +160,14 @@ fn who_never_comes_has_failed_to_whoever_waits_for_it() {
 }
 
 #[test]
+fn who_never_comes_and_is_only_listened_to_has_failed_too() {
+    let _turn = one_at_a_time();
+    for what in ["awaits_one", "awaits_any", "awaits_all"] {
+        assert_eq!(Job::start(what, 2).end().0, [], "{what}");
+    }
+}
+
+#[test]
 fn a_panic_in_one_rank_is_a_failure_to_the_others() {
     let _turn = one_at_a_time();
     let (bad, _) = Job::start("panic", 3).end();

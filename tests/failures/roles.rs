@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Status, Tag, boot};
+use ripstop::{Collectives, Comm, ErrorKind, RecvOp, Result, Runtime, Source, Status, Tag, boot};
 use ripstop_fabric::shm::Board;
 
 use crate::{
@@ -27,11 +27,12 @@ fn a_rank() {
     if role == "late" && rank > 0 {
         std::io::stdin().lines().for_each(drop);
     }
-    if role == "alone" && rank > 0 {
+    let stays_away = role == "alone" || role.starts_with("awaits");
+    if stays_away && rank > 0 {
         return;
     }
     let builder = match role {
-        "alone" => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
+        _ if stays_away => Runtime::builder().set("RIPSTOP_BOOT_TIMEOUT", "1"),
         // Where a driver does not see who dies, two such intervals of silence count as death.
         "stopped" => Runtime::builder().set("RIPSTOP_DETECT_MS", "5000"),
         // Both reactors in one job.
@@ -45,6 +46,12 @@ fn a_rank() {
             match role {
                 "late" => late(&world).await,
                 "alone" => alone(&world).await,
+                "awaits_one" => awaits(world.recv::<u8>(1, 1)).await,
+                "awaits_any" => awaits(world.recv::<u8>(Source::Any, Tag::Any)).await,
+                "awaits_all" => {
+                    never_came(world.barrier().await.expect_err("nobody is there"));
+                    Ok(())
+                }
                 "exchange" => exchange(&world).await,
                 "panic" => panics(&world).await,
                 "silent" => silent(&world).await,
@@ -142,9 +149,9 @@ type Bytes = Vec<u8>;
 
 /// Operations of every kind that wait for every peer when one dies, of each as many.
 struct Pending {
-    receives: Vec<(usize, ripstop::RecvOp<Bytes>)>,
+    receives: Vec<(usize, RecvOp<Bytes>)>,
     sends: Vec<(usize, ripstop::SendOp<Bytes>)>,
-    any: ripstop::RecvOp<Bytes>,
+    any: RecvOp<Bytes>,
     twin: Comm,
 }
 
@@ -259,15 +266,24 @@ async fn alone(world: &Comm) -> Result<()> {
         .into_iter()
         .chain([inbox.error])
     {
-        let text = error.to_string();
-        let named = match error.kind {
-            ErrorKind::PeerFailed { rank } => rank == 1,
-            ErrorKind::Setup(_) => true,
-            _ => false,
-        };
-        assert!(named && text.contains("rank 1"), "{text}");
+        never_came(error);
     }
     Ok(())
+}
+
+/// Rank 1 never comes, and nobody sends to it.
+async fn awaits(inbox: RecvOp<Vec<u8>>) -> Result<()> {
+    never_came(inbox.await.expect_err("nobody is there").error);
+    Ok(())
+}
+
+fn never_came(error: ripstop::Error) {
+    let text = error.to_string();
+    assert!(matches!(error.kind, ErrorKind::Setup(_)), "{text}");
+    assert!(
+        text.contains("rank 1") && text.contains("RIPSTOP_BOOT_TIMEOUT"),
+        "{text}"
+    );
 }
 
 /// Rank 1 panics; the others wait for it.

@@ -128,6 +128,10 @@ pub trait Driver: Send + fmt::Debug {
         true
     }
 
+    /// Something is waited for from the peers that `awaited` names. It is asked where some may not have come yet: one that never
+    /// comes is [down](Sink::peer_down) in the end, as if something had been sent to it.
+    fn expect(&mut self, _awaited: &mut dyn FnMut() -> Vec<Peer>) {}
+
     /// Connects to peers that there will be something for, all at the same time, where connections are made when they are first
     /// used. Whether that is so. Waits for nobody, and what cannot be connected to is heard of when it is used.
     fn connect_many(&mut self, _peers: &[Peer]) -> bool {

@@ -286,6 +286,10 @@ impl Driver for Hook {
         self.driver.knows_peers()
     }
 
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        self.driver.expect(awaited);
+    }
+
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         self.driver.connect_many(peers)
     }

@@ -293,6 +293,12 @@ impl Driver for Late {
         !matches!(self.way, Way::Joining(_))
     }
 
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        if let Way::Joined(driver) = &mut self.way {
+            driver.expect(awaited);
+        }
+    }
+
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         match &mut self.way {
             Way::Joined(driver) => driver.connect_many(peers),

@@ -301,6 +301,14 @@ impl Driver for NearFar {
         self.far.knows_peers()
     }
 
+    /// The other driver knows where all ranks are, or says that it never will.
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        let nodes = &self.nodes;
+        let near = |Peer(rank)| nodes.place(rank);
+        self.near
+            .expect(&mut || awaited().into_iter().filter_map(near).collect());
+    }
+
     /// Neighbours hardly need connections, and make them when they do.
     fn connect_many(&mut self, peers: &[Peer]) -> bool {
         let apart = |peer: &Peer| self.place(*peer).is_none();

@@ -37,7 +37,8 @@ pub struct ShmConfig {
     /// Chunks of 8 KiB that this rank's longer bodies travel in, shared by all peers, 1 to 65 536. They are made as they are
     /// needed.
     pub chunks: u32,
-    /// How long a rank may take to come to the board from when it was wanted first; then it counts as failed.
+    /// How long a rank may take to come to the board from when it was sent something or
+    /// [awaited](crate::driver::Driver::expect) first; then it counts as failed.
     pub patience: Duration,
 }
 

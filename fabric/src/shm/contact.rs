@@ -77,12 +77,26 @@ impl Shm {
     #[cold]
     fn want(&mut self, rank: u32) -> Reach {
         self.expecting = true;
+        self.await_rank(rank);
+        Reach::Absent
+    }
+
+    fn await_rank(&mut self, rank: u32) {
         if self.board.process_of(rank).is_some() {
             self.watch_rank(rank);
         } else {
             self.deaths.expect(rank);
         }
-        Reach::Absent
+    }
+
+    /// Something is waited for from these: those who have not come are to.
+    #[cold]
+    pub(super) fn expect_absent(&mut self, awaited: Vec<Peer>) {
+        for Peer(rank) in awaited {
+            if self.board.state_of(rank) == PeerState::Absent {
+                self.await_rank(rank);
+            }
+        }
     }
 
     /// A rank's segment could not be mapped: is it gone, or is it us?
@@ -156,11 +170,13 @@ impl Shm {
         if !came {
             return 0;
         }
+        self.lacking = false;
         for rank in 0..self.board.size() {
             match self.board.state_of(rank) {
                 PeerState::Finished => self.see_off(rank, Down::Finished),
                 PeerState::Failed => self.see_off(rank, Down::Failed),
-                PeerState::Ready | PeerState::Absent => {}
+                PeerState::Absent => self.lacking = true,
+                PeerState::Ready => {}
             }
         }
         self.part_from_the_closed(&self.linked.clone());

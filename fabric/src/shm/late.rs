@@ -40,7 +40,9 @@ impl Late {
         if self.timer.is_none() {
             self.timer = timer(epoll);
         }
-        self.set();
+        if self.until.len() == 1 {
+            self.set(); // who is waited for later is late later
+        }
     }
 
     /// Waits for `rank` no longer.

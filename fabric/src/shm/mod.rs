@@ -102,6 +102,8 @@ pub struct Shm {
     stalled: bool,
     /// Somebody was wanted who has not opened yet.
     expecting: bool,
+    /// Somebody has not opened yet, as far as we looked.
+    lacking: bool,
     failed: bool,
     turns: u32,
     /// Work done since we looked who has died.
@@ -176,6 +178,7 @@ impl Shm {
             seen: Seen::default(),
             stalled: false,
             expecting: false,
+            lacking: true,
             failed: false,
             turns: 0,
             unchecked: 0,
@@ -312,6 +315,13 @@ impl Driver for Shm {
 
     fn maps(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn expect(&mut self, awaited: &mut dyn FnMut() -> Vec<Peer>) {
+        if self.lacking {
+            self.expect_absent(awaited());
+        }
     }
 
     fn reach(&mut self, of: Peer, key: RemoteRegion) -> Option<(Region, usize)> {

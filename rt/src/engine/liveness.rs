@@ -73,6 +73,15 @@ impl Engine {
         self.say_asides();
     }
 
+    /// Where the driver tells of deaths, it is told whom something waits for: who never comes does not die either.
+    pub(super) fn expect(&mut self) {
+        let core = &mut self.core;
+        if !core.watches && std::mem::take(&mut core.waits) {
+            self.driver
+                .expect(&mut || core.waited_for(usize::MAX).into_iter().map(Rank).collect());
+        }
+    }
+
     /// Says what there is to say outside of all order, and lets go of those who are given up.
     fn say_asides(&mut self) {
         let Some(liveness) = &mut self.core.liveness else {
@@ -129,7 +138,7 @@ impl Core {
     }
 
     fn look(&mut self, now: u64, answers: impl Fn(u32) -> u64) {
-        let mut waited = self.waited_for();
+        let mut waited = self.waited_for(MEMBERS_MAX);
         let Some(liveness) = &mut self.liveness else {
             return;
         };
@@ -147,8 +156,9 @@ impl Core {
         }
     }
 
-    /// The peers whose death would leave something waiting for ever.
-    fn waited_for(&self) -> BTreeSet<u32> {
+    /// The peers whose death would leave something waiting for ever; where that is anybody of a communicator, all its members up
+    /// to so many.
+    fn waited_for(&self, members_max: usize) -> BTreeSet<u32> {
         let mut waited: BTreeSet<u32> = self.peers.unacked().collect();
         let mut from_anybody = BTreeSet::new();
         self.ops.which(|slot| {
@@ -172,7 +182,7 @@ impl Core {
         });
         from_anybody.extend(self.followed());
         for ctx in from_anybody {
-            self.add_members(ctx, &mut waited);
+            self.add_members(ctx, members_max, &mut waited);
         }
         waited.extend(self.windows.waited_for());
         waited.extend(self.awaited_still());
@@ -182,11 +192,11 @@ impl Core {
         waited
     }
 
-    fn add_members(&self, ctx: u32, waited: &mut BTreeSet<u32>) {
+    fn add_members(&self, ctx: u32, members_max: usize, waited: &mut BTreeSet<u32>) {
         let Some(group) = self.members(ctx) else {
             return;
         };
-        if group.len() <= MEMBERS_MAX {
+        if group.len() <= members_max {
             waited.extend(group.members());
         } else {
             waited.extend(self.peers.met().filter(|&rank| group.contains(rank)));

@@ -273,7 +273,11 @@ impl Engine {
 
     /// Whether it is safe to sleep.
     pub(crate) fn arm(&mut self) -> Armed {
-        if self.core.has_work() || self.driver.arm() == Armed::Busy {
+        if self.core.has_work() {
+            return Armed::Busy;
+        }
+        self.expect();
+        if self.driver.arm() == Armed::Busy {
             return Armed::Busy;
         }
         // Cells do not make a driver busy, but whoever fills one from here on rings.
@@ -344,6 +348,7 @@ impl Engine {
     #[cold]
     fn oversleeps(&mut self, now: impl FnOnce() -> Time) -> bool {
         self.core.begin_doubt(true, now);
+        self.expect();
         self.core.peers.fresh() || self.watch.oversleeps(self.deadline())
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::{
-    BOARD, Board, Down, Driver, Ear, Heard, PeerState, Post, Shm, ShmConfig, Wake, hear, message,
-    other_process, posted, sleep,
+    BOARD, Board, Down, Driver, Ear, Heard, Peer, PeerState, Post, Shm, ShmConfig, Wake, hear,
+    message, other_process, posted, sleep,
 };
 use crate::driver::{Armed, WaitOn};
 
@@ -113,6 +113,28 @@ fn a_rank_that_is_wanted_and_never_comes_has_failed_when_it_is_late() {
     posted(&mut a, message(1, b"", b"too late"));
     assert_eq!(board.state_of(2), PeerState::Absent, "nobody wanted it");
     assert!(!board.arrive(1) && board.arrive(2));
+}
+
+#[test]
+fn a_rank_that_is_awaited_and_never_comes_has_failed_when_it_is_late_and_others_are_not_asked_for()
+{
+    let board = Board::create(4).unwrap();
+    let (mut a, _c) = (
+        open(&board, 0, Duration::from_millis(20)),
+        open(&board, 2, LONG),
+    );
+    let mut ear = Ear::default();
+    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+    a.expect(&mut || vec![Peer(1), Peer(2)]);
+    while ear.0.is_empty() {
+        sleep(&mut a, &mut ear);
+    }
+    assert_eq!(ear.0, [Heard::Down(1, Down::Failed)]);
+    assert!(board.never_came(1) && !board.never_came(2));
+    assert_eq!(board.state_of(3), PeerState::Absent, "nobody wanted it");
+    let _d = open(&board, 3, LONG);
+    while a.progress(64, &mut ear).events > 0 || a.arm() == Armed::Busy {}
+    a.expect(&mut || panic!("all have come, or never will"));
 }
 
 #[test]
