@@ -53,9 +53,7 @@ impl Pool {
             reclaim(self);
         }
         if self.free.is_empty() {
-            // No memory for more is the same as none left: those under way come back.
-            self.grow()
-                .unwrap_or_else(|_no_memory| self.limit = self.reserved);
+            self.grow_or_stay();
         }
         self.free.pop_front()
     }
@@ -66,10 +64,8 @@ impl Pool {
             return true;
         }
         self.forget_last();
-        // Nobody says when a chunk in a cell is free: half of all are left to rings, so that who waits for a chunk always waits
-        // for one that comes back with a word.
-        self.lacks =
-            self.in_cells as usize + bytes.len().div_ceil(CHUNK_LEN) > self.limit as usize / 2;
+        let chunks = self.in_cells as usize + bytes.len().div_ceil(CHUNK_LEN);
+        self.lacks = !self.may_have_in_cells(chunks);
         if self.lacks {
             return false;
         }
@@ -86,6 +82,15 @@ impl Pool {
         }
         self.last_len = bytes.len();
         true
+    }
+
+    /// Nobody says when a chunk in a cell is free: half of those that have memory are left to rings, so that who waits for a chunk
+    /// always waits for one that comes back with a word.
+    fn may_have_in_cells(&mut self, chunks: usize) -> bool {
+        while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
+            self.grow_or_stay();
+        }
+        chunks <= self.reserved as usize / 2
     }
 
     /// Whether there were too few chunks for the last message for cells that was to be filled. It is said once.
@@ -141,6 +146,13 @@ impl Pool {
         self.free.push_back(chunk);
     }
 
+    /// No memory for more is the same as none left: those under way come back.
+    #[cold]
+    fn grow_or_stay(&mut self) {
+        self.grow()
+            .unwrap_or_else(|_no_memory| self.limit = self.reserved);
+    }
+
     #[cold]
     fn grow(&mut self) -> std::io::Result<()> {
         let count = STEP.min(self.limit - self.reserved);
@@ -155,3 +167,46 @@ impl Pool {
 
 /// Chunks made at a time: 256 KiB.
 pub(super) const STEP: u32 = 32;
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::{
+        super::{Board, segment::Shape},
+        CHUNK_LEN, Pool, STEP, Segment,
+    };
+
+    #[test]
+    fn rings_keep_half_of_the_chunks_that_have_memory_also_when_there_is_no_more() {
+        let (size, slots, chunks) = (1, 2, 8 * STEP);
+        let board = Board::create(size).unwrap();
+        let shape = Shape {
+            size,
+            slots,
+            chunks,
+        };
+        let mut pool = Pool::new(Segment::create(&board, 0, shape).unwrap()).unwrap();
+        let mut cells = Vec::new();
+        let mut fill = |pool: &mut Pool, chunks: usize| {
+            let fills = pool.fill_for_cells(&vec![1; chunks * CHUNK_LEN], false);
+            if fills {
+                pool.lend_last(&mut cells);
+            }
+            assert!(pool.in_cells <= pool.reserved / 2, "{pool:?}");
+            fills
+        };
+        for _ in 0..7 {
+            assert!(fill(&mut pool, 5));
+        }
+        assert!(pool.reserved < chunks);
+        pool.limit = pool.reserved; // the system says that there is no more
+        while fill(&mut pool, 3) {}
+        assert!(pool.take_lack() && !pool.take_lack());
+        let rings = (0..).take_while(|_| pool.take(|_| {}).is_some()).count();
+        assert!(rings >= pool.reserved as usize / 2, "{rings}");
+        cells
+            .into_iter()
+            .for_each(|chunk| pool.give_from_cell(chunk));
+        assert_eq!(pool.in_cells, 0);
+    }
+}
