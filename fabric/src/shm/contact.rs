@@ -3,7 +3,7 @@
 use std::{io, sync::atomic::Ordering::Acquire};
 
 use super::{
-    Inbound, Link, Reach, Seen, Segment, Shm, Standing,
+    Inbound, Link, Parted, Reach, Seen, Segment, Shm, Standing,
     bell::PeerBell,
     board::{Entry, PeerState, index},
     cells::{self, Inbox},
@@ -180,6 +180,7 @@ impl Shm {
             }
         }
         self.part_from_the_closed(&self.linked.clone());
+        self.reclaim_parted();
         // Whoever was refused because a peer was absent has to try again.
         std::mem::take(&mut self.expecting).into()
     }
@@ -231,7 +232,8 @@ impl Shm {
         self.take_last_words(rank);
         self.standing[index(rank)] = Standing::Gone;
         if let Some(link) = self.links[index(rank)].take() {
-            link.close(&mut self.pool);
+            self.parted.push(link.part());
+            self.reclaim_parted();
             self.linked.retain(|linked| *linked != rank);
         }
         self.copies.fail(rank);
@@ -391,6 +393,7 @@ impl Shm {
                 link.reclaim(&mut self.pool);
             }
         }
+        self.reclaim_parted();
         !self.pool.is_dry()
     }
 
@@ -399,6 +402,7 @@ impl Shm {
         if self.stalled {
             let links = self.links.iter().flatten();
             links.for_each(|link| link.ask_for_room(self.pool.is_dry()));
+            self.parted.iter().for_each(Parted::ask);
         }
     }
 

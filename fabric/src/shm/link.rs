@@ -10,6 +10,7 @@ use super::{
     board::Board,
     cells::{self, LINE_MAX, Outbox},
     mapped::{CELLS_TAKEN, Mapped},
+    parted::Parted,
     pool::Pool,
     regions::{Imports, Owner},
     ring::{CELLS_MOD, Producer, ROOM},
@@ -214,14 +215,9 @@ impl Link {
         }
     }
 
-    /// The peer is gone: what was under way to it is ours again.
-    pub(super) fn close(mut self, pool: &mut Pool) {
-        if let Some(out) = &mut self.out {
-            out.reclaim_all(|chunk| pool.give(chunk));
-        }
-        if let Some(cells) = &mut self.cells {
-            cells.reclaim_all(|chunk| pool.give_from_cell(chunk));
-        }
+    /// The peer is gone, or lives and is given up: what it may read is kept.
+    pub(super) fn part(self) -> Parted {
+        Parted::new(self.rank, self.out, self.cells)
     }
 
     /// Unmaps regions that the peer has freed.

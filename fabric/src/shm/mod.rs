@@ -20,6 +20,7 @@ use self::{
     inbound::Inbound,
     link::{Link, Stall},
     onesided::Wish,
+    parted::Parted,
     pool::Pool,
     regions::Exports,
     segment::{CHUNK_LEN, Segment, Shape},
@@ -53,6 +54,7 @@ mod loom_models;
 mod mapped;
 mod node;
 mod onesided;
+mod parted;
 mod pool;
 mod proc;
 mod regions;
@@ -95,6 +97,8 @@ pub struct Shm {
     leaving: Vec<(u32, Down)>,
     /// Who is given up as soon as it does not copy any more.
     parting: Vec<u32>,
+    /// What those who are given up may still read.
+    parted: Vec<Parted>,
     /// Why we gave ranks up that may live.
     troubles: Vec<(u32, io::Error)>,
     seen: Seen,
@@ -174,6 +178,7 @@ impl Shm {
             standing: vec![Standing::Up; size],
             leaving: Vec::new(),
             parting: Vec::new(),
+            parted: Vec::new(),
             troubles: Vec::new(),
             seen: Seen::default(),
             stalled: false,

@@ -165,6 +165,11 @@ impl<L: Lines> Outbox<L> {
         self.give_chunks(self.lent, give);
     }
 
+    /// Whether chunks are in cells.
+    pub(super) const fn has_lent(&self) -> bool {
+        self.lent != 0
+    }
+
     fn give_chunks(&mut self, mut cells: u64, mut give: impl FnMut(u32)) {
         self.lent &= !cells;
         while cells != 0 {

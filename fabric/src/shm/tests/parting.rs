@@ -5,9 +5,9 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-use super::{Ear, Heard, hear, message, pair, posted, range};
+use super::{Board, Ear, Heard, Shm, ShmConfig, hear, message, pair, posted, range};
 use crate::{
-    driver::{Armed, Command, Down, Driver, Peer, Post, Token},
+    driver::{Armed, CellName, Command, Down, Driver, Peer, Post, Token},
     memory::RemoteRegion,
 };
 
@@ -76,6 +76,92 @@ fn who_is_given_up_in_the_middle_of_a_copy_is_gone_when_that_is_over() {
     assert_eq!(survivor.arm(), Armed::Busy, "it sleeps on it");
     assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
     assert_eq!(hear(&mut lost), [Heard::Down(0, Down::Failed)]);
+}
+
+/// One whose chunks are few, one that is going to be lost, and one that is not: they have met.
+fn three() -> [Shm; 3] {
+    let board = Board::create(3).unwrap();
+    let few = ShmConfig {
+        chunks: 4,
+        ..ShmConfig::new(0)
+    };
+    let mut all = [few, ShmConfig::new(1), ShmConfig::new(2)]
+        .map(|config| Shm::open(&board, config).unwrap());
+    for rank in [1, 2] {
+        posted(&mut all[rank], message(0, b"", b"hello"));
+    }
+    assert_eq!(hear(&mut all[0]).len(), 2);
+    all
+}
+
+/// Sends long messages until there are no chunks. How many it sent.
+fn use_all_chunks(from: &mut Shm, to: u32) -> usize {
+    let posts = |from: &mut Shm| matches!(from.post(message(to, b"", &[9; 500])), Post::Posted);
+    (0..9).take_while(|_| posts(from)).count()
+}
+
+#[test]
+fn who_is_given_up_and_lives_reads_what_it_was_sent_and_then_its_chunks_come_back() {
+    let [mut survivor, mut lost, mut other] = three();
+    posted(&mut survivor, message(1, b"", &[1; 500]));
+    survivor.part_from(1);
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+    assert_eq!(use_all_chunks(&mut survivor, 2), 3);
+    let heard = hear(&mut lost);
+    assert_eq!(heard[0], Heard::Message(0, vec![], vec![1; 500]));
+    assert_eq!(heard[1..], [Heard::Down(0, Down::Failed)]);
+    assert_eq!(use_all_chunks(&mut survivor, 2), 1, "it has read them");
+    assert_eq!(hear(&mut other).len(), 4);
+}
+
+#[test]
+fn what_who_is_given_up_has_in_cells_is_kept_until_it_is_taken_or_its_taker_is_gone() {
+    for takes in [true, false] {
+        let [mut survivor, mut lost, _other] = three();
+        let name = CellName { ctx: 1, tag: 1 };
+        assert!(survivor.put_cell(Peer(1), name, 0, &[1; 500], false));
+        survivor.part_from(1);
+        assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+        assert_eq!(use_all_chunks(&mut survivor, 2), 3);
+        assert_eq!(hear(&mut lost), [Heard::Down(0, Down::Failed)]);
+        assert_eq!(use_all_chunks(&mut survivor, 2), 0);
+        if takes {
+            let mut got = Vec::new();
+            let taken = lost.take_cell(Peer(0), name, &mut |pieces| {
+                got = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
+                true
+            });
+            assert!(taken.is_some_and(|taken| taken.filled) && got == [1; 500]);
+        } else {
+            drop(lost);
+        }
+        survivor.pool.fill_for_cells(&[], false); // it may be put again until then
+        assert_eq!(use_all_chunks(&mut survivor, 2), 1);
+        assert!(survivor.parted.is_empty());
+    }
+}
+
+#[test]
+fn who_waits_for_a_chunk_of_one_that_was_given_up_is_woken_when_that_has_read_it() {
+    let [mut survivor, mut lost, mut other] = three();
+    for _ in 0..4 {
+        posted(&mut survivor, message(1, b"", &[1; 500]));
+    }
+    survivor.part_from(1);
+    assert_eq!(hear(&mut survivor), [Heard::Down(1, Down::Failed)]);
+    assert_eq!(use_all_chunks(&mut survivor, 2), 0);
+    assert_eq!(survivor.arm(), Armed::Ready);
+    let woken = lost.counters.wakes_sent.get();
+    assert_eq!(hear(&mut lost).len(), 5);
+    assert!(lost.counters.wakes_sent.get() > woken);
+    assert!(
+        !hear(&mut other)
+            .iter()
+            .any(|heard| matches!(heard, Heard::Message(..)))
+    );
+    let room = survivor.progress(64, &mut Ear::default());
+    assert_eq!(room.events, 1);
+    assert_eq!(use_all_chunks(&mut survivor, 2), 4);
 }
 
 #[test]
