@@ -124,6 +124,13 @@ impl Pool {
         }
     }
 
+    /// Chunks with messages in cells, or the last one that may be put into more.
+    #[cfg(test)]
+    #[cfg(not(loom))]
+    pub(super) const fn in_cells(&self) -> u32 {
+        self.in_cells
+    }
+
     pub(super) fn is_dry(&self) -> bool {
         self.free.is_empty() && self.reserved == self.limit
     }
@@ -164,6 +171,9 @@ impl Pool {
         Ok(())
     }
 }
+
+/// Bytes that are kept of a chunk: when it is free, and its uses.
+pub(super) const LISTS_LEN: usize = 2 * size_of::<u32>();
 
 /// Chunks made at a time: 256 KiB.
 pub(super) const STEP: u32 = 32;

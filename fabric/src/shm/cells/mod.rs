@@ -13,6 +13,7 @@
 //!
 //! Cells are few: a sender that finds the one it needs taken sends the message otherwise.
 
+mod lent;
 #[cfg(test)]
 mod tests;
 
@@ -21,6 +22,8 @@ use std::{
     sync::atomic::Ordering::{Acquire, Relaxed, Release},
 };
 
+pub(super) use self::lent::LIST_LEN;
+use self::lent::Lent;
 use super::{
     pool::Pool,
     ring::CELLS_MOD,
@@ -73,11 +76,7 @@ pub(super) struct Outbox<L> {
     /// The receiver's bits, as they were when we looked last.
     taken: u64,
     count: u32,
-    /// By cell: the chunks that its last long message lies in. Nothing until the first one.
-    chunks: Vec<Vec<u32>>,
-    /// Bits of cells that have chunks, and how many all of them have.
-    lent: u64,
-    lent_chunks: usize,
+    lent: Lent,
 }
 
 impl<L: Lines> Outbox<L> {
@@ -87,9 +86,7 @@ impl<L: Lines> Outbox<L> {
             written: 0,
             taken: 0,
             count: 0,
-            chunks: Vec::new(),
-            lent: 0,
-            lent_chunks: 0,
+            lent: Lent::new(),
         }
     }
 
@@ -132,18 +129,11 @@ impl<L: Lines> Outbox<L> {
         ring: u32,
         pool: &mut Pool,
     ) {
-        let cell = cell_of(name);
-        if self.chunks.is_empty() {
-            self.chunks = vec![Vec::new(); CELLS];
-        }
-        if self.lent_chunks >= LENT_MAX {
+        if self.lent.count() >= LENT_MAX {
             self.reclaim(|chunk| pool.give_from_cell(chunk));
         }
-        self.give_chunks(self.lent & 1 << cell, |chunk| pool.give_from_cell(chunk));
-        let chunks = &mut self.chunks[cell];
-        pool.lend_last(chunks);
-        self.lent |= 1 << cell;
-        self.lent_chunks += chunks.len();
+        let number = self.count.wrapping_add(1);
+        let chunks = self.lent.lend(cell_of(name), number, pool);
         let mut words = [0; LINE_MAX / 8];
         words[0] = bytes as u64;
         for (nth, chunk) in chunks.iter().enumerate() {
@@ -152,32 +142,26 @@ impl<L: Lines> Outbox<L> {
         self.leave(name, sig, IN_CHUNKS, &words, ring);
     }
 
-    /// Gives back the chunks of cells that are free.
+    /// Gives back the chunks of messages that were taken.
     pub(super) fn reclaim(&mut self, give: impl FnMut(u32)) {
-        if self.lent != 0 {
-            self.taken = self.lines.taken();
-            self.give_chunks(self.lent & !self.full(), give);
+        if self.lent.count() == 0 {
+            return;
         }
+        self.taken = self.lines.taken();
+        let (full, lines) = (self.full(), &self.lines);
+        // In a cell that is full again lies a later one, which may need no chunks.
+        let lies = |cell: usize, number| full >> cell & 1 == 1 && high(lines.stamp(cell)) == number;
+        self.lent.give_unless(lies, give);
     }
 
     /// Gives back all chunks: the receiver is gone.
     pub(super) fn reclaim_all(&mut self, give: impl FnMut(u32)) {
-        self.give_chunks(self.lent, give);
+        self.lent.give_unless(|_, _| false, give);
     }
 
     /// Whether chunks are in cells.
     pub(super) const fn has_lent(&self) -> bool {
-        self.lent != 0
-    }
-
-    fn give_chunks(&mut self, mut cells: u64, mut give: impl FnMut(u32)) {
-        self.lent &= !cells;
-        while cells != 0 {
-            let chunks = &mut self.chunks[cells.trailing_zeros() as usize];
-            self.lent_chunks -= chunks.len();
-            chunks.drain(..).for_each(&mut give);
-            cells &= cells - 1;
-        }
+        self.lent.count() > 0
     }
 
     #[inline]

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod arrivals;
+mod cells;
 mod parting;
 
 #[derive(Debug, PartialEq, Eq)]
