@@ -277,10 +277,23 @@ impl Shm {
         self.inbound.retain(|inbound| inbound.from != rank);
         if let Some(inbox) = self.inboxes[index(rank)].as_deref_mut() {
             inbox.leave_ring();
-            if inbox.names().is_empty() {
-                inbox.lines_mut().forget_chunks();
-            }
+            self.unread.push(rank);
+            self.let_go_of_read();
         }
+    }
+
+    /// Unmaps the chunks of those who are gone and whose messages in cells were all taken.
+    fn let_go_of_read(&mut self) {
+        let Self {
+            unread, inboxes, ..
+        } = self;
+        unread.retain(|rank| {
+            let inbox = inboxes[index(*rank)].as_deref_mut();
+            let inbox = inbox.filter(|inbox| inbox.names().is_empty());
+            inbox
+                .map(|inbox| inbox.lines_mut().forget_chunks())
+                .is_none()
+        });
     }
 
     /// Tells of those who are gone and whose messages are delivered.
@@ -325,6 +338,7 @@ impl Shm {
     #[cold]
     fn bury(&mut self) {
         self.unchecked = 0;
+        self.let_go_of_read();
         self.counters.checks.add(1);
         let dying: Vec<u32> = self.copies.dying().collect();
         self.part_from_the_closed(&dying);
@@ -362,6 +376,7 @@ impl Shm {
 
     /// Before a sleep, lets one of the peers have the memory back that it has freed: another one each time.
     pub(super) fn let_go_of_freed(&mut self) {
+        self.let_go_of_read();
         let count = self.linked.len().max(1);
         let next = self.linked.get(self.turns as usize % count);
         if let Some(link) = next.and_then(|rank| self.links[index(*rank)].as_deref_mut()) {

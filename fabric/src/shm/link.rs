@@ -121,7 +121,7 @@ impl Link {
         Ok(())
     }
 
-    /// Leaves a message in a cell, if that is free; `again`: the last one that was left for anyone.
+    /// Leaves a message in a cell, if that is free; `again`: the last one that was left for anyone. How many bytes that copied.
     #[inline]
     pub(super) fn put_cell(
         &mut self,
@@ -130,26 +130,26 @@ impl Link {
         sig: u64,
         bytes: &[u8],
         again: bool,
-    ) -> bool {
+    ) -> Option<usize> {
         let (Some(cells), Some(out)) = (&mut self.cells, &mut self.out) else {
-            return false;
+            return None;
         };
         // What waits for room in the ring would come after it.
         if self.stall.is_some() || !cells.has_room(name) {
-            return false;
+            return None;
         }
-        if bytes.len() <= LINE_MAX {
+        let copied = if bytes.len() <= LINE_MAX {
             cells.put(name, sig, bytes, out.position());
+            bytes.len()
         } else {
             self.lends = self.lends || out.memory().accepts().load(Acquire) == ACCEPTED;
             let fits = self.lends && bytes.len() <= CELL_MAX;
-            if !fits || !pool.fill_for_cells(bytes, again) {
-                return false;
-            }
+            let copied = fits.then(|| pool.fill_for_cells(bytes, again))??;
             cells.put_in_chunks(name, sig, bytes.len(), out.position(), pool);
-        }
+            copied
+        };
         out.note_cells((cells.count() % u32::from(CELLS_MOD)).to_le_bytes()[0]);
-        true
+        Some(copied)
     }
 
     /// After a message was sent: if another one was since the last turn, more will come.

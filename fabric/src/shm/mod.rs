@@ -91,6 +91,8 @@ pub struct Shm {
     inbound: Vec<Inbound>,
     /// By rank: the cells for its messages, from its first contact on.
     inboxes: Vec<Option<Box<Inbox<cells::Mapped>>>>,
+    /// Who is gone and has left messages in cells.
+    unread: Vec<u32>,
     /// By rank: what we know and told of it.
     standing: Vec<Standing>,
     /// Who is gone and has to be told of, once the messages it left are delivered.
@@ -175,6 +177,7 @@ impl Shm {
             linked: Vec::new(),
             inbound: Vec::new(),
             inboxes: std::iter::repeat_with(|| None).take(size).collect(),
+            unread: Vec::new(),
             standing: vec![Standing::Up; size],
             leaving: Vec::new(),
             parting: Vec::new(),
@@ -354,13 +357,17 @@ impl Driver for Shm {
                 && self.put_cell(to, name, sig, bytes, again);
         };
         let put = link.put_cell(&mut self.pool, name, sig, bytes, again);
-        if put {
+        if let Some(copied) = put {
             link.ring(&self.board, &self.counters);
             self.counters.messages_sent.add(1);
+            if copied > 0 {
+                self.counters.copies.add(1);
+                self.counters.bytes_copied.add(copied as u64);
+            }
         } else if self.pool.take_lack() {
             self.reclaim(); // for the next one
         }
-        put
+        put.is_some()
     }
 
     #[inline]

@@ -58,22 +58,22 @@ impl Pool {
         self.free.pop_front()
     }
 
-    /// Copies a message for cells into chunks, unless it is the last one `again`. `false`: there are not enough.
-    pub(super) fn fill_for_cells(&mut self, bytes: &[u8], again: bool) -> bool {
+    /// Copies a message for cells into chunks, unless it is the last one `again`: how many bytes. `None`: there are not enough.
+    pub(super) fn fill_for_cells(&mut self, bytes: &[u8], again: bool) -> Option<usize> {
         if again && bytes.len() == self.last_len {
-            return true;
+            return Some(0);
         }
         self.forget_last();
         let chunks = self.in_cells as usize + bytes.len().div_ceil(CHUNK_LEN);
         self.lacks = !self.may_have_in_cells(chunks);
         if self.lacks {
-            return false;
+            return None;
         }
         for piece in bytes.chunks(CHUNK_LEN) {
             let Some(chunk) = self.take(|_| {}) else {
                 self.forget_last();
                 self.lacks = true;
-                return false;
+                return None;
             };
             self.in_cells += 1;
             self.uses[chunk as usize] = 1;
@@ -81,7 +81,7 @@ impl Pool {
             self.fill(chunk, piece);
         }
         self.last_len = bytes.len();
-        true
+        Some(self.last_len)
     }
 
     /// Nobody says when a chunk in a cell is free: half of those that have memory are left to rings, so that who waits for a chunk
@@ -198,7 +198,8 @@ mod tests {
         let mut pool = Pool::new(Segment::create(&board, 0, shape).unwrap()).unwrap();
         let mut cells = Vec::new();
         let mut fill = |pool: &mut Pool, chunks: usize| {
-            let fills = pool.fill_for_cells(&vec![1; chunks * CHUNK_LEN], false);
+            let bytes = vec![1; chunks * CHUNK_LEN];
+            let fills = pool.fill_for_cells(&bytes, false).is_some();
             if fills {
                 pool.lend_last(&mut cells);
             }

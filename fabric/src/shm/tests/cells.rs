@@ -1,6 +1,8 @@
 //! Long messages in cells, and the chunks they lie in.
 
-use super::{Driver, Peer, Shm, hear, message, pair, posted};
+use super::{
+    Armed, Board, Down, Driver, Heard, Peer, Shm, ShmConfig, hear, mapped, message, pair, posted,
+};
 use crate::driver::CellName;
 
 const fn name(tag: u32) -> CellName {
@@ -52,4 +54,63 @@ fn a_short_message_in_a_cell_does_not_keep_the_chunks_of_a_long_one_before_it() 
         a.pool.fill_for_cells(&[], false);
     }
     assert_eq!(a.pool.in_cells(), 0);
+}
+
+#[test]
+fn the_chunks_of_who_is_gone_are_mapped_until_its_messages_in_cells_are_taken() {
+    // A length that no other test has.
+    let config = |rank| ShmConfig {
+        chunks: 77,
+        ..ShmConfig::new(rank)
+    };
+    let segments = |len| mapped("ripstop-segment", len);
+    for sleeps in [true, false] {
+        let board = Board::create(2).unwrap();
+        let mut b = Shm::open(&board, config(0)).unwrap();
+        let len = b.segment.region().len();
+        let mut a = Shm::open(&board, config(1)).unwrap();
+        posted(&mut b, message(1, b"", b"hello"));
+        assert_eq!(hear(&mut a).len(), 1);
+        put(&mut a, 0, 1, &[1; 500]);
+        put(&mut a, 0, 2, &[2; 500]);
+        assert_eq!(segments(len), 4);
+        drop(a);
+        assert_eq!(hear(&mut b), [Heard::Down(1, Down::Finished)]);
+        for (tag, left) in [(1, 2), (2, 1)] {
+            assert_eq!(take(&mut b, 1, tag).len(), 500);
+            if sleeps {
+                while b.arm() == Armed::Busy {
+                    hear(&mut b);
+                }
+            } else {
+                b.unchecked = u32::MAX / 2;
+            }
+            assert_eq!(hear(&mut b), []);
+            assert_eq!(segments(len), left, "after {tag}");
+        }
+    }
+}
+
+#[test]
+fn what_is_copied_for_cells_is_counted_once() {
+    let (mut a, mut b) = met();
+    let counters = std::sync::Arc::clone(&a.counters);
+    let copied = || {
+        let counts = counters.snapshot();
+        (counts.copies, counts.bytes_copied)
+    };
+    let (copies, bytes) = copied();
+    put(&mut a, 1, 1, &[]);
+    assert_eq!(copied(), (copies, bytes), "an empty one");
+    put(&mut a, 1, 2, &[1; 40]);
+    assert_eq!(copied(), (copies + 1, bytes + 40));
+    put(&mut a, 1, 3, &[1; 20_000]);
+    assert_eq!(copied(), (copies + 2, bytes + 20_040));
+    assert!(a.put_cell(Peer(1), name(4), 0, &[1; 20_000], true));
+    assert_eq!(
+        copied(),
+        (copies + 2, bytes + 20_040),
+        "it lies there already"
+    );
+    assert_eq!(take(&mut b, 0, 4), [1; 20_000]);
 }

@@ -601,15 +601,19 @@ fn a_key_outlives_its_region_harmlessly() {
     assert_eq!(hear(&mut a), [Heard::Failed(2, "bad range")]);
 }
 
-/// The mappings of this process that have `len` bytes and are of regions.
-fn mapped_regions(len: usize) -> usize {
+/// The mappings of this process that have `len` bytes and this name.
+fn mapped(name: &str, len: usize) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_len = |line: &&str| {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
         let [start, end] = [start, end].map(|at| usize::from_str_radix(at, 16).unwrap());
-        line.contains("ripstop-region") && end - start == len
+        line.contains(name) && end - start == len
     };
     maps.lines().filter(of_len).count()
+}
+
+fn mapped_regions(len: usize) -> usize {
+    mapped("ripstop-region", len)
 }
 
 #[test]
