@@ -221,6 +221,7 @@ mod tests {
                 per_node: size,
                 processors: size,
                 cell_bytes: 0,
+                cell_moved_bytes: 0,
                 copy_ns_per_kib: 20.0,
                 reduce_ns_per_kib: 40.0,
             },

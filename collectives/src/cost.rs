@@ -38,6 +38,8 @@ pub struct Machine {
     /// Of a collective all of whose messages leave at once, those inside a node that are no longer than this are found in
     /// passing, and cost next to nothing; 0 where there is no such thing.
     pub cell_bytes: usize,
+    /// The same of collectives that only move bytes, other ones to each rank or in both directions.
+    pub cell_moved_bytes: usize,
     /// A copy in own memory.
     pub copy_ns_per_kib: f64,
     /// γ: a reduction in own memory.

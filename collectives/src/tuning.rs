@@ -121,6 +121,7 @@ pub fn machine_of(choices: &Choices, per_node: usize) -> Machine {
         per_node: per_node.max(1),
         processors: choices.processors,
         cell_bytes: choices.cell_bytes,
+        cell_moved_bytes: choices.cell_moved_bytes,
         copy_ns_per_kib: choices.cost.copy_ns_per_kib,
         reduce_ns_per_kib: 2.0 * choices.cost.copy_ns_per_kib,
     }

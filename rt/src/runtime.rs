@@ -23,6 +23,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     executor,
     fabrics::{self, Opening},
+    offload::MOVED_MAX,
     reactor::{self, Agent, Backend},
     settings::{ProgressMode, ReactorChoice, Rendezvous, Row, Settings},
     shared::{Choices, Parts, Place, Shared, Sleeps},
@@ -329,6 +330,7 @@ fn assemble(
         round_ns,
         processors: shared,
         cell_bytes: if driver.has_cells() { CELL_MAX } else { 0 },
+        cell_moved_bytes: if driver.has_cells() { MOVED_MAX } else { 0 },
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {

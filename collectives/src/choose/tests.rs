@@ -1,4 +1,4 @@
-use super::{Algorithm, Load, Shape, Table, cheapest};
+use super::{Algorithm, Load, Shape, Table, Total, cheapest};
 use crate::{
     cost::{LogGP, Machine, critical_path},
     plan::{
@@ -23,6 +23,7 @@ const CLUSTER: Machine = Machine {
     per_node: 8,
     processors: 8,
     cell_bytes: 40,
+    cell_moved_bytes: 40,
     copy_ns_per_kib: 30.0,
     reduce_ns_per_kib: 60.0,
 };
@@ -93,6 +94,7 @@ fn two_ranks_of_a_node_combine_in_one_round_what_fits_into_cells() {
     };
     let cells = Machine {
         cell_bytes: 1 << 16,
+        cell_moved_bytes: 1 << 15,
         ..CLUSTER
     };
     let apart = Machine {
@@ -111,6 +113,7 @@ fn closed_forms_follow_the_critical_path() {
     // A path knows messages, and no cells.
     let cluster = Machine {
         cell_bytes: 0,
+        cell_moved_bytes: 0,
         ..CLUSTER
     };
     for machine in [&FLAT, &cluster] {
@@ -398,6 +401,7 @@ fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, Load)
     for plan in plans {
         let plan = plan.unwrap();
         let mut waits = Vec::new();
+        let (mut froms, mut receives, mut reduces) = (Vec::new(), false, false);
         for (step, action) in plan.steps() {
             let mut after = plan.after(step).iter();
             let waited = after.any(|before| waits[before.index()]);
@@ -405,15 +409,66 @@ fn counted(plans: impl Iterator<Item = Result<Plan, Unfit>>) -> (Vec<f64>, Load)
             match action {
                 Action::Send { from, .. } => {
                     sent.push(from.len as f64);
+                    froms.push(*from);
                     load.at_once &= !waited;
                 }
-                Action::Reduce { into, .. } => load.reduced += into.len as f64,
+                Action::Reduce { into, .. } => {
+                    load.reduced += into.len as f64;
+                    reduces = true;
+                }
                 Action::Copy { into, .. } => load.copied += into.len as f64,
-                _ => {}
+                Action::Recv { .. } => receives = true,
+                Action::Join => {}
             }
         }
+        let is_one = froms.iter().all(|from| *from == froms[0]);
+        let has_bytes = froms.iter().any(|from| from.len > 0);
+        load.moves |= has_bytes && !reduces && (receives || !is_one);
     }
+    load.moves &= load.at_once;
     (sent, load)
+}
+
+#[test]
+fn what_is_only_moved_is_found_in_passing_while_it_is_shorter() {
+    let cells = Machine {
+        cell_bytes: 1 << 16,
+        cell_moved_bytes: 1 << 15,
+        ..SHARED
+    };
+    let none = Machine {
+        cell_bytes: 0,
+        cell_moved_bytes: 0,
+        ..SHARED
+    };
+    fn gains(total: impl Total, bytes: usize, machines: [&Machine; 2]) -> bool {
+        let shape = Shape {
+            bytes,
+            ..Shape::of(8)
+        };
+        let load = total.total(&shape);
+        let [with, without] = machines.map(|machine| load.time_ns(machine));
+        with < without
+    }
+    let machines = [&cells, &none];
+    for (bytes, reduced, moved) in [
+        (1 << 15, true, true),
+        ((1 << 15) + 8, true, false),
+        (1 << 16, true, false),
+        ((1 << 16) + 8, false, false),
+    ] {
+        assert_eq!(gains(AllReduce::Flat, bytes, machines), reduced);
+        assert_eq!(gains(Bcast::Kary { arity: 7 }, bytes, machines), reduced);
+        assert_eq!(
+            gains(Gather::Linear { window: 8 }, bytes, machines),
+            reduced
+        );
+        assert_eq!(gains(Scatter::Linear { window: 8 }, bytes, machines), moved);
+        assert_eq!(
+            gains(AllToAll::Pairwise { window: 8 }, bytes, machines),
+            moved
+        );
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct Load {
     pub(super) copied: f64,
     /// No message waits for another one.
     pub(super) at_once: bool,
+    /// They are only moved: ranks send different ones, or send and receive, and reduce nothing.
+    pub(super) moves: bool,
 }
 
 /// The sum over all ranks, exact for groups of a power of two. Ranks that speak through one of their node are not asked: nobody
@@ -43,6 +45,7 @@ impl Load {
             reduced: self.reduced + other.reduced,
             copied: self.copied + other.copied,
             at_once: false,
+            moves: false,
         }
     }
 
@@ -50,6 +53,14 @@ impl Load {
     fn at_once(self) -> Self {
         Self {
             at_once: true,
+            ..self
+        }
+    }
+
+    /// All of that is different messages, or goes both ways.
+    fn moving(self) -> Self {
+        Self {
+            moves: true,
             ..self
         }
     }
@@ -73,8 +84,13 @@ impl Load {
     /// On one node, with all its processors at work.
     pub(super) fn time_ns(&self, machine: &Machine) -> f64 {
         let link = &machine.inside;
+        let cell_bytes = if self.moves {
+            machine.cell_moved_bytes
+        } else {
+            machine.cell_bytes
+        };
         let message = |(count, bytes): &(usize, f64)| {
-            let by_cell = self.at_once && *bytes <= machine.cell_bytes as f64;
+            let by_cell = self.at_once && *bytes <= cell_bytes as f64;
             let cold_ns = if by_cell { 0.0 } else { COLD_NS };
             *count as f64 * (2.0 * link.overhead_ns + cold_ns + link.transfer_ns(*bytes))
         };
@@ -170,7 +186,11 @@ impl Total for Scatter {
         let (size, block) = (shape.size, shape.bytes as f64);
         match self {
             Self::Binomial => scattered(size, block).copying(inner(size), block),
-            Self::Linear { .. } => Load::of(size - 1, block).copying(1, block).at_once(),
+            Self::Linear { .. } => {
+                let all = Load::of(size - 1, block).copying(1, block).at_once();
+                // One message is the same for all.
+                if size > 2 { all.moving() } else { all }
+            }
         }
     }
 }
@@ -208,7 +228,8 @@ impl Total for AllToAll {
         let row = size as f64 * block;
         match self {
             Self::Pairwise { .. } | Self::Xor { .. } => {
-                pairs(size, block).copying(size, block).at_once()
+                let all = pairs(size, block).copying(size, block);
+                all.at_once().moving()
             }
             Self::Bruck => {
                 let rounds = powers(size).count();

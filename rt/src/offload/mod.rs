@@ -23,7 +23,7 @@ mod tests;
 
 use std::{fmt, ops::Range, sync::Arc};
 
-pub(crate) use self::quick::Quick;
+pub(crate) use self::quick::{MOVED_MAX, Quick};
 pub use self::{
     builder::{Builder, Misfit},
     signature::Signature,

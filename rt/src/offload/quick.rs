@@ -26,7 +26,7 @@ const WORK_MAX: usize = 256 << 10;
 /// offered memory has to be matched. Up to [`CELL_MAX`] it is worth it where ranks that reduce have just written it, and where
 /// messages go one way and one is for all: its sender copies it once and goes on, while they copy. `ripstop perf collective`
 /// says so.
-const MOVED_MAX: usize = 32 << 10;
+pub(crate) const MOVED_MAX: usize = 32 << 10;
 
 impl Quick {
     /// Of a program whose messages go to and come from different ranks.

@@ -60,6 +60,8 @@ pub struct Choices {
     pub processors: usize,
     /// How long a message can be that a peer finds without being told, in bytes; 0 where there is no such thing.
     pub cell_bytes: usize,
+    /// The same of collectives that only move bytes, other ones to each rank or in both directions: beyond that they are offered.
+    pub cell_moved_bytes: usize,
 }
 
 impl Choices {
@@ -77,6 +79,7 @@ impl Choices {
             round_ns: 0.0,
             processors: usize::MAX,
             cell_bytes: 0,
+            cell_moved_bytes: 0,
         }
     }
 }
