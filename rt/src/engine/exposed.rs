@@ -19,6 +19,8 @@ pub(super) struct Exposed {
     pins: bool,
     out: BTreeMap<(u64, u32), RemoteRegion>,
     serial: u32,
+    /// By peer: the key in an offer to it that finds no room at the driver, and whose that is.
+    kept: BTreeMap<u32, (OpId, RemoteRegion)>,
     /// To be withdrawn.
     over: Vec<RemoteRegion>,
 }
@@ -46,6 +48,18 @@ impl Exposed {
         }
     }
 
+    /// An offer with this key finds no room; it is made again.
+    #[cold]
+    pub(super) fn keep(&mut self, op: OpId, to: u32, key: RemoteRegion) {
+        self.kept.insert(to, (op, key));
+    }
+
+    /// The key that was kept for the same offer. If its operation has ended, it is nobody's any more.
+    fn take_kept(&mut self, op: OpId, to: u32) -> Option<RemoteRegion> {
+        let (of, key) = self.kept.remove(&to)?;
+        (of == op).then_some(key)
+    }
+
     /// A key is needed no more.
     pub(super) fn withdraw(&mut self, key: RemoteRegion) {
         self.over.push(key);
@@ -62,6 +76,17 @@ impl Engine {
             exposed.out.insert((op.pack(), exposed.serial), key);
         }
         Some(key)
+    }
+
+    /// As [`expose`](Self::expose), for an offer, which may be made several times.
+    pub(super) fn expose_once(
+        &mut self,
+        op: OpId,
+        to: u32,
+        range: LocalRange,
+    ) -> Option<RemoteRegion> {
+        let kept = self.core.exposed.take_kept(op, to);
+        kept.or_else(|| self.expose(op, to, range))
     }
 
     #[inline]

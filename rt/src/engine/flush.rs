@@ -188,6 +188,8 @@ impl Engine {
             peer.allowance.spend();
             self.core.ops.live(op).life = Life::Offered;
             self.core.offers += 1;
+        } else if header.modes & MODE_GET != 0 {
+            self.core.exposed.keep(op, rank, header.key);
         }
         sent
     }
@@ -196,7 +198,7 @@ impl Engine {
         let slot = self.core.ops.live(op);
         let range = slot.range(slot.area.len);
         let to = slot.about.peer;
-        let key = to.and_then(|to| self.expose(op, to, range));
+        let key = to.and_then(|to| self.expose_once(op, to, range));
         let slot = self.core.ops.live(op);
         let put = if self.driver.caps().one_sided {
             MODE_PUT

@@ -11,8 +11,12 @@ use std::{
 
 use ripstop_fabric::driver::{Down, Peer as Rank, Sink, Token};
 
-use super::hostile::{about, engine};
+use super::{
+    hostile::{about, engine},
+    world::{Net, TICK, World},
+};
 use crate::{
+    buffer::RegBuf,
     engine::Started,
     error::ErrorKind,
     ops::{Landed, Landing, Life},
@@ -82,4 +86,30 @@ fn who_awaits_a_buffer_that_is_given_up_in_a_panic_panics_too() {
     let polled = catch_unwind(AssertUnwindSafe(|| engine.core.take_recv(&ticket)));
     assert!(polled.is_err(), "the peer may still write to the buffer");
     engine.core.forsake(ticket.op);
+}
+
+#[test]
+fn an_offer_that_finds_no_room_is_made_with_one_key_however_often_it_is_tried() {
+    let mut world = World::new(
+        2,
+        Net {
+            reliable: true,
+            detects_death: true,
+            ..Net::default()
+        },
+    );
+    let keys = |world: &World| world.net.exposed.load(Relaxed);
+    for round in 1..3 {
+        world.net.lost.store(true, Relaxed);
+        let buf = RegBuf::<u8>::allocate(world.engines[0].driver(), 200_000).expect("memory");
+        let ticket = world.send_sync(0, 1, 1, buf);
+        world.run_for(10 * TICK);
+        assert_eq!(keys(&world), round);
+        world.net.lost.store(false, Relaxed);
+        let recv = world.recv(1, Some(0), Some(1));
+        let (outcome, got) = world.await_recv(1, &recv);
+        assert!(outcome.is_ok() && got.len() == 200_000);
+        world.run_until(|engines| engines[0].core.is_done(ticket.op));
+        assert_eq!(keys(&world), round, "the same as before");
+    }
 }

@@ -33,6 +33,8 @@ pub(super) struct Net {
     /// Nothing passes from the first to the second.
     pub(super) cut: Mutex<BTreeSet<(u32, u32)>>,
     pub(super) posted: AtomicU64,
+    /// How many keys were asked for.
+    pub(super) exposed: AtomicU64,
     /// Of a hundred messages, so many are lost.
     pub(super) loss: u64,
     /// The driver tells of deaths.
@@ -141,6 +143,7 @@ impl Driver for Lossy {
     }
 
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        self.net.exposed.fetch_add(1, Ordering::Relaxed);
         self.inner.expose(range)
     }
 }
