@@ -144,6 +144,18 @@ impl<M: Memory + Send> Shared<M> {
         any
     }
 
+    /// A caller waits for what is under way here. Whether any of it went on.
+    pub(super) fn work_for_caller(&self, state: &mut State<M>) -> bool {
+        let leaves = self.host.is_none() && self.core.is_none() && state.interface.has_output();
+        if self.take_for_caller(state) {
+            return true;
+        }
+        if leaves {
+            self.flush(state);
+        }
+        leaves
+    }
+
     /// A caller has started something: it leaves, by the agent's processor where that works alone.
     pub(super) fn flush_for_caller(&self, state: &mut State<M>) {
         if self.core.is_some() && state.interface.has_output() {
@@ -201,7 +213,7 @@ impl<M: Memory + Send> Shared<M> {
                 break;
             }
         }
-        let (news, waits) = (state.interface.take_news(), state.waiters > 0);
+        let (news, waits) = (state.interface.take_news(), state.sleepers.count() > 0);
         state.watch.counted |= news.count;
         if news.event || news.count {
             state.watch.tell();
@@ -209,11 +221,11 @@ impl<M: Memory + Send> Shared<M> {
         if news != News::default() {
             state.listeners.iter().for_each(|listener| listener.tell());
             if waits {
-                self.changed.notify_all();
+                self.call_back(state);
             }
         }
         if state.lingers {
-            self.changed.notify_all();
+            self.call_back(state);
         }
         if spell.is_over || state.has_more_for_agent() {
             self.ring();
@@ -222,6 +234,12 @@ impl<M: Memory + Send> Shared<M> {
 
     pub(super) fn ring(&self) {
         ring(&self.bell);
+    }
+
+    /// Wakes those who sleep on `changed`.
+    pub(super) fn call_back(&self, state: &mut State<M>) {
+        state.sleepers.call(&self.kept_waiting);
+        self.changed.notify_all();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State<M>> {

@@ -5,6 +5,7 @@ mod among;
 mod host;
 mod memory;
 mod nic;
+mod sleepers;
 mod spell;
 
 pub use self::{

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::{event::EventfdFlags, io::Errno};
 
-use super::{among::Signal, host::Host};
+use super::{among::Signal, host::Host, sleepers::Sleepers, spell::PACKETS_MAX};
 use crate::{
     counter::Count,
     error::Error,
@@ -73,7 +73,7 @@ pub struct Nic<M: Memory + Send + 'static> {
 #[derive(Debug)]
 pub(super) struct Shared<M> {
     pub(super) state: Mutex<State<M>>,
-    /// How many threads wait for it, without those that come back from `changed`.
+    /// How many threads wait for it, those among them that were called back from `changed`.
     pub(super) kept_waiting: AtomicU32,
     pub(super) changed: Condvar,
     /// Written to when the agent has to look again.
@@ -92,7 +92,7 @@ pub(super) struct Shared<M> {
 pub(super) struct State<M> {
     pub(super) interface: Interface<M>,
     pub(super) port: Port,
-    pub(super) waiters: u32,
+    pub(super) sleepers: Sleepers,
     /// Somebody waits for all that is owed to have left.
     pub(super) lingers: bool,
     /// Everything that waits has to end, with this.
@@ -153,7 +153,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
             state: Mutex::new(State {
                 interface: Interface::new(config, memory),
                 port,
-                waiters: 0,
+                sleepers: Sleepers::default(),
                 lingers: false,
                 closed: None,
                 inbox: Vec::new(),
@@ -214,7 +214,11 @@ impl<M: Memory + Send + 'static> Nic<M> {
     ) -> Result<R, Error> {
         let mut state = self.shared.lock();
         let mut result = call(&mut state.interface);
-        if matches!(result, Err(Error::InUse)) && self.shared.take_for_caller(&mut state) {
+        // One packet at a time where somebody waits for the lock; what is needed may be behind others.
+        for _ in 0..PACKETS_MAX {
+            if !matches!(result, Err(Error::InUse)) || !self.shared.work_for_caller(&mut state) {
+                break;
+            }
             result = call(&mut state.interface);
         }
         self.shared.flush_for_caller(&mut state);
@@ -307,8 +311,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
         state.closed.get_or_insert(why);
         state.watch.tell();
         state.listeners.iter().for_each(|listener| listener.tell());
-        drop(state);
-        self.shared.changed.notify_all();
+        self.shared.call_back(&mut state);
     }
 
     /// A descriptor that is readable as soon as there is news: an event that waits, a counter that moved since [`Self::look`], an
@@ -372,7 +375,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
     /// Threads that wait for something.
     #[must_use]
     pub fn waiters(&self) -> u32 {
-        self.shared.lock().waiters
+        self.shared.lock().sleepers.count()
     }
 
     /// How often the agent was woken.
@@ -405,8 +408,12 @@ impl<M: Memory + Send + 'static> Nic<M> {
             return state.closed.map(Err);
         }
         self.shared.hand_over(&mut state);
-        state.waiters += 1;
+        state.sleepers.enter();
+        let mut sleeps = false;
         let waits = |state: &mut State<M>| {
+            if std::mem::replace(&mut sleeps, true) {
+                state.sleepers.come_back(&self.shared.kept_waiting);
+            }
             found = match state.closed {
                 Some(why) => Some(Err(why)),
                 None => look(&mut state.interface).map(|found| found.map_err(Error::while_waiting)),
@@ -427,7 +434,7 @@ impl<M: Memory + Send + 'static> Nic<M> {
                 waited.unwrap_or_else(PoisonError::into_inner).0
             }
         };
-        state.waiters -= 1;
+        state.sleepers.leave();
         found
     }
 }

@@ -1,7 +1,11 @@
 //! Interfaces at work: agents, waiting, peers that come and go.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     time::{Duration, Instant},
 };
 
@@ -76,6 +80,45 @@ fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor() {
         while a.event() != (EventKind::Put, Fail::Ok) {}
         let released = a.nic.let_go(|interface| interface.md_release(a.md));
         assert_eq!(released, Ok(()), "round {round}");
+    }
+}
+
+const PUTS: u32 = 8;
+
+/// So that threads end when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Who waits for the lock lets others do one packet at a time, and there are as many acknowledgements as puts.
+#[test]
+fn whoever_hears_of_what_he_sent_to_himself_may_release_its_descriptor_while_others_call() {
+    for round in 0..50 {
+        let a = start("pestered", 1);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    // One has the lock, and the other waits for it.
+                    while !over.load(Relaxed) {
+                        a.nic
+                            .call(|_| (0..1000).for_each(|_| std::hint::spin_loop()));
+                    }
+                });
+            }
+            let _over = Over(&over);
+            (0..PUTS).for_each(|_| a.put(1, 8, Ack::Full));
+            let mut heard = 0;
+            while heard < PUTS {
+                heard += u32::from(a.event() == (EventKind::Put, Fail::Ok));
+            }
+            let released = a.nic.let_go(|interface| interface.md_release(a.md));
+            assert_eq!(released, Ok(()), "round {round}");
+        });
     }
 }
 
