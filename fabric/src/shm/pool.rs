@@ -84,8 +84,8 @@ impl Pool {
         Some(self.last_len)
     }
 
-    /// Nobody says when a chunk in a cell is free: half of those that have memory are left to rings, so that who waits for a chunk
-    /// always waits for one that comes back with a word.
+    /// Nobody says when a chunk in a cell is free: half of those that have memory are left to rings, so that who waits for a
+    /// chunk always waits for one that comes back with a word.
     fn may_have_in_cells(&mut self, chunks: usize) -> bool {
         while chunks > self.reserved as usize / 2 && chunks <= self.limit as usize / 2 {
             self.grow_or_stay();
