@@ -1,14 +1,21 @@
 //! How much of an operation is hidden behind a computation, in percent, as two suites of benchmarks have it. All times are of one
-//! unit.
+//! unit. Of what takes no time nothing can be hidden: 0.
 
 /// As the OSU benchmarks have it: `max(0, 100 - (overall - compute) / pure * 100)`.
 pub(crate) fn osu([pure, compute, overall]: [f64; 3]) -> f64 {
+    if pure <= 0.0 {
+        return 0.0;
+    }
     (100.0 - (overall - compute) / pure * 100.0).max(0.0)
 }
 
 /// As the Intel MPI Benchmarks have it: `100 max(0, min(1, (pure + compute - overall) / min(pure, compute)))`.
 pub(crate) fn imb([pure, compute, overall]: [f64; 3]) -> f64 {
-    100.0 * ((pure + compute - overall) / pure.min(compute)).clamp(0.0, 1.0)
+    let most = pure.min(compute);
+    if most <= 0.0 {
+        return 0.0;
+    }
+    100.0 * ((pure + compute - overall) / most).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
@@ -26,6 +33,10 @@ mod tests {
             ([10.0, 20.0, 20.0], [100.0, 100.0]),
             // Slower together than one after the other.
             ([10.0, 10.0, 25.0], [0.0, 0.0]),
+            // Nothing to hide, or nothing to hide it behind.
+            ([0.0, 0.0, 0.0], [0.0, 0.0]),
+            ([0.0, 10.0, 10.0], [0.0, 0.0]),
+            ([10.0, 0.0, 10.0], [0.0, 0.0]),
         ] {
             assert_eq!([osu(times), imb(times)], percent, "{times:?}");
         }

@@ -111,8 +111,8 @@ async fn by_adapter(world: Comm, block: usize, checked: bool) -> Result<(Duratio
     let before = sim::turns(&world);
     sim::compute(&world, pure).await;
     let (_, recv) = exchange.await?;
-    // One of them was the program's own, at the end of its computation.
-    let wakes = sim::turns(&world) - before - 1;
+    // One of them was the program's own, at the end of its computation; who is alone has none.
+    let wakes = sim::turns(&world).saturating_sub(before + 1);
     let overall = sim::now(&world) - start;
     if checked {
         let wrong =
@@ -203,18 +203,10 @@ pub(super) async fn by_host(world: Comm, work: Work) -> Result<Figures> {
     }
     let mean = |nth: usize| sums[nth] / world.size() as f64;
     let (pure, overall) = (mean(0), mean(1));
-    let exposed = overall - pure;
+    let times = [pure, pure, overall];
     Ok(vec![
-        (
-            "overlap_osu",
-            "OSU %",
-            (100.0 - exposed / pure * 100.0).max(0.0),
-        ),
-        (
-            "overlap_imb",
-            "IMB %",
-            100.0 * (1.0 - exposed / pure).clamp(0.0, 1.0),
-        ),
+        ("overlap_osu", "OSU %", hidden::osu(times)),
+        ("overlap_imb", "IMB %", hidden::imb(times)),
         ("pure_us", "pure µs", pure * 1e6),
         ("overall_us", "overall µs", overall * 1e6),
     ])
@@ -254,6 +246,19 @@ mod tests {
             let all: Vec<Duration> = pieces(whole, count).collect();
             assert_eq!((all.len(), all.iter().sum()), (count as usize, whole));
         }
+    }
+
+    #[test]
+    fn one_rank_alone_is_woken_for_nothing_and_has_nothing_to_hide() {
+        let model = with_queue(Model::preset("ideal").unwrap(), 32);
+        let simulation = Simulation::new(1).model(model);
+        let report = simulation.run(|world| by_adapter(world, 8, true)).unwrap();
+        let found = report.results.into_iter().flatten().map(Result::unwrap);
+        let overlap = Overlap::of(found.collect(), 32);
+        assert_eq!(
+            (overlap.wakes, overlap.osu(), overlap.imb()),
+            (0, 0.0, 0.0)
+        );
     }
 
     /// What the article on offloaded collectives promises of long blocks, and of short queues.
