@@ -12,7 +12,8 @@ use super::{samples::Samples, tally::Tally};
 pub(crate) struct Report {
     speaks: bool,
     json: bool,
-    headed: bool,
+    /// Of the columns so far.
+    heads: Vec<&'static str>,
     bar: ProgressBar,
 }
 
@@ -44,7 +45,7 @@ impl Report {
         Self {
             speaks,
             json,
-            headed: false,
+            heads: Vec::new(),
             bar,
         }
     }
@@ -66,13 +67,21 @@ impl Report {
         let text = if self.json {
             Value::Object(row.fields).to_string()
         } else {
-            row.table(!std::mem::replace(&mut self.headed, true))
+            self.lines(&row)
         };
         self.bar.suspend(|| {
             let mut out = io::stdout().lock();
             writeln!(out, "{text}")?;
             out.flush()
         })
+    }
+
+    /// A line of the table, below a heading where its columns are not those of the line before.
+    fn lines(&mut self, row: &Row) -> String {
+        let heads: Vec<_> = row.cells.iter().map(|cell| cell.head).collect();
+        let headed = heads != self.heads;
+        self.heads = heads;
+        row.table(headed)
     }
 }
 
@@ -188,7 +197,7 @@ const WIDTH: usize = 12;
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, human};
+    use super::{Report, Row, human};
 
     #[test]
     fn sizes_are_said_in_the_largest_unit_that_divides_them() {
@@ -196,6 +205,15 @@ mod tests {
             [8, 4096, 5000, 1 << 20].map(human),
             ["8 B", "4 KiB", "5000 B", "1 MiB"]
         );
+    }
+
+    #[test]
+    fn rows_of_other_columns_stand_below_a_heading_of_their_own() {
+        let mut report = Report::new(0, false, 4);
+        let row = |head| Row::new("rate").size(8).figure("figure", head, 1.0);
+        let lines = ["µs", "µs", "wakes", "µs"].map(|head| report.lines(&row(head)));
+        assert_eq!(lines.each_ref().map(|text| text.lines().count()), [2, 1, 2, 2]);
+        assert!(lines[2].contains("wakes") && lines[3].contains("µs"));
     }
 
     #[test]
