@@ -212,7 +212,10 @@ mod tests {
         let mut report = Report::new(0, false, 4);
         let row = |head| Row::new("rate").size(8).figure("figure", head, 1.0);
         let lines = ["µs", "µs", "wakes", "µs"].map(|head| report.lines(&row(head)));
-        assert_eq!(lines.each_ref().map(|text| text.lines().count()), [2, 1, 2, 2]);
+        assert_eq!(
+            lines.each_ref().map(|text| text.lines().count()),
+            [2, 1, 2, 2]
+        );
         assert!(lines[2].contains("wakes") && lines[3].contains("µs"));
     }
 

@@ -20,7 +20,7 @@ mod tests;
 mod traffic;
 
 use std::{
-    collections::BTreeMap, error::Error, fs, io::Write, path::PathBuf, process::ExitCode,
+    collections::BTreeMap, error::Error, fs, io::Write, mem, path::PathBuf, process::ExitCode,
     time::Duration,
 };
 
@@ -160,30 +160,59 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
     for case in cases {
         let Case { ranks, seed, .. } = case;
         table.announce(format!("{ranks} ranks, seed {seed}"));
-        if let Some(queue) = overlapped::queue_of(case.way) {
-            table.print(overlapped::offloaded(args, case, queue, &mut drawing.plot)?)?;
-            continue;
-        }
-        let mut job = simulation.clone().ranks(ranks).seed(seed);
-        if overlapped::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
-            job = job.set("RIPSTOP_COLLECTIVES", "messages");
-        }
-        let way = args.scenario.settled(&job, case.way);
-        let job = args.scenario.connected(job, way, args.node(ranks)?);
-        let outcome = args.once(job, Case { way, ..case });
-        let (report, mut figures) =
-            outcome.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?;
-        if let Some((whole, parts)) = args.scenario.compared() {
-            drawing.compare(case, whole, parts, &mut figures);
-        } else {
-            drawing.draw(case, &report, &figures);
-        }
-        table.print(args.row(case, &report, &figures))?;
+        let row = carry_out(args, &simulation, case, &mut drawing);
+        table.print(row.map_err(|why| format!("{why}\nreplay: {}", args.replay(case)))?)?;
     }
     if let Some(path) = &args.svg {
         fs::write(path, drawing.svg()).map_err(|why| format!("--svg {}: {why}", path.display()))?;
     }
     Ok(())
+}
+
+/// One run: draws it, and returns what is printed of it.
+fn carry_out(
+    args: &Args,
+    simulation: &Simulation,
+    case: Case,
+    drawing: &mut Drawing,
+) -> Result<Row, Trouble> {
+    let Case { ranks, seed, .. } = case;
+    if let Some(queue) = overlapped::queue_of(case.way) {
+        return overlapped::offloaded(args, case, queue, &mut drawing.plot);
+    }
+    let mut job = simulation.clone().ranks(ranks).seed(seed);
+    if overlapped::is_by_host(case.way) || args.scenario.goes_by_messages(case.way) {
+        job = job.set("RIPSTOP_COLLECTIVES", "messages");
+    }
+    let way = args.scenario.settled(&job, case.way);
+    let job = args.scenario.connected(job, way, args.node(ranks)?);
+    let (report, mut figures) = args.once(job, Case { way, ..case })?;
+    if let Some((whole, parts)) = args.scenario.compared() {
+        drawing.compare(case, whole, parts, &mut figures);
+    } else {
+        drawing.draw(case, &report, &figures);
+    }
+    Ok(args.row(case, &report, &figures))
+}
+
+/// What ranks found that came through. A rank that was killed is none of them, and those that it failed are tolerated.
+///
+/// # Errors
+/// What else a rank ended with.
+fn survivors<T>(
+    scenario: Scenario,
+    report: &mut Report<ripstop::Result<T>>,
+) -> Result<Vec<T>, Trouble> {
+    let mut found = Vec::new();
+    for (rank, result) in mem::take(&mut report.results).into_iter().enumerate() {
+        match result {
+            Some(Ok(its)) => found.push(its),
+            Some(Err(error)) if scenario.tolerates(&error) => {}
+            Some(Err(error)) => return Err(format!("rank {rank}: {error}").into()),
+            None => {} // killed, as the faults ask for
+        }
+    }
+    Ok(found)
 }
 
 /// One run.
@@ -377,15 +406,8 @@ impl Args {
         let simulation = simulation.model(model);
         let mut report =
             simulation.run(move |world| scenario.start(world, work, manager.clone()))?;
-        let mut figures = Figures::new();
-        for (rank, result) in report.results.iter_mut().enumerate() {
-            match result {
-                Some(Ok(found)) => figures.append(found),
-                Some(Err(error)) if self.scenario.tolerates(error) => {}
-                Some(Err(error)) => return Err(format!("rank {rank}: {error}").into()),
-                None => {} // killed, as the faults ask for
-            }
-        }
+        let found = survivors(scenario, &mut report)?;
+        let figures = found.into_iter().flatten().collect();
         Ok((report, figures))
     }
 

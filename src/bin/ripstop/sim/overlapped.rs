@@ -16,6 +16,7 @@ use super::{
     Args, Case, Trouble,
     plot::Plot,
     scenario::{Figures, Work},
+    survivors,
 };
 use crate::{hidden, perf::report::Row};
 
@@ -57,23 +58,24 @@ pub(super) fn offloaded(
         // What is agreed on is shorter, and what is exchanged is as long as this.
         simulation = simulation.lengths_from(LENGTHS_FROM.min(block as u64));
     }
-    let report = simulation.run(move |world| by_adapter(world, block, checked))?;
-    let all = report.results.into_iter().flatten();
-    let found = Overlap::of(all.collect::<Result<Vec<_>>>()?, queue);
-    plot.point(
-        &format!("{} overlap %", case.way),
-        f64::from(ranks),
-        found.osu(),
-    );
-    Ok(Row::new("ialltoall")
+    let mut report = simulation.run(move |world| by_adapter(world, block, checked))?;
+    let found = survivors(args.scenario, &mut report)?;
+    let mut row = Row::new("ialltoall")
         .label("ranks", ranks)
-        .label("way", case.way)
-        .figure("pure_us", "pure µs", micros(found.pure))
-        .figure("overall_us", "overall µs", micros(found.overall))
-        .figure("overlap_osu", "OSU %", found.osu())
-        .figure("overlap_imb", "IMB %", found.imb())
-        .figure("wakes", "wakes", found.wakes as f64)
-        .figure("wakes_bound", "bound", found.wakes_bound(ranks) as f64)
+        .label("way", case.way);
+    if !found.is_empty() {
+        let found = Overlap::of(found, queue);
+        let line = format!("{} overlap %", case.way);
+        plot.point(&line, f64::from(ranks), found.osu());
+        row = row
+            .figure("pure_us", "pure µs", micros(found.pure))
+            .figure("overall_us", "overall µs", micros(found.overall))
+            .figure("overlap_osu", "OSU %", found.osu())
+            .figure("overlap_imb", "IMB %", found.imb())
+            .figure("wakes", "wakes", found.wakes as f64)
+            .figure("wakes_bound", "bound", found.wakes_bound(ranks) as f64);
+    }
+    Ok(row
         .field("block", block)
         .field("checked", checked)
         .field("events", report.stats.events)
@@ -255,10 +257,7 @@ mod tests {
         let report = simulation.run(|world| by_adapter(world, 8, true)).unwrap();
         let found = report.results.into_iter().flatten().map(Result::unwrap);
         let overlap = Overlap::of(found.collect(), 32);
-        assert_eq!(
-            (overlap.wakes, overlap.osu(), overlap.imb()),
-            (0, 0.0, 0.0)
-        );
+        assert_eq!((overlap.wakes, overlap.osu(), overlap.imb()), (0, 0.0, 0.0));
     }
 
     /// What the article on offloaded collectives promises of long blocks, and of short queues.

@@ -6,6 +6,7 @@ use super::{
     Args,
     load::Load,
     scenario::{Figures, Scenario, Work},
+    simulate,
 };
 
 /// One scenario. Returns the report, and what rank 0 found.
@@ -71,6 +72,25 @@ fn what_two_ranks_do_is_not_asked_of_one() {
             );
         }
     }
+}
+
+#[test]
+fn an_all_to_all_by_adapters_bears_a_killed_rank_and_what_it_does_not_bear_is_replayed() {
+    let outcome = |option: &str, value: &str| {
+        let words = ["sim", "ialltoall", "--ranks", "8", "--size", "4096"];
+        let way = ["--way", "offload-32", option, value];
+        let words = words.iter().chain(&way);
+        let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
+        simulate(&cli.args)
+    };
+    for at in ["1us", "2us", "3us"] {
+        let borne = outcome("--faults", &format!("kill=3@{at}"));
+        assert!(borne.is_ok(), "{at}: {borne:?}");
+    }
+    let refused = outcome("--set", "RIPSTOP_EAGER_MAX=much");
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("\nreplay: ripstop sim"), "{why}");
+    assert!(why.contains("--way offload-32"), "{why}");
 }
 
 #[test]
