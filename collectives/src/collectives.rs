@@ -30,7 +30,7 @@ use crate::{
 /// names two of them; where an argument is wrong on one rank it ends with [`InvalidArgument`] there and [`Aborted`] elsewhere;
 /// when a member fails, with [`PeerFailed`]. After any of these, later collectives on this communicator end with [`Revoked`]:
 /// messages go on, and other communicators too. A rank that is through with its part may see the failure in its next collective
-/// only, which ends with [`Mismatch`] then if that is why.
+/// only, which ends with [`Mismatch`] or [`PeerFailed`] then if that is why.
 ///
 /// Counts and lengths are in elements; blocks lie in the order of ranks, without gaps. A `_v` takes a count for each rank, an
 /// `_into` takes the buffer to receive into, which may be longer than needed; a vector ends as long as what came.

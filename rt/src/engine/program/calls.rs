@@ -46,7 +46,7 @@ pub(super) struct Calls {
 struct Revoked {
     /// The first one that failed, and why.
     from: Option<(u32, Why)>,
-    /// Ranks called different ones, and no call of this rank has ended with that reason.
+    /// Ranks called different ones, or one failed, and no call of this rank has ended with that reason.
     untold: bool,
     /// The application revoked it, with all that is under way on it.
     void: bool,
@@ -249,19 +249,23 @@ impl Calls {
 
     /// From this collective on there are none. `false`: that was known.
     pub(super) fn revoke(&mut self, (ctx, tag): Key, why: Why) -> bool {
-        let new = self
-            .revoked_from(ctx)
-            .is_none_or(|(first, _)| is_before(tag, first));
+        let before = self.revoked_from(ctx);
+        let new = before.is_none_or(|(first, _)| is_before(tag, first));
         if new {
             let revoked = self.revoked.entry(ctx).or_default();
             revoked.from = Some((tag, why));
-            revoked.untold |= matches!(why, Why::Mismatch(..));
+            revoked.untold |= match why {
+                Why::Mismatch(..) => true,
+                // Who knows that one has failed need not hear that it failed an earlier one, too.
+                Why::Failed(_) => !matches!(before, Some((_, Why::Failed(_)))),
+                Why::Finished(_) | Why::GaveUp(_) => false,
+            };
         }
         new
     }
 
     /// What a call ends with that is on a revoked communicator: if this rank was through with the collective in which two ranks
-    /// disagreed, its next call names them.
+    /// disagreed or one failed, its next call names them.
     pub(super) fn tell_why(&mut self, (ctx, _): Key, kind: ErrorKind) -> ErrorKind {
         let Some(revoked) = self.revoked.get_mut(&ctx) else {
             return kind;
@@ -403,12 +407,23 @@ mod tests {
         let mut calls = Calls::new();
         let told = |calls: &mut Calls, tag| calls.tell_why((3, tag), ErrorKind::Revoked);
         calls.revoke((3, 7), Why::Mismatch(1, 4));
-        calls.revoke((5, 7), Why::Failed(1));
         let first = told(&mut calls, 8);
         assert!(matches!(first, ErrorKind::Mismatch { rank: 1, other: 4 }));
         assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
-        let dead = calls.tell_why((5, 8), ErrorKind::Revoked);
-        assert!(matches!(dead, ErrorKind::Revoked));
+    }
+
+    #[test]
+    fn who_was_through_when_a_rank_failed_is_told_once_which() {
+        let mut calls = Calls::new();
+        let told = |calls: &mut Calls, tag| calls.tell_why((5, tag), ErrorKind::Revoked);
+        calls.revoke((5, 7), Why::Failed(1));
+        let first = told(&mut calls, 8);
+        assert!(matches!(first, ErrorKind::PeerFailed { rank: 1 }));
+        calls.revoke((5, 6), Why::Failed(1));
+        assert!(matches!(told(&mut calls, 9), ErrorKind::Revoked));
+        calls.revoke((3, 7), Why::GaveUp(1));
+        let other = calls.tell_why((3, 8), ErrorKind::Revoked);
+        assert!(matches!(other, ErrorKind::Revoked));
     }
 
     #[test]
