@@ -96,9 +96,15 @@ impl Engine {
         };
         let lowering = Lowering::new(program, means, lanes);
         let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
+        let keys = memory.keys();
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
         let (driver, what) = (&mut *self.driver, (lowering, memory));
-        let mut posted = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties)?;
+        let begun = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties);
+        if begun.is_err() {
+            // The memory goes home without it.
+            keys.for_each(|key| self.core.exposed.withdraw(key));
+        }
+        let mut posted = begun?;
         if run.landed.is_some() {
             posted.tell(&mut *self.driver);
         }

@@ -19,6 +19,7 @@ use ripstop_fabric::{
 
 use super::world::{CTX, DETECT, Net, TICK, World};
 use crate::{
+    clock::Time,
     engine::{Engine, EngineSetup, RunCall, RunTicket},
     error::ErrorKind,
     group::Group,
@@ -40,10 +41,17 @@ struct Adapter {
     broken: Broken,
     lists: Vec<Token>,
     told: VecDeque<(Token, Failure)>,
+    /// Regions that it still has memory for.
+    regions: usize,
+    /// Keys that are out.
+    open: Open,
 }
 
 /// Ranks whose first rail is cut off.
 type Broken = Arc<Mutex<BTreeSet<u32>>>;
+
+/// How many keys to blocks were given out, and how many keys were withdrawn.
+type Open = Arc<Mutex<[usize; 2]>>;
 
 impl Adapter {
     fn new(me: u32, inner: Loopback, broken: &Broken) -> Self {
@@ -59,6 +67,8 @@ impl Adapter {
             broken: Arc::clone(broken),
             lists: Vec::new(),
             told: VecDeque::new(),
+            regions: usize::MAX,
+            open: Open::default(),
         }
     }
 
@@ -92,6 +102,7 @@ impl Driver for Adapter {
                 self.lists.push(token);
                 tasks.iter().for_each(|task| self.refuse(task, token));
             }
+            Command::Withdraw { .. } => self.open.lock().unwrap()[1] += 1,
             Command::Cancel { token } => self.told.push_back((token, Failure::Cancelled)),
             Command::Name { .. } | Command::Unname { .. } | Command::Forget { .. } => {}
             other => return self.inner.post(other),
@@ -121,11 +132,15 @@ impl Driver for Adapter {
     }
 
     fn allocate(&mut self, len: usize) -> io::Result<Region> {
+        let no_memory = || io::Error::from(io::ErrorKind::OutOfMemory);
+        self.regions = self.regions.checked_sub(1).ok_or_else(no_memory)?;
         self.inner.allocate(len)
     }
 
     /// Nobody ever uses it.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        // Those to counters and landings stay.
+        self.open.lock().unwrap()[0] += usize::from(range.len() == BLOCK);
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
     }
 }
@@ -184,6 +199,11 @@ impl Two {
 fn engine(me: u32, inner: Loopback, broken: &Broken, detects_death: bool) -> Engine {
     let mut adapter = Adapter::new(me, inner, broken);
     adapter.caps.detects_death = detects_death;
+    over(adapter)
+}
+
+fn over(adapter: Adapter) -> Engine {
+    let me = adapter.me;
     let setup = EngineSetup {
         rank: me,
         size: 2,
@@ -301,6 +321,24 @@ fn a_peer_that_has_finished_ends_what_it_did_not_come_to_and_nothing_earlier() {
         let op = two.tickets[1].buffers.op;
         assert_eq!(two.world.engines[1].core.is_done(op), ends, "from {tag} on");
     }
+}
+
+#[test]
+fn keys_are_withdrawn_of_a_program_that_there_is_no_memory_to_count_for() {
+    let inner = loopback::world(2).swap_remove(1);
+    let mut adapter = Adapter::new(1, inner, &Broken::default());
+    // The counters and the landings of its slot, and none for the program.
+    adapter.regions = 2;
+    let open = Arc::clone(&adapter.open);
+    let mut engine = over(adapter);
+    let ticket = engine.run(call(1), buffers(1), 0);
+    for turn in 0..100 {
+        engine.turn(Time::from_nanos(turn * TICK));
+    }
+    let failed = engine.core.take_run(&ticket).expect("it is over").0;
+    let kind = failed.expect_err("no memory").kind;
+    assert!(matches!(kind, ErrorKind::Transport(_)), "{kind}");
+    assert_eq!(*open.lock().unwrap(), [1, 1], "out, and withdrawn");
 }
 
 /// Bytes.

@@ -50,6 +50,13 @@ pub(crate) struct Memory {
     pub(crate) scratch_key: Option<RemoteRegion>,
 }
 
+impl Memory {
+    /// Keys to it that are open.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> + use<> {
+        [self.output_key, self.scratch_key].into_iter().flatten()
+    }
+}
+
 /// What a host has to do for a program.
 #[derive(Debug, Default)]
 pub(crate) struct Duties {
@@ -235,13 +242,8 @@ impl Posted {
     }
 
     /// Keys that are open as long as the program is under way.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> {
-        let Memory {
-            output_key,
-            scratch_key,
-            ..
-        } = self.memory;
-        [output_key, scratch_key].into_iter().flatten()
+    pub(crate) fn keys(&self) -> impl Iterator<Item = RemoteRegion> + use<> {
+        self.memory.keys()
     }
 
     /// Peers, as ranks of the group, that have not allowed one of its sends.
