@@ -14,7 +14,7 @@ use crate::{
 /// of two.
 const OVER_MAX: usize = 256;
 
-/// Revoked communicators that this rank is not in, or not yet.
+/// Revoked communicators that this rank is not in, or not yet. The oldest are forgotten.
 const UNKNOWN_MAX: usize = 1 << 10;
 
 /// Questions that are kept. A rank asks its neighbours and a few others.
@@ -39,6 +39,8 @@ pub(super) struct Calls {
     pub(super) agreeing: Vec<Key>,
     /// By context, those that are revoked.
     revoked: BTreeMap<u32, Revoked>,
+    /// Those of them that this rank was not in when it heard of it, the oldest first.
+    unknown: VecDeque<u32>,
 }
 
 /// A communicator on which collectives fail.
@@ -87,6 +89,7 @@ impl Calls {
             asked: VecDeque::new(),
             agreeing: Vec::new(),
             revoked: BTreeMap::new(),
+            unknown: VecDeque::new(),
         }
     }
 
@@ -284,9 +287,18 @@ impl Calls {
         }
     }
 
-    /// Whether another communicator of others' may be remembered.
-    pub(super) fn has_room(&self) -> bool {
-        self.revoked.len() < UNKNOWN_MAX
+    /// A communicator that this rank is not in is about to be revoked. Returns one for which there is no room any more, unless
+    /// this rank is in it by now.
+    pub(super) fn is_unknown(&mut self, ctx: u32) -> Option<u32> {
+        if self.unknown.contains(&ctx) {
+            return None;
+        }
+        self.unknown.push_back(ctx);
+        if self.unknown.len() > UNKNOWN_MAX {
+            self.unknown.pop_front()
+        } else {
+            None
+        }
     }
 
     pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, Why)> {
@@ -311,6 +323,7 @@ impl Calls {
         let void = ctx <= 1 && self.is_void(ctx);
         self.revoked.remove(&ctx);
         self.displaced.remove(&ctx);
+        self.unknown.retain(|its| *its != ctx);
         if void {
             self.make_void(ctx);
         }

@@ -238,14 +238,17 @@ impl Core {
 
     /// A peer says that a collective has failed.
     pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
-        let group = self.group_of(header.ctx);
-        let credible = match group {
-            Some(group) => group.contains(rank),
-            None => self.programs.calls.has_room(),
-        };
+        let member = self.group_of(header.ctx).map(|group| group.contains(rank));
+        let credible = member != Some(false) && !header.ctx.is_multiple_of(2);
         let key = (header.ctx, header.tag);
-        match Why::read(header).filter(|_| credible && !header.ctx.is_multiple_of(2)) {
+        match Why::read(header).filter(|_| credible) {
             Some(why) => {
+                if member.is_none()
+                    && let Some(oldest) = self.programs.calls.is_unknown(key.0)
+                    && self.group_of(oldest).is_none()
+                {
+                    self.programs.forget(oldest);
+                }
                 if matches!(why, Why::Finished(who) if who == rank) {
                     self.lose_invited(rank, key);
                 }

@@ -336,10 +336,19 @@ fn news_of_failures_are_believed_of_members_and_remembered_within_bounds() {
         assert!(engine.core.programs.revoked_kind(ctx, Some(7)).is_none());
     }
     assert_eq!(engine.core.refused, 3);
-    for unknown in 0..100_000 {
-        engine.core.handle_abort(1, &abort(2 * unknown + 9, 1));
-    }
-    assert!(engine.core.refused > 90_000, "{}", engine.core.refused);
+    let revoked = |engine: &Engine, ctx| engine.core.programs.revoked_kind(ctx, Some(7)).is_some();
+    let strange = |nth: u32| 2 * nth + 1001;
+    engine.core.handle_abort(1, &abort(strange(0), 1));
+    engine.core.handle_abort(1, &abort(strange(1), 1));
+    engine.core.join_group(strange(0), &Group::new(vec![0, 1]));
+    (0..100_000).for_each(|nth| engine.core.handle_abort(1, &abort(strange(nth), 1)));
+    assert_eq!(engine.core.refused, 3, "the latest are remembered");
+    assert!(revoked(engine, strange(0)), "this rank is in it by now");
+    let known = (1..100_000).filter(|&nth| revoked(engine, strange(nth)));
+    assert_eq!(
+        known.collect::<Vec<_>>(),
+        (98_976..100_000).collect::<Vec<_>>()
+    );
     engine.core.handle_abort(2, &abort(ctx, 1));
     let kind = engine.core.programs.revoked_kind(ctx, Some(7));
     assert!(
