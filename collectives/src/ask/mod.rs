@@ -214,7 +214,11 @@ impl<'a> Ask<'a> {
         let (input, output) = self.lens(place, size_of::<T>())?;
         let chosen = self.plan(place, guide, size_of::<T>());
         let plan = chosen.plan.map_err(|unfit| unfit.to_string())?;
-        let program = lower::<T>(&plan, (input, output), self.is_short(chosen.cost_ns));
+        let program = lower::<T>(
+            &plan,
+            (input, output),
+            self.is_short(chosen.cost_ns, place.size()),
+        );
         Ok(Made {
             program: program.map_err(|misfit| misfit.to_string())?,
             signature: self.signature::<T>(&chosen.algorithm),
@@ -223,16 +227,17 @@ impl<'a> Ask<'a> {
 
     /// Whether it is over before a host has been woken a few times, or counts as such. The same on all ranks.
     ///
-    /// Reductions do, of any length: those of floats need the host at every step. Integers, which some adapters combine, are not
-    /// told apart: they go by task lists where the settings say that all collectives do.
-    fn is_short(&self, cost_ns: f64) -> bool {
+    /// What a rank does alone is: there is nothing for an adapter in it. Reductions do, of any length: those of floats need the
+    /// host at every step. Integers, which some adapters combine, are not told apart: they go by task lists where the settings
+    /// say that all collectives do.
+    fn is_short(&self, cost_ns: f64, size: usize) -> bool {
         let reduces = matches!(
             self.verb,
             Verb::Reduce | Verb::AllReduce | Verb::ReduceScatter | Verb::Scan | Verb::Exscan
         );
         // How long the blocks of an all-to-all with counts are is not known everywhere.
         let is_known = self.verb != Verb::AllToAll || self.counts.is_none();
-        reduces || is_known && cost_ns < SHORT_NS
+        size == 1 || reduces || is_known && cost_ns < SHORT_NS
     }
 
     fn plan(&self, place: &Place<'_>, guide: &Guide<'_>, elem: usize) -> Chosen {

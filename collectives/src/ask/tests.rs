@@ -151,3 +151,20 @@ fn lengths_and_parameters_beyond_all_memory_are_refused_and_never_a_panic() {
         }
     }
 }
+
+#[test]
+fn blocks_of_any_length_are_short_for_a_rank_alone_and_with_counts_for_no_others() {
+    let settings = Settings::from_variables([]).unwrap();
+    let guide = Guide {
+        tuning: &Tuning::AUTO,
+        settings: &settings,
+        machine: machine(1),
+    };
+    for (size, short) in [(1, true), (2, false)] {
+        let counts = vec![1 << 20; size];
+        let ask = Ask::of(Verb::AllToAll, "test");
+        let ask = ask.counts(&counts).incoming(&counts);
+        let made = ask.make::<u8>(&Place::new(0, size), &guide).unwrap();
+        assert_eq!(made.program.is_short(), short, "{size} ranks");
+    }
+}
