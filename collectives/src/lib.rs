@@ -34,5 +34,5 @@ pub use self::{
     op::{CollectiveOp, ReductionOp},
     ragged::RaggedOp,
     reduction::{Reduction, ReproducibleSum},
-    tuning::{Tuned, Tuning, machine_of},
+    tuning::{Tuned, Tuning, machine_of, set_for},
 };

@@ -97,16 +97,19 @@ pub(crate) struct Guide<'a> {
 impl Guide<'_> {
     /// What the call says, else what the settings say if it fits, else the cheapest.
     pub(crate) fn choose<A: Algorithm>(&self, named: Option<A>, shape: &Shape) -> A {
-        let set = || {
-            let name = self.settings.algorithm(A::COLLECTIVE)?;
-            // The table of settings has the names; a test compares them.
-            let algorithm: A = name.parse().ok()?;
-            algorithm.fits(shape, &self.machine).then_some(algorithm)
-        };
         named
-            .or_else(set)
+            .or_else(|| set_for(self.settings, shape, &self.machine))
             .unwrap_or_else(|| cheapest(shape, &self.machine))
     }
+}
+
+/// The algorithm that settings name, if they name one and it fits.
+#[must_use]
+pub fn set_for<A: Algorithm>(settings: &Settings, shape: &Shape, machine: &Machine) -> Option<A> {
+    let name = settings.algorithm(A::COLLECTIVE)?;
+    // The table of settings has the names; a test compares them.
+    let algorithm: A = name.parse().ok()?;
+    algorithm.fits(shape, machine).then_some(algorithm)
 }
 
 /// A runtime's fabric as the chooser sees it: all ranks at the same distance, or `per_node` of them on each node.

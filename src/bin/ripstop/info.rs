@@ -10,11 +10,13 @@ use ripstop::{
     Footprint, Runtime, SettingSource, Settings,
     boot::{self, Environment},
     collectives::{
-        choose::{Shape, Table},
+        choose::{Algorithm, Shape, Table},
+        cost::Machine,
         machine_of,
         plan::{
             AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
         },
+        set_for,
     },
 };
 use ripstop_fabric::portals::Pscom;
@@ -159,24 +161,29 @@ impl<'a> Facts<'a> {
         )
     }
 
-    /// Up to which length, in bytes, which algorithm is the cheapest.
+    /// Up to which length, in bytes, which algorithm is the cheapest, or which one is set.
     fn collectives(&self, ranks: Option<u32>) -> String {
+        let world = self.runtime.world();
         let ranks = ranks.map_or(self.ranks, |ranks| ranks as usize);
-        let machine = machine_of(&self.runtime.choices(), ranks);
+        // Where all are on one node, so would be others.
+        let per_node = Some(world.per_node()).filter(|&some| some < self.ranks);
+        let per_node = per_node.map_or(ranks, |some| some.min(ranks));
+        let machine = machine_of(world.choices(), per_node);
         let shape = Shape {
-            mapped: false,
+            mapped: (2..ranks).contains(&per_node),
             ..Shape::of(ranks)
         };
+        let settings = world.settings();
         let tables = [
-            Table::<Barrier>::new(shape, &machine).to_string(),
-            Table::<Bcast>::new(shape, &machine).to_string(),
-            Table::<Gather>::new(shape, &machine).to_string(),
-            Table::<Scatter>::new(shape, &machine).to_string(),
-            Table::<AllGather>::new(shape, &machine).to_string(),
-            Table::<AllToAll>::new(shape, &machine).to_string(),
-            Table::<Reduce>::new(shape, &machine).to_string(),
-            Table::<AllReduce>::new(shape, &machine).to_string(),
-            Table::<ReduceScatter>::new(shape, &machine).to_string(),
+            table::<Barrier>(settings, shape, &machine),
+            table::<Bcast>(settings, shape, &machine),
+            table::<Gather>(settings, shape, &machine),
+            table::<Scatter>(settings, shape, &machine),
+            table::<AllGather>(settings, shape, &machine),
+            table::<AllToAll>(settings, shape, &machine),
+            table::<Reduce>(settings, shape, &machine),
+            table::<AllReduce>(settings, shape, &machine),
+            table::<ReduceScatter>(settings, shape, &machine),
         ];
         format!(
             "Collectives of {ranks} ranks, by the bytes of the buffer or of one block\n{}",
@@ -283,6 +290,14 @@ impl<'a> Facts<'a> {
     }
 }
 
+/// The algorithm that is set, or what is chosen without.
+fn table<A: Algorithm>(settings: &Settings, shape: Shape, machine: &Machine) -> String {
+    match set_for::<A>(settings, &shape, machine) {
+        Some(set) => format!("{}\n{:>14}  {set}  (set)\n", A::COLLECTIVE, "any length"),
+        None => Table::<A>::new(shape, machine).to_string(),
+    }
+}
+
 /// The variables of pscom4portals. They act with `RIPSTOP_PORTALS_COMPAT=pscom`.
 fn compat(as_json: bool) -> String {
     let rows = Pscom::variables().iter();
@@ -342,3 +357,35 @@ Examples:
   ripstop info --collectives --ranks 64
   RIPSTOP_REACTOR=epoll ripstop info --json
   ripstop run -n 2 -- ripstop info --protocols";
+
+#[cfg(test)]
+mod tests {
+    use super::{Environment, Facts, Runtime, boot};
+
+    #[test]
+    fn an_algorithm_that_is_set_is_shown_as_that_and_no_other_is() {
+        let shown = |set: &[(&str, &str)]| {
+            let boot = boot::discover(&Environment::default()).unwrap();
+            let builder = Runtime::builder().boot(boot);
+            let with =
+                |builder: ripstop::Builder, (name, value): &(&str, &str)| builder.set(name, value);
+            let runtime = set.iter().fold(builder, with).init().unwrap();
+            let text = Facts::of(&runtime, "singleton").collectives(Some(8));
+            runtime.close().unwrap();
+            text
+        };
+        let text = shown(&[
+            ("RIPSTOP_ALLREDUCE", "ring"),
+            ("RIPSTOP_BARRIER", "leaders"),
+        ]);
+        let of = text.split_once("all_reduce\n").unwrap().1;
+        let of = of.split_once("reduce_scatter\n").unwrap().0;
+        assert_eq!(
+            of.split_whitespace().collect::<Vec<_>>(),
+            ["any", "length", "ring", "(set)"]
+        );
+        // There are no leaders on one node, so that setting does not count.
+        assert_eq!(text.matches("(set)").count(), 1, "{text}");
+        assert!(!shown(&[]).contains("(set)"));
+    }
+}

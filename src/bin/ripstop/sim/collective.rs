@@ -6,6 +6,7 @@ use ripstop::{
         choose::{Algorithm, Shape, cheapest},
         machine_of,
         plan::{AllReduce, AllToAll, Barrier},
+        set_for,
     },
     sim,
 };
@@ -85,14 +86,16 @@ fn mark(from: usize, to: usize) -> u8 {
     (from.wrapping_mul(31) ^ to).to_le_bytes()[0]
 }
 
-/// What the model says of this algorithm, or of the one that it chooses, for so many bytes.
+/// What the model says of this algorithm, of the one that the settings name, or of the one that it chooses, for so many bytes.
 fn model_us<A: Algorithm>(world: &Comm, named: Option<A>, bytes: usize) -> f64 {
     let machine = machine_of(world.choices(), world.per_node());
     let shape = Shape {
         bytes,
         ..Shape::of(world.size())
     };
-    let algorithm = named.unwrap_or_else(|| cheapest(&shape, &machine));
+    let algorithm = named
+        .or_else(|| set_for(world.settings(), &shape, &machine))
+        .unwrap_or_else(|| cheapest(&shape, &machine));
     algorithm.cost_ns(&shape, &machine) / 1000.0
 }
 

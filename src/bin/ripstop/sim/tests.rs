@@ -120,6 +120,36 @@ fn collectives_take_about_what_the_model_of_their_algorithm_says() {
 }
 
 #[test]
+fn the_model_beside_an_allreduce_is_that_of_the_algorithm_that_is_set() {
+    let model = |algorithm| {
+        let work = Work {
+            size: 4096,
+            iters: 3,
+            seed: 0,
+            way: "",
+            load: Load::default(),
+        };
+        let fabric = Model::preset("bxi").unwrap();
+        let manager = Manager::new(&fabric);
+        let mut report = Simulation::new(16)
+            .model(fabric)
+            .set("RIPSTOP_COLLECTIVES", "messages")
+            .set("RIPSTOP_ALLREDUCE", algorithm)
+            .run(|world| Scenario::Allreduce.start(world, work, manager.clone()))
+            .unwrap();
+        let found = report.results.swap_remove(0).unwrap().unwrap();
+        let (each, model) = (figure(&found, "each_us"), figure(&found, "model_us"));
+        assert!(
+            (0.6..1.7).contains(&(each / model)),
+            "{algorithm}: {each} µs, model {model} µs"
+        );
+        model
+    };
+    let (auto, ring) = (model("auto"), model("ring"));
+    assert!(ring > 1.5 * auto, "{auto} µs, {ring} µs in a ring");
+}
+
+#[test]
 fn memory_for_a_barrier_and_an_allreduce_grows_with_the_logarithm_of_the_ranks() {
     for scenario in [Scenario::Barrier, Scenario::Allreduce] {
         let each = |ranks: u32| {
