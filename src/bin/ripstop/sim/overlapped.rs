@@ -65,7 +65,7 @@ pub(super) fn offloaded(
         .label("way", case.way);
     if !found.is_empty() {
         let found = Overlap::of(found, queue);
-        let line = format!("{} overlap %", case.way);
+        let line = format!("{} OSU %", case.way);
         plot.point(&line, f64::from(ranks), found.osu());
         row = row
             .figure("pure_us", "pure µs", micros(found.pure))

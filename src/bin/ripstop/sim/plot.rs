@@ -1,4 +1,4 @@
-//! A line plot with logarithmic axes, as SVG.
+//! A line plot with logarithmic axes, as SVG. Of percentages alone the upright one is linear.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -12,10 +12,10 @@ pub(crate) struct Plot {
 
 /// From values to places on the paper.
 struct Axis {
-    /// Powers of the base.
+    /// Powers of the base, or values where there is none.
     low: f64,
     high: f64,
-    base: f64,
+    base: Option<f64>,
     /// Places of both ends.
     from: f64,
     to: f64,
@@ -30,22 +30,37 @@ impl Plot {
         }
     }
 
-    /// Adds a point to a line; only positive values have a place.
+    /// Adds a point to a line; only positive values have a place, and 0 % has one.
     pub(crate) fn point(&mut self, line: &str, x: f64, y: f64) {
-        if x > 0.0 && y > 0.0 {
+        if x > 0.0 && y >= 0.0 {
             self.lines.entry(line.to_owned()).or_default().push((x, y));
         }
     }
 
     /// The picture.
     pub(crate) fn svg(&self) -> String {
-        let points = || self.lines.values().flatten();
-        let x = Axis::new(2.0, points().map(|point| point.0), LEFT, WIDTH - RIGHT);
-        let y = Axis::new(10.0, points().map(|point| point.1), HEIGHT - BOTTOM, TOP);
+        let is_linear = !self.lines.is_empty() && self.lines.keys().all(|name| name.ends_with('%'));
+        let lines: Vec<(&str, Vec<(f64, f64)>)> = self
+            .lines
+            .iter()
+            .map(|(name, points)| {
+                let points = points.iter().copied();
+                let has_place = |&(_, y): &(f64, f64)| is_linear || y > 0.0;
+                (name.as_str(), points.filter(has_place).collect())
+            })
+            .collect();
+        let points = || lines.iter().flat_map(|(_, points)| points);
+        let x = Axis::powers(2.0, points().map(|point| point.0), (LEFT, WIDTH - RIGHT));
+        let of_y = points().map(|point| point.1);
+        let y = if is_linear {
+            Axis::percent(of_y, (HEIGHT - BOTTOM, TOP))
+        } else {
+            Axis::powers(10.0, of_y, (HEIGHT - BOTTOM, TOP))
+        };
         let mut svg = open(WIDTH, HEIGHT, &self.title);
         let out = &mut svg;
         self.grid(out, &x, &y);
-        for (number, (name, points)) in self.lines.iter().enumerate() {
+        for (number, (name, points)) in lines.iter().enumerate() {
             draw(out, number, name, points, (&x, &y));
         }
         svg.push_str("</svg>\n");
@@ -88,41 +103,50 @@ fn draw(
     points: &[(f64, f64)],
     (x, y): (&Axis, &Axis),
 ) {
-    let color = COLORS[number % COLORS.len()];
+    let (color, dash) = look(number);
+    let mut stroke = |places: &str| {
+        write(
+            out,
+            format_args!(
+                "<polyline points=\"{places}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"2\"{dash}/>\n"
+            ),
+        );
+    };
     let places: Vec<String> = points
         .iter()
         .map(|&(a, b)| format!("{:.1},{:.1}", x.place(a), y.place(b)))
         .collect();
-    write(
-        out,
-        format_args!(
-            r##"<polyline points="{}" fill="none" stroke="{color}" stroke-width="2"/>
-"##,
-            places.join(" ")
-        ),
-    );
+    stroke(&places.join(" "));
+    // Beside the picture, where it hides none of the others.
+    let (key, level) = (WIDTH - RIGHT + 12.0, TOP + 18.0 * (number as f64 + 0.5));
+    stroke(&format!("{key:.1},{level:.1} {:.1},{level:.1}", key + KEY));
     for &(a, b) in points {
         write(
             out,
             format_args!(
-                r##"<circle cx="{:.1}" cy="{:.1}" r="3" fill="{color}"/>
-"##,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{color}\"/>\n",
                 x.place(a),
                 y.place(b)
             ),
         );
     }
     let place = TextAt {
-        x: LEFT + 12.0,
-        y: TOP + 18.0 * (number as f64 + 1.0),
+        x: key + KEY + 6.0,
+        y: level + 4.0,
         anchor: "start",
         color,
     };
     text(out, place, &escaped(name));
 }
 
+/// A line's colour, and how it is dashed once all colours have been used.
+fn look(number: usize) -> (&'static str, &'static str) {
+    let round = number / COLORS.len();
+    (COLORS[number % COLORS.len()], DASHES[round % DASHES.len()])
+}
+
 impl Axis {
-    fn new(base: f64, values: impl Iterator<Item = f64>, from: f64, to: f64) -> Self {
+    fn powers(base: f64, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let powers = values.map(|value| value.log(base));
         let (low, high) = powers.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), power| {
             (low.min(power), high.max(power))
@@ -132,25 +156,40 @@ impl Axis {
         Self {
             low,
             high: (high - 1e-9).ceil().max(low + 1.0),
-            base,
+            base: Some(base),
+            from,
+            to,
+        }
+    }
+
+    /// From 0 to 100, or to as many tens as there are.
+    fn percent(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
+        let most = values.fold(100.0, f64::max);
+        Self {
+            low: 0.0,
+            high: (most / 10.0).ceil() * 10.0,
+            base: None,
             from,
             to,
         }
     }
 
     fn place(&self, value: f64) -> f64 {
-        let share = (value.log(self.base) - self.low) / (self.high - self.low);
+        let value = self.base.map_or(value, |base| value.log(base));
+        let share = (value - self.low) / (self.high - self.low);
         self.from + share * (self.to - self.from)
     }
 
-    /// Whole powers, at most about a dozen.
+    /// Whole powers, or tens, at most about a dozen.
     fn ticks(&self) -> Vec<f64> {
-        let step = ((self.high - self.low) / 12.0).ceil().max(1.0);
+        let unit = if self.base.is_some() { 1.0 } else { 10.0 };
+        let step = ((self.high - self.low) / unit / 12.0).ceil().max(1.0) * unit;
         let count = ((self.high - self.low) / step).floor();
         let powers =
             std::iter::successors(Some(0.0), |n| Some(n + 1.0)).take_while(|&n| n <= count);
-        powers
-            .map(|n| self.base.powf(self.low + n * step))
+        let places = powers.map(|n| self.low + n * step);
+        places
+            .map(|at| self.base.map_or(at, |base| base.powf(at)))
             .collect()
     }
 }
@@ -218,12 +257,23 @@ pub(super) fn write(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a string takes everything");
 }
 
-const WIDTH: f64 = 800.0;
+const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 500.0;
 const LEFT: f64 = 80.0;
-const RIGHT: f64 = 30.0;
+const RIGHT: f64 = 190.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 56.0;
+
+/// Length of the sample of a line beside its name.
+const KEY: f64 = 24.0;
+
+/// For the lines of each colour, the first one first.
+const DASHES: [&str; 4] = [
+    "",
+    r#" stroke-dasharray="8 4""#,
+    r#" stroke-dasharray="2 3""#,
+    r#" stroke-dasharray="8 3 2 3""#,
+];
 
 /// Told apart by people who see red and green alike (Okabe, Ito 2008).
 pub(super) const COLORS: [&str; 6] = [
@@ -232,7 +282,9 @@ pub(super) const COLORS: [&str; 6] = [
 
 #[cfg(test)]
 mod tests {
-    use super::Plot;
+    use std::collections::BTreeSet;
+
+    use super::{Plot, look};
 
     #[test]
     fn every_point_is_drawn_inside_the_frame_and_names_are_escaped() {
@@ -247,6 +299,27 @@ mod tests {
             let x: f64 = place.split('"').next().unwrap().parse().unwrap();
             assert!((80.0..=770.0).contains(&x), "{x}");
         }
+    }
+
+    #[test]
+    fn percentages_are_drawn_from_0_on_and_lines_of_one_colour_are_dashed_otherwise() {
+        let mut plot = Plot::new(String::new(), "ranks");
+        for line in 0..13 {
+            plot.point(&format!("way {line:02} %"), 2.0, 0.0);
+            plot.point(&format!("way {line:02} %"), 4.0, 99.0);
+        }
+        let svg = plot.svg();
+        assert_eq!(svg.matches("<circle").count(), 26, "0 % has a place");
+        assert!(svg.contains(">0</text>") && svg.contains(">100</text>"));
+        let looks: BTreeSet<_> = (0..13).map(look).collect();
+        assert_eq!(looks.len(), 13);
+        plot.point("time, µs", 2.0, 5.0);
+        let svg = plot.svg();
+        assert_eq!(
+            svg.matches("<circle").count(),
+            14,
+            "with others it has none"
+        );
     }
 
     #[test]
