@@ -1,6 +1,6 @@
 //! `cargo xtask examples`: the examples as a user runs them, on 1, 2 and 4 ranks.
 
-use std::path::Path;
+use std::{fs, path::Path};
 
 use crate::step::{Gate, Task, target_dir};
 
@@ -33,7 +33,25 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
             gate.run(&name_of_step, &example(&built, name, args, ranks))?;
         }
     }
-    Ok(())
+    draw(gate, &built)
+}
+
+/// What nobody reads with the eyes: the picture, and lines for programs.
+fn draw(gate: &mut Gate, built: &Path) -> Result<(), String> {
+    let picture = built.join("examples/p3dfft.png");
+    let path = picture.display().to_string();
+    // One of an earlier run is none of this one.
+    let _ = fs::remove_file(&picture);
+    let args = ["--n", "24", "--iters", "1", "--json", "--png", &path];
+    let name = "example p3dfft, a picture";
+    gate.run(name, &example(built, "p3dfft", &args, "2"))?;
+    gate.check("the picture", "cargo xtask examples", |_| {
+        let bytes = fs::read(&picture).map_err(|why| format!("{path}: {why}"))?;
+        let is_png = bytes.starts_with(b"\x89PNG") && bytes.ends_with(b"IEND\xae\x42\x60\x82");
+        is_png
+            .then_some(())
+            .ok_or_else(|| format!("{path}: no picture"))
+    })
 }
 
 fn example(built: &Path, name: &str, args: &[&str], ranks: &str) -> Task {
