@@ -19,7 +19,7 @@ pub(super) struct Datagrams {
     pub(super) qp: Qp,
     mr: Mr,
     memory: Region,
-    ways: BTreeMap<u32, Ah>,
+    ways: BTreeMap<u32, (Route, Ah)>,
     /// Those that lead nowhere any more, and that something may still be under way by.
     left: Vec<Ah>,
     /// Bytes of the longest, and of a buffer that it lands in.
@@ -32,8 +32,14 @@ pub(super) struct Datagrams {
     unsignaled: u32,
     /// Each is to be seen leaving.
     pub(super) ends: bool,
-    /// Buffers that the device did not take.
+    /// Buffers that the device did not take, or gave back.
     missing: Vec<u64>,
+    /// Port, key and first number that it was opened with.
+    opened: (u8, u32, u32),
+    /// The device gave the queue pair up, as it may when the port is down and something is sent: all that was posted comes back.
+    broken: bool,
+    /// A send has come back like this, so each later one does by itself.
+    flushes: bool,
 }
 
 /// Where a datagram goes.
@@ -68,13 +74,45 @@ impl Datagrams {
             unsignaled: 0,
             ends: false,
             missing: Vec::new(),
+            opened: (0, 0, 0),
+            broken: false,
+            flushes: false,
         })
     }
 
     /// Opens the queue pair with all its buffers.
-    pub(super) fn open(&self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
+    pub(super) fn open(&mut self, port: u8, qkey: u32, psn: u32) -> io::Result<()> {
+        self.opened = (port, qkey, psn);
         self.qp.open_datagrams(port, qkey, psn)?;
         (0..RECEIVES).try_for_each(|nth| self.offer(u64::from(nth)))
+    }
+
+    /// All that was posted is to come back: where a send fails, devices may go on to receive.
+    fn give_up(&mut self) {
+        if !std::mem::replace(&mut self.broken, true) {
+            self.qp.abandon();
+        }
+    }
+
+    /// Opens a broken one again, when all that was posted has come back: none of it may be taken for something newer. What was to
+    /// be sent meanwhile is lost, as datagrams may be.
+    fn open_again(&mut self) {
+        // Of those that left well before a device gave up, no completion may ever tell.
+        let untold = if self.flushes { 0 } else { self.unsignaled };
+        let all_back = self.under_way <= untold && self.missing.len() == RECEIVES as usize;
+        if !self.broken || !all_back {
+            return;
+        }
+        let (port, qkey, psn) = self.opened;
+        let reset = self.qp.forget_all();
+        if reset
+            .and_then(|()| self.qp.open_datagrams(port, qkey, psn))
+            .is_ok()
+        {
+            (self.under_way, self.unsignaled) = (0, 0);
+            (self.broken, self.flushes) = (false, false);
+            self.give_all();
+        }
     }
 
     pub(super) const fn has_room(&self) -> bool {
@@ -87,12 +125,12 @@ impl Datagrams {
 
     /// Whether all has left that is to be seen leaving.
     pub(super) const fn have_left(&self) -> bool {
-        self.under_way == self.unsignaled
+        self.under_way == self.unsignaled || self.broken
     }
 
     /// Sends bytes, or loses them.
     pub(super) fn send(&mut self, pd: &Arc<Pd>, to: &Destination, bytes: &[u8]) -> io::Result<()> {
-        if !self.has_room() || bytes.len() > self.longest {
+        if !self.has_room() || bytes.len() > self.longest || self.broken {
             return Ok(());
         }
         let bytes = if bytes.len() <= self.qp.inline_max() {
@@ -104,9 +142,13 @@ impl Datagrams {
             self.memory.write(at, bytes);
             Carried::From(self.mr.piece(at, bytes.len()))
         };
-        let way = match self.ways.entry(to.peer) {
+        let known = self.ways.get(&to.peer);
+        if known.is_some_and(|(route, _)| *route != to.route) {
+            self.leave_way(to.peer);
+        }
+        let (_, way) = match self.ways.entry(to.peer) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Ah::new(pd, &to.route)?),
+            Entry::Vacant(new) => new.insert((to.route, Ah::new(pd, &to.route)?)),
         };
         let covers = self.unsignaled + 1;
         let signaled = covers >= SIGNAL_EVERY || self.ends;
@@ -130,39 +172,62 @@ impl Datagrams {
     }
 
     /// The way to a peer is another one than before.
-    pub(super) fn forget_way(&mut self, peer: u32) {
+    fn leave_way(&mut self, peer: u32) {
         if self.under_way == 0 {
             self.left.clear();
         }
-        self.left.extend(self.ways.remove(&peer));
+        let left = self.ways.remove(&peer);
+        self.left.extend(left.map(|(_, way)| way));
     }
 
-    /// So many have left.
-    pub(super) fn handle_sent(&mut self, covers: u64) {
-        let covers = u32::try_from(covers).unwrap_or(u32::MAX);
+    /// One has left, and with it those before it of which no completion tells; or it was given up, as all after it are.
+    pub(super) fn handle_sent(&mut self, over: &Completion) {
+        let covers = u32::try_from(over.wr_id).unwrap_or(u32::MAX);
+        let covers = if self.flushes { 1 } else { covers };
         self.under_way = self.under_way.saturating_sub(covers);
+        if over.status != WC_SUCCESS {
+            self.flushes = true;
+            self.give_up();
+        }
+        self.open_again();
     }
 
-    /// What came, without the sender's address before it.
-    pub(super) fn take(&self, came: &Completion) -> Vec<u8> {
+    /// What came, without the sender's address before it, and its buffer goes to the device again; nothing where the device gave
+    /// the buffer back.
+    pub(super) fn take(&mut self, came: &Completion) -> Vec<u8> {
+        if came.status != WC_SUCCESS {
+            self.missing.push(came.wr_id);
+            self.give_up();
+            self.open_again();
+            return Vec::new();
+        }
+        let bytes = self.read(came);
+        self.missing.push(came.wr_id);
+        self.give_all();
+        bytes
+    }
+
+    fn read(&self, came: &Completion) -> Vec<u8> {
         let len = (came.byte_len as usize)
             .min(self.buffer_len)
             .saturating_sub(ADDRESS_LEN);
-        let mut bytes = vec![0; if came.status == WC_SUCCESS { len } else { 0 }];
+        let mut bytes = vec![0; len];
         self.memory
             .read(self.at(came.wr_id) + ADDRESS_LEN, &mut bytes);
         bytes
     }
 
-    /// Gives a buffer to the device again. What it does not take it is offered with the next: until then one more datagram may be
-    /// lost, as they may anyway.
-    pub(super) fn give(&mut self, id: u64) {
-        self.missing.push(id);
-        while let Some(id) = self.missing.pop() {
+    /// Gives buffers to the device again. What it does not take it is offered with the next: until then one more datagram may be
+    /// lost, as they may anyway. A broken queue pair would give them back at once.
+    fn give_all(&mut self) {
+        while !self.broken
+            && let Some(id) = self.missing.pop()
+        {
             if self.offer(id).is_err() {
                 return self.missing.push(id);
             }
         }
+        self.open_again();
     }
 
     fn offer(&self, id: u64) -> io::Result<()> {

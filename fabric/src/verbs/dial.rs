@@ -68,7 +68,6 @@ impl Core {
             return;
         };
         let bytes = datagrams.take(came);
-        datagrams.give(came.wr_id);
         if is_parcel(&bytes) && lane == FIRST {
             return self.handle_parcel(bytes, came.src_qp);
         }

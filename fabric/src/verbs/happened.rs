@@ -204,7 +204,6 @@ impl Core {
         };
         if !now.is_at(&known.first()) {
             (known.gid, known.lid, known.mtu) = (now.gid, now.lid, now.mtu);
-            self.datagrams.forget_way(peer);
         }
     }
 }

@@ -28,6 +28,13 @@ pub(super) struct Tasks {
     pub(super) own: Own,
 }
 
+impl Tasks {
+    /// Whether some are over that nobody has settled: what a message lets go on may end at once, and in no turn.
+    pub(super) fn are_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+}
+
 /// A task that has begun.
 #[derive(Debug)]
 struct Begun {

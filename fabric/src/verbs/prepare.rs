@@ -124,12 +124,12 @@ impl Prepared {
             0
         };
         let first = &devices[FIRST];
-        let datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref(), longest)?;
+        let mut datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref(), longest)?;
         check_inline(&datagrams, devices.len())?;
         let qkey = secret()?;
         datagrams.open(first.own.port, qkey, qkey >> 8)?;
         let detour = |one: &Device| {
-            let words = Datagrams::new(&one.own.pd, one.queues.each_ref(), 0)?;
+            let mut words = Datagrams::new(&one.own.pd, one.queues.each_ref(), 0)?;
             words.open(one.own.port, qkey, qkey >> 8)?;
             Ok(words)
         };

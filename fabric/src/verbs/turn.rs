@@ -88,6 +88,7 @@ impl Core {
 
     pub(super) fn has_news(&mut self) -> bool {
         self.lists.has_news()
+            || self.tasks.are_over()
             || !self.news.is_empty()
             || !self.broken.is_empty()
             || !self.dying.is_empty()
@@ -284,7 +285,7 @@ impl Core {
 
     fn handle_over(&mut self, lane: usize, over: &Completion) {
         if let Some(words) = self.words_of(lane, over) {
-            return words.handle_sent(over.wr_id);
+            return words.handle_sent(over);
         }
         let failed = (over.status != WC_SUCCESS).then_some(over.status);
         if let Some(peer) = quiet_peer(over.wr_id) {

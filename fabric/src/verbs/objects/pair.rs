@@ -18,7 +18,7 @@ pub(in crate::verbs) struct Qp {
 }
 
 /// The way to a peer's port.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::verbs) struct Route {
     pub(in crate::verbs) gid: [u8; 16],
     pub(in crate::verbs) lid: u16,
@@ -261,7 +261,8 @@ impl Qp {
         context.give_back("destroying a queue pair", end)
     }
 
-    fn forget_all(&self) -> io::Result<()> {
+    /// As it was made: nothing of what is under way completes any more.
+    pub(in crate::verbs) fn forget_all(&self) -> io::Result<()> {
         #[cfg(test)]
         if self.pd.context.keeps() != 0 {
             return Err(io::ErrorKind::ResourceBusy.into());

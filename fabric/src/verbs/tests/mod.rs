@@ -237,6 +237,29 @@ fn a_device_that_cannot_be_armed_is_left_and_keeps_nobody_awake() {
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
 }
 
+/// As after a datagram that was sent while the port was down: a device gives back all that was posted, and takes nothing more.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn who_lost_a_queue_pair_of_datagrams_sleeps_and_meets_others_all_the_same() {
+    for speaks_meanwhile in [false, true] {
+        let mut ranks = Ranks::new(3);
+        ranks.say(0, 1);
+        ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+        let core = ranks.core(0);
+        core.datagrams.qp.abandon();
+        core.detours[0].qp.abandon();
+        if speaks_meanwhile {
+            ranks.say(0, 2);
+        }
+        ranks.fall_asleep(0);
+        ranks.say(2, 0);
+        ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+        ranks.say(0, 2);
+        let more = 1 + usize::from(speaks_meanwhile);
+        ranks.until(|ranks| ranks.ears[2].messages.len() == more);
+    }
+}
+
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
