@@ -47,8 +47,8 @@ impl Port {
         Ok(all)
     }
 
-    /// The ports that a configuration names, with their weights, or else the turn of the rank at this place of its node among those
-    /// that are up.
+    /// The ports that a configuration names, with their weights, or else the turn of the rank at this place of its node among
+    /// those that are up.
     ///
     /// # Errors
     /// What of the names is wrong.
