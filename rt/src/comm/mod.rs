@@ -291,14 +291,10 @@ impl Comm {
                 .unwrap_or(rank)
         };
         let kind = match kind {
-            ErrorKind::PeerFailed { rank } => {
-                let shared = self.shared();
-                let unmet = shared.unmet().map(str::to_owned);
-                match unmet.or_else(|| shared.never_came(rank)) {
-                    Some(why) => ErrorKind::Setup(why),
-                    None => ErrorKind::PeerFailed { rank: local(rank) },
-                }
-            }
+            ErrorKind::PeerFailed { rank } => match self.shared().unmet() {
+                Some(why) => ErrorKind::Setup(why.to_owned()),
+                None => ErrorKind::PeerFailed { rank: local(rank) },
+            },
             ErrorKind::PeerFinished { rank } => ErrorKind::PeerFinished { rank: local(rank) },
             ErrorKind::Aborted { rank } => ErrorKind::Aborted { rank: local(rank) },
             ErrorKind::Mismatch { rank, other } => ErrorKind::Mismatch {

@@ -98,23 +98,6 @@ impl Shared {
         self.unmet.as_ref()?.get().map(String::as_str)
     }
 
-    /// What to look at when a rank has failed that never was there.
-    #[cold]
-    pub(crate) fn never_came(&self, rank: usize) -> Option<String> {
-        let (board, _) = self.place.board.as_ref()?;
-        // Places are ranks where a board has all of them.
-        let place = u32::try_from(rank)
-            .ok()
-            .filter(|_| board.size() == self.place.size)?;
-        let seconds = self.settings.boot_timeout.as_secs();
-        (place < board.size() && board.never_came(place)).then(|| {
-            format!(
-                "rank {rank} has not come to the board of its node: was it started, or did it fail at start? \
-                 RIPSTOP_BOOT_TIMEOUT=SECONDS changes the limit, which is {seconds} here"
-            )
-        })
-    }
-
     pub(crate) fn new(parts: Parts) -> Self {
         let (notifier, backend, host) = match parts.sleeps {
             Sleeps::In(backend) => {

@@ -49,15 +49,6 @@ impl Board {
         }
     }
 
-    /// Whether a rank has failed without having come.
-    ///
-    /// # Panics
-    /// When there is no such rank.
-    #[must_use]
-    pub fn never_came(&self, rank: u32) -> bool {
-        self.state(rank).load(Acquire) == FAILED && self.word(rank, PID).load(Relaxed) == 0
-    }
-
     /// The process that a rank is in, from its arrival to its end.
     pub(in super::super) fn process_of(&self, rank: u32) -> Option<u32> {
         let there = WITH_PROCESS.contains(&self.state(rank).load(Acquire));
