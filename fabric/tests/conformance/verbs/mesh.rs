@@ -151,7 +151,7 @@ fn a_rank_that_has_made_no_queue_pairs_is_asked() {
 /// A job that is small enough is connected at once, if it does not say that this would be too much.
 #[test]
 #[ignore = "needs an RDMA device: run it in the virtual machine"]
-fn a_job_that_speaks_with_few_is_connected_on_demand() {
+fn a_job_that_speaks_with_few_is_not_connected_at_once() {
     let has_doors = |pattern| {
         let (prepared, _) = prepare(3, |config| {
             (config.scheme, config.pattern) = (None, pattern);
