@@ -318,6 +318,10 @@ fn assemble(
     } = Ways::of(&*driver, boot, &settings);
     let processors = online();
     let (shared, round_ns) = sharing(boot.node.ranks.len(), boot.size, processors);
+    let in_cells = |bytes: usize| {
+        let has_cells = driver.has_cells();
+        u32::try_from(bytes).ok().filter(|_| has_cells).unwrap_or(0)
+    };
     let choices = Choices {
         boot: boot.found,
         fabric: driver.caps().name,
@@ -329,8 +333,8 @@ fn assemble(
         cost_inside,
         round_ns,
         processors: shared,
-        cell_bytes: if driver.has_cells() { CELL_MAX } else { 0 },
-        cell_moved_bytes: if driver.has_cells() { MOVED_MAX } else { 0 },
+        cell_bytes: in_cells(CELL_MAX),
+        cell_moved_bytes: in_cells(MOVED_MAX),
     };
     let crowded = is_crowded(boot.node.ranks.len(), processors);
     let setup = EngineSetup {

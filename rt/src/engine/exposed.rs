@@ -20,10 +20,13 @@ pub(super) struct Exposed {
     out: BTreeMap<(u64, u32), RemoteRegion>,
     serial: u32,
     /// By peer: the key in an offer to it that finds no room at the driver, and whose that is.
-    kept: BTreeMap<u32, (OpId, RemoteRegion)>,
+    kept: Option<Box<Kept>>,
     /// To be withdrawn.
     over: Vec<RemoteRegion>,
 }
+
+/// In a box, as hardly a rank ever has any.
+type Kept = BTreeMap<u32, (OpId, RemoteRegion)>;
 
 impl Exposed {
     pub(super) fn new(pins: bool) -> Self {
@@ -51,12 +54,12 @@ impl Exposed {
     /// An offer with this key finds no room; it is made again.
     #[cold]
     pub(super) fn keep(&mut self, op: OpId, to: u32, key: RemoteRegion) {
-        self.kept.insert(to, (op, key));
+        self.kept.get_or_insert_default().insert(to, (op, key));
     }
 
     /// The key that was kept for the same offer. If its operation has ended, it is nobody's any more.
     fn take_kept(&mut self, op: OpId, to: u32) -> Option<RemoteRegion> {
-        let (of, key) = self.kept.remove(&to)?;
+        let (of, key) = self.kept.as_mut()?.remove(&to)?;
         (of == op).then_some(key)
     }
 

@@ -59,9 +59,9 @@ pub struct Choices {
     /// Processors that all ranks of the job share, at least 1; of a job on several nodes, nothing is known of that.
     pub processors: usize,
     /// How long a message can be that a peer finds without being told, in bytes; 0 where there is no such thing.
-    pub cell_bytes: usize,
+    pub cell_bytes: u32,
     /// The same of collectives that only move bytes, other ones to each rank or in both directions: beyond that they are offered.
-    pub cell_moved_bytes: usize,
+    pub cell_moved_bytes: u32,
 }
 
 impl Choices {
