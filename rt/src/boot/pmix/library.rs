@@ -93,7 +93,7 @@ impl Info {
     fn switched_on(name: &CStr) -> Self {
         let mut key = [0; KEY_ROOM];
         for (into, from) in key.iter_mut().zip(name.to_bytes()) {
-            *into = from.cast_signed();
+            *into = c_char::from_ne_bytes([*from]);
         }
         let mut data = Data { room: [0; 3] };
         data.flag = true;
