@@ -7,6 +7,7 @@
 //! with a Portals 4 library; [`nearfar`] joins one of these with shared memory inside of each node; [`lanes`] is what drivers of
 //! several adapters share; [`sim`] simulates a cluster in one process; [`tags`] is what adapters that match messages compare.
 
+pub mod c_library;
 pub mod connect;
 pub mod counters;
 pub mod driver;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use super::profile::{self, Profile};
+use crate::c_library::CLibrary;
 
 /// A library that has all functions that this driver calls, and the family whose numbers it speaks.
 ///
@@ -33,9 +34,8 @@ pub(super) struct Library {
 /// Takes a handle of an interface.
 type Interrupts = unsafe extern "C" fn(H) -> u64;
 
-/// What `dlopen` gave.
 #[derive(Clone, Copy)]
-struct Loaded(NonNull<c_void>);
+struct Loaded(CLibrary);
 
 macro_rules! symbols {
     ($(#[$doc:meta])* $table:ident: $($field:ident = $name:literal ($($arg:ty),*);)+) => {
@@ -213,15 +213,12 @@ impl Loaded {
     fn open(path: &Path) -> Result<Self, String> {
         let name = CString::new(path.as_os_str().as_encoded_bytes())
             .map_err(|_| "a path with a zero in it".to_owned())?;
-        // SAFETY: a string that ends with a zero. The initialisers of a library are trusted as the linker's would be.
-        let loaded = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        NonNull::new(loaded).map(Self).ok_or_else(load_error)
+        // SAFETY: the initialisers of a library are trusted as the linker's would be.
+        unsafe { CLibrary::open(&name) }.map(Self)
     }
 
     fn symbol(self, name: &str) -> Option<NonNull<c_void>> {
-        let name = CString::new(name).ok()?;
-        // SAFETY: what `dlopen` gave and nobody closes, and a string that ends with a zero.
-        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+        self.0.symbol(name)
     }
 
     /// The software library counts interrupts of its host.
@@ -244,18 +241,6 @@ impl Loaded {
         let text = unsafe { CStr::from_ptr(text.as_ptr().cast_const().cast()) };
         text.to_str().ok().map(str::to_owned)
     }
-}
-
-/// What the loader says about its last failure.
-fn load_error() -> String {
-    // SAFETY: takes nothing.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "the loader does not say why".to_owned();
-    }
-    // SAFETY: a text that ends with a zero, and stays until this thread calls the loader again.
-    let text = unsafe { CStr::from_ptr(text) };
-    text.to_string_lossy().into_owned()
 }
 
 /// Names the library, before what the loader finds.

@@ -4,13 +4,13 @@
 use std::{
     ffi::{CStr, c_char, c_int, c_uint, c_void},
     io,
-    ptr::NonNull,
 };
 
 use super::abi::{
     Ah, AhAttributes, AsyncEvent, Channel, Context, Cq, Device, DeviceAttributes, Gid, Mr, Pd,
     PortAttributes, Qp, QpAttributes, QpInit, Srq, SrqInit,
 };
+use crate::c_library::CLibrary;
 
 macro_rules! library {
     ($($symbol:ident($($argument:ty),*) $(-> $result:ty)?;)*) => {
@@ -21,11 +21,11 @@ macro_rules! library {
         }
 
         impl Library {
-            fn look_up(library: NonNull<c_void>) -> io::Result<Self> {
+            fn look_up(library: CLibrary) -> io::Result<Self> {
                 Ok(Self {
                     $($symbol: {
-                        let name = concat!("ibv_", stringify!($symbol), "\0");
-                        let found = symbol(library, name)?;
+                        let name = concat!("ibv_", stringify!($symbol));
+                        let found = library.symbol(name).ok_or_else(|| lacks(name))?;
                         // SAFETY: the function of this name has had this type since it has been in the library.
                         unsafe {
                             std::mem::transmute::<
@@ -73,7 +73,7 @@ library! {
 }
 
 impl Library {
-    /// Opens it, or finds it opened. It stays: closing a library that has started threads is not safe.
+    /// Opens it, or finds it opened.
     ///
     /// # Errors
     /// What to install when it is not there, and which function an old one lacks.
@@ -82,12 +82,10 @@ impl Library {
     }
 
     fn open_as(name: &CStr) -> io::Result<Self> {
-        // SAFETY: the name is a C string; the library's own start-up code is as trusted as the library.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        let library = NonNull::new(library).ok_or_else(|| {
+        // SAFETY: the library's own start-up code is as trusted as the library.
+        let library = unsafe { CLibrary::open(name) }.map_err(|why| {
             let why = format!(
-                "InfiniBand verbs: {}: install rdma-core (Debian: libibverbs1 and ibverbs-providers), or choose another fabric",
-                last_error()
+                "InfiniBand verbs: {why}: install rdma-core (Debian: libibverbs1 and ibverbs-providers), or choose another fabric"
             );
             io::Error::new(io::ErrorKind::NotFound, why)
         })?;
@@ -107,25 +105,9 @@ impl Library {
     }
 }
 
-fn symbol(library: NonNull<c_void>, name: &str) -> io::Result<NonNull<c_void>> {
-    // SAFETY: the library is open, and the name ends in a zero.
-    let found = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr().cast()) };
-    NonNull::new(found).ok_or_else(|| {
-        let name = name.trim_end_matches('\0');
-        let why = format!("InfiniBand verbs: {NAME:?} has no {name}: install a newer rdma-core");
-        io::Error::new(io::ErrorKind::Unsupported, why)
-    })
-}
-
-fn last_error() -> String {
-    // SAFETY: gives a string of this thread's last error, or null.
-    let words = unsafe { libc::dlerror() };
-    // SAFETY: valid until the next call in this thread.
-    let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
-    words.map_or_else(
-        || format!("{NAME:?} cannot be opened"),
-        |words| words.to_string_lossy().into_owned(),
-    )
+fn lacks(name: &str) -> io::Error {
+    let why = format!("InfiniBand verbs: {NAME:?} has no {name}: install a newer rdma-core");
+    io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 const NAME: &CStr = c"libibverbs.so.1";

@@ -39,6 +39,7 @@ const ALLOWED: &[&str] = &[
     "fabric/softportals/src/abi/export.rs",
     "fabric/softportals/src/process/memory.rs",
     "fabric/softportals/src/transport/shared.rs",
+    "fabric/src/c_library.rs",
     "fabric/src/driver/payload.rs",
     "fabric/src/memory/region.rs",
     "fabric/src/portals/calls.rs",

@@ -11,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use ripstop_fabric::c_library::CLibrary;
+
 /// What a function of the library returned, unless that was success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Status(pub(super) c_int);
@@ -115,16 +117,17 @@ macro_rules! library {
         }
 
         impl Library {
-            fn look_up(library: *mut c_void) -> io::Result<Self> {
+            fn look_up(library: CLibrary) -> io::Result<Self> {
                 Ok(Self {
                     $($field: {
-                        let found = symbol(library, concat!(stringify!($symbol), "\0"))?;
+                        let name = stringify!($symbol);
+                        let found = library.symbol(name).ok_or_else(|| lacks(name))?;
                         // SAFETY: the function of this name has had this type since version 2 of the library.
                         unsafe {
                             std::mem::transmute::<
                                 *mut c_void,
                                 unsafe extern "C" fn($($argument),*) -> $result,
-                            >(found)
+                            >(found.as_ptr())
                         }
                     },)*
                 })
@@ -188,12 +191,9 @@ impl Library {
     }
 
     fn open_as(name: &CStr) -> io::Result<Self> {
-        // SAFETY: the name is a C string; the library's own start-up code is as trusted as the library.
-        let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, last_error()));
-        }
-        Self::look_up(library)
+        // SAFETY: the library's own start-up code is as trusted as the library.
+        let library = unsafe { CLibrary::open(name) };
+        Self::look_up(library.map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?)
     }
 
     /// Joins the job of the server that started this process. Once.
@@ -339,26 +339,9 @@ const fn check(status: c_int) -> Result<(), Status> {
     }
 }
 
-fn symbol(library: *mut c_void, name: &str) -> io::Result<*mut c_void> {
-    // SAFETY: the library is open, and the name ends in a zero.
-    let found = unsafe { libc::dlsym(library, name.as_ptr().cast()) };
-    if found.is_null() {
-        let name = name.trim_end_matches('\0');
-        let why = format!("{NAME:?} has no {name}: install a newer one");
-        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-    }
-    Ok(found)
-}
-
-fn last_error() -> String {
-    // SAFETY: gives a string of this thread's last error, or null.
-    let words = unsafe { libc::dlerror() };
-    // SAFETY: valid until the next call in this thread.
-    let words = (!words.is_null()).then(|| unsafe { CStr::from_ptr(words) });
-    words.map_or_else(
-        || format!("{NAME:?} cannot be opened"),
-        |words| words.to_string_lossy().into_owned(),
-    )
+fn lacks(name: &str) -> io::Error {
+    let why = format!("{NAME:?} has no {name}: install a newer one");
+    io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
 const NAME: &CStr = c"libpmix.so.2";
