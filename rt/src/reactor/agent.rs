@@ -3,6 +3,8 @@
 //! It looks every tick whether an application still makes turns, so an application that is in and out of `await` pays nothing
 //! for it. After a whole tick without a turn it takes the seat and sleeps on the driver's events like anybody else. While an
 //! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
+//!
+//! An application that had something moved for it while it computed will soon do so again: for a while then, ticks are short.
 
 use std::{
     fs,
@@ -12,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    shared::{Seat, Shared},
+    shared::Shared,
     sync::{self, AtomicBool, Thread},
 };
 
@@ -21,6 +23,13 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// With more ranks than processors the ticks of all ranks add up on each of them.
 const TICK_CROWDED: Duration = Duration::from_millis(4);
+
+/// How many short ticks there are in a tick. As seldom as this the looks cost a hundredth of a processor at most.
+const SHORT: u32 = 4;
+
+/// So many short ticks pass before an agent that found nothing to do goes back to long ones: a tenth of a second, longer than
+/// most programs compute between two exchanges.
+const KEEN: u32 = 400;
 
 /// The agent, seen by those who rouse and stop it.
 #[derive(Debug, Default)]
@@ -126,8 +135,9 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
         shared.agent.begin();
     }
     let mut seen = None;
+    let mut pace = Pace { tick, keen: 0 };
     loop {
-        thread::park_timeout(tick);
+        thread::park_timeout(pace.next());
         let Some(shared) = shared.upgrade() else {
             return;
         };
@@ -136,16 +146,53 @@ fn run(shared: &Weak<Shared>, tick: Duration) {
         }
         let turns = shared.turns();
         let hurried = shared.agent.hurried.swap(false, Ordering::SeqCst);
-        if hurried || seen == Some(turns) {
-            look_after(&shared, turns);
+        if (hurried || seen == Some(turns)) && look_after(&shared, turns) {
+            pace.keen = KEEN;
         }
         seen = Some(turns);
     }
 }
 
-/// No application has made a turn for a whole tick: it computes, or it sleeps in the seat.
-fn look_after(shared: &Shared, turns: u64) {
-    if shared.agent_in_seat(turns) == Seat::Taken {
+/// How soon the agent looks again.
+struct Pace {
+    tick: Duration,
+    /// Short ticks that are left.
+    keen: u32,
+}
+
+impl Pace {
+    fn next(&mut self) -> Duration {
+        if self.keen == 0 {
+            return self.tick;
+        }
+        self.keen -= 1;
+        self.tick / SHORT
+    }
+}
+
+/// No application has made a turn for a whole tick: it computes, or it sleeps in the seat. Whether there was something to do.
+fn look_after(shared: &Shared, turns: u64) -> bool {
+    let events = shared.agent_in_seat(turns);
+    if events.is_none() {
         shared.agent.sleep_deep(|| shared.is_seat_taken());
+    }
+    events > Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_had_something_to_do_looks_more_often_for_a_while() {
+        let mut pace = Pace {
+            tick: TICK,
+            keen: 0,
+        };
+        assert_eq!(pace.next(), TICK);
+        pace.keen = KEEN;
+        let while_keen: Duration = (0..KEEN).map(|_| pace.next()).sum();
+        assert_eq!(while_keen, TICK / SHORT * KEEN);
+        assert_eq!(pace.next(), TICK);
     }
 }

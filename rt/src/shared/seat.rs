@@ -36,11 +36,11 @@ impl Shared {
         Seat::Left
     }
 
-    /// The agent's stay in the seat; it leaves when an application makes turns again.
-    pub(crate) fn agent_in_seat(&self, turns: u64) -> Seat {
-        let Some(sitting) = self.seat.take() else {
-            return Seat::Taken;
-        };
+    /// The agent's stay in the seat; it leaves when an application makes turns again. How many events there were, or `None` when
+    /// the seat is taken.
+    pub(crate) fn agent_in_seat(&self, turns: u64) -> Option<u32> {
+        let sitting = self.seat.take()?;
+        let mut seen: u32 = 0;
         let leaving = Leaving(self); // also in a panic of what is woken or dropped
         while !self.agent.is_stopped() {
             let mut engine = self.engine.lock();
@@ -49,13 +49,14 @@ impl Shared {
             }
             let events = engine_turn(&mut engine, &self.clock);
             self.finish(engine);
+            seen = events.saturating_add(seen);
             if events == 0 {
                 self.sleep(|| !self.agent.is_stopped());
             }
         }
         drop(leaving);
         drop(sitting);
-        Seat::Left
+        Some(seen)
     }
 
     /// `may` is asked when those who ring can see that somebody sleeps.
