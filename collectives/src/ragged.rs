@@ -4,9 +4,11 @@ use std::{
     fmt,
     future::poll_fn,
     mem,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Wake, Waker, ready},
+    thread,
 };
 
 use ripstop_rt::{Comm, OpError, buffer::Wire};
@@ -21,8 +23,7 @@ use crate::{
 /// A collective under way that goes in two: the lengths, and then the elements.
 ///
 /// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
-/// over and this rank awaits anything: this, or something else. So all ranks wait for one that computes meanwhile without
-/// awaiting, unlike with other collectives: where the lengths are known, the forms with counts hide what this one does not.
+/// over: whoever finds that out, this rank or its progress agent while it computes, goes on with it at once.
 /// Dropping it lets it go on by itself; a runtime that is closed waits for it.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
@@ -30,26 +31,32 @@ where
     D: Send + 'static,
     F: Send + 'static,
 {
-    stage: Arc<Mutex<Stage<D, F>>>,
+    course: Arc<Course<D, F>>,
 }
 
+/// It is the waker of what it waits for: being woken, it goes on in the middle of the turn that woke it.
+struct Course<D, F>(Mutex<Stage<D, F>>);
+
 enum Stage<D, F> {
-    /// Whoever awaits it goes on with it, and a task does meanwhile.
-    UnderWay(Rest<D, F>, Readers),
-    Over(Result<D, F>),
+    UnderWay {
+        /// Whoever goes on with it has it meanwhile.
+        rest: Option<Rest<D, F>>,
+        /// Nobody has gone on with it since it was woken.
+        woken: bool,
+        readers: Readers,
+    },
+    /// A panic goes to whoever awaits it.
+    Over(thread::Result<Result<D, F>>),
     Taken,
 }
 
-/// Who is to be woken when it may go on: either may be gone, or be asleep with something else.
-#[derive(Default)]
-struct Readers {
-    future: Option<Waker>,
-    task: Option<Waker>,
-    /// Of both, as long as they are the same.
-    waker: Option<Waker>,
-}
+/// Who is to be woken at the end: whoever awaits it, and the task that keeps the runtime open for it.
+type Readers = [Option<Waker>; 2];
+const FUTURE: usize = 0;
+const TASK: usize = 1;
 
 type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
+type Polled<D, F> = thread::Result<Poll<Result<D, F>>>;
 type Rows<T> = Vec<Vec<T>>;
 
 /// The vector for each rank, of all ranks.
@@ -189,18 +196,16 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
         comm: &Comm,
         rest: impl Future<Output = Result<D, F>> + Send + 'static,
     ) -> Self {
-        let stage = Stage::UnderWay(Box::pin(rest), Readers::default());
-        let stage = Arc::new(Mutex::new(stage));
-        let begun = Arc::clone(&stage);
-        let task = poll_fn(move |cx| {
-            let mut stage = lock(&begun);
-            let over = ready!(stage.go_on(|readers| &mut readers.task, cx.waker()));
-            drop(stage);
-            over.future.into_iter().for_each(Waker::wake);
-            Poll::Ready(())
-        });
+        let course = Arc::new(Course(Mutex::new(Stage::UnderWay {
+            rest: Some(Box::pin(rest)),
+            woken: false,
+            readers: Readers::default(),
+        })));
+        course.wake_by_ref();
+        let kept = Arc::clone(&course);
+        let task = poll_fn(move |cx| kept.poll_over(TASK, cx.waker()).map(drop));
         drop(comm.spawn(task));
-        Self { stage }
+        Self { course }
     }
 
     /// Lets it go on by itself; same as dropping it.
@@ -211,75 +216,89 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut stage = lock(&self.stage);
-        let over = ready!(stage.go_on(|readers| &mut readers.future, cx.waker()));
-        let end = mem::replace(&mut *stage, Stage::Taken);
-        drop(stage);
-        over.task.into_iter().for_each(Waker::wake);
-        match end {
-            Stage::Over(outcome) => Poll::Ready(outcome),
+        let mut stage = ready!(self.course.poll_over(FUTURE, cx.waker()));
+        match mem::replace(&mut *stage, Stage::Taken) {
+            Stage::Over(outcome) => {
+                drop(stage);
+                Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+            }
             _ => panic!("a ragged collective was polled after it had completed"),
         }
     }
 }
 
-impl<D, F> Stage<D, F> {
-    /// Goes on with it for one of the two. Who has to hear of its end, if that is now.
-    fn go_on(
-        &mut self,
-        reader: impl Fn(&mut Readers) -> &mut Option<Waker>,
-        waker: &Waker,
-    ) -> Poll<Readers> {
-        match mem::replace(self, Self::Taken) {
-            Self::UnderWay(mut rest, mut readers) => {
-                if !reader(&mut readers)
-                    .as_ref()
-                    .is_some_and(|known| known.will_wake(waker))
-                {
-                    *reader(&mut readers) = Some(waker.clone());
-                    readers.waker = None;
-                }
-                match rest.as_mut().poll(&mut Context::from_waker(readers.both())) {
-                    Poll::Ready(outcome) => {
-                        *self = Self::Over(outcome);
-                        Poll::Ready(readers)
-                    }
-                    Poll::Pending => {
-                        *self = Self::UnderWay(rest, readers);
-                        Poll::Pending
-                    }
-                }
-            }
-            over => {
-                *self = over;
-                Poll::Ready(Readers::default())
-            }
+impl<D, F> Course<D, F> {
+    /// Ready when it is over, with what it came to.
+    fn poll_over(&self, reader: usize, waker: &Waker) -> Poll<MutexGuard<'_, Stage<D, F>>> {
+        let mut stage = self.lock();
+        if let Stage::UnderWay { readers, .. } = &mut *stage {
+            readers[reader] = Some(waker.clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(stage)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Stage<D, F>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<D: Send + 'static, F: Send + 'static> Wake for Course<D, F> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    /// One goes on with it, without the lock; whoever wakes it meanwhile leaves word, also if that is the same thread.
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.lock().wake();
+        loop {
+            let taken = self.lock().take_up();
+            let Some(mut rest) = taken else { return };
+            let waker = Waker::from(Arc::clone(self));
+            let mut cx = Context::from_waker(&waker);
+            let polled = catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(&mut cx)));
+            let readers = self.lock().lay_down(rest, polled);
+            readers.into_iter().flatten().for_each(Waker::wake);
         }
     }
 }
 
-impl Readers {
-    fn both(&mut self) -> &Waker {
-        let Self {
-            future,
-            task,
-            waker,
-        } = self;
-        waker.get_or_insert_with(|| Arc::new(Both([future.clone(), task.clone()])).into())
+impl<D, F> Stage<D, F> {
+    fn wake(&mut self) {
+        if let Self::UnderWay { woken, .. } = self {
+            *woken = true;
+        }
     }
-}
 
-struct Both([Option<Waker>; 2]);
-
-impl Wake for Both {
-    fn wake(self: Arc<Self>) {
-        self.0.iter().flatten().for_each(Waker::wake_by_ref);
+    /// What is left to do, if it was woken and nobody else is at it.
+    fn take_up(&mut self) -> Option<Rest<D, F>> {
+        match self {
+            Self::UnderWay { rest, woken, .. } if *woken => {
+                let rest = rest.take()?;
+                *woken = false;
+                Some(rest)
+            }
+            _ => None,
+        }
     }
-}
 
-/// A poll that panicked panics for whoever polls next, too.
-fn lock<T>(stage: &Mutex<T>) -> MutexGuard<'_, T> {
-    stage.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Who has to hear of its end, if that is now.
+    fn lay_down(&mut self, left: Rest<D, F>, polled: Polled<D, F>) -> Readers {
+        let Self::UnderWay { rest, readers, .. } = self else {
+            return Readers::default();
+        };
+        let outcome = match polled {
+            Ok(Poll::Pending) => {
+                *rest = Some(left);
+                return Readers::default();
+            }
+            Ok(Poll::Ready(outcome)) => Ok(outcome),
+            Err(panic) => Err(panic),
+        };
+        let readers = mem::take(readers);
+        *self = Self::Over(outcome);
+        readers
+    }
 }
 
 impl<D: Send + 'static, F: Send + 'static> fmt::Debug for RaggedOp<D, F> {
