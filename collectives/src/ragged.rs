@@ -210,6 +210,11 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
 
     /// Lets it go on by itself; same as dropping it.
     pub fn detach(self) {}
+
+    /// Whether it is known to be over: awaiting it would not wait. It becomes so while this rank awaits anything, and not before.
+    pub fn is_done(&self) -> bool {
+        matches!(*lock(&self.stage), Stage::Over(_))
+    }
 }
 
 impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {

@@ -361,12 +361,29 @@ fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
             world.send(0, THROUGH, [0_u8]).await.unwrap();
             return;
         }
+        assert!(!begun.is_done(), "nothing was awaited yet");
         for from in 1..size {
             world.recv::<u8>(from, THROUGH).await.unwrap();
+        }
+        while !begun.is_done() {
+            yielded().await;
         }
         let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
         assert_eq!(begun.await.unwrap(), wanted);
     });
+}
+
+/// Lets others go on, and the runtime make a turn.
+async fn yielded() {
+    let mut is_back = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut is_back, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[test]
