@@ -200,7 +200,7 @@ fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_message
     };
     let every = rows("--size 8 --iters 3 --plan");
     let names: BTreeSet<_> = every.iter().map(|row| row["collective"].as_str()).collect();
-    assert_eq!((every.len(), names.len()), (17, 17));
+    assert_eq!((every.len(), names.len()), (19, 19));
     assert!(every.iter().all(|row| row["plan"] == true));
     let quick = rows("barrier all_reduce all_to_all --size 8 --iters 2000 --plan");
     for row in quick {
@@ -209,6 +209,58 @@ fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_message
         assert!(allocations < 0.5, "{row}");
     }
     assert_eq!(rows("bcast --size 8 --iters 3")[0]["plan"], false);
+}
+
+#[test]
+fn what_has_no_plan_is_measured_by_calls_and_refused_as_a_plan() {
+    let words = "collective --size 8 --iters 3 --overlap --tests 2 --json";
+    let every = lines(&perf(2, words));
+    let rows = every.iter().map(|line| serde_json::from_str(line).unwrap());
+    let rows: Vec<serde_json::Value> = rows.collect();
+    let names: BTreeSet<_> = rows.iter().map(|row| row["collective"].as_str()).collect();
+    assert_eq!((rows.len(), names.len()), (23, 23));
+    for row in &rows {
+        assert!(row["osu_overlap"].is_number(), "{row}");
+    }
+    for name in [
+        "neighbor_all_gather_v",
+        "gather_ragged",
+        "all_gather_ragged",
+        "all_to_all_ragged",
+    ] {
+        assert!(names.contains(&Some(name)), "{names:?}");
+        let refused = perf(2, &format!("collective {name} --plan"));
+        let errors = String::from_utf8_lossy(&refused.stderr);
+        assert!(
+            !refused.status.success() && errors.contains(name),
+            "{errors}"
+        );
+    }
+    for (ranks, size) in [(3, "8"), (4, "64K")] {
+        let names = "reduce_scatter neighbor_all_to_all_v gather_ragged all_to_all_ragged";
+        let words = format!("collective {names} --size {size} --iters 3 --json");
+        for line in lines(&perf(ranks, &words)) {
+            let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert!(row["mean_us"].as_f64() > Some(0.0), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_computation_may_test_now_and_then_for_the_end_of_a_collective() {
+    let words = "collective all_to_all all_to_all_ragged --size 64K --overlap --iters 5 --json";
+    for (tests, said) in [("", 0), ("--tests 10", 10), ("--tests 1000", 1000)] {
+        for line in lines(&perf(2, &format!("{words} {tests}"))) {
+            let row: serde_json::Value = serde_json::from_str(&line).unwrap();
+            assert_eq!(row["tests"], said, "{row}");
+            assert_eq!(row["tests_us"].as_f64() > Some(0.0), said > 0, "{row}");
+        }
+    }
+    let table = lines(&perf(2, "collective barrier --overlap --tests 3 --iters 5"));
+    assert!(table[0].contains("tests µs"), "{table:?}");
+    let refused = perf(2, "collective barrier --tests 3");
+    let errors = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && errors.contains("--overlap"));
 }
 
 #[test]

@@ -66,15 +66,9 @@ impl Away {
         for _ in 0..iters {
             bench.meet().await?;
             let others = clock::other_threads();
-            let mut back = 0;
-            bench
-                .call(|is_over| {
-                    self.stay();
-                    over += u64::from(is_over());
-                    back = clock::now();
-                })
-                .await?;
-            left += clock::now() - back;
+            let passed = bench.call(self).await?;
+            over += u64::from(passed.over);
+            left += clock::now() - passed.back;
             agent += clock::other_threads().saturating_sub(others);
         }
         let each = |sum: u64| micros(sum) / lossy(iters);
@@ -91,7 +85,8 @@ impl Away {
             .figure("agent_us", "agent CPU µs", bench.mean(each(agent)).await?))
     }
 
-    fn stay(self) {
+    /// Does so.
+    pub(super) fn stay(self) {
         if self.computes {
             clock::compute(self.time);
         } else {

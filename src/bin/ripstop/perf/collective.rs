@@ -6,12 +6,15 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
-use ripstop::{Cart, Comm, Neighborhood, Result, Runtime, Sum, prelude::*};
+use ripstop::{Comm, Result, Runtime, Sum, prelude::*};
 
 use super::{
-    Pair, Trouble, allocations, away, clock,
+    Pair, Trouble, allocations,
+    away::{self, Away},
+    calls::{Calls, Name},
+    clock,
+    meanwhile::{Meanwhile, Passed, calibrated},
     options::{Common, bytes},
-    planned::Planned,
     report::{Report, Row, human},
     windows::whole,
 };
@@ -25,6 +28,10 @@ use crate::hidden;
 /// for as long: that leaves a core to those who move the bytes. Those who compute begin later than the others, by 50 µs for each
 /// rank, as these may need the same processor to begin; that is in the others' times. `words` are those of an adapter to its host
 /// about the task lists of a call, on the rank that got most.
+///
+/// With --tests T, the computation is in T + 1 parts with a test between each two, as others call `MPI_Test`. A test polls the
+/// collective's future once, with the waker of its task; if it is not complete, the task yields, and other tasks that are ready
+/// and one turn of the runtime come before the next part. What tests take is in `overall`, and not in `compute`.
 ///
 /// With --away, ranks leave after the call, and compute or sleep. `over` is in how many calls a rank found the collective over
 /// when it came back, `left` how long it waited for it then.
@@ -46,6 +53,10 @@ pub(super) struct Args {
     #[arg(long)]
     overlap: bool,
 
+    /// With --overlap: test for the end of the collective in so many places of the computation
+    #[arg(long, value_name = "T", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=TESTS_MAX))]
+    tests: u64,
+
     /// Run a persistent plan instead of calling anew each time; `first` is its first run
     #[arg(long)]
     plan: bool,
@@ -57,56 +68,40 @@ pub(super) struct Args {
     pub(super) common: Common,
 }
 
-/// The collectives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub(super) enum Name {
-    Barrier,
-    Bcast,
-    Gather,
-    Scatter,
-    AllGather,
-    AllToAll,
-    Reduce,
-    AllReduce,
-    ReduceScatter,
-    Scan,
-    Exscan,
-    /// With counts, which are all the same
-    GatherV,
-    /// With counts, which are all the same
-    ScatterV,
-    /// With counts, which are all the same
-    AllGatherV,
-    /// With counts, which are all the same
-    AllToAllV,
-    /// On a ring of all ranks
-    NeighborAllGather,
-    /// On a ring of all ranks
-    NeighborAllToAll,
-}
-
 impl Args {
     pub(super) fn lines(&self) -> usize {
         self.all().len()
     }
 
     pub(super) fn refuses(&self) -> Option<String> {
-        let refuses = self.away.refuses(self.overlap);
-        refuses.then(|| "--computing: nobody computes without --overlap or --away".to_owned())
+        if self.away.refuses(self.overlap) {
+            return Some("--computing: nobody computes without --overlap or --away".to_owned());
+        }
+        if self.tests > 0 && !self.overlap {
+            return Some(
+                "--tests: there is no computation to test in without --overlap".to_owned(),
+            );
+        }
+        let mut named = self.names.iter();
+        let planless = named.find(|name| self.plan && !name.has_plan())?;
+        let text = planless.text();
+        Some(format!(
+            "--plan: {text} has no plan; leave out one of the two"
+        ))
     }
 
     fn all(&self) -> Vec<(Name, usize)> {
-        let names = if self.names.is_empty() {
+        let named = if self.names.is_empty() {
             Name::value_variants()
         } else {
             &self.names
         };
+        let names = named.iter().filter(|name| !self.plan || name.has_plan());
         let sizes = |name: Name| match name {
             Name::Barrier => &[0][..],
             _ => &self.size,
         };
-        let lines = names.iter().map(|name| (*name, sizes(*name)));
+        let lines = names.map(|name| (*name, sizes(*name)));
         lines
             .flat_map(|(name, sizes)| sizes.iter().map(move |size| (name, whole(*size))))
             .collect()
@@ -116,12 +111,11 @@ impl Args {
 pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Result<(), Trouble> {
     let world = pair.world;
     for (name, size) in args.all() {
-        let text = name.to_possible_value().expect("no variant is hidden");
-        report.announce(format!("{} of {}", text.get_name(), human(size)));
+        report.announce(format!("{} of {}", name.text(), human(size)));
         let iters = iterations(&args.common, size, world.size());
         let mut bench = Bench::new(pair, name, size).await?;
         if args.plan {
-            bench.plan().await?;
+            bench.calls.plan().await?;
         }
         let first = bench.one().await?;
         let warms = args.common.warmup(iters, 3);
@@ -130,16 +124,15 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
             None => bench.warm_up(warms).await?,
         }
         let row = Row::new("collective")
-            .label("collective", text.get_name().to_owned())
+            .label("collective", name.text())
             .label("ranks", world.size())
             .field("plan", args.plan)
             .size(size);
         let row = match args.away.plan(world) {
             Some(away) => away.measure(&mut bench, row, iters).await?,
             None if args.overlap => {
-                bench
-                    .overlap(row, iters, args.away.computing(world))
-                    .await?
+                let computing = args.away.computing(world);
+                bench.overlap(row, iters, (computing, args.tests)).await?
             }
             None => bench.latency(row, iters).await?,
         };
@@ -153,6 +146,9 @@ pub(super) async fn run(pair: &Pair<'_>, args: &Args, report: &mut Report) -> Re
     }
     Ok(())
 }
+
+/// Tests in a computation.
+const TESTS_MAX: u64 = 1_000_000;
 
 /// Of each rank, to leave a barrier and begin a call.
 const HEAD_START: Duration = Duration::from_micros(50);
@@ -168,61 +164,21 @@ fn iterations(common: &Common, size: usize, ranks: usize) -> u64 {
         .unwrap_or_else(|| (common.iters(size) / crowd).max(20))
 }
 
-/// One collective with its buffers.
+/// One collective under measurement.
 pub(super) struct Bench<'a> {
     runtime: &'a Runtime,
     world: &'a Comm,
-    /// All ranks, each between two others, where neighbours are asked for: to make it connects ranks.
-    ring: Option<Cart>,
-    name: Name,
-    /// A block for each rank.
-    counts: Vec<usize>,
-    send: Vec<f64>,
-    recv: Vec<f64>,
-    block: usize,
-    /// What is run instead of calls.
-    planned: Option<Planned>,
+    calls: Calls<'a>,
 }
 
 impl<'a> Bench<'a> {
     async fn new(pair: &Pair<'a>, name: Name, size: usize) -> Result<Self> {
         let world = pair.world;
-        let (block, ranks) = (size / size_of::<f64>(), world.size());
-        let many = block * ranks;
-        let (send, recv) = match name {
-            Name::Barrier => (0, 0),
-            Name::Bcast | Name::AllReduce | Name::Scan => (0, block),
-            Name::Gather | Name::GatherV | Name::AllGather | Name::AllGatherV => (block, many),
-            Name::Scatter | Name::ScatterV | Name::ReduceScatter => (many, block),
-            Name::AllToAll | Name::AllToAllV => (many, many),
-            Name::NeighborAllGather => (block, 2 * block),
-            Name::NeighborAllToAll => (2 * block, 2 * block),
-            Name::Reduce | Name::Exscan => (block, block),
-        };
-        let ring = match name {
-            Name::NeighborAllGather | Name::NeighborAllToAll => {
-                Some(world.cart(&[ranks], &[true]).await?)
-            }
-            _ => None,
-        };
         Ok(Self {
             runtime: pair.runtime,
             world,
-            ring,
-            name,
-            counts: vec![block; ranks],
-            send: vec![1.0; send],
-            recv: vec![1.0; recv],
-            block,
-            planned: None,
+            calls: Calls::new(world, name, size / size_of::<f64>()).await?,
         })
-    }
-
-    /// From now on a plan is run.
-    async fn plan(&mut self) -> Result<()> {
-        let what = (self.name, self.block);
-        self.planned = Some(Planned::new(self.world, self.ring.as_ref(), what).await?);
-        Ok(())
     }
 
     async fn calls(&mut self, count: u64) -> Result<()> {
@@ -245,83 +201,19 @@ impl<'a> Bench<'a> {
     }
 
     /// Begins a call, does something else, awaits the call. Returns nanoseconds of both, and of what was done.
-    async fn timed(&mut self, meanwhile: Meanwhile) -> Result<[u64; 2]> {
+    async fn timed(&mut self, meanwhile: Meanwhile) -> Result<(u64, Passed)> {
         let start = clock::now();
-        let mut computed = 0;
-        self.call(|_| computed = meanwhile.pass()).await?;
-        Ok([clock::now() - start, computed])
+        let passed = self.calls.call(meanwhile).await?;
+        Ok((clock::now() - start, passed))
     }
 
-    /// Begins a call, does something else, which may ask whether the call is over, and awaits the call.
-    pub(super) async fn call(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
-        if let Some(planned) = &mut self.planned {
-            return planned.run(meanwhile).await;
-        }
-        let Self {
-            world,
-            block,
-            ref ring,
-            ref counts,
-            ..
-        } = *self;
-        let (send, recv) = (
-            std::mem::take(&mut self.send),
-            std::mem::take(&mut self.recv),
-        );
-        macro_rules! both {
-            ($op:expr) => {{
-                let op = $op;
-                meanwhile(&|| op.is_done());
-                (self.send, self.recv) = op.await?;
-            }};
-        }
-        let ring = || ring.as_ref().expect("it is made for these two");
-        macro_rules! in_place {
-            ($op:expr) => {{
-                let op = $op;
-                meanwhile(&|| op.is_done());
-                self.recv = op.await?;
-            }};
-        }
-        match self.name {
-            Name::Barrier => {
-                let op = world.barrier();
-                meanwhile(&|| op.is_done());
-                op.await?;
-            }
-            Name::Bcast => in_place!(world.bcast(0, recv)),
-            Name::AllReduce => in_place!(world.all_reduce(recv, Max)),
-            Name::Scan => in_place!(world.scan(recv, Max)),
-            Name::Gather => both!(world.gather_into(0, send, recv)),
-            Name::Scatter => both!(world.scatter_into(0, send, recv, block)),
-            Name::AllGather => both!(world.all_gather_into(send, recv)),
-            Name::AllToAll => both!(world.all_to_all_into(send, recv)),
-            Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
-            Name::ReduceScatter => both!(world.reduce_scatter_block_into(send, recv, Max)),
-            Name::Exscan => both!(world.exscan_into(send, recv, Max)),
-            Name::GatherV => both!(world.gather_v_into(0, send, recv, counts)),
-            Name::ScatterV => both!(world.scatter_v_into(0, send, recv, counts)),
-            Name::AllGatherV => both!(world.all_gather_v_into(send, recv, counts)),
-            Name::AllToAllV => both!(world.all_to_all_v_into(send, counts, recv, counts)),
-            Name::NeighborAllGather => both!(ring().neighbor_all_gather_into(send, recv)),
-            Name::NeighborAllToAll => both!(ring().neighbor_all_to_all_into(send, recv)),
-        }
-        self.refill();
-        Ok(())
-    }
-
-    /// A vector ends as long as what came: on some ranks nothing comes.
-    fn refill(&mut self) {
-        let room = match self.name {
-            Name::Gather | Name::GatherV => self.block * self.world.size(),
-            Name::Reduce | Name::Exscan => self.block,
-            _ => return,
-        };
-        self.recv.resize(room, 1.0);
+    /// Begins a call, stays away, and awaits the call.
+    pub(super) async fn call(&mut self, away: Away) -> Result<Passed> {
+        self.calls.call(Meanwhile::Away(away)).await
     }
 
     async fn one(&mut self) -> Result<f64> {
-        let [took, _] = self.timed(Meanwhile::Nothing).await?;
+        let (took, _) = self.timed(Meanwhile::Nothing).await?;
         Ok(micros(took))
     }
 
@@ -330,7 +222,7 @@ impl<'a> Bench<'a> {
         self.world.barrier().await?;
         let (start, before) = (clock::now(), allocations::count());
         for _ in 0..iters {
-            self.call(|_| {}).await?;
+            self.calls.call(Meanwhile::Nothing).await?;
         }
         let each = micros(clock::now() - start) / lossy(iters);
         let allocations = lossy(allocations::count() - before) / lossy(iters);
@@ -341,26 +233,36 @@ impl<'a> Bench<'a> {
             .field("allocations_per_call", allocations))
     }
 
-    async fn overlap(&mut self, row: Row, iters: u64, computing: usize) -> Result<Row> {
+    /// So many ranks compute, and test so often meanwhile.
+    async fn overlap(
+        &mut self,
+        row: Row,
+        iters: u64,
+        (computing, tests): (usize, u64),
+    ) -> Result<Row> {
         let pure = self.pure(iters).await?;
         let computes = self.world.rank() < computing;
         let head_start = computes && computing < self.world.size();
         let meanwhile = if computes {
-            Meanwhile::Rounds(calibrated(pure))
+            Meanwhile::Rounds {
+                rounds: calibrated(pure),
+                tests,
+            }
         } else {
             Meanwhile::Sleep(Duration::from_secs_f64(pure / 1e6))
         };
         let compute = self
-            .mean(middle([(); 9].map(|()| meanwhile.pass())))
+            .mean(middle([(); 9].map(|()| meanwhile.alone())))
             .await?;
         let Means {
             overall,
             computed,
+            testing,
             agent,
             words,
         } = self.loops(iters, meanwhile, head_start).await?;
         let times = [pure, compute, overall];
-        Ok(row
+        let row = row
             .figure("pure_us", "pure µs", pure)
             .figure("compute_us", "compute µs", compute)
             .figure("overall_us", "overall µs", overall)
@@ -369,7 +271,12 @@ impl<'a> Bench<'a> {
             .figure("availability", "available %", 100.0 * compute / computed)
             .figure("agent_us", "agent CPU µs", agent)
             .figure("list_words", "words", words)
-            .field("computing", computing))
+            .field("computing", computing)
+            .field("tests", tests);
+        Ok(match tests {
+            0 => row,
+            _ => row.figure("tests_us", "tests µs", testing),
+        })
     }
 
     /// Microseconds of a call alone.
@@ -385,7 +292,7 @@ impl<'a> Bench<'a> {
     /// Calls with a barrier before each. Who computes while others sleep takes a processor that they would need to leave the
     /// barrier, and lets them begin.
     async fn loops(&mut self, iters: u64, meanwhile: Meanwhile, head_start: bool) -> Result<Means> {
-        let (mut sums, mut words) = ([0; 3], 0);
+        let (mut sums, mut words) = ([0; 4], 0);
         for _ in 0..iters {
             self.world.barrier().await?;
             if head_start {
@@ -393,20 +300,22 @@ impl<'a> Bench<'a> {
             }
             let others = clock::other_threads();
             let before = self.runtime.counters().list_words;
-            let [took, computed] = self.timed(meanwhile).await?;
+            let (took, passed) = self.timed(meanwhile).await?;
             words += self.runtime.counters().list_words - before;
             let agent = clock::other_threads().saturating_sub(others);
-            for (sum, nanos) in sums.iter_mut().zip([took, computed, agent]) {
+            let nanos = [took, passed.computed, passed.testing, agent];
+            for (sum, nanos) in sums.iter_mut().zip(nanos) {
                 *sum += nanos;
             }
         }
-        let [overall, computed, agent] = sums.map(|sum| micros(sum) / lossy(iters));
+        let [overall, computed, testing, agent] = sums.map(|sum| micros(sum) / lossy(iters));
         let words = lossy(words) / lossy(iters);
         let [words] = self.world.all_reduce([words], Max).await?;
         Ok(Means {
             words,
             overall: self.mean(overall).await?,
             computed: self.mean(computed).await?,
+            testing: self.mean(testing).await?,
             agent: self.mean(agent).await?,
         })
     }
@@ -422,66 +331,16 @@ impl<'a> Bench<'a> {
 struct Means {
     overall: f64,
     computed: f64,
+    testing: f64,
     agent: f64,
     /// Words about task lists, of the rank that got most.
     words: f64,
-}
-
-/// What a rank does while a call is under way.
-#[derive(Clone, Copy, Debug)]
-enum Meanwhile {
-    Nothing,
-    /// A computation.
-    Rounds(u64),
-    /// Leaves its core to others.
-    Sleep(Duration),
-}
-
-impl Meanwhile {
-    /// Nanoseconds that it took.
-    fn pass(self) -> u64 {
-        let start = clock::now();
-        match self {
-            Self::Nothing => 0,
-            Self::Rounds(rounds) => work(rounds),
-            Self::Sleep(time) => {
-                clock::sleep(time);
-                clock::now() - start
-            }
-        }
-    }
 }
 
 /// Microseconds of the one in the middle: the others may end their sleep while the last one is timed.
 fn middle(mut nanos: [u64; 9]) -> f64 {
     nanos.sort_unstable();
     micros(nanos[4])
-}
-
-/// A computation of so many rounds, and the nanoseconds it took.
-fn work(rounds: u64) -> u64 {
-    let start = clock::now();
-    let mut x = 1.0_f64;
-    for _ in 0..rounds {
-        x = std::hint::black_box(x * 1.000_001 + 1e-9);
-    }
-    std::hint::black_box(x);
-    clock::now() - start
-}
-
-/// Rounds of a computation that takes as long.
-fn calibrated(micros_wanted: f64) -> u64 {
-    const TRIAL: u64 = 1_000_000;
-    let took = (0..5).map(|_| work(TRIAL)).min().unwrap_or(1).max(1);
-    let rounds = micros_wanted * 1e3 / lossy(took) * lossy(TRIAL);
-    // Never negative, and far below 2^53.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a count that is made of positive times"
-    )]
-    let rounds = rounds as u64;
-    rounds.max(1)
 }
 
 pub(super) fn micros(nanos: u64) -> f64 {
@@ -498,5 +357,6 @@ Examples:
   ripstop run -n 2 --bind core -- ripstop perf collective all_reduce --size 8,64K,1M
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 8,64K --plan
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap
+  ripstop run -n 2 -- ripstop perf collective all_to_all --size 64K --overlap --tests 100
   ripstop run -n 2 -- ripstop perf collective all_to_all --size 1M --overlap --computing 1
   ripstop run -n 2 --bind core -- ripstop perf collective all_to_all --size 1M --away 20 --computing 1 --iters 50";

@@ -6,12 +6,14 @@
 mod allocations;
 mod away;
 mod buffers;
+mod calls;
 mod clock;
 mod collective;
 mod flood;
 mod idle;
 mod latency;
 mod matching;
+mod meanwhile;
 mod netpipe;
 mod onesided;
 pub(crate) mod options;

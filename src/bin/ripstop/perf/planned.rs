@@ -6,7 +6,10 @@ use ripstop::{
     prelude::*,
 };
 
-use super::collective::Name;
+use super::{
+    calls::Name,
+    meanwhile::{Meanwhile, Passed},
+};
 
 /// A persistent plan, by the buffers that it has.
 pub(super) enum Planned {
@@ -23,7 +26,8 @@ impl Planned {
         (name, block): (Name, usize),
     ) -> Result<Self> {
         let counts = &vec![block; world.size()];
-        let ring = || ring.expect("it is made for these two");
+        let ring = || ring.expect("it is made for these");
+        let two = &[block; 2];
         Ok(match name {
             Name::Barrier => Self::Barrier(world.barrier_plan().await?),
             Name::Bcast => Self::InPlace(world.bcast_plan(0, block).await?),
@@ -34,9 +38,10 @@ impl Planned {
             Name::AllGather => Self::Exchange(world.all_gather_plan(block).await?),
             Name::AllToAll => Self::Exchange(world.all_to_all_plan(block).await?),
             Name::Reduce => Self::Exchange(world.reduce_plan(0, block, Max).await?),
-            Name::ReduceScatter => {
+            Name::ReduceScatterBlock => {
                 Self::Exchange(world.reduce_scatter_block_plan(block, Max).await?)
             }
+            Name::ReduceScatter => Self::Exchange(world.reduce_scatter_plan(counts, Max).await?),
             Name::Exscan => Self::Exchange(world.exscan_plan(block, Max).await?),
             Name::GatherV => Self::Exchange(world.gather_v_plan(0, counts).await?),
             Name::ScatterV => Self::Exchange(world.scatter_v_plan(0, counts).await?),
@@ -46,16 +51,22 @@ impl Planned {
                 Self::Exchange(ring().neighbor_all_gather_plan(block).await?)
             }
             Name::NeighborAllToAll => Self::Exchange(ring().neighbor_all_to_all_plan(block).await?),
+            Name::NeighborAllToAllV => {
+                Self::Exchange(ring().neighbor_all_to_all_v_plan(two, two).await?)
+            }
+            Name::NeighborAllGatherV
+            | Name::GatherRagged
+            | Name::AllGatherRagged
+            | Name::AllToAllRagged => unreachable!("refused where the command line is read"),
         })
     }
 
-    /// Begins a run, does something else, which may ask whether the run is over, and awaits the run.
-    pub(super) async fn run(&mut self, meanwhile: impl FnOnce(&dyn Fn() -> bool)) -> Result<()> {
+    /// Begins a run, does something else, and awaits the run.
+    pub(super) async fn run(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
         macro_rules! run {
             ($plan:expr) => {{
-                let op = $plan.run();
-                meanwhile(&|| op.is_done());
-                op.await.map(drop)
+                let (passed, end) = meanwhile.beside($plan.run()).await;
+                end.map(|_| passed)
             }};
         }
         match self {

@@ -1,0 +1,269 @@
+//! The collectives by their names, and calls of them.
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use ripstop::{Cart, Comm, Neighborhood, Result, prelude::*};
+
+use super::{
+    meanwhile::{Meanwhile, Passed},
+    planned::Planned,
+};
+
+/// The collectives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(super) enum Name {
+    Barrier,
+    Bcast,
+    Gather,
+    Scatter,
+    AllGather,
+    AllToAll,
+    Reduce,
+    AllReduce,
+    ReduceScatterBlock,
+    Scan,
+    Exscan,
+    /// With counts, which are all the same
+    GatherV,
+    /// With counts, which are all the same
+    ScatterV,
+    /// With counts, which are all the same
+    AllGatherV,
+    /// With counts, which are all the same
+    AllToAllV,
+    /// With counts, which are all the same
+    ReduceScatter,
+    /// On a ring of all ranks
+    NeighborAllGather,
+    /// On a ring of all ranks
+    NeighborAllToAll,
+    /// On a ring of all ranks, with counts, which are all the same, into a new vector
+    NeighborAllGatherV,
+    /// On a ring of all ranks, with counts, which are all the same
+    NeighborAllToAllV,
+    /// Of vectors, whose lengths the ranks tell each other first
+    GatherRagged,
+    /// Of vectors, whose lengths the ranks tell each other first
+    AllGatherRagged,
+    /// Of vectors, whose lengths the ranks tell each other first
+    AllToAllRagged,
+}
+
+impl Name {
+    /// As it is written on the command line.
+    pub(super) fn text(self) -> String {
+        let value = self.to_possible_value().expect("no variant is hidden");
+        value.get_name().to_owned()
+    }
+
+    /// Whether it can be planned once and run again and again.
+    pub(super) const fn has_plan(self) -> bool {
+        !matches!(
+            self,
+            Self::NeighborAllGatherV
+                | Self::GatherRagged
+                | Self::AllGatherRagged
+                | Self::AllToAllRagged
+        )
+    }
+
+    const fn is_of_neighbours(self) -> bool {
+        matches!(
+            self,
+            Self::NeighborAllGather
+                | Self::NeighborAllToAll
+                | Self::NeighborAllGatherV
+                | Self::NeighborAllToAllV
+        )
+    }
+
+    /// Elements to send and to receive.
+    const fn lens(self, block: usize, ranks: usize) -> (usize, usize) {
+        let many = block * ranks;
+        match self {
+            Self::Barrier | Self::AllToAllRagged => (0, 0),
+            Self::Bcast | Self::AllReduce | Self::Scan => (0, block),
+            Self::Gather | Self::GatherV | Self::AllGather | Self::AllGatherV => (block, many),
+            Self::Scatter | Self::ScatterV => (many, block),
+            Self::ReduceScatter | Self::ReduceScatterBlock => (many, block),
+            Self::AllToAll | Self::AllToAllV => (many, many),
+            Self::NeighborAllGather => (block, 2 * block),
+            Self::NeighborAllToAll | Self::NeighborAllToAllV => (2 * block, 2 * block),
+            Self::Reduce | Self::Exscan => (block, block),
+            Self::NeighborAllGatherV | Self::GatherRagged | Self::AllGatherRagged => (block, 0),
+        }
+    }
+}
+
+/// One collective with its buffers.
+pub(super) struct Calls<'a> {
+    world: &'a Comm,
+    /// All ranks, each between two others, where neighbours are asked for: to make it connects ranks.
+    ring: Option<Cart>,
+    name: Name,
+    /// A block for each rank.
+    counts: Vec<usize>,
+    send: Vec<f64>,
+    recv: Vec<f64>,
+    /// What is sent where nothing comes back.
+    shared: Arc<[f64]>,
+    /// A vector for each rank, where there are such.
+    rows: Vec<Vec<f64>>,
+    block: usize,
+    /// What is run instead of calls.
+    planned: Option<Planned>,
+}
+
+impl<'a> Calls<'a> {
+    pub(super) async fn new(world: &'a Comm, name: Name, block: usize) -> Result<Self> {
+        let ranks = world.size();
+        let (send, recv) = name.lens(block, ranks);
+        let ring = if name.is_of_neighbours() {
+            Some(world.cart(&[ranks], &[true]).await?)
+        } else {
+            None
+        };
+        let rows = match name {
+            Name::AllToAllRagged => vec![vec![1.0; block]; ranks],
+            _ => Vec::new(),
+        };
+        let shared = match name {
+            Name::NeighborAllGatherV => vec![1.0; block].into(),
+            _ => Arc::default(),
+        };
+        Ok(Self {
+            world,
+            ring,
+            name,
+            counts: vec![block; ranks],
+            send: vec![1.0; send],
+            recv: vec![1.0; recv],
+            shared,
+            rows,
+            block,
+            planned: None,
+        })
+    }
+
+    /// From now on a plan is run.
+    pub(super) async fn plan(&mut self) -> Result<()> {
+        let what = (self.name, self.block);
+        self.planned = Some(Planned::new(self.world, self.ring.as_ref(), what).await?);
+        Ok(())
+    }
+
+    /// Begins a call, does something else, and awaits the call.
+    pub(super) async fn call(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+        if let Some(planned) = &mut self.planned {
+            return planned.run(meanwhile).await;
+        }
+        let passed = match self.name {
+            Name::GatherRagged | Name::AllGatherRagged | Name::AllToAllRagged => {
+                self.ragged(meanwhile).await?
+            }
+            _ => self.plain(meanwhile).await?,
+        };
+        self.refill();
+        Ok(passed)
+    }
+
+    async fn plain(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+        let Self {
+            world,
+            block,
+            ref ring,
+            ref counts,
+            ..
+        } = *self;
+        let (send, recv) = (
+            std::mem::take(&mut self.send),
+            std::mem::take(&mut self.recv),
+        );
+        let ring = || ring.as_ref().expect("it is made for these");
+        let two = &[block; 2];
+        macro_rules! both {
+            ($op:expr) => {{
+                let (passed, end) = meanwhile.beside($op).await;
+                (self.send, self.recv) = end?;
+                passed
+            }};
+        }
+        macro_rules! one {
+            ($op:expr) => {{
+                let (passed, end) = meanwhile.beside($op).await;
+                self.recv = end?;
+                passed
+            }};
+        }
+        Ok(match self.name {
+            Name::Barrier => {
+                let (passed, end) = meanwhile.beside(world.barrier()).await;
+                end?;
+                passed
+            }
+            Name::Bcast => one!(world.bcast(0, recv)),
+            Name::AllReduce => one!(world.all_reduce(recv, Max)),
+            Name::Scan => one!(world.scan(recv, Max)),
+            Name::Gather => both!(world.gather_into(0, send, recv)),
+            Name::Scatter => both!(world.scatter_into(0, send, recv, block)),
+            Name::AllGather => both!(world.all_gather_into(send, recv)),
+            Name::AllToAll => both!(world.all_to_all_into(send, recv)),
+            Name::Reduce => both!(world.reduce_into(0, send, recv, Max)),
+            Name::ReduceScatterBlock => both!(world.reduce_scatter_block_into(send, recv, Max)),
+            Name::ReduceScatter => both!(world.reduce_scatter_into(send, recv, counts, Max)),
+            Name::Exscan => both!(world.exscan_into(send, recv, Max)),
+            Name::GatherV => both!(world.gather_v_into(0, send, recv, counts)),
+            Name::ScatterV => both!(world.scatter_v_into(0, send, recv, counts)),
+            Name::AllGatherV => both!(world.all_gather_v_into(send, recv, counts)),
+            Name::AllToAllV => both!(world.all_to_all_v_into(send, counts, recv, counts)),
+            Name::NeighborAllGather => both!(ring().neighbor_all_gather_into(send, recv)),
+            Name::NeighborAllToAll => both!(ring().neighbor_all_to_all_into(send, recv)),
+            Name::NeighborAllToAllV => {
+                both!(ring().neighbor_all_to_all_v_into(send, two, recv, two))
+            }
+            Name::NeighborAllGatherV => {
+                one!(ring().neighbor_all_gather_v(Arc::clone(&self.shared), two))
+            }
+            Name::GatherRagged | Name::AllGatherRagged | Name::AllToAllRagged => {
+                unreachable!("these have calls of their own")
+            }
+        })
+    }
+
+    /// What came is sent next time: it is as long.
+    async fn ragged(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
+        let Self { world, block, .. } = *self;
+        let send = std::mem::take(&mut self.send);
+        Ok(match self.name {
+            Name::AllToAllRagged => {
+                let rows = std::mem::take(&mut self.rows);
+                let (passed, end) = meanwhile.beside(world.all_to_all_ragged(rows)).await;
+                self.rows = end?;
+                passed
+            }
+            Name::AllGatherRagged => {
+                let (passed, end) = meanwhile.beside(world.all_gather_ragged(send)).await;
+                self.send = end?.swap_remove(world.rank());
+                passed
+            }
+            _ => {
+                let (passed, end) = meanwhile.beside(world.gather_ragged(0, send)).await;
+                let rows = end?;
+                self.send = rows.map_or_else(|| vec![1.0; block], |mut rows| rows.swap_remove(0));
+                passed
+            }
+        })
+    }
+
+    /// A vector ends as long as what came: on some ranks nothing comes.
+    fn refill(&mut self) {
+        let room = match self.name {
+            Name::Gather | Name::GatherV => self.block * self.world.size(),
+            Name::Reduce | Name::Exscan => self.block,
+            _ => return,
+        };
+        self.recv.resize(room, 1.0);
+    }
+}
