@@ -1,11 +1,12 @@
 /* Collectives: how long a call takes, and how much of that a computation hides. The same loops as `ripstop perf collective`.
  *
- *   collective NAME ... [--size 8,65536] [--iters N] [--overlap yes]
+ *   collective NAME ... [--size 8,65536] [--iters N] [--overlap yes [--tests T]]
  *
  * NAME is barrier, bcast, all_reduce or all_to_all. `--size` is the buffer in bytes, for all_to_all the block for each rank;
  * elements are doubles. Times are averaged over calls and ranks. Blocking: calls one after the other. With `--overlap yes`,
  * non-blocking calls with a barrier before each: `pure_us` alone, `compute_us` a computation alone that takes as long,
- * `overall_us` both at once; `osu_overlap` and `imb_overlap` in percent are made of these. */
+ * `overall_us` both at once; `osu_overlap` and `imb_overlap` in percent are made of these. With `--tests T` the computation is in
+ * T + 1 parts with an MPI_Test between each two; what these take is in `overall_us`, not in `compute_us`. */
 #include <mpi.h>
 
 #include "common.h"
@@ -13,6 +14,9 @@
 enum name { BARRIER, BCAST, ALL_REDUCE, ALL_TO_ALL, NAMES };
 
 static const char *const names[NAMES] = {"barrier", "bcast", "all_reduce", "all_to_all"};
+
+/* Of a computation. */
+static long tests = 0;
 
 struct bench {
     enum name name;
@@ -104,6 +108,19 @@ static void blocking(const struct bench *b, long iters)
                names[b->name], b->ranks, b->size, each, iters);
 }
 
+/* The computation in parts with a test between each two. Returns microseconds of the parts. */
+static double work_and_test(long rounds, MPI_Request *request)
+{
+    double computed = 0;
+    for (long nth = 0; nth <= tests; nth++) {
+        computed += work(rounds / (tests + 1) + (nth < rounds % (tests + 1)));
+        int over;
+        if (nth < tests)
+            MPI_Test(request, &over, MPI_STATUS_IGNORE);
+    }
+    return computed;
+}
+
 /* Time of a call with a computation, and of the computation in it. */
 static void loops(const struct bench *b, long iters, long rounds, double *overall, double *computed)
 {
@@ -113,7 +130,7 @@ static void loops(const struct bench *b, long iters, long rounds, double *overal
         MPI_Request request;
         double start = now_us();
         begin(b, &request);
-        computing += work(rounds);
+        computing += rounds > 0 ? work_and_test(rounds, &request) : 0;
         MPI_Wait(&request, MPI_STATUS_IGNORE);
         all += now_us() - start;
     }
@@ -147,9 +164,10 @@ static void overlapping(const struct bench *b, long iters)
     if (b->me == 0)
         printf("{\"program\":\"collective\",\"peer\":\"" PEER
                "\",\"collective\":\"%s\",\"ranks\":%d,\"size\":%ld,\"pure_us\":%.6f,\"compute_us\":%.6f,"
-               "\"overall_us\":%.6f,\"osu_overlap\":%.6f,\"imb_overlap\":%.6f,\"availability\":%.6f,\"iters\":%ld}\n",
+               "\"overall_us\":%.6f,\"osu_overlap\":%.6f,\"imb_overlap\":%.6f,\"availability\":%.6f,\"tests\":%ld,"
+               "\"iters\":%ld}\n",
                names[b->name], b->ranks, b->size, pure, compute, overall, osu > 0 ? osu : 0, 100 * imb,
-               100 * compute / computed, iters);
+               100 * compute / computed, tests, iters);
 }
 
 /* As in `ripstop perf collective`. */
@@ -187,8 +205,11 @@ int main(int argc, char **argv)
     const char *asked = option(argc, argv, "--iters", "");
     long iters = option_number(argc, argv, "--iters", 1);
     int overlap = strcmp(option(argc, argv, "--overlap", "no"), "yes") == 0;
+    tests = option_number(argc, argv, "--tests", 0);
     if (iters < 1)
         die("--iters", "at least 1");
+    if (tests < 0)
+        die("--tests", "at least 0");
     for (int i = 1; i < argc && argv[i][0] != '-'; i++) {
         int name = 0;
         while (name < NAMES && strcmp(argv[i], names[name]))

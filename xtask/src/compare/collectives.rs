@@ -1,6 +1,7 @@
 //! Collectives beside those of the peers: one launch for each, so that a part of the table can be had in seconds.
 
-use super::figures::{Better, Job, Pick, Row, words};
+use super::contestant::Who;
+use super::figures::{Better, Job, Pick, Row, Target, words};
 
 const NAMES: [&str; 4] = ["barrier", "bcast", "all_reduce", "all_to_all"];
 
@@ -11,6 +12,18 @@ const LENGTHS: [(u32, &[u64]); 3] = [
     (8, &[8, 1024, 65_536]),
 ];
 
+/// Where more ranks than cores wait for each other, MPICH's wait without giving their core away: these must be far from that. It
+/// is not so of those that need not wait, such as short broadcasts.
+const FAR: [(&str, u64, u32); 3] = [
+    ("barrier", 0, 8),
+    ("all_reduce", 1024, 8),
+    ("all_to_all", 65_536, 8),
+];
+const FAR_LIMIT: f64 = 0.01;
+
+/// Less of a difference is noise, in points of percent: without a free core the overlap of all is about 0.
+const NOISE: f64 = -10.0;
+
 pub(super) fn jobs() -> Vec<Job> {
     let mut jobs = Vec::new();
     for (ranks, lengths) in LENGTHS {
@@ -19,7 +32,17 @@ pub(super) fn jobs() -> Vec<Job> {
             jobs.extend(lengths.iter().map(|&size| blocking(name, size, ranks)));
         }
     }
-    jobs.extend([2, 4].map(hidden));
+    for (ranks, size, tests) in [
+        (2, 65_536, 0),
+        (2, 65_536, 10),
+        (2, 1_048_576, 0),
+        (2, 1_048_576, 10),
+        (4, 65_536, 0),
+        (4, 65_536, 10),
+    ] {
+        jobs.push(hidden(ranks, size, tests));
+    }
+    jobs.push(crowded_exchange());
     jobs
 }
 
@@ -31,7 +54,10 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
         .with("size", size);
     let limit = if crowded || size > 8 { 1.0 } else { 0.9 };
     let label = format!("{name} {size} B, {ranks} ranks");
-    let rows = vec![Row::against_peers(label, &pick, limit)];
+    let mut rows = vec![Row::against_peers(label.clone(), &pick, limit)];
+    if FAR.contains(&(name, size, ranks)) {
+        rows.push(far(&label, &pick));
+    }
     let mut args = match size {
         0 => name.to_owned(),
         _ => format!("{name} --size {size}"),
@@ -46,26 +72,102 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
     }
 }
 
-/// A collective and a computation that takes as long as it does alone, at the same time; each contestant has its own such
-/// computation, so the overlap in percent is in the records, not here. More ranks than cores compute one after the other.
-fn hidden(ranks: u32) -> Job {
-    let row = |name: &str| {
-        let pick = Pick::new("collective", "overall_us", Better::Lower)
+/// The same figure, beside MPICH's alone.
+fn far(label: &str, pick: &Pick) -> Row {
+    let against = vec![(Who::Mpich, pick.clone())];
+    let label = format!("{label} / {}", Who::Mpich.name());
+    Row::new(label, pick, Target::ratio(against, FAR_LIMIT))
+}
+
+/// A collective and a computation that takes as long as it does alone, at the same time, with so many tests in it; each
+/// contestant has its own such computation. More ranks than cores compute one after the other.
+fn hidden(ranks: u32, size: u64, tests: u64) -> Job {
+    let names = ["bcast", "all_reduce", "all_to_all"];
+    let tested = match tests {
+        0 => String::new(),
+        _ => format!(", {tests} tests"),
+    };
+    let pick = |field, better, name: &str| {
+        Pick::new("collective", field, better)
             .with("collective", name)
-            .with("size", 65_536);
-        let label = format!("{name} 64 KiB and a computation as long as it, {ranks} ranks");
+            .with("size", size)
+    };
+    let whole = |name: &str| {
+        let label = format!("{name} {size} B and a computation as long{tested}, {ranks} ranks");
+        let pick = pick("overall_us", Better::Lower, name);
         Row::against_peers(label, &pick, 1.0)
     };
+    let share = |name: &str| {
+        let label = format!("{name} {size} B, OSU overlap %{tested}, {ranks} ranks");
+        let pick = pick("osu_overlap", Better::Higher, name);
+        let against = Row::peers(&pick);
+        Row::new(label, &pick, Target::difference(against, NOISE))
+    };
+    let rows = names.map(whole).into_iter().chain(names.map(share));
     let iters = if ranks > 2 { 50 } else { 1000 };
-    let args = format!("bcast all_reduce all_to_all --size 65536 --iters {iters} --overlap");
+    let args = format!("{} --size {size} --iters {iters}", names.join(" "));
+    overlapping(&args, tests, rows.collect()).on(ranks)
+}
+
+/// What four ranks need on two cores for an exchange that does not block, before anything is computed beside it.
+fn crowded_exchange() -> Job {
+    let pick = Pick::new("collective", "pure_us", Better::Lower)
+        .with("collective", "all_to_all")
+        .with("size", 4096);
+    let label = "all_to_all 4096 B, not blocking, 4 ranks";
+    let rows = vec![Row::against_peers(label, &pick, 1.0), far(label, &pick)];
+    overlapping("all_to_all --size 4096 --iters 50", 0, rows).on(4)
+}
+
+fn overlapping(args: &str, tests: u64, rows: Vec<Row>) -> Job {
     Job {
         peer_program: Some("collective"),
-        peer_args: words(&format!("{args} yes")),
+        peer_args: words(&format!("{args} --overlap yes --tests {tests}")),
         ..Job::perf(
             "overlap",
-            &format!("collective {args}"),
-            ["bcast", "all_reduce", "all_to_all"].map(row).into(),
+            &format!("collective {args} --overlap --tests {tests}"),
+            rows,
         )
-        .on(ranks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Who, jobs};
+
+    #[test]
+    fn crowded_collectives_are_held_against_the_better_peer_and_against_mpich() {
+        let jobs = jobs();
+        let rows = || jobs.iter().flat_map(|job| &job.rows);
+        for label in [
+            "barrier 0 B, 8 ranks",
+            "all_reduce 1024 B, 8 ranks",
+            "all_to_all 65536 B, 8 ranks",
+            "all_to_all 4096 B, not blocking, 4 ranks",
+        ] {
+            let row = |label: &str| rows().find(|row| row.label == label);
+            let both = row(label).unwrap();
+            assert_eq!(
+                (both.target.against.len(), both.target.limit),
+                (2, 1.0),
+                "{label}"
+            );
+            let far = row(&format!("{label} / mpich")).unwrap();
+            assert_eq!(
+                (far.target.against[0].0, far.target.limit),
+                (Who::Mpich, 0.01)
+            );
+        }
+    }
+
+    #[test]
+    fn both_sides_test_as_often() {
+        for job in jobs().iter().filter(|job| job.group == "overlap") {
+            let tests = |args: &[String]| {
+                let at = args.iter().position(|arg| arg == "--tests").unwrap();
+                args[at + 1].clone()
+            };
+            assert_eq!(tests(&job.peer_args), tests(&job.our_args));
+        }
     }
 }

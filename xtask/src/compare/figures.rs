@@ -38,11 +38,37 @@ pub(super) struct Row {
     pub(super) target: Target,
 }
 
-/// What the ratio of ours to the best of `against` must be; without `against`, what the figure itself must be.
+/// What the ratio of ours to the best of `against` must be, or the difference; without `against`, what the figure itself must be.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) against: Vec<(Who, Pick)>,
     pub(super) limit: f64,
+    pub(super) by: By,
+}
+
+/// How two figures are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    Ratio,
+    /// Of percentages, which may be 0.
+    Difference,
+}
+
+impl Target {
+    pub(super) const fn ratio(against: Vec<(Who, Pick)>, limit: f64) -> Self {
+        let by = By::Ratio;
+        Self { against, limit, by }
+    }
+
+    pub(super) const fn difference(against: Vec<(Who, Pick)>, limit: f64) -> Self {
+        let by = By::Difference;
+        Self { against, limit, by }
+    }
+
+    /// A limit of the figure alone.
+    const fn alone(limit: f64) -> Self {
+        Self::ratio(Vec::new(), limit)
+    }
 }
 
 /// Which figure to take from the records of a launch.
@@ -94,8 +120,12 @@ impl Pick {
 impl Row {
     /// Ours against the better of the two peers, by the same figure.
     pub(super) fn against_peers(label: impl Into<String>, pick: &Pick, limit: f64) -> Self {
-        let against = PEERS.map(|peer| (peer, pick.clone())).to_vec();
-        Self::new(label, pick, Target { against, limit })
+        Self::new(label, pick, Target::ratio(Self::peers(pick), limit))
+    }
+
+    /// The same figure of both peers.
+    pub(super) fn peers(pick: &Pick) -> Vec<(Who, Pick)> {
+        PEERS.map(|peer| (peer, pick.clone())).to_vec()
     }
 
     pub(super) fn new(label: impl Into<String>, pick: &Pick, target: Target) -> Self {
@@ -256,15 +286,9 @@ fn latency() -> Job {
         }
     }
     let line = Pick::new("line", "median_us", Better::Lower).with("kind", "one");
-    let to_line = Target {
-        against: vec![(Who::Line, line)],
-        limit: 3.0,
-    };
+    let to_line = Target::ratio(vec![(Who::Line, line)], 3.0);
     rows.push(Row::new("latency 8 B, inline / cache line", &pick(8), to_line).by(Who::OursInline));
-    let to_inline = Target {
-        against: vec![(Who::OursInline, pick(8))],
-        limit: 1.25,
-    };
+    let to_inline = Target::ratio(vec![(Who::OursInline, pick(8))], 1.25);
     rows.push(Row::new(
         "latency 8 B, default / inline",
         &pick(8),
@@ -316,10 +340,7 @@ fn matching() -> Job {
             .with("depth", depth)
     };
     let row = |kind: &str| {
-        let target = Target {
-            against: vec![(Who::Ours, pick(kind, 0))],
-            limit: 1.2,
-        };
+        let target = Target::ratio(vec![(Who::Ours, pick(kind, 0))], 1.2);
         Row::new(
             format!("10 000 {kind} / empty queue"),
             &pick(kind, 10_000),
@@ -339,10 +360,7 @@ fn ring() -> Job {
     for program in ["ring", "token", "barrier"] {
         let pick = Pick::new(program, "mean_us", Better::Lower);
         for (peer, limit) in [(Who::Mpich, 0.01), (Who::OpenMpi, 1.2)] {
-            let target = Target {
-                against: vec![(peer, pick.clone())],
-                limit,
-            };
+            let target = Target::ratio(vec![(peer, pick.clone())], limit);
             rows.push(Row::new(
                 format!("{program}, 8 ranks / {}", peer.name()),
                 &pick,
@@ -364,10 +382,7 @@ fn halo(n: u64, steps: u64) -> Job {
     let blocking = theirs.clone().with("mode", "blocking");
     let mut first = Row::against_peers(format!("halo {n}, whole step"), &theirs, 0.95);
     first.ours = ours.clone();
-    let own = Target {
-        against: vec![(Who::Ours, blocking)],
-        limit: 1.0,
-    };
+    let own = Target::ratio(vec![(Who::Ours, blocking)], 1.0);
     let mut second = Row::new(format!("halo {n}, overlap / blocking"), &ours, own);
     second.theirs = ours;
     let args = format!("--n {n} --steps {steps}");
@@ -382,10 +397,7 @@ fn halo(n: u64, steps: u64) -> Job {
 fn p3dfft(n: u64, ranks: u32, iters: u64) -> Job {
     let pick = |program| Pick::new(program, "median_us", Better::Lower).with("n", n);
     let row = |mode: &str| {
-        let target = Target {
-            against: vec![(Who::Fftw, pick("fftw"))],
-            limit: 1.2,
-        };
+        let target = Target::ratio(vec![(Who::Fftw, pick("fftw"))], 1.2);
         let label = format!("p3dfft {n}, {ranks} ranks, {mode} / FFTW");
         Row::new(label, &pick("p3dfft").with("mode", mode), target)
     };
@@ -422,10 +434,7 @@ fn startup(ranks: u32) -> Job {
 
 fn idle(ranks: u32) -> Job {
     let pick = Pick::new("idle", "cpu_percent", Better::Lower);
-    let target = Target {
-        against: Vec::new(),
-        limit: 1.0,
-    };
+    let target = Target::alone(1.0);
     let rows = vec![Row::new(
         format!("idle, {ranks} ranks, % of one core"),
         &pick,
@@ -441,10 +450,7 @@ fn overlap() -> Job {
         Row::new(
             format!("64 MiB while the {busy} computes"),
             &pick,
-            Target {
-                against: Vec::new(),
-                limit: 1.0,
-            },
+            Target::alone(1.0),
         )
     };
     Job::alone("overlap", "overlap", vec![row("receiver"), row("sender")])

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::contestant::Who;
-use super::figures::{Better, Job, Pick, Row, Target};
+use super::figures::{Better, By, Job, Pick, Row, Target};
 use super::measure::Table;
 
 /// A row of the table, worked out.
@@ -77,13 +77,17 @@ impl Spread {
     }
 }
 
-/// Ours to the best of the others in the same repeat; none unless every one of them has a figure there.
+/// Ours to, or less, the best of the others in the same repeat; none unless every one of them has a figure there.
 fn ratio(row: &Row, table: &Table, repeat: usize) -> Option<f64> {
     let ours = table.value(row.who, &row.ours, repeat)?;
     if row.target.against.is_empty() {
         return Some(ours);
     }
-    Some(ours / best_of(&row.target, table, repeat)?)
+    let best = best_of(&row.target, table, repeat)?;
+    Some(match row.target.by {
+        By::Ratio => ours / best,
+        By::Difference => ours - best,
+    })
 }
 
 fn best_of(target: &Target, table: &Table, repeat: usize) -> Option<f64> {
@@ -106,8 +110,12 @@ fn target_text(target: &Target, better: Better) -> String {
     } else {
         "≥"
     };
-    let times = if target.against.is_empty() { "" } else { " ×" };
-    format!("{sign} {}{times}", target.limit)
+    let unit = match target.by {
+        _ if target.against.is_empty() => "",
+        By::Ratio => " ×",
+        By::Difference => " more",
+    };
+    format!("{sign} {}{unit}", target.limit)
 }
 
 fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
@@ -129,8 +137,10 @@ fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
 
 /// The table as text, one line per row.
 pub(super) fn table(outcomes: &[Outcome]) -> String {
+    let longest = outcomes.iter().map(|outcome| outcome.label.chars().count());
+    let width = longest.max().unwrap_or(0).max(LABEL) + 2;
     let mut text = format!(
-        "\n{:<34}{:>11}{:>11}{:>11}{:>11}   {:<26}{:<10}{}\n",
+        "\n{:<width$}{:>11}{:>11}{:>11}{:>11}   {:<26}{:<10}{}\n",
         "figure (µs, ms, MB/s, M/s)",
         "mpich",
         "openmpi",
@@ -144,7 +154,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
         let ratio = outcome.ratio.map_or_else(|| "–".to_owned(), spread_text);
         writeln!(
             text,
-            "{:<34}{:>11}{:>11}{:>11}{:>11}   {ratio:<26}{:<10}{}",
+            "{:<width$}{:>11}{:>11}{:>11}{:>11}   {ratio:<26}{:<10}{}",
             outcome.label,
             figure_text(outcome.mpich),
             figure_text(outcome.openmpi),
@@ -157,6 +167,9 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
     }
     text
 }
+
+/// Of the first column, at least.
+const LABEL: usize = 32;
 
 fn spread_text(ratio: Spread) -> String {
     format!("{:.3} ({:.3}–{:.3})", ratio.median, ratio.min, ratio.max)
@@ -287,6 +300,32 @@ mod tests {
             ("met", "≥ 1.2 ×")
         );
         assert_eq!(outcome.ours, Some(15.0));
+    }
+
+    #[test]
+    fn percentages_are_compared_by_their_difference_and_may_be_0() {
+        let launch = |overlap: f64| {
+            let record = json!({
+                "program": "collective", "collective": "bcast", "size": 65_536, "osu_overlap": overlap,
+            });
+            vec![Ok(vec![record])]
+        };
+        let row = "bcast 65536 B, OSU overlap %, 2 ranks".to_owned();
+        let jobs = catalogue(&[], &[row]).unwrap();
+        let outcome = |ours: f64| {
+            let mut table = Table::default();
+            for (who, overlap) in [(Who::Mpich, 0.0), (Who::OpenMpi, 2.0), (Who::Ours, ours)] {
+                table.launches.insert(who, launch(overlap));
+            }
+            Outcome::of(&jobs[0].rows[0], &table)
+        };
+        let more = outcome(40.0);
+        assert_eq!(more.ratio.unwrap().median, 38.0);
+        assert_eq!(
+            (more.verdict.as_str(), more.target.as_str()),
+            ("met", "≥ -10 more")
+        );
+        assert_eq!(outcome(0.0).verdict, "met");
     }
 
     #[test]
