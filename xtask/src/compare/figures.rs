@@ -38,7 +38,7 @@ pub(super) struct Row {
     pub(super) target: Target,
 }
 
-/// What the ratio of ours to the best of `against` must be, or the difference; without `against`, what the figure itself must be.
+/// What the ratio of ours to the best of `against` must be; without `against`, what the figure itself must be.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) against: Vec<(Who, Pick)>,
@@ -50,7 +50,7 @@ pub(super) struct Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     Ratio,
-    /// Of percentages, which may be 0.
+    /// Of percentages, which may be 0, the difference; it is shown, and has no limit.
     Difference,
 }
 
@@ -60,9 +60,12 @@ impl Target {
         Self { against, limit, by }
     }
 
-    pub(super) const fn difference(against: Vec<(Who, Pick)>, limit: f64) -> Self {
-        let by = By::Difference;
-        Self { against, limit, by }
+    pub(super) const fn shown(against: Vec<(Who, Pick)>) -> Self {
+        Self {
+            against,
+            limit: f64::NEG_INFINITY,
+            by: By::Difference,
+        }
     }
 
     /// A limit of the figure alone.

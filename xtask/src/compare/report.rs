@@ -110,12 +110,11 @@ fn target_text(target: &Target, better: Better) -> String {
     } else {
         "≥"
     };
-    let unit = match target.by {
-        _ if target.against.is_empty() => "",
-        By::Ratio => " ×",
-        By::Difference => " more",
-    };
-    format!("{sign} {}{unit}", target.limit)
+    let times = if target.against.is_empty() { "" } else { " ×" };
+    match target.by {
+        By::Ratio => format!("{sign} {}{times}", target.limit),
+        By::Difference => "–".to_owned(),
+    }
 }
 
 fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
@@ -128,6 +127,9 @@ fn verdict(row: &Row, table: &Table, ratio: Option<Spread>) -> String {
             |(who, _)| table.reason(who),
         );
     };
+    if row.target.by == By::Difference {
+        return "shown".to_owned();
+    }
     let met = match row.ours.better {
         Better::Lower => ratio.median <= row.target.limit,
         Better::Higher => ratio.median >= row.target.limit,
@@ -323,9 +325,9 @@ mod tests {
         assert_eq!(more.ratio.unwrap().median, 38.0);
         assert_eq!(
             (more.verdict.as_str(), more.target.as_str()),
-            ("met", "≥ -10 more")
+            ("shown", "–")
         );
-        assert_eq!(outcome(0.0).verdict, "met");
+        assert_eq!(outcome(0.0).ratio.unwrap().median, -2.0);
     }
 
     #[test]
