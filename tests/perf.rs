@@ -154,10 +154,10 @@ fn a_collective_goes_on_while_ranks_are_away() {
     shown_in_the_end(|longer| {
         let away = 60 * longer;
         let words = format!(
-            "collective all_to_all all_reduce --size 256K --away {away} --computing 1 --iters 10 --json"
+            "collective all_to_all all_reduce all_to_all_ragged --size 256K --away {away} --computing 1 --iters 10 --json"
         );
         let lines = lines(&perf(2, &words));
-        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.len(), 3);
         for line in lines {
             let row: serde_json::Value = serde_json::from_str(&line).unwrap();
             assert_eq!(row["computing"], 1);

@@ -211,9 +211,9 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     /// Lets it go on by itself; same as dropping it.
     pub fn detach(self) {}
 
-    /// Whether it is known to be over: awaiting it would not wait. It becomes so while this rank awaits anything, and not before.
+    /// Whether it is over: awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        matches!(*lock(&self.stage), Stage::Over(_))
+        matches!(*self.course.lock(), Stage::Over(_))
     }
 }
 
