@@ -1,5 +1,6 @@
 //! Windows of messages: bandwidth one way and both ways, and the rate of short messages.
 
+use clap::value_parser;
 use ripstop::{
     RecvOp, Result, SendOp,
     buffer::{RecvBuf, SendBuf},
@@ -13,7 +14,7 @@ use super::{
     tally::Tally,
 };
 
-/// Bytes per second in windows of 64 messages, each window answered by 4 bytes when all of it has come.
+/// Bytes per second in windows of messages, each window answered by 4 bytes when all of it has come.
 ///
 /// The sends of a window read one buffer, unless it is registered; its receives have a buffer each.
 #[derive(clap::Args, Debug)]
@@ -27,6 +28,16 @@ pub(super) struct Args {
         default_value = "8192,16384,65536,262144,1048576",
     )]
     size: Vec<usize>,
+
+    /// Messages in a window, separated by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = value_parser!(u32).range(1..=64),
+        default_value = "64",
+    )]
+    window: Vec<u32>,
 
     /// Buffers in memory that the runtime allocated, and registered with the adapter once
     #[arg(long)]
@@ -46,7 +57,7 @@ pub(super) struct RateArgs {
 
 impl Args {
     pub(super) fn lines(&self) -> usize {
-        self.size.len()
+        self.size.len() * self.window.len()
     }
 }
 
@@ -62,22 +73,25 @@ pub(super) async fn bandwidth(
         "bandwidth"
     };
     for &size in &args.size {
-        report.announce(format!("{program} {}", human(size)));
-        let measured = if args.registered {
-            let buffer = || pair.world.alloc::<u8>(size);
-            let stream = Stream::new(pair, both_ways, buffer, buffer)?;
-            stream.measure(&args.common, size).await?
-        } else {
-            let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
-            let stream = Stream::new(pair, both_ways, || Ok(out.clone()), inbox)?;
-            stream.measure(&args.common, size).await?
-        };
-        let bytes = measured.messages_per_window * lossy(size);
-        let row = Row::new(program).size(size);
-        let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
-        let best = bytes / measured.samples.micros_min();
-        let row = row.figure("best_mb_per_s", "best MB/s", best);
-        report.print(pair.signed(measured.finish(row)))?;
+        for &count in &args.window {
+            let count = count as usize;
+            report.announce(format!("{program} {} by {count}", human(size)));
+            let measured = if args.registered {
+                let buffer = || pair.world.alloc::<u8>(size);
+                let stream = Stream::of(pair, (count, both_ways), buffer, buffer)?;
+                stream.measure(&args.common, size).await?
+            } else {
+                let (out, inbox) = (buffers::shared(size), || Ok(buffers::aligned(size)));
+                let stream = Stream::of(pair, (count, both_ways), || Ok(out.clone()), inbox)?;
+                stream.measure(&args.common, size).await?
+            };
+            let bytes = measured.messages_per_window * lossy(size);
+            let row = Row::new(program).size(size).label("window", count);
+            let row = row.figure("mb_per_s", "MB/s", bytes / measured.samples.micros_at(0.5));
+            let best = bytes / measured.samples.micros_min();
+            let row = row.figure("best_mb_per_s", "best MB/s", best);
+            report.print(pair.signed(measured.finish(row)))?;
+        }
     }
     Ok(())
 }
@@ -99,6 +113,7 @@ pub(super) async fn rate(
     );
     let best = messages / samples.micros_min();
     let row = row.figure("best_million_per_s", "best", best);
+    let row = row.field("window", WINDOW);
     report.print(pair.signed(measured.finish(row)))?;
     Ok(())
 }
@@ -125,19 +140,30 @@ where
     S: SendBuf<Elem = u8>,
     R: RecvBuf<Elem = u8>,
 {
+    /// With windows of the usual length.
     pub(super) fn new(
         pair: &'a Pair<'a>,
         both_ways: bool,
         out: impl Fn() -> Result<S>,
         inbox: impl Fn() -> Result<R>,
     ) -> Result<Self> {
+        Self::of(pair, (WINDOW, both_ways), out, inbox)
+    }
+
+    /// With windows of so many messages.
+    fn of(
+        pair: &'a Pair<'a>,
+        (count, both_ways): (usize, bool),
+        out: impl Fn() -> Result<S>,
+        inbox: impl Fn() -> Result<R>,
+    ) -> Result<Self> {
         Ok(Self {
             pair,
             both_ways,
-            out: (0..WINDOW).map(|_| out()).collect::<Result<_>>()?,
-            inbox: (0..WINDOW).map(|_| inbox()).collect::<Result<_>>()?,
-            receives: Vec::with_capacity(WINDOW),
-            sends: Vec::with_capacity(WINDOW),
+            out: (0..count).map(|_| out()).collect::<Result<_>>()?,
+            inbox: (0..count).map(|_| inbox()).collect::<Result<_>>()?,
+            receives: Vec::with_capacity(count),
+            sends: Vec::with_capacity(count),
         })
     }
 
@@ -160,7 +186,7 @@ where
         }
         let tally = Tally::now(self.pair.runtime).since(before);
         let tally = tally.gather(self.pair.world).await?;
-        let per_window = WINDOW * if self.both_ways { 2 } else { 1 };
+        let per_window = self.out.len() * if self.both_ways { 2 } else { 1 };
         Ok(Measured {
             samples,
             tally,
@@ -198,9 +224,7 @@ where
 
 impl Measured {
     fn finish(&self, row: Row) -> Row {
-        row.times(&self.samples)
-            .field("window", WINDOW)
-            .cost(self.tally, self.messages)
+        row.times(&self.samples).cost(self.tally, self.messages)
     }
 }
 
@@ -211,7 +235,7 @@ fn bytes_of_window(text: &str) -> Result<usize, String> {
         return Ok(size);
     }
     Err(format!(
-        "a window of {WINDOW} messages has a buffer for each: expected at most {SIZE_MAX} bytes"
+        "a window of messages has a buffer for each: expected at most {SIZE_MAX} bytes"
     ))
 }
 
