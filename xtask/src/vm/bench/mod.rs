@@ -1,8 +1,11 @@
-//! `cargo xtask bench verbs`: Ripstop over verbs beside perftest, in turns on the same device of one guest.
+//! `cargo xtask bench verbs`: Ripstop over verbs beside perftest, and beside itself in other settings, in turns in one guest.
 //!
-//! An emulated machine's times mean nothing by themselves, and its devices are its processors: only ratios are shown, each of two
+//! An emulated machine's times mean nothing by themselves, and its devices are its processors: only ratios count, each of two
 //! runs that followed each other, and their median. Who polls against who polls needs a guest whose processors run at the same
 //! time (`--parallel`), because perftest does not pause while it spins; the others have one that is not disturbed by other work.
+
+mod alone;
+mod beside;
 
 use std::{
     io::{self, Write},
@@ -12,17 +15,19 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
-
 use crate::step;
 
 use super::{guest::Guest, image::Image, options::Options, packages};
 
 const HELP: &str = "\
-cargo xtask bench verbs [--only CASE,CASE] [--repeats N]
+cargo xtask bench verbs [--only CASE,CASE] [--repeats N] [--json]
 
-  --only     events, messages, buffers, puts, ev-apart, me-apart, polling, pairs (default: all)
+  --only     beside perftest: events, messages, buffers, puts, ev-apart, me-apart, polling, pairs;
+             beside itself: netpipe (puts, messages and gets by length), first (the first all_to_all by how ranks
+             are connected), window (bandwidth by messages under way, with 2 ms of delay and 1 to 4 lanes),
+             lanes (short messages of ranks with 1 to 4 devices) (default: all)
   --repeats  how often each contestant runs, in turns (default 5)
+  --json     the tables as lines of JSON
 ";
 
 /// Runs the cases that the arguments after `bench verbs` name, and prints the ratios.
@@ -31,26 +36,30 @@ cargo xtask bench verbs [--only CASE,CASE] [--repeats N]
 /// A sentence saying what to do: an unknown argument, a package that is missing, a program that does not build, a guest that
 /// did not start. A missed target is no error.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
-    let Some((cases, repeats)) = parse(args)? else {
+    let Some(Asked {
+        cases,
+        repeats,
+        json,
+    }) = parse(args)?
+    else {
         println!("{HELP}");
         return Ok(());
     };
     packages::require(&packages::FOR_TESTS)?;
     let image = Image::at(root)?;
     let programs = Programs::build(root)?;
-    println!("{HEAD}");
-    for parallel in [false, true] {
-        let cases: Vec<&Case> = cases
+    for bed in BEDS {
+        let cases: Vec<Case> = cases
             .iter()
-            .filter(|case| case.parallel == parallel)
+            .filter(|case| case.bed() == bed)
             .copied()
             .collect();
         if cases.is_empty() {
             continue;
         }
         let options = Options {
-            devices: 2,
-            parallel,
+            devices: bed.devices,
+            parallel: bed.parallel,
             timeout: LIMIT,
             command: ["sh", "-c", &script(&cases, repeats, &programs)]
                 .map(str::to_owned)
@@ -60,112 +69,120 @@ pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
         let output = Kept::default();
         Guest::start(&image, &options, output.clone())?.status()?;
         let output = output.text();
+        let mut head = "";
         for case in cases {
-            println!("{}", case.row(&output, repeats));
+            if !json && case.head() != head {
+                head = case.head();
+                println!("{head}");
+            }
+            case.rows(&output, repeats, json)
+                .iter()
+                .for_each(|row| println!("{row}"));
         }
     }
     Ok(())
 }
 
-/// Two contestants, which figure of theirs counts, and what it should be.
-struct Case {
-    name: &'static str,
-    unit: &'static str,
-    /// Commands of the script, and where the figure is in what they print.
-    theirs: (&'static str, Figure),
-    ours: (&'static str, Figure),
-    /// The ratio of ours to theirs.
-    target: Target,
+/// What is measured: beside somebody else, or in several settings beside each other.
+#[derive(Clone, Copy)]
+enum Case {
+    Beside(&'static beside::Case),
+    Alone(&'static alone::Case),
+}
+
+/// What a case needs of the guest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Bed {
+    devices: u32,
     parallel: bool,
 }
 
-/// Where a figure is.
-#[derive(Clone, Copy)]
-enum Figure {
-    /// In the last line of perftest's table, in this column, times this.
-    Column(usize, f64),
-    /// In a JSON object.
-    Field(&'static str),
-}
-
-#[derive(Clone, Copy)]
-enum Target {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
 impl Case {
-    fn row(&self, output: &str, repeats: usize) -> String {
-        let of = |who: &str, (_, figure): (&str, Figure), nth: usize| {
-            figure.read(part(output, &title(self.name, who, nth))?)
-        };
-        let both = |nth| Some((of(THEIRS, self.theirs, nth)?, of(OURS, self.ours, nth)?));
-        let pairs: Vec<(f64, f64)> = (0..repeats).filter_map(both).collect();
-        if pairs.is_empty() {
-            let said =
-                [THEIRS, OURS].map(|who| part(output, &title(self.name, who, 0)).unwrap_or(""));
-            return format!("{:<10}no figures:\n{}", self.name, said.join("\n"));
-        }
-        let theirs = sorted(pairs.iter().map(|pair| pair.0));
-        let ours = sorted(pairs.iter().map(|pair| pair.1));
-        let ratios = sorted(pairs.iter().map(|(theirs, ours)| ours / theirs));
-        let (ratio, last) = (ratios[ratios.len() / 2], ratios[ratios.len() - 1]);
-        let (met, target) = match self.target {
-            Target::AtMost(most) => (ratio <= most, format!("<= {most}")),
-            Target::AtLeast(least) => (ratio >= least, format!(">= {least}")),
-        };
-        format!(
-            "{:<10}{:>7}{:>12.2}{:>12.2}{ratio:>8.2}{:>8.2}{last:>8.2}{target:>9}{:>8}",
-            self.name,
-            self.unit,
-            theirs[theirs.len() / 2],
-            ours[ours.len() / 2],
-            ratios[0],
-            if met { "met" } else { "missed" },
-        )
+    fn all() -> impl Iterator<Item = Self> {
+        let beside = beside::CASES.iter().map(Self::Beside);
+        beside.chain(alone::CASES.iter().map(Self::Alone))
     }
-}
 
-impl Figure {
-    fn read(self, text: &str) -> Option<f64> {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Column(column, factor) => {
-                let digit =
-                    |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
-                let line = text.lines().rfind(digit)?;
-                let value: f64 = line.split_whitespace().nth(column)?.parse().ok()?;
-                Some(value * factor)
-            }
-            Self::Field(name) => {
-                let objects = text.lines().filter(|line| line.starts_with('{'));
-                let mut objects =
-                    objects.filter_map(|line| serde_json::from_str::<Value>(line).ok());
-                objects.find_map(|object| object.get(name)?.as_f64())
-            }
+            Self::Beside(case) => case.name,
+            Self::Alone(case) => case.name,
+        }
+    }
+
+    const fn bed(self) -> Bed {
+        match self {
+            Self::Beside(case) => Bed {
+                devices: 2,
+                parallel: case.parallel,
+            },
+            Self::Alone(_) => Bed {
+                devices: 8,
+                parallel: false,
+            },
+        }
+    }
+
+    const fn head(self) -> &'static str {
+        match self {
+            Self::Beside(_) => beside::HEAD,
+            Self::Alone(_) => alone::HEAD,
+        }
+    }
+
+    /// Who runs, and by which command of the script.
+    fn turns(self) -> Vec<(&'static str, &'static str)> {
+        match self {
+            Self::Beside(case) => case.turns(),
+            Self::Alone(case) => case.runs.to_vec(),
+        }
+    }
+
+    fn rows(self, output: &str, repeats: usize, json: bool) -> Vec<String> {
+        match self {
+            Self::Beside(case) => vec![case.row(output, repeats, json)],
+            Self::Alone(case) => case.rows(output, repeats, json),
         }
     }
 }
 
-fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values
+/// Of several values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spread {
+    least: f64,
+    median: f64,
+    most: f64,
 }
 
-/// Every contestant once for each repeat; each repeat begins with the other.
-fn script(cases: &[&Case], repeats: usize, programs: &Programs) -> String {
+impl Spread {
+    /// There must be one.
+    fn of(values: impl Iterator<Item = f64>) -> Self {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_by(f64::total_cmp);
+        Self {
+            least: values[0],
+            median: values[values.len() / 2],
+            most: values[values.len() - 1],
+        }
+    }
+}
+
+/// Every contestant once for each repeat; each repeat begins with another.
+fn script(cases: &[Case], repeats: usize, programs: &Programs) -> String {
     let Programs { ripstop, pairs } = programs;
     let mut script = format!(
-        "ripstop='{}'\npairs='{}'\n{BEGIN}",
+        "ripstop='{}'\npairs='{}'\n{}",
         ripstop.display(),
-        pairs.display()
+        pairs.display(),
+        include_str!("../guest/bench.sh")
     );
     for nth in 0..repeats {
         for case in cases {
-            let mut turns = [(THEIRS, case.theirs.0), (OURS, case.ours.0)];
-            turns.rotate_left(nth % 2);
+            let mut turns = case.turns();
+            let first = nth % turns.len();
+            turns.rotate_left(first);
             for (who, command) in turns {
-                let title = title(case.name, who, nth);
+                let title = title(case.name(), who, nth);
                 script.push_str(&format!("echo '== {title}'\n{command} 2>&1\n"));
             }
         }
@@ -183,35 +200,51 @@ fn part<'a>(output: &'a str, title: &str) -> Option<&'a str> {
     Some(rest.split_once("\n== ").map_or(rest, |(part, _)| part))
 }
 
+/// What the arguments say.
+struct Asked {
+    cases: Vec<Case>,
+    repeats: usize,
+    json: bool,
+}
+
 /// `None` when help was asked for.
-fn parse(args: &[String]) -> Result<Option<(Vec<&'static Case>, usize)>, String> {
-    let (mut cases, mut repeats) = (CASES.iter().collect(), 5);
+fn parse(args: &[String]) -> Result<Option<Asked>, String> {
+    let mut asked = Asked {
+        cases: Case::all().collect(),
+        repeats: 5,
+        json: false,
+    };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        if arg == "--help" || arg == "-h" {
-            return Ok(None);
+        match arg.as_str() {
+            "--help" | "-h" => return Ok(None),
+            "--json" => {
+                asked.json = true;
+                continue;
+            }
+            _ => {}
         }
         let value = args
             .next()
-            .ok_or_else(|| format!("{arg} needs a value\n\n{HELP}"))?;
+            .ok_or_else(|| format!("{arg} is unknown or needs a value\n\n{HELP}"))?;
         match arg.as_str() {
             "--only" => {
                 let named = |name| {
-                    let case = CASES.iter().find(|case| case.name == name);
+                    let case = Case::all().find(|case| case.name() == name);
                     case.ok_or_else(|| format!("--only {name}: there is no such case\n\n{HELP}"))
                 };
-                cases = value.split(',').map(named).collect::<Result<_, _>>()?;
+                asked.cases = value.split(',').map(named).collect::<Result<_, _>>()?;
             }
             "--repeats" => {
                 let number = value.parse().ok().filter(|number| *number > 0);
-                repeats = number.ok_or_else(|| {
+                asked.repeats = number.ok_or_else(|| {
                     format!("--repeats {value}: give a whole number of at least 1")
                 })?;
             }
             _ => return Err(format!("unknown argument {arg}\n\n{HELP}")),
         }
     }
-    Ok(Some((cases, repeats)))
+    Ok(Some(asked))
 }
 
 /// What runs in the guest besides perftest.
@@ -285,180 +318,28 @@ impl Write for Kept {
     }
 }
 
-const THEIRS: &str = "theirs";
-const OURS: &str = "ours";
-
-const HEAD: &str = "case         unit    perftest     ripstop   ratio   least    most   target";
-
-/// perftest's server is there when it listens; its port is 18515.
-const BEGIN: &str = "\
-unset RIPSTOP_VM
-export RIPSTOP_FABRIC=verbs RIPSTOP_VERBS_DEVICE=rxe0 RIPSTOP_PROGRESS=inline
-theirs() {
-    program=$1
-    shift
-    timeout 60 $program -d rxe0 -x 1 \"$@\" >/dev/null 2>&1 &
-    server=$!
-    tries=0
-    until grep -q ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6 || [ $tries -gt 100 ]; do
-        sleep 0.1
-        tries=$((tries + 1))
-    done
-    timeout 60 $program -d $there -x 1 \"$@\" 10.77.0.1
-    wait $server
-}
-ours() {
-    timeout 60 \"$ripstop\" run -n 2 -- \"$ripstop\" perf \"$@\" --json
-}
-polling() { RIPSTOP_SPIN_US_MAX=10000 ours \"$@\"; }
-sleeping() { RIPSTOP_SPIN_US_MAX=0 ours \"$@\"; }
-there=rxe0
-apart() {
-    there=rxe1
-    unset RIPSTOP_VERBS_DEVICE
-    \"$@\"
-    there=rxe0
-    export RIPSTOP_VERBS_DEVICE=rxe0
-}
-";
-
-const TYPICAL_US: Figure = Figure::Column(4, 1.0);
-/// perftest counts in units of 10^9 bits when it is asked to.
-const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
-
-const CASES: [Case; 8] = [
-    Case {
-        name: "events",
-        unit: "µs",
-        theirs: ("theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
-        ours: (
-            "sleeping latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
-        ),
-        target: Target::AtMost(1.3),
+/// Of all cases; a guest with as many devices as a case needs and no more is quicker.
+const BEDS: [Bed; 3] = [
+    Bed {
+        devices: 2,
         parallel: false,
     },
-    Case {
-        name: "messages",
-        unit: "MB/s",
-        theirs: (
-            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
-            MEAN_MB_PER_S,
-        ),
-        ours: (
-            "sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
-        ),
-        target: Target::AtLeast(0.9),
-        parallel: false,
-    },
-    // Buffers that are registered once, as perftest's are.
-    Case {
-        name: "buffers",
-        unit: "MB/s",
-        theirs: (
-            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
-            MEAN_MB_PER_S,
-        ),
-        ours: (
-            "sleeping bandwidth --registered --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
-        ),
-        target: Target::AtLeast(0.9),
-        parallel: false,
-    },
-    Case {
-        name: "puts",
-        unit: "MB/s",
-        theirs: (
-            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
-            MEAN_MB_PER_S,
-        ),
-        ours: (
-            "sleeping put-stream --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
-        ),
-        target: Target::AtLeast(0.9),
-        parallel: false,
-    },
-    // The same on two devices, with the wire between them.
-    Case {
-        name: "ev-apart",
-        unit: "µs",
-        theirs: ("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
-        ours: (
-            "apart sleeping latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
-        ),
-        target: Target::AtMost(1.3),
-        parallel: false,
-    },
-    Case {
-        name: "me-apart",
-        unit: "MB/s",
-        theirs: (
-            "apart theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
-            MEAN_MB_PER_S,
-        ),
-        ours: (
-            "apart sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
-            Figure::Field("mb_per_s"),
-        ),
-        target: Target::AtLeast(0.9),
-        parallel: false,
-    },
-    Case {
-        name: "polling",
-        unit: "µs",
-        theirs: ("theirs ib_send_lat -s 8 -n 1000", TYPICAL_US),
-        ours: (
-            "polling latency --size 8 --iters 1000",
-            Figure::Field("median_us"),
-        ),
-        target: Target::AtMost(1.3),
+    Bed {
+        devices: 2,
         parallel: true,
     },
-    // Queue pairs by two threads beside one: not ours and theirs, but what can be gained.
-    Case {
-        name: "pairs",
-        unit: "µs",
-        theirs: ("$pairs rxe0 2000 1", Figure::Field("us_each")),
-        ours: ("$pairs rxe0 2000 2", Figure::Field("us_each")),
-        target: Target::AtMost(0.67),
-        parallel: true,
+    Bed {
+        devices: 8,
+        parallel: false,
     },
 ];
 
-const LIMIT: Duration = Duration::from_secs(900);
+/// For each of them.
+const LIMIT: Duration = Duration::from_secs(1800);
 
 #[cfg(test)]
 mod tests {
-    use super::{CASES, Figure, Programs, TYPICAL_US, parse, part, script, title};
-
-    const LATENCY: &str = "== events theirs 0\n\
-         #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
-         8       300          99.26          956.66       107.50         127.90\n\
-         ------\n\
-         == events ours 0\n{\"median_us\":129.0,\"size\":8}\n";
-
-    #[test]
-    fn figures_are_found_in_tables_and_in_objects() {
-        let theirs = part(LATENCY, &title("events", "theirs", 0)).unwrap();
-        let ours = part(LATENCY, &title("events", "ours", 0)).unwrap();
-        assert_eq!(TYPICAL_US.read(theirs), Some(107.5));
-        assert_eq!(Figure::Field("median_us").read(ours), Some(129.0));
-        assert_eq!(Figure::Field("median_us").read(theirs), None);
-        assert_eq!(TYPICAL_US.read("failed"), None);
-    }
-
-    #[test]
-    fn a_row_has_the_ratio_and_whether_it_is_as_wanted() {
-        let row = CASES[0].row(LATENCY, 3);
-        assert!(row.contains("1.20") && row.ends_with("met"), "{row}");
-        let slow = LATENCY.replace("129.0", "150.0");
-        assert!(CASES[0].row(&slow, 3).ends_with("missed"));
-        assert!(CASES[1].row(LATENCY, 3).contains("no figures"));
-    }
+    use super::{Case, Programs, beside, parse, script};
 
     #[test]
     fn contestants_take_turns_and_so_does_who_begins() {
@@ -466,7 +347,7 @@ mod tests {
             ripstop: "/r".into(),
             pairs: "/p".into(),
         };
-        let script = script(&[&CASES[0]], 2, &programs);
+        let script = script(&[Case::Beside(&beside::CASES[0])], 2, &programs);
         let heads: Vec<&str> = script
             .lines()
             .filter(|line| line.starts_with("echo"))
@@ -486,9 +367,11 @@ mod tests {
                 "{line}: {why}"
             );
         }
-        let (cases, repeats) = parse(&words("--only puts,events --repeats 3"))
+        let asked = parse(&words("--only puts,lanes --repeats 3 --json"))
             .unwrap()
             .unwrap();
-        assert_eq!((cases.len(), repeats), (2, 3));
+        let names = asked.cases.iter().map(|case| case.name());
+        assert_eq!(names.collect::<Vec<_>>(), ["puts", "lanes"]);
+        assert!(asked.repeats == 3 && asked.json);
     }
 }

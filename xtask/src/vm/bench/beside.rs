@@ -1,0 +1,242 @@
+//! Ripstop beside perftest: the ratio of each two runs that followed each other, and what it should be.
+
+use serde_json::{Value, json};
+
+use super::{Spread, part, title};
+
+/// Two contestants, which figure of theirs counts, and what it should be.
+pub(super) struct Case {
+    pub(super) name: &'static str,
+    unit: &'static str,
+    /// Commands of the script, and where the figure is in what they print.
+    theirs: (&'static str, Figure),
+    ours: (&'static str, Figure),
+    /// The ratio of ours to theirs.
+    target: Target,
+    pub(super) parallel: bool,
+}
+
+/// Where a figure is.
+#[derive(Clone, Copy)]
+enum Figure {
+    /// In the last line of perftest's table, in this column, times this.
+    Column(usize, f64),
+    /// In a JSON object.
+    Field(&'static str),
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Case {
+    pub(super) fn turns(&self) -> Vec<(&'static str, &'static str)> {
+        vec![(THEIRS, self.theirs.0), (OURS, self.ours.0)]
+    }
+
+    pub(super) fn row(&self, output: &str, repeats: usize, json: bool) -> String {
+        let of = |who: &str, (_, figure): (&str, Figure), nth: usize| {
+            figure.read(part(output, &title(self.name, who, nth))?)
+        };
+        let both = |nth| Some((of(THEIRS, self.theirs, nth)?, of(OURS, self.ours, nth)?));
+        let pairs: Vec<(f64, f64)> = (0..repeats).filter_map(both).collect();
+        if pairs.is_empty() {
+            let said =
+                [THEIRS, OURS].map(|who| part(output, &title(self.name, who, 0)).unwrap_or(""));
+            return format!("{:<10}no figures:\n{}", self.name, said.join("\n"));
+        }
+        let theirs = Spread::of(pairs.iter().map(|pair| pair.0));
+        let ours = Spread::of(pairs.iter().map(|pair| pair.1));
+        let ratio = Spread::of(pairs.iter().map(|(theirs, ours)| ours / theirs));
+        let (met, target) = match self.target {
+            Target::AtMost(most) => (ratio.median <= most, format!("<= {most}")),
+            Target::AtLeast(least) => (ratio.median >= least, format!(">= {least}")),
+        };
+        if json {
+            return json!({
+                "case": self.name, "unit": self.unit, "perftest": theirs.median, "ripstop": ours.median,
+                "ratio": ratio.median, "least": ratio.least, "most": ratio.most, "target": target, "met": met,
+            })
+            .to_string();
+        }
+        format!(
+            "{:<10}{:>7}{:>12.2}{:>12.2}{:>8.2}{:>8.2}{:>8.2}{target:>9}{:>8}",
+            self.name,
+            self.unit,
+            theirs.median,
+            ours.median,
+            ratio.median,
+            ratio.least,
+            ratio.most,
+            if met { "met" } else { "missed" },
+        )
+    }
+}
+
+impl Figure {
+    fn read(self, text: &str) -> Option<f64> {
+        match self {
+            Self::Column(column, factor) => {
+                let digit =
+                    |line: &&str| line.trim_start().starts_with(|c: char| c.is_ascii_digit());
+                let line = text.lines().rfind(digit)?;
+                let value: f64 = line.split_whitespace().nth(column)?.parse().ok()?;
+                Some(value * factor)
+            }
+            Self::Field(name) => {
+                let objects = text.lines().filter(|line| line.starts_with('{'));
+                let mut objects =
+                    objects.filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                objects.find_map(|object| object.get(name)?.as_f64())
+            }
+        }
+    }
+}
+
+const THEIRS: &str = "theirs";
+const OURS: &str = "ours";
+
+pub(super) const HEAD: &str =
+    "case         unit    perftest     ripstop   ratio   least    most   target";
+
+const TYPICAL_US: Figure = Figure::Column(4, 1.0);
+/// perftest counts in units of 10^9 bits when it is asked to.
+const MEAN_MB_PER_S: Figure = Figure::Column(3, 125.0);
+
+pub(super) const CASES: [Case; 8] = [
+    Case {
+        name: "events",
+        unit: "µs",
+        theirs: ("theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
+        ours: (
+            "sleeping latency --size 8 --iters 1000",
+            Figure::Field("median_us"),
+        ),
+        target: Target::AtMost(1.3),
+        parallel: false,
+    },
+    Case {
+        name: "messages",
+        unit: "MB/s",
+        theirs: (
+            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    // Buffers that are registered once, as perftest's are.
+    Case {
+        name: "buffers",
+        unit: "MB/s",
+        theirs: (
+            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "sleeping bandwidth --registered --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    Case {
+        name: "puts",
+        unit: "MB/s",
+        theirs: (
+            "theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "sleeping put-stream --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    // The same on two devices, with the wire between them.
+    Case {
+        name: "ev-apart",
+        unit: "µs",
+        theirs: ("apart theirs ib_send_lat -e -s 8 -n 1000", TYPICAL_US),
+        ours: (
+            "apart sleeping latency --size 8 --iters 1000",
+            Figure::Field("median_us"),
+        ),
+        target: Target::AtMost(1.3),
+        parallel: false,
+    },
+    Case {
+        name: "me-apart",
+        unit: "MB/s",
+        theirs: (
+            "apart theirs ib_write_bw -s 1048576 -n 256 --report_gbits",
+            MEAN_MB_PER_S,
+        ),
+        ours: (
+            "apart sleeping bandwidth --size 1MiB --iters 4 --warmup 1",
+            Figure::Field("mb_per_s"),
+        ),
+        target: Target::AtLeast(0.9),
+        parallel: false,
+    },
+    Case {
+        name: "polling",
+        unit: "µs",
+        theirs: ("theirs ib_send_lat -s 8 -n 1000", TYPICAL_US),
+        ours: (
+            "polling latency --size 8 --iters 1000",
+            Figure::Field("median_us"),
+        ),
+        target: Target::AtMost(1.3),
+        parallel: true,
+    },
+    // Queue pairs by two threads beside one: not ours and theirs, but what can be gained.
+    Case {
+        name: "pairs",
+        unit: "µs",
+        theirs: ("$pairs rxe0 2000 1", Figure::Field("us_each")),
+        ours: ("$pairs rxe0 2000 2", Figure::Field("us_each")),
+        target: Target::AtMost(0.67),
+        parallel: true,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{part, title},
+        CASES, Figure, TYPICAL_US,
+    };
+
+    const LATENCY: &str = "== events theirs 0\n\
+         #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]\n \
+         8       300          99.26          956.66       107.50         127.90\n\
+         ------\n\
+         == events ours 0\n{\"median_us\":129.0,\"size\":8}\n";
+
+    #[test]
+    fn figures_are_found_in_tables_and_in_objects() {
+        let theirs = part(LATENCY, &title("events", "theirs", 0)).unwrap();
+        let ours = part(LATENCY, &title("events", "ours", 0)).unwrap();
+        assert_eq!(TYPICAL_US.read(theirs), Some(107.5));
+        assert_eq!(Figure::Field("median_us").read(ours), Some(129.0));
+        assert_eq!(Figure::Field("median_us").read(theirs), None);
+        assert_eq!(TYPICAL_US.read("failed"), None);
+    }
+
+    #[test]
+    fn a_row_has_the_ratio_and_whether_it_is_as_wanted() {
+        let row = CASES[0].row(LATENCY, 3, false);
+        assert!(row.contains("1.20") && row.ends_with("met"), "{row}");
+        let slow = LATENCY.replace("129.0", "150.0");
+        assert!(CASES[0].row(&slow, 3, false).ends_with("missed"));
+        assert!(CASES[1].row(LATENCY, 3, false).contains("no figures"));
+    }
+}
