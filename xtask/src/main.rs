@@ -72,6 +72,7 @@ fn chore(words: &[&str], args: &[String]) -> Result<(), String> {
         ["examples"] => Gate::open(examples::run),
         ["loom"] => Gate::open(loom::run),
         ["vm-test"] => Gate::open(vm::test),
+        ["vm-test", "--itself"] => Gate::open(vm::test_itself),
         ["vm-test", ..] => vm::test_all(&step::root(), &args[1..]),
         ["bench", "portals", ..] => portals::run(&step::root(), &args[2..]),
         ["bench", "compare", ..] => compare::run(&args[2..]),

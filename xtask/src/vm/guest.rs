@@ -86,7 +86,12 @@ impl Guest {
 
     /// Follows the guest to its end and says how the command ended.
     pub(super) fn status(mut self) -> Result<u8, String> {
-        let status = self.follow();
+        let patience = Patience {
+            start: BOOT,
+            command: self.timeout + GRACE,
+            end: GRACE,
+        };
+        let status = follow(&self.news, patience);
         if status.is_err() {
             // It may be off already.
             drop(self.child.kill());
@@ -122,26 +127,34 @@ impl Guest {
             )),
         }
     }
+}
 
-    /// The command's status; `None` when the machine went off without one.
-    fn follow(&self) -> Result<Option<u8>, String> {
-        let mut status = None;
-        let mut patience = BOOT;
-        loop {
-            match self.news.recv_timeout(patience) {
-                Ok(News::Began) => patience = self.timeout + GRACE,
-                Ok(News::Ended(with)) => {
-                    status = Some(with);
-                    patience = GRACE;
-                }
-                Ok(News::Unread) => return Err("nobody reads the output".to_owned()),
-                Ok(News::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!(
-                        "the guest said nothing for {} s and was ended; `--log` shows what its kernel says",
-                        patience.as_secs()
-                    ));
-                }
+/// How long a guest may say nothing.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    start: Duration,
+    command: Duration,
+    end: Duration,
+}
+
+/// The command's status; `None` when the machine went off without one.
+fn follow(news: &Receiver<News>, patience: Patience) -> Result<Option<u8>, String> {
+    let mut status = None;
+    let mut left = patience.start;
+    loop {
+        match news.recv_timeout(left) {
+            Ok(News::Began) => left = patience.command,
+            Ok(News::Ended(with)) => {
+                status = Some(with);
+                left = patience.end;
+            }
+            Ok(News::Unread) => return Err("nobody reads the output".to_owned()),
+            Ok(News::Off) | Err(RecvTimeoutError::Disconnected) => return Ok(status),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!(
+                    "the guest said nothing for {} s and was ended; `--log` shows what its kernel says",
+                    left.as_secs()
+                ));
             }
         }
     }
@@ -274,7 +287,40 @@ const COMPLAINTS: [&str; 6] = [
 
 #[cfg(test)]
 mod tests {
-    use super::{News, last_lines, news_of};
+    use std::{sync::mpsc::channel, time::Duration};
+
+    use super::{News, Patience, follow, last_lines, news_of};
+
+    fn followed(said: impl IntoIterator<Item = News>) -> Result<Option<u8>, String> {
+        let (sender, news) = channel();
+        said.into_iter().for_each(|what| sender.send(what).unwrap());
+        let patience = Patience {
+            start: Duration::ZERO,
+            command: Duration::ZERO,
+            end: Duration::ZERO,
+        };
+        follow(&news, patience)
+    }
+
+    #[test]
+    fn the_status_of_a_command_is_passed_on_when_the_machine_is_off() {
+        for status in [0, 7, 124, 255] {
+            let said = [News::Began, News::Ended(status), News::Off];
+            assert_eq!(followed(said), Ok(Some(status)));
+        }
+        for said in [vec![News::Off], vec![News::Began, News::Off]] {
+            assert_eq!(followed(said), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_guest_that_says_nothing_any_more_is_an_error_wherever_it_was() {
+        for said in [vec![], vec![News::Began], vec![News::Began, News::Ended(0)]] {
+            assert!(followed(said).unwrap_err().contains("said nothing"));
+        }
+        let why = followed([News::Began, News::Unread]).unwrap_err();
+        assert!(why.contains("nobody reads"), "{why}");
+    }
 
     #[test]
     fn a_guest_tells_when_the_command_began_and_how_it_ended() {

@@ -7,7 +7,7 @@ use std::{io, path::Path, process::ExitCode};
 
 pub(crate) use self::{
     bench::run as bench,
-    suite::{all as test_all, beside as test_beside, run as test},
+    suite::{all as test_all, beside as test_beside, itself as test_itself, run as test},
 };
 use self::{guest::Guest, image::Image, options::Options};
 

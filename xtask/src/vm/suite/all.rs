@@ -14,11 +14,12 @@ use super::{
 };
 
 const HELP: &str = "\
-cargo xtask vm-test [--all [OPTION..]]
+cargo xtask vm-test [--itself | --all [OPTION..]]
 
 Without --all: the tests that need InfiniBand devices as the gate runs them, which takes minutes. With it: every suite, with
 all ranks on one device and with each on its own across the wire, with io_uring and with epoll, in one virtual machine with
-eight devices. That takes hours where the machine is emulated, so it may be split:
+eight devices. That takes hours where the machine is emulated, so it may be split. With --itself: what `cargo xtask vm` promises
+(status, output, time limit, nothing left), which the gate looks at, too.
 
   --only SUITE,..     some suites; SUITE::FILTER runs those tests of it that have FILTER in their names
   --devices WHICH     one, across; own is said of suites that choose their devices themselves

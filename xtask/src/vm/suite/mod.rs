@@ -18,6 +18,7 @@ use self::table::{SUITES, Suite, What};
 use super::{guest::Guest, image::Image, options::Options, packages};
 
 mod all;
+mod itself;
 mod matrix;
 mod report;
 mod table;
@@ -28,6 +29,15 @@ pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
         Some(bed) => gate.counted(NAME, REPEAT, |_, tally| bed.run(tally, io::stdout()).0),
         None => Ok(()),
     }
+}
+
+/// What `cargo xtask vm` itself promises, alone.
+pub(crate) fn itself(gate: &mut Gate) -> Result<(), String> {
+    gate.counted(
+        "`cargo xtask vm`",
+        "cargo xtask vm-test --itself",
+        |_, tally| itself::check().map(|claims| tally.passed += claims),
+    )
 }
 
 /// The step beside others: the guest takes one processor.
@@ -74,8 +84,10 @@ impl Bed {
         }
     }
 
-    /// Starts one guest and runs all programs in it: how that went, and what they printed, which `show` gets as it comes.
+    /// Looks at the command, then starts one guest and runs all programs in it: how that went, and what they printed, which
+    /// `show` gets as it comes.
     fn run(&self, tally: &mut Tally, show: impl Write + Send + 'static) -> Ended {
+        let itself = itself::check().map(|claims| tally.passed += claims);
         let (status, text) = self.output(&FOR_GATE, show);
         let outcome = status.and_then(|status| {
             count(&self.programs, &text, tally)?;
@@ -84,6 +96,10 @@ impl Bed {
                 _ => Err(format!("status {status} in the guest")),
             }
         });
+        let outcome = match (itself, outcome) {
+            (Err(one), Err(other)) => Err(one + "\n" + &other),
+            (itself, outcome) => itself.and(outcome),
+        };
         (outcome, text)
     }
 
