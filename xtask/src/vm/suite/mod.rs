@@ -26,7 +26,11 @@ mod table;
 /// The step alone: what runs is seen while it runs.
 pub(crate) fn run(gate: &mut Gate) -> Result<(), String> {
     match Bed::make(&gate.root, SUITES, PROFILE)? {
-        Some(bed) => gate.counted(NAME, REPEAT, |_, tally| bed.run(tally, io::stdout()).0),
+        Some(bed) => gate.counted(NAME, REPEAT, |_, tally| {
+            let (outcome, text) = bed.run(tally, io::stdout());
+            println!("{}", report::slowest(&text));
+            outcome
+        }),
         None => Ok(()),
     }
 }
@@ -51,7 +55,11 @@ pub(crate) fn beside(
     let long = Long {
         name: NAME,
         repeat: REPEAT,
-        work: Box::new(move |tally| bed.run(tally, io::sink())),
+        work: Box::new(move |tally| {
+            let (outcome, text) = bed.run(tally, io::sink());
+            let slowest = report::slowest(&text);
+            (outcome, text + &slowest)
+        }),
     };
     gate.beside(long, others)
 }
@@ -329,8 +337,13 @@ run() {
     echo \"== $1\"
     shift
     began=$(date +%s)
+    read -r _ user nice system idle more </proc/stat
     timeout $limit \"$@\" 2>&1 || { status=$?; echo \"ended with status $status\"; }
     echo \"took $(($(date +%s) - began)) s\"
+    busy=$((user + nice + system)) rested=$idle
+    read -r _ user nice system idle more </proc/stat
+    busy=$((user + nice + system - busy)) rested=$((idle - rested))
+    echo \"idle $((100 * rested / (busy + rested + 1))) %\"
 }
 ";
 

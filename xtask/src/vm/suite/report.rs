@@ -157,6 +157,28 @@ pub(super) fn head() -> String {
     )
 }
 
+/// How long each program took, and how much of that the guest's processors had nothing to do; the slowest come first.
+pub(super) fn slowest(output: &str) -> String {
+    let parts = output.split("\n== ").skip(1);
+    let mut rows: Vec<_> = parts
+        .filter_map(|printed| {
+            let (title, said) = printed.split_once('\n')?;
+            let seconds = said.lines().rev().find_map(seconds)?;
+            let idle = said
+                .lines()
+                .rev()
+                .find_map(|line| line.strip_prefix("idle "));
+            Some((seconds, idle.unwrap_or("?"), title))
+        })
+        .collect();
+    rows.sort_by_key(|(seconds, ..)| std::cmp::Reverse(*seconds));
+    let lines = rows.iter().map(|(seconds, idle, title)| {
+        let title: String = title.chars().take(TITLE_MAX).collect();
+        format!("\n{seconds:>8} s  idle {idle:>5}  {title}")
+    });
+    lines.collect()
+}
+
 /// Of a line like `took 12 s`.
 fn seconds(line: &str) -> Option<u64> {
     let figure = line.strip_prefix("took ")?.strip_suffix(" s")?;
@@ -179,6 +201,9 @@ fn failures(printed: &str) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
+/// Columns of a program's name and arguments in a list.
+const TITLE_MAX: usize = 100;
+
 /// What `timeout` ends with.
 const TIME_IS_UP: u8 = 124;
 
@@ -189,7 +214,7 @@ const TESTS_FAILED: u8 = 101;
 mod tests {
     use super::{
         super::matrix::{Wish, chosen},
-        End, Row,
+        End, Row, slowest,
     };
 
     fn row(printed: &str) -> Row {
@@ -256,6 +281,26 @@ mod tests {
             "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out\ntook 1 s\n",
         );
         assert_eq!(none.end, End::Empty);
+    }
+
+    #[test]
+    fn the_slowest_program_is_named_first() {
+        let lines = slowest(
+            "\n== the guest itself\nwell\n== quick\ntook 2 s\nidle 50 %\n== slow\ntook 1 s\ntook 12 s\nidle 7 %\n\
+             == cut off\ntest a ... ",
+        );
+        let rows: Vec<Vec<&str>> = lines
+            .trim()
+            .lines()
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ["12", "s", "idle", "7", "%", "slow"],
+                ["2", "s", "idle", "50", "%", "quick"]
+            ]
+        );
     }
 
     #[test]
