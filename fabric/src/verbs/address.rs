@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! version u8 | mtu u8 | lid u16 | datagram queue pair u32 | its key u32 | incarnation u32 | gid 16 bytes
-//! the table of regions: address u64, key u32 | flags u8: 1 it hears parcels, 2 it has doors | skills u8 (`way`) | 0 u16
-//! all little-endian; then its doors (`doors`)
+//! the table of regions: address u64, key u32 | flags u8: 1 it hears parcels, 2 it has doors, 4 it has ports | skills u8 (`way`)
+//! 0 u16 | all little-endian; then its doors, or its ports (`doors`)
 //! ```
 
 use std::io;
@@ -60,7 +60,7 @@ impl Address {
         LEN + bytes.len()
     }
 
-    /// With the doors that peers find ready.
+    /// With the doors that peers find ready, or only the ports.
     pub(super) fn encode(&self, doors: Option<&Doors>) -> Vec<u8> {
         let mut bytes = vec![VERSION, self.mtu];
         bytes.extend(self.lid.to_le_bytes());
@@ -71,7 +71,12 @@ impl Address {
         bytes.extend(self.table.address.to_le_bytes());
         bytes.extend(self.table.key.to_le_bytes());
         let parcels = if self.parcels { PARCELS } else { 0 };
-        let flags = parcels | if doors.is_some() { DOORS } else { 0 };
+        let flags = parcels
+            | match doors {
+                Some(doors) if doors.are_open() => DOORS,
+                Some(_) => PORTS,
+                None => 0,
+            };
         bytes.extend([flags, skills(self.reads, self.ethernet), 0, 0]);
         if let Some(doors) = doors {
             doors.encode(&mut bytes);
@@ -91,9 +96,9 @@ impl Address {
             io::Error::new(io::ErrorKind::InvalidData, why)
         };
         let whole = bytes.split_first_chunk::<LEN>();
-        let has_doors = whole.is_some_and(|(all, _)| all[44] & DOORS != 0);
+        let behind = whole.map_or(0, |(all, _)| all[44] & (DOORS | PORTS));
         let (all, rest) = whole
-            .filter(|(_, rest)| has_doors || rest.is_empty())
+            .filter(|(_, rest)| behind != 0 || rest.is_empty())
             .ok_or_else(|| wrong(format!("{} bytes, and {LEN} are one", bytes.len())))?;
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|nth| all[at + nth]));
         let skills = parse_skills(all[45]);
@@ -117,11 +122,13 @@ impl Address {
             return Err(wrong(format!("version {}, and this is {VERSION}", all[0])));
         }
         let numbers = (1..=5).contains(&address.mtu) && address.qpn >> 24 == 0;
-        let known = all[44] & !(PARCELS | DOORS) == 0 && skills.is_some() && all[46..] == [0; 2];
+        let flags = all[44] & !(PARCELS | DOORS | PORTS) == 0 && behind != DOORS | PORTS;
+        let known = flags && skills.is_some() && all[46..] == [0; 2];
         if !numbers || !known || address.incarnation == 0 {
             return Err(wrong("a number out of its range".to_owned()));
         }
-        let doors = has_doors.then(|| Doors::parse(rest, ranks).map_err(wrong));
+        let open = behind == DOORS;
+        let doors = (behind != 0).then(|| Doors::parse(rest, ranks, open).map_err(wrong));
         Ok((address, doors.transpose()?))
     }
 
@@ -170,11 +177,12 @@ impl Address {
     }
 }
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const LEN: usize = 48;
 // The flags.
 const PARCELS: u8 = 1;
 const DOORS: u8 = 2;
+const PORTS: u8 = 4;
 
 #[cfg(test)]
 pub(super) mod tests {
@@ -212,11 +220,16 @@ pub(super) mod tests {
             (deaf, None)
         );
         let doors = Doors::example(9, 3);
-        let bytes = ADDRESS.encode(Some(&doors));
-        assert_eq!(
-            Address::parse(0, &bytes, 9).unwrap(),
-            (ADDRESS, Some(doors))
-        );
+        let ports = [&[ADDRESS.first()], &doors.ports[..]].concat();
+        let closed = Doors::closed(&ports).unwrap();
+        assert!(Doors::closed(&ports[..1]).is_none());
+        for doors in [doors, closed] {
+            let bytes = ADDRESS.encode(Some(&doors));
+            assert_eq!(
+                Address::parse(0, &bytes, 9).unwrap(),
+                (ADDRESS, Some(doors))
+            );
+        }
     }
 
     #[test]
@@ -263,7 +276,9 @@ pub(super) mod tests {
             changed(1, 6),
             changed(7, 1),
             changed(44, 0x81),
-            changed(44, 2),             // doors, and there are none
+            changed(44, 2), // doors, and there are none
+            changed(44, 4), // ports, and there are none
+            [&changed(44, 6)[..], &[1]].concat(),
             [&good[..], &[0]].concat(), // something, and no doors
             changed(45, 0),
             changed(45, 0x80),

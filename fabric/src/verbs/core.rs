@@ -60,6 +60,8 @@ pub(super) struct Core {
     pub(super) caps: Caps,
     pub(super) counters: Arc<Counters>,
     pub(super) peers: Vec<Address>,
+    /// Theirs behind the first, as they were when the job began.
+    pub(super) peer_ports: Vec<Box<[Far]>>,
     /// Where this rank's devices are.
     pub(super) ports: Vec<Far>,
     /// The first of them is not where this rank's address says, or was not once: peers may know either.

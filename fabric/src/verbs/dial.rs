@@ -14,7 +14,7 @@ use super::{
     scarce::Scarce,
     unheard::Late,
     way::{FIRST, Far, To},
-    why::{unconnected, unlike},
+    why::{unconnected, unlike, unmatched},
 };
 use crate::{
     connect::{Action, CAPS_NONE, Context, Event, Frame, Kind, Lane, Message, State},
@@ -202,8 +202,8 @@ impl Core {
         Ok(())
     }
 
-    /// A queue pair on each device, or on as many as have one left. One is connected to itself by the first. None beside one that
-    /// its device may go on with: what that has under way would be taken for the new one's, and end with it.
+    /// A queue pair on each device that has not failed, or on as many as have one left. One is connected to itself by the first.
+    /// None beside one that its device may go on with: what that has under way would be taken for the new one's, and end with it.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may go on with a queue pair of the connection before";
@@ -211,12 +211,26 @@ impl Core {
         }
         let wanted = if peer == self.me { 1 } else { self.rails.len() };
         let mut qps = Vec::new();
+        let mut refused = None;
         for lane in 0..wanted {
             match self.make_pair(To { peer, lane }) {
-                Ok(qp) => qps.push(qp),
-                Err(why) if lane == FIRST => return Err(why),
-                Err(_) => break,
+                Ok(qp) => qps.push(Some(qp)),
+                Err(why) => {
+                    refused = Some(why);
+                    if self.rails[lane].failed.is_none() {
+                        break;
+                    }
+                    qps.push(None);
+                }
             }
+        }
+        qps.truncate(
+            qps.iter()
+                .rposition(Option::is_some)
+                .map_or(0, |last| last + 1),
+        );
+        if let Some(why) = refused.filter(|_| qps.is_empty()) {
+            return Err(why);
         }
         let now = self.sleep.timer.now();
         let link = self.link_or_new(peer);
@@ -264,30 +278,29 @@ impl Core {
         Event::Broken
     }
 
-    /// Connects the lanes that both have. One that cannot be is left when the connection is open, if there is another.
+    /// Connects the lanes that both have: a device that has failed has none. One that cannot be is left when the connection is
+    /// open, if there is another.
     fn bind(&mut self, peer: u32, ends: &Ends) -> io::Result<()> {
         let (me, Self { links, rails, .. }) = (self.me, self);
         let link = links[index(peer)].as_deref_mut();
         let link = link.ok_or(io::ErrorKind::NotConnected)?;
         let lanes = ends.iter().count().min(link.ways.len());
         for (way, rail) in link.ways.drain(lanes..).zip(&mut rails[lanes..]) {
-            if let Some(qp) = way.qp {
-                rail.by_qpn.remove(&qp.number());
-                rail.inbox.release();
-            }
+            rail.take_back(way.qp);
         }
         let mut broken = None;
         for ((way, rail), (lane, far)) in link.ways.iter_mut().zip(rails).zip(ends.iter()) {
-            let qp = way.qp.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-            if let Err(why) = rail.own.join(qp, way.psn, lane, &far) {
+            let Some(qp) = &way.qp else { continue };
+            if lane.qpn == 0 {
+                rail.take_back(way.qp.take());
+                way.broken = true;
+            } else if let Err(why) = rail.own.join(qp, way.psn, lane, &far) {
                 way.broken = true;
                 broken.get_or_insert(why);
             }
         }
-        if let Some(why) = broken
-            && link.ways.iter().all(|way| way.broken)
-        {
-            return Err(why);
+        if link.ways.iter().all(|way| way.broken) {
+            return Err(broken.unwrap_or_else(unmatched));
         }
         link.set_ends(me, peer, ends);
         Ok(())
@@ -304,7 +317,7 @@ impl Core {
 
     /// Says what found no room: many connections are made at the same time.
     pub(super) fn speak_up(&mut self) {
-        while self.datagrams.has_room()
+        while self.has_room_for_words()
             && let Some((peer, message)) = self.unsaid.pop_front()
         {
             self.send_word(peer, message);
@@ -312,7 +325,7 @@ impl Core {
     }
 
     fn send_word(&mut self, peer: u32, message: Message) {
-        if !self.datagrams.has_room() {
+        if !self.has_room_for_words() {
             return self.unsaid.push_back((peer, message));
         }
         let mut frame = Frame::bare(message);
@@ -324,7 +337,8 @@ impl Core {
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
         greeting::encode(&frame, &self.ports, self.moved, &mut bytes);
-        if let Some(to) = self.destination(peer) {
+        let to = self.destination(peer);
+        if let Some(to) = to.filter(|_| self.rails[FIRST].failed.is_none()) {
             // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
             let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
         }
@@ -367,7 +381,9 @@ impl Link {
     pub(super) fn set_ends(&mut self, me: u32, peer: u32, ends: &Ends) {
         let lanes = self.ways.len();
         self.far = ends.iter().map(|(_, far)| far).take(lanes).collect();
-        self.fences = Fences::new(LaneSet::first(u32::try_from(lanes).unwrap_or(1)));
+        let present = (0..).zip(&self.ways).filter(|(_, way)| way.qp.is_some());
+        let present = present.fold(LaneSet::EMPTY, |all, (lane, _)| all.with(lane));
+        self.fences = Fences::new(present);
         self.left = LaneSet::EMPTY;
         self.home = self.home_of(me, peer);
         self.heard_by = self.home;
@@ -389,6 +405,14 @@ impl Rail {
         let qp = Qp::connected(&self.own.pd, queues, &self.inbox.srq, REQUESTS_MAX)?;
         qp.init(self.own.port)?;
         Ok(qp)
+    }
+
+    /// One that was made for a peer is not needed. Nothing was posted to it.
+    fn take_back(&mut self, qp: Option<Qp>) {
+        if let Some(qp) = qp {
+            self.by_qpn.remove(&qp.number());
+            self.inbox.release();
+        }
     }
 
     /// The own port, as peers name it.

@@ -1,7 +1,8 @@
-//! What a rank that has made a queue pair for each other rank tells of them, and of its ports, with its address.
+//! What a rank with several devices tells of its ports with its address, and one that has made a queue pair for each other rank
+//! of those, too.
 //!
 //! ```text
-//! lanes u8 | for each lane but the first: its port, as in `greeting` | for each lane: the numbers (`connect::ranges`)
+//! lanes u8 | for each lane but the first: its port, as in `greeting` | for each lane: the numbers (`connect::ranges`), if any
 //! ```
 
 use super::{
@@ -14,19 +15,33 @@ use crate::{
     lanes::RAILS_MAX,
 };
 
-/// Queue pairs of a rank that its peers find ready.
+/// Ports of a rank, and queue pairs that its peers find ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Doors {
     /// Behind each lane but the first.
     pub(super) ports: Vec<Far>,
-    /// On each lane.
+    /// On each lane; none where there are no queue pairs.
     pub(super) numbers: Vec<Ranges>,
 }
 
 impl Doors {
+    /// Of a rank with these ports, which has made no queue pairs. `None` where the first port is all: its address says that.
+    pub(super) fn closed(ports: &[Far]) -> Option<Self> {
+        let (_first, others) = ports.split_first()?;
+        (!others.is_empty()).then(|| Self {
+            ports: others.to_vec(),
+            numbers: Vec::new(),
+        })
+    }
+
+    /// Whether there are queue pairs.
+    pub(super) const fn are_open(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
     /// Adds the wire form.
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        bytes.push(u8::try_from(self.numbers.len()).unwrap_or(u8::MAX));
+        bytes.push(u8::try_from(self.ports.len() + 1).unwrap_or(u8::MAX));
         for port in &self.ports {
             greeting::encode_port(port, bytes);
         }
@@ -35,11 +50,11 @@ impl Doors {
         }
     }
 
-    /// Reads those of a rank in a job of so many.
+    /// Reads those of a rank in a job of so many; `open` where queue pairs are among them.
     ///
     /// # Errors
     /// What is wrong.
-    pub(super) fn parse(bytes: &[u8], ranks: u32) -> Result<Self, String> {
+    pub(super) fn parse(bytes: &[u8], ranks: u32, open: bool) -> Result<Self, String> {
         let lanes = bytes.split_first();
         let (lanes, rest) = lanes.ok_or("the number of its devices is missing")?;
         let lanes = usize::from(*lanes);
@@ -50,7 +65,8 @@ impl Doors {
         let (ports, mut rest) = ports.ok_or("its ports end too early")?;
         let ports = ports.as_chunks().0.iter().map(greeting::parse_port);
         let ports: Option<_> = ports.collect();
-        let numbers = (0..lanes).map(|_| Ranges::decode(&mut rest, ranks));
+        let numbered = if open { lanes } else { 0 };
+        let numbers = (0..numbered).map(|_| Ranges::decode(&mut rest, ranks));
         let numbers: Result<_, _> = numbers.collect();
         let doors = Self {
             ports: ports.ok_or("a port with a number out of its range")?,
@@ -113,7 +129,7 @@ mod tests {
         let mut bytes = Vec::new();
         doors.encode(&mut bytes);
         assert!(48 + bytes.len() <= ADDRESS_MAX, "{}", bytes.len());
-        assert_eq!(Doors::parse(&bytes, 1024), Ok(doors));
+        assert_eq!(Doors::parse(&bytes, 1024, true), Ok(doors));
     }
 
     #[test]

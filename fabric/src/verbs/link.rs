@@ -128,10 +128,12 @@ impl Link {
         }
     }
 
-    /// With these queue pairs, of which the first begins with this number.
-    pub(super) fn set_ways(&mut self, qps: Vec<Qp>, first: u32) {
-        let ways = qps.into_iter().zip(psns(first));
-        self.ways = ways.map(|(qp, psn)| Way::new(qp, psn)).collect();
+    /// With these queue pairs, of which the first begins with this number. A lane may lack its own.
+    pub(super) fn set_ways(&mut self, qps: Vec<Option<Qp>>, first: u32) {
+        let way = |(qp, psn): (Option<Qp>, u32)| {
+            qp.map_or_else(|| Way::absent(psn), |qp| Way::new(qp, psn))
+        };
+        self.ways = qps.into_iter().zip(psns(first)).map(way).collect();
         self.psn = self.ways.last().map_or(first, |way| way.psn);
     }
 
@@ -140,7 +142,7 @@ impl Link {
         psn_after(self.psn)
     }
 
-    /// The own ends, as the peer is told of them.
+    /// The own ends, as the peer is told of them: 0 is no queue pair.
     pub(super) fn lanes(&self) -> Lanes {
         let lane = |way: &Way| Lane {
             qpn: way.qp.as_ref().map_or(0, Qp::number),

@@ -127,6 +127,7 @@ impl Core {
         let mut meetings = Vec::new();
         for (peer, doors) in (0..).zip(doors) {
             if let Some(doors) = doors
+                && doors.are_open()
                 && peer != self.me
                 && let Some(meeting) = self.meeting(peer, doors, &mut mesh)
             {
@@ -186,7 +187,7 @@ impl Core {
         }
         let incarnation = self.peers[index(peer)].incarnation;
         let link = self.link_or_new(peer);
-        link.set_ways(qps, psn);
+        link.set_ways(qps.into_iter().map(Some).collect(), psn);
         link.dial = Connection::bound(peer, incarnation);
         link.made_at = now;
         link.set_ends(me, peer, &ends);

@@ -81,10 +81,10 @@ impl Core {
         may
     }
 
-    /// Whether parcels go to a peer: both have buffers for them, and it knows where to answer.
+    /// Whether parcels go to a peer: both have buffers for them, and it knows where to answer. They go by first devices only.
     pub(super) fn talks_to(&self, peer: u32) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
-        self.talks.on && hears && !self.moved
+        self.talks.on && hears && !self.moved && self.rails[FIRST].failed.is_none()
     }
 
     fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {

@@ -168,11 +168,13 @@ impl Prepared {
         })
     }
 
-    /// Where peers find this rank, for the bootstrap to carry: 48 bytes, and some more where all are connected at once.
+    /// Where peers find this rank, for the bootstrap to carry: 48 bytes, and some more where it has several devices or all are
+    /// connected at once.
     #[must_use]
     pub fn address(&self) -> Vec<u8> {
-        let doors = self.mesh.as_ref().map(|mesh| &mesh.doors);
-        self.address.encode(doors)
+        let closed = Doors::closed(&self.ports);
+        let open = self.mesh.as_ref().map(|mesh| &mesh.doors);
+        self.address.encode(open.or(closed.as_ref()))
     }
 
     /// The driver, once the addresses of all ranks are known, in the order of the ranks. Nobody is connected to before there is
@@ -203,6 +205,9 @@ impl Prepared {
         let outbox = Outbox::new(&queues, rooms.sends, &config)?;
         let registrations = Registrations::new(pds, &config);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
+        let behind =
+            |doors: &Option<Doors>| doors.iter().flat_map(|all| &all.ports).copied().collect();
+        let peer_ports = doors.iter().map(behind).collect();
         let core = Core {
             links: (0..config.ranks).map(|_| None).collect(),
             datagrams,
@@ -220,6 +225,7 @@ impl Prepared {
             caps,
             counters: config.counters,
             peers,
+            peer_ports,
             ports,
             watches: Watches::new(),
             lists: Lists::new(TASKS_MAX),

@@ -59,6 +59,15 @@ impl Way {
         }
     }
 
+    /// Where a device of either rank has failed there is no queue pair.
+    pub(super) fn absent(psn: u32) -> Self {
+        Self {
+            psn,
+            broken: true,
+            ..Self::default()
+        }
+    }
+
     pub(super) const fn has_slots(&self, requests: u32) -> bool {
         self.used + requests <= REQUESTS_MAX
     }

@@ -70,6 +70,13 @@ pub(super) fn unlike() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, why)
 }
 
+/// Why two ranks could not be connected although each has a device that works.
+pub(super) fn unmatched() -> io::Error {
+    let why = "no device of this rank works whose counterpart on the other works, too: the first of RIPSTOP_VERBS_DEVICE reaches \
+               the first, the second the second";
+    io::Error::new(io::ErrorKind::NotConnected, why)
+}
+
 /// Why two ranks could not be connected.
 pub(super) fn unconnected(why: Why) -> io::Error {
     let sentence = match why {

@@ -159,6 +159,77 @@ fn nobody_is_connected_to_by_a_device_that_has_failed() {
     }
 }
 
+/// Of the first device all is missing, also its words: nobody who was not met before hears by it, nor does it hear anybody. Rank
+/// 3's home with rank 0 is the second lane, rank 1's the first.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn whose_first_device_has_failed_meets_by_the_second() {
+    for asks in [true, false] {
+        let mut ranks = Ranks::new(4);
+        let about = Subject::Other;
+        let kind = abi::EVENT_CQ_ERR;
+        ranks.core(0).handle_happened(0, Happened { kind, about });
+        for peer in [1_u32, 3] {
+            let (from, to) = if asks { (0, peer) } else { (peer, 0) };
+            ranks.say(from as usize, to);
+            let heard = |ranks: &Ranks| {
+                ranks.ears[to as usize]
+                    .messages
+                    .contains(&super::Peer(from))
+            };
+            ranks.until(heard);
+            for (rank, peer) in [(0, peer), (peer as usize, 0)] {
+                let ways = &ranks.core(rank).link_or_new(peer).ways;
+                let made: Vec<bool> = ways.iter().map(|way| way.qp.is_some()).collect();
+                assert_eq!(made, [false, true]);
+            }
+        }
+        // Where a lane was missing from the start none has failed.
+        assert!(ranks.counters.iter().all(|one| one.lanes_failed.get() == 0));
+        let (from, _there, key) = ranks.memory();
+        ranks.put(&from, key);
+        ranks.until(|ranks| ranks.ears[0].ended == 1);
+    }
+}
+
+/// Nobody is told of that: the first word finds no answer, and the next goes by all devices.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
+    let mut ranks = Ranks::new(4);
+    ranks.core(3).peers[0].gid = super::NOWHERE;
+    ranks.say(3, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+}
+
+/// The first of one and the second of the other: there is no lane between them.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_meet() {
+    let mut ranks = Ranks::new(2);
+    let about = Subject::Other;
+    let kind = abi::EVENT_CQ_ERR;
+    for rank in 0..2 {
+        ranks
+            .core(rank)
+            .handle_happened(rank, Happened { kind, about });
+    }
+    ranks.say(0, 1);
+    while ranks.ears[0].bad.is_empty() {
+        for rank in 0..2 {
+            let _events = ranks.all[rank].progress(64, &mut ranks.ears[rank]);
+        }
+        assert!(
+            ranks.core(0).sleep.timer.now() < super::GUARD,
+            "nothing is told"
+        );
+    }
+    // The one that was asked knows, and has said that it gives up.
+    let why = ranks.all[1].why_down(super::Peer(0)).unwrap();
+    assert!(why.contains("counterpart"), "{why}");
+    assert!(ranks.all[0].why_down(super::Peer(1)).is_some());
+}
+
 /// Ports that are up, another one's, queue pairs of nobody, and kinds that nobody knows.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
