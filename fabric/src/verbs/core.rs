@@ -79,6 +79,8 @@ pub(super) struct Core {
     /// Lanes that do not work any more, and those whose queue pairs are to go.
     pub(super) broken: BTreeSet<To>,
     pub(super) dying: BTreeSet<To>,
+    /// Those that may hold receives, and whose devices have time to say that they do not.
+    pub(super) holding: BTreeSet<To>,
     pub(super) actions: Vec<Action>,
     pub(super) talks: Talks,
     /// What waits for what came by connections before it, and words about those that found no room.
@@ -203,8 +205,8 @@ impl Core {
     }
 
     /// Takes a doomed queue pair down when nothing of it is under way but what could not be posted, and ends that. What came by
-    /// it is handed out first, if the peer is still there. Where the device has failed nobody waits for what is under way: it
-    /// ends with the queue pair, which touches no memory from then on.
+    /// it is handed out first, if the peer is still there, and the receives that it holds have to come back (`held`). Where the
+    /// device has failed nobody waits for what is under way: it ends with the queue pair, which touches no memory from then on.
     pub(super) fn bury(&mut self, to: To) {
         let Self {
             links,
@@ -229,7 +231,7 @@ impl Core {
             self.dying.insert(to);
             return;
         }
-        if self.take_down(to) {
+        if !self.holds_receives(to) && self.take_down(to) {
             self.handle_closed(to);
         }
     }

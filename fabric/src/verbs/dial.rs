@@ -134,7 +134,8 @@ impl Core {
             .filter_map(|peer| self.links[index(*peer)].as_ref());
         let retries = links.filter_map(|link| link.dial.next_timeout());
         let parcel = self.next_parcel();
-        retries.chain(eviction).chain(parcel).min()
+        let late = self.next_late();
+        retries.chain(eviction).chain(parcel).chain(late).min()
     }
 
     pub(super) fn tell_dial(&mut self, peer: u32, event: Event, ends: Option<Ends>) {

@@ -52,6 +52,8 @@ enum Then {
     LeavePort,
     /// The port may have another address than before.
     LookAtPort,
+    /// A queue pair that was given up holds no receives any more.
+    LetGo,
     /// Nothing.
     Ignore(&'static str),
 }
@@ -113,7 +115,7 @@ const fn then(kind: i32) -> Then {
         abi::EVENT_SQ_DRAINED | abi::EVENT_SRQ_LIMIT_REACHED | abi::EVENT_PATH_MIG => {
             Then::Ignore("nobody asked for it")
         }
-        abi::EVENT_QP_LAST_WQE_REACHED => Then::Ignore("it comes of the own end of a connection"),
+        abi::EVENT_QP_LAST_WQE_REACHED => Then::LetGo,
         _ => Then::Ignore("newer than this driver, and about nothing that it uses"),
     }
 }
@@ -140,6 +142,7 @@ impl Core {
                     self.note_broken(To { peer, lane }, io::Error::other(why));
                 }
             }
+            (Then::LetGo, Subject::Pair(qpn)) => self.handle_last(lane, qpn),
             // It may be up again by the time that its going down is heard of.
             (Then::LeavePort, Subject::Port(number))
                 if number == port && self.port_is_down(lane) =>
@@ -263,7 +266,7 @@ mod tests {
                     assert!(why.contains("IBV_EVENT_"), "{kind}: {why}");
                 }
                 Then::Ignore(why) => assert!(!why.is_empty(), "{kind}"),
-                Then::LeavePort | Then::LookAtPort => {}
+                Then::LeavePort | Then::LookAtPort | Then::LetGo => {}
             }
         }
     }

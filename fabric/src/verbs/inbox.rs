@@ -21,7 +21,7 @@ pub(super) struct Inbox {
     pub(super) srq: Arc<Srq>,
     slabs: Vec<Slab>,
     slabs_max: usize,
-    /// Slabs that belong to connections.
+    /// Slabs that belong to connections, or that those before took along.
     taken: usize,
     arrived: VecDeque<Completion>,
     /// Counts, which are in no order with messages: they are taken without anybody who hears these.
@@ -63,7 +63,7 @@ impl Inbox {
         if self.taken == self.slabs.len() {
             if self.slabs.len() >= self.slabs_max {
                 let why = format!(
-                    "{} peers, and the shared queue has room for no more",
+                    "the shared queue has receives for {} peers, and all are in use",
                     self.taken
                 );
                 return Err(io::Error::new(io::ErrorKind::QuotaExceeded, why));
@@ -85,6 +85,16 @@ impl Inbox {
     /// A peer is gone.
     pub(super) fn release(&mut self) {
         self.taken -= 1;
+    }
+
+    /// A queue pair may have taken buffers along, as many as its peer had at the most: no other connection gets those.
+    pub(super) const fn lose(&mut self) {
+        self.taken += 1;
+    }
+
+    #[cfg(test)]
+    pub(super) const fn taken(&self) -> usize {
+        self.taken
     }
 
     /// Takes what has come from the device. Whether there is anything.

@@ -13,8 +13,9 @@
 //! where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of `lists`, in a `chain` for each
 //! peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane to a peer, and
 //! the `trail` has the messages that may have to go again. `scarce` says who gives way where there are fewer queue pairs
-//! than peers. What devices tell of themselves is in `happened`. A turn is in `turn`, what a rank has is in `core`, and the
-//! end is in `close`. `objects` owns what the library makes, `abi` is the library's header.
+//! than peers. What devices tell of themselves is in `happened`, and what they `held` of the shared receives. A turn is in
+//! `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the
+//! library's header.
 
 mod abi;
 mod address;
@@ -31,6 +32,7 @@ mod doors;
 mod forgetting;
 mod greeting;
 mod happened;
+mod held;
 mod inbox;
 #[cfg(test)]
 mod layout;

@@ -236,6 +236,7 @@ impl Prepared {
             scarce: Scarce::of(&job, config.connections_max),
             broken: BTreeSet::new(),
             dying: BTreeSet::new(),
+            holding: BTreeSet::new(),
             actions: Vec::new(),
             talks: Talks::of(scheme),
             unheard: Unheard::default(),

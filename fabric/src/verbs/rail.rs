@@ -21,6 +21,8 @@ pub(super) struct Rail {
     pub(super) own: Own,
     /// Why it is of no use any more: completions may never come by it, so nobody waits for them, and nothing new is made on it.
     pub(super) failed: Option<&'static str>,
+    /// Whether it says when a queue pair that was given up holds no receives any more.
+    pub(super) says_last: Option<bool>,
     completions: Arc<OwnedFd>,
     events: Arc<OwnedFd>,
     /// What the queues were asked for an event for that did not come yet.
@@ -71,6 +73,7 @@ impl Rail {
             events: Arc::new(own.context.events()?),
             own,
             failed: None,
+            says_last: None,
             arrivals_armed: Wakes::None,
             sends_armed: false,
         })

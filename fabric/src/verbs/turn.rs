@@ -37,6 +37,7 @@ impl Core {
             self.flush(peer);
         }
         self.break_off();
+        self.let_go_late();
         self.bury_late();
         events += self.begin_tasks();
         events + self.tell(budget.saturating_sub(events), sink)
@@ -104,7 +105,12 @@ impl Core {
         let looks = slept && !self.take_events();
         self.sleep.deaf += 1;
         // But there may be none, or always something else that ends it.
-        if looks || self.sleep.deaf >= DEAF_MAX {
+        let deaf_max = if self.holding.is_empty() {
+            DEAF_MAX
+        } else {
+            DEAF_MAX_HOLDING
+        };
+        if looks || self.sleep.deaf >= deaf_max {
             self.sleep.deaf = 0;
             self.hear_devices();
         }
@@ -385,3 +391,5 @@ impl Core {
 
 /// Turns in which nobody hears that a device has failed, whose completions would be waited for in vain.
 const DEAF_MAX: u32 = 4096;
+/// The same while a device has something to say that is waited for.
+const DEAF_MAX_HOLDING: u32 = 64;

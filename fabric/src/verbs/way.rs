@@ -2,6 +2,7 @@
 
 use super::{
     chain::Chain,
+    held::Holds,
     link::REQUESTS_MAX,
     objects::{Qp, Route},
 };
@@ -22,6 +23,8 @@ pub(super) struct Way {
     pub(super) broken: bool,
     /// The queue pair is of no use any more, and goes when nothing of it is under way.
     pub(super) doomed: bool,
+    /// Of the shared receives.
+    pub(super) holds: Holds,
     /// The device did not take it down, and may go on: what is under way never ends, so that its memory serves nothing else.
     pub(super) stuck: bool,
 }

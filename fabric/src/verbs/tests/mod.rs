@@ -3,6 +3,7 @@
 
 mod bound;
 mod happened;
+mod held;
 mod kept;
 
 use std::{io, sync::Arc, time::Duration};
@@ -89,6 +90,14 @@ impl Ranks {
         while !done(self) {
             (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
             assert!(self.core(0).sleep.timer.now() < GUARD, "it never comes");
+        }
+    }
+
+    /// Turns until messages go on by another lane than the one that failed.
+    fn until_settled(&mut self, from: usize, to: u32) {
+        while !self.core(from).link_or_new(to).is_settled() {
+            (0..self.all.len()).for_each(|rank| self.turn(rank, 64));
+            assert!(self.core(0).sleep.timer.now() < GUARD, "it never does");
         }
     }
 

@@ -1,0 +1,122 @@
+//! Receives that a queue pair holds which was given up.
+
+use super::{Ranks, To, io};
+use crate::verbs::{
+    abi,
+    happened::{Happened, Subject},
+    held::{HOLDS_MAX, Holds},
+};
+
+const LANE: usize = 1;
+
+/// Two ranks that have met, and the first one's queue pair on its second device was given up, and may hold receives.
+fn given_up(says_last: Option<bool>) -> (Ranks, To) {
+    let mut ranks = Ranks::new(4);
+    for peer in [1, 3] {
+        ranks.say(0, peer);
+        ranks.until(|ranks| ranks.ears[peer as usize].messages.len() == 1);
+    }
+    ranks.core(0).rails[LANE].says_last = says_last;
+    let to = give_up(&mut ranks, 1);
+    while ranks.core(0).holding.is_empty() {
+        assert!(is_there(&mut ranks, to), "it was not waited for");
+        turn_all(&mut ranks);
+    }
+    (ranks, to)
+}
+
+fn give_up(ranks: &mut Ranks, peer: u32) -> To {
+    let to = To { peer, lane: LANE };
+    let why = io::Error::other("a test");
+    ranks.core(0).note_broken(to, why);
+    to
+}
+
+fn turn_all(ranks: &mut Ranks) {
+    (0..4).for_each(|rank| ranks.turn(rank, 64));
+    assert!(
+        ranks.core(0).sleep.timer.now() < super::GUARD,
+        "it never comes"
+    );
+}
+
+fn is_there(ranks: &mut Ranks, to: To) -> bool {
+    let way = &ranks.core(0).link_or_new(to.peer).ways[to.lane];
+    way.qp.is_some()
+}
+
+fn until_it_is_gone(ranks: &mut Ranks, to: To) {
+    while is_there(ranks, to) {
+        turn_all(ranks);
+    }
+    assert!(ranks.core(0).holding.is_empty());
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_queue_pair_is_taken_down_when_its_device_has_said_that_it_holds_nothing() {
+    let (mut ranks, to) = given_up(None);
+    let core = ranks.core(0);
+    let taken = core.rails[LANE].inbox.taken();
+    let way = &core.link_or_new(to.peer).ways[to.lane];
+    let number = way.qp.as_ref().unwrap().number();
+    let last = |number| Happened {
+        kind: abi::EVENT_QP_LAST_WQE_REACHED,
+        about: Subject::Pair(number),
+    };
+    // That of a queue pair of nobody says only that the device says such things.
+    core.handle_happened(LANE, last(0));
+    assert!(is_there(&mut ranks, to));
+    ranks.core(0).handle_happened(LANE, last(number));
+    until_it_is_gone(&mut ranks, to);
+    let core = ranks.core(0);
+    assert_eq!(core.rails[LANE].says_last, Some(true));
+    // When the time was up the receives would count as lost.
+    assert_eq!(core.rails[LANE].inbox.taken(), taken - 1);
+    assert_eq!(ranks.counters[0].stuck.get(), 0);
+}
+
+/// Nor is a rank that has nothing else to do woken before, or sleeps for longer.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_that_never_says_so_is_waited_for_once() {
+    let (mut ranks, to) = given_up(None);
+    let Holds::Until(until) = ranks.core(0).link_or_new(to.peer).ways[to.lane].holds else {
+        panic!("nothing is waited for");
+    };
+    assert!(ranks.core(0).next_retry().is_some_and(|at| at <= until));
+    until_it_is_gone(&mut ranks, to);
+    let core = ranks.core(0);
+    assert!(core.sleep.timer.now() >= until);
+    assert_eq!(core.rails[LANE].says_last, Some(false));
+    let next = give_up(&mut ranks, 3);
+    while is_there(&mut ranks, next) {
+        turn_all(&mut ranks);
+        assert!(ranks.core(0).holding.is_empty());
+    }
+    assert_eq!(ranks.counters[0].stuck.get(), 0);
+    // Both go on by the first.
+    for peer in [1, 3] {
+        ranks.until_settled(0, peer);
+        ranks.say(0, peer);
+        ranks.until(|ranks| ranks.ears[peer as usize].messages.len() == 2);
+    }
+}
+
+/// There may be fewer receives than before, so nobody else is promised those.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn where_a_device_does_not_say_so_in_time_the_receives_count_as_lost() {
+    let (mut ranks, to) = given_up(Some(true));
+    let taken = ranks.core(0).rails[LANE].inbox.taken();
+    until_it_is_gone(&mut ranks, to);
+    assert_eq!(ranks.core(0).rails[LANE].inbox.taken(), taken);
+    assert_eq!(ranks.counters[0].stuck.get(), 1);
+    // The next one has its own.
+    ranks.say(0, 2);
+    ranks.until(|ranks| ranks.ears[2].messages.len() == 1);
+    assert_eq!(ranks.core(0).rails[LANE].inbox.taken(), taken + 1);
+}
+
+/// So that it never waits for as long as a test that hangs.
+const _: () = assert!(HOLDS_MAX < super::GUARD / 8);
