@@ -110,7 +110,7 @@ impl Opening<'_> {
         let mut config = VerbsConfig::new(self.boot.rank, self.boot.size);
         config.place = self.boot.on_node();
         let device = &self.settings.verbs_device;
-        config.gid_index = self.settings.verbs_gid_index;
+        config.gid_index.clone_from(&self.settings.verbs_gid_index);
         config.scheme = match self.settings.connect.as_str() {
             "all-to-all" => Some(Scheme::AllToAll),
             "on-demand" => Some(Scheme::OnDemand),

@@ -23,8 +23,9 @@ pub struct VerbsConfig {
     /// Messages of two ranks go by one of them, long puts and gets in pieces by all. `mlx5_0*2,mlx5_1` says that the first is
     /// twice as fast; one of less than a quarter of the greatest weight is left aside until the others have failed.
     pub device: Option<String>,
-    /// The index of the port's address; without one, that of RoCE v2 over IPv4, or the only one of InfiniBand.
-    pub gid_index: Option<u8>,
+    /// The index of the port's address: one for all devices, or one for each that is named, in their order. Without one, each
+    /// takes that of RoCE v2 over IPv4 among its own, or the only one of InfiniBand.
+    pub gid_index: Vec<u8>,
     /// When ranks are connected; `None` is by the size of the job and its pattern.
     pub scheme: Option<Scheme>,
     /// With whom ranks speak, where `scheme` is `None`. The same on all ranks.
@@ -54,7 +55,7 @@ impl VerbsConfig {
             ranks,
             place: rank,
             device: None,
-            gid_index: None,
+            gid_index: Vec::new(),
             scheme: Some(Scheme::OnDemand),
             pattern: Pattern::Unknown,
             ranks_per_node: ranks,

@@ -308,28 +308,41 @@ mod tests {
     #[test]
     fn the_address_of_a_port_is_that_of_roce_v2_over_ipv4() {
         let root = std::env::temp_dir().join(format!("ripstop-gids-{}", std::process::id()));
-        let port_dir = root.join("x/ports/1");
         let write = |file: &str, text: &str| {
-            let path = port_dir.join(file);
+            let path = root.join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         };
-        write("state", "4: ACTIVE\n");
-        write("link_layer", "Ethernet\n");
-        for (index, kind, gid) in [
-            (0, "IB/RoCE v1", "fe80:0000:0000:0000:0077:00ff:fe00:0000"),
-            (1, "RoCE v2", "fe80:0000:0000:0000:0077:00ff:fe00:0000"),
-            (2, "IB/RoCE v1", "0000:0000:0000:0000:0000:ffff:0a4d:0001"),
-            (3, "RoCE v2", "0000:0000:0000:0000:0000:ffff:0a4d:0001"),
-        ] {
-            write(&format!("gids/{index}"), gid);
-            write(&format!("gid_attrs/types/{index}"), kind);
+        let local = "fe80:0000:0000:0000:0077:00ff:fe00:0000";
+        let ipv4 = "0000:0000:0000:0000:0000:ffff:0a4d:0001";
+        let of_x = [
+            ("IB/RoCE v1", local),
+            ("RoCE v2", local),
+            ("IB/RoCE v1", ipv4),
+            ("RoCE v2", ipv4),
+        ];
+        let of_y = [("IB/RoCE v1", ipv4), ("RoCE v2", ipv4), ("RoCE v2", local)];
+        let of_z = [("IB/RoCE v1", local), ("IB/RoCE v1", ipv4)];
+        for (device, table) in [("x", &of_x[..]), ("y", &of_y), ("z", &of_z)] {
+            write(&format!("{device}/ports/1/state"), "4: ACTIVE\n");
+            write(&format!("{device}/ports/1/link_layer"), "Ethernet\n");
+            for (index, (kind, gid)) in table.iter().enumerate() {
+                write(&format!("{device}/ports/1/gids/{index}"), gid);
+                write(&format!("{device}/ports/1/gid_attrs/types/{index}"), kind);
+            }
         }
         let all = Port::all_in(&root).unwrap();
-        let index = all[0].gid_index_in(&root);
+        let index: Vec<_> = all.iter().map(|port| port.gid_index_in(&root)).collect();
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(all, [port("x", true)]);
-        assert_eq!(index.unwrap(), 3);
+        assert_eq!(all, ["x", "y", "z"].map(|device| port(device, true)));
+        // Each has its own table.
+        let [Ok(3), Ok(1), Err(why)] = &index[..] else {
+            panic!("{index:?}");
+        };
+        assert!(
+            why.to_string().contains("z:1 has no address of RoCE v2"),
+            "{why}"
+        );
         assert!(
             Port::all_in(Path::new("/nowhere"))
                 .unwrap_err()

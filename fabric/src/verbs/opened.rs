@@ -18,8 +18,20 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    pub(super) fn new(port: Port, weight: u32, config: &VerbsConfig) -> io::Result<Self> {
-        let gid_index = config.gid_index.map_or_else(|| port.gid_index(), Ok)?;
+    /// The devices that are named, with their weights.
+    pub(super) fn all(named: Vec<(Port, u32)>, config: &VerbsConfig) -> io::Result<Vec<Self>> {
+        let given = given(&config.gid_index, named.len())?;
+        let all = named.into_iter().zip(given);
+        all.map(|(named, given)| Self::new(named, given, config))
+            .collect()
+    }
+
+    fn new(
+        (port, weight): (Port, u32),
+        given: Option<u8>,
+        config: &VerbsConfig,
+    ) -> io::Result<Self> {
+        let gid_index = given.map_or_else(|| port.gid_index(), Ok)?;
         let context = Context::open(&port.device, &config.counters)?;
         let (limits, state) = (context.limits()?, context.port(port.port)?);
         if !state.active {
@@ -109,6 +121,23 @@ impl Rooms {
     }
 }
 
+/// Which address each of so many devices is to have.
+fn given(indices: &[u8], devices: usize) -> io::Result<Vec<Option<u8>>> {
+    match indices {
+        [] => Ok(vec![None; devices]),
+        [all] => Ok(vec![Some(*all); devices]),
+        each if each.len() == devices => Ok(each.iter().copied().map(Some).collect()),
+        each => {
+            let why = format!(
+                "gid_index: {} numbers for {devices} of RIPSTOP_VERBS_DEVICE: RIPSTOP_VERBS_GID_INDEX is one for all devices, or \
+                 one for each",
+                each.len()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+    }
+}
+
 /// The exponent that devices wait by: 4.096 µs · 2^exponent until a packet is sent again, [`TRIES`] times.
 fn timeout(patience: Duration) -> u8 {
     let units = patience.as_nanos() / (4096 * u128::from(TRIES));
@@ -150,6 +179,21 @@ mod tests {
             ..limits
         };
         assert_eq!(serves(&[limits, less], 100_000), 127);
+    }
+
+    #[test]
+    fn a_number_of_an_address_is_for_all_devices_or_there_is_one_for_each() {
+        assert_eq!(given(&[], 2).unwrap(), [None, None]);
+        assert_eq!(given(&[3], 2).unwrap(), [Some(3), Some(3)]);
+        assert_eq!(given(&[3, 1], 2).unwrap(), [Some(3), Some(1)]);
+        for (indices, devices) in [(&[3, 1][..], 1), (&[3, 1], 3), (&[1, 2, 3], 2)] {
+            let why = given(indices, devices).unwrap_err().to_string();
+            let said = format!("{} numbers for {devices}", indices.len());
+            assert!(
+                why.contains(&said) && why.contains("RIPSTOP_VERBS_GID_INDEX"),
+                "{why}"
+            );
+        }
     }
 
     #[test]

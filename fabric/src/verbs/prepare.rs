@@ -106,10 +106,7 @@ impl Prepared {
         }
         let named = Port::choose(config.device.as_deref(), config.place)?;
         let on_one_device = most_alike(named.iter().map(|(port, _)| port.device.as_str()));
-        let opened = named
-            .into_iter()
-            .map(|(port, weight)| Opened::new(port, weight, &config));
-        let opened: Vec<Opened> = opened.collect::<io::Result<_>>()?;
+        let opened = Opened::all(named, &config)?;
         let limits: Vec<_> = opened.iter().map(|one| one.limits).collect();
         let rooms = Rooms::new(&limits, config.ranks);
         let devices = opened.into_iter().map(|one| one.device(rooms));

@@ -36,8 +36,8 @@ pub struct Settings {
     pub portals_slabs: (usize, usize),
     /// `RIPSTOP_VERBS_DEVICE`; empty is any.
     pub verbs_device: String,
-    /// `RIPSTOP_VERBS_GID_INDEX`; `None` is RoCE v2 over IPv4, where there is one.
-    pub verbs_gid_index: Option<u8>,
+    /// `RIPSTOP_VERBS_GID_INDEX`, for all adapters or for each; none is RoCE v2 over IPv4, where there is one.
+    pub verbs_gid_index: Vec<u8>,
     /// `RIPSTOP_CONNECT`.
     pub connect: String,
     /// `RIPSTOP_PATTERN`.
@@ -121,7 +121,7 @@ impl Settings {
             portals_events: 4096,
             portals_slabs: (4, 1 << 20),
             verbs_device: String::new(),
-            verbs_gid_index: None,
+            verbs_gid_index: Vec::new(),
             connect: "auto".to_owned(),
             pattern: Pattern::Unknown,
             verbs_connections: None,
@@ -331,10 +331,11 @@ mod tests {
     #[test]
     fn the_address_of_a_port_is_named_by_its_number() {
         let index = |text| one("RIPSTOP_VERBS_GID_INDEX", text).map(|s| s.verbs_gid_index);
-        assert_eq!(index("auto").unwrap(), None);
-        assert_eq!(index("0").unwrap(), Some(0));
-        assert_eq!(index("255").unwrap(), Some(255));
-        for text in ["256", "-1", "", "x"] {
+        assert_eq!(index("auto").unwrap(), []);
+        assert_eq!(index("0").unwrap(), [0]);
+        assert_eq!(index("255").unwrap(), [255]);
+        assert_eq!(index("3,1,0,3").unwrap(), [3, 1, 0, 3]);
+        for text in ["256", "-1", "", "x", "1,", "1,256", "1,auto", "1,2,3,4,5"] {
             assert!(index(text).is_err(), "{text}");
         }
     }

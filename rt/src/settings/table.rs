@@ -143,10 +143,12 @@ pub(super) const TABLE: &[Spec] = &[
     ),
     row!(
         verbs_gid_index: "RIPSTOP_VERBS_GID_INDEX",
-        "auto | 0..=255",
-        "which address of their ports the adapters use, by its number; else RoCE v2 over IPv4 where there is one",
-        |value| or_auto(value, |value| within(0..=u8::MAX, value)),
-        |index| auto_or(index, u8::to_string)
+        "auto | 0..=255, or one for each adapter, like 3,1",
+        "which address of their ports the adapters use, by its number; else each its own of RoCE v2 over IPv4 where it has one",
+        |value| or_auto(value, gid_indices).map(Option::unwrap_or_default),
+        |all: &Vec<u8>| auto_or(&(!all.is_empty()).then_some(all), |all| {
+            all.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
+        })
     ),
     row!(
         connect: "RIPSTOP_CONNECT",
@@ -343,6 +345,12 @@ fn join(all: &[Interface]) -> String {
         weight => format!("{}:{weight}", one.number),
     };
     all.iter().map(say).collect::<Vec<_>>().join(",")
+}
+
+fn gid_indices(value: &str) -> Option<Vec<u8>> {
+    let all = value.split(',').map(|one| within(0..=u8::MAX, one.trim()));
+    let all: Vec<u8> = all.collect::<Option<_>>()?;
+    (all.len() <= 4).then_some(all)
 }
 
 fn slabs(value: &str) -> Option<(usize, usize)> {

@@ -22,7 +22,11 @@ use crate::world::{World, contents, local, noise, peer};
 fn a_process_that_opens_a_device() {
     match std::env::var("OPENING").as_deref() {
         Ok("a device") => opens(|_| ()),
-        Ok("another address") => opens(|config| config.gid_index = Some(200)),
+        Ok("another address") => opens(|config| config.gid_index = vec![200]),
+        Ok("two addresses") => opens(|config| {
+            config.device = Some("rxe0,rxe1".to_owned());
+            config.gid_index = vec![1, 200];
+        }),
         Ok("what is left") => meets_a_limit(),
         Ok("all at once") => makes_too_few(),
         Ok("a registration") => registers_no_more(),
@@ -79,6 +83,14 @@ fn who_may_not_lock_memory_hears_how_much_is_needed() {
 fn an_address_that_the_port_does_not_have_is_named() {
     let said = in_shell("", "another address");
     names(&said, &["gid_index", "200", "rxe0:1"]);
+}
+
+/// Of the two the first is right.
+#[test]
+#[ignore = "needs two RDMA devices: run it in the virtual machine"]
+fn an_address_that_only_one_of_two_ports_does_not_have_is_named_with_that_port() {
+    let said = in_shell("", "two addresses");
+    names(&said, &["gid_index", "200", "rxe1:1"]);
 }
 
 #[test]
