@@ -135,6 +135,13 @@ impl Calls {
         (over == key).then_some(sig)
     }
 
+    /// Whether it is that long over that it is not known any more, or never was one of this rank's: others were since. It may be
+    /// one that only its future knows of, which has sent all that it ever sends.
+    pub(super) fn is_long_over(&self, (ctx, tag): Key) -> bool {
+        let next = self.next(ctx);
+        is_before(tag, next) && next.wrapping_sub(tag) as usize > OVER_MAX
+    }
+
     /// A number that no collective of this context has had yet.
     pub(super) fn next(&self, ctx: u32) -> u32 {
         let over = self.over.iter().flatten().map(|(key, _)| *key);
@@ -484,6 +491,8 @@ mod tests {
             assert!(calls.running((1, tag)).is_none() && calls.is_over((1, tag)));
         }
         assert!(calls.is_over((1, 900)) && !calls.is_over((1, 100)) && !calls.is_over((3, 900)));
+        assert!(calls.is_long_over((1, 100)) && !calls.is_long_over((3, 100)));
+        assert!(!calls.is_long_over((1, 900)) && !calls.is_long_over((1, 1_100)));
         assert_eq!(calls.over.len(), OVER_MAX);
     }
 }

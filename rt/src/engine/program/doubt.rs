@@ -178,6 +178,11 @@ impl Core {
                     let why = Why::Mismatch(rank.min(me), rank.max(me));
                     self.revoke((header.ctx, first), why);
                 }
+                // Whether it was the same one is not known any more, and who waits for a message need not hear it.
+                None if self.promised == 0 && self.programs.calls.is_long_over(key) => {
+                    self.peers
+                        .control(rank, &Ask::new(Kind::Over, key, header.sig));
+                }
                 None => self.programs.calls.was_asked(key, rank, header.sig),
             },
         }

@@ -157,3 +157,29 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
         );
     }
 }
+
+#[test]
+fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
+    for passed in [1, 200, 300, 1_000] {
+        let mut world = world(2);
+        for tag in 0..passed {
+            let (call, _) = call((tag, 1), (0, 2));
+            let nothing = Builder::new::<u64>(2, Lens::default()).finish();
+            let buffers = Pair::new(Vec::<u64>::new(), Vec::<u64>::new(), &nothing);
+            let program = Arc::new(nothing);
+            let tickets = world.engines[1].run(RunCall { program, ..call }, buffers, 0);
+            world.run_for(TICK);
+            assert!(world.engines[1].core.is_done(tickets.buffers.op));
+        }
+        let late = begin(&mut world, 0, (0, 1), (1, 2));
+        // Something that is to begin in an earlier place may be what rank 0 waits for.
+        world.engines[1].core.promised = usize::from(passed == 1_000);
+        assert!(world.engines[0].core.ask_in_vain());
+        world.run_for(10 * TICK);
+        match ended(&mut world, 0, &late) {
+            Some(ErrorKind::Mismatch { rank: 0, other: 1 }) => assert!(passed < 1_000),
+            None => assert!(passed == 1_000),
+            kind => panic!("after {passed}: {kind:?}"),
+        }
+    }
+}
