@@ -51,13 +51,24 @@ pub trait Neighborhood {
     /// As [`neighbor_all_gather`](Self::neighbor_all_gather), with blocks of `recv_counts[i]` elements from neighbour `i`.
     #[track_caller]
     fn neighbor_all_gather_v<S: SendBuf>(&self, send: S, recv_counts: &[usize]) -> FreshOp<S> {
-        let send_len = send.elems().len();
-        let recvs = Some(recv_counts);
-        let cut = Cut {
-            recvs,
-            ..Cut::one_to_all(send_len)
-        };
+        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
         fresh(self, "neighbor_all_gather_v", &cut, send)
+    }
+
+    /// As [`neighbor_all_gather_v`](Self::neighbor_all_gather_v), into a buffer.
+    #[track_caller]
+    fn neighbor_all_gather_v_into<S, R>(
+        &self,
+        send: S,
+        recv: R,
+        recv_counts: &[usize],
+    ) -> ExchangeOp<S, R>
+    where
+        S: SendBuf,
+        R: RecvBuf<Elem = S::Elem>,
+    {
+        let cut = Cut::one_to_all(send.elems().len()).receiving(recv_counts);
+        exchange(self, "neighbor_all_gather_v_into", &cut, (send, recv))
     }
 
     /// Gives neighbour `i` block `i`, and gets one of each. All blocks have the same length.
@@ -129,6 +140,18 @@ pub trait Neighborhood {
         planned(self, "neighbor_all_gather_plan", &Cut::one_to_all(block))
     }
 
+    /// A [`neighbor_all_gather_v`](Self::neighbor_all_gather_v) of a block of `send_len` elements, and of `recv_counts[i]` from
+    /// neighbour `i`, that is planned once.
+    #[track_caller]
+    fn neighbor_all_gather_v_plan<T: Wire>(
+        &self,
+        send_len: usize,
+        recv_counts: &[usize],
+    ) -> impl Future<Output = Result<ExchangePlan<T>>> + Send {
+        let cut = Cut::one_to_all(send_len).receiving(recv_counts);
+        planned(self, "neighbor_all_gather_v_plan", &cut)
+    }
+
     /// A [`neighbor_all_to_all`](Self::neighbor_all_to_all) with blocks of `block` elements that is planned once.
     #[track_caller]
     fn neighbor_all_to_all_plan<T: Wire>(
@@ -191,6 +214,11 @@ impl<'a> Cut<'a> {
             sends: None,
             recvs: None,
         }
+    }
+
+    const fn receiving(self, counts: &'a [usize]) -> Self {
+        let recvs = Some(counts);
+        Self { recvs, ..self }
     }
 
     const fn equal(given: usize) -> Self {

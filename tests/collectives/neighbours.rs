@@ -108,8 +108,18 @@ async fn forms(
     assert_eq!(op.await.unwrap(), (row(me, 99, len), wanted), "{what}");
     let count = |from: usize| len + from % 3;
     let (counts, wanted) = gathered(&count);
-    let op = on.neighbor_all_gather_v(row(me, 99, count(me)), &counts);
+    let mine = row(me, 99, count(me));
+    let op = on.neighbor_all_gather_v(mine.clone(), &counts);
     assert_eq!(op.await.unwrap(), wanted, "{what}");
+    let room = vec![0; wanted.len() + 3];
+    let op = on.neighbor_all_gather_v_into(mine.clone(), room, &counts);
+    assert_eq!(op.await.unwrap(), (mine.clone(), wanted.clone()), "{what}");
+    let plan = on.neighbor_all_gather_v_plan(mine.len(), &counts).await;
+    let mut plan = plan.unwrap();
+    plan.send_mut().copy_from_slice(&mine);
+    for _ in 0..2 {
+        assert_eq!(plan.run().await.unwrap(), wanted, "{what}");
+    }
 
     let (_, send, wanted): ([Vec<usize>; 2], _, _) = exchanged(&|_, _| len);
     if outgoing > 0 || incoming.is_empty() {
