@@ -1,7 +1,7 @@
 //! The collectives that a communicator has.
 
 use ripstop_rt::{
-    Comm, OpError, ReduceOp, Result,
+    Comm, OpError, Result,
     buffer::{RecvBuf, SendBuf, Wire},
 };
 
@@ -383,6 +383,17 @@ pub trait Collectives {
         ragged::gather(self, root, send)
     }
 
+    /// Gives every rank its vector of `root`'s, of any lengths: the ranks are told the lengths first. `root` has one for each
+    /// rank; what the others hand over is not read: no vectors do.
+    #[track_caller]
+    fn scatter_ragged<T: Wire>(
+        &self,
+        root: usize,
+        send: Vec<Vec<T>>,
+    ) -> RaggedOp<Vec<T>, OpError<Vec<Vec<T>>>> {
+        ragged::scatter(self, root, send)
+    }
+
     /// The same ranks as a [`Graph`], in which this one receives from `sources` and sends to `destinations`.
     ///
     /// # Errors
@@ -512,7 +523,7 @@ pub trait Collectives {
 
     /// An [`all_reduce`](Self::all_reduce) of `len` elements that is planned once.
     #[track_caller]
-    fn all_reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn all_reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         len: usize,
         op: O,
@@ -523,7 +534,7 @@ pub trait Collectives {
 
     /// A [`reduce`](Self::reduce) of `len` elements that is planned once. All but `root` receive nothing.
     #[track_caller]
-    fn reduce_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn reduce_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         root: usize,
         len: usize,
@@ -535,7 +546,7 @@ pub trait Collectives {
 
     /// A [`reduce_scatter`](Self::reduce_scatter) that is planned once.
     #[track_caller]
-    fn reduce_scatter_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn reduce_scatter_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         counts: &[usize],
         op: O,
@@ -546,7 +557,7 @@ pub trait Collectives {
 
     /// A [`reduce_scatter_block`](Self::reduce_scatter_block) with blocks of `block` elements that is planned once.
     #[track_caller]
-    fn reduce_scatter_block_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn reduce_scatter_block_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         block: usize,
         op: O,
@@ -557,7 +568,7 @@ pub trait Collectives {
 
     /// A [`scan`](Self::scan) of `len` elements that is planned once.
     #[track_caller]
-    fn scan_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn scan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         len: usize,
         op: O,
@@ -567,7 +578,7 @@ pub trait Collectives {
 
     /// An [`exscan`](Self::exscan) of `len` elements that is planned once. What rank 0 receives is of no use.
     #[track_caller]
-    fn exscan_plan<T: Wire, O: ReduceOp<T> + Clone>(
+    fn exscan_plan<T: Wire, O: Reduction<T> + Clone>(
         &self,
         len: usize,
         op: O,

@@ -9,13 +9,13 @@ use std::{
 };
 
 use ripstop_rt::{
-    Comm, ReduceOp, Result,
+    Comm, Error, Result,
     buffer::{self, Wire},
-    offload::{Collective, ProgramOp, Reducer},
+    offload::{Collective, ProgramOp, Reducer, Turn},
 };
 
 use crate::{
-    Collectives, Tuning,
+    Collectives, Reduction, Tuning,
     ask::{Ask, Verb},
     cache::Ready,
     call::{Call, ready},
@@ -24,7 +24,8 @@ use crate::{
 
 /// A collective with its buffers, planned once: each [`run`](Self::run) is one call of it, and plans nothing. By messages it
 /// allocates nothing either. What its steps are as tasks of an adapter is found out in the first run; the others write
-/// their lists from that, with their own thresholds.
+/// their lists from that, with their own thresholds. A [`ReproducibleSum`](crate::ReproducibleSum) makes what travels in
+/// every run, and what comes of it.
 ///
 /// All ranks run it as often, in the same place of the order of their collectives. Made by [`Collectives::all_to_all_plan`] and
 /// its like; `K` says whether it works [in place](Shared) or [from one buffer into another](Apart).
@@ -32,7 +33,9 @@ pub struct Persistent<T: Wire, K> {
     comm: Comm,
     name: &'static str,
     ready: Ready,
-    op: Option<Box<dyn Fn() -> Reducer + Send>>,
+    /// Bytes of what travels of one element.
+    elem: usize,
+    reduces: Option<Reduces<T>>,
     send: Vec<T>,
     recv: Vec<T>,
     kind: PhantomData<fn() -> K>,
@@ -60,9 +63,49 @@ pub type ExchangePlan<T> = Persistent<T, Apart>;
 /// Dropping it lets the collective go on by itself, with the buffers: the plan then has new ones, of zeros.
 #[must_use = "await it"]
 pub struct PlanOp<'a, T: Wire, K> {
-    run: ProgramOp<Vec<T>, Vec<T>>,
+    run: Run<T>,
     /// `None` when it has completed.
     plan: Option<&'a mut Persistent<T, K>>,
+}
+
+/// How the runs of a plan reduce.
+pub(crate) struct Reduces<T: Wire> {
+    again: Box<dyn Fn() -> Reducer + Send>,
+    /// Where elements are widened before they travel.
+    widen: Option<Widen<T>>,
+}
+
+/// Widens what both buffers hold, and begins a run with that when they are handed over too.
+type Widen<T> = fn(&[T], &[T]) -> Begin<T>;
+type Begin<T> = Box<dyn FnOnce(Start<'_>, Buffers<T>) -> Run<T>>;
+type Buffers<T> = (Vec<T>, Vec<T>);
+
+/// A run that has its turn.
+struct Start<'a> {
+    comm: &'a Comm,
+    name: &'static str,
+    turn: Turn,
+    /// Or why there can be none.
+    collective: Result<Collective, String>,
+}
+
+enum Run<T: Wire> {
+    Direct(ProgramOp<Vec<T>, Vec<T>>),
+    Wide(Box<dyn Widened<T>>),
+}
+
+/// A run on elements that are wider than the plan's.
+trait Widened<T>: fmt::Debug + Send {
+    fn is_done(&self) -> bool;
+
+    /// How it ended, and the buffers of the plan.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)>;
+}
+
+struct Wide<T, A: Wire> {
+    run: ProgramOp<Vec<A>, Vec<A>>,
+    buffers: Buffers<T>,
+    narrow: fn(&[A]) -> Vec<T>,
 }
 
 /// The plan of what is asked for, once all ranks have agreed on it.
@@ -78,15 +121,30 @@ pub(crate) fn planned<T: Wire, K, C: Collectives + ?Sized>(
 
 /// As [`planned`], with an operation that can be had again for every run.
 #[track_caller]
-pub(crate) fn planned_with<T: Wire, K, O: ReduceOp<T> + Clone, C: Collectives + ?Sized>(
+pub(crate) fn planned_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives + ?Sized>(
     on: &C,
     ask: Ask<'_>,
     op: O,
 ) -> impl Future<Output = Result<Persistent<T, K>>> + Send + use<T, K, O, C> {
     let (comm, ask) = (on.communicator(), ask.reducing::<T, O>());
-    let draft = Draft::<T>::new(comm, ask.name, ready::<T>(comm, on.tuning(), &ask));
-    let again = move || Reducer::new::<T>(op.clone());
-    draft.agreed(comm.clone(), Some(Box::new(again)))
+    let ready = ready::<O::Acc>(comm, on.tuning(), &ask);
+    let draft = Draft::<T>::travelling(comm, ask.name, ready, size_of::<O::Acc>());
+    let reduces = Reduces {
+        again: Box::new(move || op.clone().reducer()),
+        widen: O::widen(&[]).map(|_| widen::<T, O> as Widen<T>),
+    };
+    draft.agreed(comm.clone(), Some(reduces))
+}
+
+fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
+    let [send, recv] = [send, recv].map(|elems| O::widen(elems).unwrap_or_default());
+    Box::new(move |start, buffers| {
+        Run::Wide(Box::new(Wide {
+            run: start.begin((send, recv)),
+            buffers,
+            narrow: O::narrow,
+        }))
+    })
 }
 
 /// What a plan asks for, until all ranks have agreed on it.
@@ -99,6 +157,7 @@ pub(crate) struct Draft<T> {
 /// A program, and the buffers that it works on.
 struct Planned<T> {
     ready: Ready,
+    elem: usize,
     send: Vec<T>,
     recv: Vec<T>,
 }
@@ -107,9 +166,20 @@ impl<T: Wire> Draft<T> {
     /// Lets the ranks compare what they have planned.
     #[track_caller]
     pub(crate) fn new(comm: &Comm, name: &'static str, ready: Result<Ready, String>) -> Self {
+        Self::travelling(comm, name, ready, size_of::<T>())
+    }
+
+    /// As [`new`](Self::new), where `elem` bytes travel of each element.
+    #[track_caller]
+    fn travelling(
+        comm: &Comm,
+        name: &'static str,
+        ready: Result<Ready, String>,
+        elem: usize,
+    ) -> Self {
         let barrier = Ask::of(Verb::Barrier, name);
         let mut meeting = Call::new::<u8>(comm, &Tuning::AUTO, &barrier);
-        let planned = ready.and_then(Planned::of);
+        let planned = ready.and_then(|ready| Planned::of(ready, elem));
         match &planned {
             // Where counts are a rank's own, the first run compares them.
             Ok(Planned { ready, .. }) => meeting.agree_on(ready.signature),
@@ -126,15 +196,21 @@ impl<T: Wire> Draft<T> {
     pub(crate) async fn agreed<K>(
         self,
         comm: Comm,
-        op: Option<Box<dyn Fn() -> Reducer + Send>>,
+        reduces: Option<Reduces<T>>,
     ) -> Result<Persistent<T, K>> {
         self.agreed.await?;
-        let Planned { ready, send, recv } = self.planned.expect("a refused call does not succeed");
+        let Planned {
+            ready,
+            elem,
+            send,
+            recv,
+        } = self.planned.expect("a refused call does not succeed");
         Ok(Persistent {
             comm,
             name: self.name,
             ready,
-            op,
+            elem,
+            reduces,
             send,
             recv,
             kind: PhantomData,
@@ -143,15 +219,15 @@ impl<T: Wire> Draft<T> {
 }
 
 impl<T: Wire> Planned<T> {
-    fn of(ready: Ready) -> Result<Self, String> {
-        let mut planned = Self {
+    fn of(ready: Ready, elem: usize) -> Result<Self, String> {
+        let (mut send, mut recv) = (Vec::new(), Vec::new());
+        fit(&ready, elem, &mut send, &mut recv)?;
+        Ok(Self {
             ready,
-            send: Vec::new(),
-            recv: Vec::new(),
-        };
-        let Self { ready, send, recv } = &mut planned;
-        fit(ready, send, recv)?;
-        Ok(planned)
+            elem,
+            send,
+            recv,
+        })
     }
 }
 
@@ -159,10 +235,15 @@ impl<T: Wire> Planned<T> {
 ///
 /// # Errors
 /// There is no memory for one.
-fn fit<T: Wire>(ready: &Ready, send: &mut Vec<T>, recv: &mut Vec<T>) -> Result<(), String> {
+fn fit<T: Wire>(
+    ready: &Ready,
+    elem: usize,
+    send: &mut Vec<T>,
+    recv: &mut Vec<T>,
+) -> Result<(), String> {
     let lens = ready.program.lens();
     for (buffer, bytes) in [(send, lens.input), (recv, lens.output)] {
-        let len = bytes / size_of::<T>();
+        let len = bytes / elem;
         if buffer.len() != len {
             let made = buffer::zeros(len);
             *buffer = made.ok_or_else(|| format!("no memory for a buffer of {bytes} bytes"))?;
@@ -183,18 +264,25 @@ impl<T: Wire, K> Persistent<T, K> {
             name: self.name,
             signature: self.ready.signature,
             program: Arc::clone(&self.ready.program),
-            reducer: self.op.as_ref().map(|op| op()),
+            reducer: self.reduces.as_ref().map(|reduces| (reduces.again)()),
             by_blocks: false,
         };
-        let (send, recv) = (
+        let widen = self.reduces.as_ref().and_then(|reduces| reduces.widen);
+        let wide = widen.map(|widen| widen(&self.send, &self.recv));
+        let buffers = (
             std::mem::take(&mut self.send),
             std::mem::take(&mut self.recv),
         );
-        // What was the user's code may have panicked before: a turn that is taken has to be used.
-        let turn = self.comm.reserve_collective();
-        let run = match fits {
-            Ok(()) => self.comm.run_program_in(turn, collective, send, recv),
-            Err(why) => self.comm.refuse_program(turn, self.name, why, (send, recv)),
+        let start = Start {
+            comm: &self.comm,
+            name: self.name,
+            // What was the user's code may have panicked before: a turn that is taken has to be used.
+            turn: self.comm.reserve_collective(),
+            collective: fits.map(|()| collective),
+        };
+        let run = match wide {
+            Some(begin) => begin(start, buffers),
+            None => Run::Direct(start.begin(buffers)),
         };
         PlanOp {
             run,
@@ -204,7 +292,7 @@ impl<T: Wire, K> Persistent<T, K> {
 
     /// New buffers, if the last run went off with them.
     fn fit(&mut self) -> Result<(), String> {
-        fit(&self.ready, &mut self.send, &mut self.recv)
+        fit(&self.ready, self.elem, &mut self.send, &mut self.recv)
     }
 
     fn have_fit(&mut self) {
@@ -243,10 +331,53 @@ impl<T: Wire> Persistent<T, Shared> {
     }
 }
 
+impl Start<'_> {
+    fn begin<A: Wire>(self, buffers: (Vec<A>, Vec<A>)) -> ProgramOp<Vec<A>, Vec<A>> {
+        let Self {
+            comm, name, turn, ..
+        } = self;
+        match self.collective {
+            Ok(collective) => comm.run_program_in(turn, collective, buffers.0, buffers.1),
+            Err(why) => comm.refuse_program(turn, name, why, buffers),
+        }
+    }
+}
+
+impl<T: Wire> Run<T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)> {
+        match self {
+            Self::Wide(run) => run.poll(cx),
+            Self::Direct(run) => Poll::Ready(match ready!(Pin::new(run).poll(cx)) {
+                Ok(buffers) => (Ok(()), buffers),
+                Err(failure) => {
+                    let (error, buffers) = failure.into_parts();
+                    (Err(error), buffers)
+                }
+            }),
+        }
+    }
+}
+
+impl<T: Wire, A: Wire> Widened<T> for Wide<T, A> {
+    fn is_done(&self) -> bool {
+        self.run.is_done()
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(Result<()>, Buffers<T>)> {
+        let outcome = ready!(Pin::new(&mut self.run).poll(cx));
+        let outcome = outcome.map(|(_, wide)| self.buffers.1 = (self.narrow)(&wide));
+        let buffers = std::mem::take(&mut self.buffers);
+        Poll::Ready((outcome.map_err(Error::from), buffers))
+    }
+}
+
 impl<T: Wire, K> PlanOp<'_, T, K> {
     /// Whether awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        self.run.is_done()
+        match &self.run {
+            Run::Direct(run) => run.is_done(),
+            Run::Wide(run) => run.is_done(),
+        }
     }
 }
 
@@ -254,19 +385,10 @@ impl<'a, T: Wire, K> Future for PlanOp<'a, T, K> {
     type Output = Result<&'a [T]>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(Pin::new(&mut self.run).poll(cx));
+        let (outcome, buffers) = ready!(self.run.poll(cx));
         let plan = self.plan.take().expect("a program completes once");
-        match outcome {
-            Ok((send, recv)) => {
-                (plan.send, plan.recv) = (send, recv);
-                Poll::Ready(Ok(&plan.recv))
-            }
-            Err(failure) => {
-                let (error, (send, recv)) = failure.into_parts();
-                (plan.send, plan.recv) = (send, recv);
-                Poll::Ready(Err(error))
-            }
-        }
+        (plan.send, plan.recv) = buffers;
+        Poll::Ready(outcome.map(|()| plan.recv.as_slice()))
     }
 }
 
@@ -278,6 +400,15 @@ impl<T: Wire, K> fmt::Debug for Persistent<T, K> {
 }
 
 impl<T: Wire, K> fmt::Debug for PlanOp<'_, T, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.run {
+            Run::Direct(run) => run.fmt(f),
+            Run::Wide(run) => run.fmt(f),
+        }
+    }
+}
+
+impl<T, A: Wire> fmt::Debug for Wide<T, A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.run.fmt(f)
     }

@@ -11,13 +11,13 @@ use std::{
     thread,
 };
 
-use ripstop_rt::{Comm, OpError, buffer::Wire};
+use ripstop_rt::{Comm, OpError, buffer::Wire, offload::Signature};
 
 use crate::{
     Collectives, Tuning,
     ask::{Ask, Verb},
     call::{Call, Later},
-    op::{Fresh, FreshAt},
+    op::{Fresh, FreshAt, InPlace, InPlaceOp},
 };
 
 /// A collective under way that goes in two: the lengths, and then the elements.
@@ -96,6 +96,46 @@ pub(crate) fn all_to_all<T: Wire>(
     RaggedOp::new(&comm, rest)
 }
 
+/// This rank's vector of those that `root` has.
+#[track_caller]
+pub(crate) fn scatter<T: Wire>(
+    on: &(impl Collectives + ?Sized),
+    root: usize,
+    send: Rows<T>,
+) -> RaggedOp<Vec<T>, OpError<Rows<T>>> {
+    let (comm, tuning) = of(on);
+    let (has, size) = (send.len(), comm.size());
+    let is_root = comm.rank() == root;
+    let mut ask = Ask::of(Verb::Bcast, "scatter_ragged").root(root).len(size);
+    if is_root && has != size {
+        let sentence = format!("`send` has {has} vectors, and there are {size} ranks");
+        ask = ask.wrong(sentence);
+    }
+    let mut lens = if is_root { lens_of(&send) } else { Vec::new() };
+    lens.resize(size, 0);
+    let first: InPlaceOp<_> = lengths(&comm, &tuning, &ask).begin(None, ([], lens), InPlace);
+    let second = Later::new(&comm);
+    let rest = async move {
+        let lens = match first.await {
+            Ok(lens) => counts(&lens),
+            Err(OpError { error, .. }) => return Err(OpError { error, buf: send }),
+        };
+        let ask = Ask::of(Verb::Scatter, "scatter_ragged").root(root);
+        let done = {
+            let ask = ask.counts(&lens);
+            let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
+            let room = call.room();
+            let given = if is_root { send.concat() } else { Vec::new() };
+            call.begin(None, (given, room), Fresh)
+        };
+        match done.await {
+            Ok(mine) => Ok(mine),
+            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
+        }
+    };
+    RaggedOp::new(&comm, rest)
+}
+
 /// The vectors of all ranks, for `root`.
 #[track_caller]
 pub(crate) fn gather<T: Wire>(
@@ -167,9 +207,17 @@ fn fresh(
     ask: &Ask<'_>,
     send: Vec<u64>,
 ) -> crate::op::FreshOp<Vec<u64>> {
-    let mut call = Call::new::<u64>(comm, tuning, ask);
+    let mut call = lengths(comm, tuning, ask);
     let room = call.room();
     call.begin(None, (send, room), Fresh)
+}
+
+/// The first part. What is called must agree from there on: a rank that calls what the first part alone is would be through.
+#[track_caller]
+fn lengths<'a>(comm: &'a Comm, tuning: &Tuning, ask: &Ask<'_>) -> Call<'a> {
+    let mut call = Call::new::<u64>(comm, tuning, ask);
+    call.agree_on(Signature::of(ask.name));
+    call
 }
 
 fn lens_of<T>(rows: &[Vec<T>]) -> Vec<u64> {

@@ -1,15 +1,11 @@
-//! Blocks as they land, plans that are kept, vectors of any lengths.
+//! Blocks as they land, and plans that are kept.
 
 use std::{
-    future::poll_fn,
-    mem,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::Poll,
 };
 
 use ripstop::{
@@ -23,7 +19,7 @@ use ripstop::{
 
 use crate::ranks;
 
-fn each(sizes: &[u32], test: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static) {
+pub(crate) fn each(sizes: &[u32], test: impl AsyncFn(&Comm) + Copy + Send + Sync + 'static) {
     for size in sizes {
         ranks::run(*size, &[], move |runtime: Runtime| {
             let world = runtime.world();
@@ -298,6 +294,106 @@ fn collectives_of_neighbours_can_be_planned() {
                 got.await.unwrap()
             }
         );
+        let size = world.size();
+        let counts = [size - 1, 1].map(|way| (world.rank() + way) % size + 2);
+        as_called!(
+            grid.neighbor_all_gather_v_plan(world.rank() + 2, &counts),
+            send_mut,
+            world,
+            |send| { grid.neighbor_all_gather_v(send, &counts).await.unwrap() }
+        );
+        let counts = if world.rank() == 0 {
+            vec![1]
+        } else {
+            vec![1; 2]
+        };
+        let wrong = grid.neighbor_all_gather_v_plan::<u8>(1, &counts).await;
+        match wrong.map(drop).unwrap_err().kind {
+            ErrorKind::InvalidArgument(text) => {
+                let sentence = "`recv_counts` has 1 entries, and there are 2 neighbours";
+                assert!(world.rank() == 0 && text.contains(sentence), "{text}");
+            }
+            ErrorKind::Aborted { rank: 0 } => assert!(world.rank() > 0),
+            kind => panic!("{kind}"),
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+/// As [`as_called`], of numbers that add up otherwise in another order, bit by bit.
+macro_rules! as_summed {
+    ($plan:expr, $data:ident, $world:ident, |$send:ident| $call:expr) => {
+        let mut plan = $plan.await.unwrap();
+        for round in 0..3 {
+            for (at, number) in plan.$data().iter_mut().enumerate() {
+                *number = [1e16, 0.1, -1e16][($world.rank() + at + round) % 3] + 0.25;
+            }
+            let $send = plan.$data().to_vec();
+            let called: Vec<_> = $call;
+            let run = plan.run();
+            let bits = |sums: &[_]| {
+                sums.iter()
+                    .map(|sum| f64::to_bits(*sum))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(bits(run.await.unwrap()), bits(&called), "round {round}");
+        }
+        // Whose run is dropped has new buffers.
+        drop(plan.run());
+        assert!(plan.$data().iter().all(|number| *number == 0.0));
+        plan.run().await.unwrap();
+    };
+}
+
+#[test]
+fn reproducible_sums_can_be_planned() {
+    each(&[1, 2, 3, 6], planned_sums);
+}
+
+pub(crate) async fn planned_sums(world: &Comm) {
+    let size = world.size();
+    let (root, counts) = (size / 2, (0..size).rev().collect::<Vec<_>>());
+    let sum = ReproducibleSum;
+    as_summed!(world.all_reduce_plan(3, sum), data_mut, world, |send| {
+        world.all_reduce(send, sum).await.unwrap()
+    });
+    as_summed!(world.reduce_plan(root, 3, sum), send_mut, world, |send| {
+        let got = world.reduce(root, send, sum).await.unwrap();
+        got.unwrap_or_else(Vec::new)
+    });
+    as_summed!(
+        world.reduce_scatter_plan(&counts, sum),
+        send_mut,
+        world,
+        |send| { world.reduce_scatter(send, &counts, sum).await.unwrap() }
+    );
+    as_summed!(
+        world.reduce_scatter_block_plan(2, sum),
+        send_mut,
+        world,
+        |send| { world.reduce_scatter_block(send, sum).await.unwrap() }
+    );
+    as_summed!(world.scan_plan(3, sum), data_mut, world, |send| {
+        world.scan(send, sum).await.unwrap()
+    });
+    let mut before = world.exscan_plan::<f32, _>(3, sum).await.unwrap();
+    before.send_mut().fill(0.5);
+    let got = before.run().await.unwrap();
+    assert!(
+        world.rank() == 0 || *got == [0.5 * world.rank() as f32; 3],
+        "{got:?}"
+    );
+}
+
+#[test]
+fn a_sum_that_is_planned_otherwise_elsewhere_is_a_mismatch() {
+    each(&[2, 3], async |world| {
+        let planned = match world.rank() {
+            1 => world.all_reduce_plan::<f64, _>(3, Sum).await,
+            _ => world.all_reduce_plan::<f64, _>(3, ReproducibleSum).await,
+        };
+        let error = planned.unwrap_err();
+        assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
     });
 }
 
@@ -317,126 +413,6 @@ fn ranks_that_plan_different_things_hear_of_it_at_once() {
             ErrorKind::Aborted { rank: 1 } if !mine => {}
             _ => panic!("{error}"),
         }
-    });
-}
-
-#[test]
-fn vectors_of_any_lengths_find_their_ranks() {
-    each(&[1, 2, 5], async |world| {
-        let (me, size) = (world.rank(), world.size());
-        let len = |from: usize, to: usize| (3 * from + to) % 4;
-        let send = (0..size).map(|to| row(me, to, len(me, to))).collect();
-        let got = world.all_to_all_ragged(send);
-        // What is begun later ends first here, and keeps its place.
-        let all = world.all_gather_ragged(row(me, 0, me));
-        let one = world
-            .gather_ragged(size - 1, row(me, 1, me + 1))
-            .await
-            .unwrap();
-        let wanted: Vec<_> = (0..size).map(|from| row(from, 1, from + 1)).collect();
-        assert_eq!(one, (me == size - 1).then_some(wanted));
-        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
-        assert_eq!(all.await.unwrap(), wanted);
-        let wanted: Vec<_> = (0..size).map(|from| row(from, me, len(from, me))).collect();
-        assert_eq!(got.await.unwrap(), wanted);
-        // One rank lets it go on by itself; the others complete.
-        let last = world.all_gather_ragged(row(me, 2, 9));
-        if me == 0 {
-            drop(last);
-        } else {
-            last.await.unwrap();
-        }
-        world.barrier().await.unwrap();
-    });
-}
-
-#[test]
-fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
-    const THROUGH: u32 = 3;
-    each(&[2, 4], async |world| {
-        let (me, size) = (world.rank(), world.size());
-        let begun = world.all_to_all_ragged((0..size).map(|to| row(me, to, me + to)).collect());
-        if me != 0 {
-            begun.await.unwrap();
-            world.send(0, THROUGH, [0_u8]).await.unwrap();
-            return;
-        }
-        for from in 1..size {
-            world.recv::<u8>(from, THROUGH).await.unwrap();
-        }
-        while !begun.is_done() {
-            yielded().await;
-        }
-        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
-        assert_eq!(begun.await.unwrap(), wanted);
-    });
-}
-
-/// Lets others go on, and the runtime make a turn.
-async fn yielded() {
-    let mut is_back = false;
-    poll_fn(|cx| {
-        if mem::replace(&mut is_back, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
-#[test]
-fn vectors_of_a_rank_that_leaves_at_once_come_to_the_others() {
-    for forgets in [false, true] {
-        each(&[2, 4], async move |world| {
-            let (me, size) = (world.rank(), world.size());
-            let rows = (0..size).map(|to| row(me, to, 3)).collect();
-            let mut begun = world.all_to_all_ragged(rows);
-            if me > 0 {
-                let wanted: Vec<_> = (0..size).map(|from| row(from, me, 3)).collect();
-                assert_eq!(begun.await.unwrap(), wanted);
-            } else if forgets {
-                // Somebody has waited for it, and never looks again.
-                poll_fn(|cx| Poll::Ready(Pin::new(&mut begun).poll(cx).is_ready())).await;
-                mem::forget(begun);
-            }
-        });
-    }
-}
-
-#[test]
-fn vectors_find_their_call_in_whatever_order_ranks_await_them() {
-    each(&[2, 4], async |world| {
-        let (me, size) = (world.rank(), world.size());
-        for round in 0..20 {
-            let begin = |call| {
-                let rows = (0..size).map(|to| row(me, to + 10 * call, 3));
-                (call, world.all_to_all_ragged(rows.collect()))
-            };
-            let mut begun: Vec<_> = (0..6).map(begin).collect();
-            if (me + round) % 2 == 0 {
-                begun.reverse();
-            }
-            for (call, rows) in begun {
-                let wanted: Vec<_> = (0..size).map(|from| row(from, me + 10 * call, 3)).collect();
-                assert_eq!(rows.await.unwrap(), wanted, "call {call} of round {round}");
-            }
-        }
-    });
-}
-
-#[test]
-fn a_vector_too_few_is_an_error_on_all_ranks() {
-    each(&[3], async |world| {
-        let me = world.rank();
-        let send = vec![vec![1_u8]; if me == 2 { 2 } else { 3 }];
-        let failed = world.all_to_all_ragged(send).await.unwrap_err();
-        match failed.error.kind {
-            ErrorKind::InvalidArgument(text) => assert!(me == 2 && text.contains("2 vectors")),
-            ErrorKind::Aborted { rank: 2 } => assert!(me != 2),
-            kind => panic!("{kind}"),
-        }
-        assert!(failed.buf.iter().all(|row| *row == [1]));
     });
 }
 

@@ -10,6 +10,7 @@ mod going_on;
 mod killed;
 mod neighbours;
 mod nodes;
+mod ragged;
 #[path = "../support/ranks.rs"]
 mod ranks;
 mod results;

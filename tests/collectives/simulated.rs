@@ -87,6 +87,7 @@ fn plans_give_what_calls_give_whoever_carries_them_on_and_whatever_adapters_hold
         each((ranks, tasks), async |world| {
             forms::again_and_again(&world).await;
             forms::planned(&world).await;
+            forms::planned_sums(&world).await;
         });
     }
 }

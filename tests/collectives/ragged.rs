@@ -1,0 +1,190 @@
+//! Vectors of any lengths.
+
+use std::{future::poll_fn, mem, pin::Pin, task::Poll};
+
+use ripstop::{ErrorKind, prelude::*};
+
+use crate::forms::{each, row};
+
+#[test]
+fn vectors_of_any_lengths_find_their_ranks() {
+    each(&[1, 2, 5], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let len = |from: usize, to: usize| (3 * from + to) % 4;
+        let send = (0..size).map(|to| row(me, to, len(me, to))).collect();
+        let got = world.all_to_all_ragged(send);
+        // What is begun later ends first here, and keeps its place.
+        let all = world.all_gather_ragged(row(me, 0, me));
+        let one = world
+            .gather_ragged(size - 1, row(me, 1, me + 1))
+            .await
+            .unwrap();
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 1, from + 1)).collect();
+        assert_eq!(one, (me == size - 1).then_some(wanted));
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
+        assert_eq!(all.await.unwrap(), wanted);
+        for root in [0, size - 1] {
+            // What the others hand over is not read.
+            let rows = if me == root { size } else { me % 2 };
+            let rows = (0..rows).map(|to| row(root, to, len(root, to))).collect();
+            let mine = world.scatter_ragged(root, rows).await.unwrap();
+            assert_eq!(mine, row(root, me, len(root, me)));
+        }
+        let wanted: Vec<_> = (0..size).map(|from| row(from, me, len(from, me))).collect();
+        assert_eq!(got.await.unwrap(), wanted);
+        // One rank lets it go on by itself; the others complete.
+        let last = world.all_gather_ragged(row(me, 2, 9));
+        if me == 0 {
+            drop(last);
+        } else {
+            last.await.unwrap();
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn vectors_are_passed_on_by_a_rank_that_awaits_something_else() {
+    const THROUGH: u32 = 3;
+    each(&[2, 4], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let begun = world.all_to_all_ragged((0..size).map(|to| row(me, to, me + to)).collect());
+        if me != 0 {
+            begun.await.unwrap();
+            world.send(0, THROUGH, [0_u8]).await.unwrap();
+            return;
+        }
+        for from in 1..size {
+            world.recv::<u8>(from, THROUGH).await.unwrap();
+        }
+        while !begun.is_done() {
+            yielded().await;
+        }
+        let wanted: Vec<_> = (0..size).map(|from| row(from, 0, from)).collect();
+        assert_eq!(begun.await.unwrap(), wanted);
+    });
+}
+
+/// Lets others go on, and the runtime make a turn.
+async fn yielded() {
+    let mut is_back = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut is_back, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn vectors_of_a_rank_that_leaves_at_once_come_to_the_others() {
+    for forgets in [false, true] {
+        each(&[2, 4], async move |world| {
+            let (me, size) = (world.rank(), world.size());
+            let rows = (0..size).map(|to| row(me, to, 3)).collect();
+            let mut begun = world.all_to_all_ragged(rows);
+            if me > 0 {
+                let wanted: Vec<_> = (0..size).map(|from| row(from, me, 3)).collect();
+                assert_eq!(begun.await.unwrap(), wanted);
+            } else if forgets {
+                // Somebody has waited for it, and never looks again.
+                poll_fn(|cx| Poll::Ready(Pin::new(&mut begun).poll(cx).is_ready())).await;
+                mem::forget(begun);
+            }
+        });
+    }
+}
+
+#[test]
+fn vectors_find_their_call_in_whatever_order_ranks_await_them() {
+    each(&[2, 4], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for round in 0..20 {
+            let begin = |call| {
+                let rows = (0..size).map(|to| row(me, to + 10 * call, 3));
+                (call, world.all_to_all_ragged(rows.collect()))
+            };
+            let mut begun: Vec<_> = (0..6).map(begin).collect();
+            if (me + round) % 2 == 0 {
+                begun.reverse();
+            }
+            for (call, rows) in begun {
+                let wanted: Vec<_> = (0..size).map(|from| row(from, me + 10 * call, 3)).collect();
+                assert_eq!(rows.await.unwrap(), wanted, "call {call} of round {round}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_vector_too_few_is_an_error_on_all_ranks() {
+    each(&[3], async |world| {
+        let me = world.rank();
+        let send = vec![vec![1_u8]; if me == 2 { 2 } else { 3 }];
+        let failed = world.all_to_all_ragged(send).await.unwrap_err();
+        match failed.error.kind {
+            ErrorKind::InvalidArgument(text) => assert!(me == 2 && text.contains("2 vectors")),
+            ErrorKind::Aborted { rank: 2 } => assert!(me != 2),
+            kind => panic!("{kind}"),
+        }
+        assert!(failed.buf.iter().all(|row| *row == [1]));
+    });
+}
+
+#[test]
+fn vectors_that_a_root_has_too_few_of_or_too_many_are_an_error_on_all_ranks() {
+    each(&[1, 3], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        let root = size - 1;
+        for has in [0, size - 1, size + 1] {
+            let comm = world.dup().await.unwrap();
+            let send = vec![vec![1_u8]; if me == root { has } else { 0 }];
+            let failed = comm.scatter_ragged(root, send).await.unwrap_err();
+            match failed.error.kind {
+                ErrorKind::InvalidArgument(text) => {
+                    assert!(
+                        me == root && text.contains(&format!("{has} vectors")),
+                        "{text}"
+                    );
+                    assert_eq!(failed.buf.len(), has, "they come home");
+                }
+                ErrorKind::Aborted { rank } => assert!(me != root && rank == root),
+                kind => panic!("{kind}"),
+            }
+        }
+        world.barrier().await.unwrap();
+    });
+}
+
+#[test]
+fn a_root_of_vectors_that_there_is_not_is_an_error_on_all_ranks() {
+    each(&[1, 3], async |world| {
+        let (me, size) = (world.rank(), world.size());
+        for everywhere in [true, false] {
+            let comm = world.dup().await.unwrap();
+            let wrong = everywhere || me == size - 1;
+            let rows = || vec![vec![1_u8]; size];
+            let root = if wrong { size } else { 0 };
+            let end = comm.scatter_ragged(root, rows()).await;
+            // Who is through with its part hears of it in the next one.
+            assert!(comm.barrier().await.is_err());
+            let Err(failed) = end else {
+                assert!(!wrong);
+                continue;
+            };
+            assert_eq!(failed.buf, rows());
+            match failed.error.kind {
+                ErrorKind::InvalidArgument(text) => {
+                    let sentence = format!("`root` is rank {size}, and there are ranks 0..{size}");
+                    assert!(wrong && text.contains(&sentence), "{text}");
+                }
+                ErrorKind::Aborted { rank } => assert!(!wrong && rank == size - 1),
+                ErrorKind::Revoked => assert!(!wrong),
+                kind => panic!("{kind}"),
+            }
+        }
+        world.barrier().await.unwrap();
+    });
+}
