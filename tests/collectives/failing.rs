@@ -132,6 +132,27 @@ const STRAYS: &[(&str, Stray)] = &[
         stray!(|comm, _odd| comm.gather_ragged(comm.rank(), vec![1_u8; 9])),
     ),
     (
+        "root of scatter_ragged",
+        stray!(|comm, size, odd| {
+            let root = usize::from(odd);
+            comm.scatter_ragged(root, vec![vec![1_u8; 9]; size])
+        }),
+    ),
+    (
+        "the lengths of all_gather_ragged alone",
+        making!(|comm, _, odd| match odd {
+            true => comm
+                .all_gather([9_u64])
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            false => {
+                let rows = comm.all_gather_ragged(vec![1_u8; 9]).await;
+                rows.map(drop).map_err(Error::from)
+            }
+        }),
+    ),
+    (
         "counts of all_gather_v",
         stray!(|comm, size, odd| {
             let mut counts = vec![0; size];
@@ -173,6 +194,98 @@ const STRAYS: &[(&str, Stray)] = &[
                 recvs[if comm.rank() == 0 { 1 } else { 0 }] = usize::from(odd);
                 recvs
             })
+        }),
+    ),
+    (
+        "length of scan",
+        stray!(|comm, odd| comm.scan(vec![1_u8; if odd { 8 } else { 9 }], Sum)),
+    ),
+    (
+        "nothing to scan",
+        stray!(|comm, odd| comm.scan(vec![1_u8; if odd { 0 } else { 9 }], Sum)),
+    ),
+    (
+        "operator of scan",
+        making!(|comm, _, odd| match odd {
+            true => comm.scan([1_u64], Sum).await.map(drop).map_err(Error::from),
+            false => comm.scan([1_u64], Max).await.map(drop).map_err(Error::from),
+        }),
+    ),
+    (
+        "a scan among those that leave out their own",
+        making!(|comm, _, odd| match odd {
+            true => comm.scan([1_u64], Sum).await.map(drop).map_err(Error::from),
+            false => comm
+                .exscan([1_u64], Sum)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        }),
+    ),
+    (
+        "length of exscan",
+        stray!(|comm, odd| comm.exscan(vec![1_u8; if odd { 8 } else { 9 }], Sum)),
+    ),
+    (
+        "operator of exscan",
+        making!(|comm, _, odd| match odd {
+            true => comm
+                .exscan([1_u64], Sum)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            false => comm
+                .exscan([1_u64], Min)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+        }),
+    ),
+    (
+        "block of reduce_scatter_block",
+        stray!(|comm, size, odd| {
+            comm.reduce_scatter_block(vec![1_u8; size * if odd { 8 } else { 9 }], Sum)
+        }),
+    ),
+    (
+        "counts of reduce_scatter",
+        stray!(|comm, size, odd| {
+            let mut counts = vec![0; size];
+            counts[usize::from(odd)] = 5;
+            comm.reduce_scatter(vec![1_u8; 5], &counts, Sum)
+        }),
+    ),
+    (
+        "operator of reduce_scatter",
+        making!(|comm, size, odd| {
+            let (send, counts) = (vec![1_u64; size], vec![1; size]);
+            match odd {
+                true => comm.reduce_scatter(send, &counts, Sum).await,
+                false => comm.reduce_scatter(send, &counts, Max).await,
+            }
+            .map(drop)
+            .map_err(Error::from)
+        }),
+    ),
+    (
+        "a scan among parts of a sum",
+        making!(|comm, size, odd| match odd {
+            true => comm
+                .scan(vec![1_u64; size], Sum)
+                .await
+                .map(drop)
+                .map_err(Error::from),
+            false => {
+                let parts = comm.reduce_scatter_block(vec![1_u64; size], Sum).await;
+                parts.map(drop).map_err(Error::from)
+            }
+        }),
+    ),
+    (
+        "a barrier among scans",
+        making!(|comm, _, odd| match odd {
+            true => comm.barrier().await,
+            false => comm.scan([1_u64], Sum).await.map(drop).map_err(Error::from),
         }),
     ),
 ];

@@ -7,6 +7,7 @@ mod forms;
 #[path = "../support/given.rs"]
 mod given;
 mod going_on;
+mod into;
 mod killed;
 mod neighbours;
 mod nodes;
