@@ -218,13 +218,13 @@ fn what_has_no_plan_is_measured_by_calls_and_refused_as_a_plan() {
     let rows = every.iter().map(|line| serde_json::from_str(line).unwrap());
     let rows: Vec<serde_json::Value> = rows.collect();
     let names: BTreeSet<_> = rows.iter().map(|row| row["collective"].as_str()).collect();
-    assert_eq!((rows.len(), names.len()), (23, 23));
+    assert_eq!((rows.len(), names.len()), (24, 24));
     for row in &rows {
         assert!(row["osu_overlap"].is_number(), "{row}");
     }
     for name in [
-        "neighbor_all_gather_v",
         "gather_ragged",
+        "scatter_ragged",
         "all_gather_ragged",
         "all_to_all_ragged",
     ] {
@@ -237,7 +237,8 @@ fn what_has_no_plan_is_measured_by_calls_and_refused_as_a_plan() {
         );
     }
     for (ranks, size) in [(3, "8"), (4, "64K")] {
-        let names = "reduce_scatter neighbor_all_to_all_v gather_ragged all_to_all_ragged";
+        let names = "reduce_scatter neighbor_all_gather_v neighbor_all_to_all_v \
+             gather_ragged scatter_ragged all_to_all_ragged";
         let words = format!("collective {names} --size {size} --iters 3 --json");
         for line in lines(&perf(ranks, &words)) {
             let row: serde_json::Value = serde_json::from_str(&line).unwrap();

@@ -200,11 +200,7 @@ impl Prepared {
         let pds: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.own.pd)).collect();
         let queues: Vec<_> = pds.iter().zip(&sends).collect();
         let outbox = Outbox::new(&queues, rooms.sends, &config)?;
-        let registrations = Registrations::new(pds, &config);
         let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
-        let behind =
-            |doors: &Option<Doors>| doors.iter().flat_map(|all| &all.ports).copied().collect();
-        let peer_ports = doors.iter().map(behind).collect();
         let core = Core {
             links: (0..config.ranks).map(|_| None).collect(),
             datagrams,
@@ -215,14 +211,14 @@ impl Prepared {
             outbox,
             exports,
             names: Names::default(),
-            registrations,
+            registrations: Registrations::new(pds, &config),
             ops: Slab::new(),
             spare_stripes: Vec::new(),
             me: config.rank,
             caps,
             counters: config.counters,
             peers,
-            peer_ports,
+            peer_ports: ports_behind(&doors),
             ports,
             watches: Watches::new(),
             lists: Lists::new(TASKS_MAX),
@@ -366,6 +362,12 @@ fn caps(devices: &[Device], inline_max: usize) -> Caps {
         lanes: u32::try_from(devices.len()).unwrap_or(1),
         cost: COST,
     }
+}
+
+/// Of each rank, the ports behind its first one.
+fn ports_behind(doors: &[Option<Doors>]) -> Vec<Box<[Far]>> {
+    let behind = |doors: &Option<Doors>| doors.iter().flat_map(|all| &all.ports).copied().collect();
+    doors.iter().map(behind).collect()
 }
 
 /// What all connections of this rank have in common.

@@ -1,7 +1,5 @@
 //! The collectives by their names, and calls of them.
 
-use std::sync::Arc;
-
 use clap::ValueEnum;
 use ripstop::{Cart, Comm, Neighborhood, Result, prelude::*};
 
@@ -39,12 +37,14 @@ pub(super) enum Name {
     NeighborAllGather,
     /// On a ring of all ranks
     NeighborAllToAll,
-    /// On a ring of all ranks, with counts, which are all the same, into a new vector
+    /// On a ring of all ranks, with counts, which are all the same
     NeighborAllGatherV,
     /// On a ring of all ranks, with counts, which are all the same
     NeighborAllToAllV,
     /// Of vectors, whose lengths the ranks tell each other first
     GatherRagged,
+    /// Of vectors, whose lengths the ranks are told first
+    ScatterRagged,
     /// Of vectors, whose lengths the ranks tell each other first
     AllGatherRagged,
     /// Of vectors, whose lengths the ranks tell each other first
@@ -60,12 +60,13 @@ impl Name {
 
     /// Whether it can be planned once and run again and again.
     pub(super) const fn has_plan(self) -> bool {
-        !matches!(
+        !self.is_ragged()
+    }
+
+    const fn is_ragged(self) -> bool {
+        matches!(
             self,
-            Self::NeighborAllGatherV
-                | Self::GatherRagged
-                | Self::AllGatherRagged
-                | Self::AllToAllRagged
+            Self::GatherRagged | Self::ScatterRagged | Self::AllGatherRagged | Self::AllToAllRagged
         )
     }
 
@@ -83,16 +84,16 @@ impl Name {
     const fn lens(self, block: usize, ranks: usize) -> (usize, usize) {
         let many = block * ranks;
         match self {
-            Self::Barrier | Self::AllToAllRagged => (0, 0),
+            Self::Barrier | Self::AllToAllRagged | Self::ScatterRagged => (0, 0),
             Self::Bcast | Self::AllReduce | Self::Scan => (0, block),
             Self::Gather | Self::GatherV | Self::AllGather | Self::AllGatherV => (block, many),
             Self::Scatter | Self::ScatterV => (many, block),
             Self::ReduceScatter | Self::ReduceScatterBlock => (many, block),
             Self::AllToAll | Self::AllToAllV => (many, many),
-            Self::NeighborAllGather => (block, 2 * block),
+            Self::NeighborAllGather | Self::NeighborAllGatherV => (block, 2 * block),
             Self::NeighborAllToAll | Self::NeighborAllToAllV => (2 * block, 2 * block),
             Self::Reduce | Self::Exscan => (block, block),
-            Self::NeighborAllGatherV | Self::GatherRagged | Self::AllGatherRagged => (block, 0),
+            Self::GatherRagged | Self::AllGatherRagged => (block, 0),
         }
     }
 }
@@ -107,8 +108,6 @@ pub(super) struct Calls<'a> {
     counts: Vec<usize>,
     send: Vec<f64>,
     recv: Vec<f64>,
-    /// What is sent where nothing comes back.
-    shared: Arc<[f64]>,
     /// A vector for each rank, where there are such.
     rows: Vec<Vec<f64>>,
     block: usize,
@@ -127,11 +126,8 @@ impl<'a> Calls<'a> {
         };
         let rows = match name {
             Name::AllToAllRagged => vec![vec![1.0; block]; ranks],
+            Name::ScatterRagged if world.rank() == 0 => vec![vec![1.0; block]; ranks],
             _ => Vec::new(),
-        };
-        let shared = match name {
-            Name::NeighborAllGatherV => vec![1.0; block].into(),
-            _ => Arc::default(),
         };
         Ok(Self {
             world,
@@ -140,7 +136,6 @@ impl<'a> Calls<'a> {
             counts: vec![block; ranks],
             send: vec![1.0; send],
             recv: vec![1.0; recv],
-            shared,
             rows,
             block,
             planned: None,
@@ -159,11 +154,10 @@ impl<'a> Calls<'a> {
         if let Some(planned) = &mut self.planned {
             return planned.run(meanwhile).await;
         }
-        let passed = match self.name {
-            Name::GatherRagged | Name::AllGatherRagged | Name::AllToAllRagged => {
-                self.ragged(meanwhile).await?
-            }
-            _ => self.plain(meanwhile).await?,
+        let passed = if self.name.is_ragged() {
+            self.ragged(meanwhile).await?
+        } else {
+            self.plain(meanwhile).await?
         };
         self.refill();
         Ok(passed)
@@ -224,11 +218,12 @@ impl<'a> Calls<'a> {
                 both!(ring().neighbor_all_to_all_v_into(send, two, recv, two))
             }
             Name::NeighborAllGatherV => {
-                one!(ring().neighbor_all_gather_v(Arc::clone(&self.shared), two))
+                both!(ring().neighbor_all_gather_v_into(send, recv, two))
             }
-            Name::GatherRagged | Name::AllGatherRagged | Name::AllToAllRagged => {
-                unreachable!("these have calls of their own")
-            }
+            Name::GatherRagged
+            | Name::ScatterRagged
+            | Name::AllGatherRagged
+            | Name::AllToAllRagged => unreachable!("these have calls of their own"),
         })
     }
 
@@ -241,6 +236,14 @@ impl<'a> Calls<'a> {
                 let rows = std::mem::take(&mut self.rows);
                 let (passed, end) = meanwhile.beside(world.all_to_all_ragged(rows)).await;
                 self.rows = end?;
+                passed
+            }
+            Name::ScatterRagged => {
+                // They go with the call: who sends the same again has to copy it.
+                let next = self.rows.clone();
+                let rows = std::mem::replace(&mut self.rows, next);
+                let (passed, end) = meanwhile.beside(world.scatter_ragged(0, rows)).await;
+                end?;
                 passed
             }
             Name::AllGatherRagged => {

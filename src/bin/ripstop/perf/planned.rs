@@ -54,8 +54,11 @@ impl Planned {
             Name::NeighborAllToAllV => {
                 Self::Exchange(ring().neighbor_all_to_all_v_plan(two, two).await?)
             }
-            Name::NeighborAllGatherV
-            | Name::GatherRagged
+            Name::NeighborAllGatherV => {
+                Self::Exchange(ring().neighbor_all_gather_v_plan(block, two).await?)
+            }
+            Name::GatherRagged
+            | Name::ScatterRagged
             | Name::AllGatherRagged
             | Name::AllToAllRagged => unreachable!("refused where the command line is read"),
         })
