@@ -200,7 +200,7 @@ fn every_collective_can_be_measured_as_a_plan_which_allocates_nothing_by_message
     };
     let every = rows("--size 8 --iters 3 --plan");
     let names: BTreeSet<_> = every.iter().map(|row| row["collective"].as_str()).collect();
-    assert_eq!((every.len(), names.len()), (19, 19));
+    assert_eq!((every.len(), names.len()), (20, 20));
     assert!(every.iter().all(|row| row["plan"] == true));
     let quick = rows("barrier all_reduce all_to_all --size 8 --iters 2000 --plan");
     for row in quick {
