@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use ripstop::{Cart, Comm, Neighborhood, Result, prelude::*};
 
 use super::{
-    meanwhile::{Meanwhile, Passed},
+    meanwhile::{Meanwhile, Passed, beside},
     planned::Planned,
 };
 
@@ -179,21 +179,21 @@ impl<'a> Calls<'a> {
         let two = &[block; 2];
         macro_rules! both {
             ($op:expr) => {{
-                let (passed, end) = meanwhile.beside($op).await;
+                let (passed, end) = beside!(meanwhile, $op);
                 (self.send, self.recv) = end?;
                 passed
             }};
         }
         macro_rules! one {
             ($op:expr) => {{
-                let (passed, end) = meanwhile.beside($op).await;
+                let (passed, end) = beside!(meanwhile, $op);
                 self.recv = end?;
                 passed
             }};
         }
         Ok(match self.name {
             Name::Barrier => {
-                let (passed, end) = meanwhile.beside(world.barrier()).await;
+                let (passed, end) = beside!(meanwhile, world.barrier());
                 end?;
                 passed
             }
@@ -234,7 +234,7 @@ impl<'a> Calls<'a> {
         Ok(match self.name {
             Name::AllToAllRagged => {
                 let rows = std::mem::take(&mut self.rows);
-                let (passed, end) = meanwhile.beside(world.all_to_all_ragged(rows)).await;
+                let (passed, end) = beside!(meanwhile, world.all_to_all_ragged(rows));
                 self.rows = end?;
                 passed
             }
@@ -247,12 +247,12 @@ impl<'a> Calls<'a> {
                 passed
             }
             Name::AllGatherRagged => {
-                let (passed, end) = meanwhile.beside(world.all_gather_ragged(send)).await;
+                let (passed, end) = beside!(meanwhile, world.all_gather_ragged(send));
                 self.send = end?.swap_remove(world.rank());
                 passed
             }
             _ => {
-                let (passed, end) = meanwhile.beside(world.gather_ragged(0, send)).await;
+                let (passed, end) = beside!(meanwhile, world.gather_ragged(0, send));
                 let rows = end?;
                 self.send = rows.map_or_else(|| vec![1.0; block], |mut rows| rows.swap_remove(0));
                 passed

@@ -67,11 +67,28 @@ impl<D: Send + 'static, F: Send + 'static> Begun for RaggedOp<D, F> {
     }
 }
 
-impl Meanwhile {
-    /// Does it beside a call, and then awaits that.
-    #[inline]
-    pub(super) async fn beside<O: Begun>(self, mut op: O) -> (Passed, O::Output) {
+/// Begins a call, does something else, and awaits the call: what became of both. This is no function, as that would have to move
+/// the call around, and a short one takes little more time than that.
+macro_rules! beside {
+    ($meanwhile:expr, $op:expr) => {{
+        let mut op = $op;
         let mut passed = Passed::default();
+        let end = match $meanwhile {
+            Meanwhile::Nothing => None,
+            meanwhile => meanwhile.pass(&mut op, &mut passed).await,
+        };
+        let end = match end {
+            Some(end) => end,
+            None => (&mut op).await,
+        };
+        (passed, end)
+    }};
+}
+pub(super) use beside;
+
+impl Meanwhile {
+    /// Does it beside a call. Returns how that ended, if a test said so.
+    pub(super) async fn pass<O: Begun>(self, op: &mut O, passed: &mut Passed) -> Option<O::Output> {
         match self {
             Self::Nothing => {}
             Self::Sleep(_) => passed.computed = self.alone(),
@@ -80,13 +97,9 @@ impl Meanwhile {
                 passed.over = op.is_over();
                 passed.back = clock::now();
             }
-            Self::Rounds { rounds, tests } => {
-                if let Some(end) = passed.in_parts(rounds, tests, &mut op).await {
-                    return (passed, end);
-                }
-            }
+            Self::Rounds { rounds, tests } => return passed.in_parts(rounds, tests, op).await,
         }
-        (passed, op.await)
+        None
     }
 
     /// Nanoseconds that it takes beside nothing.
@@ -193,7 +206,7 @@ mod tests {
         task::{Context, Poll, Wake, Waker},
     };
 
-    use super::{Begun, Meanwhile, part};
+    use super::{Begun, Meanwhile, Passed, part};
 
     #[test]
     fn who_tests_computes_no_less() {
@@ -249,7 +262,8 @@ mod tests {
             polls: Arc::clone(&polls),
         };
         let rounds = 100;
-        let mut both = pin!(Meanwhile::Rounds { rounds, tests }.beside(op));
+        let meanwhile = Meanwhile::Rounds { rounds, tests };
+        let mut both = pin!(async { beside!(meanwhile, op) });
         let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         let mut yields = 0;

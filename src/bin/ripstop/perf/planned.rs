@@ -8,7 +8,7 @@ use ripstop::{
 
 use super::{
     calls::Name,
-    meanwhile::{Meanwhile, Passed},
+    meanwhile::{Meanwhile, Passed, beside},
 };
 
 /// A persistent plan, by the buffers that it has.
@@ -68,7 +68,7 @@ impl Planned {
     pub(super) async fn run(&mut self, meanwhile: Meanwhile) -> Result<Passed> {
         macro_rules! run {
             ($plan:expr) => {{
-                let (passed, end) = meanwhile.beside($plan.run()).await;
+                let (passed, end) = beside!(meanwhile, $plan.run());
                 end.map(|_| passed)
             }};
         }
