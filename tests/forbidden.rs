@@ -77,6 +77,78 @@ fn too_few_descriptors_are_an_error_that_says_what_to_raise() {
     );
 }
 
+/// Nobody falls back to another fabric than was asked for.
+#[test]
+fn verbs_without_a_device_is_an_error_that_says_what_to_look_at_and_what_to_load() {
+    let mut hidden = without(
+        "/sys/class/infiniband",
+        "mount -t tmpfs none /sys/class/infiniband",
+    );
+    fails_with(
+        &mut hidden,
+        &[
+            "there is no RDMA device",
+            "ls /sys/class/infiniband",
+            "load the module",
+            "choose another fabric",
+        ],
+    );
+}
+
+#[test]
+#[ignore = "needs an RDMA device: run it in the virtual machine"]
+fn verbs_without_its_library_is_an_error_that_says_what_to_install() {
+    // What lies above hides the file below it.
+    let hide = "mount -t tmpfs none /mnt && mknod /mnt/libibverbs.so.1 c 0 0 && \
+                mount -t overlay none -o lowerdir=/mnt:$L $L";
+    let hide = format!(
+        "L=$(dirname $(readlink -f $(ldconfig -p | sed -n 's/.*libibverbs.so.1 .*=> //p'))); {hide}"
+    );
+    fails_with(
+        &mut without("/", &hide),
+        &[
+            "libibverbs.so.1",
+            "cannot open shared object file",
+            "install rdma-core",
+            "libibverbs1",
+            "ibverbs-providers",
+        ],
+    );
+}
+
+/// The ranks of the test above over verbs, where this is not seen that is there, if it is.
+fn without(what: &str, hide: &str) -> Command {
+    let program = crossing();
+    let mut command = if std::path::Path::new(what).exists() {
+        let mut command = Command::new("unshare");
+        command.args([
+            "--mount",
+            "sh",
+            "-c",
+            &format!("{hide}; exec \"$0\" \"$@\""),
+        ]);
+        command.arg(program.get_program()).args(program.get_args());
+        command
+    } else {
+        crossing()
+    };
+    command
+        .env_remove("RIPSTOP_REACTOR")
+        .env("RIPSTOP_FABRIC", "verbs")
+        .env("RUST_TEST_NOCAPTURE", "1");
+    command
+}
+
+#[track_caller]
+fn fails_with(command: &mut Command, words: &[&str]) {
+    let output = command.output().expect("it starts");
+    let said = text(&output);
+    assert!(!output.status.success(), "{said}");
+    for word in ["InfiniBand verbs"].iter().chain(words) {
+        assert!(said.contains(word), "no {word:?} in {said}");
+    }
+}
+
 /// This program again, with only the test above.
 fn crossing() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("its path"));
