@@ -242,7 +242,7 @@ impl<'a> Calls<'a> {
                 // They go with the call: who sends the same again has to copy it.
                 let next = self.rows.clone();
                 let rows = std::mem::replace(&mut self.rows, next);
-                let (passed, end) = meanwhile.beside(world.scatter_ragged(0, rows)).await;
+                let (passed, end) = beside!(meanwhile, world.scatter_ragged(0, rows));
                 end?;
                 passed
             }
