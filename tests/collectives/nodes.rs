@@ -1,9 +1,11 @@
 //! Ranks that share nodes, and every algorithm by its name.
 
 use ripstop::{
+    Tuning,
     collectives::plan::{
         AllGather, AllReduce, AllToAll, Barrier, Bcast, Gather, Reduce, ReduceScatter, Scatter,
     },
+    prelude::*,
     sim::{Model, Simulation},
 };
 
@@ -68,6 +70,66 @@ fn every_algorithm_gives_the_same_however_many_ranks_are_on_a_node() {
 #[test]
 fn every_algorithm_gives_the_same_among_hundreds_of_ranks() {
     every_algorithm_at(&[257], &[16], &[3]);
+}
+
+/// Each rank has a message for each other one, or one after the other goes around all of them: a million among a thousand.
+const SQUARE: &[(&str, &str)] = &[
+    ("barrier", "flat"),
+    ("all_gather", "ring"),
+    ("all_to_all", "pairwise:32"),
+    ("all_to_all", "xor:32"),
+    ("all_reduce", "flat"),
+    ("reduce_scatter", "pairwise:8"),
+    ("reduce_scatter", "ring"),
+];
+
+/// Each algorithm once, by calls that name it: one that does not fit is an error then, and none goes another way.
+fn every_algorithm_once(ranks: u32, wanted: impl Fn(&(&str, &str)) -> bool) -> usize {
+    let mut count = 0;
+    macro_rules! all {
+        ($($algorithm:ident, $call:ident;)*) => {$(
+            for algorithm in $algorithm::ALL {
+                let name = algorithm.to_string();
+                if !wanted(&(stringify!($call), &name)) {
+                    continue;
+                }
+                count += 1;
+                let simulation = simulation((ranks, 16), ("RIPSTOP_BARRIER", "auto"));
+                let report = simulation.run(move |world| async move {
+                    let comm = world.tuned(Tuning::AUTO.$call(*algorithm));
+                    results::once(&comm, One::$algorithm, 1).await;
+                });
+                if let Err(why) = report {
+                    panic!("{} by {name}, {ranks} ranks: {why}", stringify!($call));
+                }
+            }
+        )*};
+    }
+    all! {
+        Barrier, barrier;
+        Bcast, bcast;
+        Gather, gather;
+        Scatter, scatter;
+        AllGather, all_gather;
+        AllToAll, all_to_all;
+        Reduce, reduce;
+        AllReduce, all_reduce;
+        ReduceScatter, reduce_scatter;
+    }
+    count
+}
+
+#[test]
+fn every_algorithm_gives_the_same_among_a_thousand_ranks() {
+    let count = every_algorithm_once(1024, |named| !SQUARE.contains(named));
+    assert_eq!(count + SQUARE.len(), names().len());
+}
+
+/// A power of two, as some of them want.
+#[test]
+fn algorithms_with_a_message_for_each_pair_give_the_same_by_calls_that_name_them() {
+    let count = every_algorithm_once(128, |named| SQUARE.contains(named));
+    assert_eq!(count, SQUARE.len());
 }
 
 /// Communicators of as many ranks each, which live otherwise: a program of one is none of the other.

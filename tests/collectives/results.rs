@@ -1,5 +1,7 @@
 //! What comes out, against the definition of each collective.
 
+use std::ops::Range;
+
 use ripstop::{Runtime, prelude::*};
 
 use crate::ranks;
@@ -27,9 +29,14 @@ fn maps(rank: usize, len: usize) -> Vec<[u64; 2]> {
 }
 
 /// All of these ranks' maps, composed in order.
-fn composed(ranks: std::ops::Range<usize>, len: usize) -> Vec<[u64; 2]> {
+fn composed(ranks: Range<usize>, len: usize) -> Vec<[u64; 2]> {
+    composed_at(ranks, 0..len)
+}
+
+/// Those of them in these places.
+fn composed_at(ranks: Range<usize>, places: Range<usize>) -> Vec<[u64; 2]> {
     let of = |at: usize| ranks.clone().map(|rank| map(rank, at)).reduce(compose);
-    (0..len).map(|at| of(at).unwrap()).collect()
+    places.map(|at| of(at).unwrap()).collect()
 }
 
 /// Ragged lengths, some of them zero.
@@ -202,18 +209,41 @@ pub(crate) async fn one(comm: &impl Collectives, one: One, len: usize) {
         One::AllReduce => {
             let got = comm.all_reduce(maps(me, len), compose).await.unwrap();
             assert_eq!(got, composed(0..size, len));
-            let sum = comm.all_reduce(vec![me as u64; len], Sum).await.unwrap();
-            assert_eq!(sum, vec![sum_of(size); len]);
+            added(comm, one, len).await;
         }
         One::ReduceScatter => {
             let got = comm.reduce_scatter_block(maps(me, size * len), compose);
-            assert_eq!(
-                got.await.unwrap(),
-                composed(0..size, size * len)[me * len..][..len]
-            );
-            let got = comm.reduce_scatter_block(vec![me as u64; size * len], Sum);
-            assert_eq!(got.await.unwrap(), vec![sum_of(size); len]);
+            let places = me * len..(me + 1) * len;
+            assert_eq!(got.await.unwrap(), composed_at(0..size, places));
+            added(comm, one, len).await;
         }
+    }
+}
+
+/// A reduction, of operands that may change places.
+async fn added(comm: &impl Collectives, which: One, len: usize) {
+    let (me, size) = (comm.communicator().rank(), comm.communicator().size());
+    let (root, mine) = (size / 2, vec![me as u64; len]);
+    let wanted = vec![sum_of(size); len];
+    match which {
+        One::Reduce => {
+            let got = comm.reduce(root, mine, Sum).await.unwrap();
+            assert_eq!(got, (me == root).then_some(wanted));
+        }
+        One::AllReduce => assert_eq!(comm.all_reduce(mine, Sum).await.unwrap(), wanted),
+        One::ReduceScatter => {
+            let got = comm.reduce_scatter_block(vec![me as u64; size * len], Sum);
+            assert_eq!(got.await.unwrap(), wanted);
+        }
+        _ => unreachable!("no reduction"),
+    }
+}
+
+/// One of them, once, as every algorithm of it can.
+pub(crate) async fn once(comm: &impl Collectives, which: One, len: usize) {
+    match which {
+        One::Reduce | One::AllReduce | One::ReduceScatter => added(comm, which, len).await,
+        _ => one(comm, which, len).await,
     }
 }
 

@@ -144,7 +144,7 @@ pub(super) const SUITES: &[Suite] = &[
     // The ranks of `graphs` and `ends` are simulated: no device takes part, and it takes minutes.
     Suite::test("windows", "--skip graphs:: --skip ends::", ONE),
     Suite::test("windows", "--skip graphs:: --skip ends::", ACROSS),
-    Suite::test("collectives", "forms wakes", ONE),
+    Suite::test("collectives", "forms ragged into:: wakes", ONE),
     Suite::test("collectives", "failing killed", DYING),
     Suite::test("failures", "", KILLED),
     // Where each rank has two devices a lane takes half a minute to fail: run by hand.
