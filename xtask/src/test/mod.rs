@@ -27,8 +27,13 @@ pub(crate) fn small(gate: &mut Gate) -> Result<(), String> {
         "--tests",
         "--no-fail-fast",
         "--",
+        // What sleeps in virtual time.
         "--skip",
-        "sim::", // what sleeps in virtual time
+        "sim::",
+        "--skip",
+        "nodes::",
+        "--skip",
+        "simulated::",
     ];
     gate.tests(
         "tests with epoll",
