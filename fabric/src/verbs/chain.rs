@@ -221,6 +221,7 @@ mod tests {
             let _events = theirs.progress(64, &mut Ears::default());
         }
         let core = ours.core();
+        core.rails[0].says_last = Some(false); // so that it is not waited for
         core.link_or_new(1).ways[0].qp.as_ref().unwrap().reset();
         for token in [2, 3] {
             assert!(matches!(ours.post(put(&from, into, token)), Post::Posted));

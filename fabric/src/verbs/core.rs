@@ -251,6 +251,8 @@ impl Core {
         let Some(qp) = way.qp.take() else {
             return true;
         };
+        // Some adapters' completions that were not polled yet go with the queue pair, and the buffers in them.
+        rails[to.lane].inbox.take_all();
         let qpn = qp.number();
         if let Err(why) = qp.destroy() {
             (way.stuck, way.doomed) = (true, false);

@@ -70,7 +70,7 @@ impl Core {
                 continue;
             };
             let rail = &self.rails[lane];
-            if rail.failed.is_some() {
+            if rail.failed.is_some() || far.ethernet != rail.own.ethernet {
                 continue;
             }
             let own = &rail.own;

@@ -7,6 +7,7 @@ use super::{
     address::Address,
     core::{Core, index},
     greeting::{self, Ends},
+    held::Holds,
     link::{Link, REQUESTS_MAX},
     objects::{Connect, Cq, Qp},
     parcels::is_parcel,
@@ -203,14 +204,22 @@ impl Core {
         Ok(())
     }
 
-    /// A queue pair on each device that has not failed, or on as many as have one left. One is connected to itself by the first.
+    /// A queue pair on each device that has not failed and of which the peer has one, too, or on as many as have one left. A rank
+    /// is connected to itself by the first.
     /// None beside one that its device may go on with: what that has under way would be taken for the new one's, and end with it.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may go on with a queue pair of the connection before";
             return Err(io::Error::other(why));
         }
-        let wanted = if peer == self.me { 1 } else { self.rails.len() };
+        let behind = self
+            .peer_ports
+            .get(index(peer))
+            .map_or(0, |ports| ports.len());
+        let wanted = match peer {
+            _ if peer == self.me => 1,
+            _ => self.rails.len().min(1 + behind),
+        };
         let mut qps = Vec::new();
         let mut refused = None;
         for lane in 0..wanted {
@@ -298,6 +307,8 @@ impl Core {
             } else if let Err(why) = rail.own.join(qp, way.psn, lane, &far) {
                 way.broken = true;
                 broken.get_or_insert(why);
+            } else {
+                way.holds = Holds::Some;
             }
         }
         if link.ways.iter().all(|way| way.broken) {

@@ -3,9 +3,9 @@
 //! What ends a device has its lanes left, without waiting for completions, which may be lost; and what ends a queue pair that one
 //! lane. A port that is down is left at once where there is another way, rather than when the devices have lost patience; without
 //! one, they send again for as long as they do, and a port that is back by then has lost nothing. What is connected from then on
-//! uses it as it is now: whoever is asked, or answered, hears where it is. A peer that hears nothing from a rank whose first port
-//! has moved asks where that was, and in the end counts it as unreachable. All of it is read after a sleep, and now and then by
-//! who never sleeps.
+//! uses it as it is now: whoever is asked, or answered, hears where it is. A peer that hears nothing from a rank whose only port
+//! has moved asks where that was, and in the end counts it as unreachable; by several, words go around. All of it is read after a
+//! sleep, and now and then by who never sleeps.
 
 use std::io;
 
@@ -158,6 +158,9 @@ impl Core {
     /// A device is of no use any more. Queue pairs of lanes that were left before wait for completions, too.
     pub(super) fn break_all(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
+        if lane == FIRST {
+            self.talks.owe_nothing(); // parcels and their answers go by no other
+        }
         for peer in (0..).take(self.links.len()) {
             let to = To { peer, lane };
             self.note_broken(to, io::Error::other(why));

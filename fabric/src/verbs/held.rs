@@ -18,12 +18,12 @@ use super::{
 /// What is known of the receives that a queue pair holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// There may be some.
-    #[default]
+    /// There may be some: it was connected.
     Some,
     /// There may be some, and until then the device has time to say that there are none.
     Until(u64),
-    /// The device has said so.
+    /// It was not connected, or the device has said so.
+    #[default]
     Nothing,
 }
 

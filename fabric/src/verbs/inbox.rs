@@ -60,7 +60,7 @@ impl Inbox {
     /// # Errors
     /// When the device's queue has no room for them, or there is no memory that may be locked.
     pub(super) fn reserve(&mut self) -> io::Result<()> {
-        if self.taken == self.slabs.len() {
+        if self.taken >= self.slabs.len() {
             if self.slabs.len() >= self.slabs_max {
                 let why = format!(
                     "the shared queue has receives for {} peers, and all are in use",

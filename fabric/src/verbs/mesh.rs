@@ -15,6 +15,7 @@ use super::{
     core::{Core, index},
     doors::Doors,
     greeting::Ends,
+    held::Holds,
     objects::{Cq, Qp},
     pool::{self, Turn},
     rail::Rail,
@@ -188,6 +189,8 @@ impl Core {
         let incarnation = self.peers[index(peer)].incarnation;
         let link = self.link_or_new(peer);
         link.set_ways(qps.into_iter().map(Some).collect(), psn);
+        let ways = link.ways.iter_mut();
+        ways.for_each(|way| way.holds = Holds::Some);
         link.dial = Connection::bound(peer, incarnation);
         link.made_at = now;
         link.set_ends(me, peer, &ends);

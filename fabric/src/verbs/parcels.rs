@@ -48,6 +48,11 @@ impl Talks {
         }
     }
 
+    /// Nobody can be answered any more.
+    pub(super) fn owe_nothing(&mut self) {
+        self.owed.clear();
+    }
+
     /// Whether all have heard what they are to.
     pub(super) fn are_over(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()

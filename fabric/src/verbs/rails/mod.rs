@@ -28,10 +28,12 @@ use crate::{
 };
 
 impl Core {
-    /// Whether what is bound to the first lane can go. A peer without it is lost to it.
+    /// Whether what is bound to the first lane can go. A peer without it is lost to it. Before a connection is open nobody knows
+    /// what that will have, and it waits.
     pub(super) fn need_first(&mut self, peer: u32) -> Result<(), Stall> {
         let link = self.links[index(peer)].as_deref();
-        if link.is_none_or(|link| !link.is_wide() || link.lanes_at_work().has(0)) {
+        let has_first = |link: &Link| !link.open || !link.is_wide() || link.lanes_at_work().has(0);
+        if link.is_none_or(has_first) {
             return Ok(());
         }
         self.give_up(peer);
