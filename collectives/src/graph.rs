@@ -2,7 +2,7 @@
 
 use std::{fmt, ops::Deref};
 
-use ripstop_rt::{Comm, Result};
+use ripstop_rt::{Comm, Result, offload::Signature};
 
 use crate::{
     Collectives, Edges, Neighborhood, Tuning,
@@ -36,10 +36,10 @@ impl Graph {
         sources: &[usize],
         destinations: &[usize],
     ) -> impl Future<Output = Result<Self>> + Send + use<> {
-        let dup = comm.dup();
+        let dup = comm.dup_as("graph", Signature::of("graph"));
         let (sources, destinations) = (sources.to_vec(), destinations.to_vec());
         // Other ranks may await several graphs in another order.
-        RaggedOp::new(comm, async move {
+        RaggedOp::new(async move {
             let comm = dup.await?;
             let theirs = comm.all_to_all(counts(&comm, &destinations)).await?;
             agree(&comm, wrong(&comm, &sources, &destinations, &theirs)).await?;

@@ -1,9 +1,7 @@
 //! Collectives of vectors of any lengths, which tell each other the lengths first.
 
 use std::{
-    fmt,
-    future::poll_fn,
-    mem,
+    fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -11,7 +9,11 @@ use std::{
     thread,
 };
 
-use ripstop_rt::{Comm, OpError, buffer::Wire, offload::Signature};
+use ripstop_rt::{
+    Comm, OpError,
+    buffer::Wire,
+    offload::{Signature, without_turns},
+};
 
 use crate::{
     Collectives, Tuning,
@@ -23,7 +25,8 @@ use crate::{
 /// A collective under way that goes in two: the lengths, and then the elements.
 ///
 /// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
-/// over: whoever finds that out, this rank or its progress agent while it computes, goes on with it at once.
+/// over: whoever finds that out, this rank or its progress agent while it computes, goes on with it at once; with
+/// `RIPSTOP_COLLECTIVES=host`, too, so there it hides more than other collectives do.
 /// Dropping it lets it go on by itself; a runtime that is closed waits for it.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
@@ -43,17 +46,12 @@ enum Stage<D, F> {
         rest: Option<Rest<D, F>>,
         /// Nobody has gone on with it since it was woken.
         woken: bool,
-        readers: Readers,
+        reader: Option<Waker>,
     },
     /// A panic goes to whoever awaits it.
     Over(thread::Result<Result<D, F>>),
     Taken,
 }
-
-/// Who is to be woken at the end: whoever awaits it, and the task that keeps the runtime open for it.
-type Readers = [Option<Waker>; 2];
-const FUTURE: usize = 0;
-const TASK: usize = 1;
 
 type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
 type Polled<D, F> = thread::Result<Poll<Result<D, F>>>;
@@ -93,7 +91,7 @@ pub(crate) fn all_to_all<T: Wire>(
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
-    RaggedOp::new(&comm, rest)
+    RaggedOp::new(rest)
 }
 
 /// This rank's vector of those that `root` has.
@@ -133,7 +131,7 @@ pub(crate) fn scatter<T: Wire>(
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
-    RaggedOp::new(&comm, rest)
+    RaggedOp::new(rest)
 }
 
 /// The vectors of all ranks, for `root`.
@@ -143,7 +141,7 @@ pub(crate) fn gather<T: Wire>(
     root: usize,
     send: Vec<T>,
 ) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
-    RaggedOp::new(on.communicator(), gathered(of(on), Some(root), send))
+    RaggedOp::new(gathered(of(on), Some(root), send))
 }
 
 /// The vectors of all ranks, for everybody.
@@ -154,7 +152,7 @@ pub(crate) fn all_gather<T: Wire>(
 ) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
     let rest = gathered(of(on), None, send);
     let rest = async move { Ok(rest.await?.unwrap_or_default()) };
-    RaggedOp::new(on.communicator(), rest)
+    RaggedOp::new(rest)
 }
 
 #[track_caller]
@@ -240,19 +238,14 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 }
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
-    pub(crate) fn new(
-        comm: &Comm,
-        rest: impl Future<Output = Result<D, F>> + Send + 'static,
-    ) -> Self {
+    /// What it waits for keeps it under way from now on, and a runtime open.
+    pub(crate) fn new(rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
         let course = Arc::new(Course(Mutex::new(Stage::UnderWay {
             rest: Some(Box::pin(rest)),
             woken: false,
-            readers: Readers::default(),
+            reader: None,
         })));
         course.wake_by_ref();
-        let kept = Arc::clone(&course);
-        let task = poll_fn(move |cx| kept.poll_over(TASK, cx.waker()).map(drop));
-        drop(comm.spawn(task));
         Self { course }
     }
 
@@ -269,7 +262,7 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
     type Output = Result<D, F>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut stage = ready!(self.course.poll_over(FUTURE, cx.waker()));
+        let mut stage = ready!(self.course.poll_over(cx.waker()));
         match mem::replace(&mut *stage, Stage::Taken) {
             Stage::Over(outcome) => {
                 drop(stage);
@@ -282,13 +275,16 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
 
 impl<D, F> Course<D, F> {
     /// Ready when it is over, with what it came to.
-    fn poll_over(&self, reader: usize, waker: &Waker) -> Poll<MutexGuard<'_, Stage<D, F>>> {
+    fn poll_over(&self, waker: &Waker) -> Poll<MutexGuard<'_, Stage<D, F>>> {
+        let next = waker.clone();
         let mut stage = self.lock();
-        if let Stage::UnderWay { readers, .. } = &mut *stage {
-            readers[reader] = Some(waker.clone());
-            return Poll::Pending;
-        }
-        Poll::Ready(stage)
+        let Stage::UnderWay { reader, .. } = &mut *stage else {
+            return Poll::Ready(stage);
+        };
+        let before = reader.replace(next);
+        drop(stage);
+        drop(before); // with it a task may go, and whatever that has
+        Poll::Pending
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage<D, F>> {
@@ -309,9 +305,10 @@ impl<D: Send + 'static, F: Send + 'static> Wake for Course<D, F> {
             let Some(mut rest) = taken else { return };
             let waker = Waker::from(Arc::clone(self));
             let mut cx = Context::from_waker(&waker);
-            let polled = catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(&mut cx)));
-            let readers = self.lock().lay_down(rest, polled);
-            readers.into_iter().flatten().for_each(Waker::wake);
+            let poll = || without_turns(|| rest.as_mut().poll(&mut cx));
+            let polled = catch_unwind(AssertUnwindSafe(poll));
+            let reader = self.lock().lay_down(rest, polled);
+            reader.into_iter().for_each(Waker::wake);
         }
     }
 }
@@ -336,21 +333,21 @@ impl<D, F> Stage<D, F> {
     }
 
     /// Who has to hear of its end, if that is now.
-    fn lay_down(&mut self, left: Rest<D, F>, polled: Polled<D, F>) -> Readers {
-        let Self::UnderWay { rest, readers, .. } = self else {
-            return Readers::default();
+    fn lay_down(&mut self, left: Rest<D, F>, polled: Polled<D, F>) -> Option<Waker> {
+        let Self::UnderWay { rest, reader, .. } = self else {
+            return None;
         };
         let outcome = match polled {
             Ok(Poll::Pending) => {
                 *rest = Some(left);
-                return Readers::default();
+                return None;
             }
             Ok(Poll::Ready(outcome)) => Ok(outcome),
             Err(panic) => Err(panic),
         };
-        let readers = mem::take(readers);
+        let reader = reader.take();
         *self = Self::Over(outcome);
-        readers
+        reader
     }
 }
 

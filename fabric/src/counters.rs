@@ -49,8 +49,8 @@ pub struct Counters {
     pub lanes_failed: Count,
     /// What adapters told of themselves, their ports and their queues, beside completions.
     pub device_events: Count,
-    /// Things made on an adapter, memory it may still touch, and sets of receive buffers, that it did not give back: kept until it
-    /// is closed.
+    /// Things made on an adapter, memory it may still touch, and sets of receive buffers, that it did not give back: kept until
+    /// it is closed.
     pub stuck: Count,
     /// Words of an adapter about task lists: a list that has begun, a watch that is reached, a task that is the host's. Each ends
     /// a sleep; nothing else about lists does while all goes well, where the adapter begins tasks. Where turns of the driver

@@ -4,7 +4,8 @@
 //! a tenth of what it costs to receive a short message. So a thread in `block_on` keeps the handles of futures that completed
 //! there, of one communicator at a time, and gives them to the next futures.
 //!
-//! They go when the last handle that is somebody's goes, and when `block_on` returns: no communicator ends later for them.
+//! They go when the last handle that is somebody's goes on that thread, and when `block_on` returns. So a communicator ends no
+//! later for them, unless the last handle went on another thread.
 //!
 //! The same for the programs of short collectives, of which a few are kept, as long as there are spare handles.
 

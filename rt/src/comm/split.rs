@@ -95,8 +95,9 @@ impl Comm {
     }
 
     /// A [`dup`](Self::dup) that goes well only if all ranks have this signature.
+    #[doc(hidden)]
     #[track_caller]
-    pub(super) fn dup_as(
+    pub fn dup_as(
         &self,
         name: &'static str,
         signature: Signature,

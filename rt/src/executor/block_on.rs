@@ -97,6 +97,21 @@ pub(crate) fn drives(shared: &Shared) -> bool {
     ptr::eq(DRIVEN.get(), shared)
 }
 
+/// Runs what makes no turns on this thread, whatever it begins: in the middle of a turn they would nest, each in the one before.
+pub fn without_turns<T>(work: impl FnOnce() -> T) -> T {
+    let _still = Still(DRIVEN.replace(ptr::null()));
+    work()
+}
+
+/// This thread drives no runtime until this is dropped; then the one that it drove before.
+struct Still(*const Shared);
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        DRIVEN.set(self.0);
+    }
+}
+
 /// This thread drives a runtime until this is dropped; then the one that it drove before.
 struct Driving {
     before: *const Shared,

@@ -10,7 +10,7 @@ mod task;
 
 #[cfg(feature = "tokio")]
 pub(crate) use self::block_on::run_tasks;
-pub use self::task::JoinHandle;
+pub use self::{block_on::without_turns, task::JoinHandle};
 pub(crate) use self::{
     block_on::{block_on, drain, drives},
     parker::Parker,

@@ -32,6 +32,7 @@ pub use self::{
 use crate::comm::spare;
 pub use crate::{
     comm::{ProgramOp, Turn},
+    executor::without_turns,
     ops::Reducer,
 };
 

@@ -4,7 +4,8 @@
 //! for it. After a whole tick without a turn it takes the seat and sleeps on the driver's events like anybody else. While an
 //! application sleeps in the seat there is nothing to look at, and the agent sleeps without a tick until it is roused.
 //!
-//! An application that had something moved for it while it computed will soon do so again: for a while then, ticks are short.
+//! An application that had something moved for it while it computed will soon do so again: for a while then, ticks are short, and
+//! one that is in and out of `await` more seldom than that has the agent come and go.
 
 use std::{
     fs,
@@ -24,11 +25,12 @@ const TICK: Duration = Duration::from_millis(1);
 /// With more ranks than processors the ticks of all ranks add up on each of them.
 const TICK_CROWDED: Duration = Duration::from_millis(4);
 
-/// How many short ticks there are in a tick. As seldom as this the looks cost a hundredth of a processor at most.
+/// How many short ticks there are in a tick. As seldom as this the looks of a rank cost a hundredth of a processor at most; of
+/// several on one processor, no more than that each.
 const SHORT: u32 = 4;
 
-/// So many short ticks pass before an agent that found nothing to do goes back to long ones: a tenth of a second, longer than
-/// most programs compute between two exchanges.
+/// So many short ticks pass before an agent that found nothing to do goes back to long ones: a tenth of a second, or four where
+/// ranks are crowded, longer than most programs compute between two exchanges.
 const KEEN: u32 = 400;
 
 /// The agent, seen by those who rouse and stop it.

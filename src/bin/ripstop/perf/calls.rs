@@ -41,9 +41,9 @@ pub(super) enum Name {
     NeighborAllGatherV,
     /// On a ring of all ranks, with counts, which are all the same
     NeighborAllToAllV,
-    /// Of vectors, whose lengths the ranks tell each other first
+    /// Of vectors, whose lengths the ranks tell each other first; all but the root make a new one for each call
     GatherRagged,
-    /// Of vectors, whose lengths the ranks are told first
+    /// Of vectors, whose lengths the ranks are told first; the root copies them for each call
     ScatterRagged,
     /// Of vectors, whose lengths the ranks tell each other first
     AllGatherRagged,

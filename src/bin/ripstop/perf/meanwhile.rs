@@ -220,6 +220,7 @@ mod tests {
     /// Over when it was polled so often.
     struct Steps {
         left: u32,
+        waker: Waker,
         polls: Arc<AtomicU32>,
     }
 
@@ -227,7 +228,7 @@ mod tests {
         type Output = ();
 
         fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-            assert!(cx.waker().will_wake(cx.waker()), "the waker of its task");
+            assert!(cx.waker().will_wake(&self.waker), "the waker of its task");
             self.polls.fetch_add(1, Ordering::Relaxed);
             match self.left.checked_sub(1) {
                 Some(left) => {
@@ -257,14 +258,15 @@ mod tests {
     /// Polls of the call, how often its task yielded, and whether the call is over with the computation.
     fn tested(left: u32, tests: u64) -> (u32, u32, bool) {
         let (polls, woken) = (Arc::<AtomicU32>::default(), Arc::<Woken>::default());
+        let waker = Waker::from(Arc::clone(&woken));
         let op = Steps {
             left,
+            waker: waker.clone(),
             polls: Arc::clone(&polls),
         };
         let rounds = 100;
         let meanwhile = Meanwhile::Rounds { rounds, tests };
         let mut both = pin!(async { beside!(meanwhile, op) });
-        let waker = Waker::from(Arc::clone(&woken));
         let mut cx = Context::from_waker(&waker);
         let mut yields = 0;
         loop {
