@@ -356,3 +356,96 @@ impl<D: Send + 'static, F: Send + 'static> fmt::Debug for RaggedOp<D, F> {
         f.debug_struct("RaggedOp").finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::{pending, poll_fn},
+        panic::{AssertUnwindSafe, catch_unwind},
+        pin::pin,
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering},
+            mpsc,
+        },
+        task::{Context, Poll, Wake, Waker},
+        thread,
+    };
+
+    use super::RaggedOp;
+
+    type Op = RaggedOp<u32, ()>;
+
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Count(AtomicU32);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_woken_in_the_middle_of_a_poll_is_polled_again() {
+        let mut left = 3;
+        let op = Op::new(poll_fn(move |cx| {
+            if left == 0 {
+                return Poll::Ready(Ok(7));
+            }
+            left -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }));
+        assert!(op.is_done());
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(pin!(op).poll(&mut cx), Poll::Ready(Ok(7)));
+    }
+
+    /// The last of those who await it is told, and none that awaited it before.
+    #[test]
+    fn it_goes_on_on_the_thread_that_wakes_it_and_wakes_who_awaits_it_last() {
+        let (waker, wakers) = mpsc::channel();
+        let here = thread::current().id();
+        let op = Op::new(poll_fn(move |cx| {
+            if thread::current().id() != here {
+                return Poll::Ready(Ok(7));
+            }
+            waker.send(cx.waker().clone()).unwrap();
+            Poll::Pending
+        }));
+        let counts = [(); 2].map(|()| Arc::new(Count::default()));
+        let mut op = pin!(op);
+        for count in &counts {
+            let waker = Waker::from(Arc::clone(count));
+            let polled = op.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+        }
+        let waker = wakers.recv().unwrap();
+        thread::spawn(|| waker.wake()).join().unwrap();
+        assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(op.poll(&mut cx), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn a_panic_on_its_way_is_of_whoever_awaits_it() {
+        let op = Op::new(async { panic!("the test's") });
+        assert!(op.is_done());
+        let mut op = pin!(op);
+        let poll = || op.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let panic = catch_unwind(AssertUnwindSafe(poll)).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"the test's"));
+    }
+
+    #[test]
+    fn what_is_dropped_before_its_end_is_dropped_with_its_last_waker() {
+        let kept = Arc::new(());
+        let held = Arc::clone(&kept);
+        drop(Op::new(async move {
+            let _held = held;
+            pending().await
+        }));
+        assert_eq!(Arc::strong_count(&kept), 1);
+    }
+}

@@ -192,6 +192,28 @@ fn whose_first_device_has_failed_meets_by_the_second() {
     }
 }
 
+/// Rank 1 asks, without its first device. Rank 0 has made its half and does not know yet that rank 1 has, too.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn what_is_put_while_a_connection_without_the_first_lane_is_made_waits_for_that() {
+    let mut ranks = Ranks::new(2);
+    let (from, _there, key) = ranks.memory();
+    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
+    ranks.core(1).handle_happened(0, Happened { kind, about });
+    ranks.say(1, 0);
+    while ranks.core(0).link_or_new(1).ways.is_empty() {
+        [1, 0].into_iter().for_each(|rank| ranks.turn(rank, 64));
+        assert!(
+            ranks.core(0).sleep.timer.now() < super::GUARD,
+            "nobody asks"
+        );
+    }
+    let link = ranks.core(0).link_or_new(1);
+    assert!(link.is_wide() && !link.open && !link.lanes_at_work().has(0));
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+}
+
 /// Nobody is told of that: the first word finds no answer, and the next goes by all devices.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
