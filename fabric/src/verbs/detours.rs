@@ -10,6 +10,7 @@ use super::{
     abi::Completion,
     core::{Core, index},
     datagrams::{Datagrams, Destination},
+    rails::number,
     way::{FIRST, Far},
 };
 
@@ -65,7 +66,7 @@ impl Core {
         }
         let connected = link.is_connected();
         for lane in 1..self.rails.len() {
-            let works = !connected || lanes.has(u32::try_from(lane).unwrap_or(u32::MAX));
+            let works = !connected || lanes.has(number(lane));
             let Some(far) = self.far(peer, lane).filter(|_| works) else {
                 continue;
             };

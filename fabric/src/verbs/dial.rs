@@ -205,21 +205,19 @@ impl Core {
     }
 
     /// A queue pair on each device that has not failed and of which the peer has one, too, or on as many as have one left. A rank
-    /// is connected to itself by the first.
-    /// None beside one that its device may go on with: what that has under way would be taken for the new one's, and end with it.
+    /// is connected to itself by the first. None beside one that its device may go on with: what that has under way would be
+    /// taken for the new one's, and end with it.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may go on with a queue pair of the connection before";
             return Err(io::Error::other(why));
         }
-        let behind = self
-            .peer_ports
-            .get(index(peer))
-            .map_or(0, |ports| ports.len());
-        let wanted = match peer {
-            _ if peer == self.me => 1,
-            _ => self.rails.len().min(1 + behind),
-        };
+        let behind = self.peer_ports.get(index(peer));
+        let behind = behind.filter(|_| peer != self.me);
+        let wanted = self
+            .rails
+            .len()
+            .min(1 + behind.map_or(0, |ports| ports.len()));
         let mut qps = Vec::new();
         let mut refused = None;
         for lane in 0..wanted {
@@ -234,11 +232,7 @@ impl Core {
                 }
             }
         }
-        qps.truncate(
-            qps.iter()
-                .rposition(Option::is_some)
-                .map_or(0, |last| last + 1),
-        );
+        while qps.pop_if(|last| last.is_none()).is_some() {}
         if let Some(why) = refused.filter(|_| qps.is_empty()) {
             return Err(why);
         }

@@ -7,7 +7,8 @@
 //! so, and let the time pass, is waited for no more. Where one that has said so of others does not in time, as many buffers as a
 //! connection has count as lost: they stay where they are, and the next connection brings its own.
 //!
-//! Of a connection that is taken down in good order nothing is under way on either side, so its queue pairs hold nothing.
+//! A connection that is taken down in good order, or before it was open, is not waited for: at most a word about it, or about a
+//! lane, is under way, and no message.
 
 use super::{
     core::{Core, index},

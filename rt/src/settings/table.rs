@@ -2,7 +2,7 @@
 
 use std::{ops::RangeInclusive, str::FromStr, time::Duration};
 
-use ripstop_fabric::{connect::Pattern, portals::Interface};
+use ripstop_fabric::{connect::Pattern, lanes::RAILS_MAX, portals::Interface};
 
 use super::{
     Settings,
@@ -350,7 +350,7 @@ fn join(all: &[Interface]) -> String {
 fn gid_indices(value: &str) -> Option<Vec<u8>> {
     let all = value.split(',').map(|one| within(0..=u8::MAX, one.trim()));
     let all: Vec<u8> = all.collect::<Option<_>>()?;
-    (all.len() <= 4).then_some(all)
+    (all.len() <= RAILS_MAX).then_some(all)
 }
 
 fn slabs(value: &str) -> Option<(usize, usize)> {

@@ -73,7 +73,8 @@ impl Core {
     }
 }
 
-fn number(lane: usize) -> u32 {
+/// As sets of lanes name it.
+pub(super) fn number(lane: usize) -> u32 {
     u32::try_from(lane).unwrap_or(u32::MAX)
 }
 

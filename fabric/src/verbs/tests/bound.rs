@@ -156,9 +156,6 @@ fn an_end_at_once_is_heard_by_who_has_not_heard_of_the_answer() {
     core.begin_close(Down::Finished);
     assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
     drop(core);
-    while ranks.ears[1].bad.is_empty() {
-        let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
-        assert!(ranks.core(1).sleep.timer.now() < GUARD, "nothing is heard");
-    }
+    ranks.until_bad(&[1]);
     assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
 }

@@ -237,15 +237,7 @@ fn two_ranks_whose_devices_that_work_are_no_counterparts_hear_why_they_do_not_me
             .handle_happened(rank, Happened { kind, about });
     }
     ranks.say(0, 1);
-    while ranks.ears[0].bad.is_empty() {
-        for rank in 0..2 {
-            let _events = ranks.all[rank].progress(64, &mut ranks.ears[rank]);
-        }
-        assert!(
-            ranks.core(0).sleep.timer.now() < super::GUARD,
-            "nothing is told"
-        );
-    }
+    ranks.until_bad(&[0, 1]);
     // The one that was asked knows, and has said that it gives up.
     let why = ranks.all[1].why_down(super::Peer(0)).unwrap();
     assert!(why.contains("counterpart"), "{why}");
@@ -281,13 +273,7 @@ fn the_reason_why_a_peer_is_lost_names_what_the_device_told() {
     let about = Subject::Pair(number);
     let kind = abi::EVENT_QP_ACCESS_ERR;
     ranks.core(0).handle_happened(0, Happened { kind, about });
-    while ranks.ears[0].bad.is_empty() {
-        let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
-        assert!(
-            ranks.core(0).sleep.timer.now() < super::GUARD,
-            "nothing is told"
-        );
-    }
+    ranks.until_bad(&[0]);
     let why = ranks.all[0].why_down(super::Peer(1)).unwrap();
     assert!(why.contains("IBV_EVENT_QP_"), "{why}");
 }

@@ -28,13 +28,7 @@ fn cannot_be_taken_down(error: i32) {
     let core = ranks.core(0);
     core.rails[1].own.context.keep_all(error);
     core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
-    while ranks.ears[0].bad.is_empty() {
-        let _events = ranks.all[0].progress(64, &mut ranks.ears[0]);
-        assert!(
-            ranks.core(0).sleep.timer.now() < super::GUARD,
-            "nothing is told"
-        );
-    }
+    ranks.until_bad(&[0]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
     let why = ranks.all[0].why_down(Peer(1)).unwrap();
     assert!(
@@ -57,15 +51,7 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
     core.rails.iter().for_each(keep);
     core.tell_dial(1, Event::Evict, None);
     ranks.say(0, 1);
-    while ranks.ears[0].bad.is_empty() {
-        for rank in 0..2 {
-            let _events = ranks.all[rank].progress(64, &mut ranks.ears[rank]);
-        }
-        assert!(
-            ranks.core(0).sleep.timer.now() < super::GUARD,
-            "nothing is told"
-        );
-    }
+    ranks.until_bad(&[0, 1]);
     assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
     let why = ranks.all[0].why_down(Peer(1)).unwrap();
     assert!(why.contains("the device may go on with it"), "{why}");
@@ -165,13 +151,7 @@ fn a_peer_that_no_buffer_is_left_for_is_lost_and_the_reason_says_so() {
     ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
     let _by = ranks.core(1).rails[0].own.context.take_receives_by(None);
     ranks.say(0, 1);
-    while ranks.ears[1].bad.is_empty() {
-        let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
-        assert!(
-            ranks.core(1).sleep.timer.now() < super::GUARD,
-            "nothing is told"
-        );
-    }
+    ranks.until_bad(&[1]);
     let why = ranks.all[1].why_down(Peer(0)).unwrap();
     assert!(why.contains("giving a buffer to the shared queue"), "{why}");
     assert_eq!(ranks.ears[1].messages.len(), 2, "it was heard before");

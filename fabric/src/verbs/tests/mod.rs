@@ -93,6 +93,18 @@ impl Ranks {
         }
     }
 
+    /// Turns of these until the first of them has heard something bad.
+    fn until_bad(&mut self, ranks: &[usize]) {
+        let first = ranks[0];
+        while self.ears[first].bad.is_empty() {
+            for &rank in ranks {
+                let _events = self.all[rank].progress(64, &mut self.ears[rank]);
+            }
+            let now = self.core(first).sleep.timer.now();
+            assert!(now < GUARD, "nothing is told");
+        }
+    }
+
     /// Turns until messages go on by another lane than the one that failed.
     fn until_settled(&mut self, from: usize, to: u32) {
         while !self.core(from).link_or_new(to).is_settled() {
@@ -314,10 +326,7 @@ fn the_end_is_heard_although_the_home_has_failed() {
         core.begin_close(how);
         assert!(!core.finish(Duration::from_millis(100)), "nobody answers");
         drop(core);
-        while ranks.ears[1].bad.is_empty() {
-            let _events = ranks.all[1].progress(64, &mut ranks.ears[1]);
-            assert!(ranks.core(1).sleep.timer.now() < GUARD, "nothing is heard");
-        }
+        ranks.until_bad(&[1]);
         assert_eq!(ranks.ears[1].bad, [heard]);
     }
 }
