@@ -126,10 +126,8 @@ pub(crate) fn scatter<T: Wire>(
             let given = if is_root { send.concat() } else { Vec::new() };
             call.begin(None, (given, room), Fresh)
         };
-        match done.await {
-            Ok(mine) => Ok(mine),
-            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
-        }
+        done.await
+            .map_err(|OpError { error, .. }| OpError { error, buf: send })
     };
     RaggedOp::new(rest)
 }

@@ -14,11 +14,16 @@ use crate::{
     results::{self, One},
 };
 
-/// Of so many ranks, so many of them on a node, where collectives are what a variable says.
-fn simulation((ranks, per_node): (u32, u32), (variable, value): (&str, &str)) -> Simulation {
+/// Of so many ranks, so many of them on a node.
+fn on_nodes(ranks: u32, per_node: u32) -> Simulation {
     let mut model = Model::preset("bxi").unwrap();
     model.node.ranks = per_node;
-    Simulation::new(ranks).model(model).set(variable, value)
+    Simulation::new(ranks).model(model)
+}
+
+/// The same, where collectives are what a variable says.
+fn simulation((ranks, per_node): (u32, u32), (variable, value): (&str, &str)) -> Simulation {
+    on_nodes(ranks, per_node).set(variable, value)
 }
 
 /// The variables and names of all algorithms, with what each of them is an algorithm of.
@@ -94,8 +99,7 @@ fn every_algorithm_once(ranks: u32, wanted: impl Fn(&(&str, &str)) -> bool) -> u
                     continue;
                 }
                 count += 1;
-                let simulation = simulation((ranks, 16), ("RIPSTOP_BARRIER", "auto"));
-                let report = simulation.run(move |world| async move {
+                let report = on_nodes(ranks, 16).run(move |world| async move {
                     let comm = world.tuned(Tuning::AUTO.$call(*algorithm));
                     results::once(&comm, One::$algorithm, 1).await;
                 });
