@@ -79,11 +79,11 @@ const NODES: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_SHM_RANKS=2 RIPSTOP_DETECT
 const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
 const DYING: &str =
-    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=10000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=60";
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=300";
 /// The first case of those that a test computes in many ways, each of which takes seconds.
 const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll CASES=1";
 /// One death of each kind, and heard of as soon as devices and pings say so.
-const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=60";
+const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=300";
 /// Cables are pulled for good, and whoever is behind one is lost as soon as a slow guest allows.
 const PULLED: &str = "RIPSTOP_DETECT_MS=10000";
 
