@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    os::{fd::OwnedFd, unix::net::UnixDatagram},
     process::{Command, Output},
 };
 
@@ -31,6 +32,29 @@ fn perf_with(variables: &[(&str, &str)], ranks: u32, words: &str) -> Output {
         .envs(variables.iter().copied())
         .output()
         .expect("the command starts")
+}
+
+/// Ranks of a job that complain at the same time share a terminal or a pipe: whatever is a write of its own may be torn from the
+/// rest.
+#[test]
+fn what_is_wrong_is_said_in_one_piece() {
+    for (words, end) in [
+        ("perf nonsense", "--help'.\n"),
+        ("perf latency", "ripstop perf latency`\n"),
+        ("sim barrier --preset none", "bxi-4\n"),
+    ] {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        let status = Command::new(RIPSTOP)
+            .args(words.split_whitespace())
+            .stderr(OwnedFd::from(theirs))
+            .status()
+            .unwrap();
+        assert!(!status.success(), "{words}");
+        let mut piece = [0; 4096];
+        let len = ours.recv(&mut piece).unwrap();
+        let said = String::from_utf8_lossy(&piece[..len]);
+        assert!(said.ends_with(end), "{words}: {said}");
+    }
 }
 
 fn lines(output: &Output) -> Vec<String> {

@@ -1,5 +1,7 @@
-//! The pictures that examples draw.
+//! The pictures that examples draw, and where they may not.
 
+#[path = "../examples/common/files.rs"]
+mod files;
 #[path = "../examples/common/png.rs"]
 mod png;
 
@@ -37,6 +39,22 @@ fn a_picture_has_the_pixels_that_were_written() {
         .copied()
         .collect();
     assert_eq!(read, pixels);
+}
+
+#[test]
+fn a_file_without_a_place_is_refused_by_its_argument() {
+    let folder = env::temp_dir();
+    for good in [folder.join("wave.png"), "wave.png".into()] {
+        assert_eq!(files::check("--png", &good), Ok(()));
+    }
+    let nowhere = folder.join("ripstop-no-such-folder/wave.png");
+    for (bad, word) in [(nowhere, "no directory"), (folder, "is a directory")] {
+        let sentence = files::check("--png", &bad).unwrap_err();
+        assert!(
+            sentence.starts_with("--png ") && sentence.contains(word),
+            "{sentence}"
+        );
+    }
 }
 
 /// The chunk that `bytes` start with, and what follows it.

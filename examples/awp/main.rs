@@ -3,6 +3,8 @@
 //!     ripstop run -n 4 --example awp -- --n 96 --steps 200
 //!     ripstop run -n 4 --example awp -- --help
 
+#[path = "../common/files.rs"]
+mod files;
 #[path = "../common/memory.rs"]
 mod memory;
 mod mode;
@@ -43,7 +45,24 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Problem)>, String> {
     let problem = options.problem(world.rank())?;
     let what = format!("a box of {} cells", shown(options.global));
     memory::check(&what, options.bytes())?;
+    if world.rank() == 0 {
+        check_files(&options)?;
+    }
     Ok(Some((options, problem)))
+}
+
+/// For the rank that writes them: its machine is the one that matters.
+fn check_files(options: &Options) -> Result<(), String> {
+    let arguments = [
+        ("--seismograms", &options.seismograms),
+        ("--png", &options.png),
+    ];
+    for (argument, file) in arguments {
+        if let Some(file) = file {
+            files::check(argument, file)?;
+        }
+    }
+    Ok(())
 }
 
 async fn run(world: &Comm, options: &Options, problem: Problem) -> Result<()> {

@@ -4,6 +4,8 @@
 //!     ripstop run -n 4 --example p3dfft -- --help
 
 mod fft;
+#[path = "../common/files.rs"]
+mod files;
 #[path = "../common/memory.rs"]
 mod memory;
 mod options;
@@ -49,6 +51,12 @@ fn prepare(world: &Comm) -> Result<Option<(Options, Grid)>, String> {
     let [x, y, z] = options.points;
     let what = format!("--n {x}x{y}x{z} --vars {}", options.vars);
     memory::check(&what, options.bytes(world.size()))?;
+    // Its machine is the one that matters: it writes.
+    if world.rank() == 0
+        && let Some(file) = &options.png
+    {
+        files::check("--png", file)?;
+    }
     Ok(Some((options, grid)))
 }
 

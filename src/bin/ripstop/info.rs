@@ -22,6 +22,8 @@ use ripstop::{
 use ripstop_fabric::portals::Pscom;
 use serde_json::{Value, json};
 
+use crate::tell::tell;
+
 /// Show what a rank would use here, and why: reactor, protocols, memory, settings
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -66,8 +68,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match show(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // That nobody reads it changes nothing.
-            let _ = writeln!(io::stderr().lock(), "ripstop info: {error}");
+            tell("ripstop info", &error.to_string());
             ExitCode::FAILURE
         }
     }

@@ -5,8 +5,10 @@ mod info;
 mod perf;
 mod run;
 mod sim;
+mod tell;
 
 use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -29,12 +31,26 @@ enum Command {
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    match Cli::parse_from(&words).command {
-        Command::Run(args) => run::run(args, &words),
-        Command::Perf(args) => perf::run(&args),
-        Command::Sim(args) => sim::run(&args),
-        Command::Info(args) => info::run(&args),
+    match Cli::try_parse_from(&words) {
+        Ok(Cli { command }) => match command {
+            Command::Run(args) => run::run(args, &words),
+            Command::Perf(args) => perf::run(&args),
+            Command::Sim(args) => sim::run(&args),
+            Command::Info(args) => info::run(&args),
+        },
+        Err(why) => answer(&why),
     }
+}
+
+/// Prints the help that was asked for, or what is wrong with the arguments.
+fn answer(why: &clap::Error) -> ExitCode {
+    if why.use_stderr() && !stderr().is_terminal() {
+        tell::print(&why.render().to_string());
+    } else {
+        // That nobody reads it changes nothing.
+        let _ = why.print();
+    }
+    u8::try_from(why.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 const EXAMPLES: &str = "\

@@ -26,7 +26,7 @@ mod stream;
 mod tally;
 mod windows;
 
-use std::{error::Error, io::Write, process::ExitCode, time::Duration};
+use std::{error::Error, process::ExitCode, time::Duration};
 
 use clap::Subcommand;
 use ripstop::{Comm, Runtime};
@@ -35,6 +35,7 @@ use self::{
     report::{Report, Row},
     windows::{Deed, Way},
 };
+use crate::tell::tell;
 
 /// Measure messages between ranks: run it as a rank, `ripstop run -n 2 -- ripstop perf ...`
 #[derive(clap::Args, Debug)]
@@ -126,7 +127,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match measure(args) {
         Ok(code) => code,
         Err(trouble) => {
-            tell(&trouble.to_string());
+            tell("ripstop perf", &trouble.to_string());
             ExitCode::FAILURE
         }
     }
@@ -170,7 +171,7 @@ fn refuse(speaks: bool, sentence: &str) -> ExitCode {
     if !speaks {
         return ExitCode::SUCCESS;
     }
-    tell(sentence);
+    tell("ripstop perf", sentence);
     ExitCode::FAILURE
 }
 
@@ -313,11 +314,6 @@ impl Program {
         );
         (!fits).then_some(sentence)
     }
-}
-
-fn tell(text: &str) {
-    // That nobody reads it changes nothing.
-    let _ = writeln!(std::io::stderr().lock(), "ripstop perf: {text}");
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,15 +1,15 @@
 //! What the launcher itself has to say, on standard error, each under its own name.
 
-use std::io::Write;
+use crate::tell;
 
-/// Prints one line. That nobody reads it is no reason to stop looking after the ranks.
+/// Prints one line.
 pub(super) fn tell(text: &str) {
-    let _ = std::io::stderr().lock().write_all(line(text).as_bytes());
+    tell::tell(NAME, text);
 }
 
 /// What [`tell`] prints.
 pub(super) fn line(text: &str) -> String {
-    format!("ripstop: {text}\n")
+    tell::line(NAME, text)
 }
 
 /// `rank 3`, `ranks 0 and 2`, `ranks 0-5, 7 and 9`: runs of three and more are shortened.
@@ -50,6 +50,8 @@ fn runs(ranks: &[u32]) -> Vec<String> {
         });
     words.collect()
 }
+
+const NAME: &str = "ripstop";
 
 #[cfg(test)]
 mod tests {

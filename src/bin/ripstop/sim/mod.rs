@@ -20,7 +20,11 @@ mod tests;
 mod traffic;
 
 use std::{
-    collections::BTreeMap, error::Error, fs, io::Write, mem, path::PathBuf, process::ExitCode,
+    collections::BTreeMap,
+    error::Error,
+    fs, mem,
+    path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -34,7 +38,10 @@ use self::{
     plot::Plot,
     scenario::{Figures, Scenario, Work},
 };
-use crate::perf::report::{Report as Table, Row};
+use crate::{
+    perf::report::{Report as Table, Row},
+    tell::tell,
+};
 
 /// Run a scenario on a simulated cluster: thousands of ranks, faults from a seed, virtual time
 #[derive(clap::Args, Debug)]
@@ -146,7 +153,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     match simulate(args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(trouble) => {
-            tell(&trouble.to_string());
+            tell("ripstop sim", &trouble.to_string());
             ExitCode::FAILURE
         }
     }
@@ -155,6 +162,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn simulate(args: &Args) -> Result<(), Trouble> {
     let simulation = args.simulation()?;
     let cases = args.cases()?;
+    args.check_svg()?;
     let mut table = Table::new(0, args.json, cases.len());
     let mut drawing = Drawing::new(args.title());
     for case in cases {
@@ -349,6 +357,16 @@ impl Args {
         }
     }
 
+    /// Refuses a picture that has no place to be, before runs that may take hours.
+    fn check_svg(&self) -> Result<(), Trouble> {
+        let above = self.svg.as_deref().and_then(Path::parent);
+        let missing = above.filter(|above| !above.as_os_str().is_empty() && !above.is_dir());
+        missing.map_or(Ok(()), |above| {
+            let above = above.display();
+            Err(format!("--svg: there is no directory {above}; make it, or take another").into())
+        })
+    }
+
     /// All runs, in their order.
     fn cases(&self) -> Result<Vec<Case>, Trouble> {
         if self.size > COPIED_MAX
@@ -497,11 +515,6 @@ fn read(option: &str, path: &PathBuf) -> Result<String, Trouble> {
 
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
-}
-
-fn tell(text: &str) {
-    // That nobody reads it changes nothing.
-    let _ = writeln!(std::io::stderr().lock(), "ripstop sim: {text}");
 }
 
 const EXAMPLES: &str = "\
