@@ -115,6 +115,19 @@ impl<'a> Call<'a> {
         room
     }
 
+    /// The vectors one after the other, as the input. The call is refused if there is no memory for it.
+    pub(crate) fn join<T: Copy>(&mut self, rows: &[Vec<T>]) -> Vec<T> {
+        let mut all = Vec::new();
+        if self.ready.is_err() {
+            return all;
+        }
+        match all.try_reserve_exact(rows.iter().map(Vec::len).sum()) {
+            Ok(()) => rows.iter().for_each(|row| all.extend_from_slice(row)),
+            Err(why) => self.refuse(format!("no memory for a copy of `send`: {why}")),
+        }
+        all
+    }
+
     /// Begins.
     pub(crate) fn begin<I: SendBuf, O: RecvBuf, H: Home<I, O>>(
         self,

@@ -26,7 +26,7 @@ pub struct Graph {
 impl Graph {
     /// The graph in which this rank receives from `sources` and sends to `destinations`; a rank may be named several times, and
     /// its blocks then meet in the order of the two lists. Collective; takes an exchange of one number between all ranks. It is
-    /// started when it is called, and goes on by itself.
+    /// started when it is called, and goes on by itself while the runtime is open.
     ///
     /// # Errors
     /// A rank that there is not, or an edge that its other end does not name.

@@ -84,7 +84,8 @@ pub(crate) fn all_to_all<T: Wire>(
         let done = {
             let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let room = call.room();
-            call.begin(None, (send.concat(), room), Fresh)
+            let given = call.join(&send);
+            call.begin(None, (given, room), Fresh)
         };
         match done.await {
             Ok(all) => Ok(rows(&all, &recvs)),
@@ -123,7 +124,11 @@ pub(crate) fn scatter<T: Wire>(
             let ask = ask.counts(&lens);
             let mut call = Call::later::<T>(&second.comm, &tuning, &ask, second.turn);
             let room = call.room();
-            let given = if is_root { send.concat() } else { Vec::new() };
+            let given = if is_root {
+                call.join(&send)
+            } else {
+                Vec::new()
+            };
             call.begin(None, (given, room), Fresh)
         };
         done.await
@@ -236,7 +241,7 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 }
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
-    /// What it waits for keeps it under way from now on, and a runtime open.
+    /// What it waits for keeps it under way from now on. Turns that it was promised keep a runtime open.
     pub(crate) fn new(rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
         let course = Arc::new(Course(Mutex::new(Stage::UnderWay {
             rest: Some(Box::pin(rest)),
@@ -252,7 +257,22 @@ impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
 
     /// Whether it is over: awaiting it would not wait.
     pub fn is_done(&self) -> bool {
-        matches!(*self.course.lock(), Stage::Over(_))
+        !matches!(*self.course.lock(), Stage::UnderWay { .. })
+    }
+}
+
+/// Nobody awaits it any more: whoever did is not held until its end.
+impl<D, F> Drop for RaggedOp<D, F>
+where
+    D: Send + 'static,
+    F: Send + 'static,
+{
+    fn drop(&mut self) {
+        let reader = match &mut *self.course.lock() {
+            Stage::UnderWay { reader, .. } => reader.take(),
+            _ => None,
+        };
+        drop(reader); // without the lock: with it a task may go
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Calls {
     /// Those that are over, with their signatures, each in the place that its key gives it until another one comes there; empty
     /// until the first.
     over: Vec<Option<(Key, u64)>>,
-    /// By context, the last of those whose place another communicator's took.
+    /// By context, the last of those whose place another communicator's took, or one that ended late.
     displaced: BTreeMap<u32, u32>,
     /// Messages that came before they were asked for, by key.
     early: Vec<(Key, Early)>,
@@ -111,7 +111,8 @@ impl Calls {
             self.over.resize(OVER_MAX, None);
         }
         let before = self.over[place(key)].replace((key, sig));
-        if let Some(((ctx, tag), _)) = before.filter(|((ctx, _), _)| *ctx != key.0) {
+        let is_news = |(ctx, tag): Key| ctx != key.0 || is_before(key.1, tag);
+        if let Some(((ctx, tag), _)) = before.filter(|(other, _)| is_news(*other)) {
             let last = self.displaced.entry(ctx).or_insert(tag);
             if is_before(*last, tag) {
                 *last = tag;
@@ -135,9 +136,13 @@ impl Calls {
         (over == key).then_some(sig)
     }
 
-    /// Whether it is that long over that it is not known any more, or never was one of this rank's: others were since. It may be
-    /// one that only its future knows of, which has sent all that it ever sends.
+    /// Whether one that is neither running nor known to be over is that long over that it is not known any more, or never was one
+    /// of this rank's: others were since. It may be one that only its future knows of, which has sent all that it ever sends.
     pub(super) fn is_long_over(&self, (ctx, tag): Key) -> bool {
+        let displaced = self.displaced.get(&ctx);
+        if displaced.is_some_and(|last| !is_before(*last, tag)) {
+            return true;
+        }
         let next = self.next(ctx);
         is_before(tag, next) && next.wrapping_sub(tag) as usize > OVER_MAX
     }
@@ -463,6 +468,27 @@ mod tests {
         }
         assert_eq!(calls.next(1), 7);
         assert_eq!(calls.next(5), others);
+    }
+
+    #[test]
+    fn what_others_have_displaced_is_long_over() {
+        let mut calls = Calls::new();
+        let all = u32::try_from(OVER_MAX).unwrap();
+        for tag in 0..10 {
+            calls.note_over((1, tag), 0);
+        }
+        assert!((0..20).all(|tag| !calls.is_long_over((1, tag))));
+        for tag in 0..all {
+            calls.note_over((3, tag), 0);
+        }
+        assert!((0..10).all(|tag| calls.is_long_over((1, tag))));
+        assert!(!calls.is_long_over((1, 10)));
+        // The first of a communicator ends after those that follow it.
+        for tag in (1..=all).chain([0]) {
+            calls.note_over((5, tag), 0);
+        }
+        assert_eq!(calls.next(5), all + 1);
+        assert!(calls.is_over((5, 0)) && calls.is_long_over((5, all)));
     }
 
     #[test]
