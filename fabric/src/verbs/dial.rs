@@ -52,7 +52,7 @@ impl Core {
             return;
         }
         let made = self.create(me).and_then(|()| {
-            let first = self.peers[index(me)].first();
+            let first = self.ports[FIRST];
             let lanes = self.link_or_new(me).lanes();
             let lane = lanes.as_slice().first().copied().unwrap_or_default();
             self.bind(me, &Ends::single(lane, first))

@@ -76,14 +76,15 @@ pub(super) fn parse_port(bytes: &[u8; PORT_LEN]) -> Option<Far> {
     let &[.., l0, l1, mtu, skills, k0, k1, k2, k3, w0, w1, w2, w3] = bytes;
     let gid = std::array::from_fn(|nth| bytes[nth]);
     let (reads, ethernet) = parse_skills(skills)?;
-    (1..=5).contains(&mtu).then_some(Far {
+    let words = u32::from_le_bytes([w0, w1, w2, w3]);
+    ((1..=5).contains(&mtu) && words >> 24 == 0).then_some(Far {
         gid,
         lid: u16::from_le_bytes([l0, l1]),
         mtu,
         reads,
         ethernet,
         table: u32::from_le_bytes([k0, k1, k2, k3]),
-        words: u32::from_le_bytes([w0, w1, w2, w3]),
+        words,
     })
 }
 

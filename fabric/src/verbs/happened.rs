@@ -158,9 +158,6 @@ impl Core {
     /// A device is of no use any more. Queue pairs of lanes that were left before wait for completions, too.
     pub(super) fn break_all(&mut self, lane: usize, why: &'static str) {
         self.rails[lane].failed.get_or_insert(why);
-        if lane == FIRST {
-            self.talks.owe_nothing(); // parcels and their answers go by no other
-        }
         for peer in (0..).take(self.links.len()) {
             let to = To { peer, lane };
             self.note_broken(to, io::Error::other(why));
@@ -168,6 +165,9 @@ impl Core {
             if way.is_some_and(|way| way.doomed) {
                 self.dying.insert(to);
             }
+        }
+        if lane == FIRST {
+            self.break_parcels(why);
         }
     }
 

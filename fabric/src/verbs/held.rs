@@ -77,7 +77,8 @@ impl Core {
         }
     }
 
-    /// Goes on with queue pairs whose devices have had their time.
+    /// Goes on with queue pairs whose devices have had their time. What they said meanwhile is heard first: nobody may have made
+    /// a turn since.
     pub(super) fn let_go_late(&mut self) {
         if self
             .next_late()
@@ -85,6 +86,7 @@ impl Core {
         {
             return;
         }
+        self.hear_devices();
         for to in std::mem::take(&mut self.holding) {
             self.bury(to);
         }

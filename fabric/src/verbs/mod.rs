@@ -4,9 +4,9 @@
 //! [`Prepared::connect`] makes the driver of them. Two ranks are connected when one has something for the other: they agree
 //! over datagrams (`dial`, after [`connect`](crate::connect)) on a reliable queue pair each, or on one for each device
 //! (`rail`) of theirs, all in one `greeting`; where all are connected at the start, each makes its queue pairs beforehand,
-//! by a `pool` of threads, and the address has the `doors` that lead to them (`mesh`). Words reach who was met also by
-//! other devices than the first (`detours`). Messages (`messages`) land in one shared queue of buffers (`inbox`), by
-//! credits, so that no sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as
+//! by a `pool` of threads, and the address has the `doors` that lead to them (`mesh`). Words go also by other devices than
+//! the first (`detours`). Messages (`messages`) land in one shared queue of buffers (`inbox`), by credits, so that no
+//! sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as
 //! `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices; `regions` sees to it that a wrong key
 //! never gets that far, `forgetting` waits before it says that a region is used no more, `names` has keys that nobody was
 //! told, and `registrations` the application's own memory; what a rank `counts` for itself is none of their business, and

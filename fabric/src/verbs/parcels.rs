@@ -48,11 +48,6 @@ impl Talks {
         }
     }
 
-    /// Nobody can be answered any more.
-    pub(super) fn owe_nothing(&mut self) {
-        self.owed.clear();
-    }
-
     /// Whether all have heard what they are to.
     pub(super) fn are_over(&self) -> bool {
         self.busy.is_empty() && self.owed.is_empty()
@@ -86,10 +81,13 @@ impl Core {
         may
     }
 
-    /// Whether parcels go to a peer: both have buffers for them, and it knows where to answer. They go by first devices only.
+    /// Whether parcels go to a peer: both have buffers for them, and it knows where to answer. They go by first devices only, as
+    /// far as is known of both.
     pub(super) fn talks_to(&self, peer: u32) -> bool {
         let hears = self.peers.get(index(peer)).is_some_and(|its| its.parcels);
-        self.talks.on && hears && !self.moved && self.rails[FIRST].failed.is_none()
+        let link = self.links.get(index(peer)).and_then(Option::as_deref);
+        let first = link.is_none_or(|link| link.lanes_at_work().has(0));
+        self.talks.on && hears && first && !self.moved && self.rails[FIRST].failed.is_none()
     }
 
     fn may_send_parcel(&mut self, to: u32, len: usize) -> bool {
@@ -214,6 +212,14 @@ impl Core {
         self.talks.busy.iter().copied().filter(waits)
     }
 
+    /// The first device has failed. Nobody is answered any more, and nobody answers: whoever has not is lost.
+    pub(super) fn break_parcels(&mut self, why: &'static str) {
+        self.talks.owed.clear();
+        for peer in std::mem::take(&mut self.talks.busy) {
+            self.fail(peer, std::io::Error::other(why));
+        }
+    }
+
     /// Nothing more is said to a peer that is gone.
     pub(super) fn drop_parcels(&mut self, peer: u32) {
         self.link_or_new(peer).parcels.clear();
@@ -254,7 +260,9 @@ impl Core {
             .is_some_and(|head| link.parcels.take(word(head, NUMBER_AT)));
         let heard = next && link.gone.is_none();
         link.met |= heard;
-        self.talks.owed.insert(from);
+        if self.rails[FIRST].failed.is_none() {
+            self.talks.owed.insert(from);
+        }
         if !heard {
             return 0;
         }

@@ -15,7 +15,6 @@ use super::{
     datagrams::Datagrams,
     device::Port,
     doors::Doors,
-    greeting,
     inbox::{BODY_MAX, HEADER_MAX},
     lists::Tasks,
     mesh::Mesh,
@@ -122,7 +121,6 @@ impl Prepared {
         };
         let first = &devices[FIRST];
         let mut datagrams = Datagrams::new(&first.own.pd, first.queues.each_ref(), longest)?;
-        check_inline(&datagrams, devices.len())?;
         let qkey = secret()?;
         datagrams.open(first.own.port, qkey, qkey >> 8)?;
         let detour = |one: &Device| {
@@ -326,18 +324,6 @@ fn most_alike<'a>(names: impl Iterator<Item = &'a str> + Clone) -> u32 {
     let often = |name| names.clone().filter(|other| *other == name).count();
     let most = names.clone().map(often).max();
     u32::try_from(most.unwrap_or(1)).unwrap_or(1)
-}
-
-/// The words in which ranks tell each other their lanes are posted with their bytes.
-fn check_inline(datagrams: &Datagrams, lanes: usize) -> io::Result<()> {
-    let (has, needs) = (datagrams.qp.inline_max(), greeting::len_max(lanes));
-    if has < needs {
-        let why = format!(
-            "the devices: the first one takes {has} bytes with a request, and {lanes} devices need {needs}: name fewer"
-        );
-        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-    }
-    Ok(())
 }
 
 fn caps(devices: &[Device], inline_max: usize) -> Caps {

@@ -1,6 +1,7 @@
 //! What devices tell of themselves, as if they had; and what a device does tell.
 
 use super::{Arc, Driver, Ranks, Region, VerbsConfig, io};
+use crate::connect::Scheme;
 use crate::verbs::{
     abi,
     datagrams::{Datagrams, Destination},
@@ -222,6 +223,42 @@ fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
     ranks.core(3).peers[0].gid = super::NOWHERE;
     ranks.say(3, 0);
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+}
+
+fn talking(config: &mut VerbsConfig) {
+    config.scheme = Some(Scheme::Hybrid);
+}
+
+/// They go by the first device only, and so do their answers.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn parcels_that_the_first_device_had_end_with_it() {
+    let mut ranks = Ranks::with(2, talking);
+    let say = super::Command::Message {
+        to: super::Peer(1),
+        header: b"",
+        body: &[7; 100],
+    };
+    assert!(matches!(ranks.all[0].post(say), super::Post::Posted));
+    assert!(ranks.core(0).next_parcel().is_some());
+    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
+    ranks.core(0).handle_happened(0, Happened { kind, about });
+    assert!(ranks.core(0).next_parcel().is_none());
+    ranks.until_bad(&[0]);
+}
+
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn who_was_met_without_its_first_device_gets_no_parcels() {
+    let mut ranks = Ranks::with(2, talking);
+    assert!(ranks.core(0).talks_to(1));
+    let (kind, about) = (abi::EVENT_CQ_ERR, Subject::Other);
+    ranks.core(1).handle_happened(0, Happened { kind, about });
+    ranks.say(1, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+    assert!(!ranks.core(0).talks_to(1));
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
 }
 
 /// The first of one and the second of the other: there is no lane between them.
