@@ -127,7 +127,17 @@ impl Opening<'_> {
         config.patience = config.patience.max(self.settings.detect);
         config.device = (!device.is_empty()).then(|| device.clone());
         config.counters = Arc::clone(self.counters);
-        Ok(Box::new(Verbs::prepare(config).map_err(unopened)?))
+        let prepared = Verbs::prepare(config).map_err(unopened)?;
+        // Its neighbours see the same.
+        if self.boot.on_node() == 0 {
+            for port in prepared.left_out() {
+                tracing::info!(
+                    %port,
+                    "this port is down and left out: see `ibv_devinfo`, or name others with RIPSTOP_VERBS_DEVICE"
+                );
+            }
+        }
+        Ok(Box::new(prepared))
     }
 
     fn node(&self) -> Node {

@@ -7,6 +7,15 @@ use std::{
 
 use crate::lanes::RAILS_MAX;
 
+/// What a rank opens.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    /// With their weights.
+    pub(super) ports: Vec<(Port, u32)>,
+    /// Nobody named these, and they are down.
+    pub(super) left_out: Vec<Port>,
+}
+
 /// A port of a device that could be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -47,14 +56,28 @@ impl Port {
         Ok(all)
     }
 
-    /// The ports that a configuration names, with their weights, or else the turn of the rank at this place of its node among
-    /// those that are up.
+    /// The ports that a configuration names, or else the turn of the rank at this place of its node among those that are up.
     ///
     /// # Errors
     /// What of the names is wrong.
-    pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<Vec<(Self, u32)>> {
-        Self::choose_all(&Self::all()?, names, place)
+    pub(super) fn choose(names: Option<&str>, place: u32) -> io::Result<Chosen> {
+        let all = Self::all()?;
+        let ports = Self::choose_all(&all, names, place)?;
+        let left_out = names.map_or_else(|| Self::left_out(&all, &ports[0].0), |_| Vec::new());
+        Ok(Chosen { ports, left_out })
     }
+
+    /// Those that would have their turn beside this one, or instead of it, if they were not down.
+    fn left_out(all: &[Self], chosen: &Self) -> Vec<Self> {
+        let down = all.iter().filter(|port| !port.active);
+        down.filter(|port| !port.ethernet || chosen.ethernet)
+            .cloned()
+            .collect()
+    }
+
+    /// What to do about one that is down.
+    pub(super) const DOWN: &str = "see with `ibv_devinfo` that its cable, switch and subnet manager, or the interface on \
+        Ethernet, are up, or name others with RIPSTOP_VERBS_DEVICE: without it, those that are down are left out";
 
     fn choose_all(all: &[Self], names: Option<&str>, place: u32) -> io::Result<Vec<(Self, u32)>> {
         let Some(names) = names else {
@@ -86,15 +109,19 @@ impl Port {
     }
 
     fn choose_from(all: Vec<Self>, name: Option<&str>, place: u32) -> io::Result<Self> {
-        let names: Vec<String> = all.iter().map(Self::to_string).collect();
+        let names = all.iter().map(|port| {
+            let down = if port.active { "" } else { " (down)" };
+            format!("{port}{down}")
+        });
+        let names: Vec<String> = names.collect();
         if let Some(name) = name {
             let found = all
                 .into_iter()
                 .find(|port| port.to_string() == name || (port.device == name && port.active));
             return found.ok_or_else(|| {
+                let (there, hint) = (names.join(", "), Self::DOWN);
                 no_device(&format!(
-                    "no port {name} that is up; there are {}",
-                    names.join(", ")
+                    "no port {name} that is up; there are {there}: {hint}"
                 ))
             });
         }
@@ -266,6 +293,29 @@ mod tests {
     }
 
     #[test]
+    fn of_those_that_are_down_who_named_none_hears_which_would_have_been_used() {
+        let down = |port: Port| Port {
+            active: false,
+            ..port
+        };
+        let left_out = |all: &[Port]| {
+            let chosen = Port::choose_all(all, None, 1).unwrap();
+            let left_out = Port::left_out(all, &chosen[0].0);
+            left_out.into_iter().map(|port| port.device).collect()
+        };
+        let of = |all: &[Port]| -> String { left_out(all) };
+        let (a, b) = (port("a", true), infiniband("b", "x"));
+        assert_eq!(of(&[a.clone(), b.clone()]), "");
+        assert_eq!(of(&[a.clone(), port("c", false)]), "c");
+        assert_eq!(of(&[a, down(b.clone())]), "b");
+        assert_eq!(
+            of(&[port("c", false), b]),
+            "",
+            "Ethernet is for other purposes"
+        );
+    }
+
+    #[test]
     fn a_name_that_is_none_or_down_is_an_error_with_those_there_are() {
         let all = [port("a", true), port("b", false)];
         let of = |name| Port::choose_from(all.to_vec(), Some(name), 0);
@@ -277,7 +327,8 @@ mod tests {
         );
         for name in ["b", "x", "a:2", ""] {
             let why = of(name).unwrap_err().to_string();
-            assert!(why.contains("a:1, b:1"), "{why}");
+            assert!(why.contains("a:1, b:1 (down)"), "{why}");
+            assert!(why.contains("RIPSTOP_VERBS_DEVICE"), "{why}");
         }
         assert!(Port::choose_from(vec![port("b", false)], None, 0).is_err());
     }

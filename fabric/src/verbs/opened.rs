@@ -37,7 +37,7 @@ impl Opened {
         if !state.active {
             return Err(io::Error::new(
                 io::ErrorKind::NotConnected,
-                format!("port {port} is down"),
+                format!("port {port} is down: {}", Port::DOWN),
             ));
         }
         let gid = context.gid(port.port, gid_index);

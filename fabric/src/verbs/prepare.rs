@@ -45,6 +45,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Prepared {
     config: VerbsConfig,
+    left_out: Vec<Port>,
     rails: Vec<Rail>,
     /// What is sent by each device.
     sends: Vec<Arc<Cq>>,
@@ -103,7 +104,8 @@ impl Prepared {
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let named = Port::choose(config.device.as_deref(), config.place)?;
+        let chosen = Port::choose(config.device.as_deref(), config.place)?;
+        let (named, left_out) = (chosen.ports, chosen.left_out);
         let on_one_device = most_alike(named.iter().map(|(port, _)| port.device.as_str()));
         let opened = Opened::all(named, &config)?;
         let limits: Vec<_> = opened.iter().map(|one| one.limits).collect();
@@ -143,6 +145,7 @@ impl Prepared {
         let mesh = others.and_then(|others| Mesh::new(&rails, &sends, &ports, others));
         Ok(Self {
             config,
+            left_out,
             rails,
             sends,
             caps,
@@ -161,6 +164,12 @@ impl Prepared {
                 deaf: 0,
             },
         })
+    }
+
+    /// Ports that are down, and so not among those that the ranks of a node take turns at, where no port was named.
+    #[must_use]
+    pub fn left_out(&self) -> &[Port] {
+        &self.left_out
     }
 
     /// Where peers find this rank, for the bootstrap to carry: 48 bytes, and some more where it has several devices or all are

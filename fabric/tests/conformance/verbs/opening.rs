@@ -6,11 +6,11 @@ use std::{fs, process::Command, sync::Arc};
 use ripstop_fabric::{
     counters::Counters,
     driver::{Down, Failure, Token},
-    verbs::{Verbs, VerbsConfig},
+    verbs::{Port, Verbs, VerbsConfig},
 };
 
 use super::{
-    cables::until_all_are_up,
+    cables::{cable, until_all_are_up},
     mesh::{all_meet, connect_all, prepare_at_once},
     put,
 };
@@ -99,7 +99,40 @@ fn a_port_that_is_down_is_named() {
     let said = in_shell("cable down 0;", "a device");
     assert!(shell("cable plug 0").contains("status: 0"));
     until_all_are_up();
-    names(&said, &["no port rxe0 that is up"]);
+    names(
+        &said,
+        &[
+            "no port rxe0 that is up",
+            "rxe0:1 (down)",
+            "RIPSTOP_VERBS_DEVICE",
+        ],
+    );
+}
+
+/// Where nobody has named it, the others do.
+#[test]
+#[ignore = "needs the virtual machine's cables"]
+fn a_port_that_is_down_is_left_out_by_who_named_none() {
+    let others = Port::all().unwrap().len() - 1;
+    cable("down 0");
+    let prepare = |place| {
+        let mut config = VerbsConfig::new(0, 1);
+        config.place = place;
+        Verbs::prepare(config).map(|prepared| prepared.left_out().to_vec())
+    };
+    let left_out: Vec<_> = (0..3).map(prepare).collect();
+    cable("plug 0");
+    until_all_are_up();
+    for left_out in left_out {
+        let Ok(left_out) = left_out else {
+            let why = left_out.unwrap_err().to_string();
+            assert!(others == 0 && why.contains("no port is up of"), "{why}");
+            continue;
+        };
+        let names: Vec<_> = left_out.iter().map(Port::to_string).collect();
+        assert_eq!(names, ["rxe0:1"]);
+    }
+    assert!(prepare(0).unwrap().is_empty(), "all are up");
 }
 
 /// A container may hold so many of a device's objects.
