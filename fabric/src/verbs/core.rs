@@ -242,6 +242,7 @@ impl Core {
             links,
             outbox,
             rails,
+            scarce,
             ..
         } = self;
         let link = links[index(to.peer)].as_deref_mut();
@@ -267,6 +268,9 @@ impl Core {
         let rail = &mut rails[to.lane];
         rail.by_qpn.remove(&qpn);
         rail.inbox.release();
+        if let Some(scarce) = scarce {
+            scarce.handle_gone();
+        }
         outbox.subtract(to.lane, quiet);
         outbox.forget(to.lane, qpn);
         for id in outbox.flights_of(to) {

@@ -1,5 +1,10 @@
 //! Where a rank may not have a queue pair for each peer: connections that were silent longest give way, and what was meant for
 //! them waits for the next one.
+//!
+//! A device that had nothing left for one more connection is asked for no more than there were, but queue pairs that were given
+//! up by then and are still to go (`held`) come back: it is asked again when they have gone.
+
+use std::collections::BTreeSet;
 
 use super::{
     core::{Core, index},
@@ -15,6 +20,10 @@ use crate::connect::{Caller, Event, Job, Kind, Message, Next, Share, State};
 pub(super) struct Scarce {
     share: Share<Option<Ends>>,
     max: u32,
+    /// What `max` never exceeds.
+    most: u32,
+    /// Peers with queue pairs that were given up and had not gone when the device had nothing left.
+    going: BTreeSet<u32>,
     /// Uses of connections so far.
     uses: u64,
     /// Somebody waits, and until then nobody gives way.
@@ -36,6 +45,8 @@ impl Scarce {
         Self {
             share: Share::default(),
             max,
+            most: max,
+            going: BTreeSet::new(),
             uses: 0,
             next: None,
         }
@@ -44,11 +55,32 @@ impl Scarce {
     pub(super) const fn next_eviction(&self) -> Option<u64> {
         self.next
     }
+
+    /// There is nothing left for more connections than these, until what these peers have given up has gone.
+    fn lower(&mut self, left: u32, going: BTreeSet<u32>) {
+        self.max = self.max.min(left);
+        self.going = going;
+    }
+
+    /// Each peer of which nothing is to go any more has left room for one.
+    fn raise(&mut self, is_going: impl Fn(u32) -> bool) {
+        let before = self.going.len();
+        self.going.retain(|peer| is_going(*peer));
+        let gone = u32::try_from(before - self.going.len()).unwrap_or(u32::MAX);
+        self.max = self.max.saturating_add(gone).min(self.most);
+    }
+
+    /// A queue pair has gone. The next turn sees whom that helps.
+    pub(super) fn handle_gone(&mut self) {
+        if !self.going.is_empty() {
+            self.next = Some(0);
+        }
+    }
 }
 
 impl Core {
     /// The device has nothing left for one more connection: other ranks and programs take of it, too. From now on there are no
-    /// more than there are now, and others give way. Whether any can.
+    /// more than there are now and what is to go, and others give way. Whether any can, or enough is to go.
     pub(super) fn make_do(&mut self, peer: u32) -> bool {
         let others = (0..).zip(&self.links).filter_map(|(other, link)| {
             let link = link.as_deref().filter(|link| link.gone.is_none())?;
@@ -59,7 +91,13 @@ impl Core {
             *other != peer && !matches!(state, State::Idle | State::Failed)
         });
         let left = u32::try_from(connected.count()).unwrap_or(u32::MAX);
-        if left < CONNECTIONS_MIN {
+        let going = (0..).zip(&self.links).filter_map(|(other, link)| {
+            let going = link.as_deref().is_some_and(Link::is_going);
+            going.then_some(other)
+        });
+        let going: BTreeSet<u32> = going.collect();
+        let coming = u32::try_from(going.len()).unwrap_or(u32::MAX);
+        if left.saturating_add(coming) < CONNECTIONS_MIN {
             return false;
         }
         let scarce = self.scarce.get_or_insert_with(|| {
@@ -69,7 +107,7 @@ impl Core {
             }
             scarce
         });
-        scarce.max = scarce.max.min(left);
+        scarce.lower(left, going);
         true
     }
 
@@ -165,6 +203,11 @@ impl Core {
             .is_some_and(|scarce| scarce.share.begin())
         {
             return;
+        }
+        let Self { scarce, links, .. } = self;
+        if let Some(scarce) = scarce {
+            let link = |peer| links.get(index(peer)).and_then(Option::as_deref);
+            scarce.raise(|peer| link(peer).is_some_and(Link::is_going));
         }
         while let Some(scarce) = &mut self.scarce {
             scarce.next = None;
@@ -271,6 +314,13 @@ impl Core {
     }
 }
 
+impl Link {
+    /// Whether a queue pair was given up that has not gone.
+    fn is_going(&self) -> bool {
+        self.ways.iter().any(|way| way.doomed)
+    }
+}
+
 impl Word {
     /// Whether it means anything on another connection.
     pub(super) const fn outlives(self) -> bool {
@@ -310,5 +360,23 @@ mod tests {
         assert_eq!(max(&job, Some(100)), Some(100));
         let few = Job { ranks: 1023, ..job };
         assert_eq!(max(&few, None), None);
+    }
+
+    #[test]
+    fn what_was_still_to_go_when_there_was_nothing_left_makes_room_later() {
+        let mut scarce = Scarce::new(5);
+        scarce.lower(2, [7, 8].into());
+        scarce.raise(|_| true);
+        assert_eq!(scarce.max, 2);
+        scarce.raise(|peer| peer == 8);
+        scarce.raise(|peer| peer == 8);
+        assert_eq!(scarce.max, 3, "once");
+        // As there is nothing left again, what went before has helped somebody else.
+        scarce.lower(3, [8, 9].into());
+        scarce.raise(|_| false);
+        assert_eq!(scarce.max, 5);
+        scarce.lower(5, [7].into());
+        scarce.raise(|_| false);
+        assert_eq!(scarce.max, 5, "nor more than was asked for");
     }
 }

@@ -118,5 +118,20 @@ fn where_a_device_does_not_say_so_in_time_the_receives_count_as_lost() {
     assert_eq!(ranks.core(0).rails[LANE].inbox.taken(), taken + 1);
 }
 
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_device_that_had_nothing_left_while_some_were_held_is_asked_again_when_they_have_gone() {
+    let (mut ranks, to) = given_up(Some(true));
+    assert!(ranks.core(0).make_do(2));
+    assert!(!ranks.core(0).has_spare());
+    until_it_is_gone(&mut ranks, to);
+    ranks.turn(0, 64);
+    assert!(ranks.core(0).has_spare());
+    ranks.say(0, 2);
+    ranks.until(|ranks| ranks.ears[2].messages.len() == 1);
+    assert_eq!(ranks.counters[0].evictions.get(), 0);
+    assert!(!ranks.core(0).has_spare(), "by one");
+}
+
 /// So that it never waits for as long as a test that hangs.
 const _: () = assert!(HOLDS_MAX < super::GUARD / 8);
