@@ -2,9 +2,10 @@
 //!
 //! Datagrams go by the first devices of both ranks. When one of those has failed or is out of reach, by a cable that was pulled,
 //! say, a connection could neither be made nor give way, though other lanes work. So each further device hears words, too: a
-//! rank tells where with its address, and again with its ports when it connects. A word goes by all lanes that work when it was
-//! not answered in time, when the peer's came so, and where the first lane or the own first device has failed. Words may come
-//! twice.
+//! rank tells where with its address, and again with its ports when it connects. A word goes by one of them, too, when it was
+//! not answered in time, when the peer's came so, and where the first lane or the own first device has failed: by the one that
+//! the peer's last came by, or else by that whose turn it is, as it is said again until it is answered. That there is no
+//! connection is said once, and so goes by all that work. Words may come twice.
 
 use super::{
     abi::Completion,
@@ -51,8 +52,9 @@ impl Core {
         self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
     }
 
-    /// Sends a word by other devices, if there is a reason. What finds no room is lost, and said again.
-    pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8]) {
+    /// Sends a word by another device, if there is a reason, or by all others if it is said `once`. What finds no room is lost,
+    /// and said again.
+    pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8], once: bool) {
         let (Some(address), Some(link)) = (
             self.peers.get(index(peer)).copied(),
             self.links[index(peer)].as_deref(),
@@ -64,8 +66,8 @@ impl Core {
         if by_first && !link.goes_around {
             return;
         }
-        let connected = link.is_connected();
-        for lane in 1..self.rails.len() {
+        let (connected, first) = (link.is_connected(), link.detour);
+        for lane in in_turn(first, self.rails.len()) {
             let works = !connected || lanes.has(number(lane));
             let Some(far) = self.far(peer, lane).filter(|_| works) else {
                 continue;
@@ -81,7 +83,11 @@ impl Core {
                 qpn: far.words,
                 qkey: address.qkey,
             };
-            let _lost = self.detours[lane - 1].send(&own.pd, &to, bytes);
+            let sent = self.detours[lane - 1].send(&own.pd, &to, bytes);
+            if sent.is_ok() && !once {
+                self.link_or_new(peer).detour = lane + 1;
+                return;
+            }
         }
     }
 
@@ -90,5 +96,28 @@ impl Core {
         let words = std::iter::once(&self.datagrams).chain(&self.detours);
         let mut all = self.rails.iter().zip(words);
         all.all(|(rail, words)| rail.failed.is_some() || words.have_left())
+    }
+}
+
+/// All of so many lanes but the first, from this one on.
+fn in_turn(from: usize, lanes: usize) -> impl Iterator<Item = usize> {
+    let all = FIRST + 1..lanes;
+    let from = if all.contains(&from) { from } else { all.start };
+    (from..all.end).chain(all.start..from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::in_turn;
+
+    #[test]
+    fn words_go_around_by_each_lane_in_turn_but_never_by_the_first() {
+        let of = |from, lanes| -> Vec<usize> { in_turn(from, lanes).collect() };
+        assert_eq!(of(1, 4), [1, 2, 3]);
+        assert_eq!(of(2, 4), [2, 3, 1]);
+        assert_eq!(of(3, 4), [3, 1, 2]);
+        assert_eq!(of(4, 4), [1, 2, 3], "after the last");
+        assert_eq!(of(3, 2), [1]);
+        assert_eq!(of(1, 1), [0; 0]);
     }
 }

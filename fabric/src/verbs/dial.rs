@@ -78,7 +78,10 @@ impl Core {
         };
         let from = frame.message.from.rank;
         if self.speaks_by(from, lane, came.src_qp) && from != self.me {
-            self.link_or_new(from).goes_around |= lane != FIRST;
+            if lane != FIRST {
+                let link = self.link_or_new(from);
+                (link.goes_around, link.detour) = (true, lane);
+            }
             let ends = (!frame.lanes.as_slice().is_empty()).then_some(ends);
             if let Some(ends) = &ends {
                 self.hear_of_port(from, &ends.far[FIRST]);
@@ -348,7 +351,8 @@ impl Core {
             // A word that cannot be sent is a lost one: it is said again, until the peer counts as unreachable.
             let _lost = self.datagrams.send(&self.rails[FIRST].own.pd, &to, &bytes);
         }
-        self.send_around(peer, &bytes);
+        let once = matches!(message.kind, Kind::Reject(_));
+        self.send_around(peer, &bytes, once);
         self.scratch = bytes;
     }
 

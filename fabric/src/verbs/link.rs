@@ -35,8 +35,9 @@ pub(super) struct Link {
     /// Where the peer's last message came by.
     pub(super) heard_by: usize,
     pub(super) trail: Trail,
-    /// Words about the connection go by all lanes that work, because by the first there is no answer.
+    /// Words about the connection go by other lanes, too, because by the first there is no answer; the next by this one.
     pub(super) goes_around: bool,
+    pub(super) detour: usize,
     /// The number that the last lane's own first packet has.
     psn: u32,
     /// Messages may be posted.
@@ -101,6 +102,7 @@ impl Link {
             heard_by: FIRST,
             trail: Trail::default(),
             goes_around: false,
+            detour: FIRST + 1,
             psn,
             open: false,
             draining: false,
