@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::step::target_dir;
+use crate::{spread::median, step::target_dir};
 
 /// Measures, fits, predicts.
 pub(crate) fn run(root: &Path, args: &[String]) -> Result<(), String> {
@@ -128,8 +128,8 @@ impl Tools {
         };
         let latency = |size: usize| {
             let size = size.to_string();
-            let median = || number(&perf(&["latency", "--size", &size, "--json"])?, "median_us");
-            Ok::<_, String>(middle([median()?, median()?, median()?]))
+            let us = || number(&perf(&["latency", "--size", &size, "--json"])?, "median_us");
+            Ok::<_, String>(median([us()?, us()?, us()?]))
         };
         let mut one_way = [0.0; 4];
         for (time, size) in one_way.iter_mut().zip(SIZES) {
@@ -265,11 +265,6 @@ fn words(scenario: &str, size: usize, iters: u32) -> Vec<String> {
     [scenario, "--size", &size, "--iters", &iters]
         .map(str::to_owned)
         .into()
-}
-
-fn middle(mut values: [f64; 3]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[1]
 }
 
 fn number(line: &Value, field: &str) -> Result<f64, String> {

@@ -16,6 +16,7 @@ mod compare;
 mod examples;
 mod loom;
 mod portals;
+mod spread;
 mod step;
 mod test;
 mod tidy;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::contestant::Who;
 use super::figures::{Better, By, Job, Pick, Row, Target};
 use super::measure::Table;
+use crate::spread::Spread;
 
 /// A row of the table, worked out.
 #[derive(Debug)]
@@ -22,14 +23,6 @@ pub(super) struct Outcome {
     ratio: Option<Spread>,
     target: String,
     verdict: String,
-}
-
-/// Median, least and greatest of some ratios.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
 }
 
 impl Outcome {
@@ -56,24 +49,9 @@ impl Outcome {
     fn json(&self) -> Value {
         json!({
             "row": self.label, "mpich": self.mpich, "openmpi": self.openmpi, "ours": self.ours, "against": self.against,
-            "ratio": self.ratio.map(|ratio| ratio.median), "ratio_min": self.ratio.map(|ratio| ratio.min),
-            "ratio_max": self.ratio.map(|ratio| ratio.max), "target": self.target, "verdict": self.verdict,
+            "ratio": self.ratio.map(|ratio| ratio.median), "ratio_min": self.ratio.map(|ratio| ratio.least),
+            "ratio_max": self.ratio.map(|ratio| ratio.most), "target": self.target, "verdict": self.verdict,
         })
-    }
-}
-
-impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let middle = values.len() / 2;
-        let median = if values.len() % 2 == 1 {
-            values[middle]
-        } else {
-            f64::midpoint(values[middle - 1], values[middle])
-        };
-        Some(Self { median, min, max })
     }
 }
 
@@ -174,7 +152,7 @@ pub(super) fn table(outcomes: &[Outcome]) -> String {
 const LABEL: usize = 32;
 
 fn spread_text(ratio: Spread) -> String {
-    format!("{:.3} ({:.3}–{:.3})", ratio.median, ratio.min, ratio.max)
+    format!("{:.3} ({:.3}–{:.3})", ratio.median, ratio.least, ratio.most)
 }
 
 fn figure_text(value: Option<f64>) -> String {
@@ -292,9 +270,9 @@ mod tests {
         assert_eq!(
             outcome.ratio,
             Some(Spread {
+                least: 1.2,
                 median: 1.25,
-                min: 1.2,
-                max: 1.5
+                most: 1.5
             })
         );
         assert_eq!(

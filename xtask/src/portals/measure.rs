@@ -5,6 +5,7 @@ use std::{fs, path::Path, process::Command};
 use serde_json::{Value, json};
 
 use super::jobs::{Asked, CORE, Kind, ONE_TO_256, Ratio};
+use crate::spread::{self, Spread};
 
 /// What one job printed, and the processor time that it took.
 pub(super) struct Ran {
@@ -93,7 +94,7 @@ fn label(line: &Value) -> String {
 }
 
 impl Ratio {
-    /// The figure, or the quotient, of each line by the middle of the rounds, with the least and the greatest.
+    /// The figure, or the quotient, of each line by the median of the rounds, with the least and the greatest.
     pub(super) fn print(&self, rounds: &[(&Ran, Option<&Ran>)], json: bool) {
         let of: Vec<_> = rounds
             .iter()
@@ -134,7 +135,7 @@ impl Ratio {
     }
 
     fn head(&self, rounds: &[(&Ran, Option<&Ran>)]) {
-        let of = middle(rounds.iter().map(|(of, _)| of.cpu_seconds).collect());
+        let of = spread::median(rounds.iter().map(|(of, _)| of.cpu_seconds));
         let to: Option<Vec<_>> = rounds
             .iter()
             .map(|(_, to)| Some(to.as_ref()?.cpu_seconds))
@@ -142,7 +143,7 @@ impl Ratio {
         let (names, seconds) = match (self.to, to) {
             (Some(name), Some(to)) => (
                 format!("{} / {name}", self.of),
-                format!("{of:.2} s / {:.2} s", middle(to)),
+                format!("{of:.2} s / {:.2} s", spread::median(to)),
             ),
             _ => (self.of.to_owned(), format!("{of:.2} s")),
         };
@@ -167,7 +168,7 @@ fn joined(lines: Vec<Line>) -> Vec<Line> {
     }
     let mut all: Vec<(Line, [f64; 2], String)> = Vec::new();
     for line in lines {
-        let [_, least, most] = line.bounds();
+        let Spread { least, most, .. } = line.spread();
         match all.last_mut() {
             Some((first, [low, high], last)) if least <= *high && *low <= most => {
                 first.of.extend(line.of);
@@ -205,20 +206,26 @@ impl Line {
         }
     }
 
-    fn bounds(&self) -> [f64; 3] {
-        let values = self.values();
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        [middle(values), least, most]
+    /// Without a value, none of it is a number.
+    fn spread(&self) -> Spread {
+        Spread::of(self.values()).unwrap_or(Spread {
+            least: f64::NAN,
+            median: f64::NAN,
+            most: f64::NAN,
+        })
     }
 
     fn text(&self, asked: Asked) -> String {
-        let [median, least, most] = self.bounds();
+        let Spread {
+            least,
+            median,
+            most,
+        } = self.spread();
         let sides = self.to.as_ref().map_or_else(String::new, |to| {
             format!(
                 "{:>10.3} / {:>10.3} = ",
-                middle(self.of.clone()),
-                middle(to.clone())
+                spread::median(self.of.iter().copied()),
+                spread::median(to.iter().copied())
             )
         });
         format!(
@@ -229,10 +236,14 @@ impl Line {
     }
 
     fn json(&self, ratio: &Ratio) -> Value {
-        let [median, least, most] = self.bounds();
+        let Spread {
+            least,
+            median,
+            most,
+        } = self.spread();
         json!({
             "group": ratio.group, "what": ratio.what, "figure": ratio.figure, "line": self.label,
-            "of": middle(self.of.clone()), "to": self.to.clone().map(middle),
+            "of": spread::median(self.of.clone()), "to": self.to.clone().map(spread::median),
             "value": median, "least": least, "most": most, "rounds": self.of.len(),
         })
     }
@@ -247,13 +258,6 @@ impl Asked {
         };
         format!("  {sign} {bound}: {}", if held { "yes" } else { "NO" })
     }
-}
-
-/// The median: of an even number, halfway between the two in the middle.
-pub(super) fn middle(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = |nth: usize| values.get(nth).copied().unwrap_or(f64::NAN);
-    f64::midpoint(at(values.len().saturating_sub(1) / 2), at(values.len() / 2))
 }
 
 /// Seconds that processors have worked for the children of this process that have ended, and for theirs.
@@ -292,7 +296,7 @@ mod tests {
         let all = joined(lines(&values));
         assert_eq!(labels(&all), ["0 to 39", "40 to 41", "42"]);
         assert_eq!(all[0].of.len(), 2 * LINES_MAX);
-        let least: Vec<_> = all.iter().map(|line| line.bounds()[1]).collect();
+        let least: Vec<_> = all.iter().map(|line| line.spread().least).collect();
         assert!((least[1] - 2.9).abs() < 1e-9 && least[2].abs() < 1e-9);
         let few = joined(lines(&[1.0, 1.0]));
         assert_eq!(labels(&few), ["0", "1"]);

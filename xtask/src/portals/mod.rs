@@ -133,7 +133,7 @@ fn compare(dir: &Path, options: &Options) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{HELP, KINDS, Options, RATIOS, measure::middle};
+    use super::{HELP, KINDS, Options, RATIOS};
 
     fn options(words: &[&str]) -> Result<Option<Options>, String> {
         Options::parse(
@@ -179,13 +179,5 @@ mod tests {
                 assert!(KINDS.iter().any(|kind| kind.name == name), "{name}");
             }
         }
-    }
-
-    #[test]
-    fn the_middle_is_one_of_them_or_between_two() {
-        assert!((middle(vec![3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
-        assert!((middle(vec![4.0, 1.0, 2.0, 9.0]) - 3.0).abs() < 1e-9);
-        assert!((middle(vec![4.0]) - 4.0).abs() < 1e-9);
-        assert!(middle(Vec::new()).is_nan());
     }
 }

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Spread, part, title};
+use super::{part, title};
+use crate::spread::{Spread, median};
 
 /// Runs that print lines of JSON, and what of each line counts.
 pub(super) struct Case {
@@ -64,18 +65,12 @@ impl Case {
             let found = turn.iter().find(|(other, _)| other == name);
             found.map(|(_, value)| *value)
         };
-        let values: Vec<f64> = own.iter().filter_map(of).collect();
         let pairs = own.iter().zip(first);
-        let ratios: Vec<f64> = pairs
-            .filter_map(|(own, first)| Some(of(own)? / of(first)?))
-            .collect();
-        if ratios.is_empty() {
+        let ratios = pairs.filter_map(|(own, first)| Some(of(own)? / of(first)?));
+        let Some(ratio) = Spread::of(ratios) else {
             return format!("{:<10}{name:<26}{run:<14}{:>12}", self.name, "-");
-        }
-        let (median, ratio) = (
-            Spread::of(values.into_iter()).median,
-            Spread::of(ratios.into_iter()),
-        );
+        };
+        let median = median(own.iter().filter_map(of));
         if json {
             return json!({
                 "case": self.name, "figure": name, "run": run, "median": median,
@@ -262,9 +257,9 @@ mod tests {
                 .map(str::to_owned)
                 .collect()
         };
-        assert_eq!(words(&rows[0]), ["1.000", "1.000", "1.000", "200.00"]);
-        // 0.9 and 1.02: of two the greater one counts as the median.
-        assert_eq!(words(&rows[1]), ["1.020", "0.900", "1.020", "180.00"]);
+        assert_eq!(words(&rows[0]), ["1.000", "1.000", "1.000", "150.00"]);
+        // 0.9 and 1.02, of 180 and 102.
+        assert_eq!(words(&rows[1]), ["1.020", "0.900", "0.960", "141.00"]);
         assert!(
             rows.last()
                 .unwrap()
@@ -278,7 +273,7 @@ mod tests {
         let row: serde_json::Value = serde_json::from_str(&rows(true)[1]).unwrap();
         assert_eq!(
             (row["run"].as_str(), row["ratio"].as_f64()),
-            (Some("2 lanes"), Some(1.02))
+            (Some("2 lanes"), Some(0.96))
         );
     }
 

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Spread, part, title};
+use super::{part, title};
+use crate::spread::{Spread, median};
 
 /// Two contestants, which figure of theirs counts, and what it should be.
 pub(super) struct Case {
@@ -42,21 +43,20 @@ impl Case {
         };
         let both = |nth| Some((of(THEIRS, self.theirs, nth)?, of(OURS, self.ours, nth)?));
         let pairs: Vec<(f64, f64)> = (0..repeats).filter_map(both).collect();
-        if pairs.is_empty() {
+        let Some(ratio) = Spread::of(pairs.iter().map(|(theirs, ours)| ours / theirs)) else {
             let said =
                 [THEIRS, OURS].map(|who| part(output, &title(self.name, who, 0)).unwrap_or(""));
             return format!("{:<10}no figures:\n{}", self.name, said.join("\n"));
-        }
-        let theirs = Spread::of(pairs.iter().map(|pair| pair.0));
-        let ours = Spread::of(pairs.iter().map(|pair| pair.1));
-        let ratio = Spread::of(pairs.iter().map(|(theirs, ours)| ours / theirs));
+        };
+        let theirs = median(pairs.iter().map(|pair| pair.0));
+        let ours = median(pairs.iter().map(|pair| pair.1));
         let (met, target) = match self.target {
             Target::AtMost(most) => (ratio.median <= most, format!("<= {most}")),
             Target::AtLeast(least) => (ratio.median >= least, format!(">= {least}")),
         };
         if json {
             return json!({
-                "case": self.name, "unit": self.unit, "perftest": theirs.median, "ripstop": ours.median,
+                "case": self.name, "unit": self.unit, "perftest": theirs, "ripstop": ours,
                 "ratio": ratio.median, "least": ratio.least, "most": ratio.most, "target": target, "met": met,
             })
             .to_string();
@@ -65,8 +65,8 @@ impl Case {
             "{:<10}{:>7}{:>12.2}{:>12.2}{:>8.2}{:>8.2}{:>8.2}{target:>9}{:>8}",
             self.name,
             self.unit,
-            theirs.median,
-            ours.median,
+            theirs,
+            ours,
             ratio.median,
             ratio.least,
             ratio.most,

@@ -146,27 +146,6 @@ impl Case {
     }
 }
 
-/// Of several values.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    /// There must be one.
-    fn of(values: impl Iterator<Item = f64>) -> Self {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_by(f64::total_cmp);
-        Self {
-            least: values[0],
-            median: values[values.len() / 2],
-            most: values[values.len() - 1],
-        }
-    }
-}
-
 /// Every contestant once for each repeat; each repeat begins with another.
 fn script(cases: &[Case], repeats: usize, programs: &Programs) -> String {
     let Programs { ripstop, pairs } = programs;

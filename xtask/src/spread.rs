@@ -1,0 +1,50 @@
+//! What is said of several values: the median, the least and the greatest.
+
+/// Of one value at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Spread {
+    pub(crate) least: f64,
+    /// Of an even number, halfway between the two in the middle.
+    pub(crate) median: f64,
+    pub(crate) most: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (least, most) = (*values.first()?, *values.last()?);
+        let last = values.len() - 1;
+        let median = f64::midpoint(values[last / 2], values[last.div_ceil(2)]);
+        Some(Self {
+            least,
+            median,
+            most,
+        })
+    }
+}
+
+/// Of no values, not a number.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    Spread::of(values).map_or(f64::NAN, |spread| spread.median)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Spread, median};
+
+    #[test]
+    fn the_median_is_one_of_them_or_halfway_between_two() {
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 9.0]), 3.0);
+        assert_eq!(median([4.0]), 4.0);
+        assert!(median([]).is_nan());
+    }
+
+    #[test]
+    fn the_least_and_the_greatest_are_at_the_ends() {
+        let spread = Spread::of([-1.0, 5.0, 0.5, 2.0]).unwrap();
+        assert_eq!((spread.least, spread.most), (-1.0, 5.0));
+        assert_eq!(Spread::of([]), None);
+    }
+}
