@@ -370,8 +370,11 @@ impl World {
     pub(super) fn fail_between(&mut self, one: u32, other: u32) {
         let pair = [(one, other), (other, one)];
         for key in self.ops_of(one, other, |op| pair.contains(&(op.origin, op.target))) {
-            let failed = Notice::Failed(self.ops[key.slot].token, Why::PeerDown);
-            self.finish(key, failed);
+            // The first task that fails takes what others of its list have under way with it.
+            if let Some(op) = self.op(key) {
+                let failed = Notice::Failed(op.token, Why::PeerDown);
+                self.finish(key, failed);
+            }
         }
     }
 

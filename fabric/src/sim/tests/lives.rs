@@ -9,7 +9,7 @@ use super::{
 use crate::{
     driver::{AtomicOp, Command, Down, Driver, Peer, Token},
     memory::Region,
-    offload::{Action, Counters, Task, When},
+    offload::{Action, Counters, Target, Task, When},
     sim::{Cluster, Config, Model, Step},
 };
 
@@ -328,6 +328,52 @@ fn commands_for_a_rank_that_is_killed_fail_and_touch_nothing() {
 fn commands_of_a_rank_that_ends_are_forgotten() {
     let (stage, region) = interrupted(|cluster| cluster.kill(0));
     assert!(stage.heard(0).is_empty());
+    assert_eq!(first_byte(&region), 0);
+}
+
+#[test]
+fn of_a_list_with_several_puts_to_a_killed_rank_its_owner_hears_once() {
+    const LEN: usize = 1 << 20;
+    let mut stage = Stage::new(odd_model(), 3);
+    let far = stage.ranks[1].as_mut().unwrap();
+    let region = far.driver.allocate(LEN).unwrap();
+    let key = far.driver.expose(region.range()).unwrap();
+    let near = stage.ranks[0].as_mut().unwrap();
+    let source = near.driver.allocate(LEN).unwrap();
+    let counters = Counters::for_tasks(&mut near.driver, 1).unwrap();
+    let put = || Task {
+        when: When {
+            counter: counters.at(0).clone(),
+            threshold: 0,
+        },
+        and: None,
+        then: Action::Put {
+            to: Peer(1),
+            from: source.range(),
+            target: Target::Known {
+                into: key,
+                count: None,
+            },
+            done: None,
+        },
+    };
+    near.post(Command::List {
+        tasks: &[put(), put(), put()],
+        token: Token(7),
+    });
+    let mut done = false;
+    stage.run(|rank| match rank.me {
+        2 if rank.now() < 2000 => Some(2000),
+        2 if !std::mem::replace(&mut done, true) => {
+            assert_eq!(rank.cluster.lock().ops.iter().count(), 3);
+            rank.cluster.kill(1);
+            None
+        }
+        _ => None,
+    });
+    let failed = |heard: &&Heard| matches!(heard, Heard::Failed(7));
+    assert_eq!(stage.heard(0).iter().filter(failed).count(), 1);
+    assert_eq!(stage.cluster.lock().ops.iter().count(), 0);
     assert_eq!(first_byte(&region), 0);
 }
 

@@ -29,6 +29,7 @@ pub(super) enum Heard {
     Complete(u64),
     Fetched(u64, u64),
     Failed(u64),
+    Triggered(u64),
     Down(u32, Down),
 }
 
@@ -150,8 +151,8 @@ impl Sink for Ears<'_> {
         panic!("nothing is watched here");
     }
 
-    fn triggered(&mut self, _: Token) {
-        panic!("no list is posted here");
+    fn triggered(&mut self, token: Token) {
+        self.0.push(Heard::Triggered(token.0));
     }
 
     fn peer_down(&mut self, peer: Peer, how: Down) {
