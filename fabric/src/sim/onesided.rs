@@ -11,7 +11,7 @@ use super::{
     exports::Place,
     heap::{OpKey, What},
     naming::Parked,
-    slab::index,
+    slab::{NO_SLOT, index},
     tasks::{Begun, Put},
     world::{Cargo, Notice, Packet, Why, World, ps},
 };
@@ -38,6 +38,9 @@ pub(super) struct Op {
     outcome: Option<Notice>,
     /// The task that it is of: then the host is told nothing.
     task: Option<Box<Begun>>,
+    /// Its neighbours among those of its origin: who ends looks at its own only, however many there are in all.
+    later: u32,
+    earlier: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -136,8 +139,31 @@ impl World {
     fn start(&mut self, op: Op) -> OpKey {
         self.op_serial = self.op_serial.wrapping_add(1);
         let serial = self.op_serial;
-        let slot = self.ops.insert(Op { serial, ..op });
+        let latest = &mut self.hosts[index(op.origin)].latest_op;
+        let earlier = *latest;
+        let slot = self.ops.insert(Op {
+            serial,
+            earlier,
+            ..op
+        });
+        *latest = slot;
+        if let Some(earlier) = self.ops.get_mut(earlier) {
+            earlier.later = slot;
+        }
         OpKey { slot, serial }
+    }
+
+    /// Takes an operation out.
+    fn remove_op(&mut self, slot: u32) -> Op {
+        let op = self.ops.remove(slot);
+        match self.ops.get_mut(op.later) {
+            Some(later) => later.earlier = op.earlier,
+            None => self.hosts[index(op.origin)].latest_op = op.earlier,
+        }
+        if let Some(earlier) = self.ops.get_mut(op.earlier) {
+            earlier.later = op.later;
+        }
+        op
     }
 
     /// As many chunks on their way at a time as there are rails: whichever is free takes the next.
@@ -339,7 +365,7 @@ impl World {
 
     /// An operation is over, and its origin is told.
     fn finish(&mut self, key: OpKey, notice: Notice) {
-        let op = self.ops.remove(key.slot);
+        let op = self.remove_op(key.slot);
         match (op.task, notice) {
             (None, notice) => self.put_notice(op.target, op.origin, notice),
             (Some(task), Notice::Failed(_, why)) => self.task_over(op.origin, *task, Err(why)),
@@ -369,7 +395,7 @@ impl World {
     /// Ends the operations of a pair that has lost one of its ends: what is left of them is not touched any more.
     pub(super) fn fail_between(&mut self, one: u32, other: u32) {
         let pair = [(one, other), (other, one)];
-        for key in self.ops_of(one, other, |op| pair.contains(&(op.origin, op.target))) {
+        for key in self.ops_of(&[one, other], |op| pair.contains(&(op.origin, op.target))) {
             // The first task that fails takes what others of its list have under way with it.
             if let Some(op) = self.op(key) {
                 let failed = Notice::Failed(op.token, Why::PeerDown);
@@ -380,38 +406,36 @@ impl World {
 
     /// Forgets what the tasks of a token have under way. How many operations those were.
     pub(super) fn forget_tasks(&mut self, origin: u32, token: Token) -> usize {
-        let is_one =
-            |op: &Op| op.origin == origin && op.task.as_ref().is_some_and(|task| task.is_of(token));
-        let keys = self.ops_of(origin, origin, is_one);
+        let is_one = |op: &Op| op.task.as_ref().is_some_and(|task| task.is_of(token));
+        let keys = self.ops_of(&[origin], is_one);
         for key in &keys {
-            self.ops.remove(key.slot);
+            self.remove_op(key.slot);
         }
         keys.len()
     }
 
     /// Forgets the operations of a rank that is not there any more.
     pub(super) fn forget_ops(&mut self, origin: u32) {
-        for key in self.ops_of(origin, origin, |op| op.origin == origin) {
-            self.ops.remove(key.slot);
+        for key in self.ops_of(&[origin], |_| true) {
+            self.remove_op(key.slot);
         }
     }
 
-    /// Operations that either of two ranks has started, if there are any.
-    fn ops_of(&self, one: u32, other: u32, wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
-        let idle = |rank: u32| {
-            let host = &self.hosts[index(rank)];
-            host.commands == 0 && host.lists.as_ref().is_none_or(|lists| lists.are_idle())
-        };
-        if idle(one) && idle(other) {
-            return Vec::new();
+    /// Operations that ranks have started, in the order of their slots.
+    fn ops_of(&self, origins: &[u32], wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
+        let mut keys = Vec::new();
+        for &origin in origins {
+            let mut slot = self.hosts[index(origin)].latest_op;
+            while let Some(op) = self.ops.get(slot) {
+                if wanted(op) {
+                    let serial = op.serial;
+                    keys.push(OpKey { slot, serial });
+                }
+                slot = op.earlier;
+            }
         }
-        let found = self.ops.iter().filter(|(_, op)| wanted(op));
-        found
-            .map(|(slot, op)| OpKey {
-                slot,
-                serial: op.serial,
-            })
-            .collect()
+        keys.sort_unstable_by_key(|key| key.slot);
+        keys
     }
 
     fn op(&self, key: OpKey) -> Option<&Op> {
@@ -434,6 +458,8 @@ impl Op {
             unlanded: 0,
             outcome: None,
             task: None,
+            later: NO_SLOT,
+            earlier: NO_SLOT,
         };
         op.unsent = op.chunks();
         op.unlanded = op.chunks();

@@ -286,11 +286,6 @@ impl Begun {
 }
 
 impl Lists {
-    /// Whether nothing of it is under way.
-    pub(super) fn are_idle(&self) -> bool {
-        self.runs.is_empty()
-    }
-
     /// Returns the tasks that wait for nothing.
     fn add(&mut self, tasks: &[Task], token: Token) -> Vec<u32> {
         let list = self.lists.insert(List {
