@@ -1,6 +1,6 @@
 //! Ranks that die, stop for a while, or cannot be reached: every future ends.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ripstop::{
     Collectives, Comm, ErrorKind, Result, Source, Tag,
@@ -256,4 +256,40 @@ fn a_program_that_never_ends_is_ended() {
         .map(|_: ripstop::sim::Report<()>| ())
         .unwrap_err();
     assert!(matches!(error, SimError::TooLong { .. }), "{error}");
+}
+
+#[test]
+fn what_is_under_way_at_an_early_end_is_dropped() {
+    let ends: [fn(&SimError) -> bool; 3] = [
+        |error| matches!(error, SimError::Deadlock(_)),
+        |error| matches!(error, SimError::Panicked { rank: 0, .. }),
+        |error| matches!(error, SimError::TooLong { .. }),
+    ];
+    for (how, is_it) in ends.into_iter().enumerate() {
+        let held = Arc::new(());
+        let each = Arc::clone(&held);
+        let error = Simulation::new(3)
+            .limit(Duration::from_secs(1))
+            .run(move |world| {
+                let held = Arc::clone(&each);
+                async move {
+                    let left = (world.rank() + 2) % 3;
+                    let waiting = world.recv::<u8>(left, 1);
+                    let task = world.spawn(async move {
+                        let _held = held;
+                        waiting.await.map(drop)
+                    });
+                    world.sleep(Duration::from_millis(1)).await;
+                    assert!(how != 1 || world.rank() > 0, "rank 0 gives up");
+                    if how == 2 {
+                        world.sleep(Duration::from_secs(2)).await;
+                    }
+                    task.await.map(drop)
+                }
+            })
+            .map(drop)
+            .unwrap_err();
+        assert!(is_it(&error), "{error}");
+        assert_eq!(Arc::strong_count(&held), 1, "{error}");
+    }
 }

@@ -118,6 +118,20 @@ impl<T: 'static> Ranks<T> {
     }
 
     pub(super) fn run(mut self) -> Result<Report<T>, SimError> {
+        let ended = self.go_to_the_end();
+        self.shut_the_others();
+        ended?;
+        Ok(Report {
+            time: self.now(),
+            results: std::mem::take(&mut self.results),
+            digest: self.cluster.digest(),
+            stats: self.cluster.stats(),
+            memory: self.memory,
+            leaked: self.leaked,
+        })
+    }
+
+    fn go_to_the_end(&mut self) -> Result<(), SimError> {
         while self.left > 0 {
             match self.cluster.advance() {
                 Step::Turn { rank, computing } => self.turn(rank, computing)?,
@@ -136,14 +150,14 @@ impl<T: 'static> Ranks<T> {
                 return Err(SimError::TooLong { limit, stuck });
             }
         }
-        Ok(Report {
-            time: self.now(),
-            results: std::mem::take(&mut self.results),
-            digest: self.cluster.digest(),
-            stats: self.cluster.stats(),
-            memory: self.memory,
-            leaked: self.leaked,
-        })
+        Ok(())
+    }
+
+    /// After an error some are not through: operations of theirs hold tasks and buffers, and those the runtime.
+    fn shut_the_others(&mut self) {
+        for rank in self.ranks.iter_mut().filter_map(Option::take) {
+            rank.shared.with(Engine::shut);
+        }
     }
 
     /// Where peers are watched, pings go back and forth for ever: then a job is stuck when no program has done anything for long,
