@@ -300,38 +300,56 @@ fn who_sends_to_nobody_says_where_blocks_go_how_long_they_are() {
 
 /// What the last rank of a ring does otherwise, each on a ring of its own.
 pub(crate) async fn disagree(world: Comm) {
-    let odd = world.rank() == world.size() - 1;
-    for what in [
-        "collective",
-        "longer blocks",
-        "no elements",
-        "count",
-        "element type",
-    ] {
+    for what in DISAGREED {
         let ring = world.cart(&[world.size()], &[true]).await.unwrap();
-        let first = async {
-            match what {
-                "collective" if odd => drop(ring.neighbor_all_gather([1_u8; 700]).await?),
-                "longer blocks" if odd => drop(ring.neighbor_all_to_all([1_u8; 1402]).await?),
-                "no elements" if odd => drop(ring.neighbor_all_to_all(Vec::<u8>::new()).await?),
-                "count" if odd => {
-                    let got = ring.neighbor_all_to_all_v([1_u8; 1400], &[700; 2], &[700, 699]);
-                    drop(got.await?);
-                }
-                "element type" if odd => drop(ring.neighbor_all_to_all([1_i8; 1400]).await?),
-                _ => drop(ring.neighbor_all_to_all([1_u8; 1400]).await?),
-            }
-            Ok::<(), Error>(())
-        };
-        let first = first.await;
-        // Who is through with its part hears of it in the next one.
-        let second = ring.barrier().await;
-        match first {
-            Err(error) => failing::named(what, &error),
-            Ok(()) => assert!(!odd && second.is_err(), "{what}: rank {}", ring.rank()),
-        }
-        assert!(second.is_err(), "{what}: rank {}", ring.rank());
+        disagree_about(what, ring).await;
     }
+}
+
+/// As [`disagree`], all at the same time.
+pub(crate) async fn disagree_at_once(world: Comm) {
+    let mut calls = Vec::new();
+    for what in DISAGREED {
+        let ring = world.cart(&[world.size()], &[true]).await.unwrap();
+        calls.push(world.spawn(disagree_about(what, ring)));
+    }
+    for call in calls {
+        call.await;
+    }
+}
+
+const DISAGREED: [&str; 5] = [
+    "collective",
+    "longer blocks",
+    "no elements",
+    "count",
+    "element type",
+];
+
+async fn disagree_about(what: &str, ring: Cart) {
+    let odd = ring.rank() == ring.size() - 1;
+    let first = async {
+        match what {
+            "collective" if odd => drop(ring.neighbor_all_gather([1_u8; 700]).await?),
+            "longer blocks" if odd => drop(ring.neighbor_all_to_all([1_u8; 1402]).await?),
+            "no elements" if odd => drop(ring.neighbor_all_to_all(Vec::<u8>::new()).await?),
+            "count" if odd => {
+                let got = ring.neighbor_all_to_all_v([1_u8; 1400], &[700; 2], &[700, 699]);
+                drop(got.await?);
+            }
+            "element type" if odd => drop(ring.neighbor_all_to_all([1_i8; 1400]).await?),
+            _ => drop(ring.neighbor_all_to_all([1_u8; 1400]).await?),
+        }
+        Ok::<(), Error>(())
+    };
+    let first = first.await;
+    // Who is through with its part hears of it in the next one.
+    let second = ring.barrier().await;
+    match first {
+        Err(error) => failing::named(what, &error),
+        Ok(()) => assert!(!odd && second.is_err(), "{what}: rank {}", ring.rank()),
+    }
+    assert!(second.is_err(), "{what}: rank {}", ring.rank());
 }
 
 #[test]
