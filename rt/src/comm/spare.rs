@@ -5,7 +5,8 @@
 //! there, of one communicator at a time, and gives them to the next futures.
 //!
 //! They go when the last handle that is somebody's goes on that thread, and when `block_on` returns. So a communicator ends no
-//! later for them, unless the last handle went on another thread.
+//! later for them, unless the last handle went on another thread, as that of a ragged collective that nobody awaits does where
+//! the agent ends it.
 //!
 //! The same for the programs of short collectives, of which a few are kept, as long as there are spare handles.
 
