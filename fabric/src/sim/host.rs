@@ -6,7 +6,7 @@ use super::{
     exports::Exports,
     heap::{NEVER, Time, What},
     link::{Inbox, Link},
-    slab::{NO_SLOT, index},
+    slab::index,
     stats::Counts,
     tasks::Lists,
     world::{Cargo, Notice, Packet, World, ps},
@@ -34,8 +34,6 @@ pub(super) struct Host {
     pub(super) inbox: Inbox,
     /// Puts, gets and atomics whose end it was not told yet.
     pub(super) commands: u32,
-    /// The last one of those under way, its tasks' among them; each names the one before.
-    pub(super) latest_op: u32,
     pub(super) exports: Option<Box<Exports>>,
     /// The counters that it waits for.
     pub(super) watches: Option<Box<Watches>>,
@@ -83,7 +81,6 @@ impl Host {
             rung: false,
             inbox: Inbox::new(),
             commands: 0,
-            latest_op: NO_SLOT,
             exports: None,
             watches: None,
             lists: None,

@@ -139,7 +139,11 @@ impl World {
     fn start(&mut self, op: Op) -> OpKey {
         self.op_serial = self.op_serial.wrapping_add(1);
         let serial = self.op_serial;
-        let latest = &mut self.hosts[index(op.origin)].latest_op;
+        let origin = index(op.origin);
+        if self.latest_ops.len() <= origin {
+            self.latest_ops.resize(origin + 1, NO_SLOT);
+        }
+        let latest = &mut self.latest_ops[origin];
         let earlier = *latest;
         let slot = self.ops.insert(Op {
             serial,
@@ -158,7 +162,7 @@ impl World {
         let op = self.ops.remove(slot);
         match self.ops.get_mut(op.later) {
             Some(later) => later.earlier = op.earlier,
-            None => self.hosts[index(op.origin)].latest_op = op.earlier,
+            None => self.latest_ops[index(op.origin)] = op.earlier,
         }
         if let Some(earlier) = self.ops.get_mut(op.earlier) {
             earlier.later = op.later;
@@ -425,7 +429,8 @@ impl World {
     fn ops_of(&self, origins: &[u32], wanted: impl Fn(&Op) -> bool) -> Vec<OpKey> {
         let mut keys = Vec::new();
         for &origin in origins {
-            let mut slot = self.hosts[index(origin)].latest_op;
+            let latest = self.latest_ops.get(index(origin));
+            let mut slot = latest.copied().unwrap_or(NO_SLOT);
             while let Some(op) = self.ops.get(slot) {
                 if wanted(op) {
                     let serial = op.serial;

@@ -95,7 +95,8 @@ impl World {
     fn footprint(&self) -> usize {
         let each = size_of::<Host>() + size_of::<Sim>();
         let of_hosts: usize = self.hosts.iter().map(Host::footprint).sum();
-        let under_way = self.heap.footprint() + self.packets.footprint() + self.ops.footprint();
+        let ops = self.ops.footprint() + self.latest_ops.capacity() * size_of::<u32>();
+        let under_way = self.heap.footprint() + self.packets.footprint() + ops;
         let buffers = self.buffers.iter().map(Vec::capacity).sum::<usize>();
         self.hosts.capacity() * each
             + of_hosts

@@ -35,6 +35,9 @@ pub(super) struct World {
     /// Puts, gets and atomics.
     pub(super) ops: Slab<Op>,
     pub(super) op_serial: u32,
+    /// By origin, the last one under way, tasks' among them; each names the one before. As far as any had one: an idle rank needs
+    /// none.
+    pub(super) latest_ops: Vec<u32>,
     pub(super) network: Network,
     /// What faults do to packets, and what repairs them, where there is any.
     pub(super) wire: Option<Box<Wire>>,
@@ -125,6 +128,7 @@ impl World {
             packets: Slab::new(),
             ops: Slab::new(),
             op_serial: 0,
+            latest_ops: Vec::new(),
             network: Network::new(&model, config.ranks),
             detours: Detours::new(model.host.noise, config.seed, config.ranks),
             running: None,
