@@ -160,7 +160,7 @@ impl Total for Bcast {
         let (size, bytes) = (shape.size, shape.bytes as f64);
         let tree = Load::of(size - 1, bytes);
         match self {
-            Self::Kary { arity } if arity + 1 >= size => tree.at_once(),
+            Self::Kary { arity } if arity.saturating_add(1) >= size => tree.at_once(),
             Self::Binomial | Self::Kary { .. } | Self::Leaders => tree,
             Self::Chain { segments } => Load::of((size - 1) * segments, bytes / segments as f64),
             Self::ScatterRing => {

@@ -132,6 +132,10 @@ impl Core {
                 self.free_kept(peer);
             }
         }
+        // What was not begun never is, though what it waits for may come: its memory is free soon. A count is on none.
+        for id in self.ops.all(|op| op.flights == 0 && op.wish.counts() == 0) {
+            self.abandon(id, Failure::Cancelled);
+        }
         !(0..)
             .take(self.links.len())
             .any(|peer| self.touches_memory(peer))

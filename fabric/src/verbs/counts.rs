@@ -183,7 +183,7 @@ impl Core {
     }
 
     /// Ends the sleep.
-    fn ring(&mut self) {
+    pub(super) fn ring(&mut self) {
         let now = self.sleep.timer.now();
         let set = self.sleep.timer.set(Some(now));
         debug_assert!(set.is_ok(), "an alarm that exists can be set");

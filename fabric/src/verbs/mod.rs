@@ -128,6 +128,9 @@ impl Driver for Verbs {
             | Command::Atomic { .. }
             | Command::Count { .. } => core.move_bytes(&command),
         };
+        if matches!(command, Command::Count { .. } | Command::List { .. }) {
+            core.listen_to_sends();
+        }
         if room {
             Post::Posted
         } else {

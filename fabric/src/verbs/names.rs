@@ -39,6 +39,10 @@ impl Core {
         self.names.given.insert(name, Given { region, told });
         for peer in self.names.take_asking(name) {
             self.answer_name(peer, name);
+            // The connection may have given way since it asked.
+            if !self.link_or_new(peer).open {
+                self.dial(peer);
+            }
             self.flush(peer);
         }
     }

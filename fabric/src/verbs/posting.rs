@@ -148,9 +148,9 @@ impl Core {
         put: bool,
     ) -> Result<(), Stall> {
         let here = self.reach(id)?[FIRST];
-        let whole = here.len();
         loop {
-            let at = self.ops.get(id).map_or(0, |op| op.posted);
+            let op = self.ops.get(id).ok_or(Stall::Room)?;
+            let (at, whole) = (op.posted, op.wish.bytes());
             let len = (whole - at).min(self.rails[FIRST].own.piece_max);
             let (piece, there) = (here.part(at, len), places.main.at(at as u64));
             let last = at + len == whole;

@@ -100,6 +100,11 @@ impl Rail {
         Ok(())
     }
 
+    #[cfg(test)]
+    pub(super) const fn hears_sends(&self) -> bool {
+        self.sends_armed
+    }
+
     /// A queue is armed until its event has been taken. Whether there was one.
     pub(super) fn take_event(&mut self) -> bool {
         if self.arrivals_armed == Wakes::None && !self.sends_armed {

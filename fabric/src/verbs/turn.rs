@@ -8,6 +8,7 @@ use super::{
     inbox::{BODY_MAX, HEADER_MAX, len_of},
     objects::Qp,
     outbox::{Cargo, Flight, quiet_peer},
+    rail::Wakes,
     way::{FIRST, To},
     wire::{Arrival, HEAD, Word, parse},
 };
@@ -85,6 +86,24 @@ impl Core {
         }
         let next = self.next_retry();
         self.sleep.timer.set(next)
+    }
+
+    /// Nobody waits for the end of what was posted while somebody sleeps, but there may be more to do then: a peer to wake, a task
+    /// to begin. So that ends the sleep, as if it had been under way before.
+    pub(super) fn listen_to_sends(&mut self) {
+        if !self.sleep.slept {
+            return;
+        }
+        let mut deaf = false;
+        for (rail, lane) in self.rails.iter_mut().zip(0..) {
+            if !self.outbox.is_idle(lane) {
+                let sends = &*self.outbox.lanes[lane].cq;
+                deaf |= rail.notify(Wakes::None, Some(sends)).is_err();
+            }
+        }
+        if deaf || self.outbox.look() {
+            self.ring();
+        }
     }
 
     pub(super) fn has_news(&mut self) -> bool {

@@ -65,6 +65,16 @@ impl Wish {
         }
     }
 
+    /// Bytes that it moves: more than a request takes, maybe.
+    pub(super) const fn bytes(&self) -> usize {
+        match self {
+            Self::Put { from, .. } => from.len(),
+            Self::Offer { .. } => size_of::<Landing>(),
+            Self::Get { into, .. } => into.len(),
+            Self::Atomic { .. } | Self::Count { .. } => 0,
+        }
+    }
+
     /// Whether its keys can be keys of this peer's at all.
     pub(super) fn check(&self, peer: u32) -> Result<(), Failure> {
         let word = |key: RemoteRegion, len| {

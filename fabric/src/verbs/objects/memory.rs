@@ -135,11 +135,6 @@ impl Drop for Mr {
 }
 
 impl Local {
-    /// Bytes.
-    pub(in crate::verbs) const fn len(self) -> usize {
-        self.len as usize
-    }
-
     /// A part of it.
     pub(in crate::verbs) fn part(self, offset: usize, len: usize) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX);

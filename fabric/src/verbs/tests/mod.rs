@@ -292,6 +292,41 @@ fn a_rank_that_lingered_in_vain_lets_go_of_what_is_under_way() {
     assert!(core.finish(Duration::from_secs(10)));
 }
 
+/// What it waits for may still come, but the memory is free by then.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_command_that_was_not_begun_when_a_rank_let_go_never_is() {
+    let mut ranks = Ranks::new(2);
+    let (from, _there, key) = ranks.memory();
+    ranks.say(0, 1);
+    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+    ranks.put(&from, key); // looks at the table first
+    let mut core = ranks.all[0].core.take().unwrap();
+    core.begin_close(Down::Finished);
+    assert_eq!(core.ops.all(|op| op.flights == 0).len(), 1);
+    core.let_go();
+    assert!(core.ops.all(|_| true).is_empty());
+    assert!(core.finish(Duration::from_secs(10)));
+}
+
+/// Nobody else is told of it, and there may be a peer to wake.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
+    let mut ranks = Ranks::new(2);
+    let counters = offload::Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+    let counter = counters.remote().at(0).unwrap();
+    ranks.say(1, 0);
+    ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
+    ranks.fall_asleep(0);
+    let is_armed = |ranks: &mut Ranks| ranks.core(0).rails.iter().any(|rail| rail.hears_sends());
+    assert!(!is_armed(&mut ranks), "nothing is under way");
+    let (to, by) = (Peer(1), 1);
+    let count = Command::Count { to, counter, by };
+    assert!(matches!(ranks.all[0].post(count), Post::Posted));
+    assert!(is_armed(&mut ranks));
+}
+
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn short_puts_take_the_memory_of_those_before() {

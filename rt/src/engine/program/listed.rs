@@ -299,7 +299,8 @@ impl Core {
             return false;
         };
         let end = listed.posted.as_ref().map(|posted| posted.end_of(step));
-        if let Some(end) = end.filter(|_| run.failed.is_none()) {
+        // What a reduction left behind that panicked is nobody's.
+        if let Some(end) = end.filter(|_| run.failed.is_none() && run.panic.is_none()) {
             self.count_own(end);
         }
         true

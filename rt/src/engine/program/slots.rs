@@ -95,8 +95,19 @@ impl Engine {
             told_max,
         };
         let lowering = Lowering::new(program, means, lanes);
-        let memory = memory_of(&mut *self.driver, run.program.lens(), run.memory.ranges());
+        let lens = run.program.lens();
+        let memory = memory_of(&mut *self.driver, lens, run.memory.ranges());
         let keys = memory.keys();
+        if let Some(len) = keyless(&memory, lens) {
+            keys.for_each(|key| self.core.exposed.withdraw(key));
+            return Err(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                format!(
+                    "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits (`ulimit -l`, \
+                     RIPSTOP_VERBS_PINNED), or set RIPSTOP_COLLECTIVES=messages for all ranks"
+                ),
+            ));
+        }
         let names = (run.about.sig, TOKENS | u64::from(listed.serial) << 32);
         let (driver, what) = (&mut *self.driver, (lowering, memory));
         let begun = Posted::begin(driver, &mut lot.slot, what, names, &mut listed.duties);
@@ -178,6 +189,16 @@ impl Lot {
             left: false,
         })
     }
+}
+
+/// The length of a buffer that should have a key and has none: drivers give none for what does not fit any more.
+fn keyless(memory: &Memory, lens: Lens) -> Option<usize> {
+    [
+        (lens.output, memory.output_key),
+        (lens.scratch, memory.scratch_key),
+    ]
+    .into_iter()
+    .find_map(|(len, key)| (len > 0 && key.is_none()).then_some(len))
 }
 
 /// Where a program's steps are done, with keys for peers.
