@@ -45,6 +45,8 @@ struct Adapter {
     regions: usize,
     /// Keys that are out.
     open: Open,
+    /// It has none left for blocks.
+    keyless: bool,
 }
 
 /// Ranks whose first rail is cut off.
@@ -69,6 +71,7 @@ impl Adapter {
             told: VecDeque::new(),
             regions: usize::MAX,
             open: Open::default(),
+            keyless: false,
         }
     }
 
@@ -139,6 +142,9 @@ impl Driver for Adapter {
 
     /// Nobody ever uses it.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion> {
+        if self.keyless && range.len() == BLOCK {
+            return None;
+        }
         // Those to counters and landings stay.
         self.open.lock().unwrap()[0] += usize::from(range.len() == BLOCK);
         Some(RemoteRegion::named(self.me, 1, 0, range.len() as u64))
@@ -330,15 +336,33 @@ fn keys_are_withdrawn_of_a_program_that_there_is_no_memory_to_count_for() {
     // The counters and the landings of its slot, and none for the program.
     adapter.regions = 2;
     let open = Arc::clone(&adapter.open);
+    let kind = failing(adapter);
+    assert!(matches!(kind, ErrorKind::Transport(_)), "{kind}");
+    assert_eq!(*open.lock().unwrap(), [1, 1], "out, and withdrawn");
+}
+
+#[test]
+fn a_program_for_whose_memory_there_is_no_key_says_what_to_do() {
+    let inner = loopback::world(2).swap_remove(1);
+    let mut adapter = Adapter::new(1, inner, &Broken::default());
+    adapter.keyless = true;
+    let kind = failing(adapter);
+    let words = kind.to_string();
+    assert!(
+        words.contains("64 bytes") && words.contains("RIPSTOP_COLLECTIVES=messages"),
+        "{words}"
+    );
+}
+
+/// Why a program fails on the second rank.
+fn failing(adapter: Adapter) -> ErrorKind {
     let mut engine = over(adapter);
     let ticket = engine.run(call(1), buffers(1), 0);
     for turn in 0..100 {
         engine.turn(Time::from_nanos(turn * TICK));
     }
     let failed = engine.core.take_run(&ticket).expect("it is over").0;
-    let kind = failed.expect_err("no memory").kind;
-    assert!(matches!(kind, ErrorKind::Transport(_)), "{kind}");
-    assert_eq!(*open.lock().unwrap(), [1, 1], "out, and withdrawn");
+    failed.expect_err("it cannot be").kind
 }
 
 /// Bytes.
