@@ -88,8 +88,8 @@ impl Core {
         self.sleep.timer.set(next)
     }
 
-    /// Nobody waits for the end of what was posted while somebody sleeps, but there may be more to do then: a peer to wake, a task
-    /// to begin. So that ends the sleep, as if it had been under way before.
+    /// Nobody waits for the end of what was posted while somebody sleeps, but there may be more to do then: a peer to wake, or a
+    /// task to begin. So that ends the sleep, as if it had been under way before.
     pub(super) fn listen_to_sends(&mut self) {
         if !self.sleep.slept {
             return;

@@ -103,8 +103,8 @@ impl Engine {
             return Err(io::Error::new(
                 io::ErrorKind::OutOfMemory,
                 format!(
-                    "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits (`ulimit -l`, \
-                     RIPSTOP_VERBS_PINNED), or set RIPSTOP_COLLECTIVES=messages for all ranks"
+                    "the adapter gives no key to {len} bytes that peers of a collective are to write: raise its limits \
+                     (`ulimit -l`, RIPSTOP_VERBS_PINNED), or set RIPSTOP_COLLECTIVES=messages for all ranks"
                 ),
             ));
         }
