@@ -267,6 +267,7 @@ impl Core {
         way.stranded.clear();
         let rail = &mut rails[to.lane];
         rail.by_qpn.remove(&qpn);
+        rail.inbox.forget(qpn);
         rail.inbox.release();
         if let Some(scarce) = scarce {
             scarce.handle_gone();
