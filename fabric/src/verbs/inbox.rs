@@ -137,11 +137,12 @@ impl Inbox {
     /// A queue pair is gone. What came by it is nobody's any more, and its number may be that of the next one.
     pub(super) fn forget(&mut self, qpn: u32) {
         self.take_all();
-        let of_it = |came: &Completion| came.qp_num == qpn;
-        let free: Vec<u64> = (self.arrived.iter().filter(|came| of_it(came)))
-            .map(|came| came.wr_id)
-            .collect();
-        self.arrived.retain(|came| !of_it(came));
+        let mut free = Vec::new();
+        self.arrived.retain(|came| {
+            let stays = came.qp_num != qpn;
+            free.extend((!stays).then_some(came.wr_id));
+            stays
+        });
         for id in free {
             let _missing_if_not = self.give(id);
         }

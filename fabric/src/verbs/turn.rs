@@ -64,8 +64,8 @@ impl Core {
         while came && self.take_events() {}
         let set = self.notify();
         debug_assert!(set.is_ok(), "an alarm can be set");
-        let failed = !self.broken.is_empty() || !self.dying.is_empty();
-        if set.is_err() || failed || self.has_arrivals() | self.outbox.look() {
+        // A device that failed meanwhile has lost peers.
+        if set.is_err() || self.has_news() || self.has_arrivals() | self.outbox.look() {
             return Armed::Busy;
         }
         self.sleep.slept = true;
