@@ -89,7 +89,8 @@ pub enum Command<'a> {
         tasks: &'a [Task],
         /// Comes back in [`Sink::triggered`](super::Sink::triggered) when all tasks of this list have begun, and in
         /// [`Sink::failed`](super::Sink::failed). Lists of one token belong together: the first failure of a task takes all of
-        /// them back. The task may have counted nevertheless; no watch is told of that before the failure is.
+        /// them back, and nothing of the token begins from there on until it is cancelled. The task may have counted
+        /// nevertheless; no watch is told of that before the failure is.
         token: Token,
     },
     /// Take the lists of a token back. Comes back as [`Failure::Cancelled`](super::Failure::Cancelled) when nothing of them is

@@ -35,7 +35,12 @@ struct Run {
     /// Tasks of each list that have not begun.
     left: BTreeMap<u64, usize>,
     flying: usize,
+    /// Why no further task begins, until that is told.
     broken: Option<Failure>,
+    /// A task has failed, and that was told.
+    failed: bool,
+    /// Its owner knows that it is broken.
+    taken_back: bool,
 }
 
 /// Watches to begin or to end. Their tokens are those of [`is_own`].
@@ -81,6 +86,9 @@ impl Lists {
             "a list of {} tasks; 1 to {room} are possible: ask `Caps`",
             tasks.len()
         );
+        if self.runs.get(&token.0).is_some_and(Run::is_broken) {
+            return true; // its owner is about to hear of it
+        }
         let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
         if self.waiting.len() + waiting.count() > room {
             self.full = true;
@@ -161,16 +169,22 @@ impl Lists {
         self.orders.extend(orders.map(Order::Unwatch));
         let run = self.runs.entry(token.0).or_default();
         run.left.clear();
+        run.taken_back |= matches!(why, Failure::Cancelled);
         run.broken.get_or_insert(why);
         self.settle(token);
     }
 
     fn settle(&mut self, token: Token) {
-        let is_over = |run: &Run| run.left.is_empty() && run.flying == 0;
-        if self.runs.get(&token.0).is_some_and(is_over)
-            && let Some(why) = self.runs.remove(&token.0).and_then(|run| run.broken)
-        {
+        let is_over = |run: &&mut Run| run.left.is_empty() && run.flying == 0;
+        let Some(run) = self.runs.get_mut(&token.0).filter(is_over) else {
+            return;
+        };
+        if let Some(why) = run.broken.take() {
+            run.failed = true;
             self.told.push_back(Told::Failed(token, why));
+        }
+        if run.taken_back || !run.failed {
+            self.runs.remove(&token.0);
         }
     }
 
@@ -190,6 +204,12 @@ impl Lists {
         self.full &= !has_room;
         let may_begin = |waiting: &Waiting| waiting.task.unmet().next().is_none();
         has_room || !self.told.is_empty() || self.waiting.iter().any(may_begin)
+    }
+}
+
+impl Run {
+    const fn is_broken(&self) -> bool {
+        self.failed || self.broken.is_some()
     }
 }
 

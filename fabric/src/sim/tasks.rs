@@ -57,7 +57,12 @@ struct Run {
     lists: usize,
     /// Tasks that have begun and are not over.
     flying: usize,
+    /// Why no further task begins, until that is told.
     broken: Option<Why>,
+    /// A task has failed, and that was told.
+    failed: bool,
+    /// Its host knows that it is broken.
+    taken_back: bool,
 }
 
 /// A task under way.
@@ -96,6 +101,9 @@ impl World {
             return true; // a killed rank's lists are lost
         }
         let lists = host.lists.get_or_insert_default();
+        if lists.runs.get(&token.0).is_some_and(Run::is_broken) {
+            return true; // its host is about to hear of it
+        }
         let waiting = tasks.iter().filter(|task| task.unmet().next().is_some());
         if lists.count + waiting.count() > room {
             lists.refused = true;
@@ -260,6 +268,7 @@ impl World {
         let run = lists.runs.entry(token.0).or_default();
         run.lists = 0;
         run.flying -= ended;
+        run.taken_back |= matches!(why, Why::Cancelled);
         run.broken.get_or_insert(why);
         self.settle_run(rank, token);
     }
@@ -269,13 +278,24 @@ impl World {
         let Some(lists) = &mut self.hosts[index(rank)].lists else {
             return;
         };
-        let over = |run: &Run| run.lists == 0 && run.flying == 0;
-        if lists.runs.get(&token.0).is_some_and(over)
-            && let Some(run) = lists.runs.remove(&token.0)
-            && let Some(why) = run.broken
-        {
+        let over = |run: &&mut Run| run.lists == 0 && run.flying == 0;
+        let Some(run) = lists.runs.get_mut(&token.0).filter(over) else {
+            return;
+        };
+        let broken = run.broken.take();
+        run.failed |= broken.is_some();
+        if run.taken_back || !run.failed {
+            lists.runs.remove(&token.0);
+        }
+        if let Some(why) = broken {
             self.put_notice(rank, rank, Notice::Broken(token, why));
         }
+    }
+}
+
+impl Run {
+    const fn is_broken(&self) -> bool {
+        self.failed || self.broken.is_some()
     }
 }
 

@@ -575,14 +575,9 @@ pub(crate) fn lists_that_are_taken_back_begin_nothing(make: Make) {
         let task = bench.tick(0, bench.when(0, 0, 1), token);
         bench.post(0, &[task], token as u64);
     }
-    for token in [1, 9] {
-        bench.world.post(
-            0,
-            Command::Cancel {
-                token: Token(token),
-            },
-        );
-        let ended = bench.world.ended(0, Token(token));
+    for token in [1, 9].map(Token) {
+        bench.world.post(0, Command::Cancel { token });
+        let ended = bench.world.ended(0, token);
         assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
     }
     bench.count(0, 0, 0, 1);
@@ -638,6 +633,8 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
             _ => assert!(matches!(ended, Err(Failure::PeerDown)), "{ended:?}"),
         }
         bench.count(0, 0, 0, 1);
+        let late = bench.tick(0, bench.when(0, 0, value), 3);
+        bench.post(0, &[late], 5);
         bench.world.settle();
         assert_eq!(
             bench.value(0, 3),
@@ -645,6 +642,9 @@ pub(crate) fn a_task_that_fails_takes_back_its_lists(make: Make) {
             "a task began after its list had failed"
         );
         assert!(bench.world[0].heard.failed.is_empty(), "told twice");
+        bench.world.post(0, Command::Cancel { token: Token(5) });
+        let ended = bench.world.ended(0, Token(5));
+        assert!(matches!(ended, Err(Failure::Cancelled)), "{ended:?}");
     }
 }
 

@@ -27,7 +27,7 @@ mod names;
 mod turn;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
 };
 
@@ -73,6 +73,8 @@ pub(super) struct Lists {
     lists: BTreeMap<u32, List>,
     /// Tokens whose lists are taken back, and why.
     ending: BTreeMap<u64, Failure>,
+    /// Tokens of which a task has failed, until they are cancelled.
+    failed: BTreeSet<u64>,
     /// Tokens whose lists have failed because a rank did not answer by the first rail, until it is known why not.
     doubted: BTreeMap<u64, u32>,
     /// All of these were looked at in this turn, and do not end yet.
@@ -164,7 +166,7 @@ impl Portals {
             tasks.len()
         );
         self.sweep();
-        if self.lists.are_ending(token) {
+        if self.lists.are_ending(token) || self.lists.failed.contains(&token.0) {
             return true; // which is about to be said
         }
         if !self.has_room_for(tasks) {

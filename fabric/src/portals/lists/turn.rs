@@ -311,6 +311,7 @@ impl Portals {
 
     /// Takes the lists of a token back.
     pub(in super::super) fn cancel(&mut self, token: Token) {
+        self.lists.failed.remove(&token.0);
         self.break_off(token, Failure::Cancelled);
     }
 
@@ -320,6 +321,9 @@ impl Portals {
             return;
         }
         self.lists.doubted.remove(&token.0);
+        if !matches!(why, Failure::Cancelled) {
+            self.lists.failed.insert(token.0);
+        }
         self.lists.ending.insert(token.0, why);
         self.lists.held = false;
         let ni = &self.ground.ni;
