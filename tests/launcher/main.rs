@@ -124,12 +124,12 @@ fn with_keep_going_the_others_live_and_the_code_still_tells() {
 fn the_time_limit_ends_the_job_and_says_who_was_still_running() {
     let job = ended(shell(
         3,
-        &["--timeout", "1.5"],
+        &["--timeout", "5.5"],
         "[ $PMI_RANK = 1 ] && exit 0; exec sleep 60",
     ));
     job.with(
         124,
-        &["time limit of 1.5 s reached, still running: ranks 0 and 2; ending"],
+        &["time limit of 5.5 s reached, still running: ranks 0 and 2; ending"],
     );
 }
 

@@ -270,5 +270,5 @@ fn interrupts_are_counted() {
     reason = "threads of a library cannot be waited for"
 )]
 fn pause() {
-    std::thread::sleep(Duration::from_millis(3));
+    std::thread::sleep(Duration::from_millis(10));
 }

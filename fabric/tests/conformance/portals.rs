@@ -9,7 +9,6 @@ use std::{
     os::fd::IntoRawFd,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use ripstop_fabric::{
@@ -29,7 +28,7 @@ use crate::{
     combine, lists,
     messages::message,
     placing,
-    world::{World, peer},
+    world::{Guard, World, peer},
 };
 
 pub(crate) fn sandia42_world(ranks: u32) -> Vec<Box<dyn Driver>> {
@@ -131,7 +130,7 @@ pub(crate) fn join(
     };
     let hired = prepare(family, config);
     board.leave_note(rank, &hired.1.address());
-    let notes = board.notes(Duration::from_secs(20));
+    let notes = board.notes(Guard::new().left());
     let notes = notes.unwrap_or_else(|rank| panic!("rank {rank} has not started"));
     Box::new(connect(hired, notes))
 }

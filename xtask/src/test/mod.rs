@@ -130,7 +130,8 @@ fn bring_launcher(gate: &mut Gate, launcher: &str, package: &str) -> Result<(), 
         return Ok(());
     }
     let script = format!(
-        "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends {package}"
+        "waits='-o Acquire::Retries=5 -o DPkg::Lock::Timeout=300'; apt-get update -q $waits && \
+         DEBIAN_FRONTEND=noninteractive apt-get install -qy $waits --no-install-recommends {package}"
     );
     gate.run(
         &format!("installing {package}, for the tests that start under {launcher}"),

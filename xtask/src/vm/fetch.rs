@@ -58,7 +58,7 @@ fn download(package: &str, folder: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new("apt-get");
     output(
         command
-            .args(["download", "-q", package])
+            .args(["download", "-q", "-o", "Acquire::Retries=5", package])
             .current_dir(folder),
     )?;
     let entries = fs::read_dir(folder).map_err(|why| format!("{}: {why}", folder.display()))?;

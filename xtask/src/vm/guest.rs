@@ -269,7 +269,7 @@ const KEPT_MAX: usize = 1 << 20;
 const TIME_IS_UP: u8 = 124;
 
 /// A start takes four seconds on an idle host, and was seen to take two minutes on a busy one.
-const BOOT: Duration = Duration::from_secs(300);
+const BOOT: Duration = Duration::from_secs(900);
 
 /// What the guest may take longer than the command's limit: `timeout` first asks, then kills.
 const GRACE: Duration = Duration::from_secs(60);

@@ -363,7 +363,10 @@ fn a_processor_of_its_own_moves_what_callers_start_and_look_for() {
     assert!(a.nic.wakes() > 0 && b.nic.wakes() > 0);
 }
 
-#[expect(clippy::disallowed_methods, reason = "a hang guard")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "hang guards, and the least that a rate takes"
+)]
 fn now() -> Instant {
     Instant::now()
 }

@@ -115,10 +115,10 @@ fn a_rail_carries_no_more_than_it_can() {
         let _b = start_over("rate", 51, Mode::Offload, wires);
         a.put(51, 8, Ack::Full);
         assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+        let start = crate::now();
         a.put(51, HALF as u64, Ack::Full);
-        // 4 MiB at 20 MB/s are 210 ms.
-        let early = a.nic.wait_event(&[a.eq], Some(Duration::from_millis(180)));
-        assert!(early.is_err());
         assert_eq!(a.event(), (EventKind::Ack, Fail::Ok));
+        // 4 MiB at 20 MB/s are 210 ms, and slow machines take longer.
+        assert!(start.elapsed() >= Duration::from_millis(180));
     }
 }

@@ -31,7 +31,7 @@ fn a_thousand_connections_leave_no_queue_pair_descriptor_or_pinned_page_behind()
 }
 
 /// A rank that waits for an answer when it is dropped leaves that to a thread.
-fn wait_until_all_is_gone() {
+pub(super) fn wait_until_all_is_gone() {
     let guard = Guard::new();
     while pinned_kib() > 0 {
         pause();

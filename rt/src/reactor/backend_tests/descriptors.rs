@@ -14,16 +14,16 @@ claims!(
 fn a_readable_descriptor_ends_every_sleep_until_it_is_drained(bed: Bed) {
     let (mut bed, fds) = Bed::with_fds(1)(bed);
     bed.bell.arm();
-    assert!(!bed.wakes());
+    assert!(bed.sleeps_on());
     ring(&fds[0]);
     assert!(bed.wakes());
     assert!(bed.wakes());
     silence(&fds[0]);
-    assert!(!bed.wakes());
+    assert!(bed.sleeps_on());
     // Filled and drained while awake: no trace is left.
     ring(&fds[0]);
     silence(&fds[0]);
-    assert!(!bed.wakes());
+    assert!(bed.sleeps_on());
 }
 
 fn any_of_many_descriptors_ends_the_sleep(bed: Bed) {
@@ -41,7 +41,7 @@ fn any_of_many_descriptors_ends_the_sleep(bed: Bed) {
         waker.join().unwrap();
         silence(fd);
     }
-    assert!(!bed.wakes());
+    assert!(bed.sleeps_on());
 }
 
 fn all_of_many_descriptors_at_once_are_one_wake(bed: Bed) {
@@ -51,7 +51,7 @@ fn all_of_many_descriptors_at_once_are_one_wake(bed: Bed) {
         fds.iter().for_each(ring);
         assert!(bed.wakes());
         fds.iter().for_each(silence);
-        assert!(!bed.wakes());
+        assert!(bed.sleeps_on());
     }
 }
 
@@ -60,7 +60,7 @@ fn a_watched_descriptor_stays_open(bed: Bed) {
     let other_end = fds[0].try_clone().unwrap();
     drop(fds);
     bed.bell.arm();
-    assert!(!bed.wakes());
+    assert!(bed.sleeps_on());
     ring(&other_end);
     assert!(bed.wakes());
 }

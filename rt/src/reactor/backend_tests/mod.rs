@@ -101,11 +101,20 @@ impl Bed {
         }
     }
 
-    /// Whether a sleep ends before `SHORT`.
+    /// Whether a sleep ends by something else than its time, which is so long that a slow machine matters nothing.
     fn wakes(&mut self) -> bool {
+        self.wakes_before(HANG)
+    }
+
+    /// Whether nothing ends a sleep for a while.
+    fn sleeps_on(&mut self) -> bool {
+        !self.wakes_before(SHORT)
+    }
+
+    fn wakes_before(&mut self, end: Duration) -> bool {
         let start = Instant::now();
-        self.backend.sleep(Some(SHORT)).unwrap();
-        start.elapsed() < SHORT
+        self.backend.sleep(Some(end)).unwrap();
+        start.elapsed() < end
     }
 
     /// Sleeps; a hang is a failure.

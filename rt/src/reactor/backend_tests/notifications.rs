@@ -38,11 +38,11 @@ fn a_notification_ends_one_sleep_only(mut bed: Bed) {
     for _ in 0..3 {
         bed.backend.notifier().notify();
         assert!(bed.wakes());
-        assert!(!bed.wakes());
+        assert!(bed.sleeps_on());
         let waker = notify_when_asleep(&bed.backend.notifier());
         bed.sleep();
         waker.join().unwrap();
-        assert!(!bed.wakes());
+        assert!(bed.sleeps_on());
     }
 }
 

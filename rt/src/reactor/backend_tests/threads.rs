@@ -70,7 +70,7 @@ fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
         let done = Arc::clone(&done);
         thread::spawn(move || {
             bed.bell.arm();
-            assert!(!bed.wakes());
+            assert!(bed.sleeps_on());
             give.send(bed).unwrap();
             while !done.load(Ordering::Acquire) {
                 std::hint::spin_loop(); // no system call: nothing of the kernel's runs on this thread
@@ -85,7 +85,7 @@ fn a_sleep_works_while_the_thread_that_slept_before_computes(mut bed: Bed) {
 fn a_sleep_works_after_the_thread_that_slept_before_has_ended(mut bed: Bed) {
     let bed = thread::spawn(move || {
         bed.bell.arm();
-        assert!(!bed.wakes());
+        assert!(bed.sleeps_on());
         bed
     });
     sleep_and_be_rung(bed.join().unwrap());
@@ -165,7 +165,7 @@ fn sleep_and_be_rung(mut bed: Bed) {
     }
     bed.bell.arm();
     // Late rings, and ends of waits that threads before had left.
-    assert!((0..5).any(|_| !bed.wakes()));
+    assert!((0..5).any(|_| bed.sleeps_on()));
 }
 
 #[test]

@@ -1,8 +1,16 @@
 # What every test in the guest relies on: messages cross the wire, a pulled cable stops them, and plugging it in mends that.
+listens() {
+    tries=0
+    until grep -q ':4853 [0-9A-F:]* 0A ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || return 1
+        sleep 0.1
+    done
+}
 pingpong() {
     ibv_rc_pingpong -e -d rxe0 -g 1 -n 50 >/dev/null 2>&1 &
     server=$!
-    sleep 0.5
+    listens || { kill $server 2>/dev/null; wait $server 2>/dev/null; return 1; }
     timeout 8 ibv_rc_pingpong -e -d rxe1 -g 1 -n 50 10.77.0.1 >/dev/null 2>&1
     outcome=$?
     kill $server 2>/dev/null

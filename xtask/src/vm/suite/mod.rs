@@ -224,7 +224,7 @@ fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, Strin
 
 /// A script that runs everything, so that one failure hides no other, and ends with the last bad status.
 fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
-    let launcher = format!("'{}' run -n 4 --timeout 120 -- ", launcher.display());
+    let launcher = format!("'{}' run -n 4 --timeout 600 -- ", launcher.display());
     let runs = programs.iter().map(|program| {
         let Suite { what, args, env, .. } = &program.suite;
         let (folder, file) = (program.folder.display(), program.file.display());
@@ -350,11 +350,12 @@ run() {
 /// What `run` says of a program that did not end well.
 const BAD_END: &str = "ended with status";
 
-/// As many devices as most tests have ranks, so that each has one. Emulated, tests that compute take ten times as long as here.
+/// As many devices as most tests have ranks, so that each has one. Emulated, tests that compute take ten times as long as here,
+/// and several times that beside other work: these guard against hangs only.
 const FOR_GATE: Size = Size {
     devices: 4,
-    all: Duration::from_secs(3000),
-    program: Duration::from_secs(600),
+    all: Duration::from_secs(4500),
+    program: Duration::from_secs(1800),
 };
 
 #[cfg(test)]
@@ -421,7 +422,7 @@ mod tests {
             "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 ",
             "REQUIRED=1 RIPSTOP_FABRIC=verbs '/t/program' \n",
             "run 'ripstop-fabric library verbs::' env RIPSTOP_VERBS_REQUIRED=1  '/t/program' verbs::\n",
-            "=verbs '/t/ripstop' run -n 4 --timeout 120 -- '/t/program' --n 16\n",
+            "=verbs '/t/ripstop' run -n 4 --timeout 600 -- '/t/program' --n 16\n",
             "exit $status\n",
         ] {
             assert!(script.contains(line), "{script}");
