@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ripstop::{
-    Result, Source, Tag,
+    Collectives as _, Result, Source, Tag,
     sim::{Model, Report, Simulation, compute, now},
 };
 
@@ -142,4 +142,30 @@ fn peak_resident() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     kib.and_then(|kib| kib.parse::<u64>().ok()).unwrap() * 1024
+}
+
+/// Memory that was not allocated by the runtime may not be initialized before something comes: it is filled.
+#[test]
+fn memory_of_the_program_is_filled_where_registered_buffers_have_lengths_only() {
+    for collectives in ["lists", "messages"] {
+        Simulation::new(2)
+            .fabric("bxi")
+            .lengths_from(1)
+            .set("RIPSTOP_COLLECTIVES", collectives)
+            .run(|world| async move {
+                let (me, other) = (world.rank(), 1 - world.rank());
+                let got = world.all_to_all(vec![me as u64; 2 << 16]).await?;
+                assert!(got[..1 << 16].iter().all(|one| *one == 0));
+                assert!(got[1 << 16..].iter().all(|one| *one == 1));
+                let sent = world.send(other, 1, vec![me as u64; 1 << 16]);
+                let (got, _) = world.recv::<u64>(other, 1).await?;
+                sent.await?;
+                assert!(got == vec![other as u64; 1 << 16]);
+                crate::well()
+            })
+            .unwrap()
+            .results
+            .into_iter()
+            .for_each(|result| result.unwrap().unwrap());
+    }
 }

@@ -297,7 +297,8 @@ impl World {
         Ok(done)
     }
 
-    /// Carries the bytes of a command, and has the digest depend on them. Those of a long one stay where they are.
+    /// Carries the bytes of a command, and has the digest depend on them. Those of a long one stay where they are, between memory
+    /// that was allocated here: other memory may not be initialized before they come.
     fn move_bytes(
         &mut self,
         origin: u32,
@@ -306,13 +307,11 @@ impl World {
         place: &Place,
     ) -> Result<Notice, Why> {
         let hashed = deed.bulk() >= self.hash_from;
-        if self.has_length_only(deed.bulk()) && deed.local().is_some() {
-            return Ok(Notice::Complete(token));
-        }
         if let (true, Some(local), Place::Region(region, offset)) = (hashed, deed.local(), place)
             && self.hosts[index(origin)].has_allocated(origin, local)
         {
             match deed {
+                _ if self.lengths_only => {}
                 Deed::Get(_) => self.hash(local.len(), |at, piece| region.read(offset + at, piece)),
                 _ => self.hash_range(local),
             }
@@ -325,9 +324,14 @@ impl World {
         Ok(done)
     }
 
-    /// Whether bytes of this length stay where they are, and nobody looks at them.
-    pub(super) const fn has_length_only(&self, len: u64) -> bool {
-        self.lengths_only && len >= self.hash_from
+    /// Whether what a rank copies within its memory stays where it is, and nobody looks at it.
+    pub(super) fn has_length_only(&self, rank: u32, from: LocalRange, into: LocalRange) -> bool {
+        let host = &self.hosts[index(rank)];
+        self.lengths_only
+            && from.len() as u64 >= self.hash_from
+            && [from, into]
+                .iter()
+                .all(|range| host.has_allocated(rank, *range))
     }
 
     /// What a put has read, or a get has written.

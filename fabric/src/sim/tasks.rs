@@ -163,7 +163,7 @@ impl World {
                 }
             }
             // As of a put, only the length of what is long counts.
-            Local::Copy(from, _) if self.has_length_only(from.len() as u64) => {}
+            Local::Copy(from, into) if self.has_length_only(rank, from, into) => {}
             Local::Copy(from, into) => from.copy_to(into),
             Local::Combine(from, into, how) => how.apply(from, into),
         }

@@ -153,15 +153,14 @@ impl Simulation {
         self
     }
 
-    /// Puts and gets move nothing, and take as long as if they did, long messages among them: for schedules of more bytes than
-    /// one machine can move, whose contents nobody looks at.
-    pub fn lengths_only(mut self) -> Self {
-        self.config.lengths_only = true;
-        self
+    /// Puts and gets of a page or more between registered buffers move nothing, and take as long as if they did, long messages
+    /// among them: for schedules of more bytes than one machine can move, whose contents nobody looks at.
+    pub fn lengths_only(self) -> Self {
+        let from = self.config.hash_from.min(PAGE);
+        self.lengths_from(from)
     }
 
-    /// As [`hash_from`](Self::hash_from), and those messages are not even looked at: for schedules of more bytes than one machine
-    /// can look at.
+    /// As [`hash_from`](Self::hash_from), and what is not copied is not even looked at.
     pub fn lengths_from(mut self, bytes: u64) -> Self {
         self.config.lengths_only = true;
         self.hash_from(bytes)
@@ -215,3 +214,6 @@ impl Simulation {
 
 /// Longer than any program that makes sense in virtual time, and soon over when nothing but timers goes on.
 const LIMIT: Duration = Duration::from_secs(3_600);
+
+/// Bytes that are worth no thought.
+const PAGE: u64 = 4096;
