@@ -244,6 +244,11 @@ impl<'a> Cut<'a> {
         let (to, input) = self.ends::<T>("send_counts", &edges.destinations, self.sends, block)?;
         let (from, output) = self.ends::<T>("recv_counts", &edges.sources, self.recvs, block)?;
         let input = if self.one { self.given } else { input };
+        if !has_room::<T>(input) {
+            return Err(format!(
+                "a block of {input} elements is more than memory can have"
+            ));
+        }
         for (give, take) in kept(place.rank(), &to, &from, edges.pairing) {
             let (given, taken) = (to[give].len, from[take].len);
             if given != taken {
@@ -319,17 +324,19 @@ impl<'a> Cut<'a> {
             });
             if !repeats {
                 let end = start.checked_add(len);
-                let fits = |end: &usize| {
-                    end.checked_mul(size_of::<T>())
-                        .is_some_and(|bytes| bytes <= BYTES_MAX)
-                };
                 start = end
-                    .filter(fits)
+                    .filter(|end| has_room::<T>(*end))
                     .ok_or_else(|| format!("`{name}` add up to more than memory can have"))?;
             }
         }
         Ok((ends, start))
     }
+}
+
+/// Whether memory may have so many elements.
+fn has_room<T>(len: usize) -> bool {
+    let bytes = len.checked_mul(size_of::<T>());
+    bytes.is_some_and(|bytes| bytes <= BYTES_MAX)
 }
 
 #[track_caller]

@@ -103,12 +103,20 @@ fn a_plan_that_cannot_be_held_is_refused_where_it_is_made() {
     ranks::run(2, &[], |runtime: Runtime| {
         let world = runtime.world();
         runtime.block_on(async {
+            let line = world.cart(&[2], &[false]).await.unwrap();
             // What rank 1 gives, and rank 0 gets, is more than any system has addresses for.
             let counts = [1, 1 << 50];
             let planned = world.gather_v_plan::<f64>(0, &counts).await;
             match planned.map(drop).unwrap_err().kind {
                 ErrorKind::InvalidArgument(text) => {
                     assert!(text.contains("no memory for a buffer"), "{text}");
+                }
+                kind => panic!("{kind}"),
+            }
+            let planned = line.neighbor_all_gather_v_plan::<f64>(1 << 62, &[1; 2]);
+            match planned.await.map(drop).unwrap_err().kind {
+                ErrorKind::InvalidArgument(text) => {
+                    assert!(text.contains("more than memory can have"), "{text}");
                 }
                 kind => panic!("{kind}"),
             }
