@@ -105,6 +105,46 @@ fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it
     }
 }
 
+/// A task has it when the runtime is closed, and drops it when another collective has ended.
+#[test]
+fn a_short_one_that_was_begun_before_the_runtime_is_closed_fails_nobody() {
+    for mode in ["inline", "thread"] {
+        ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
+            let world = runtime.world();
+            runtime.block_on(barrier(&world)).unwrap(); // the first one makes what short ones go by
+            let long = all_gather(&world, content(world.rank() as u64, 300_000));
+            if world.rank() == 0 {
+                let short = barrier(&world);
+                let _detached = world.spawn(async move {
+                    long.await.unwrap();
+                    drop(short);
+                });
+            } else {
+                runtime.block_on(async {
+                    long.await.unwrap();
+                    spin(Duration::from_millis(20)); // the first one has let go by then, if it can
+                    barrier(&world).await.unwrap();
+                });
+            }
+            runtime.close().unwrap();
+        });
+    }
+}
+
+#[test]
+fn one_of_the_host_ends_when_its_runtime_is_closed_with_the_future_at_hand() {
+    ranks::run(4, &[("RIPSTOP_COLLECTIVES", "host")], |runtime| {
+        let world = runtime.world();
+        let going = all_gather(&world, vec![7; 100_000]);
+        if world.rank() == 0 {
+            runtime.close().unwrap();
+            return drop(going);
+        }
+        runtime.block_on(going).unwrap();
+        runtime.close().unwrap();
+    });
+}
+
 #[test]
 fn one_whose_future_is_forgotten_goes_on() {
     ranks::run(3, &[], |runtime: Runtime| {

@@ -20,6 +20,7 @@ impl Engine {
         let core = &mut self.core;
         core.leaving = core.programs.any() || core.promised > 0;
         if core.leaving {
+            core.unhost_all();
             return self.flush();
         }
         core.closing = true;

@@ -13,7 +13,7 @@ pub enum Buffer {
     Input,
     /// What the caller gets; it may hold a contribution at the start.
     Output,
-    /// Room for partial results; zero at the start.
+    /// Room for partial results, with anything in it at the start.
     Scratch,
 }
 

@@ -63,9 +63,9 @@ impl super::Programs {
 }
 
 impl Core {
-    /// Why a collective cannot even begin.
-    pub(super) fn doomed(&self, call: &RunCall) -> Option<ErrorKind> {
-        if self.closing || self.leaving && self.promised == 0 {
+    /// Why a collective cannot even begin. One that has begun by cells goes on in a runtime that closes: peers wait for it.
+    pub(super) fn doomed(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
+        if !has_begun && (self.closing || self.leaving && self.promised == 0) {
             return Some(ErrorKind::Closed);
         }
         if let Some(kind) = self.programs.calls.revoked_kind((call.ctx, call.tag)) {

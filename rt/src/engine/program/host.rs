@@ -38,6 +38,16 @@ impl Core {
         }
     }
 
+    /// Nobody polls any more.
+    pub(in crate::engine) fn unhost_all(&mut self) {
+        for index in self.programs.indices() {
+            if let Some(run) = self.programs.get(index).filter(|run| run.hosted) {
+                run.hosted = false;
+                self.programs.stir(index);
+            }
+        }
+    }
+
     /// Whether the next steps are left to a poll; the one who polls is woken.
     pub(super) fn leave_to_host(&mut self, index: u32) -> bool {
         let Some(run) = self

@@ -316,12 +316,12 @@ impl State {
 }
 
 impl Engine {
-    /// Begins a program, the first so many steps of which are over in quick order. It goes on by itself from here.
+    /// Begins a program, or goes on with one of which so many steps are over in quick order. It goes on by itself from here.
     pub(crate) fn run<I: SendBuf, O: RecvBuf>(
         &mut self,
         call: RunCall,
         buffers: Pair<I, O>,
-        over: usize,
+        over: Option<usize>,
     ) -> RunTicket<I, O> {
         self.meet(&call.group, &call.program);
         let (buffers, areas) = self.core.ops.hold_pair(call.about(), buffers);
@@ -337,7 +337,13 @@ impl Engine {
 }
 
 impl Core {
-    fn begin(&mut self, mut call: RunCall, buffers: OpId, areas: [Area; 2], over: usize) -> u32 {
+    fn begin(
+        &mut self,
+        mut call: RunCall,
+        buffers: OpId,
+        areas: [Area; 2],
+        over: Option<usize>,
+    ) -> u32 {
         // The caller's own mistake tells it more than what others have heard of it.
         let wrong = call.wrong(areas);
         let offload = call.offload && self.programs.lists;
@@ -346,7 +352,9 @@ impl Core {
             call.sig = TypeSig(call.sig).and(BY_LISTS).0;
         }
         let lens = call.program.lens();
-        let fine = wrong.or_else(|| self.doomed(&call)).map_or(Ok(()), Err);
+        let fine = wrong
+            .or_else(|| self.doomed(&call, over.is_some()))
+            .map_or(Ok(()), Err);
         let (lens, scratch, wrong) = match fine.and_then(|()| self.programs.scratch(lens.scratch)) {
             Ok(scratch) => (lens, scratch, None),
             Err(wrong) => (Lens::default(), Vec::new(), Some(wrong)),
@@ -364,7 +372,7 @@ impl Core {
             let memory = Memory::new(areas, lens, scratch);
             let mut run = Run::new(call, buffers, memory, room);
             (run.reducer, run.waits_directly, run.looks) = (reducer, directly, looks);
-            run.skip_quick(over);
+            run.skip_quick(over.unwrap_or(0));
             run
         });
         if offload && wrong.is_none() {

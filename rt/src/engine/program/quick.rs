@@ -30,6 +30,8 @@ pub(crate) struct QuickRun<I, O> {
     buffers: Pair<I, O>,
     /// Steps that are over, in quick order.
     over: usize,
+    /// Peers wait for what it sends.
+    has_begun: bool,
     /// All of it is over, and well.
     ended: bool,
 }
@@ -50,6 +52,7 @@ impl Engine {
             call,
             buffers,
             over,
+            has_begun,
             ..
         } = run;
         let Some(quick) = call.program.quick() else {
@@ -61,6 +64,7 @@ impl Engine {
         let Some(memory) = self.core.quick_memory(call, buffers) else {
             return Look::Unusual;
         };
+        *has_begun = true;
         let name = call.cell();
         let mut last = None;
         for &at in &quick.order[*over..quick.sends] {
@@ -148,16 +152,17 @@ impl Engine {
             call,
             buffers,
             over,
+            has_begun,
             ended,
         } = run;
         debug_assert!(!ended, "what it received is taken");
-        self.run(call, buffers, over)
+        self.run(call, buffers, has_begun.then_some(over))
     }
 
     /// Whether awaiting it would not wait: each message is there, or will never come.
     pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
         let call = &run.call;
-        self.core.doomed(call).is_some()
+        self.core.doomed(call, run.has_begun).is_some()
             || call.awaited().all(|from| {
                 let want = Want {
                     ctx: call.ctx,
@@ -178,6 +183,7 @@ impl<I: SendBuf, O: RecvBuf> QuickRun<I, O> {
             call,
             buffers,
             over: 0,
+            has_begun: false,
             ended: false,
         }
     }
@@ -253,7 +259,7 @@ impl Core {
 
     /// A peer's message is not what a quick program waits for, unless the reason is known already.
     fn fail_call(&mut self, call: &RunCall, peer: u32) {
-        if self.doomed(call).is_none() {
+        if self.doomed(call, true).is_none() {
             let me = self.programs.me;
             self.revoke(
                 (call.ctx, call.tag),

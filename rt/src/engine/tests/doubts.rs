@@ -64,7 +64,7 @@ fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Ve
 
 fn begin(world: &mut World, on: usize, name: (u32, u64), (from, size): (usize, u32)) -> Tickets {
     let (call, buffers) = call(name, (from, size));
-    world.engines[on].run(call, buffers, 0)
+    world.engines[on].run(call, buffers, None)
 }
 
 /// The rank `on` waits for a plain message of an agreement.
@@ -167,7 +167,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
             let nothing = Builder::new::<u64>(2, Lens::default()).finish();
             let buffers = Pair::new(Vec::<u64>::new(), Vec::<u64>::new(), &nothing);
             let program = Arc::new(nothing);
-            let tickets = world.engines[1].run(RunCall { program, ..call }, buffers, 0);
+            let tickets = world.engines[1].run(RunCall { program, ..call }, buffers, None);
             world.run_for(TICK);
             assert!(world.engines[1].core.is_done(tickets.buffers.op));
         }

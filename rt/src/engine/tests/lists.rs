@@ -175,7 +175,7 @@ impl Two {
             now: 0,
             paused: BTreeSet::new(),
         };
-        let tickets = [0, 1].map(|rank| world.engines[rank].run(call(rank), buffers(rank), 0));
+        let tickets = [0, 1].map(|rank| world.engines[rank].run(call(rank), buffers(rank), None));
         world.run_for(100 * TICK);
         Self {
             world,
@@ -357,7 +357,7 @@ fn a_program_for_whose_memory_there_is_no_key_says_what_to_do() {
 /// Why a program fails on the second rank.
 fn failing(adapter: Adapter) -> ErrorKind {
     let mut engine = over(adapter);
-    let ticket = engine.run(call(1), buffers(1), 0);
+    let ticket = engine.run(call(1), buffers(1), None);
     for turn in 0..100 {
         engine.turn(Time::from_nanos(turn * TICK));
     }
