@@ -336,6 +336,7 @@ impl Drop for Inner {
         self.shared.with(|engine| {
             engine.core.leave_group(self.ctx);
             engine.core.leave_group(self.ctx + 1);
+            engine.flush();
         });
     }
 }

@@ -4,6 +4,7 @@
 //! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
 //! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
+//! So does one that has let go of the communicator.
 //!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 
@@ -185,6 +186,13 @@ impl Core {
                 }
                 None => self.programs.calls.was_asked(key, rank, header.sig),
             },
+        }
+    }
+
+    /// The last handle of a communicator is gone: who waits for what this rank does in one of its collectives waits in vain.
+    pub(in crate::engine) fn answer_left(&mut self, ctx: u32) {
+        for (key, rank, sig) in self.programs.calls.leave(ctx) {
+            self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
         }
     }
 

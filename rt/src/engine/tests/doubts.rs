@@ -16,6 +16,8 @@ type Tickets = RunTicket<Vec<u64>, Vec<u64>>;
 
 /// Where collectives are.
 const COLLECTIVES: u32 = CTX + 1;
+/// Those of another communicator than the world.
+const OTHERS: u32 = COLLECTIVES + 2;
 
 /// Waits for a number and sends nothing.
 fn wait_for(from: usize, size: usize) -> Program {
@@ -154,6 +156,38 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
         assert!(
             matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
             "rank {rank}: {kind:?}"
+        );
+    }
+}
+
+#[test]
+fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
+    for asks_first in [true, false] {
+        let mut world = world(2);
+        for engine in &mut world.engines {
+            engine.core.join_group(OTHERS, &Group::First(2));
+        }
+        let (call, buffers) = call((3, 1), (1, 2));
+        let call = RunCall {
+            ctx: OTHERS,
+            ..call
+        };
+        let waits = world.engines[0].run(call, buffers, None);
+        if asks_first {
+            assert!(world.engines[0].core.ask_in_vain());
+            world.run_for(10 * TICK);
+            assert!(ended(&mut world, 0, &waits).is_none());
+        }
+        world.engines[1].core.leave_group(OTHERS);
+        world.engines[1].flush();
+        if !asks_first {
+            assert!(world.engines[0].core.ask_in_vain());
+        }
+        world.run_for(10 * TICK);
+        let kind = ended(&mut world, 0, &waits);
+        assert!(
+            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            "{kind:?}"
         );
     }
 }
