@@ -177,9 +177,7 @@ impl Core {
         self.give_up_stripes(peer);
         self.exports.lost(peer);
         self.names.lost(peer);
-        if peer != self.me {
-            self.news.push_back(News::Down(peer, how));
-        }
+        self.news.push_back(News::Down(peer, how));
     }
 
     /// The queue pairs of a peer are of no use any more.

@@ -41,8 +41,8 @@ impl Core {
         }
     }
 
-    /// Our own end is connected to itself, so that all a rank does to itself is done by the device that peers use: their
-    /// atomics and the processor's know nothing of each other.
+    /// Our own ends are connected to themselves, so that all a rank does to itself is done by the devices that peers use: their
+    /// atomics and the processor's know nothing of each other. When one fails, others go on, as those to a peer do.
     fn open_self(&mut self) {
         let me = self.me;
         if self
@@ -52,10 +52,9 @@ impl Core {
             return;
         }
         let made = self.create(me).and_then(|()| {
-            let first = self.ports[FIRST];
             let lanes = self.link_or_new(me).lanes();
-            let lane = lanes.as_slice().first().copied().unwrap_or_default();
-            self.bind(me, &Ends::single(lane, first))
+            let ends = Ends::new(lanes, &self.ports);
+            self.bind(me, &ends)
         });
         match made {
             Ok(()) => self.open(me),
@@ -207,20 +206,21 @@ impl Core {
         Ok(())
     }
 
-    /// A queue pair on each device that has not failed and of which the peer has one, too, or on as many as have one left. A rank
-    /// is connected to itself by the first. None beside one that its device may go on with: what that has under way would be
-    /// taken for the new one's, and end with it.
+    /// A queue pair on each device that has not failed and of which the peer has one, too, or on as many as have one left. None
+    /// beside one that its device may go on with: what that has under way would be taken for the new one's, and end with it.
     fn create(&mut self, peer: u32) -> io::Result<()> {
         if self.link_or_new(peer).is_stuck() {
             let why = "a device may go on with a queue pair of the connection before";
             return Err(io::Error::other(why));
         }
         let behind = self.peer_ports.get(index(peer));
-        let behind = behind.filter(|_| peer != self.me);
-        let wanted = self
-            .rails
-            .len()
-            .min(1 + behind.map_or(0, |ports| ports.len()));
+        let theirs = 1 + behind.map_or(0, |ports| ports.len());
+        let mine = self.rails.len();
+        let wanted = if peer == self.me {
+            mine
+        } else {
+            mine.min(theirs)
+        };
         let mut qps = Vec::new();
         let mut refused = None;
         for lane in 0..wanted {

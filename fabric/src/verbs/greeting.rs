@@ -21,12 +21,11 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// One lane.
-    pub(super) fn single(lane: Lane, far: Far) -> Self {
-        Self {
-            lanes: Lanes::new(&[lane]).unwrap_or_default(),
-            far: [far; RAILS_MAX],
-        }
+    /// Lanes to these ports, of which there is one at least.
+    pub(super) fn new(lanes: Lanes, ports: &[Far]) -> Self {
+        let last = ports.len() - 1;
+        let far = std::array::from_fn(|lane| ports[lane.min(last)]);
+        Self { lanes, far }
     }
 
     /// Lanes with their ports.

@@ -41,7 +41,9 @@ impl Core {
             return self.lose(to.peer);
         }
         let lane = super::number(to.lane);
-        self.counters.lanes_failed.add(1);
+        if to.peer != me {
+            self.counters.lanes_failed.add(1);
+        }
         self.leave_stripes(to.peer, lane);
         self.doom_way(to);
         // What is closed at once was said by then.

@@ -84,9 +84,14 @@ impl Link {
         self.fences.working()
     }
 
-    /// The lane of messages and words. The first one while none works.
+    /// The lane of messages and words. The first one while none works. What a rank says to itself goes by the first that works,
+    /// in order with what it counts there.
     pub(super) fn home_of(&self, me: u32, peer: u32) -> usize {
-        let home = self.fences.home(pair(me, peer));
+        let home = if me == peer {
+            self.lanes_at_work().iter().next()
+        } else {
+            self.fences.home(pair(me, peer))
+        };
         home.map_or(FIRST, |lane| lane as usize)
     }
 }

@@ -4,6 +4,7 @@
 mod bound;
 mod happened;
 mod held;
+mod itself;
 mod kept;
 
 use std::{io, sync::Arc, time::Duration};
@@ -26,13 +27,16 @@ struct Ranks {
 #[derive(Default)]
 struct Ears {
     messages: Vec<Peer>,
+    /// How long they are.
+    lengths: Vec<usize>,
     ended: usize,
     bad: Vec<String>,
 }
 
 impl Sink for Ears {
-    fn message(&mut self, from: Peer, _: &[u8], _: Payload<'_>) {
+    fn message(&mut self, from: Peer, _: &[u8], body: Payload<'_>) {
         self.messages.push(from);
+        self.lengths.push(body.len());
     }
     fn complete(&mut self, _: Token) {
         self.ended += 1;
