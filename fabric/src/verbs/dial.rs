@@ -265,8 +265,8 @@ impl Core {
         }
     }
 
-    /// There is no queue pair for a peer, and no other connection can give way: what waits for one ends, and whoever asked for it
-    /// may ask again.
+    /// There is no queue pair for a peer, and no other connection can give way: what waits for one ends, also words that nothing
+    /// else carries, for which `settle_dial` would ask again and again; and whoever asked for it may ask again.
     fn handle_uncreated(&mut self, peer: u32, why: io::Error) -> Event {
         if is_used_up(&why) && self.make_do(peer) {
             return Event::CreateFailed;
@@ -274,7 +274,7 @@ impl Core {
         let talks = self.talks_to(peer);
         let link = self.link_or_new(peer);
         let wanted = link.dial.state() == State::ReqSent && !talks;
-        if wanted || !link.waiting.is_empty() || !link.parked.is_empty() {
+        if wanted || link.has_something() {
             self.fail(peer, why);
         }
         Event::CreateFailed

@@ -2,6 +2,7 @@
 //! ranks 0 and 1 is the first lane, that of 0 and 3 the second.
 
 mod bound;
+mod dialling;
 mod happened;
 mod held;
 mod itself;

@@ -1,0 +1,72 @@
+//! Words that wait for a connection.
+
+use super::{Driver, Peer, Ranks};
+use crate::{
+    connect::{Event, Scheme, State},
+    verbs::{VerbsConfig, core::Core, way::Way, wire::Word},
+};
+
+fn talking(config: &mut VerbsConfig) {
+    config.scheme = Some(Scheme::Hybrid);
+}
+
+/// No device of this rank has buffers left for one more peer.
+fn use_up(core: &mut Core) {
+    for rail in &mut core.rails {
+        while rail.inbox.reserve().is_ok() {}
+    }
+}
+
+/// A device may go on with a queue pair that was made for the peer.
+fn keep_one(core: &mut Core) {
+    let stuck = Way {
+        stuck: true,
+        ..Way::default()
+    };
+    core.link_or_new(1).ways = vec![stuck];
+}
+
+/// Whether there is nothing left that others could give way for, or what is wrong cannot be mended so.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn who_can_make_no_queue_pair_for_a_word_gives_the_peer_up_and_does_not_try_for_ever() {
+    for (spoil, reason) in [
+        (use_up as fn(&mut Core), "receives for"),
+        (keep_one, "may go on with a queue pair"),
+    ] {
+        let mut ranks = Ranks::with(2, talking);
+        let core = ranks.core(0);
+        assert!(
+            core.talks_to(1),
+            "so that it could do without, but for words"
+        );
+        spoil(core);
+        core.say(1, Word::Wake);
+        core.dial(1);
+        assert_eq!(core.link_or_new(1).dial.state(), State::ReqSent);
+        ranks.until_bad(&[0]);
+        assert_eq!(ranks.ears[0].bad, ["Peer(1): Failed"]);
+        let why = ranks.all[0].why_down(Peer(1)).unwrap();
+        assert!(why.contains(reason), "{why}");
+    }
+}
+
+/// The word that was left over when the connection gave way goes by the next one.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_word_that_is_left_over_has_the_peer_connected_to_again() {
+    let mut ranks = Ranks::with(2, talking);
+    ranks.core(0).dial(1);
+    while !ranks.core(0).link_or_new(1).open {
+        (0..2).for_each(|rank| ranks.turn(rank, 64));
+    }
+    let core = ranks.core(0);
+    core.tell_dial(1, Event::Evict, None);
+    core.say(1, Word::Wake);
+    while !ranks.core(0).link_or_new(1).is_done() {
+        (0..2).for_each(|rank| ranks.turn(rank, 64));
+        let now = ranks.core(0).sleep.timer.now();
+        assert!(now < super::GUARD, "it is never said");
+    }
+    assert!(ranks.core(0).link_or_new(1).open);
+}
