@@ -63,11 +63,12 @@ impl Core {
             .filter(|peer| *peer != self.me)
             .collect::<Vec<_>>()
         {
+            let stuck = self.tasks.are_stuck(peer);
             let Some(link) = self.link(peer) else {
                 continue;
             };
             // The last word may not overtake counts, for which the peer may wait.
-            let counts = !link.parked.is_empty() || !link.asking.is_empty();
+            let counts = stuck || !link.parked.is_empty() || !link.asking.is_empty();
             let more = counts || !link.waiting.is_empty() || link.is_busy_abroad();
             if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
@@ -109,6 +110,12 @@ impl Core {
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
         if !self.talks.are_over() || !self.have_words_left() {
+            return false;
+        }
+        if (0..)
+            .take(self.links.len())
+            .any(|peer| self.tasks.are_stuck(peer))
+        {
             return false;
         }
         self.links.iter().flatten().all(|link| {

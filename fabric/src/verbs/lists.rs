@@ -33,6 +33,11 @@ impl Tasks {
     pub(super) fn are_over(&self) -> bool {
         !self.over.is_empty()
     }
+
+    /// Whether something for a peer has found no room.
+    pub(super) fn are_stuck(&self, peer: u32) -> bool {
+        self.stuck.iter().any(|stuck| stuck.peer == peer)
+    }
 }
 
 /// A task that has begun.
@@ -105,10 +110,11 @@ impl Core {
         self.tasks.over.push_back((serial, how));
     }
 
-    /// Tasks that have not begun never will.
+    /// Tasks that have not begun never will. Those that have and found no room go on where they only count: a peer may wait for
+    /// that, and it needs no memory of ours.
     pub(super) fn drop_lists(&mut self) {
         self.lists = Lists::new(TASKS_MAX);
-        self.tasks.stuck.clear();
+        self.tasks.stuck.retain(|stuck| stuck.wish.counts() > 0);
     }
 
     fn retry(&mut self) {

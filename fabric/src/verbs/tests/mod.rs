@@ -2,6 +2,7 @@
 //! ranks 0 and 1 is the first lane, that of 0 and 3 the second.
 
 mod bound;
+mod counting;
 mod dialling;
 mod happened;
 mod held;
@@ -89,6 +90,13 @@ impl Ranks {
     fn turn(&mut self, rank: usize, budget: u32) {
         let _events = self.all[rank].progress(budget, &mut self.ears[rank]);
         assert!(self.ears[rank].bad.is_empty(), "{:?}", self.ears[rank].bad);
+    }
+
+    /// Whatever it hears.
+    fn turn_all_the_same(&mut self, rank: usize) {
+        let _events = self.all[rank].progress(64, &mut self.ears[rank]);
+        let now = self.core(rank).sleep.timer.now();
+        assert!(now < GUARD, "it never comes");
     }
 
     fn until(&mut self, done: impl Fn(&Self) -> bool) {
