@@ -64,7 +64,8 @@ pub(super) struct Link {
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
     pub(super) parked: VecDeque<u32>,
     pub(super) asking: Waits<u32>,
-    /// Counts that are not posted yet. Messages wait for them: one may say that nothing more will be counted.
+    /// Counts that are not posted yet, and do not wait for a name. Messages wait for them: one may say that nothing more will be
+    /// counted.
     pub(super) counts: u32,
     /// Those that wait for a name.
     pub(super) naming: Waits<u64>,

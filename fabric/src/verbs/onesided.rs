@@ -170,7 +170,11 @@ impl Core {
                 self.stir(peer);
             }
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
-            Err(Stall::Name(name)) => self.link_or_new(peer).naming.push(name, id),
+            Err(Stall::Name(name)) => {
+                self.link_or_new(peer).naming.push(name, id);
+                // A name may never be given, and a count keeps no order with what waits for none.
+                self.let_messages_go(id);
+            }
         }
     }
 
