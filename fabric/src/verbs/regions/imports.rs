@@ -1,6 +1,9 @@
 //! The regions of one peer: what was read of its table, and what is being asked for.
 
-use std::{collections::BTreeMap, io};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use super::{
     PLAIN, SLOTS,
@@ -21,6 +24,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in super::super) struct Imports {
     known: BTreeMap<u32, Entry>,
+    /// Those of them that came with a name: of the keys to them only the first is known.
+    narrow: BTreeSet<u32>,
     /// Slots that are being looked up, and whether what is read may be out of date.
     asked: BTreeMap<u32, bool>,
     /// The slots of names; `None` while the owner has not answered.
@@ -54,7 +59,8 @@ impl Imports {
         if let Some(name) = key.name() {
             return self.find_named(name, key);
         }
-        match self.known.get(&key.id) {
+        let known = self.known.get(&key.id);
+        match known.filter(|_| !widely || !self.narrow.contains(&key.id)) {
             None if self.asked.contains_key(&key.id) => Ok(Found::Asked(key.id)),
             None => Ok(Found::Unknown(key.id)),
             Some(entry) if entry.generation == key.generation && entry.len == key.whole => {
@@ -103,6 +109,7 @@ impl Imports {
     /// There is another connection. The owner knows what it was asked, and answers by that.
     pub(in super::super) fn renew(&mut self) {
         self.known.clear();
+        self.narrow.clear();
         self.asked.clear();
         self.names.retain(|_, slot| slot.is_none());
     }
@@ -123,11 +130,17 @@ impl Imports {
         self.names.insert(name, None);
     }
 
-    /// The owner has answered.
+    /// The owner has answered. What its table has said of the same region is more.
     pub(in super::super) fn name(&mut self, named: Named) {
-        if let Some(asked) = self.names.get_mut(&named.name) {
-            *asked = Some(named.slot);
-            self.known.insert(named.slot, named.entry);
+        let Named { name, slot, entry } = named;
+        let Some(asked) = self.names.get_mut(&name) else {
+            return;
+        };
+        *asked = Some(slot);
+        let known = self.known.get(&slot);
+        if known.is_none_or(|known| known.generation != entry.generation) {
+            self.known.insert(slot, entry);
+            self.narrow.insert(slot);
         }
     }
 
@@ -147,6 +160,7 @@ impl Imports {
         match entry {
             Some(entry) if !late => {
                 self.known.insert(slot, entry);
+                self.narrow.remove(&slot);
                 true
             }
             _ => false,
@@ -169,6 +183,7 @@ impl Imports {
             .is_some_and(|entry| entry.generation == name.generation)
         {
             self.known.remove(&name.slot);
+            self.narrow.remove(&name.slot);
         }
         if let Some(late) = self.asked.get_mut(&name.slot) {
             *late = true;
@@ -299,6 +314,65 @@ mod tests {
             matches!(imports.find(one, false), Ok(Found::Unnamed(0))),
             "it was answered"
         );
+    }
+
+    /// Lists go by the first device, and so says the owner no other key with a name.
+    #[test]
+    fn a_name_leaves_the_keys_to_other_devices_and_does_not_stand_for_them() {
+        let (name, slot) = (9, 5);
+        let place = Place::by_first(ENTRY.place.on(0));
+        let entry = Entry { place, ..ENTRY };
+        let lanes = |imports: &Imports, key, widely| match imports.find(key, widely) {
+            Ok(Found::There(place)) => Some(place.lanes()),
+            _ => None,
+        };
+        let by_name = RemoteRegion::named(3, name, 64, 8);
+        let (first, all) = (Some(LaneSet::first(1)), Some(LaneSet::first(4)));
+
+        let mut read_before = Imports::default();
+        read_before.ask(slot);
+        assert!(read_before.answer(slot, Some(ENTRY)));
+        read_before.ask_name(name);
+        read_before.name(Named { name, slot, entry });
+        assert_eq!(lanes(&read_before, KEY, true), all);
+        assert!(lanes(&read_before, by_name, false).is_some());
+
+        let mut named_before = Imports::default();
+        named_before.ask_name(name);
+        named_before.name(Named { name, slot, entry });
+        assert_eq!(lanes(&named_before, KEY, false), first, "it does for that");
+        assert!(matches!(
+            named_before.find(KEY, true),
+            Ok(Found::Unknown(5))
+        ));
+        named_before.ask(slot);
+        assert!(matches!(named_before.find(KEY, true), Ok(Found::Asked(5))));
+        assert_eq!(lanes(&named_before, by_name, false), first, "meanwhile");
+        assert!(named_before.answer(slot, Some(ENTRY)));
+        assert_eq!(lanes(&named_before, KEY, true), all);
+        assert!(lanes(&named_before, by_name, false).is_some());
+
+        named_before.forget(NAME);
+        let next = Entry {
+            generation: 3,
+            ..entry
+        };
+        let (name, entry) = (10, next);
+        named_before.ask_name(name);
+        named_before.name(Named { name, slot, entry });
+        let key = RemoteRegion {
+            generation: 3,
+            ..KEY
+        };
+        assert_eq!(
+            lanes(&named_before, key, false),
+            first,
+            "of the next region"
+        );
+        assert!(matches!(
+            named_before.find(key, true),
+            Ok(Found::Unknown(5))
+        ));
     }
 
     #[test]
