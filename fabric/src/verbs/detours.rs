@@ -52,6 +52,12 @@ impl Core {
         self.rails[FIRST].failed.is_some() || self.datagrams.has_room()
     }
 
+    /// Whether a peer's words go by other devices, too. Then none waits for room at the first: a device that hangs never has any.
+    pub(super) fn goes_around(&self, peer: u32) -> bool {
+        let link = self.links[index(peer)].as_deref();
+        !self.detours.is_empty() && link.is_some_and(|link| link.goes_around)
+    }
+
     /// Sends a word by another device, if there is a reason, or by all others if it is said `once`. What finds no room is lost,
     /// and said again.
     pub(super) fn send_around(&mut self, peer: u32, bytes: &[u8], once: bool) {

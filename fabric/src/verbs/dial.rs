@@ -334,7 +334,7 @@ impl Core {
     }
 
     fn send_word(&mut self, peer: u32, message: Message) {
-        if !self.has_room_for_words() {
+        if !self.has_room_for_words() && !self.goes_around(peer) {
             return self.unsaid.push_back((peer, message));
         }
         let mut frame = Frame::bare(message);

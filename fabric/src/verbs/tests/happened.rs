@@ -225,6 +225,20 @@ fn whose_first_device_is_out_of_reach_is_met_by_the_second() {
     ranks.until(|ranks| ranks.ears[0].messages.len() == 1);
 }
 
+/// Nor of this: the words wait for room, and go by the second device when they are said again.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn whose_first_device_hangs_meets_by_the_second() {
+    for asks in [true, false] {
+        let mut ranks = Ranks::new(4);
+        ranks.core(0).datagrams.hang();
+        let (from, to) = if asks { (0, 3) } else { (3, 0) };
+        ranks.say(from, to);
+        let heard = |ranks: &Ranks| ranks.ears[to as usize].messages.len() == 1;
+        ranks.until(heard);
+    }
+}
+
 fn talking(config: &mut VerbsConfig) {
     config.scheme = Some(Scheme::Hybrid);
 }
