@@ -187,13 +187,12 @@ impl Core {
         if self.goes_widely(peer, op) {
             return self.go_widely(id);
         }
+        if wish.does_nothing() {
+            return self.look_only(peer, &wish);
+        }
         self.need_first(peer)?;
         let places = self.find(peer, &wish)?;
         match wish {
-            Wish::Put {
-                from, count: None, ..
-            } if from.is_empty() => Ok(()),
-            Wish::Get { into, .. } if into.is_empty() => Ok(()),
             Wish::Put { .. } | Wish::Offer { .. } => self.post_pieces(id, peer, places, true),
             Wish::Get { .. } => self.post_pieces(id, peer, places, false),
             Wish::Count { by, .. } => self.post_count(id, peer, places, by),

@@ -61,6 +61,13 @@ impl Core {
         Ok(Places { main, cell })
     }
 
+    /// Whether the key of what moves nothing is good. Any lane tells that.
+    pub(super) fn look_only(&mut self, peer: u32, wish: &Wish) -> Result<(), Stall> {
+        let lane = self.link_or_new(peer).home;
+        let (main, _) = wish.keys();
+        self.look_up(To { peer, lane }, main, false).map(|_| ())
+    }
+
     /// By one of several lanes no word comes in order with what goes by others, so there the device counts.
     fn find_cell(&mut self, peer: u32, key: RemoteRegion) -> Result<Cell, Stall> {
         let place = self.look_up(To::first(peer), key, false)?;

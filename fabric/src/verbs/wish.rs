@@ -75,6 +75,17 @@ impl Wish {
         }
     }
 
+    /// Whether it is a put or a get of no bytes that counts nothing.
+    pub(super) const fn does_nothing(&self) -> bool {
+        match self {
+            Self::Put {
+                from, count: None, ..
+            } => from.is_empty(),
+            Self::Get { into, .. } => into.is_empty(),
+            _ => false,
+        }
+    }
+
     /// Whether its keys can be keys of this peer's at all.
     pub(super) fn check(&self, peer: u32) -> Result<(), Failure> {
         let word = |key: RemoteRegion, len| {

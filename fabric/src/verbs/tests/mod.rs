@@ -8,6 +8,7 @@ mod happened;
 mod held;
 mod itself;
 mod kept;
+mod nothing;
 
 use std::{io, sync::Arc, time::Duration};
 
