@@ -109,7 +109,8 @@ pub trait Driver: Send + fmt::Debug {
     /// The key works as long as the region has a holder; other memory must outlive every use of its key.
     fn expose(&mut self, range: LocalRange) -> Option<RemoteRegion>;
 
-    /// As [`expose`](Self::expose), a key for this peer alone, which may be reached in a better way than others.
+    /// As [`expose`](Self::expose), a key for this peer alone, which may be reached in a better way than others: but by a put
+    /// that counts, which may fail as [`BadRange`](Failure::BadRange).
     fn expose_to(&mut self, _peer: Peer, range: LocalRange) -> Option<RemoteRegion> {
         self.expose(range)
     }

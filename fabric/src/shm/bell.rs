@@ -20,7 +20,11 @@ use rustix::{
     thread::futex::{self, Flags},
 };
 
-use super::{Wake, board::Board, proc};
+use super::{
+    Wake,
+    board::{Board, PeerState},
+    proc,
+};
 use crate::{
     counters::Counters,
     driver::{FutexWord, WaitOn},
@@ -180,16 +184,19 @@ impl PeerBell {
                 // A word of ours that is mapped cannot fail to be woken, whoever waits on it.
                 let _woken = futex::wake(self.word.get(), Flags::empty(), 1);
             }
-            Some(fd) => self.write(board.entry(self.rank).pid, fd),
+            Some(fd) => self.write(board, fd),
         }
     }
 
-    fn write(&mut self, pid: u32, fd: u32) {
+    fn write(&mut self, board: &Board, fd: u32) {
         if self.pipe.is_none() {
+            let pid = board.entry(self.rank).pid;
+            // Who leaves says so before it closes its pipe, whose number may be another one's then.
+            let is_here = || board.state_of(self.rank) == PeerState::Ready;
             // Opened for both, because a write to a pipe without readers raises SIGPIPE.
             self.pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK)
                 .ok()
-                .filter(is_pipe);
+                .filter(|pipe| is_pipe(pipe) && is_here());
         }
         // A full pipe wakes as well, and a peer that cannot be opened is gone: its death is noticed elsewhere.
         let _written = self.pipe.as_ref().map(|pipe| rustix::io::write(pipe, &[1]));

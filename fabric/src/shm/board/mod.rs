@@ -16,6 +16,7 @@ use rustix::{
         Timespec,
         futex::{self, Flags},
     },
+    time::{ClockId, clock_gettime},
 };
 
 mod address;
@@ -142,13 +143,20 @@ impl Board {
 
     /// Waits until `there` says so, or as long as something new comes within each `limit`.
     fn wait(&self, limit: Duration, mut there: impl FnMut() -> Result<(), u32>) -> Result<(), u32> {
+        let (mut seen, mut end) = (None, Duration::ZERO);
         loop {
-            let seen = self.changes().load(Acquire);
+            let now = self.changes().load(Acquire);
             let Err(missing) = there() else {
                 return Ok(());
             };
-            let limit = Timespec::try_from(limit).map_err(|_| missing)?;
-            match futex::wait(self.changes(), Flags::empty(), seen, Some(&limit)) {
+            let time =
+                Duration::try_from(clock_gettime(ClockId::Monotonic)).map_err(|_| missing)?;
+            if seen.replace(now) != Some(now) {
+                end = time.saturating_add(limit);
+            }
+            // Signals end a wait, and there may be one every second.
+            let left = Timespec::try_from(end.saturating_sub(time)).map_err(|_| missing)?;
+            match futex::wait(self.changes(), Flags::empty(), now, Some(&left)) {
                 Ok(()) | Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(_) => return Err(missing),
             }
