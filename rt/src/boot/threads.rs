@@ -73,6 +73,9 @@ impl Exchange for Thread {
 
     fn fence(&mut self) -> Result<(), BootError> {
         let mut table = self.table()?;
+        if let Some(end) = &table.end {
+            return Err(end.clone().into()); // no fence is whole any more
+        }
         let turn = table.turn;
         table.waiting += 1;
         if table.waiting == self.job.size {
