@@ -234,7 +234,7 @@ fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
             What::Library | What::Test(_) => "",
         };
         format!(
-            "cd '{folder}' && run '{title}' env RIPSTOP_VERBS_REQUIRED=1 {env} {before}'{file}' {args}\n"
+            "cd '{folder}' && run '{title}' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600 {env} {before}'{file}' {args}\n"
         )
     });
     let begin = [
@@ -419,9 +419,9 @@ mod tests {
     fn every_program_runs_with_its_environment_and_its_arguments() {
         let script = script(&programs(), Path::new("/t/ripstop"), FOR_GATE.program);
         for line in [
-            "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 ",
+            "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600 ",
             "REQUIRED=1 RIPSTOP_FABRIC=verbs '/t/program' \n",
-            "run 'ripstop-fabric library verbs::' env RIPSTOP_VERBS_REQUIRED=1  '/t/program' verbs::\n",
+            "run 'ripstop-fabric library verbs::' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600  '/t/program' verbs::\n",
             "=verbs '/t/ripstop' run -n 4 --timeout 600 -- '/t/program' --n 16\n",
             "exit $status\n",
         ] {

@@ -67,25 +67,25 @@ impl Suite {
 
 /// All ranks on one device, which loops what they say back inside; and each on its own, with the wire between them, as ranks
 /// take turns among the devices. A rank may have to wait long for one of the guest's processors.
-const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
+const ONE: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0";
 /// Each rank with two devices.
-const TWO_LANES: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0,rxe1";
+const TWO_LANES: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_VERBS_DEVICE=rxe0,rxe1";
 /// Short messages as datagrams, until ranks have much for each other.
-const HYBRID: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll RIPSTOP_CONNECT=hybrid";
+const HYBRID: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll RIPSTOP_CONNECT=hybrid";
 /// Two nodes of two ranks, the devices between them.
-const NODES: &str =
-    "RIPSTOP_FABRIC=shm+verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_SHM_RANKS=2 RIPSTOP_DETECT_MS=20000";
-const ACROSS: &str =
-    "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
+const NODES: &str = "RIPSTOP_FABRIC=shm+verbs RIPSTOP_SHM_RANKS=2 RIPSTOP_DETECT_MS=20000";
+const ACROSS: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll";
 /// Some deaths, in whose midst a rank may have to wait long, too.
-const DYING: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=300";
+const DYING: &str =
+    "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll KILLS=3 GUARD_S=300";
 /// The first case of those that a test computes in many ways, each of which takes seconds.
-const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll CASES=1";
+const FIRST: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_DETECT_MS=20000 RIPSTOP_REACTOR=epoll CASES=1";
 /// One death of each kind, and heard of as soon as devices and pings say so.
-const KILLED: &str =
-    "RIPSTOP_FABRIC=verbs RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=300";
+const KILLED: &str = "RIPSTOP_FABRIC=verbs RIPSTOP_REACTOR=epoll KILLS=1 GUARD_S=300";
 /// Cables are pulled for good, and whoever is behind one is lost as soon as a slow guest allows.
-const PULLED: &str = "RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_DETECT_MS=10000";
+const PULLED: &str = "RIPSTOP_DETECT_MS=10000";
 
 /// What runs in the guest after a look at the guest itself. It takes minutes where the guest is emulated, so what is long is
 /// made shorter, and some of it is left out by its name.
