@@ -2,6 +2,7 @@
 
 use std::{
     future::poll_fn,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::pin,
     task::{Context, Poll, Waker},
     time::Duration,
@@ -106,7 +107,23 @@ fn what_is_put_and_flushed_to_the_dead_ends_with_an_error() {
 /// Peers take memory back when they see that a rank has left.
 #[test]
 fn a_rank_leaves_when_it_can_store_to_the_memory_of_others_no_more() {
-    ranks::run(2, &[], |runtime: Runtime| {
+    leaves_when_it_stores_no_more(|runtime| runtime.close().unwrap());
+}
+
+#[test]
+fn a_rank_that_panics_has_failed_when_it_can_store_to_the_memory_of_others_no_more() {
+    leaves_when_it_stores_no_more(|runtime| {
+        let panicked = catch_unwind(AssertUnwindSafe(move || {
+            let _dropped = runtime;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+    });
+}
+
+/// An epoch is under way when the runtime ends.
+fn leaves_when_it_stores_no_more(end: fn(Runtime)) {
+    ranks::run(2, &[], move |runtime: Runtime| {
         let world = runtime.world();
         let window = Window::<u64>::allocate(&world, 1);
         let mut window = runtime.block_on(window).unwrap();
@@ -120,7 +137,7 @@ fn a_rank_leaves_when_it_can_store_to_the_memory_of_others_no_more() {
         }
         let access = runtime.block_on(window.start(&[0])).unwrap();
         access.put(0, 0, [6]).detach();
-        runtime.close().unwrap();
+        end(runtime);
         #[expect(
             clippy::disallowed_methods,
             reason = "whoever would take it for gone has time to; the runtime's own sleep is closed"

@@ -1,13 +1,16 @@
 //! The end of a runtime: sends complete, nothing is received any more.
 
-use std::thread;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    thread,
+};
 
-use ripstop_fabric::driver::Armed;
+use ripstop_fabric::driver::{Armed, Driver};
 
 use super::{Core, Engine, gone::Gone, message::Parcel};
 use crate::{
     error::ErrorKind,
-    ops::Life,
+    ops::{Held, Life},
     proto::wire::{self, Kind},
 };
 
@@ -59,7 +62,35 @@ impl Engine {
     }
 }
 
+/// The driver of a runtime that is closed.
+pub(super) struct Kept {
+    driver: Option<Box<dyn Driver>>,
+    /// The runtime went in a panic, and peers are to hear so.
+    failed: bool,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let driver = self.driver.take();
+        if self.failed && !thread::panicking() {
+            // A driver knows by the panic that unwinds when it is dropped. No hook is called for this one.
+            let _unwound = catch_unwind(AssertUnwindSafe(move || {
+                let _dropped = driver;
+                resume_unwind(Box::new(()));
+            }));
+        }
+    }
+}
+
 impl Engine {
+    /// Nothing of ours stores to memory of others any more: then the driver of a runtime that is closed goes.
+    pub(super) fn let_kept_go(&mut self) {
+        if self.kept.is_some() && !self.core.may_store() {
+            let kept = self.kept.take();
+            self.core.garbage.extend(kept.map(Held::of));
+        }
+    }
+
     /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
     pub(crate) fn shut(&mut self) {
         self.core.closing = true;
@@ -69,8 +100,11 @@ impl Engine {
         let driver = std::mem::replace(&mut self.driver, Box::new(gone));
         self.core.windows.end_ledgers();
         // Peers that see it go take memory back that epochs of ours may still store to.
-        if self.core.may_store() && !thread::panicking() {
-            self.kept = Some(driver);
+        if self.core.may_store() {
+            self.kept = Some(Box::new(Kept {
+                driver: Some(driver),
+                failed: thread::panicking(),
+            }));
         } else {
             drop(driver);
         }

@@ -42,11 +42,11 @@ use ripstop_fabric::{
 };
 use std::{collections::BTreeSet, task::Waker};
 
+use self::{close::Kept, message::Messages, peer::Peers};
 pub use self::{
     footprint::{Footprint, Pool},
     window::Combine,
 };
-use self::{message::Messages, peer::Peers};
 pub(crate) use self::{
     peer::Store,
     program::{Job, Look, QuickRun, RunCall, RunTicket, Taken},
@@ -75,7 +75,7 @@ const ARRIVALS_MAX: u32 = 64;
 pub(crate) struct Engine {
     driver: Box<dyn Driver>,
     /// The driver of a runtime that is closed, for as long as epochs may store to memory of others.
-    kept: Option<Box<dyn Driver>>,
+    kept: Option<Box<Kept>>,
     pub(crate) core: Core,
     pub(crate) watch: Watch,
 }

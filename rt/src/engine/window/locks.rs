@@ -155,6 +155,7 @@ impl Engine {
         }
         self.core.release_lock(id, rank);
         self.flush();
+        self.let_kept_go();
     }
 }
 

@@ -167,7 +167,7 @@ impl Core {
         }
         if near.ledger.is_accessing() {
             return Err(ErrorKind::Epoch(format!(
-                "an access to rank {target} of window {} is under way: complete it first",
+                "an access to rank {target} of the world by window {} is under way: complete it first",
                 id.tag
             )));
         }

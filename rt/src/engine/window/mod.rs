@@ -66,7 +66,6 @@ use crate::{
     buffer::TypeSig,
     error::ErrorKind,
     group::Group,
-    ops::Held,
     proto::wire::{Base, Hello, Kind, Note, Tally},
 };
 
@@ -302,10 +301,7 @@ impl Engine {
         self.core.bury_window(id);
         self.unwatch(id);
         self.flush();
-        if self.kept.is_some() && !self.core.may_store() {
-            let kept = self.kept.take();
-            self.core.garbage.extend(kept.map(Held::of));
-        }
+        self.let_kept_go();
     }
 
     /// Opens this end to an origin, once more. Waits for nobody.
@@ -400,6 +396,7 @@ impl Engine {
         self.reach_counters(id, target);
         self.core.end_access(id, target);
         self.flush();
+        self.let_kept_go();
     }
 }
 

@@ -111,7 +111,8 @@ impl Core {
     fn begin_remote(&mut self, about: &About, stashed: Stashed) {
         let (id, rank) = (window_of(about), about.peer.unwrap_or_default());
         let down = self.peers.down(rank);
-        let why = match (self.ended, down) {
+        // A runtime that closes waits for those that began before, and nobody for others.
+        let why = match (self.closing || self.ended, down) {
             (true, _) => Some(ErrorKind::Closed),
             (_, Some(down)) => Some(down_kind(rank, down)),
             _ => None,

@@ -154,6 +154,7 @@ impl Engine {
             by: 0,
         });
         self.flush();
+        self.let_kept_go();
     }
 
     /// Whether it is posted.
