@@ -20,9 +20,6 @@ const UNKNOWN_MAX: usize = 1 << 10;
 /// Questions that are kept. A rank asks its neighbours and a few others.
 const ASKED_MAX: usize = 64;
 
-/// Communicators without a handle that are remembered.
-const LEFT_MAX: usize = 64;
-
 /// Context and tag.
 type Key = (u32, u32);
 
@@ -44,8 +41,6 @@ pub(super) struct Calls {
     revoked: BTreeMap<u32, Revoked>,
     /// Those of them that this rank was not in when it heard of it, the oldest first.
     unknown: VecDeque<u32>,
-    /// Those without a handle any more, the oldest first. No number is used twice.
-    left: VecDeque<u32>,
 }
 
 /// A communicator on which collectives fail.
@@ -95,7 +90,6 @@ impl Calls {
             agreeing: Vec::new(),
             revoked: BTreeMap::new(),
             unknown: VecDeque::new(),
-            left: VecDeque::new(),
         }
     }
 
@@ -145,9 +139,6 @@ impl Calls {
     /// Whether one that is neither running nor known to be over is that long over that it is not known any more, or never was one
     /// of this rank's: others were since. It may be one that only its future knows of, which has sent all that it ever sends.
     pub(super) fn is_long_over(&self, (ctx, tag): Key) -> bool {
-        if self.left.contains(&ctx) {
-            return true; // it never was, and nobody can begin it
-        }
         let displaced = self.displaced.get(&ctx);
         if displaced.is_some_and(|last| !is_before(*last, tag)) {
             return true;
@@ -339,15 +330,8 @@ impl Calls {
         }
     }
 
-    /// Ranks that have asked for one of this communicator's, which this one never begins now.
-    pub(super) fn leave(&mut self, ctx: u32) -> Vec<(Key, u32, u64)> {
-        if ctx <= 1 {
-            return Vec::new(); // there may be another handle of the world later
-        }
-        if self.left.len() == LEFT_MAX {
-            self.left.pop_front();
-        }
-        self.left.push_back(ctx);
+    /// Takes out who has asked for collectives of a context.
+    pub(super) fn take_asked(&mut self, ctx: u32) -> Vec<(Key, u32, u64)> {
         let of_it = self.asked.iter().filter(|((of, _), ..)| *of == ctx);
         let gone = of_it.copied().collect();
         self.asked.retain(|((of, _), ..)| *of != ctx);

@@ -180,7 +180,7 @@ impl Core {
                     self.revoke((header.ctx, first), why);
                 }
                 // Whether it was the same one is not known any more, and who waits for a message need not hear it.
-                None if self.promised == 0 && self.programs.calls.is_long_over(key) => {
+                None if self.never_begins(key) => {
                     self.peers
                         .control(rank, &Ask::new(Kind::Over, key, header.sig));
                 }
@@ -189,9 +189,22 @@ impl Core {
         }
     }
 
-    /// The last handle of a communicator is gone: who waits for what this rank does in one of its collectives waits in vain.
+    /// Whether this rank is past a collective that is not under way, or has no handle to begin it with.
+    fn never_begins(&self, key: (u32, u32)) -> bool {
+        self.has_dropped(key.0) || self.promised == 0 && self.programs.calls.is_long_over(key)
+    }
+
+    /// Whether this rank has no handle any more of the communicator whose collectives have this context.
+    fn has_dropped(&self, ctx: u32) -> bool {
+        self.has_left(ctx & !1)
+    }
+
+    /// A handle of a communicator was the last one: who waits for what this rank does in a collective of it waits in vain.
     pub(in crate::engine) fn answer_left(&mut self, ctx: u32) {
-        for (key, rank, sig) in self.programs.calls.leave(ctx) {
+        if !self.has_dropped(ctx) || !self.programs.calls.any_asked() {
+            return;
+        }
+        for (key, rank, sig) in self.programs.calls.take_asked(ctx) {
             self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
         }
     }

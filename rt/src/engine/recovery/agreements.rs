@@ -85,10 +85,16 @@ impl Agreements {
             return;
         }
         self.left.push_back(ctx);
-        if self.left.len() > LEFT_MAX
-            && let Some(oldest) = self.left.pop_front()
+        if self.left.len() <= LEFT_MAX {
+            return;
+        }
+        // Others wait for what this rank says in one that is under way.
+        let by_ctx = &self.by_ctx;
+        let is_over = |ctx: &u32| by_ctx.get(ctx).is_none_or(|it| !it.machine.is_under_way());
+        if let Some(oldest) = self.left.iter().position(is_over)
+            && let Some(gone) = self.left.remove(oldest)
         {
-            self.by_ctx.remove(&oldest);
+            self.by_ctx.remove(&gone);
         }
     }
 }

@@ -165,7 +165,9 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
     for asks_first in [true, false] {
         let mut world = world(2);
         for engine in &mut world.engines {
-            engine.core.join_group(OTHERS, &Group::First(2));
+            for ctx in [OTHERS - 1, OTHERS] {
+                engine.core.join_group(ctx, &Group::First(2));
+            }
         }
         let (call, buffers) = call((3, 1), (1, 2));
         let call = RunCall {
@@ -178,7 +180,9 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
             world.run_for(10 * TICK);
             assert!(ended(&mut world, 0, &waits).is_none());
         }
-        world.engines[1].core.leave_group(OTHERS);
+        for ctx in [OTHERS - 1, OTHERS] {
+            world.engines[1].core.leave_group(ctx);
+        }
         world.engines[1].flush();
         if !asks_first {
             assert!(world.engines[0].core.ask_in_vain());
