@@ -51,6 +51,8 @@ fn a_rank_that_only_waits_is_accessed_by_all_others_at_once() {
                 locks.fetch_add(rank, me, 5).await.unwrap();
             }
             locks.flush_all().await;
+            let wrong = locks.flush(world.size()).await.unwrap_err();
+            assert!(wrong.to_string().contains("`rank` is rank 3"), "{wrong}");
             drop(locks);
             world.barrier().await.unwrap();
             let mut own = window.lock_self().await.unwrap();

@@ -5,7 +5,7 @@ use std::panic::Location;
 use super::{Comm, RecvOp, Source, Status, Tag, op};
 use crate::{
     buffer::{RecvBuf, Wire},
-    error::Result,
+    error::{Error, Result},
     ops::{About, Landed},
 };
 
@@ -25,7 +25,8 @@ pub(super) async fn probe(comm: &Comm, about: Result<About>) -> Result<Matched> 
         probe: true,
         ..about.map_err(|error| error.renamed("probe"))?
     };
-    let landed = comm.start_recv(about, [0_u8; 0]).landed().await?;
+    let landed = comm.start_recv(about, [0_u8; 0]).landed().await;
+    let landed = landed.map_err(|error| Error::from(error).renamed("probe"))?;
     Ok(Matched {
         comm: comm.clone(),
         ctx: about.ctx,

@@ -263,7 +263,10 @@ impl<'p, T: Wire> Locking<'p, T> {
     pub fn touched(&self, op: &'static str, rank: usize) -> Result<Option<&Target>> {
         match &self.whose {
             Whose::One(..) => self.target(op, rank).map(Some),
-            Whose::All(_) => Ok(self.port.targets.find(rank)),
+            Whose::All(_) => match self.port.targets.find(rank) {
+                None => self.port.comm.peer(op, "rank", rank).map(|_| None),
+                found => Ok(found),
+            },
         }
     }
 
