@@ -158,8 +158,14 @@ impl Lists {
         }
     }
 
+    /// Takes the lists of a token back, which ends in a word to its owner whatever was said before.
+    pub(crate) fn cancel(&mut self, token: Token) {
+        self.runs.entry(token.0).or_default().taken_back = true;
+        self.break_off(token, Failure::Cancelled);
+    }
+
     /// No further task of a token begins. When none is under way any more, its owner is told why.
-    pub(crate) fn break_off(&mut self, token: Token, why: Failure) {
+    fn break_off(&mut self, token: Token, why: Failure) {
         let (gone, kept) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition(|waiting: &Waiting| waiting.token == token);
@@ -169,7 +175,6 @@ impl Lists {
         self.orders.extend(orders.map(Order::Unwatch));
         let run = self.runs.entry(token.0).or_default();
         run.left.clear();
-        run.taken_back |= matches!(why, Failure::Cancelled);
         run.broken.get_or_insert(why);
         self.settle(token);
     }
@@ -222,3 +227,43 @@ pub(crate) const fn is_own(token: Token) -> bool {
 pub(crate) const TASKS_MAX: usize = 128;
 /// Greater tokens are the lists' own.
 const OWN: u64 = 1 << 63;
+
+#[cfg(test)]
+mod tests {
+    use super::{Action, Counter, Failure, Lists, Task, Token, Told, When};
+    use crate::memory::Region;
+
+    /// The driver recalls what else of a token has begun when one task fails, and says of that too how it ended.
+    #[test]
+    fn what_is_posted_before_its_owner_hears_of_a_failure_begins_not() {
+        let counter = Counter::in_region(Region::anonymous(64).unwrap(), 0);
+        let when = When {
+            counter: counter.clone(),
+            threshold: 0,
+        };
+        let task = Task {
+            when,
+            and: None,
+            then: Action::Count {
+                to: crate::driver::Peer(0),
+                counter: bytemuck::Zeroable::zeroed(),
+                by: 1,
+            },
+        };
+        let (mut lists, token) = (Lists::new(4), Token(7));
+        assert!(lists.post(&[task.clone(), task.clone()], token));
+        assert!(lists.poll_begin().is_some() && lists.poll_begin().is_some());
+        lists.ended(token, Err(Failure::PeerDown));
+        lists.ended(token, Err(Failure::Cancelled));
+        assert!(lists.post(&[task], token));
+        assert!(lists.poll_begin().is_none());
+        let mut told = || lists.poll_told();
+        assert!(matches!(told(), Some(Told::Triggered(_))));
+        assert!(matches!(told(), Some(Told::Failed(_, Failure::PeerDown))));
+        assert!(told().is_none());
+        lists.cancel(token);
+        let told = lists.poll_told();
+        assert!(matches!(told, Some(Told::Failed(_, Failure::Cancelled))));
+        assert!(lists.runs.is_empty());
+    }
+}

@@ -55,7 +55,10 @@ impl Core {
     /// Whether a peer's words go by other devices, too. Then none waits for room at the first: a device that hangs never has any.
     pub(super) fn goes_around(&self, peer: u32) -> bool {
         let link = self.links[index(peer)].as_deref();
-        !self.detours.is_empty() && link.is_some_and(|link| link.goes_around)
+        let mut others = FIRST + 1..self.rails.len();
+        link.is_some_and(|link| link.goes_around)
+            && !self.detours.is_empty()
+            && others.any(|lane| self.far(peer, lane).is_some())
     }
 
     /// Sends a word by another device, if there is a reason, or by all others if it is said `once`. What finds no room is lost,

@@ -68,7 +68,7 @@ impl Core {
 
     /// Takes the lists of a token back.
     pub(super) fn cancel_lists(&mut self, token: Token) {
-        self.lists.break_off(token, Failure::Cancelled);
+        self.lists.cancel(token);
         self.forget_tasks(token);
         self.begin_tasks();
     }

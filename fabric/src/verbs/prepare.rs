@@ -314,8 +314,8 @@ fn ports<'a>(
 
 /// What all ranks choose a scheme by, alike.
 fn job(config: &VerbsConfig, on_one_device: u32, limits: &[Limits], rooms: Rooms) -> Job {
-    // One by which a rank reaches itself, and one for the datagrams of each port.
-    let own = config.ranks_per_node.saturating_mul(on_one_device + 1);
+    // By each port one by which a rank reaches itself, and one for datagrams.
+    let own = config.ranks_per_node.saturating_mul(2 * on_one_device);
     let queue_pairs = least(limits.iter().map(|one| one.qp_max));
     Job {
         ranks: config.ranks,
