@@ -108,27 +108,26 @@ fn one_whose_future_is_dropped_goes_on_and_a_runtime_that_is_closed_waits_for_it
 /// A task has it when the runtime is closed, and drops it when another collective has ended.
 #[test]
 fn a_short_one_that_was_begun_before_the_runtime_is_closed_fails_nobody() {
-    for mode in ["inline", "thread"] {
-        ranks::run(2, &[("RIPSTOP_PROGRESS", mode)], |runtime| {
-            let world = runtime.world();
-            runtime.block_on(barrier(&world)).unwrap(); // the first one makes what short ones go by
-            let long = all_gather(&world, content(world.rank() as u64, 300_000));
-            if world.rank() == 0 {
-                let short = barrier(&world);
-                let _detached = world.spawn(async move {
-                    long.await.unwrap();
-                    drop(short);
-                });
-            } else {
-                runtime.block_on(async {
-                    long.await.unwrap();
-                    spin(Duration::from_millis(20)); // the first one has let go by then, if it can
-                    barrier(&world).await.unwrap();
-                });
-            }
-            runtime.close().unwrap();
-        });
-    }
+    // With an agent, the long one might be over before the runtime is closed.
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "inline")], |runtime| {
+        let world = runtime.world();
+        runtime.block_on(barrier(&world)).unwrap(); // the first one makes what short ones go by
+        let long = all_gather(&world, content(world.rank() as u64, 300_000));
+        if world.rank() == 0 {
+            let short = barrier(&world);
+            let _detached = world.spawn(async move {
+                long.await.unwrap();
+                drop(short);
+            });
+        } else {
+            runtime.block_on(async {
+                long.await.unwrap();
+                spin(Duration::from_millis(20)); // the first one has let go by then, if it can
+                barrier(&world).await.unwrap();
+            });
+        }
+        runtime.close().unwrap();
+    });
 }
 
 #[test]

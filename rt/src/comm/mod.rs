@@ -336,7 +336,6 @@ impl Drop for Inner {
         self.shared.with(|engine| {
             engine.core.leave_group(self.ctx);
             engine.core.leave_group(self.ctx + 1);
-            engine.flush();
         });
     }
 }

@@ -109,6 +109,7 @@ impl Engine {
             drop(driver);
         }
         let keeps = self.kept.is_some();
+        let failed = keeps && thread::panicking();
         let Self { core, .. } = self;
         for op in core.ops.which(|slot| !slot.life.is_done()) {
             let slot = core.ops.live(op);
@@ -122,6 +123,17 @@ impl Engine {
                 // In a panic we do not wait for the peer, which may still write to this buffer: nobody gets it back.
                 Life::Landing(landing)
                     if (landing.invited || landing.shared) && !landing.fragments =>
+                {
+                    core.wakers.extend(slot.leak());
+                }
+                // Peers who can still get it do not know that this rank has failed.
+                Life::Offered
+                | Life::Withdrawing
+                | Life::Claiming { .. }
+                | Life::Sharing { .. }
+                | Life::Putting { .. }
+                | Life::Fragmenting { .. }
+                    if failed =>
                 {
                     core.wakers.extend(slot.leak());
                 }

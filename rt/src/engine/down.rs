@@ -147,7 +147,6 @@ impl Core {
             self.untold.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
             self.programs.forget(ctx);
-            self.answer_left(ctx);
             self.leave_agreements(ctx);
             if self.is_deaf(ctx) {
                 self.forget_messages(|its| its == ctx);

@@ -330,14 +330,6 @@ impl Calls {
         }
     }
 
-    /// Takes out who has asked for collectives of a context.
-    pub(super) fn take_asked(&mut self, ctx: u32) -> Vec<(Key, u32, u64)> {
-        let of_it = self.asked.iter().filter(|((of, _), ..)| *of == ctx);
-        let gone = of_it.copied().collect();
-        self.asked.retain(|((of, _), ..)| *of != ctx);
-        gone
-    }
-
     pub(super) fn forget(&mut self, ctx: u32) {
         // There may be another handle of the world later.
         let void = ctx <= 1 && self.is_void(ctx);

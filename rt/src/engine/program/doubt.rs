@@ -189,24 +189,11 @@ impl Core {
         }
     }
 
-    /// Whether this rank is past a collective that is not under way, or has no handle to begin it with.
+    /// Whether this rank is past a collective that is not under way, or begins none of its communicator any more. Who asked
+    /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed.
     fn never_begins(&self, key: (u32, u32)) -> bool {
-        self.has_dropped(key.0) || self.promised == 0 && self.programs.calls.is_long_over(key)
-    }
-
-    /// Whether this rank has no handle any more of the communicator whose collectives have this context.
-    fn has_dropped(&self, ctx: u32) -> bool {
-        self.has_left(ctx & !1)
-    }
-
-    /// A handle of a communicator was the last one: who waits for what this rank does in a collective of it waits in vain.
-    pub(in crate::engine) fn answer_left(&mut self, ctx: u32) {
-        if !self.has_dropped(ctx) || !self.programs.calls.any_asked() {
-            return;
-        }
-        for (key, rank, sig) in self.programs.calls.take_asked(ctx) {
-            self.peers.control(rank, &Ask::new(Kind::Over, key, sig));
-        }
+        let is_past = || self.leaving || self.programs.calls.is_long_over(key);
+        self.has_left(key.0 & !1) || self.promised == 0 && is_past()
     }
 
     /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What

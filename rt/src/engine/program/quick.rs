@@ -162,7 +162,8 @@ impl Engine {
     /// Whether awaiting it would not wait: each message is there, or will never come.
     pub(crate) fn is_quick_done<I, O>(&mut self, run: &QuickRun<I, O>) -> bool {
         let call = &run.call;
-        self.core.doomed(call, run.has_begun).is_some()
+        self.core.ended
+            || self.core.doomed(call, run.has_begun).is_some()
             || call.awaited().all(|from| {
                 let want = Want {
                     ctx: call.ctx,
