@@ -428,5 +428,5 @@ fn a_device_that_has_nothing_left_has_others_give_way() {
 const NOWHERE: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1];
 const LONG: usize = 1 << 20;
 const MESSAGES: u64 = 20;
-/// A test that takes 30 s hangs; in picoseconds.
+/// A test that takes two minutes hangs; in picoseconds.
 const GUARD: u64 = 120_000_000_000_000;

@@ -420,7 +420,7 @@ mod tests {
         let script = script(&programs(), Path::new("/t/ripstop"), FOR_GATE.program);
         for line in [
             "cd '/w' && run 'ripstop messages RIPSTOP_FABRIC=verbs' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600 ",
-            "REQUIRED=1 RIPSTOP_FABRIC=verbs '/t/program' \n",
+            "REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600 RIPSTOP_FABRIC=verbs '/t/program' \n",
             "run 'ripstop-fabric library verbs::' env RIPSTOP_VERBS_REQUIRED=1 RIPSTOP_TEST_LIMIT_S=600  '/t/program' verbs::\n",
             "=verbs '/t/ripstop' run -n 4 --timeout 600 -- '/t/program' --n 16\n",
             "exit $status\n",
