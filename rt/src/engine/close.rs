@@ -93,6 +93,9 @@ impl Engine {
 
     /// Lets go of the driver: peers see that this rank has left. What is still called afterwards ends in `Closed`.
     pub(crate) fn shut(&mut self) {
+        if self.core.ended {
+            return; // closed in a panic that then drops the runtime
+        }
         self.core.closing = true;
         self.turn_invitations_down();
         self.core.ended = true;

@@ -129,7 +129,7 @@ impl Ops {
         if !slot.life.is_done() {
             assert!(
                 !matches!(slot.life, Life::Lost),
-                "the runtime ended in a panic while a peer could write to the buffer of this operation"
+                "the runtime ended in a panic while a peer could use the buffer of this operation"
             );
             return None;
         }
