@@ -149,9 +149,10 @@ impl Lists {
 
     /// A task of a token is over. A failure takes back all that belongs to it.
     pub(crate) fn ended(&mut self, token: Token, how: Result<(), Failure>) {
-        if let Some(run) = self.runs.get_mut(&token.0) {
-            run.flying -= 1;
-        }
+        let Some(run) = self.runs.get_mut(&token.0) else {
+            return; // a rank that closes has dropped its lists
+        };
+        run.flying -= 1;
         match how {
             Ok(()) => self.settle(token),
             Err(why) => self.break_off(token, why),
@@ -262,6 +263,7 @@ mod tests {
         assert!(matches!(told(), Some(Told::Failed(_, Failure::PeerDown))));
         assert!(told().is_none());
         lists.cancel(token);
+        lists.ended(Token(8), Err(Failure::Cancelled)); // of lists that were dropped
         let told = lists.poll_told();
         assert!(matches!(told, Some(Told::Failed(_, Failure::Cancelled))));
         assert!(lists.runs.is_empty());
