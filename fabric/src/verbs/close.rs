@@ -109,13 +109,7 @@ impl Core {
 
     /// Whether nothing is left that a peer should hear.
     fn is_finished(&self) -> bool {
-        if !self.talks.are_over() || !self.have_words_left() {
-            return false;
-        }
-        if (0..)
-            .take(self.links.len())
-            .any(|peer| self.tasks.are_stuck(peer))
-        {
+        if !self.talks.are_over() || !self.have_words_left() || self.tasks.have_stuck() {
             return false;
         }
         self.links.iter().flatten().all(|link| {

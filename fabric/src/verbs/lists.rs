@@ -34,6 +34,11 @@ impl Tasks {
         !self.over.is_empty()
     }
 
+    /// Whether anything has found no room.
+    pub(super) fn have_stuck(&self) -> bool {
+        !self.stuck.is_empty()
+    }
+
     /// Whether something for a peer has found no room.
     pub(super) fn are_stuck(&self, peer: u32) -> bool {
         self.stuck.iter().any(|stuck| stuck.peer == peer)

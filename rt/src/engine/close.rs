@@ -130,16 +130,7 @@ impl Engine {
                     core.wakers.extend(slot.leak());
                 }
                 // Peers who can still get it do not know that this rank has failed.
-                Life::Offered
-                | Life::Withdrawing
-                | Life::Claiming { .. }
-                | Life::Sharing { .. }
-                | Life::Putting { .. }
-                | Life::Fragmenting { .. }
-                    if failed =>
-                {
-                    core.wakers.extend(slot.leak());
-                }
+                life if failed && life.is_offered() => core.wakers.extend(slot.leak()),
                 Life::Running => {} // ended below, unless somebody may still write to its memory
                 Life::Posted(posted) => {
                     core.matching.unpost(posted);

@@ -8,13 +8,6 @@ use crate::{
     offload::{Action, Counters, RemoteCounter, Task, When},
 };
 
-fn met() -> Ranks {
-    let mut ranks = Ranks::new(2);
-    ranks.say(0, 1);
-    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    ranks
-}
-
 /// As many commands as there may be wait for a name, so that those of tasks have begun and wait for room.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
@@ -65,7 +58,7 @@ fn what_tasks_have_counted_before_the_end_is_counted_also_where_there_was_no_roo
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
-    for mut ranks in [met(), Ranks::new(2)] {
+    for mut ranks in [Ranks::met(), Ranks::new(2)] {
         let there = Counters::for_tasks(&mut ranks.all[1], 2).unwrap();
         let heard = ranks.ears[1].messages.len();
         for by in [1, 4] {

@@ -47,6 +47,17 @@ fn memory(ranks: &mut Ranks) -> (Region, Region, RemoteRegion) {
     (from, there, key)
 }
 
+/// Ranks of which the first has said something to itself, or has not.
+fn with_memory(met: bool) -> (Ranks, (Region, Region, RemoteRegion)) {
+    let mut ranks = Ranks::new(2);
+    let memory = memory(&mut ranks);
+    if met {
+        say(&mut ranks, 1);
+        until_heard(&mut ranks, &[1]);
+    }
+    (ranks, memory)
+}
+
 fn put(ranks: &mut Ranks, from: &Region, into: RemoteRegion) {
     let put = Command::Put {
         to: Peer(0),
@@ -143,12 +154,7 @@ fn what_a_rank_says_to_itself_by_its_first_device_does_not_heed_the_second() {
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_rank_that_needs_its_failed_device_for_itself_hears_that_it_does_not_reach_itself() {
     for met in [false, true] {
-        let mut ranks = Ranks::new(2);
-        let (_from, _there, key) = memory(&mut ranks);
-        if met {
-            say(&mut ranks, 1);
-            until_heard(&mut ranks, &[1]);
-        }
+        let (mut ranks, (_from, _there, key)) = with_memory(met);
         fail(&mut ranks, 0);
         say(&mut ranks, 2);
         until_heard(&mut ranks, if met { &[1, 2] } else { &[2] });
@@ -161,12 +167,7 @@ fn a_rank_that_needs_its_failed_device_for_itself_hears_that_it_does_not_reach_i
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_rank_without_any_device_hears_that_what_it_says_to_itself_is_lost() {
     for met in [false, true] {
-        let mut ranks = Ranks::new(2);
-        let (_from, _there, key) = memory(&mut ranks);
-        if met {
-            say(&mut ranks, 1);
-            until_heard(&mut ranks, &[1]);
-        }
+        let (mut ranks, (_from, _there, key)) = with_memory(met);
         fail(&mut ranks, 0);
         fail(&mut ranks, 1);
         say(&mut ranks, 2);

@@ -3,13 +3,6 @@
 use super::{Core, Driver, LONG, Peer, Ranks, To, io};
 use crate::{connect::Event, verbs::rail::Rail};
 
-fn met() -> Ranks {
-    let mut ranks = Ranks::new(2);
-    ranks.say(0, 1);
-    ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
-    ranks
-}
-
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_peer_whose_queue_pair_cannot_be_taken_down_is_lost_and_the_reason_says_so() {
@@ -24,7 +17,7 @@ fn a_device_that_is_there_is_not_taken_for_gone_because_of_what_it_says_of_a_que
 }
 
 fn cannot_be_taken_down(error: i32) {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].own.context.keep_all(error);
     core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
@@ -38,14 +31,14 @@ fn cannot_be_taken_down(error: i32) {
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(ranks);
     // The kernel has ended it with the device.
-    drop(met());
+    drop(Ranks::met());
 }
 
 /// A message waits for the next connection while the one before is taken down in good order.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let core = ranks.core(0);
     let keep = |rail: &Rail| rail.own.context.keep_all(libc::EBUSY);
     core.rails.iter().for_each(keep);
@@ -71,7 +64,7 @@ fn no_connection_is_made_beside_queue_pairs_that_could_not_be_taken_down() {
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_device_that_is_gone_has_kept_nothing() {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let core = ranks.core(0);
     core.rails[1].own.context.lose();
     core.note_broken(To { peer: 1, lane: 1 }, io::Error::other("a test"));
@@ -85,7 +78,7 @@ fn a_device_that_is_gone_has_kept_nothing() {
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_is_closed() {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let (_memory, mut core) = ranks.closing_in_vain();
     core.rails
         .iter()
@@ -94,14 +87,14 @@ fn what_a_queue_pair_that_is_kept_may_touch_is_not_given_back_before_the_device_
     assert!(core.touches_memory(1));
     assert!(ranks.counters[0].stuck.get() > 0);
     drop(core);
-    drop(met());
+    drop(Ranks::met());
 }
 
 /// Nothing of this rank's is under way on it: the command ends, and it is counted.
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn memory_that_a_device_keeps_registered_is_counted() {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let (_from, _there, key) = ranks.memory();
     let other = ranks.all[1].allocate(LONG).unwrap();
     ranks.put(&other, key);
@@ -122,7 +115,7 @@ fn memory_that_a_device_keeps_registered_is_counted() {
 #[test]
 #[ignore = "needs four RDMA devices: run it in the virtual machine"]
 fn a_lane_whose_device_takes_no_buffers_is_left_and_another_goes_on() {
-    let mut ranks = met();
+    let mut ranks = Ranks::met();
     let refuse = |ranks: &mut Ranks| ranks.core(1).rails[0].own.context.take_receives_by(None);
     let by = refuse(&mut ranks);
     ranks.say(0, 1);

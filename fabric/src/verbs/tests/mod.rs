@@ -84,6 +84,14 @@ impl Ranks {
         }
     }
 
+    /// Two, of which the second has heard from the first.
+    fn met() -> Self {
+        let mut ranks = Self::new(2);
+        ranks.say(0, 1);
+        ranks.until(|ranks| ranks.ears[1].messages.len() == 1);
+        ranks
+    }
+
     fn core(&mut self, rank: usize) -> &mut Core {
         self.all[rank].core()
     }

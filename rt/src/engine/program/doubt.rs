@@ -4,7 +4,7 @@
 //! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
 //! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
-//! So does one that has let go of the communicator.
+//! So does one that has let go of the communicator, or leaves.
 //!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 

@@ -222,7 +222,8 @@ fn cargo(root: &Path, profile: &str, words: &[&str]) -> Result<Vec<Value>, Strin
     Ok(messages.filter_map(Result::ok).collect())
 }
 
-/// A script that runs everything, so that one failure hides no other, and ends with the last bad status.
+/// A script that runs everything, so that one failure hides no other, and ends with the last bad status. Everything takes about
+/// ten times as long as outside, so ranks of a test have that much before they hang.
 fn script(programs: &[Program], launcher: &Path, limit: Duration) -> String {
     let launcher = format!("'{}' run -n 4 --timeout 600 -- ", launcher.display());
     let runs = programs.iter().map(|program| {
