@@ -254,6 +254,44 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
 }
 
 #[test]
+fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carries_it_on() {
+    for size in [2, 7] {
+        let told = each((size, 32), async move |world| {
+            let (me, last) = (world.rank(), world.size() - 1);
+            let other = world.dup().await.unwrap();
+            if me == last {
+                drop(other);
+                for from in 0..last {
+                    world.recv::<u8>(from, 1).await.unwrap();
+                }
+                return None;
+            }
+            let failed = other.all_to_all(vec![me; last + 1]).await.unwrap_err();
+            world.send(last, 1, [0_u8]).await.unwrap();
+            Some(failed.error.kind)
+        });
+        for (executor, results) in told {
+            let kinds = results.into_iter().flatten().flatten();
+            let named = |kind: &ErrorKind| {
+                let last = size as usize - 1;
+                matches!(kind, ErrorKind::Mismatch { rank, other } if *other == last && *rank < last)
+            };
+            let kinds: Vec<_> = kinds.collect();
+            assert!(kinds.iter().all(named), "{executor}: {kinds:?}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_leave_with_collectives_of_different_communicators_end_whoever_carries_them_on() {
+    each((2, 32), async |world| {
+        let comms = [world.dup().await.unwrap(), world.dup().await.unwrap()];
+        let mine = &comms[world.rank()];
+        drop(mine.all_to_all(vec![1_u64; 600]));
+    });
+}
+
+#[test]
 fn adapters_go_on_while_ranks_compute() {
     let mut model = Model::preset("bxi").unwrap();
     model.host.agent = true;

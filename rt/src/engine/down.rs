@@ -146,7 +146,7 @@ impl Core {
         if self.groups.leave(ctx) {
             self.untold.retain(|&(of, _)| of != ctx);
             self.forget_slots(ctx);
-            self.programs.forget(ctx);
+            self.forget_programs(ctx);
             self.leave_agreements(ctx);
             if self.is_deaf(ctx) {
                 self.forget_messages(|its| its == ctx);

@@ -17,6 +17,9 @@ const OVER_MAX: usize = 256;
 /// Revoked communicators that this rank is not in, or not yet. The oldest are forgotten.
 const UNKNOWN_MAX: usize = 1 << 10;
 
+/// Places of displaced ones that may be those of communicators which are gone: the more, the rarer they are looked through.
+const DISPLACED_MAX: usize = 64;
+
 /// Questions that are kept. A rank asks its neighbours and a few others.
 const ASKED_MAX: usize = 64;
 
@@ -330,11 +333,15 @@ impl Calls {
         }
     }
 
-    pub(super) fn forget(&mut self, ctx: u32) {
+    /// A communicator is gone, as those are for which `has_left` says yes.
+    pub(super) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
         // There may be another handle of the world later.
         let void = ctx <= 1 && self.is_void(ctx);
         self.revoked.remove(&ctx);
-        self.displaced.remove(&ctx);
+        // Its last collectives still have places, and are displaced later.
+        if self.displaced.len() >= DISPLACED_MAX {
+            self.displaced.retain(|its, _| !has_left(*its));
+        }
         self.unknown.retain(|its| *its != ctx);
         if void {
             self.make_void(ctx);
@@ -416,7 +423,7 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, ErrorKind, OVER_MAX, Why};
+    use super::{Calls, DISPLACED_MAX, ErrorKind, OVER_MAX, Why};
 
     #[test]
     fn a_revoked_communicator_says_nothing_of_others() {
@@ -489,6 +496,18 @@ mod tests {
         }
         assert_eq!(calls.next(5), all + 1);
         assert!(calls.is_over((5, 0)) && calls.is_long_over((5, all)));
+    }
+
+    #[test]
+    fn communicators_that_come_and_go_leave_nothing_for_long() {
+        let mut calls = Calls::new();
+        calls.note_over((1, 0), 0);
+        for ctx in (3..10_001).step_by(2) {
+            calls.note_over((ctx, 0), 0);
+            calls.forget(ctx, |its| 1 < its && its <= ctx);
+            assert!(calls.displaced.len() <= DISPLACED_MAX + 1);
+        }
+        assert!(calls.is_long_over((1, 0)), "it has not been left");
     }
 
     #[test]

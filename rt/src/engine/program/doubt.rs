@@ -4,7 +4,8 @@
 //! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
 //! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
-//! So does one that has let go of the communicator, or leaves.
+//! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
+//! messages: there such an answer only counts if the same is lacking when it is time to ask again.
 //!
 //! Only where drivers keep messages in order. A simulation sees for itself that nothing can happen, and has its ranks ask then.
 
@@ -106,17 +107,23 @@ impl Core {
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
-            let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
-            match (std::mem::replace(&mut run.asked, true), stranger) {
-                (true, Some(stranger)) => {
+            let asked_before = std::mem::replace(&mut run.asked, true);
+            if asked_before {
+                if let Some(stranger) = self.never_comes(index) {
                     self.fail_mismatched(index, stranger);
                     asked = true;
                     continue;
                 }
-                (true, None) if once => continue,
-                _ => {}
+                let news = self.believe_through(index);
+                asked |= news;
+                if once {
+                    continue;
+                }
             }
             asked |= !peers.is_empty();
+            let Some(run) = self.programs.get(index) else {
+                continue;
+            };
             let header = Ask::new(Kind::Ask, run.key(), run.sig());
             for rank in peers {
                 if self.peers.down(rank).is_none() {
@@ -190,9 +197,12 @@ impl Core {
     }
 
     /// Whether this rank is past a collective that is not under way, or begins none of its communicator any more. Who asked
-    /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed.
+    /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed. So is
+    /// one that has finished, unless it cannot go before its own sends are received.
     fn never_begins(&self, key: (u32, u32)) -> bool {
-        let is_past = || self.leaving || self.programs.calls.is_long_over(key);
+        let sends = || !self.ops.which(|slot| slot.life.is_sending()).is_empty();
+        let stays = || self.leaving || self.closing && sends();
+        let is_past = || stays() || self.programs.calls.is_long_over(key);
         self.has_left(key.0 & !1) || self.promised == 0 && is_past()
     }
 
@@ -210,14 +220,13 @@ impl Core {
         let Some(running) = self.programs.calls.running((header.ctx, header.tag)) else {
             return;
         };
-        let by_lists = self
-            .programs
-            .get(running.run)
-            .is_some_and(|run| run.listed.is_some());
-        let differs = running.sig != header.sig;
-        if differs && self.is_member(running.run, rank)
-            || !by_lists && self.awaited_by(running.run).contains(&rank)
-        {
+        if running.sig != header.sig {
+            if self.is_member(running.run, rank) {
+                self.fail_mismatched(running.run, rank);
+            }
+        } else if let Some(listed) = self.programs.listed(running.run) {
+            listed.said_through.insert(rank);
+        } else if self.awaited_by(running.run).contains(&rank) {
             self.fail_mismatched(running.run, rank);
         }
     }

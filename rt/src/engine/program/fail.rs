@@ -55,14 +55,18 @@ impl super::Programs {
     pub(in crate::engine) fn void(&self) -> impl Iterator<Item = u32> {
         self.calls.void()
     }
-
-    /// The last handle of a communicator is gone.
-    pub(in crate::engine) fn forget(&mut self, ctx: u32) {
-        self.calls.forget(ctx);
-    }
 }
 
 impl Core {
+    /// The last handle of a communicator is gone.
+    pub(in crate::engine) fn forget_programs(&mut self, ctx: u32) {
+        let Self {
+            programs, groups, ..
+        } = self;
+        // Collectives have the context beside the messages' one.
+        programs.calls.forget(ctx, |its| groups.has_left(its & !1));
+    }
+
     /// Why a collective cannot even begin. One that has begun by cells goes on in a runtime that closes: peers wait for it.
     pub(super) fn doomed(&self, call: &RunCall, has_begun: bool) -> Option<ErrorKind> {
         if !has_begun && (self.closing || self.leaving && self.promised == 0) {
@@ -247,7 +251,7 @@ impl Core {
                     && let Some(oldest) = self.programs.calls.is_unknown(key.0)
                     && self.group_of(oldest).is_none()
                 {
-                    self.programs.forget(oldest);
+                    self.forget_programs(oldest);
                 }
                 if matches!(why, Why::Finished(who) if who == rank) {
                     self.lose_invited(rank, key);

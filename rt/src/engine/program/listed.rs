@@ -6,6 +6,8 @@
 //!
 //! What fails is taken back. Peers may still have leave to put: the buffers come home when they say that they put no more.
 
+use std::collections::BTreeSet;
+
 use ripstop_fabric::driver::{Caps, Down, Driver, Failure, Token};
 
 use super::{
@@ -38,6 +40,10 @@ pub(super) struct Listed {
     pub(super) over: bool,
     /// A peer that has no place for what was put to it: it has called another collective, or has failed and will say why.
     pub(super) stranger: Option<u32>,
+    /// Ranks that are through with it, and had said so when they were asked last.
+    through: BTreeSet<u32>,
+    /// Those that have said so since.
+    pub(super) said_through: BTreeSet<u32>,
     /// What is taken back, and which of its families are not under way any more.
     pub(super) ending: Option<[bool; FAMILIES.len()]>,
     /// What is said before its memory is closed.
@@ -110,9 +116,16 @@ impl State {
             tells,
             over: false,
             stranger: None,
+            through: BTreeSet::new(),
+            said_through: BTreeSet::new(),
             ending: None,
             still: Still::default(),
         })
+    }
+
+    /// How far a program under way is that goes by lists.
+    pub(super) fn listed(&mut self, index: u32) -> Option<&mut Listed> {
+        self.get(index)?.listed.as_deref_mut()
     }
 
     fn of_token(&self, token: Token) -> Option<u32> {
@@ -351,16 +364,11 @@ impl Core {
     }
 
     fn needs(&self, index: u32, rank: u32) -> bool {
-        let run = self.programs.runs[index as usize].as_deref();
-        let Some((run, listed)) = run.and_then(|run| Some((run, run.listed.as_ref()?))) else {
-            return false;
-        };
-        let Some(local) = run.group.local_of(rank).filter(|_| !listed.over) else {
-            return false;
-        };
-        let lot = self.programs.slots.get(&listed.key);
-        let (Some(lot), Some(posted)) = (lot, &listed.posted) else {
+        let Some((run, listed, lot, posted)) = self.posted(index) else {
             return false; // it hears of it when it begins
+        };
+        let Some(local) = run.group.local_of(rank) else {
+            return false;
         };
         let gone = |peer| {
             let rank = run.group.world_of(peer);
@@ -371,16 +379,56 @@ impl Core {
             || posted.starves(gone)
     }
 
+    /// Whom a program that goes by lists waits for in vain, as far as it has asked: a rank that has called another collective, or
+    /// is through with this one while something of it is lacking.
+    pub(super) fn never_comes(&self, index: u32) -> Option<u32> {
+        let (run, listed, lot, posted) = self.posted(index)?;
+        if listed.stranger.is_some() {
+            return listed.stranger;
+        }
+        let world = |peer| run.group.world_of(peer);
+        let is_through = |peer| world(peer).is_some_and(|rank| listed.through.contains(&rank));
+        let uninvited = posted.uninvited(&lot.slot).find(|peer| is_through(*peer));
+        uninvited.and_then(world).or_else(|| {
+            let alone = |rank: &u32| posted.starves(|peer| world(peer) == Some(*rank));
+            let found = listed.through.iter().find(|rank| alone(rank));
+            // Counters need not tell them apart.
+            let any = || {
+                listed
+                    .through
+                    .first()
+                    .filter(|_| posted.starves(is_through))
+            };
+            found.or_else(any).copied()
+        })
+    }
+
+    /// What ranks have said that are through has had time to overtake what they have put. Whether there are new ones.
+    pub(super) fn believe_through(&mut self, index: u32) -> bool {
+        let Some(listed) = self.programs.listed(index) else {
+            return false;
+        };
+        let said = std::mem::take(&mut listed.said_through);
+        let news = !said.is_subset(&listed.through);
+        listed.through.extend(said);
+        news
+    }
+
+    /// A program that goes by lists, and has begun and is not over.
+    fn posted(&self, index: u32) -> Option<(&Run, &Listed, &Lot, &Posted)> {
+        let run = self.programs.runs[index as usize].as_deref()?;
+        let listed = run.listed.as_deref().filter(|listed| !listed.over)?;
+        let lot = self.programs.slots.get(&listed.key)?;
+        Some((run, listed, lot, listed.posted.as_ref()?))
+    }
+
     /// Ranks that programs by lists wait for. What they put is counted by the adapter, which says nothing of their death.
     pub(in crate::engine) fn awaited_listed(&self) -> impl Iterator<Item = u32> {
         let runs = self.programs.runs.iter().flatten();
         let runs = runs.filter_map(|run| Some((run, run.listed.as_deref()?)));
         let under_way = runs.filter(|(run, listed)| run.failed.is_none() && !listed.over);
         under_way.flat_map(|(run, listed)| {
-            let from = run.program.actions().filter_map(|action| match *action {
-                Action::Recv { from, .. } => Some(from),
-                _ => None,
-            });
+            let from = run.sources();
             let lot = self.programs.slots.get(&listed.key);
             let posted = listed.posted.as_ref().zip(lot);
             let to = posted.map(|(posted, lot)| posted.uninvited(&lot.slot));
@@ -389,8 +437,8 @@ impl Core {
         })
     }
 
-    /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, and some
-    /// that have not allowed a message.
+    /// Whom a program that goes by lists may wait for in vain: its neighbours, of whom one shows it if ranks disagree, some that
+    /// have not allowed a message, and some from whom none has come. Of those with many sources, neighbours are some.
     pub(super) fn doubted_by(&self, run: &Run) -> Vec<u32> {
         let (group, me) = (run.group(), self.programs.me);
         let size = group.len();
@@ -401,6 +449,8 @@ impl Core {
             && let Some(posted) = &listed.posted
         {
             peers.extend(posted.uninvited(&lot.slot).take(ASKED_MAX));
+            let lacking = |peer: &usize| posted.starves(|from| from == *peer);
+            peers.extend(run.sources().take(LOOKED_MAX).filter(lacking));
         }
         let stranger = run.listed.as_ref().and_then(|listed| listed.stranger);
         let peers = peers.into_iter().filter_map(|peer| group.world_of(peer));
@@ -410,3 +460,6 @@ impl Core {
 
 /// Of those that have not allowed a message.
 const ASKED_MAX: usize = 8;
+
+/// Sources that are looked at, each in a pass over all steps: more than a tree of 2³² ranks has.
+const LOOKED_MAX: usize = 32;

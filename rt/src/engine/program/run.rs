@@ -138,6 +138,14 @@ impl Run {
         self.group.world_of(rank).expect("a rank of the group")
     }
 
+    /// From whom it receives, once for each message.
+    pub(super) fn sources(&self) -> impl Iterator<Item = usize> {
+        self.program.actions().filter_map(|action| match *action {
+            Action::Recv { from, .. } => Some(from),
+            _ => None,
+        })
+    }
+
     /// What its messages have in common.
     pub(super) fn eager(&self) -> Eager {
         self.about.eager()

@@ -205,6 +205,26 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     }
 }
 
+/// Its last send is received by nobody yet, so it cannot go.
+#[test]
+fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
+    for sends in [true, false] {
+        let mut world = world(2);
+        let waits = begin(&mut world, 0, (3, 1), (1, 2));
+        if sends {
+            let _ = world.send(1, 0, 1, vec![1_u64; 1 << 16]);
+        }
+        world.engines[1].begin_close();
+        world.run_for(10 * TICK);
+        assert!(world.engines[0].core.ask_in_vain());
+        world.run_for(10 * TICK);
+        let kind = ended(&mut world, 0, &waits);
+        let named = matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }));
+        // Without it, it is gone in a moment, and that is what ends the other's wait.
+        assert_eq!(named, sends, "{kind:?}");
+    }
+}
+
 #[test]
 fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
     for passed in [1, 200, 300, 1_000] {
