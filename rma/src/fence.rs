@@ -39,7 +39,7 @@ impl<'w, T: Wire> Fence<'w, T> {
     /// # Errors
     /// A member failed, finished without coming here, or called [`fence`](Self::fence) instead, and would go on to write to
     /// this memory: `Mismatch`, or `Aborted` at those who hear of it from others, on all ranks. There are no more fences of this
-    /// window then; free it.
+    /// window then, and the memory does not come back: drop the window.
     pub async fn end(self) -> Result<&'w mut [T]> {
         self.port.fence(true).await?;
         self.port.close_to_all();

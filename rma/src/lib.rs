@@ -22,7 +22,7 @@
 //! # What is kept
 //!
 //! Between two neighbours there are two numbers in each direction: how often the one has posted to the other, and how many
-//! accesses of the other are complete: 16 bytes for each, with what it takes to wake who waits. Where neighbours map them each
+//! accesses of the other are complete: 32 bytes for each, with what it takes to wake who waits. Where neighbours map them each
 //! has a cache line of its own, because who waits for the one must not take the other from who is about to write it. They only
 //! grow; no flag is ever reset, so nothing can overtake anything. For ranks that are no neighbours nothing is kept, and
 //! neighbours need not be named before they are used.
@@ -42,7 +42,8 @@
 //!
 //! An epoch ends also when a neighbour dies in it, with [`PeerFailed`](ripstop_rt::ErrorKind::PeerFailed), and only after all
 //! the others have completed: then the memory is the owner's again, with whatever the dead one had written. A fence fails on all
-//! ranks when one fails, finishes without coming to it, or comes to a fence of the other kind. Freeing a window
+//! ranks when one fails, finishes without coming to it, or comes to a fence of the other kind; as others may still be in its
+//! epoch then, the memory does not come back. Freeing a window
 //! that others still use gives them [`NoWindow`](ripstop_rt::ErrorKind::NoWindow).
 //!
 //! # What does not compile

@@ -202,6 +202,34 @@ fn a_rank_leaves_at_once_where_its_windows_have_no_epoch_open() {
     });
 }
 
+/// A passive window in whose fences this rank was before keeps nobody, unless a lock is held.
+#[test]
+fn a_rank_leaves_at_once_where_its_windows_have_become_passive() {
+    ranks::run(2, &[], |runtime: Runtime| {
+        let world = runtime.world();
+        let window = runtime.block_on(async {
+            let mut window = Window::<u64>::allocate(&world, 1).await.unwrap();
+            let mut fence = window.fence().await.unwrap();
+            for value in [5, 6] {
+                fence.put(1 - world.rank(), 0, [value]).await.unwrap();
+                fence = fence.fence().await.unwrap();
+            }
+            assert_eq!(fence.end().await.unwrap(), [6]);
+            window.into_passive().await.unwrap()
+        });
+        if world.rank() == 0 {
+            let error = runtime.block_on(world.recv::<u8>(1, 0)).unwrap_err();
+            let left = matches!(error.error.kind, ErrorKind::PeerFinished { rank: 1 });
+            assert!(left, "{}", error.error);
+            return;
+        }
+        drop(world);
+        runtime.close().unwrap();
+        // It never goes, and what it held back never would.
+        std::mem::forget(window);
+    });
+}
+
 #[test]
 fn a_fence_ends_with_an_error_also_where_the_dead_is_no_neighbour() {
     let run = Simulation::new(8)

@@ -172,9 +172,13 @@ impl<'p, T: Wire> Starting<'p, T> {
         if !self.begins_soon() {
             ready!(self.poll_slowly(cx))?;
         }
+        let mut targets = Few::new();
+        for target in self.targets.iter() {
+            targets.push((target, target.ledger.starts()));
+        }
         Poll::Ready(Ok(Visit {
             port: self.port,
-            targets: self.targets.clone(),
+            targets,
             open: true,
             listener: Listener::new(self.port),
         }))
@@ -258,7 +262,8 @@ impl<T: Wire> Drop for Starting<'_, T> {
 #[derive(Debug)]
 pub struct Visit<'p, T: Wire> {
     port: &'p Port<T>,
-    targets: Few<&'p Target>,
+    /// With the numbers of the accesses to them.
+    targets: Few<(&'p Target, u64)>,
     open: bool,
     listener: Listener<'p, T>,
 }
@@ -278,13 +283,13 @@ impl<'p, T: Wire> Visit<'p, T> {
     #[inline]
     pub fn target(&self, op: &'static str, rank: usize) -> Result<&Target> {
         let mut targets = self.targets.iter().filter(|_| self.open);
-        let found = targets.find(|target| target.rank == rank);
-        found.ok_or_else(|| self.stranger(op, rank))
+        let found = targets.find(|(target, _)| target.rank == rank);
+        found.map_or_else(|| Err(self.stranger(op, rank)), |(target, _)| Ok(target))
     }
 
     #[cold]
     fn stranger(&self, op: &'static str, rank: usize) -> Error {
-        let ranks: Vec<usize> = self.targets.iter().map(|target| target.rank).collect();
+        let ranks: Vec<usize> = self.targets.iter().map(|(target, _)| target.rank).collect();
         let sentence = format!("`rank` is {rank}, and this epoch accesses ranks {ranks:?}");
         self.port.refusal(op, sentence)
     }
@@ -295,7 +300,7 @@ impl<'p, T: Wire> Visit<'p, T> {
             return;
         }
         let (port, id) = (self.port, self.port.id);
-        for target in self.targets.iter() {
+        for (target, _) in self.targets.iter() {
             match target.ledger.complete() {
                 Said::Heard => {}
                 Said::Wake => port.wake(target, Heard::Completed),
@@ -313,13 +318,14 @@ impl<'p, T: Wire> Visit<'p, T> {
     /// A target that failed or finished.
     pub fn poll_ended(&mut self, cx: &Context<'_>) -> Poll<Result<()>> {
         let (port, id) = (self.port, self.port.id);
-        if self.targets.iter().all(|target| target.ledger.has_ended()) {
+        let mut targets = self.targets.iter();
+        if targets.all(|(target, access)| target.ledger.has_ended(access)) {
             return Poll::Ready(Ok(()));
         }
         let check = |engine: &mut Engine| {
             let mut failed = None;
-            for target in self.targets.iter() {
-                if let Err(why) = engine.core.has_ended(id, target.world)? {
+            for (target, access) in self.targets.iter() {
+                if let Err(why) = engine.core.has_ended(id, (target.world, access))? {
                     failed.get_or_insert((target.world, why));
                 }
             }

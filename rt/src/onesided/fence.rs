@@ -36,7 +36,7 @@ impl<T: Wire> Port<T> {
         }
         self.is_open = true;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.open_to_all(self.id, true));
+        shared.with(|engine| engine.core.gather(self.id, true));
         Ok(())
     }
 
@@ -44,7 +44,7 @@ impl<T: Wire> Port<T> {
     pub fn close_to_all(&mut self) {
         self.is_open = false;
         let shared = self.comm.shared();
-        shared.with(|engine| engine.core.open_to_all(self.id, false));
+        shared.with(|engine| engine.core.gather(self.id, false));
     }
 
     /// Waits until nothing of ours is under way, and then for all members to come to a fence of the same kind: one that is

@@ -46,10 +46,6 @@ impl Entrance {
         lock(&self.0.state).open = open;
     }
 
-    pub(super) fn is_open(&self) -> bool {
-        lock(&self.0.state).open
-    }
-
     /// What is done at the door.
     pub(super) fn at_door<R>(&self, deed: impl FnOnce(&mut Door) -> R) -> R {
         deed(&mut lock(&self.0.state).door)

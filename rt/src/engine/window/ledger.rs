@@ -5,8 +5,8 @@
 //! Budget of an epoch with neighbours that come in time: no allocation, no system call, no lock; `tests/budget_windows.rs`
 //! watches it.
 //!
-//! Who may change what: `posts` the thread that has the window, `starts` and the counter of completions whoever has set
-//! `accessing`, the notes and `down` the engine.
+//! Who may change what: `posts` the thread that has the window, `accesses` and the counter of completions whoever has begun the
+//! access that is under way, the notes and `down` the engine.
 
 use std::sync::{
     OnceLock,
@@ -33,10 +33,8 @@ pub(crate) struct Ledger {
     noted_completed: AtomicU64,
     /// Exposures that it opened to us, as far as notes say.
     noted_posted: AtomicU64,
-    /// How many of them we have accessed.
-    starts: AtomicU64,
-    /// The last of them is under way.
-    accessing: AtomicBool,
+    /// Twice how many of them we have accessed, and one more while the last access is under way.
+    accesses: AtomicU64,
     /// Our operations under way on its memory that the engine carries.
     under_way: AtomicU32,
     /// Our lock of its memory is held.
@@ -46,6 +44,11 @@ pub(crate) struct Ledger {
     /// The runtime is closed, and accesses nothing more.
     ended: AtomicBool,
 }
+
+/// Of `accesses`: the last is under way.
+const UNDER_WAY: u64 = 1;
+/// What an access adds to `accesses` when it begins.
+const BEGIN: u64 = 2 + UNDER_WAY;
 
 /// Counters of a neighbour that this process adds to.
 pub(super) struct Mapped {
@@ -89,7 +92,7 @@ impl Ledger {
         };
         let said = theirs.completed.step().into();
         theirs.posted.expect();
-        self.accessing.store(false, Release);
+        self.end_access();
         said
     }
 
@@ -116,30 +119,40 @@ impl Ledger {
     /// Begins an access, if the neighbour has posted and there is none.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
-        if !self.is_posted() || self.accessing.swap(true, SeqCst) {
+        let before = self.accesses.load(Relaxed);
+        if before & UNDER_WAY != 0 || self.posted() <= before / 2 {
             return false;
         }
         // Another thread may have accessed it between the two, or have ended the runtime: whoever does that sees this access, or
         // is seen here.
-        let begun = self.is_posted() && !self.ended.load(SeqCst);
-        if begun {
-            self.starts.fetch_add(1, Relaxed);
-        } else {
-            self.accessing.store(false, Release);
+        let begun = self
+            .accesses
+            .compare_exchange(before, before + BEGIN, SeqCst, Relaxed);
+        if begun.is_err() {
+            return false;
         }
-        begun
+        let goes_on = !self.ended.load(SeqCst);
+        if !goes_on {
+            self.unbegin();
+        }
+        goes_on
     }
 
     /// Takes `begin` back: nothing has been done yet.
     pub(crate) fn unbegin(&self) {
-        self.starts.fetch_sub(1, Relaxed);
-        self.accessing.store(false, Release);
+        self.accesses.fetch_sub(BEGIN, Release);
     }
 
-    /// Whether our last access has ended, and nothing is to be said about it.
+    /// Whether this access of ours has ended. Another thread's may have begun since.
     #[inline]
-    pub(crate) fn has_ended(&self) -> bool {
-        !self.is_accessing() && !self.down.load(Relaxed)
+    pub(crate) fn is_over(&self, access: u64) -> bool {
+        self.accesses.load(SeqCst) != 2 * access + UNDER_WAY
+    }
+
+    /// Whether this access of ours has ended, and nothing is to be said about it.
+    #[inline]
+    pub(crate) fn has_ended(&self, access: u64) -> bool {
+        self.is_over(access) && !self.down.load(Relaxed)
     }
 
     /// Whether no operation of ours that the engine carries is under way there.
@@ -159,9 +172,10 @@ impl Ledger {
         self.posts.load(Relaxed)
     }
 
+    /// The number of the last access.
     #[inline]
-    pub(super) fn starts(&self) -> u64 {
-        self.starts.load(Relaxed)
+    pub(crate) fn starts(&self) -> u64 {
+        self.accesses.load(Relaxed) / 2
     }
 
     /// Exposures that it opened to us.
@@ -206,12 +220,15 @@ impl Ledger {
     }
 
     pub(super) fn is_accessing(&self) -> bool {
-        self.accessing.load(SeqCst)
+        self.accesses.load(SeqCst) & UNDER_WAY != 0
     }
 
     /// The neighbour was told, or cannot be.
+    #[inline]
     pub(super) fn end_access(&self) {
-        self.accessing.store(false, Release);
+        // Nobody else changes it while an access is under way.
+        let now = self.accesses.load(Relaxed);
+        self.accesses.store(now & !UNDER_WAY, Release);
     }
 
     pub(super) fn noted_posted(&self) -> u64 {
@@ -286,6 +303,15 @@ mod tests {
         assert!(ledger.begin());
         ledger.end_access();
         assert!(!ledger.begin(), "both exposures were accessed");
+    }
+
+    #[test]
+    fn an_access_is_over_though_the_next_is_under_way() {
+        let ledger = Ledger::default();
+        ledger.note_posted(2);
+        assert!(ledger.begin() && !ledger.has_ended(1));
+        ledger.end_access();
+        assert!(ledger.begin() && ledger.has_ended(1) && !ledger.has_ended(2));
     }
 
     #[test]

@@ -34,12 +34,16 @@ impl Engine {
 
 /// What futures look at.
 impl Core {
-    /// Whether the last access to this target has ended here.
-    pub(crate) fn has_ended(&mut self, id: WindowId, target: u32) -> Option<Result<(), ErrorKind>> {
+    /// Whether this access to this target has ended here.
+    pub(crate) fn has_ended(
+        &mut self,
+        id: WindowId,
+        (target, access): (u32, u64),
+    ) -> Option<Result<(), ErrorKind>> {
         let (down, ended) = (self.peers.down(target), self.ended);
         let near = self.windows.near(id, target)?;
         match down {
-            _ if near.ledger.is_accessing() => ended.then_some(Err(ErrorKind::Closed)),
+            _ if !near.ledger.is_over(access) => ended.then_some(Err(ErrorKind::Closed)),
             // Who has heard of the end may well finish.
             Some(Down::Finished) if !near.untold => Some(Ok(())),
             Some(down) => Some(Err(down_kind(target, down))),

@@ -111,6 +111,8 @@ struct End {
     /// Futures that wait for any news.
     listeners: BTreeMap<u64, Waker>,
     fences: Option<Fences>,
+    /// An epoch of fences may be open, in which this rank may store to all others' memory.
+    gathered: bool,
     entrance: Entrance,
     /// Nobody holds it any more.
     closed: bool,
@@ -188,12 +190,11 @@ impl Windows {
     pub(super) fn may_store(&self, is_up: impl Fn(u32) -> bool) -> bool {
         let mut held = self.ends.values().filter(|end| !end.closed);
         held.any(|end| {
-            let gathered = end.fences.is_some() && end.entrance.is_open();
             end.near.iter().any(|(rank, near)| {
                 let is_mapped = near.far.as_ref().is_some_and(|far| far.mapped.is_some());
                 let is_inside = near.ledger.is_accessing() || near.ledger.is_inside();
                 is_mapped
-                    && (gathered || is_inside)
+                    && (end.gathered || is_inside)
                     && *rank != self.me
                     && !near.gone
                     && is_up(*rank)
@@ -278,6 +279,7 @@ impl Engine {
             near: BTreeMap::new(),
             listeners: BTreeMap::new(),
             fences: None,
+            gathered: false,
             entrance,
             closed: false,
         };

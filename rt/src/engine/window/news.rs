@@ -127,6 +127,14 @@ impl Core {
         }
     }
 
+    /// Opens this end to everybody for fences, or closes it again: this rank may be in their epochs, too.
+    pub(crate) fn gather(&mut self, id: WindowId, open: bool) {
+        if let Some(end) = self.windows.ends.get_mut(&id) {
+            end.gathered = open;
+        }
+        self.open_to_all(id, open);
+    }
+
     /// A neighbour that is in the window's communicator. Nobody else is remembered.
     pub(super) fn near_of(&mut self, id: WindowId, rank: u32) -> Option<&mut Near> {
         let end = self.windows.ends.get_mut(&id)?;

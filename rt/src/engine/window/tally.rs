@@ -1,7 +1,10 @@
 //! Where neighbours count for each other: a post or a completion is one addition to a word of the other's, with no message and
 //! nothing for its processor to do. Where a driver has no counters, and until a neighbour has said where its are, notes say it.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use ripstop_fabric::{
     driver::{Command, Driver, Peer as Rank, Post, Token},
@@ -51,6 +54,8 @@ pub(super) struct Pool {
 #[derive(Default)]
 pub(super) struct Watching {
     windows: BTreeMap<u64, Watch>,
+    /// The same, to be found by what is watched.
+    known: BTreeSet<Watch>,
     serial: u64,
 }
 
@@ -206,7 +211,9 @@ impl Engine {
 impl Engine {
     /// Nobody waits at this end any more.
     pub(super) fn unwatch(&mut self, id: WindowId) {
-        let watched = &mut self.core.windows.watching.windows;
+        let watching = &mut self.core.windows.watching;
+        watching.known.retain(|watch| watch.id != id);
+        let watched = &mut watching.windows;
         for (serial, _) in watched.extract_if(.., |_, watch| watch.id == id) {
             let token = Token(serial);
             let posted = self.driver.post(Command::Unwatch { token });
@@ -221,12 +228,13 @@ impl Engine {
 impl Watching {
     pub(super) const EMPTY: Self = Self {
         windows: BTreeMap::new(),
+        known: BTreeSet::new(),
         serial: 0,
     };
 
-    /// A token, unless it is watched already.
+    /// A token, unless it is watched already. O(log watches).
     fn add(&mut self, watch: Watch) -> Option<Token> {
-        if self.windows.values().any(|known| *known == watch) {
+        if !self.known.insert(watch) {
             return None;
         }
         self.serial += 1;
@@ -238,7 +246,9 @@ impl Watching {
 impl Core {
     /// A counter that some window watches has come far enough.
     pub(in crate::engine) fn window_reached(&mut self, token: Token) {
-        if let Some(watch) = self.windows.watching.windows.remove(&token.0) {
+        let watching = &mut self.windows.watching;
+        if let Some(watch) = watching.windows.remove(&token.0) {
+            watching.known.remove(&watch);
             self.stir_window(watch.id);
         }
     }
