@@ -23,7 +23,7 @@ use rustix::{
 use super::{
     Wake,
     board::{Board, PeerState},
-    proc,
+    proc, spare,
 };
 use crate::{
     counters::Counters,
@@ -47,6 +47,7 @@ impl Bell {
             Wake::Fd => {
                 let (read, write) =
                     rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+                spare::keep();
                 Some((Arc::new(read), write))
             }
         };
@@ -157,6 +158,14 @@ impl PeerBell {
         }
     }
 
+    /// Wakes the peer, whatever its word says: who took that may have died before it woke the sleeper.
+    #[cold]
+    pub(super) fn ring_anyway(&mut self, board: &Board, counters: &Counters) {
+        self.order();
+        let _armed = take(self.word.get());
+        self.call(board, counters);
+    }
+
     /// Whether `order` costs a fence.
     pub(super) const fn fences(&self) -> bool {
         self.fence
@@ -174,9 +183,12 @@ impl PeerBell {
 
     #[cold]
     fn wake(&mut self, board: &Board, counters: &Counters) {
-        if !take(self.word.get()) {
-            return; // somebody else was first
-        }
+        if take(self.word.get()) {
+            self.call(board, counters);
+        } // else somebody was first
+    }
+
+    fn call(&mut self, board: &Board, counters: &Counters) {
         counters.wakes_sent.add(1);
         counters.system_calls.add(1);
         match board.entry(self.rank).pipe_fd {
@@ -189,18 +201,32 @@ impl PeerBell {
     }
 
     fn write(&mut self, board: &Board, fd: u32) {
-        if self.pipe.is_none() {
+        // Who leaves says so before it closes its pipe, whose number may be another one's then.
+        let is_here = || board.state_of(self.rank) == PeerState::Ready;
+        let open = || {
             let pid = board.entry(self.rank).pid;
-            // Who leaves says so before it closes its pipe, whose number may be another one's then.
-            let is_here = || board.state_of(self.rank) == PeerState::Ready;
-            // Opened for both, because a write to a pipe without readers raises SIGPIPE.
-            self.pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK)
-                .ok()
-                .filter(|pipe| is_pipe(pipe) && is_here());
+            // For both, because a write to a pipe without readers raises SIGPIPE.
+            let pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK);
+            pipe.ok().filter(|pipe| is_pipe(pipe) && is_here())
+        };
+        if self.pipe.is_none() {
+            self.pipe = open();
         }
-        // A full pipe wakes as well, and a peer that cannot be opened is gone: its death is noticed elsewhere.
-        let _written = self.pipe.as_ref().map(|pipe| rustix::io::write(pipe, &[1]));
+        // A full pipe wakes as well, and a peer that is gone need not be woken.
+        let woken = match &self.pipe {
+            Some(pipe) => wake_by(pipe),
+            None => !is_here() || spare::instead(|| open().as_ref().is_some_and(wake_by)),
+        };
+        if !woken {
+            Word::store(self.word.get(), ARMED); // whoever rings next tries again
+        }
     }
+}
+
+fn wake_by(pipe: &OwnedFd) -> bool {
+    // A full one wakes as well.
+    let _written = rustix::io::write(pipe, &[1]);
+    true
 }
 
 fn is_pipe(fd: &OwnedFd) -> bool {

@@ -352,7 +352,7 @@ impl Shm {
             if self.board.process_of(rank).is_some() {
                 self.watch_rank(rank); // it came while we slept
             } else if self.board.miss(rank) {
-                self.ring_all();
+                self.tell_all();
             }
         }
     }
@@ -364,7 +364,7 @@ impl Shm {
             news |= died || self.board.left_untold(rank, pid);
         }
         if news {
-            self.ring_all();
+            self.tell_all();
         }
     }
 
@@ -393,12 +393,20 @@ impl Shm {
 
     /// Wakes every rank that sleeps.
     pub(super) fn ring_all(&self) {
-        for rank in (0..self.board.size()).filter(|rank| *rank != self.rank) {
-            if self.board.state_of(rank) == PeerState::Ready {
-                PeerBell::new(&self.board, rank, self.bell.has_barrier())
-                    .ring(&self.board, &self.counters);
-            }
-        }
+        self.bells()
+            .for_each(|mut bell| bell.ring(&self.board, &self.counters));
+    }
+
+    /// Wakes every rank that may sleep, also one that the rank which is gone was about to wake. A system call for each.
+    fn tell_all(&self) {
+        self.bells()
+            .for_each(|mut bell| bell.ring_anyway(&self.board, &self.counters));
+    }
+
+    fn bells(&self) -> impl Iterator<Item = PeerBell> {
+        let others = (0..self.board.size()).filter(|rank| *rank != self.rank);
+        let ready = others.filter(|rank| self.board.state_of(*rank) == PeerState::Ready);
+        ready.map(|rank| PeerBell::new(&self.board, rank, self.bell.has_barrier()))
     }
 
     /// Gives back the chunks that any peer is done with. Whether there is one now.

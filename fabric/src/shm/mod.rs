@@ -60,6 +60,7 @@ mod proc;
 mod regions;
 mod ring;
 mod segment;
+mod spare;
 #[cfg(test)]
 #[cfg(not(loom))]
 mod tests;

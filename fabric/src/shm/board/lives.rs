@@ -37,7 +37,7 @@ impl Board {
     /// When there is no such rank.
     pub fn fail(&self, rank: u32) {
         if self.end(rank, &[ABSENT, ARRIVING, ARRIVED, OPENING, READY]) {
-            self.ring_all();
+            self.tell_all();
         }
     }
 
@@ -45,7 +45,7 @@ impl Board {
     pub fn fail_absent(&self) {
         let missed = (0..self.size).filter(|rank| self.miss(*rank)).count();
         if missed > 0 {
-            self.ring_all();
+            self.tell_all();
         }
     }
 
@@ -148,11 +148,12 @@ impl Board {
         self.word(rank, STATE)
     }
 
-    /// Wakes every rank that sleeps, with the fence of those who have no barrier.
-    fn ring_all(&self) {
+    /// Wakes every rank that may sleep, also one that the rank which is gone was about to wake, with the fence of those who have
+    /// no barrier.
+    fn tell_all(&self) {
         let counters = Counters::default();
         for rank in (0..self.size).filter(|rank| self.state(*rank).load(Acquire) == READY) {
-            PeerBell::new(self, rank, false).ring(self, &counters);
+            PeerBell::new(self, rank, false).ring_anyway(self, &counters);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Ranks that end, or stay away, before they have a driver.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering::AcqRel, time::Duration};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -162,6 +162,12 @@ fn a_rank_that_comes_late_but_in_time_is_waited_for_no_longer() {
 
 #[test]
 fn a_rank_whose_process_ends_before_it_has_told_that_it_left_is_heard_of() {
+    for took_word in [false, true] {
+        hear_of_who_left(took_word);
+    }
+}
+
+fn hear_of_who_left(took_word: bool) {
     let board = Board::create(3).unwrap();
     let mut other = other_process(OPENS, &board);
     let (mut near, mut far) = (open(&board, 0, LONG), open(&board, 2, LONG));
@@ -173,8 +179,11 @@ fn a_rank_whose_process_ends_before_it_has_told_that_it_left_is_heard_of() {
         while shm.progress(64, &mut ear).events > 0 || shm.arm() == Armed::Busy {}
     }
     assert_eq!(ear.0, []);
-    // What it does first when it closes. It is killed before it rings.
+    // What it does first when it closes. It is killed before it rings, or in the midst of it.
     assert!(board.leave(1, false));
+    if took_word {
+        board.bell(2).get().swap(0, AcqRel);
+    }
     other.kill().unwrap();
     other.wait().unwrap();
     assert_eq!(hear(&mut near), [Heard::Down(1, Down::Finished)]);

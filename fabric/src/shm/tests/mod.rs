@@ -15,6 +15,7 @@ use crate::{
 
 mod arrivals;
 mod cells;
+mod descriptors;
 mod parting;
 
 #[derive(Debug, PartialEq, Eq)]
