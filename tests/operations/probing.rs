@@ -1,5 +1,11 @@
 //! Probes, matched messages and streams.
 
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
 use ripstop::{Comm, ErrorKind, Result, Source, Tag};
 
 use crate::{PATHS, check::assert_content, content::content, mark, marked, ranks, turns::turn};
@@ -26,6 +32,43 @@ async fn a_probed_message_belongs_to_its_holder(world: Comm) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Its sender is whom the closing rank waits for to go.
+#[test]
+fn a_message_that_a_probe_holds_when_its_rank_closes_has_no_receiver() {
+    const LONG: usize = 1 << 20;
+    for dropped in [false, true] {
+        ranks::run(2, &[], move |runtime| {
+            let world = runtime.world();
+            if world.rank() == 1 {
+                let sent = runtime.block_on(world.send(0, 1, content(1, LONG)));
+                let why = sent.expect_err("nobody receives it").error.kind;
+                assert!(matches!(why, ErrorKind::PeerFinished { rank: 0 }), "{why}");
+                let got = runtime.block_on(world.recv::<u8>(0, 2)).expect("it came");
+                return assert_content(&got.0, 2, LONG);
+            }
+            let held = runtime.block_on(world.probe(1, 1)).expect("it came");
+            let answer = world.send(1, 2, content(2, LONG));
+            if dropped {
+                // When the runtime is closing.
+                let clock = world.clone();
+                let task = runtime.spawn(async move {
+                    clock.sleep(Duration::from_millis(5)).await;
+                    drop((held, answer, clock));
+                });
+                drop(task);
+                drop(world);
+                return runtime.close().expect("a good end");
+            }
+            drop(world);
+            answer.detach();
+            runtime.close().expect("a good end");
+            let mut recv = pin!(held.recv::<u8>());
+            let polled = recv.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(polled, Poll::Ready(Err(_))), "it is closed");
+        });
+    }
 }
 
 #[test]

@@ -7,7 +7,11 @@ use std::{
 
 use ripstop_fabric::driver::{Armed, Driver};
 
-use super::{Core, Engine, gone::Gone, message::Parcel};
+use super::{
+    Core, Engine,
+    gone::Gone,
+    message::{Offered, Parcel},
+};
 use crate::{
     error::ErrorKind,
     ops::{Held, Life},
@@ -36,6 +40,7 @@ impl Engine {
             core.discharge(&mut message);
             core.turn_away(message.envelope.source, &message.body.parcel());
         }
+        core.refuse_held();
         core.unpark_any();
         self.flush();
     }
@@ -152,6 +157,17 @@ impl Core {
         let may = !(self.closing || self.leaving);
         self.promised += usize::from(may);
         may
+    }
+
+    /// Offers that are in a probe's hands: their senders may be whom we wait for to go.
+    fn refuse_held(&mut self) {
+        for index in self.messages.offers(|_| true) {
+            let message = self.messages.get(index);
+            let source = message.envelope.source;
+            if let Parcel::Offered(Offered { sender, .. }) = message.body.parcel() {
+                self.tell(source, Kind::Taken, sender, wire::REFUSED);
+            }
+        }
     }
 
     /// A message that nobody will receive: its sender is told, or gets its credits back.

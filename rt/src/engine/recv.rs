@@ -74,6 +74,9 @@ impl Core {
         if self.is_void(&message) {
             return self.drop_stored(message);
         }
+        if self.closing {
+            return self.give_up(message);
+        }
         if self.is_deaf(message.envelope.ctx) && !message.is_sought() {
             self.discharge(&mut message);
             return self.turn_off(message.envelope, &message.body.parcel());
@@ -86,6 +89,21 @@ impl Core {
             match self.deliver_message(recv, &mut message, arrival) {
                 Ok(()) => return self.messages.recycle(message.body),
                 Err(kind) => self.land(recv, Err(kind)),
+            }
+        }
+    }
+
+    /// As [`put_back`](Self::put_back), where nothing is received any more.
+    fn give_up(&mut self, mut message: Message) {
+        let (source, sought) = (message.envelope.source, message.is_sought());
+        match message.body.parcel() {
+            Parcel::Offered(offered) if sought => {
+                self.meet(source, offered.sender);
+                self.tell(source, Kind::Taken, offered.sender, wire::REFUSED);
+            }
+            _ => {
+                self.discharge(&mut message);
+                self.turn_away(source, &message.body.parcel());
             }
         }
     }
@@ -285,7 +303,8 @@ impl Core {
 
     /// Chooses how the bytes of an offer travel (spec P4), and asks for them.
     fn take_up(&mut self, op: OpId, landed: Landed, offered: &Offered) {
-        if let Some(kind) = self.unreachable(landed.source) {
+        let refused = self.closing.then_some(ErrorKind::Closed);
+        if let Some(kind) = refused.or_else(|| self.unreachable(landed.source)) {
             self.tell(landed.source, Kind::Taken, offered.sender, wire::REFUSED);
             return self.land(op, Err(kind));
         }
