@@ -194,13 +194,14 @@ impl Core {
             }
             // Somebody has probed it: an offer of a sender that is gone, as which it fails when it is received.
             None => {
-                message.body = Body::Offered(Offered {
+                let offered = Offered {
                     total: message.body.parcel().bytes(),
                     sender,
                     modes: 0,
                     sought: false,
                     key: RemoteRegion::zeroed(),
-                })
+                };
+                self.messages.make_offer(index, offered);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Messages that wait for a receive.
 
+use std::collections::BTreeMap;
+
 use ripstop_fabric::{driver::Payload, memory::RemoteRegion};
 
 use crate::proto::{
@@ -65,7 +67,16 @@ pub(crate) enum Parcel<'a> {
 pub(crate) struct Messages {
     slots: Vec<Option<Message>>,
     free: Vec<u32>,
+    /// Nothing until there are long messages: a rank of a large simulation that does nothing should take little.
+    long: Option<Box<Long>>,
+}
+
+/// What is kept of long messages.
+#[derive(Default)]
+struct Long {
     spare: Vec<Vec<u8>>,
+    /// Stored offers, by their senders' operations.
+    offers: BTreeMap<(u32, OpId), u32>,
 }
 
 impl Messages {
@@ -76,7 +87,7 @@ impl Messages {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            spare: Vec::new(),
+            long: None,
         }
     }
 
@@ -86,9 +97,10 @@ impl Messages {
             Some(Body::Long(bytes)) => bytes.capacity(),
             _ => 0,
         };
+        let spare = self.long.iter().flat_map(|long| &long.spare);
         self.slots.capacity() * size_of::<Option<Message>>()
             + self.slots.iter().map(long).sum::<usize>()
-            + self.spare.iter().map(Vec::capacity).sum::<usize>()
+            + spare.map(Vec::capacity).sum::<usize>()
     }
 
     /// Where the next message will be stored.
@@ -106,8 +118,24 @@ impl Messages {
     pub(crate) fn store(&mut self, message: Message) -> u32 {
         let index = self.next();
         self.free.pop();
+        if let Body::Offered(offered) = &message.body {
+            let key = (message.envelope.source, offered.sender);
+            self.long().offers.insert(key, index);
+        }
         self.slots[index as usize] = Some(message);
         index
+    }
+
+    /// The bytes of a stored message are with its sender after all.
+    pub(crate) fn make_offer(&mut self, index: u32, offered: Offered) {
+        let message = self.get(index);
+        message.body = Body::Offered(offered);
+        let key = (message.envelope.source, offered.sender);
+        self.long().offers.insert(key, index);
+    }
+
+    fn long(&mut self) -> &mut Long {
+        self.long.get_or_insert_default()
     }
 
     pub(crate) fn get(&mut self, index: u32) -> &mut Message {
@@ -118,7 +146,16 @@ impl Messages {
 
     pub(crate) fn take(&mut self, index: u32) -> Message {
         self.free.push(index);
-        self.slots[index as usize].take().expect("a stored message")
+        let message = self.slots[index as usize].take().expect("a stored message");
+        if let Body::Offered(offered) = &message.body {
+            let key = (message.envelope.source, offered.sender);
+            let offers = &mut self.long().offers;
+            // A peer may have offered it twice.
+            if offers.get(&key) == Some(&index) {
+                offers.remove(&key);
+            }
+        }
+        message
     }
 
     /// A copy of bytes that are only lent.
@@ -130,7 +167,7 @@ impl Messages {
                 Body::Short(short, bytes.len())
             }
             Parcel::Bytes(bytes) => {
-                let mut long = self.spare.pop().unwrap_or_default();
+                let mut long = self.long().spare.pop().unwrap_or_default();
                 long.clear();
                 long.resize(bytes.len(), 0);
                 bytes.copy_into(&mut long);
@@ -143,25 +180,19 @@ impl Messages {
 
     /// The body is no longer wanted.
     pub(crate) fn recycle(&mut self, body: Body) {
-        if let Body::Long(long) = body
-            && self.spare.len() < SPARE_MAX
-            && long.capacity() <= SPARE_BYTES_MAX
+        if let Body::Long(bytes) = body
+            && let spare = &mut self.long().spare
+            && spare.len() < SPARE_MAX
+            && bytes.capacity() <= SPARE_BYTES_MAX
         {
-            self.spare.push(long);
+            spare.push(bytes);
         }
     }
 
-    /// The stored offer of this sender's operation.
+    /// The stored offer of this sender's operation. O(log offers).
     pub(crate) fn offer_of(&self, source: u32, sender: OpId) -> Option<u32> {
-        let is_it = |message: &Message| {
-            message.envelope.source == source
-                && matches!(&message.body, Body::Offered(offered) if offered.sender == sender)
-        };
-        let found = self
-            .slots
-            .iter()
-            .position(|slot| slot.as_ref().is_some_and(is_it))?;
-        u32::try_from(found).ok()
+        let offers = &self.long.as_ref()?.offers;
+        offers.get(&(source, sender)).copied()
     }
 
     /// The sender of a stored message of a collective that has another signature. O(stored messages).
@@ -254,5 +285,58 @@ impl Parcel<'_> {
             Self::Bytes(bytes) => Some(bytes.len()),
             Self::Offered(_) | Self::InOp { .. } => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytemuck::Zeroable;
+    use ripstop_fabric::memory::RemoteRegion;
+
+    use super::{Body, Message, Messages, Offered};
+    use crate::proto::{matching::Envelope, wire::OpId};
+
+    const fn op(slot: u32) -> OpId {
+        OpId {
+            slot,
+            generation: 1,
+        }
+    }
+
+    fn offer(source: u32, slot: u32) -> Message {
+        Message {
+            envelope: Envelope {
+                ctx: 0,
+                source,
+                tag: 0,
+            },
+            sig: 0,
+            body: Body::Offered(Offered {
+                total: 1,
+                sender: op(slot),
+                modes: 0,
+                key: RemoteRegion::zeroed(),
+                sought: false,
+            }),
+            place: None,
+            recalled: false,
+            charged: false,
+        }
+    }
+
+    #[test]
+    fn an_offer_is_found_by_its_sender_and_operation_as_long_as_it_is_stored() {
+        let mut messages = Messages::new();
+        let first = messages.store(offer(1, 7));
+        let other = messages.store(offer(2, 7));
+        assert_eq!(messages.offer_of(1, op(7)), Some(first));
+        assert_eq!(messages.offer_of(2, op(7)), Some(other));
+        assert_eq!(messages.offer_of(1, op(8)), None);
+        // A peer that offers the same twice: the last is the one.
+        let again = messages.store(offer(1, 7));
+        messages.take(first);
+        assert_eq!(messages.offer_of(1, op(7)), Some(again));
+        messages.take(again);
+        assert_eq!(messages.offer_of(1, op(7)), None);
     }
 }

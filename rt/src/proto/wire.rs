@@ -84,7 +84,7 @@ kinds! {
 }
 
 /// An operation at one of the two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct OpId {
     pub(crate) slot: u32,
