@@ -79,7 +79,9 @@ impl Comm {
         RecvOp::new(self, ticket)
     }
 
-    /// Sends a copy of `data`. The future only waits for room; the slice is free when it is done.
+    /// Sends a copy of `data`; the slice is free when the future is done. A short message only waits for room. One that is longer
+    /// than what is sent without being asked for waits until it is received, as with [`send`](Self::send): two ranks that both
+    /// send such a one before they receive wait for each other.
     ///
     /// # Errors
     /// As [`send`](Self::send).

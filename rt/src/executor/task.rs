@@ -184,13 +184,17 @@ impl<T> Future for JoinHandle<T> {
     type Output = T;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let waker = cx.waker().clone();
         let mut outcome = lock(&self.outcome);
         match outcome.value.take() {
             Some(Ok(value)) => Poll::Ready(value),
             Some(Err(panic)) => panic::resume_unwind(panic),
             None if outcome.over => panic!("the runtime ended before the task did"),
             None => {
-                outcome.waker = Some(cx.waker().clone());
+                // Another task's, it may be, and all that was left of it.
+                let before = outcome.waker.replace(waker);
+                drop(outcome);
+                contain(|| drop(before));
                 Poll::Pending
             }
         }

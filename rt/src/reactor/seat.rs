@@ -57,13 +57,15 @@ impl<B> SeatLock<B> {
     /// Ready when the last call has been answered.
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_called(&self, waker: &Waker) -> Poll<()> {
-        match lock(&self.caller).as_mut() {
-            Some(caller) => {
-                caller.clone_from(waker);
-                Poll::Pending
-            }
-            None => Poll::Ready(()),
+        let waker = waker.clone();
+        let mut caller = lock(&self.caller);
+        if caller.is_none() {
+            return Poll::Ready(());
         }
+        let before = caller.replace(waker);
+        drop(caller);
+        drop(before); // with no lock held: it may be the last of a task
+        Poll::Pending
     }
 
     /// The task is gone. The call may be another's by now, which calls again.
