@@ -43,8 +43,8 @@ pub(super) fn jobs() -> Vec<Job> {
     jobs
 }
 
-/// With more ranks than cores, fewer calls: the peers need milliseconds for one. Not so for a broadcast, whose root waits for
-/// nobody: with fewer calls than it may run ahead, this would be how long it takes until the others have a core.
+/// With more ranks than cores, fewer calls: the peers need milliseconds for one. Not so for a short broadcast, whose root waits
+/// for nobody: with fewer calls than it may run ahead, this would be how long it takes until the others have a core.
 fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
     let crowded = ranks > 2;
     let pick = Pick::new("collective", "mean_us", Better::Lower)
@@ -61,8 +61,8 @@ fn blocking(name: &'static str, size: u64, ranks: u32) -> Job {
         _ => format!("{name} --size {size}"),
     };
     if crowded {
-        args += match name {
-            "bcast" => " --iters 2000",
+        args += match (name, size) {
+            ("bcast", ..=4096) => " --iters 2000",
             _ => " --iters 50",
         };
     }
