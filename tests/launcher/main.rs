@@ -77,6 +77,12 @@ impl Ended {
         }
         self
     }
+
+    #[track_caller]
+    fn says_once(&self, line: &str) {
+        let said = self.out.matches(line).count();
+        assert_eq!(said, 1, "{line:?} in: {}{}", self.out, self.err);
+    }
 }
 
 #[test]

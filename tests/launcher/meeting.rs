@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::{
-    ended, launcher, role,
+    Ended, ended, launcher, role,
     roles::{AS_RANK, ROLE},
 };
 
@@ -33,37 +33,77 @@ fn ranks_exchange_under_open_mpi() {
 
 /// Under a launcher that is not ours, by itself and below ours.
 fn exchange_under(name: &str, package: &str, found: &str) {
-    if let Err(error) = Command::new(name).arg("--version").output() {
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "{name}: {error}; CI installs {package}"
-        );
-        return skipped(&format!("{name} not installed"));
+    if !is_installed(name, package) {
+        return;
     }
     let alone = Command::new(name);
     let mut below_ours = launcher(1, &[]);
     below_ours.args(["--", name]);
     for mut command in [alone, below_ours] {
-        if name == "orterun" {
-            // What a container needs; others take no notice.
-            command.arg("--oversubscribe");
-            let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
-            command.envs(as_root.map(|variable| (variable, "1")));
-        }
-        let program = std::env::current_exe().unwrap();
-        command.args(["-n", "4"]).arg(program).args(AS_RANK);
-        command.env(ROLE, "exchange").stdin(Stdio::null());
-        let job = ended(command);
+        command.args(options_of(name)).args(["-n", "4"]);
+        let job = exchanging(command);
         job.with(0, &[]);
         for rank in 0..4 {
-            assert!(
-                job.out
-                    .contains(&format!("rank {rank} of 4 ({found}), node [0, 1, 2, 3]")),
-                "{}{}",
-                job.out,
-                job.err
-            );
+            job.says_once(&format!("rank {rank} of 4 ({found}), node [0, 1, 2, 3]"));
         }
+    }
+}
+
+/// The variables of both are there, in either order.
+#[test]
+fn ranks_belong_to_the_inner_of_two_launchers() {
+    let [hydra, orte] = ["mpiexec.hydra", "orterun"];
+    if !(is_installed(hydra, "mpich") && is_installed(orte, "openmpi-bin")) {
+        return;
+    }
+    for (outer, inner, found) in [(orte, hydra, "pmi-1"), (hydra, orte, "pmix")] {
+        let mut command = Command::new(outer);
+        command.args(options_of(outer)).args(["-n", "1", inner]);
+        command.args(options_of(inner)).args(["-n", "2"]);
+        let job = exchanging(command);
+        job.with(0, &[]);
+        for rank in 0..2 {
+            job.says_once(&format!("rank {rank} of 2 ({found}), node [0, 1]"));
+        }
+    }
+    // Alone below two ranks, of which only variables are left.
+    let mut command = Command::new(hydra);
+    command.args(["-n", "2", orte]);
+    command.args(options_of(orte)).args(["-n", "1"]);
+    let job = exchanging(command);
+    job.with(9, &["PMI_SIZE=2 says that", "RIPSTOP_BOOT=singleton"]);
+}
+
+/// Has the ranks that `command` starts exchange something.
+fn exchanging(mut command: Command) -> Ended {
+    let as_root = ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"];
+    command.envs(as_root.map(|variable| (variable, "1")));
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args(AS_RANK)
+        .env(ROLE, "exchange")
+        .stdin(Stdio::null());
+    ended(command)
+}
+
+fn is_installed(name: &str, package: &str) -> bool {
+    let found = Command::new(name).arg("--version").output();
+    if let Err(error) = &found {
+        assert!(
+            std::env::var_os("CI").is_none(),
+            "{name}: {error}; CI installs {package}"
+        );
+        skipped(&format!("{name} not installed"));
+    }
+    found.is_ok()
+}
+
+/// What a container needs.
+fn options_of(name: &str) -> &'static [&'static str] {
+    if name == "orterun" {
+        &["--oversubscribe"]
+    } else {
+        &[]
     }
 }
 

@@ -56,13 +56,21 @@ impl Environment {
 
     /// Refuses to be one rank when a launcher's variables say that there are more.
     pub(super) fn check_alone(&self) -> Result<(), BootError> {
-        HINTS
-            .iter()
-            .find_map(|hint| self.contradiction(hint))
-            .map_or(Ok(()), Err)
+        self.check(|_| true, "")
     }
 
-    fn contradiction(&self, hint: &Hint) -> Option<BootError> {
+    /// Refuses to be the only rank of a job that was `found`, when a launcher of another family says that there are more.
+    pub(super) fn check_job_of_one(&self, found: &str) -> Result<(), BootError> {
+        self.check(Hint::is_of_ranks, &format!(" (and {found} knows of one)"))
+    }
+
+    fn check(&self, counts: fn(&Hint) -> bool, beside: &str) -> Result<(), BootError> {
+        let mut hints = HINTS.iter().filter(|hint| counts(hint));
+        let found = hints.find_map(|hint| self.contradiction(hint, beside));
+        found.map_or(Ok(()), Err)
+    }
+
+    fn contradiction(&self, hint: &Hint, beside: &str) -> Option<BootError> {
         let value = self.get(hint.variable)?;
         let number: u64 = value.parse().ok()?;
         let ranks = if hint.is_rank {
@@ -72,7 +80,7 @@ impl Environment {
         };
         (ranks > 1).then(|| BootError::WrongLauncher {
             evidence: format!(
-                "{}={value} says that {} started a job of several ranks",
+                "{}={value} says that {} started a job of several ranks{beside}",
                 hint.variable, hint.launcher
             ),
             advice: advice(ranks, hint),
@@ -96,6 +104,15 @@ struct Hint {
     variable: &'static str,
     launcher: &'static str,
     is_rank: bool,
+}
+
+impl Hint {
+    /// Only ranks have it. Others are of an allocation, or of what starts launchers' own processes on its nodes.
+    fn is_of_ranks(&self) -> bool {
+        ["OMPI_", "PMI_", "MV2_", "PMIX_"]
+            .iter()
+            .any(|family| self.variable.starts_with(family))
+    }
 }
 
 fn advice(ranks: u64, hint: &Hint) -> String {
@@ -145,7 +162,7 @@ const HINTS: &[Hint] = &[
     count("OMPI_COMM_WORLD_SIZE", "Open MPI's launcher"),
     count(
         "PMI_SIZE",
-        "a PMI launcher, without passing its connection on (PMI_FD is not set),",
+        "a PMI launcher, without passing its connection on (PMI_FD is not set, or closed),",
     ),
     count("MV2_COMM_WORLD_SIZE", "MVAPICH's launcher"),
     count("FLUX_JOB_SIZE", "Flux"),

@@ -149,9 +149,9 @@ const _: Option<&dyn Exchange> = None; // stays dyn-compatible
 
 /// Finds out how this process was started, and joins its job.
 ///
-/// `RIPSTOP_BOOT` (`pmi1`, `pmix` or `singleton`) decides when it is set; else `PMIX_NAMESPACE` and `PMIX_RANK` do, else a
-/// `PMI_FD`; else the process is alone, unless a launcher's variables say that it has company which it cannot reach: that is an
-/// error, not many jobs of one rank each.
+/// `RIPSTOP_BOOT` (`pmi1`, `pmix` or `singleton`) decides when it is set; else an inherited connection in `PMI_FD` does, else
+/// `PMIX_NAMESPACE` and `PMIX_RANK`; else the process is alone. Alone, or a job of one rank, it may be by mistake: where a
+/// launcher's variables say that it has company which it cannot reach, that is an error, not many jobs of one rank each.
 /// `RIPSTOP_BOOT_TIMEOUT` is the time limit for every answer of the launcher, in seconds.
 ///
 /// # Errors
@@ -166,9 +166,46 @@ pub fn discover(environment: &Environment) -> Result<Boot, BootError> {
             other,
             "auto, pmi1, pmix or singleton, or unset it",
         )),
-        _ if pmix::is_offered(environment) => pmix::join(environment),
-        _ if environment.get("PMI_FD").is_some() => pmi1::join(environment),
-        _ => environment.check_alone().map(|()| singleton::boot()),
+        _ => find(environment),
+    }
+}
+
+fn find(environment: &Environment) -> Result<Boot, BootError> {
+    let boot = match Family::of(environment) {
+        Family::Pmi1 => pmi1::join(environment)?,
+        Family::Pmix => pmix::join(environment)?,
+        Family::None => {
+            environment.check_alone()?;
+            return Ok(singleton::boot());
+        }
+    };
+    if boot.size == 1 {
+        environment.check_job_of_one(boot.found)?;
+    }
+    Ok(boot)
+}
+
+/// What the launcher that started this process speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Pmi1,
+    Pmix,
+    None,
+}
+
+impl Family {
+    /// Below two launchers there are variables of both. A connection of PMI-1 reaches only whom its launcher has started, for a
+    /// server of PMIx closes it in its ranks; so it says which of the two is the inner one.
+    fn of(environment: &Environment) -> Self {
+        if pmi1::is_connected(environment) {
+            Self::Pmi1
+        } else if pmix::is_offered(environment) {
+            Self::Pmix
+        } else if environment.get("PMI_FD").is_some() {
+            Self::Pmi1 // Which says what is wrong with it.
+        } else {
+            Self::None
+        }
     }
 }
 

@@ -48,6 +48,31 @@ fn a_job_that_would_fall_apart_into_single_ranks_is_an_error_with_the_command() 
 }
 
 #[test]
+fn a_connection_of_pmi_1_that_is_closed_leaves_the_ranks_to_pmix() {
+    let pmix = [("PMIX_NAMESPACE", "job"), ("PMIX_RANK", "0")];
+    let closed = [("PMI_FD", "1000000"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+    let of = |variables: &[(&str, &str)]| Family::of(&environment(variables));
+    assert_eq!(of(&[&pmix[..], &closed].concat()), Family::Pmix);
+    assert_eq!(of(&closed), Family::Pmi1, "to say what is wrong with it");
+    assert_eq!(of(&pmix[1..]), Family::None);
+}
+
+#[test]
+fn a_job_of_one_rank_is_checked_by_what_ranks_of_others_have_not_by_allocations() {
+    let check = |variables: &[(&str, &str)]| environment(variables).check_job_of_one("pmix");
+    let lost = check(&[("PMI_FD", "6"), ("PMI_SIZE", "2")]).unwrap_err();
+    let said = lost.to_string();
+    assert!(matches!(lost, BootError::WrongLauncher { .. }), "{said}");
+    assert!(
+        said.contains("PMI_SIZE=2") && said.contains("pmix knows of one"),
+        "{said}"
+    );
+    let step = [("SLURM_NTASKS", "8"), ("SLURM_PROCID", "1")];
+    assert!(check(&step).is_ok(), "one rank of eight possible ones");
+    assert!(check(&[("PMI_SIZE", "1"), ("PMIX_RANK", "0")]).is_ok());
+}
+
+#[test]
 fn a_job_of_one_rank_is_no_contradiction_and_neither_is_an_explicit_wish() {
     assert_eq!(
         discover(&environment(&[

@@ -28,11 +28,12 @@ pub(super) fn inherited(fd: u32) -> Result<OwnedFd, BootError> {
     };
     let number = RawFd::try_from(fd).map_err(|_| refuse("and this is no descriptor"))?;
     let socket = take(number).map_err(|error| refuse(reason(&error)))?;
-    match sockopt::socket_type(&socket) {
-        Ok(SocketType::STREAM) => Ok(socket),
-        _ => Err(refuse(
+    if is_stream(&socket) {
+        Ok(socket)
+    } else {
+        Err(refuse(
             "and this is something else: unset PMI_FD, or start the program with its launcher",
-        )),
+        ))
     }
 }
 
@@ -52,15 +53,34 @@ pub(super) fn be_fatal(socket: &OwnedFd, fatal: bool) -> io::Result<()> {
     Ok(fcntl_setfl(socket, flags)?)
 }
 
+/// Whether `number` names a stream socket that this process inherited, and has not taken.
+pub(super) fn is_inherited(number: RawFd) -> bool {
+    let unmarked = flags_of(number).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0);
+    unmarked && duplicate(number).is_ok_and(|socket| is_stream(&socket))
+}
+
+fn is_stream(socket: &OwnedFd) -> bool {
+    sockopt::socket_type(socket) == Ok(SocketType::STREAM)
+}
+
 fn take(number: RawFd) -> io::Result<OwnedFd> {
     let _alone = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: F_GETFD reads a flag and touches no memory; a number that is not open gives EBADF.
-    let flags = check(unsafe { libc::fcntl(number, libc::F_GETFD) })?;
+    let flags = flags_of(number)?;
     if flags & libc::FD_CLOEXEC != 0 {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
-    // SAFETY: as above; without close-on-exec it came over exec, so no owner in this process can be surprised by the mark.
+    // SAFETY: F_SETFD touches no memory; without close-on-exec the descriptor came over exec, so no owner in this process can be
+    // surprised by the mark.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, flags | libc::FD_CLOEXEC) })?;
+    duplicate(number)
+}
+
+fn flags_of(number: RawFd) -> io::Result<libc::c_int> {
+    // SAFETY: F_GETFD reads a flag and touches no memory; a number that is not open gives EBADF.
+    check(unsafe { libc::fcntl(number, libc::F_GETFD) })
+}
+
+fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC makes a new descriptor and touches no memory.
     let own = check(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) })?;
     // SAFETY: the call above has just made `own`, and nobody else knows its number.
@@ -124,6 +144,18 @@ mod tests {
                 .to_string()
                 .contains("in use")
         );
+    }
+
+    #[test]
+    fn a_connection_is_there_from_exec_until_it_is_taken() {
+        let (socket, other) = UnixStream::pair().unwrap();
+        fcntl_setfd(&socket, FdFlags::empty()).unwrap();
+        assert!(is_inherited(socket.as_raw_fd()) && !is_inherited(other.as_raw_fd()));
+        let taken = inherited(number(&socket)).unwrap();
+        assert!(!is_inherited(socket.as_raw_fd()) && !is_inherited(taken.as_raw_fd()));
+        let (datagrams, _other) = UnixDatagram::pair().unwrap();
+        fcntl_setfd(&datagrams, FdFlags::empty()).unwrap();
+        assert!(!is_inherited(datagrams.as_raw_fd()) && !is_inherited(1_000_000));
     }
 
     #[test]

@@ -13,6 +13,15 @@ use super::wire::{self, Line};
 use super::{Boot, BootError, Environment, Exchange, Node, check_key, check_value, error, mapping};
 use stream::Stream;
 
+/// Whether a launcher has started this very process: its connection is here, and not only variables, which come from further up.
+pub(super) fn is_connected(environment: &Environment) -> bool {
+    let named = ["PMI_RANK", "PMI_SIZE"]
+        .iter()
+        .all(|name| environment.get(name).is_some());
+    let number = environment.get("PMI_FD").and_then(|fd| fd.parse().ok());
+    named && number.is_some_and(fd::is_inherited)
+}
+
 /// Joins the job of the launcher behind `PMI_FD`.
 pub(super) fn join(environment: &Environment) -> Result<Boot, BootError> {
     let fd = required(environment, "PMI_FD", 0, u32::from(u16::MAX) * 16)?;

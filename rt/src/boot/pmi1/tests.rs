@@ -124,6 +124,27 @@ fn a_launcher_below_ours_is_not_taken_for_ours() {
 }
 
 #[test]
+fn a_launcher_below_one_of_pmix_is_the_one_that_counts() {
+    let pmix = [("PMIX_NAMESPACE", "above"), ("PMIX_RANK", "0")];
+    let pmix = pmix.map(|(name, value)| (name, value.to_owned()));
+    let mut answers = GREETING.to_vec();
+    answers.push("cmd=get_result rc=0 value=(vector,(0,1,2))\n");
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let _server = server(theirs, &answers);
+    let boot = discover(&environment_below(&ours, 1, 2, pmix)).unwrap();
+    assert_eq!((boot.rank, boot.size, boot.found), (1, 2, "pmi-1"));
+}
+
+#[test]
+fn one_rank_below_a_launcher_of_several_is_not_taken_for_the_job() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let _server = server(theirs, &GREETING);
+    let left = [("OMPI_COMM_WORLD_SIZE", "4".to_owned())];
+    let error = discover(&environment_below(&ours, 0, 1, left)).unwrap_err();
+    assert!(matches!(error, BootError::WrongLauncher { .. }), "{error}");
+}
+
+#[test]
 fn our_launcher_is_known_by_its_connection() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let own = wire::connection(ours.as_raw_fd(), &ours).unwrap();

@@ -301,7 +301,7 @@ fn command(setup: &Setup<'_>, rank: u32, socket: &UnixStream) -> io::Result<Comm
 
 /// What another launcher, which started us, says about its own job.
 fn is_foreign(name: &str) -> bool {
-    ["PMI_", "PMIX_", "OMPI_COMM_WORLD_"]
+    ["PMI_", "PMIX_", "OMPI_COMM_WORLD_", "MV2_COMM_WORLD_"]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }
