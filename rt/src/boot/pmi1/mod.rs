@@ -251,7 +251,18 @@ impl Client {
         let mut ranks = Vec::new();
         let mut sizes = BTreeMap::new();
         for other in 0..size {
-            let its = self.get(other, &format!("ripstop-machine-{other}"))?;
+            let key = format!("ripstop-machine-{other}");
+            let its = self.get(other, &key)?;
+            // Ranks that are told different things would not agree on who shares a node, nor would a node have a leader.
+            if its.is_none() || other == rank && its.as_ref() != Some(&machine) {
+                return Err(BootError::Garbled {
+                    request: format!("get {key}"),
+                    answer: its.map_or_else(|| "no such key".to_owned(), |its| error::shown(&its)),
+                    why: format!(
+                        "rank {other} has put something else there, and all have passed a fence since"
+                    ),
+                });
+            }
             if its.as_ref() == Some(&machine) {
                 ranks.push(other);
             }

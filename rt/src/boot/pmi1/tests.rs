@@ -90,6 +90,30 @@ fn without_a_mapping_the_ranks_tell_each_other_their_machine() {
 }
 
 #[test]
+fn a_server_that_loses_where_ranks_are_is_an_error_that_names_the_key() {
+    let here = machine().unwrap();
+    let mine = format!("cmd=get_result rc=0 value={}:{here}\n", here.len());
+    let (lost, other) = (
+        "cmd=get_result rc=-1\n",
+        "cmd=get_result rc=0 value=9:elsewhere\n",
+    );
+    for (found, key) in [
+        ([lost, lost], "ripstop-machine-0"),
+        ([lost, &mine], "ripstop-machine-0"),
+        ([other, &mine], "ripstop-machine-0"),
+        ([&mine, lost], "ripstop-machine-1"),
+    ] {
+        let mut answers = GREETING.to_vec();
+        answers.extend([lost, "cmd=put_result rc=0\n", "cmd=barrier_out\n"]);
+        answers.extend(found);
+        match against(&answers, 2) {
+            Err(BootError::Garbled { request, .. }) => assert_eq!(request, format!("get {key}")),
+            other => panic!("{found:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
 fn a_launcher_below_ours_is_not_taken_for_ours() {
     let (above, _launcher) = UnixStream::pair().unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
@@ -99,13 +123,14 @@ fn a_launcher_below_ours_is_not_taken_for_ours() {
         ("MPI_LOCALNRANKS", "2".to_owned()),
     ];
     let server = std::thread::spawn(move || {
-        let machine = "cmd=get_result rc=0 value=7:another\n";
+        let here = machine().unwrap();
+        let mine = format!("cmd=get_result rc=0 value={}:{here}\n", here.len());
         let rest = [
             "cmd=get_result rc=-1\n",
             "cmd=put_result rc=0\n",
             "cmd=barrier_out rc=0\n",
-            machine,
-            machine,
+            mine.as_str(),
+            "cmd=get_result rc=0 value=7:another\n",
         ];
         for answer in GREETING.into_iter().chain(rest) {
             let mut request = [0; wire::REQUEST_MAX];
@@ -120,7 +145,7 @@ fn a_launcher_below_ours_is_not_taken_for_ours() {
     drop(ours);
     server.join().unwrap();
     let ranks = boot.unwrap().node.ranks;
-    assert_ne!(ranks, [0, 1], "the ranks above share a node, not these");
+    assert_eq!(ranks, [0], "the ranks above share a node, not these");
 }
 
 #[test]
