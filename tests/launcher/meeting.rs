@@ -86,7 +86,7 @@ fn exchanging(mut command: Command) -> Ended {
     ended(command)
 }
 
-fn is_installed(name: &str, package: &str) -> bool {
+pub(crate) fn is_installed(name: &str, package: &str) -> bool {
     let found = Command::new(name).arg("--version").output();
     if let Err(error) = &found {
         assert!(

@@ -9,7 +9,8 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
-    ended, launcher,
+    RIPSTOP, ended, launcher,
+    meeting::is_installed,
     roles::{AS_RANK, ROLE},
     shell,
 };
@@ -30,10 +31,6 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
         lines.read_line(&mut line).unwrap();
         pids.push(line.trim().parse().unwrap());
     }
-    let is_stopped = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        stat.contains(") T ")
-    };
     let pid = Pid::from_child(&launcher);
     for _ in 0..2 {
         kill_process(pid, Signal::TSTP).unwrap();
@@ -47,6 +44,11 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     }
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(launcher.wait().unwrap().code(), Some(143));
+}
+
+fn is_stopped(pid: &u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.contains(") T ")
 }
 
 #[test]
@@ -106,6 +108,57 @@ fn a_signal_is_passed_on_to_every_rank() {
     let (status, err) = signalled(shell(2, &[], script), 2, &[Signal::TERM]);
     assert_eq!(status.code(), Some(7), "{err}");
     assert!(err.contains("SIGTERM passed on to ranks 0 and 1"), "{err}");
+}
+
+#[test]
+fn one_signal_ends_a_job_with_a_rank_that_is_stopped() {
+    for (signal, code) in [
+        (Signal::INT, 130),
+        (Signal::TERM, 143),
+        (Signal::HUP, 129),
+        (Signal::QUIT, 131),
+    ] {
+        // The other ends well, which does not end the job.
+        let script = "ulimit -c 0; [ $PMI_RANK = 1 ] && trap 'exit 0' INT TERM HUP QUIT; echo $$; \
+                      [ $PMI_RANK = 0 ] && kill -STOP $$; while :; do read x < /proc/version; done";
+        let mut command = shell(2, &[], script);
+        let mut launcher = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(launcher.stdout.take().unwrap());
+        let mut pids = Vec::new();
+        for _ in 0..2 {
+            let mut line = String::new();
+            lines.read_line(&mut line).unwrap();
+            pids.push(line.trim().parse().unwrap());
+        }
+        while !pids.iter().any(is_stopped) {
+            std::thread::yield_now();
+        }
+        kill_process(Pid::from_child(&launcher), signal).unwrap();
+        let ended = launcher.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{err}");
+    }
+}
+
+/// `script` has a terminal, and a session whose foreground group the launcher is of.
+#[test]
+fn ranks_write_to_a_terminal_that_stops_those_in_the_background() {
+    if !is_installed("script", "bsdutils") {
+        return;
+    }
+    let script = "stty tostop && exec \"$RIPSTOP\" run -n 2 --timeout 60 \
+                  sh -c 'stty echo <&1 && echo \"rank $PMI_RANK wrote\"'";
+    let mut command = Command::new("script");
+    command.args(["-qec", script, "/dev/null"]);
+    command.env("RIPSTOP", RIPSTOP).env("SHELL", "/bin/sh");
+    let job = ended(command);
+    for rank in 0..2 {
+        job.says_once(&format!("rank {rank} wrote"));
+    }
 }
 
 #[test]

@@ -270,6 +270,9 @@ impl Job {
             });
         }
         self.signal_all(signal);
+        if ![Signal::USR1, Signal::USR2].contains(&signal) {
+            self.signal_all(Signal::CONT); // To end is what they are asked; one that is stopped would not notice.
+        }
         if !interrupts {
             return;
         }

@@ -68,9 +68,12 @@ impl Rank {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = command(setup, rank, &theirs)?;
+        let is_terminal = io::IsTerminal::is_terminal(&io::stdout())
+            || io::IsTerminal::is_terminal(&io::stderr());
         InChild {
             socket: theirs.into(),
             cpus,
+            at_terminal: is_terminal && !setup.label,
         }
         .prepare(&mut command);
         let mut child = command.spawn()?;

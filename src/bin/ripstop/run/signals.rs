@@ -80,6 +80,8 @@ pub(super) struct InChild {
     pub(super) socket: OwnedFd,
     /// The CPUs that it may run on, where they are to be fewer than ours.
     pub(super) cpus: Option<CpuSet>,
+    /// It writes to the terminal itself.
+    pub(super) at_terminal: bool,
 }
 
 impl InChild {
@@ -96,6 +98,12 @@ impl InChild {
                 sched_setaffinity(None, cpus)?;
             }
             fcntl_setfd(&self.socket, FdFlags::empty())?;
+            if self.at_terminal {
+                // After `stty tostop`, and whenever it is set up, a terminal stops who is not of its foreground group, which no
+                // rank is; the job would hang. Ignored over exec too, as is wanted: the program and what it starts are to write.
+                // SAFETY: ignoring a signal runs no code of ours.
+                unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+            }
             mask(libc::SIG_SETMASK, &nothing) // What is blocked here would be blocked there.
         };
         // SAFETY: the closure does system calls only: it takes no lock, allocates nothing, and its errors are numbers.
