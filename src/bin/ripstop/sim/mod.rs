@@ -5,6 +5,7 @@
 
 mod awp;
 mod bars;
+mod cases;
 mod collective;
 mod contact;
 mod first;
@@ -32,6 +33,7 @@ use ripstop::sim::{Faults, Manager, Model, Report, Simulation, Transport};
 
 use self::{
     bars::Bars,
+    cases::Case,
     contact::Node,
     load::Load,
     options::{Assignment, Sweep, assignment, sweep},
@@ -163,9 +165,9 @@ fn simulate(args: &Args) -> Result<(), Trouble> {
     let simulation = args.simulation()?;
     let cases = args.cases()?;
     args.check_svg()?;
-    let mut table = Table::new(0, args.json, cases.len());
+    let mut table = Table::new(0, args.json, cases.count());
     let mut drawing = Drawing::new(args.title());
-    for case in cases {
+    for case in cases.iter() {
         let Case { ranks, seed, .. } = case;
         table.announce(format!("{ranks} ranks, seed {seed}"));
         let row = carry_out(args, &simulation, case, &mut drawing);
@@ -221,14 +223,6 @@ fn survivors<T>(
         }
     }
     Ok(found)
-}
-
-/// One run.
-#[derive(Clone, Copy)]
-struct Case {
-    way: &'static str,
-    ranks: u32,
-    seed: u64,
 }
 
 /// What becomes of all runs together.
@@ -292,8 +286,6 @@ impl Drawing {
     }
 }
 
-/// The longest messages that are copied, in bytes.
-const COPIED_MAX: usize = 1 << 30;
 /// Bytes of the blocks of an all-to-all, on all ranks together.
 const BLOCKS_MAX: u128 = 8 << 30;
 /// Figures of a run that are drawn.
@@ -365,39 +357,6 @@ impl Args {
             let above = above.display();
             Err(format!("--svg: there is no directory {above}; make it, or take another").into())
         })
-    }
-
-    /// All runs, in their order.
-    fn cases(&self) -> Result<Vec<Case>, Trouble> {
-        if self.size > COPIED_MAX
-            && (self.hash_from.is_none() || self.scenario != Scenario::Pingpong)
-        {
-            return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
-        }
-        let least = self.scenario.ranks_min();
-        if self.ranks.0.iter().any(|&ranks| ranks < least) {
-            let name = self.scenario.name();
-            return Err(format!("--ranks: {name} needs {least} ranks at least").into());
-        }
-        let ways = self.scenario.ways();
-        let wanted = |way: &&str| self.way.is_empty() || self.way.iter().any(|name| name == way);
-        let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();
-        if chosen.len() < self.way.len() || chosen.is_empty() {
-            let name = self.scenario.name();
-            return Err(match ways {
-                [""] => format!("--way: {name} has only one"),
-                _ => format!("--way: those of {name} are {}", ways.join(", ")),
-            }
-            .into());
-        }
-        let seeds = self.seed..self.seed.saturating_add(self.runs);
-        let mut cases = Vec::new();
-        for &ranks in &self.ranks.0 {
-            for seed in seeds.clone() {
-                cases.extend(chosen.iter().map(|&way| Case { way, ranks, seed }));
-            }
-        }
-        Ok(cases)
     }
 
     fn once(

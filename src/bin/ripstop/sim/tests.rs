@@ -75,6 +75,41 @@ fn what_two_ranks_do_is_not_asked_of_one() {
 }
 
 #[test]
+fn seeds_go_up_to_the_largest_and_no_further() {
+    let args = |seed: u64, runs: u64| {
+        let (seed, runs) = (seed.to_string(), runs.to_string());
+        let words = ["sim", "barrier", "--ranks", "2", "--iters", "1"];
+        let words = words.into_iter().chain(["--seed", &seed, "--runs", &runs]);
+        <Cli as clap::Parser>::try_parse_from(words).unwrap().args
+    };
+    for (seed, runs) in [(u64::MAX, 1), (u64::MAX - 1, 2), (0, 3)] {
+        let args = args(seed, runs);
+        let cases = args.cases().unwrap();
+        let seeds: Vec<u64> = cases.iter().map(|case| case.seed).collect();
+        assert_eq!(seeds, (0..runs).map(|run| seed + run).collect::<Vec<_>>());
+        assert_eq!(seeds.len(), cases.count());
+        assert!(simulate(&args).is_ok());
+    }
+    for (seed, runs) in [(u64::MAX, 2), (u64::MAX - 1, 5), (2, u64::MAX)] {
+        let why = args(seed, runs).cases().unwrap_err().to_string();
+        let options = format!("--seed {seed} --runs {runs}: ");
+        assert!(why.starts_with(&options), "{why}");
+    }
+}
+
+#[test]
+fn runs_are_made_as_they_come() {
+    let words = ["sim", "ialltoall", "--ranks", "2..4", "--runs"];
+    let words = words.into_iter().chain(["18446744073709551615"]);
+    let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
+    let cases = cli.args.cases().unwrap();
+    assert_eq!(cases.count(), usize::MAX);
+    let ways = cli.args.scenario.ways();
+    let seeds = cases.iter().step_by(ways.len()).map(|case| case.seed);
+    assert_eq!(seeds.take(3).collect::<Vec<_>>(), [0, 1, 2]);
+}
+
+#[test]
 fn an_all_to_all_by_adapters_bears_a_killed_rank_and_what_it_does_not_bear_is_replayed() {
     let outcome = |option: &str, value: &str| {
         let words = ["sim", "ialltoall", "--ranks", "8", "--size", "4096"];

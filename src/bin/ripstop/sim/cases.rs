@@ -1,0 +1,89 @@
+//! The runs that a command line asks for.
+
+use std::ops::RangeInclusive;
+
+use super::{Args, Trouble, scenario::Scenario};
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) way: &'static str,
+    pub(super) ranks: u32,
+    pub(super) seed: u64,
+}
+
+/// All runs, in their order, each made when its turn comes: there may be more than fit in memory.
+#[derive(Debug)]
+pub(super) struct Cases {
+    ranks: Vec<u32>,
+    seeds: RangeInclusive<u64>,
+    ways: Vec<&'static str>,
+}
+
+impl Cases {
+    /// How many there are, or as many as can be said.
+    pub(super) fn count(&self) -> usize {
+        let seeds = self.seeds.end() - self.seeds.start();
+        let seeds = usize::try_from(seeds).map_or(usize::MAX, |more| more.saturating_add(1));
+        seeds.saturating_mul(self.ranks.len() * self.ways.len())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Case> {
+        let seeds = |ranks: u32| self.seeds.clone().map(move |seed| (ranks, seed));
+        let runs = self.ranks.iter().flat_map(move |&ranks| seeds(ranks));
+        runs.flat_map(|(ranks, seed)| self.ways.iter().map(move |&way| Case { way, ranks, seed }))
+    }
+}
+
+/// The longest messages that are copied, in bytes.
+const COPIED_MAX: usize = 1 << 30;
+
+impl Args {
+    /// The runs.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub(super) fn cases(&self) -> Result<Cases, Trouble> {
+        if self.size > COPIED_MAX
+            && (self.hash_from.is_none() || self.scenario != Scenario::Pingpong)
+        {
+            return Err("--size: more than 1 GiB need pingpong, and --hash-from".into());
+        }
+        let least = self.scenario.ranks_min();
+        if self.ranks.0.iter().any(|&ranks| ranks < least) {
+            let name = self.scenario.name();
+            return Err(format!("--ranks: {name} needs {least} ranks at least").into());
+        }
+        Ok(Cases {
+            ranks: self.ranks.0.clone(),
+            seeds: self.seeds()?,
+            ways: self.ways()?,
+        })
+    }
+
+    fn seeds(&self) -> Result<RangeInclusive<u64>, Trouble> {
+        let (seed, runs) = (self.seed, self.runs);
+        let last = seed.checked_add(runs - 1).ok_or_else(|| {
+            format!(
+                "--seed {seed} --runs {runs}: the last seed is beyond {}, the largest; begin lower, or run fewer",
+                u64::MAX
+            )
+        })?;
+        Ok(seed..=last)
+    }
+
+    fn ways(&self) -> Result<Vec<&'static str>, Trouble> {
+        let ways = self.scenario.ways();
+        let wanted = |way: &&str| self.way.is_empty() || self.way.iter().any(|name| name == way);
+        let chosen: Vec<&str> = ways.iter().copied().filter(wanted).collect();
+        if chosen.len() < self.way.len() || chosen.is_empty() {
+            let name = self.scenario.name();
+            return Err(match ways {
+                [""] => format!("--way: {name} has only one"),
+                _ => format!("--way: those of {name} are {}", ways.join(", ")),
+            }
+            .into());
+        }
+        Ok(chosen)
+    }
+}
