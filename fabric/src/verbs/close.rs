@@ -4,7 +4,7 @@ use std::{hint, time::Duration};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{core::Core, link::Link, rail::Rail, way::To, wire::Word};
+use super::{core::Core, link::Link, parked::Want, rail::Rail, way::To, wire::Word};
 use crate::driver::{Armed, Down, Failure, Payload, Peer, Sink, Token, WaitOn};
 
 impl Core {
@@ -18,11 +18,11 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            let parked: Vec<u32> = link.parked.drain(..).collect();
+            let parked = link.parked.take();
             for op in parked {
                 // A peer may wait for a count, and it needs no memory of ours.
                 if self.ops.get(op).is_some_and(|op| op.wish.counts() > 0) {
-                    self.link_or_new(peer).parked.push_back(op);
+                    self.link_or_new(peer).parked.push(op, Want::Room);
                 } else {
                     self.abandon(op, Failure::Cancelled);
                 }

@@ -163,7 +163,7 @@ impl Core {
         link.words.clear();
         (link.left, link.untold) = (LaneSet::EMPTY, LaneSet::EMPTY);
         link.forgetting.clear();
-        let mut over: Vec<u32> = link.parked.drain(..).collect();
+        let mut over: Vec<u32> = link.parked.take();
         over.extend(link.asking.take());
         over.extend(link.naming.take());
         self.dialling.remove(&peer);

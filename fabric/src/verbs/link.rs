@@ -6,6 +6,7 @@ use super::{
     forgetting::Forgetting,
     inbox::WINDOW,
     objects::Qp,
+    parked::{Parked, Want},
     regions::Imports,
     trail::Trail,
     waits::Waits,
@@ -62,7 +63,7 @@ pub(super) struct Link {
     /// Regions that may still be in use by lanes that keep no order with what is said.
     pub(super) forgetting: Forgetting,
     /// One-sided commands that wait for the connection or for room, and those that wait for a slot of the peer's table.
-    pub(super) parked: VecDeque<u32>,
+    pub(super) parked: Parked,
     pub(super) asking: Waits<u32>,
     /// Counts that are not posted yet, and do not wait for a name. Messages wait for them: one may say that nothing more will be
     /// counted.
@@ -117,7 +118,7 @@ impl Link {
             waiting: VecDeque::new(),
             words: VecDeque::new(),
             forgetting: Forgetting::default(),
-            parked: VecDeque::new(),
+            parked: Parked::default(),
             asking: Waits::default(),
             counts: 0,
             naming: Waits::default(),
@@ -241,7 +242,9 @@ impl Link {
         // The owner does not wait for who has no connection.
         self.forgetting.clear();
         self.words.retain(|word| word.outlives());
-        self.parked.extend(self.asking.take());
+        for op in self.asking.take() {
+            self.parked.push(op, Want::Room);
+        }
         self.imports.renew();
     }
 
@@ -269,7 +272,7 @@ impl Link {
 
     /// Has a command wait for nothing any more.
     pub(super) fn forget_op(&mut self, op: u32) {
-        self.parked.retain(|parked| *parked != op);
+        self.parked.forget(op);
         self.asking.forget(op);
         self.naming.forget(op);
     }

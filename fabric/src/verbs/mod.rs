@@ -7,15 +7,15 @@
 //! by a `pool` of threads, and the address has the `doors` that lead to them (`mesh`). Words go also by other devices than
 //! the first (`detours`). Messages (`messages`) land in one shared queue of buffers (`inbox`), by credits, so that no
 //! sender ever finds none; with `Scheme::Hybrid`, short ones to peers without a connection go as
-//! `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices; `regions` sees to it that a wrong key
-//! never gets that far, `forgetting` waits before it says that a region is used no more, `names` has keys that nobody was
-//! told, and `registrations` the application's own memory; what a rank `counts` for itself is none of their business, and
-//! where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of `lists`, in a `chain` for each
-//! peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way` is one lane to a peer, and
-//! the `trail` has the messages that may have to go again. `scarce` says who gives way where there are fewer queue pairs
-//! than peers. What devices tell of themselves is in `happened`, and what they `held` of the shared receives. A turn is in
-//! `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the library makes, `abi` is the
-//! library's header.
+//! `parcels`. Puts, gets, atomics and counts (`onesided`) are done by the devices, and what finds no room there is `parked`;
+//! `regions` sees to it that a wrong key never gets that far, `forgetting` waits before it says that a region is used no more,
+//! `names` has keys that nobody was told, and `registrations` the application's own memory; what a rank `counts` for itself is
+//! none of their business, and where tasks wait for a counter, its owner counts for peers, too. Turns begin the tasks of
+//! `lists`, in a `chain` for each peer. `rails` has what goes by which of several devices, and goes on when one fails; a `way`
+//! is one lane to a peer, and the `trail` has the messages that may have to go again. `scarce` says who gives way where there
+//! are fewer queue pairs than peers. What devices tell of themselves is in `happened`, and what they `held` of the shared
+//! receives. A turn is in `turn`, what a rank has is in `core`, and the end is in `close`. `objects` owns what the library
+//! makes, `abi` is the library's header.
 
 mod abi;
 mod address;
@@ -47,6 +47,7 @@ mod onesided;
 mod opened;
 mod outbox;
 mod parcels;
+mod parked;
 mod pool;
 mod posting;
 mod prepare;

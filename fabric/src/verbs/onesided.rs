@@ -8,8 +8,10 @@
 use super::{
     abi::WC_SUCCESS,
     core::{Core, News, index},
-    objects::Local,
+    link::Link,
+    objects::{Local, STEP_MAX},
     outbox::Step,
+    parked::Want,
     posting::Stall,
     rails::Striped,
     way::FIRST,
@@ -135,15 +137,35 @@ impl Core {
 
     /// Goes on with the commands that waited for room.
     pub(super) fn unpark(&mut self, peer: u32) {
-        let waiting = self.link(peer).map_or(0, |link| link.parked.len());
-        for _ in 0..waiting {
-            // One by one: what ends meanwhile is forgotten there.
-            let link = self.link(peer).filter(|link| link.open);
-            let Some(id) = link.and_then(|link| link.parked.pop_front()) else {
-                return;
-            };
-            self.run(id);
+        for want in [Want::Credits, Want::Room] {
+            let waiting =
+                |core: &mut Self| core.link(peer).map_or(0, |link| link.parked.count(want));
+            for _ in 0..waiting(self) {
+                // One by one: what ends meanwhile is forgotten there.
+                let before = waiting(self);
+                let link = self.link(peer).filter(|link| link.open);
+                let Some(id) = link.and_then(|link| link.parked.pop(want)) else {
+                    break;
+                };
+                self.run(id);
+                // Else each completion would have all of them tried that wait for the next ones.
+                let waits = waiting(self) >= before;
+                if waits && (want == Want::Credits || !self.has_room_for_steps(peer)) {
+                    break;
+                }
+            }
         }
+    }
+
+    /// Whether any step, and so any command, finds requests of a queue pair. If not, some are under way, and what makes room
+    /// has others tried.
+    fn has_room_for_steps(&self, peer: u32) -> bool {
+        let requests = u32::try_from(STEP_MAX).unwrap_or(u32::MAX);
+        let link = self.links[index(peer)].as_deref();
+        let fits = |link: &Link, lane| {
+            link.has_room(lane, requests) && self.outbox.has_room(lane, requests)
+        };
+        link.is_some_and(|link| (0..link.ways.len()).any(|lane| fits(link, lane)))
     }
 
     pub(super) fn run(&mut self, id: u32) {
@@ -159,16 +181,11 @@ impl Core {
                 self.finish_if_over(id);
             }
             Err(Stall::Never(why)) => self.abandon(id, why),
-            Err(Stall::Room) if self.link_or_new(peer).gone.is_some() => {
+            Err(Stall::Room | Stall::Credits) if self.link_or_new(peer).gone.is_some() => {
                 self.abandon(id, Failure::PeerDown);
             }
-            Err(Stall::Room) => {
-                let link = self.link_or_new(peer);
-                if !link.parked.contains(&id) {
-                    link.parked.push_back(id);
-                }
-                self.stir(peer);
-            }
+            Err(Stall::Room) => self.park(id, peer, Want::Room),
+            Err(Stall::Credits) => self.park(id, peer, Want::Credits),
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
             Err(Stall::Name(name)) => {
                 self.link_or_new(peer).naming.push(name, id);
@@ -176,6 +193,11 @@ impl Core {
                 self.let_messages_go(id);
             }
         }
+    }
+
+    fn park(&mut self, id: u32, peer: u32, want: Want) {
+        self.link_or_new(peer).parked.push(id, want);
+        self.stir(peer);
     }
 
     /// Posts as much of a command as there is room for.

@@ -23,6 +23,8 @@ use crate::{
 pub(super) enum Stall {
     /// There is no room, or no connection yet.
     Room,
+    /// The peer has no buffer for what comes with it.
+    Credits,
     /// Until this slot of the peer's table is read.
     Slot(u32),
     /// Until the peer has given this name.
@@ -330,11 +332,12 @@ impl Core {
         let to = To::first(peer);
         let tells = chain.iter().any(|what| matches!(what, What::Tell { .. }));
         let heard = !tells || link.may_send();
-        if !heard || !link.has_room(FIRST, requests) || !outbox.has_room(FIRST, requests) {
+        let room = link.has_room(FIRST, requests) && outbox.has_room(FIRST, requests);
+        if !heard || !room {
             answer
                 .into_iter()
                 .for_each(|answer| outbox.free_answer(answer));
-            return Err(Stall::Room);
+            return Err(if room { Stall::Credits } else { Stall::Room });
         }
         let flight = Flight::new(to, Cargo::Step { op: id, step }, answer);
         let first = Work {

@@ -6,12 +6,15 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug)]
 pub(super) struct Waits<K> {
     all: BTreeMap<K, VecDeque<u32>>,
+    /// What each waits for.
+    of: BTreeMap<u32, K>,
 }
 
 impl<K> Default for Waits<K> {
     fn default() -> Self {
         Self {
             all: BTreeMap::new(),
+            of: BTreeMap::new(),
         }
     }
 }
@@ -19,6 +22,7 @@ impl<K> Default for Waits<K> {
 impl<K: Copy + Ord> Waits<K> {
     pub(super) fn push(&mut self, what: K, op: u32) {
         self.all.entry(what).or_default().push_back(op);
+        self.of.insert(op, what);
     }
 
     /// How many wait for something.
@@ -33,15 +37,18 @@ impl<K: Copy + Ord> Waits<K> {
         if ops.is_empty() {
             self.all.remove(&what);
         }
-        first
+        first.inspect(|op| _ = self.of.remove(op))
     }
 
     /// A command has ended.
     pub(super) fn forget(&mut self, op: u32) {
-        self.all.retain(|_, ops| {
+        let what = self.of.remove(&op);
+        if let Some((what, ops)) = what.and_then(|what| Some((what, self.all.get_mut(&what)?))) {
             ops.retain(|other| *other != op);
-            !ops.is_empty()
-        });
+            if ops.is_empty() {
+                self.all.remove(&what);
+            }
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -50,6 +57,7 @@ impl<K: Copy + Ord> Waits<K> {
 
     /// All of them wait no more.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<K> {
+        self.of.clear();
         std::mem::take(&mut self.all).into_values().flatten()
     }
 }

@@ -9,6 +9,7 @@ mod held;
 mod itself;
 mod kept;
 mod nothing;
+mod waiting;
 
 use std::{io, sync::Arc, time::Duration};
 

@@ -1,0 +1,114 @@
+//! Commands for a peer that wait for the connection or for room, in the order in which they began to. Pure.
+//!
+//! Those that wait for credits of the peer's all wait for the same, so when one of them finds none nobody looks at the others.
+//! What the rest wait for is told apart by trying.
+
+use std::collections::BTreeMap;
+
+/// What there was too little of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// The connection, requests of the queue pair, or something of this rank's.
+    Room,
+    Credits,
+}
+
+/// Commands that wait, each once.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    room: BTreeMap<u64, u32>,
+    credits: BTreeMap<u64, u32>,
+    /// Where each of them is.
+    places: BTreeMap<u32, (Want, u64)>,
+    next: u64,
+    #[cfg(test)]
+    pub(super) popped: usize,
+}
+
+impl Parked {
+    /// Has a command wait behind the others, if it does not wait yet.
+    pub(super) fn push(&mut self, op: u32, want: Want) {
+        let place = (want, self.next);
+        if *self.places.entry(op).or_insert(place) == place {
+            self.next += 1;
+            self.of(want).insert(place.1, op);
+        }
+    }
+
+    /// The first one waits no more.
+    pub(super) fn pop(&mut self, want: Want) -> Option<u32> {
+        let (_, op) = self.of(want).pop_first()?;
+        self.places.remove(&op);
+        #[cfg(test)]
+        {
+            self.popped += 1;
+        }
+        Some(op)
+    }
+
+    /// A command has ended.
+    pub(super) fn forget(&mut self, op: u32) {
+        if let Some((want, at)) = self.places.remove(&op) {
+            self.of(want).remove(&at);
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    pub(super) fn count(&self, want: Want) -> usize {
+        match want {
+            Want::Room => self.room.len(),
+            Want::Credits => self.credits.len(),
+        }
+    }
+
+    /// None of them waits any more.
+    pub(super) fn take(&mut self) -> Vec<u32> {
+        self.places.clear();
+        let mut all = std::mem::take(&mut self.room);
+        all.append(&mut self.credits);
+        all.into_values().collect()
+    }
+
+    const fn of(&mut self, want: Want) -> &mut BTreeMap<u64, u32> {
+        match want {
+            Want::Room => &mut self.room,
+            Want::Credits => &mut self.credits,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Parked, Want};
+
+    #[test]
+    fn who_waits_goes_in_its_order_and_waits_once() {
+        let mut parked = Parked::default();
+        for (op, want) in [
+            (5, Want::Room),
+            (3, Want::Room),
+            (5, Want::Room),
+            (9, Want::Credits),
+            (4, Want::Room),
+            (9, Want::Room),
+        ] {
+            parked.push(op, want);
+        }
+        assert_eq!(
+            [Want::Room, Want::Credits].map(|want| parked.count(want)),
+            [3, 1]
+        );
+        parked.forget(3); // it has ended, and its number is another's next
+        parked.forget(3);
+        assert_eq!(parked.pop(Want::Room), Some(5));
+        parked.push(3, Want::Room);
+        parked.push(5, Want::Credits);
+        assert_eq!(parked.pop(Want::Credits), Some(9));
+        assert_eq!(parked.take(), [4, 3, 5]);
+        assert!(parked.is_empty() && parked.pop(Want::Room).is_none());
+        assert_eq!(parked.count(Want::Credits), 0);
+    }
+}

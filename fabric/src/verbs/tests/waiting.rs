@@ -1,0 +1,42 @@
+//! Commands that wait for a connection, or for room in it.
+
+use super::{Command, Driver, Peer, Post, Ranks};
+use crate::offload::Counters;
+
+/// A thousand wait for requests of one queue pair, or for the peer's buffers. All of them tried at each turn would be a thousand
+/// times a thousand tries.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn of_commands_that_wait_for_the_same_one_is_tried() {
+    let mut ranks = Ranks::with(2, |config| {
+        config.device = Some(["rxe0", "rxe2"][config.rank as usize % 2].to_owned());
+    });
+    let (from, _there, key) = ranks.memory();
+    ranks.put(&from, key);
+    ranks.until(|ranks| ranks.ears[0].ended == 1);
+    let counters = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+    let counter = counters.remote().at(0).unwrap();
+    for counts in [false, true] {
+        for _ in 0..MANY {
+            if counts {
+                let (to, by) = (Peer(1), 1);
+                let count = Command::Count { to, counter, by };
+                assert!(matches!(ranks.all[0].post(count), Post::Posted));
+            } else {
+                ranks.put_and_count(from.range().slice(0, 8), key.slice(0, 8).unwrap(), None);
+            }
+        }
+        let mut turns = 0;
+        while ranks.core(0).ops.len() > 0 {
+            (0..2).for_each(|rank| ranks.turn(rank, 64));
+            turns += 1;
+        }
+        let parked = &mut ranks.core(0).link_or_new(1).parked;
+        let tried = std::mem::take(&mut parked.popped);
+        // Each once when it is posted, once when it goes, and one for each time that there is no room.
+        assert!(tried <= 3 * (MANY + turns), "{tried} in {turns} turns");
+    }
+    ranks.until(|_| counters.at(0).value() == MANY as u64);
+}
+
+const MANY: usize = 1000;
