@@ -1,4 +1,7 @@
 //! Names of regions: who meets one for the first time asks its owner, and is answered when the owner has given it.
+//!
+//! Who asks for one that was taken back is told that, and has counts by it end: their counter is gone. Puts and gets wait on, as
+//! they do for a name that is never given, until they are taken back or the owner is gone.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -7,7 +10,7 @@ use super::{
     regions::{Entry, SLOTS},
     wire::Word,
 };
-use crate::memory::Region;
+use crate::{driver::Failure, memory::Region};
 
 /// The names that this rank has given, and those that peers wait for.
 #[derive(Debug, Default)]
@@ -15,6 +18,15 @@ pub(super) struct Names {
     given: BTreeMap<u64, Given>,
     /// By peer.
     asked: BTreeMap<u32, BTreeSet<u64>>,
+    gone: Gone,
+}
+
+/// The names that were taken back last, each with those who have asked for it since.
+#[derive(Debug, Default)]
+struct Gone {
+    askers: BTreeMap<u64, BTreeSet<u32>>,
+    /// In the order in which they were.
+    order: VecDeque<u64>,
 }
 
 #[derive(Debug)]
@@ -37,7 +49,9 @@ impl Core {
         let told = BTreeSet::new();
         let region = region.clone();
         self.names.given.insert(name, Given { region, told });
-        for peer in self.names.take_asking(name) {
+        let mut asking = self.names.gone.remove(name);
+        asking.extend(self.names.take_asking(name));
+        for peer in asking {
             self.answer_name(peer, name);
             // The connection may have given way since it asked.
             if !self.link_or_new(peer).open {
@@ -58,6 +72,7 @@ impl Core {
         let Some(given) = self.names.given.remove(&name) else {
             return;
         };
+        self.names.gone.add(name);
         for peer in given.told {
             self.say(peer, Word::Unnamed(name));
             self.flush(peer);
@@ -75,8 +90,11 @@ impl Core {
         may
     }
 
-    /// Says what a name is of, or will when it is given.
+    /// Says what a name is of or that it is gone, or will when it is given.
     pub(super) fn answer_name(&mut self, peer: u32, name: u64) {
+        if self.names.gone.ask(peer, name) {
+            return self.say(peer, Word::Unnamed(name));
+        }
         let Some(given) = self.names.given.get_mut(&name) else {
             self.names.ask(peer, name);
             return;
@@ -98,6 +116,74 @@ impl Core {
             };
             self.run(id);
         }
+    }
+
+    /// The owner has taken a name back. What waits for it was begun later, or was never told of it.
+    pub(super) fn handle_unnamed(&mut self, from: u32, name: u64) {
+        let link = self.link_or_new(from);
+        link.imports.unname(name);
+        for _ in 0..link.naming.count(name) {
+            let Some(id) = self.link_or_new(from).naming.pop(name) else {
+                return;
+            };
+            if self.ops.get(id).is_some_and(|op| op.wish.counts() > 0) {
+                self.abandon(id, Failure::BadRange);
+            } else {
+                self.link_or_new(from).naming.push(name, id);
+            }
+        }
+    }
+
+    /// Answers once more what was not said before the connection was taken down. `words` are those.
+    pub(super) fn answer_again(&mut self, peer: u32, words: &VecDeque<Word>) {
+        for word in words {
+            match *word {
+                Word::Named(Named { name, .. }) => self.answer_name(peer, name),
+                Word::Unnamed(name) if self.names.gone.has_asked(peer, name) => {
+                    self.answer_name(peer, name);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Gone {
+    fn add(&mut self, name: u64) {
+        self.order.push_back(name);
+        self.askers.insert(name, BTreeSet::new());
+        if self.order.len() > GONE_MAX
+            && let Some(first) = self.order.pop_front()
+        {
+            self.askers.remove(&first);
+        }
+    }
+
+    /// A name is given again. Who has asked for it meanwhile.
+    fn remove(&mut self, name: u64) -> BTreeSet<u32> {
+        let askers = self.askers.remove(&name);
+        if askers.is_some() {
+            self.order.retain(|other| *other != name);
+        }
+        askers.unwrap_or_default()
+    }
+
+    /// A peer asks for a name. Whether it was taken back.
+    fn ask(&mut self, peer: u32, name: u64) -> bool {
+        let askers = self.askers.get_mut(&name);
+        askers.map(|askers| askers.insert(peer)).is_some()
+    }
+
+    fn has_asked(&self, peer: u32, name: u64) -> bool {
+        self.askers
+            .get(&name)
+            .is_some_and(|askers| askers.contains(&peer))
+    }
+
+    fn lost(&mut self, peer: u32) {
+        self.askers
+            .values_mut()
+            .for_each(|askers| _ = askers.remove(&peer));
     }
 }
 
@@ -132,6 +218,7 @@ impl Names {
     pub(super) fn lost(&mut self, peer: u32) {
         self.untell(peer);
         self.asked.remove(&peer);
+        self.gone.lost(peer);
     }
 }
 
@@ -139,11 +226,15 @@ impl Names {
 /// that were taken back leave names behind that nobody gives.
 pub(super) const ASKED_MAX: usize = 2 * SLOTS as usize;
 
+/// Names that were taken back and are remembered: some more than communicators that a rank leaves while a peer still counts
+/// for them. Whoever asks for one before those waits for it, as for one that is still to be given.
+const GONE_MAX: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
 
-    use super::{ASKED_MAX, Entry, Named, Names, Word};
+    use super::{ASKED_MAX, Entry, GONE_MAX, Gone, Named, Names, Word};
     use crate::verbs::{objects::Remote, regions::Place};
 
     const ENTRY: Entry = Entry {
@@ -170,6 +261,25 @@ mod tests {
         words.clear();
         assert!(names.may_ask(1, &words));
         assert_eq!(names.take_asking(5), [0; 0], "once");
+    }
+
+    #[test]
+    fn the_names_that_were_taken_back_last_are_remembered_with_who_asked() {
+        let mut gone = Gone::default();
+        (0..=GONE_MAX as u64).for_each(|name| gone.add(name));
+        assert!(
+            !gone.ask(1, 0),
+            "one that is still to come, for all we know"
+        );
+        assert!(gone.ask(1, 1) && gone.ask(2, 1) && gone.ask(2, 1));
+        assert!(gone.has_asked(2, 1) && !gone.has_asked(2, 0));
+        gone.lost(2);
+        assert_eq!(gone.remove(1), [1].into(), "it is given again");
+        assert!(!gone.ask(1, 1));
+        gone.add(1);
+        assert!(gone.ask(1, 2), "as many as before");
+        assert_eq!(gone.askers.len(), GONE_MAX);
+        assert_eq!(gone.order.len(), GONE_MAX);
     }
 
     #[test]

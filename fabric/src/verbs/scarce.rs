@@ -296,21 +296,14 @@ impl Core {
         self.exports.lost(peer);
         self.names.untell(peer);
         let words = std::mem::take(&mut self.link_or_new(peer).words);
-        let unsaid = words.iter().filter_map(|word| match word {
-            Word::Named(named) => Some(named.name),
-            _ => None,
-        });
-        let unsaid: Vec<u64> = unsaid.collect();
         for chunk in self.link_or_new(peer).trail.clear() {
             self.outbox.free_chunk(chunk);
         }
         self.renew_stripes(peer);
         let link = self.link_or_new(peer);
-        link.words = words;
+        link.words.clone_from(&words);
         link.renew();
-        unsaid
-            .into_iter()
-            .for_each(|name| self.answer_name(peer, name));
+        self.answer_again(peer, &words);
     }
 }
 

@@ -290,7 +290,7 @@ impl Core {
                 }
             }
             Word::Named(named) => self.handle_named(from, named),
-            Word::Unnamed(name) => self.link_or_new(from).imports.unname(name),
+            Word::Unnamed(name) => self.handle_unnamed(from, name),
             Word::Count { tally, by } => self.handle_count(tally, by),
             Word::Bye(how) => self.part(from, how),
         }

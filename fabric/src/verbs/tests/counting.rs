@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Command, Driver, Peer, Post, Ranks, Token};
+use super::{Command, Driver, GUARD, Peer, Post, Ranks, Token};
 use crate::{
     driver::Down,
+    memory::RemoteRegion,
     offload::{Action, Counters, RemoteCounter, Task, When},
 };
 
@@ -78,6 +79,46 @@ fn a_count_for_a_name_that_is_not_given_yet_keeps_no_message_back() {
         assert_eq!(ranks.core(0).link_or_new(1).counts, 0);
         ranks.say(0, 1);
         ranks.until(|ranks| all(ranks) == [1, heard + 2]);
+    }
+}
+
+/// Else it would stay for as long as the peer, and commands are bounded. A put waits on, also for a name that is given again.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
+    let mut ranks = Ranks::met();
+    let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+    let (name, region) = (NAME, there.region());
+    let to_name = |ranks: &mut Ranks| {
+        let given = ranks.all[1].post(Command::Name { name, region });
+        assert!(matches!(given, Post::Posted));
+    };
+    to_name(&mut ranks);
+    let taken_back = ranks.all[1].post(Command::Unname { name });
+    assert!(matches!(taken_back, Post::Posted));
+    let from = ranks.all[0].allocate(8).unwrap();
+    let put = Command::Put {
+        to: Peer(1),
+        from: from.range().slice(0, 8),
+        into: RemoteRegion::named(1, NAME, 0, 8),
+        count: None,
+        token: Token(1),
+    };
+    assert!(matches!(ranks.all[0].post(put), Post::Posted));
+    for _ in 0..2 {
+        let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 3);
+        let count = Command::Count { to, counter, by };
+        assert!(matches!(ranks.all[0].post(count), Post::Posted));
+        while ranks.core(0).ops.len() > 1 {
+            (0..2).for_each(|rank| ranks.turn(rank, 64));
+            assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never ends");
+        }
+    }
+    assert_eq!(there.at(0).value(), 0);
+    to_name(&mut ranks);
+    while ranks.core(0).ops.len() > 0 {
+        (0..2).for_each(|rank| ranks.turn(rank, 64));
+        assert!(ranks.core(0).sleep.timer.now() < GUARD, "it never goes");
     }
 }
 
