@@ -19,6 +19,7 @@ impl Core {
                 continue;
             };
             let parked = link.parked.take();
+            let naming: Vec<u32> = link.naming.iter().collect();
             for op in parked {
                 // A peer may wait for a count, and it needs no memory of ours.
                 if self.ops.get(op).is_some_and(|op| op.wish.counts() > 0) {
@@ -27,6 +28,16 @@ impl Core {
                     self.abandon(op, Failure::Cancelled);
                 }
             }
+            for op in naming {
+                let counts = self.ops.get(op).is_some_and(|op| op.wish.counts() > 0);
+                // Nor does this rank give a name any more.
+                if peer == self.me || !counts {
+                    self.abandon(op, Failure::Cancelled);
+                }
+            }
+        }
+        if how != Down::Finished {
+            self.forgo_names();
         }
     }
 
@@ -55,6 +66,17 @@ impl Core {
         }
     }
 
+    /// Waits no more for names, of which some are never given: what was to be counted by them is not.
+    pub(super) fn forgo_names(&mut self) {
+        self.names.forgone = true;
+        for peer in (0..).take(self.links.len()) {
+            let naming = self.link(peer).map(|link| link.naming.take());
+            for op in naming.into_iter().flatten() {
+                self.abandon(op, Failure::Cancelled);
+            }
+        }
+    }
+
     /// The last word to each peer, when nothing else waits for it.
     fn say_bye(&mut self) {
         let Some(how) = self.closing else { return };
@@ -67,9 +89,14 @@ impl Core {
             let Some(link) = self.link(peer) else {
                 continue;
             };
-            // The last word may not overtake counts, for which the peer may wait.
-            let counts = stuck || !link.parked.is_empty() || !link.asking.is_empty();
-            let more = counts || !link.waiting.is_empty() || link.is_busy_abroad();
+            // The last word may not overtake counts, for which the peer may wait, nor those by names, whose answers may be under
+            // way.
+            let waits = !link.asking.is_empty() || !link.naming.is_empty();
+            let more = stuck
+                || waits
+                || !link.parked.is_empty()
+                || !link.waiting.is_empty()
+                || link.is_busy_abroad();
             if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
                 if !open && self.talks_to(peer) {
@@ -115,7 +142,8 @@ impl Core {
         self.links.iter().flatten().all(|link| {
             let silent = !link.has_something() && link.parcels.is_answered();
             let idle = !link.is_made() && silent && !link.owes_bye();
-            link.gone.is_some() || idle || link.is_done() && (link.said_bye || link.open)
+            let said = link.is_done() && (link.said_bye || link.open);
+            link.gone.is_some() || link.naming.is_empty() && (idle || said)
         }) && !(0..)
             .take(self.links.len())
             .any(|peer| self.touches_memory(peer))

@@ -219,7 +219,12 @@ impl Drop for Verbs {
         };
         let panics = std::thread::panicking();
         core.begin_close(if panics { Down::Failed } else { Down::Finished });
-        if core.finish(self.linger) {
+        if core.finish(self.linger / 2) {
+            return;
+        }
+        // The other half is for the last words.
+        core.forgo_names();
+        if core.finish(self.linger / 2) {
             return;
         }
         if !core.let_go() {

@@ -19,6 +19,8 @@ pub(super) struct Names {
     /// By peer.
     asked: BTreeMap<u32, BTreeSet<u64>>,
     gone: Gone,
+    /// This rank leaves, and waits for none any more.
+    pub(super) forgone: bool,
 }
 
 /// The names that were taken back last, each with those who have asked for it since.

@@ -186,6 +186,7 @@ impl Core {
             }
             Err(Stall::Room) => self.park(id, peer, Want::Room),
             Err(Stall::Credits) => self.park(id, peer, Want::Credits),
+            Err(Stall::Name(_)) if self.names.forgone => self.abandon(id, Failure::Cancelled),
             Err(Stall::Slot(slot)) => self.link_or_new(peer).asking.push(slot, id),
             Err(Stall::Name(name)) => {
                 self.link_or_new(peer).naming.push(name, id);

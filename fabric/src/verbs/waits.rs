@@ -55,6 +55,10 @@ impl<K: Copy + Ord> Waits<K> {
         self.all.is_empty()
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.all.values().flatten().copied()
+    }
+
     /// All of them wait no more.
     pub(super) fn take(&mut self) -> impl Iterator<Item = u32> + use<K> {
         self.of.clear();

@@ -122,4 +122,54 @@ fn a_count_for_a_name_that_was_taken_back_ends_and_a_put_waits() {
     }
 }
 
+/// Whose answer is under way when the end begins.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_count_by_a_name_that_is_given_leaves_before_the_end_is_said() {
+    for early in [false, true] {
+        let mut ranks = Ranks::met();
+        let there = Counters::for_tasks(&mut ranks.all[1], 1).unwrap();
+        let (name, region) = (NAME, there.region());
+        let name = Command::Name { name, region };
+        if early {
+            assert!(matches!(ranks.all[1].post(name), Post::Posted));
+        }
+        let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 7);
+        let count = Command::Count { to, counter, by };
+        assert!(matches!(ranks.all[0].post(count), Post::Posted));
+        let mut core = ranks.all[0].core.take().unwrap();
+        core.begin_close(Down::Finished);
+        assert!(!core.finish(Duration::from_millis(1)), "nobody answers");
+        if !early {
+            let name = Command::Name { name: NAME, region };
+            assert!(matches!(ranks.all[1].post(name), Post::Posted));
+        }
+        while !core.finish(Duration::from_millis(1)) {
+            ranks.turn_all_the_same(1);
+        }
+        drop(core);
+        ranks.until_bad(&[1]);
+        assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+        assert_eq!(there.at(0).value(), 7);
+    }
+}
+
+/// It waits for a while.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn who_leaves_says_so_in_the_end_where_a_name_is_never_given() {
+    let mut ranks = Ranks::met();
+    let (to, counter, by) = (Peer(1), RemoteCounter::named(1, NAME, 0), 7);
+    let count = Command::Count { to, counter, by };
+    assert!(matches!(ranks.all[0].post(count), Post::Posted));
+    ranks.until(|ranks| ranks.counters[1].events.get() > 0);
+    let core = ranks.core(0);
+    core.begin_close(Down::Finished);
+    assert!(!core.finish(Duration::from_millis(50)));
+    core.forgo_names();
+    assert!(core.finish(Duration::from_secs(10)));
+    ranks.until_bad(&[1]);
+    assert_eq!(ranks.ears[1].bad, ["Peer(0): Finished"]);
+}
+
 const NAME: u64 = 0xfeed;
