@@ -12,6 +12,7 @@ use super::{
     way::To,
     wire::{HEAD, WORD_MAX, Word, message_head},
 };
+use crate::connect::State;
 
 impl Core {
     /// Whether the message was taken.
@@ -76,6 +77,11 @@ impl Core {
             let (header, body) = (header.into(), body.into());
             link.waiting.push_back(Waiting { header, body });
             self.counters.messages_sent.add(1);
+            // There was no connection to be had, and nobody else asks again.
+            let link = self.link_or_new(to);
+            if !link.open && link.dial.state() == State::Idle {
+                self.settle_dial(to);
+            }
         }
         self.refused |= !room;
         room

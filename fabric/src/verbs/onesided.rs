@@ -117,11 +117,12 @@ impl Core {
         } else if let Err(why) = wish.check(peer) {
             self.abandon(id, why);
         } else {
+            self.touch(peer);
+            self.run(id);
+            // It waits by then: where there is no connection at all, that ends it.
             if !self.link_or_new(peer).open {
                 self.dial(peer);
             }
-            self.touch(peer);
-            self.run(id);
             if self.stirred.contains(&peer) {
                 self.flush(peer);
             }

@@ -1,7 +1,7 @@
 //! Commands that wait for a connection, or for room in it.
 
 use super::{Command, Driver, Peer, Post, Ranks};
-use crate::offload::Counters;
+use crate::{connect::Scheme, offload::Counters};
 
 /// A thousand wait for requests of one queue pair, or for the peer's buffers. All of them tried at each turn would be a thousand
 /// times a thousand tries.
@@ -37,6 +37,30 @@ fn of_commands_that_wait_for_the_same_one_is_tried() {
         assert!(tried <= 3 * (MANY + turns), "{tried} in {turns} turns");
     }
     ranks.until(|_| counters.at(0).value() == MANY as u64);
+}
+
+/// Parcels go without a connection, so a peer to whom there is none is not lost, but what no parcel takes is.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn what_needs_a_connection_ends_where_there_is_none_to_be_had() {
+    for puts in [false, true] {
+        let mut ranks = Ranks::with(2, |config| config.scheme = Some(Scheme::Hybrid));
+        let (from, _there, key) = ranks.memory();
+        // As if others had all there is of the shared queues.
+        for rail in &mut ranks.core(0).rails {
+            while rail.inbox.reserve().is_ok() {}
+        }
+        if puts {
+            ranks.put(&from, key);
+        } else {
+            let (to, header, body) = (Peer(1), &b""[..], &[7; 4000][..]);
+            let long = Command::Message { to, header, body };
+            assert!(matches!(ranks.all[0].post(long), Post::Posted));
+        }
+        ranks.until_bad(&[0, 1]);
+        assert!(ranks.ears[0].bad.contains(&"Peer(1): Failed".to_owned()));
+        assert_eq!(ranks.core(0).ops.len(), 0);
+    }
 }
 
 const MANY: usize = 1000;
