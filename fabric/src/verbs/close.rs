@@ -99,7 +99,9 @@ impl Core {
                 || link.is_busy_abroad();
             if link.owes_bye() && !more {
                 let (open, wide) = (link.open, link.is_wide());
-                if !open && self.talks_to(peer) {
+                // Words that are left may be counts.
+                let first = link.words.is_empty();
+                if !open && first && self.talks_to(peer) {
                     let said = self.send_last_parcel(peer, how);
                     self.link_or_new(peer).said_bye = said;
                     continue;

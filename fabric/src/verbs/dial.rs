@@ -164,12 +164,26 @@ impl Core {
             self.dialling.remove(&peer);
         }
         let mut next = None;
-        for action in actions.drain(..) {
-            if let Err(event) = self.perform(peer, action, ends.as_ref()) {
+        let mut rest = actions.drain(..).peekable();
+        while let Some(action) = rest.next() {
+            let performed = match action {
+                // A lost peer's requests end one by one.
+                Action::Destroy if matches!(rest.peek(), Some(Action::Fail(_))) => {
+                    self.doom(peer);
+                    Ok(())
+                }
+                action => self.perform(peer, action, ends.as_ref()),
+            };
+            if let Err(event) = performed {
                 next = Some(event);
                 break;
             }
+            // Who comes back with another life is answered as if it were new; here it is lost.
+            if self.link_or_new(peer).gone.is_some() {
+                break;
+            }
         }
+        drop(rest);
         actions.clear();
         self.actions = actions;
         if let Some(event) = next {
@@ -196,10 +210,6 @@ impl Core {
             Action::Greet => self.greet_again(peer),
             Action::Open => self.open(peer),
             Action::Quiesce => self.quiesce(peer),
-            // A lost peer's requests end one by one; `Fail` is next.
-            Action::Destroy if self.link_or_new(peer).dial.state() == State::Failed => {
-                self.doom(peer);
-            }
             Action::Destroy => self.forget_connection(peer),
             Action::Fail(why) => self.fail(peer, unconnected(why)),
         }

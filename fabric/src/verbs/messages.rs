@@ -114,7 +114,12 @@ impl Core {
     pub(super) fn say(&mut self, peer: u32, word: Word) {
         let link = self.link_or_new(peer);
         if link.gone.is_none() && !link.words.contains(&word) {
-            link.words.push_back(word);
+            // What is in front may wait for credits, as it does at the peer: somebody has to give them back.
+            if matches!(word, Word::Credit) {
+                link.words.push_front(word);
+            } else {
+                link.words.push_back(word);
+            }
             self.stir(peer);
         }
     }

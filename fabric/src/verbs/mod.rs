@@ -132,6 +132,7 @@ impl Driver for Verbs {
         if matches!(command, Command::Count { .. } | Command::List { .. }) {
             core.listen_to_sends();
         }
+        core.keep_alarm();
         if room {
             Post::Posted
         } else {

@@ -106,6 +106,15 @@ impl Core {
         }
     }
 
+    /// What was posted while somebody sleeps may have to be said again sooner than that one knew of.
+    pub(super) fn keep_alarm(&mut self) {
+        if self.sleep.slept {
+            let next = self.next_retry();
+            let set = self.sleep.timer.set(next);
+            debug_assert!(set.is_ok(), "an alarm can be set");
+        }
+    }
+
     pub(super) fn has_news(&mut self) -> bool {
         self.lists.has_news()
             || self.tasks.are_over()

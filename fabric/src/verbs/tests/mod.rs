@@ -13,8 +13,11 @@ mod waiting;
 
 use std::{io, sync::Arc, time::Duration};
 
-use super::{Verbs, VerbsConfig, core::Core, way::To};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Verbs, VerbsConfig, core::Core, way::To, wire::Word};
 use crate::{
+    connect::Scheme,
     counters::Counters,
     driver::{Armed, Command, Down, Driver, Failure, LocalRange, Payload, Peer, Post, Sink, Token},
     memory::{Region, RemoteRegion},
@@ -348,6 +351,41 @@ fn the_end_of_a_count_that_is_posted_while_somebody_sleeps_ends_the_sleep() {
     let count = Command::Count { to, counter, by };
     assert!(matches!(ranks.all[0].post(count), Post::Posted));
     assert!(is_armed(&mut ranks));
+}
+
+/// The first datagram to a peer may be lost, and the sleeper was asleep before it left.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn what_is_said_first_while_somebody_sleeps_is_said_again_in_time() {
+    for scheme in [Scheme::OnDemand, Scheme::Hybrid] {
+        let mut ranks = Ranks::with(2, |config| config.scheme = Some(scheme));
+        ranks.fall_asleep(0);
+        ranks.say(0, 1);
+        assert!(ranks.core(0).next_retry().is_some(), "{scheme:?}");
+        // Rank 1 makes no turn, so nothing else ends this.
+        let timer = ranks.core(0).sleep.timer.wait_on();
+        let mut fds = [PollFd::new(&timer, PollFlags::IN)];
+        let guard = Timespec {
+            tv_sec: 60,
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut fds, Some(&guard)).unwrap(), 1, "{scheme:?}");
+    }
+}
+
+/// Where both wait for credits, who gives them back may not wait behind what needs some.
+#[test]
+#[ignore = "needs four RDMA devices: run it in the virtual machine"]
+fn a_word_that_gives_credits_back_overtakes_words_that_wait_for_credits() {
+    let mut ranks = Ranks::met();
+    let core = ranks.core(0);
+    core.link_or_new(1).credits = 1;
+    for word in [Word::Unnamed(7), Word::Credit] {
+        core.say(1, word);
+        core.flush(1);
+    }
+    let link = core.link_or_new(1);
+    assert_eq!((link.credits, &link.words), (0, &[Word::Unnamed(7)].into()));
 }
 
 #[test]
