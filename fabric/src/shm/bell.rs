@@ -204,9 +204,9 @@ impl PeerBell {
         // Who leaves says so before it closes its pipe, whose number may be another one's then.
         let is_here = || board.state_of(self.rank) == PeerState::Ready;
         let open = || {
-            let pid = board.entry(self.rank).pid;
+            let process = board.entry(self.rank).process();
             // For both, because a write to a pipe without readers raises SIGPIPE.
-            let pipe = proc::open_fd_of(pid, fd, OFlags::RDWR | OFlags::NONBLOCK);
+            let pipe = proc::open_fd_of_process(process, fd, OFlags::RDWR | OFlags::NONBLOCK);
             pipe.ok().filter(|pipe| is_pipe(pipe) && is_here())
         };
         if self.pipe.is_none() {

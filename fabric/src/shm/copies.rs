@@ -13,6 +13,7 @@ use super::{
     board::{Board, PeerState},
     cma,
     gate::Gate,
+    life::Life,
 };
 use crate::{
     counters::Counters,
@@ -55,8 +56,16 @@ pub(super) enum Direction {
 /// Memory of a peer, checked to be as long as the local range.
 #[derive(Debug)]
 pub(super) enum Remote {
-    Mapped { region: Region, offset: usize },
-    Plain { pid: u32, address: u64, gate: Gate },
+    Mapped {
+        region: Region,
+        offset: usize,
+    },
+    Plain {
+        pid: u32,
+        life: Life,
+        address: u64,
+        gate: Gate,
+    },
 }
 
 /// What the sink is to hear.
@@ -191,16 +200,22 @@ impl Job {
                 }
                 len
             }
-            Remote::Plain { pid, address, gate } => {
+            Remote::Plain {
+                pid,
+                life,
+                address,
+                gate,
+            } => {
                 counters.system_calls.add(1);
                 let address = address.saturating_add(self.copied as u64);
-                gate.pass(|| {
+                let copy = || {
                     let moved = match self.direction {
                         Direction::Put => cma::write(*pid, address, local),
                         Direction::Get => cma::read(*pid, address, local),
                     };
                     moved.map_err(|why| self.failure(why))
-                })?
+                };
+                gate.pass(|| life.during(copy))?
             }
         };
         self.copied += moved;

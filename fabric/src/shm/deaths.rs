@@ -8,13 +8,14 @@ use std::{collections::BTreeMap, io, os::fd::OwnedFd, sync::Arc, time::Duration}
 
 use rustix::{
     event::epoll::{self, CreateFlags, EventData, EventFlags},
-    process::{Pid, PidfdFlags},
+    process::Pid,
     time::Timespec,
 };
 
 use super::{
     board::{Board, PeerState},
     late::Late,
+    life::Life,
     proc,
 };
 
@@ -23,7 +24,7 @@ use super::{
 pub(super) struct Deaths {
     epoll: Arc<OwnedFd>,
     /// By pid; ranks of one process share the descriptor.
-    watched: BTreeMap<u32, OwnedFd>,
+    watched: BTreeMap<u32, Life>,
     /// Those that have no process yet.
     late: Late,
     me: u32,
@@ -55,8 +56,8 @@ impl Deaths {
         let Some(pid) = i32::try_from(entry.pid).ok().and_then(Pid::from_raw) else {
             return false;
         };
-        let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pidfd) => pidfd,
+        let life = match Life::open(pid) {
+            Ok(life) => life,
             // Without descriptors the death is noticed by the neighbours, or not before a command fails.
             Err(why) => return why != rustix::io::Errno::SRCH,
         };
@@ -67,8 +68,10 @@ impl Deaths {
             _ => {} // not known, for want of descriptors
         }
         let data = EventData::new_u64(entry.pid.into());
-        if epoll::add(&self.epoll, &pidfd, data, EventFlags::IN).is_ok() {
-            self.watched.insert(entry.pid, pidfd);
+        if let Some(pidfd) = life.descriptor()
+            && epoll::add(&self.epoll, pidfd, data, EventFlags::IN).is_ok()
+        {
+            self.watched.insert(entry.pid, life);
         }
         true
     }
@@ -76,6 +79,11 @@ impl Deaths {
     /// Whether the end of a process will wake us.
     pub(super) fn watches(&self, pid: u32) -> bool {
         self.watched.contains_key(&pid)
+    }
+
+    /// Tells whether a pid still names the process that is watched.
+    pub(super) fn life_of(&self, pid: u32) -> Life {
+        self.watched.get(&pid).cloned().unwrap_or(Life::UNTOLD)
     }
 
     /// Watches the next rank that is open and not in our process, and those before it that are about to open: they do not watch
@@ -127,8 +135,9 @@ impl Deaths {
             .filter_map(|event| u32::try_from(event.data.u64()).ok())
             .collect::<Vec<_>>();
         for pid in &dead {
-            if let Some(pidfd) = self.watched.remove(pid) {
-                let _closing_removes_it_too = epoll::delete(&self.epoll, &pidfd);
+            let life = self.watched.remove(pid);
+            if let Some(pidfd) = life.as_ref().and_then(Life::descriptor) {
+                let _unless_it_is_gone = epoll::delete(&self.epoll, pidfd);
             }
         }
         dead

@@ -26,7 +26,8 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) rank: u32,
-    pub(super) pid: u32,
+    /// Its pid, and when it started.
+    pub(super) process: (u32, u64),
     pub(super) segment: Segment,
     bell: PeerBell,
     /// Our ring in its segment, once we have something to send.
@@ -54,10 +55,11 @@ pub(super) enum Stall {
 
 impl Link {
     pub(super) fn new(board: &Board, rank: u32, segment: Segment, barrier: bool) -> Self {
-        let (pid, bell) = (board.entry(rank).pid, PeerBell::new(board, rank, barrier));
+        let process = board.entry(rank).process();
+        let bell = PeerBell::new(board, rank, barrier);
         Self {
             rank,
-            pid,
+            process,
             segment,
             bell,
             out: None,
@@ -233,7 +235,7 @@ impl Link {
     ) -> Result<(Region, usize), Failure> {
         let owner = Owner {
             rank: self.rank,
-            pid: self.pid,
+            process: self.process,
             segment: &self.segment,
         };
         self.imports.resolve(&owner, key, len)

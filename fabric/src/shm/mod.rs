@@ -47,6 +47,7 @@ mod footprint;
 mod gate;
 mod inbound;
 mod late;
+mod life;
 mod link;
 #[cfg(test)]
 #[cfg(loom)]

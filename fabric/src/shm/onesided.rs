@@ -131,8 +131,10 @@ impl Shm {
         let fits = key == expected && key.base.checked_add(key.len).is_some();
         let may = fits && self.caps.any_memory.is_ok();
         if may {
+            let (pid, _) = link.process;
             Ok(Remote::Plain {
-                pid: link.pid,
+                pid,
+                life: self.deaths.life_of(pid),
                 address: key.base,
                 gate: Gate {
                     board: self.board.clone(),

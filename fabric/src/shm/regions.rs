@@ -167,7 +167,8 @@ impl Imports {
 #[derive(Debug)]
 pub(super) struct Owner<'a> {
     pub(super) rank: u32,
-    pub(super) pid: u32,
+    /// Its pid, and when it started.
+    pub(super) process: (u32, u64),
     pub(super) segment: &'a Segment,
 }
 
@@ -181,7 +182,7 @@ fn open(
     let fd = table.atomic_u32(at + FD).load(Relaxed);
     let len =
         usize::try_from(table.atomic_u64(at + LEN).load(Relaxed)).map_err(|_| Failure::BadRange)?;
-    let fd = proc::open_fd_of(owner.pid, fd, OFlags::RDWR);
+    let fd = proc::open_fd_of_process(owner.process, fd, OFlags::RDWR);
     fence(Acquire);
     if live.load(Relaxed) != generation {
         return Err(Failure::BadRange);

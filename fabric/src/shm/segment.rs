@@ -67,7 +67,7 @@ impl Segment {
 
     /// Maps the segment of a peer.
     pub(super) fn open(board: &Board, rank: u32, entry: &Entry) -> io::Result<Self> {
-        let fd = proc::open_fd_of(entry.pid, entry.segment_fd, OFlags::RDWR)?;
+        let fd = proc::open_fd_of_process(entry.process(), entry.segment_fd, OFlags::RDWR)?;
         let len = usize::try_from(entry.segment_len).unwrap_or(usize::MAX);
         let region = Region::open(fd, len, true)?;
         let of = |at| region.atomic_u32(at).load(Relaxed);

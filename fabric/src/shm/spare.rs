@@ -1,4 +1,4 @@
-//! A descriptor to give up where a process has no other: who is to be woken through a pipe, and is not, sleeps for ever.
+//! Descriptors to give up where a process has no others: who is to be woken through a pipe, and is not, sleeps for ever.
 
 use std::{
     fs::File,
@@ -6,9 +6,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-static SPARE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// One for the pipe, and one to see whose it is.
+type Spare = [OwnedFd; 2];
 
-/// Has one ready, from now on.
+static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
+
+/// Has them ready, from now on.
 pub(super) fn keep() {
     let spare = &mut *place();
     if spare.is_none() {
@@ -16,7 +19,7 @@ pub(super) fn keep() {
     }
 }
 
-/// Does what needs one more descriptor, and closes it again.
+/// Does what needs two more descriptors, and closes them again.
 pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
     let spare = &mut *place();
     drop(spare.take());
@@ -25,10 +28,11 @@ pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
     done
 }
 
-fn open() -> Option<OwnedFd> {
-    File::open("/dev/null").ok().map(OwnedFd::from)
+fn open() -> Option<Spare> {
+    let one = || File::open("/dev/null").ok().map(OwnedFd::from);
+    Some([one()?, one()?])
 }
 
-fn place() -> MutexGuard<'static, Option<OwnedFd>> {
+fn place() -> MutexGuard<'static, Option<Spare>> {
     SPARE.lock().unwrap_or_else(PoisonError::into_inner)
 }

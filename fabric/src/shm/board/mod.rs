@@ -240,6 +240,13 @@ pub(super) struct Entry {
     pub(super) fence: bool,
 }
 
+impl Entry {
+    /// Its pid, and when it started: together no other process ever has them.
+    pub(super) const fn process(&self) -> (u32, u64) {
+        (self.pid, self.started)
+    }
+}
+
 /// A rank or a count as an index: they have at most 32 bits.
 pub(super) const fn index(n: u32) -> usize {
     n as usize
