@@ -10,7 +10,7 @@ use crate::{
     call::Call,
     op::{BarrierOp, Nothing},
     plan::Pairing,
-    ragged::RaggedOp,
+    ragged::{RaggedOp, finish},
 };
 
 /// A communicator whose ranks have named their neighbours. Made by [`Graph::new`].
@@ -43,11 +43,11 @@ impl Graph {
             let comm = dup.await?;
             let theirs = comm.all_to_all(counts(&comm, &destinations)).await?;
             agree(&comm, wrong(&comm, &sources, &destinations, &theirs)).await?;
-            Ok(Self {
+            Ok(finish(|| Self {
                 comm,
                 sources,
                 destinations,
-            })
+            }))
         })
     }
 }

@@ -27,6 +27,7 @@ use crate::{
 /// It was started when it was made, and keeps its place in the order of collectives. The second part begins when the first is
 /// over: whoever finds that out, this rank or its progress agent while it computes, goes on with it at once; with
 /// `RIPSTOP_COLLECTIVES=host`, too, so there it hides more than other collectives do.
+/// Vectors of several ranks are taken apart when it is awaited, by whoever awaits it.
 /// Dropping it lets it go on by itself; a runtime that is closed waits for it.
 #[must_use = "await it, or drop it to let it go on by itself"]
 pub struct RaggedOp<D, F>
@@ -49,13 +50,17 @@ enum Stage<D, F> {
         reader: Option<Waker>,
     },
     /// A panic goes to whoever awaits it.
-    Over(thread::Result<Result<D, F>>),
+    Over(thread::Result<Result<Finish<D>, F>>),
     Taken,
 }
 
-type Rest<D, F> = Pin<Box<dyn Future<Output = Result<D, F>> + Send>>;
-type Polled<D, F> = thread::Result<Poll<Result<D, F>>>;
+/// What is left for whoever awaits it, and is not for the turn that ends it: that may be made by an agent.
+pub(crate) type Finish<D> = Box<dyn FnOnce() -> D + Send>;
+type Rest<D, F> = Pin<Box<dyn Future<Output = Result<Finish<D>, F>> + Send>>;
+type Polled<D, F> = thread::Result<Poll<Result<Finish<D>, F>>>;
 type Rows<T> = Vec<Vec<T>>;
+/// All vectors one after the other, for those who have a result, and their lengths.
+type Parts<T> = (Option<Vec<T>>, Vec<usize>);
 
 /// The vector for each rank, of all ranks.
 #[track_caller]
@@ -88,7 +93,7 @@ pub(crate) fn all_to_all<T: Wire>(
             call.begin(None, (given, room), Fresh)
         };
         match done.await {
-            Ok(all) => Ok(rows(&all, &recvs)),
+            Ok(all) => Ok(finish(move || rows(&all, &recvs))),
             Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
         }
     };
@@ -131,8 +136,10 @@ pub(crate) fn scatter<T: Wire>(
             };
             call.begin(None, (given, room), Fresh)
         };
-        done.await
-            .map_err(|OpError { error, .. }| OpError { error, buf: send })
+        match done.await {
+            Ok(row) => Ok(finish(move || row)),
+            Err(OpError { error, .. }) => Err(OpError { error, buf: send }),
+        }
     };
     RaggedOp::new(rest)
 }
@@ -144,7 +151,12 @@ pub(crate) fn gather<T: Wire>(
     root: usize,
     send: Vec<T>,
 ) -> RaggedOp<Option<Rows<T>>, OpError<Vec<T>>> {
-    RaggedOp::new(gathered(of(on), Some(root), send))
+    let all = gathered(of(on), Some(root), send);
+    let rest = async move {
+        let (all, lens) = all.await?;
+        Ok(finish(move || all.map(|all| rows(&all, &lens))))
+    };
+    RaggedOp::new(rest)
 }
 
 /// The vectors of all ranks, for everybody.
@@ -153,8 +165,11 @@ pub(crate) fn all_gather<T: Wire>(
     on: &(impl Collectives + ?Sized),
     send: Vec<T>,
 ) -> RaggedOp<Rows<T>, OpError<Vec<T>>> {
-    let rest = gathered(of(on), None, send);
-    let rest = async move { Ok(rest.await?.unwrap_or_default()) };
+    let all = gathered(of(on), None, send);
+    let rest = async move {
+        let (all, lens) = all.await?;
+        Ok(finish(move || rows(&all.unwrap_or_default(), &lens)))
+    };
     RaggedOp::new(rest)
 }
 
@@ -163,7 +178,7 @@ fn gathered<T: Wire>(
     (comm, tuning): (Comm, Tuning),
     root: Option<usize>,
     send: Vec<T>,
-) -> impl Future<Output = Result<Option<Rows<T>>, OpError<Vec<T>>>> + Send + use<T> {
+) -> impl Future<Output = Result<Parts<T>, OpError<Vec<T>>>> + Send + use<T> {
     let lens = Ask::of(Verb::AllGather, NAMES[usize::from(root.is_some())]).len(1);
     let lens = root.filter(|root| *root >= comm.size()).map_or_else(
         || lens.clone(),
@@ -191,7 +206,7 @@ fn gathered<T: Wire>(
             let room = call.room();
             call.begin(None, (send, room), FreshAt(here))
         };
-        Ok(done.await?.map(|all| rows(&all, &theirs)))
+        Ok((done.await?, theirs))
     }
 }
 
@@ -231,6 +246,11 @@ fn counts(lens: &[u64]) -> Vec<usize> {
     lens.iter().map(count).collect()
 }
 
+/// What whoever awaits the collective does in the end.
+pub(crate) fn finish<D>(rest: impl FnOnce() -> D + Send + 'static) -> Finish<D> {
+    Box::new(rest)
+}
+
 fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
     let row = |count: &usize| {
         let (row, rest) = all.split_at(*count);
@@ -242,7 +262,7 @@ fn rows<T: Wire>(mut all: &[T], counts: &[usize]) -> Rows<T> {
 
 impl<D: Send + 'static, F: Send + 'static> RaggedOp<D, F> {
     /// What it waits for keeps it under way from now on. Turns that it was promised keep a runtime open.
-    pub(crate) fn new(rest: impl Future<Output = Result<D, F>> + Send + 'static) -> Self {
+    pub(crate) fn new(rest: impl Future<Output = Result<Finish<D>, F>> + Send + 'static) -> Self {
         let course = Arc::new(Course(Mutex::new(Stage::UnderWay {
             rest: Some(Box::pin(rest)),
             woken: false,
@@ -284,7 +304,8 @@ impl<D: Send + 'static, F: Send + 'static> Future for RaggedOp<D, F> {
         match mem::replace(&mut *stage, Stage::Taken) {
             Stage::Over(outcome) => {
                 drop(stage);
-                Poll::Ready(outcome.unwrap_or_else(|panic| resume_unwind(panic)))
+                let outcome = outcome.unwrap_or_else(|panic| resume_unwind(panic));
+                Poll::Ready(outcome.map(|finish| finish()))
             }
             _ => panic!("a ragged collective was polled after it had completed"),
         }
@@ -390,7 +411,7 @@ mod tests {
         thread,
     };
 
-    use super::RaggedOp;
+    use super::{RaggedOp, finish};
 
     type Op = RaggedOp<u32, ()>;
 
@@ -409,7 +430,7 @@ mod tests {
         let mut left = 3;
         let op = Op::new(poll_fn(move |cx| {
             if left == 0 {
-                return Poll::Ready(Ok(7));
+                return Poll::Ready(Ok(finish(|| 7)));
             }
             left -= 1;
             cx.waker().wake_by_ref();
@@ -427,7 +448,7 @@ mod tests {
         let here = thread::current().id();
         let op = Op::new(poll_fn(move |cx| {
             if thread::current().id() != here {
-                return Poll::Ready(Ok(7));
+                return Poll::Ready(Ok(finish(|| 7)));
             }
             waker.send(cx.waker().clone()).unwrap();
             Poll::Pending
@@ -444,6 +465,22 @@ mod tests {
         assert_eq!(counts.map(|count| count.0.load(Ordering::SeqCst)), [0, 1]);
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(op.poll(&mut cx), Poll::Ready(Ok(7)));
+    }
+
+    #[test]
+    fn who_awaits_it_finishes_it_and_not_who_ends_it() {
+        let finished = Arc::new(AtomicU32::new(0));
+        let finishes = || {
+            let finished = Arc::clone(&finished);
+            let add = move || finished.fetch_add(1, Ordering::SeqCst);
+            Op::new(async { Ok(finish(add)) })
+        };
+        drop(finishes());
+        let op = finishes();
+        assert!(op.is_done() && finished.load(Ordering::SeqCst) == 0);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert_eq!(pin!(op).poll(&mut cx), Poll::Ready(Ok(0)));
+        assert_eq!(finished.load(Ordering::SeqCst), 1);
     }
 
     #[test]
