@@ -97,6 +97,12 @@ impl<'a> Call<'a> {
         self.ready = Err(sentence);
     }
 
+    /// As [`refuse`](Self::refuse), in place of elements that there are none of.
+    pub(crate) fn refused<T>(&mut self, sentence: String) -> Vec<T> {
+        self.refuse(sentence);
+        Vec::new()
+    }
+
     /// What this rank does, if the call is in order.
     pub(crate) fn program(&self) -> Option<(usize, Arc<Program>)> {
         let ready = self.ready.as_ref().ok()?;

@@ -137,8 +137,13 @@ pub(crate) fn planned_with<T: Wire, K, O: Reduction<T> + Clone, C: Collectives +
 }
 
 fn widen<T: Wire, O: Reduction<T>>(send: &[T], recv: &[T]) -> Begin<T> {
-    let [send, recv] = [send, recv].map(|elems| O::widen(elems).unwrap_or_default());
-    Box::new(move |start, buffers| {
+    let wide = |elems| O::widen(elems).unwrap_or(Ok(Vec::new()));
+    let wide = wide(send).and_then(|send| Ok((send, wide(recv)?)));
+    Box::new(move |mut start, buffers| {
+        let (send, recv) = wide.unwrap_or_else(|why| {
+            start.collective = Err(why);
+            Default::default()
+        });
         Run::Wide(Box::new(Wide {
             run: start.begin((send, recv)),
             buffers,

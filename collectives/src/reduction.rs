@@ -23,7 +23,10 @@ pub trait Reduction<T: Wire>: Sized + Send + 'static {
     const NAME: &'static str;
 
     /// Elements as they travel; `None` when that is how they are.
-    fn widen(elems: &[T]) -> Option<Vec<Self::Acc>>;
+    ///
+    /// # Errors
+    /// There is no memory for them; the sentence says for how much.
+    fn widen(elems: &[T]) -> Option<Result<Vec<Self::Acc>, String>>;
 
     /// The results of what has travelled.
     fn narrow(wide: &[Self::Acc]) -> Vec<T>;
@@ -39,7 +42,7 @@ impl<T: Wire, O: ReduceOp<T>> Reduction<T> for O {
     const COMMUTES: bool = <Self as ReduceOp<T>>::COMMUTES;
     const NAME: &'static str = <Self as ReduceOp<T>>::NAME;
 
-    fn widen(_: &[T]) -> Option<Vec<T>> {
+    fn widen(_: &[T]) -> Option<Result<Vec<T>, String>> {
         None
     }
 
@@ -56,7 +59,8 @@ impl<T: Wire, O: ReduceOp<T>> Reduction<T> for O {
 /// the true sum.
 ///
 /// What travels are [`ExactSum`]s, which are 35 times as long as an `f64` and 14 times as long as an `f32`: it is for a few
-/// numbers, not for fields.
+/// numbers, not for fields. Each call takes memory for two such copies of its elements; where that cannot be had, it ends as one
+/// with an argument that is wrong.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReproducibleSum;
 
@@ -68,8 +72,11 @@ macro_rules! exact {
             const COMMUTES: bool = true;
             const NAME: &'static str = "ReproducibleSum";
 
-            fn widen(elems: &[$number]) -> Option<Vec<Self::Acc>> {
-                Some(elems.iter().map(|elem| widened(*elem)).collect())
+            fn widen(elems: &[$number]) -> Option<Result<Vec<Self::Acc>, String>> {
+                Some(room_for(elems.len()).map(|mut wide| {
+                    wide.extend(elems.iter().map(|elem| widened(*elem)));
+                    wide
+                }))
             }
 
             fn narrow(wide: &[Self::Acc]) -> Vec<$number> {
@@ -86,6 +93,17 @@ macro_rules! exact {
 
 exact!(f32 f64);
 
+fn room_for<A>(len: usize) -> Result<Vec<A>, String> {
+    let mut wide = Vec::new();
+    match wide.try_reserve_exact(len) {
+        Ok(()) => Ok(wide),
+        Err(why) => {
+            let bytes = len.saturating_mul(size_of::<A>());
+            Err(format!("no memory for {bytes} bytes of exact sums: {why}"))
+        }
+    }
+}
+
 fn widened<T: Real>(number: T) -> T::Words {
     ExactSum::from_iter([number]).into_words()
 }
@@ -94,4 +112,20 @@ fn merged<T: Real>(left: T::Words, right: T::Words) -> T::Words {
     let mut sum = ExactSum::<T>::from_words(left);
     sum.merge(&ExactSum::from_words(right));
     sum.into_words()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room_for;
+
+    #[test]
+    fn sums_that_there_is_no_memory_for_are_an_error() {
+        assert_eq!(room_for::<[u64; 35]>(3).unwrap().capacity(), 3);
+        // More than there are addresses, of numbers that would still have one each.
+        let why = room_for::<[u64; 35]>(1 << 55).unwrap_err();
+        assert!(
+            why.starts_with("no memory for 10088063165309911040 bytes of exact sums: "),
+            "{why}"
+        );
+    }
 }

@@ -91,7 +91,8 @@ pub(crate) fn reduce_in_place<B: RecvBuf, O: Reduction<B::Elem>>(
         let call = call::<B::Elem>(on, &ask);
         return ReductionOp::direct(call.begin(Some(op.reducer()), ([], buf), InPlace));
     };
-    let call = call::<O::Acc>(on, &ask);
+    let mut call = call::<O::Acc>(on, &ask);
+    let wide = wide.unwrap_or_else(|why| call.refused(why));
     let run = call.begin(Some(op.reducer()), (Vec::new(), wide), Both);
     ReductionOp::wide(run, |outcome| match outcome {
         Ok(wide) => Ok(narrowed::<_, O>(&wide, buf)),
@@ -188,7 +189,7 @@ where
 fn reduce_wide<T, I, O, R, H>(
     on: &(impl Collectives + ?Sized),
     ask: &Ask<'_>,
-    wide: Vec<R::Acc>,
+    wide: Result<Vec<R::Acc>, String>,
     op: R,
     finish: impl FnOnce(Result<Vec<R::Acc>, Error>) -> Result<H::Done, H::Failure> + Send + 'static,
 ) -> ReductionOp<I, O, H, R::Acc>
@@ -200,6 +201,7 @@ where
     H: Home<I, O>,
 {
     let mut call = call::<R::Acc>(on, ask);
+    let wide = wide.unwrap_or_else(|why| call.refused(why));
     let recv: Vec<R::Acc> = call.room();
     let run: CollectiveOp<_, _, _> = call.begin(Some(op.reducer()), (wide, recv), Both);
     ReductionOp::wide(run, finish)
