@@ -253,6 +253,37 @@ fn a_rank_that_dies_or_leaves_fails_what_needs_it_whoever_carries_it_on() {
     }
 }
 
+/// It has nothing to say when it is asked first: what fails then is what makes it go.
+#[test]
+fn who_waits_for_a_rank_that_drops_the_communicator_after_it_was_asked_is_told() {
+    let told = each((3, 32), async move |world| {
+        let me = world.rank();
+        let (other, third) = (world.dup().await.unwrap(), world.dup().await.unwrap());
+        if me > 0 {
+            let failed = third.bcast(me % 2 + 1, vec![me]).await;
+            drop((failed.unwrap_err(), other));
+            world.recv::<u8>(0, 1).await.unwrap();
+            return None;
+        }
+        let failed = other.all_to_all(vec![me; 3]).await.unwrap_err();
+        for to in 1..3 {
+            world.send(to, 1, [0_u8]).await.unwrap();
+        }
+        Some(failed.error.kind)
+    });
+    for (executor, results) in told {
+        let kind = results.into_iter().flatten().flatten().next();
+        let named = matches!(
+            kind,
+            Some(ErrorKind::Mismatch {
+                rank: 0,
+                other: 1 | 2
+            })
+        );
+        assert!(named, "{executor}: {kind:?}");
+    }
+}
+
 #[test]
 fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carries_it_on() {
     for size in [2, 7] {

@@ -46,6 +46,8 @@ pub(super) struct Ranks<T> {
     leaked: u64,
     /// When a program did something last.
     polled: Duration,
+    /// A program did something, or a collective or a rank ended, since ranks asked whether they wait in vain.
+    moved: bool,
 }
 
 struct Rank<T> {
@@ -89,6 +91,7 @@ impl<T: 'static> Ranks<T> {
             memory: Memory::default(),
             leaked: 0,
             polled: Duration::ZERO,
+            moved: false,
         })
     }
 
@@ -184,6 +187,7 @@ impl<T: 'static> Ranks<T> {
         let turned = panic::catch_unwind(AssertUnwindSafe(|| rank.turn(computing)));
         if !matches!(turned, Ok(Turned::Nothing)) {
             self.polled = Duration::from_nanos(self.clock.now().nanos());
+            self.moved = true;
         }
         let mut deadline = rank.shared.end_host_turn();
         if let Ok(Turned::Spins(pause)) = turned {
@@ -209,11 +213,15 @@ impl<T: 'static> Ranks<T> {
         Ok(())
     }
 
-    /// Has ranks ask those whom their collectives wait for whether that is in vain. Whether there were any that had not asked.
-    fn ask_in_vain(&self) -> bool {
+    /// Has ranks ask those whom their collectives wait for whether that is in vain. Whether there was anything to ask.
+    ///
+    /// A rank that was asked and had nothing to say may have by now, because it has let go of the communicator or leaves: as long
+    /// as anything moved since the last time, all ask again. Answers move nothing but what they end, so this comes to an end.
+    fn ask_in_vain(&mut self) -> bool {
+        let again = std::mem::take(&mut self.moved);
         let ask = |asked, rank: &Rank<T>| {
             rank.shared.with(|engine| {
-                let asks = engine.core.ask_in_vain();
+                let asks = engine.core.ask_in_vain(again);
                 engine.flush();
                 asks
             }) || asked
@@ -250,6 +258,7 @@ impl<T: 'static> Ranks<T> {
         }
         let buried = self.left < before;
         if buried {
+            self.moved = true;
             self.polled = self.now(); // those that it woke have their time, too
         }
         buried

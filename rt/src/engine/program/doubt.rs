@@ -91,9 +91,10 @@ impl Core {
         }
     }
 
-    /// Asks for programs that were not asked for before. Whether there were any: nothing else can happen in this simulation.
-    pub(crate) fn ask_in_vain(&mut self) -> bool {
-        self.programs.any() && self.ask_all(true)
+    /// Asks for programs that were not asked for before, or for all of them `again`. Whether there were any: nothing else can
+    /// happen in this simulation.
+    pub(crate) fn ask_in_vain(&mut self, again: bool) -> bool {
+        self.programs.any() && self.ask_all(!again)
     }
 
     fn ask_all(&mut self, once: bool) -> bool {

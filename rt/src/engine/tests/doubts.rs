@@ -97,12 +97,12 @@ fn who_waits_behind_an_agreement_of_its_own_asks_nobody() {
     agree(&mut world, 0, 7, 2);
     agree(&mut world, 1, 7, 0);
     let later = begin(&mut world, 0, (8, 1), (1, 3));
-    assert!(!world.engines[0].core.ask_in_vain());
+    assert!(!world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     assert!(ended(&mut world, 0, &later).is_none(), "rank 1 will come");
     // Now it has gone on from the agreement, without what rank 1 waits for.
     world.engines[0].core.agree_no_more((COLLECTIVES, 7));
-    assert!(world.engines[0].core.ask_in_vain());
+    assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let kind = ended(&mut world, 0, &later);
     assert!(
@@ -143,7 +143,7 @@ fn ranks_ask_each_other_also_when_another_one_has_finished() {
 fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_over() {
     let mut world = world(2);
     let asked = begin(&mut world, 1, (0, 2), (0, 2));
-    assert!(world.engines[1].core.ask_in_vain());
+    assert!(world.engines[1].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let (call, buffers) = call((0, 1), (1, 2));
     let quick = QuickRun::new(call, buffers);
@@ -177,7 +177,7 @@ fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
         ..call
     };
     let waits = world.engines[0].run(call, buffers, None);
-    assert!(world.engines[0].core.ask_in_vain());
+    assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     let kind = ended(&mut world, 0, &waits);
     assert!(
@@ -193,7 +193,7 @@ fn who_waits_for_a_rank_that_is_about_to_leave_hears_of_it() {
     let waits = begin(&mut world, 0, (3, 1), (1, 2));
     let others = begin(&mut world, 1, (2, 1), (0, 2));
     world.engines[1].begin_close();
-    assert!(world.engines[0].core.ask_in_vain());
+    assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
     for (rank, tickets) in [(0, &waits), (1, &others)] {
         let kind = ended(&mut world, rank, tickets);
@@ -216,7 +216,7 @@ fn who_waits_for_a_rank_that_is_closing_and_cannot_go_hears_of_it() {
         }
         world.engines[1].begin_close();
         world.run_for(10 * TICK);
-        assert!(world.engines[0].core.ask_in_vain());
+        assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         let kind = ended(&mut world, 0, &waits);
         let named = matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }));
@@ -241,7 +241,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
         let late = begin(&mut world, 0, (0, 1), (1, 2));
         // Something that is to begin in an earlier place may be what rank 0 waits for.
         world.engines[1].core.promised = usize::from(passed == 1_000);
-        assert!(world.engines[0].core.ask_in_vain());
+        assert!(world.engines[0].core.ask_in_vain(false));
         world.run_for(10 * TICK);
         match ended(&mut world, 0, &late) {
             Some(ErrorKind::Mismatch { rank: 0, other: 1 }) => assert!(passed < 1_000),

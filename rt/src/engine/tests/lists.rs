@@ -298,11 +298,11 @@ fn who_finds_no_place_at_a_peer_whose_list_has_failed_hears_why() {
 #[test]
 fn who_finds_no_place_at_a_peer_that_never_says_why_takes_it_for_a_stranger() {
     let mut two = Two::new();
-    assert!(two.world.engines[0].core.ask_in_vain());
+    assert!(two.world.engines[0].core.ask_in_vain(false));
     two.world.run_for(10 * TICK);
     let op = two.tickets[0].buffers.op;
     assert!(!two.world.engines[0].core.is_done(op), "it was asked again");
-    assert!(two.world.engines[0].core.ask_in_vain());
+    assert!(two.world.engines[0].core.ask_in_vain(false));
     let kinds = two.kinds();
     let named = |kind: &ErrorKind| matches!(kind, ErrorKind::Mismatch { rank: 0, other: 1 });
     assert!(kinds.iter().all(named), "{kinds:?}");
