@@ -3,7 +3,7 @@
 use std::{
     fmt, io,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
@@ -33,9 +33,15 @@ use crate::{
 /// One rank of a job. There is no global state: a process may hold several.
 pub struct Runtime {
     shared: Arc<Shared>,
-    exchange: Mutex<Box<dyn Exchange>>,
     /// `None` when the runtime has ended.
-    agent: Mutex<Option<Option<JoinHandle<()>>>>,
+    end: Mutex<Option<End>>,
+}
+
+/// What the end of a runtime takes.
+struct End {
+    shared: Arc<Shared>,
+    exchange: Box<dyn Exchange>,
+    agent: Option<JoinHandle<()>>,
 }
 
 /// Makes a [`Runtime`] with settings of its own.
@@ -119,7 +125,8 @@ impl Runtime {
     /// Completes all sends, receives no more, and leaves the job. Peers that wait for this rank get `PeerFinished`. Where an
     /// epoch or a lock is still held under which this rank can store to memory of theirs, it leaves when that window is dropped.
     ///
-    /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed.
+    /// Dropping the runtime does the same, unless the thread panics: then the rank counts as failed. Where the progress agent
+    /// drops the last owner, with a buffer, a thread of its own does it, and nobody waits for that.
     ///
     /// # Errors
     /// The launcher failed.
@@ -152,20 +159,14 @@ impl Runtime {
     }
 
     fn end(&self) -> Result<()> {
-        let Some(agent) = lock(&self.agent).take() else {
-            return Ok(());
-        };
-        self.shared.begin_close();
-        executor::drain(&self.shared);
-        self.shared.agent.stop();
-        self.shared.nudge();
-        let joined = agent.map(JoinHandle::join);
-        self.shared.with(Engine::shut);
-        self.shared.with(|engine| engine.core.end_sleepers());
-        self.shared.end_tasks();
-        let left = lock(&self.exchange).finalize();
-        drop(joined);
-        left.map_err(boot_error)
+        match lock(&self.end).take() {
+            Some(end) if end.is_on_agent() => {
+                end.elsewhere();
+                Ok(())
+            }
+            Some(end) => end.in_order(),
+            None => Ok(()),
+        }
     }
 }
 
@@ -179,25 +180,50 @@ impl fmt::Debug for Runtime {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.give_up();
-        } else if let Err(error) = self.end() {
-            tracing::warn!(%error, "a runtime was dropped, and could not leave its job in good order");
+        if !thread::panicking() {
+            warn_of(&self.end());
+        } else if let Some(mut end) = lock(&self.end).take() {
+            end.shut(); // without completing anything: the driver sees the panic, and peers get `PeerFailed`
         }
     }
 }
 
-impl Runtime {
-    /// Leaves without completing anything: the driver sees the panic, and peers get `PeerFailed`.
-    fn give_up(&self) {
+impl End {
+    /// Leaves when all is complete.
+    fn in_order(mut self) -> Result<()> {
+        self.shared.begin_close();
+        executor::drain(&self.shared);
+        self.shut();
+        self.exchange.finalize().map_err(boot_error)
+    }
+
+    fn shut(&mut self) {
         self.shared.agent.stop();
         self.shared.nudge();
-        if let Some(Some(agent)) = lock(&self.agent).take() {
-            drop(agent.join());
-        }
+        let is_on_agent = self.is_on_agent();
+        let agent = self.agent.take().filter(|_| !is_on_agent);
+        let joined = agent.map(JoinHandle::join);
         self.shared.with(Engine::shut);
         self.shared.with(|engine| engine.core.end_sleepers());
         self.shared.end_tasks();
+        drop(joined);
+    }
+
+    /// The agent drops buffers in its turns, and one may own the runtime.
+    fn is_on_agent(&self) -> bool {
+        let agent = self.agent.as_ref().map(|agent| agent.thread().id());
+        agent == Some(thread::current().id())
+    }
+
+    /// On a thread of its own: the agent cannot wait for itself, nor for what only its next turns complete.
+    fn elsewhere(self) {
+        let shared = Arc::clone(&self.shared);
+        let ending = thread::Builder::new().name(format!("ripstop-end-{}", shared.place.rank));
+        if let Err(error) = ending.spawn(move || warn_of(&self.in_order())) {
+            // Nothing is completed: the agent ends after this turn, and the driver with the last who has it.
+            shared.agent.stop();
+            tracing::warn!(%error, "a runtime was dropped by its own agent, and could not leave its job in good order");
+        }
     }
 }
 
@@ -281,11 +307,21 @@ impl Builder {
             _ => None,
         };
         arrival.stay();
+        let end = End {
+            shared: Arc::clone(&shared),
+            exchange: boot.exchange,
+            agent,
+        };
         Ok(Runtime {
             shared,
-            exchange: Mutex::new(boot.exchange),
-            agent: Mutex::new(Some(agent)),
+            end: Mutex::new(Some(end)),
         })
+    }
+}
+
+fn warn_of(left: &Result<()>) {
+    if let Err(error) = left {
+        tracing::warn!(%error, "a runtime was dropped, and could not leave its job in good order");
     }
 }
 
@@ -372,7 +408,7 @@ fn assemble(
 
 /// More ranks than processors. A rank that is bound to one processor sees no other, so then all of the machine's count.
 fn is_crowded(ranks: usize, processors: usize) -> bool {
-    let mine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let mine = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     ranks > if mine > 1 { mine } else { processors }
 }
 

@@ -1,14 +1,14 @@
 //! What drop and forget do.
 
-use std::mem;
+use std::{mem, sync::Arc};
 
-use ripstop::{Collectives, Comm, Result, Source, Tag};
+use ripstop::{Collectives, Comm, ErrorKind, Result, Runtime, Source, Tag, buffer::SendBuf};
 
 use crate::{
     PATHS,
     check::assert_content,
     content::content,
-    mark, marked,
+    mark, marked, ranks,
     turns::{turn, until},
 };
 
@@ -201,4 +201,45 @@ async fn a_dropped_receive_of_a_failing_kind_leaves_the_message_for_the_right_on
         }
     }
     Ok(())
+}
+
+/// A buffer that is the last to own the runtime.
+struct Owner(
+    Vec<u8>,
+    #[expect(dead_code, reason = "it is owned")] Arc<Runtime>,
+);
+
+impl SendBuf for Owner {
+    type Elem = u8;
+
+    fn elems(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[test]
+fn a_runtime_that_its_own_agent_drops_leaves_in_good_order() {
+    ranks::run(2, &[("RIPSTOP_PROGRESS", "thread")], |runtime| {
+        let world = runtime.world();
+        if world.rank() == 0 {
+            let runtime = Arc::new(runtime);
+            let buf = Owner(content(1, 1 << 20), Arc::clone(&runtime));
+            drop(world.send(1, 1, buf));
+            drop(runtime);
+            drop(world.send(1, 2, [0_u8]));
+            return;
+        }
+        let ended = runtime.block_on(async {
+            world.recv::<u8>(0, 2).await?;
+            assert_content(&world.recv(0, 1).await?.0, 1, 1 << 20);
+            world.recv::<u8>(0, 3).await
+        });
+        // As a process of its own, rank 0 may be over before it has left.
+        let kind = ended.unwrap_err().error.kind;
+        let left = matches!(
+            kind,
+            ErrorKind::PeerFinished { rank: 0 } | ErrorKind::PeerFailed { rank: 0, .. }
+        );
+        assert!(left, "{kind:?}");
+    });
 }
