@@ -10,9 +10,12 @@ pub(super) fn of_devices(name: &str) -> u64 {
     ports.iter().map(|port| of_device(&port.device, name)).sum()
 }
 
-/// A counter of one device.
+/// A counter of one device, as it is now: the kernel says for some milliseconds what it has said before, if it may.
 pub(super) fn of_device(device: &str, name: &str) -> u64 {
-    let file = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}");
+    let folder = format!("/sys/class/infiniband/{device}/ports/1/hw_counters");
+    let lifespan = format!("{folder}/lifespan");
+    fs::write(&lifespan, "0").unwrap_or_else(|why| panic!("{lifespan}: {why}"));
+    let file = format!("{folder}/{name}");
     let text = fs::read_to_string(&file).unwrap_or_else(|why| panic!("{file}: {why}"));
     text.trim().parse().unwrap()
 }
