@@ -208,14 +208,13 @@ impl Job {
             } => {
                 counters.system_calls.add(1);
                 let address = address.saturating_add(self.copied as u64);
-                let copy = || {
-                    let moved = match self.direction {
-                        Direction::Put => cma::write(*pid, address, local),
-                        Direction::Get => cma::read(*pid, address, local),
-                    };
-                    moved.map_err(|why| self.failure(why))
-                };
-                gate.pass(|| life.during(copy))?
+                let failed = |why| self.failure(why);
+                gate.pass(|| match self.direction {
+                    Direction::Put => {
+                        life.write(|| cma::write(*pid, address, local).map_err(failed))
+                    }
+                    Direction::Get => life.read(|| cma::read(*pid, address, local).map_err(failed)),
+                })?
             }
         };
         self.copied += moved;

@@ -33,23 +33,25 @@ impl Life {
         self.pidfd.as_deref()
     }
 
-    /// Makes a call that names the process by its pid: its outcome counts only if the process lived before and after.
-    ///
-    /// What was read from another process, which has got the pid meanwhile, is discarded by that. A write is not undone: between
-    /// the look and the call, in a microsecond, the process would have to die, be waited for, and its pid come round again. The
-    /// kernel gives pids in turn, so that takes as many new processes as there are pids; and it has no such call by pidfd.
-    pub(super) fn during<T>(
-        &self,
-        call: impl FnOnce() -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        if self.is_over() {
-            return Err(Failure::PeerDown);
-        }
+    /// Makes a call that reads from the process by its pid: what came from another one, which has got the pid meanwhile, is
+    /// discarded.
+    pub(super) fn read<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         let outcome = call();
         if self.is_over() {
             return Err(Failure::PeerDown);
         }
         outcome
+    }
+
+    /// Makes a call that writes to the process by its pid, if it lives.
+    ///
+    /// Between the look and the call, in a microsecond, it would have to die, be waited for, and its pid come round again. The
+    /// kernel gives pids in turn, so that takes as many new processes as there are pids; and it has no such call by pidfd.
+    pub(super) fn write<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+        if self.is_over() {
+            return Err(Failure::PeerDown);
+        }
+        call()
     }
 
     /// Readable is a pidfd from the death on, before anybody has waited for the process.
@@ -88,12 +90,12 @@ mod tests {
     }
 
     #[test]
-    fn a_call_by_the_pid_of_the_dead_is_not_made() {
+    fn nothing_is_written_by_the_pid_of_the_dead() {
         let (mut child, life) = child();
-        assert!(matches!(life.during(|| Ok(7)), Ok(7)));
+        assert!(matches!(life.write(|| Ok(7)), Ok(7)));
         end(&mut child);
         let called = Cell::new(false);
-        let outcome = life.during(|| {
+        let outcome = life.write(|| {
             called.set(true);
             Ok(7)
         });
@@ -103,7 +105,8 @@ mod tests {
     #[test]
     fn what_was_read_while_the_process_died_does_not_count() {
         let (mut child, life) = child();
-        let outcome = life.during(|| {
+        assert!(matches!(life.read(|| Ok(7)), Ok(7)));
+        let outcome = life.read(|| {
             end(&mut child);
             Ok(7)
         });
