@@ -226,20 +226,22 @@ fn a_runtime_that_its_own_agent_drops_leaves_in_good_order() {
             let buf = Owner(content(1, 1 << 20), Arc::clone(&runtime));
             drop(world.send(1, 1, buf));
             drop(runtime);
+            // What is under way when the agent drops that buffer is to arrive.
+            drop(world.send(1, 3, content(3, 1 << 20)));
             drop(world.send(1, 2, [0_u8]));
             return;
         }
         let ended = runtime.block_on(async {
             world.recv::<u8>(0, 2).await?;
             assert_content(&world.recv(0, 1).await?.0, 1, 1 << 20);
-            world.recv::<u8>(0, 3).await
+            assert_content(&world.recv(0, 3).await?.0, 3, 1 << 20);
+            world.recv::<u8>(0, 4).await
         });
-        // As a process of its own, rank 0 may be over before it has left.
         let kind = ended.unwrap_err().error.kind;
-        let left = matches!(
-            kind,
-            ErrorKind::PeerFinished { rank: 0 } | ErrorKind::PeerFailed { rank: 0, .. }
-        );
-        assert!(left, "{kind:?}");
+        let left = matches!(kind, ErrorKind::PeerFinished { rank: 0 });
+        // As a process of its own, rank 0 may be over before it has left.
+        let alone = std::env::var_os("RIPSTOP_TEST_RANKS").is_some();
+        let died = matches!(kind, ErrorKind::PeerFailed { rank: 0 });
+        assert!(left || alone && died, "{kind:?}");
     });
 }
