@@ -112,36 +112,30 @@ fn a_signal_is_passed_on_to_every_rank() {
 
 #[test]
 fn one_signal_ends_a_job_with_a_rank_that_is_stopped() {
-    for (signal, code) in [
-        (Signal::INT, 130),
-        (Signal::TERM, 143),
-        (Signal::HUP, 129),
-        (Signal::QUIT, 131),
-    ] {
-        // The other ends well, which does not end the job.
-        let script = "ulimit -c 0; [ $PMI_RANK = 1 ] && trap 'exit 0' INT TERM HUP QUIT; echo $$; \
-                      [ $PMI_RANK = 0 ] && kill -STOP $$; while :; do read x < /proc/version; done";
-        let mut command = shell(2, &[], script);
-        let mut launcher = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(launcher.stdout.take().unwrap());
-        let mut pids = Vec::new();
-        for _ in 0..2 {
-            let mut line = String::new();
-            lines.read_line(&mut line).unwrap();
-            pids.push(line.trim().parse().unwrap());
-        }
-        while !pids.iter().any(is_stopped) {
-            std::thread::yield_now();
-        }
-        kill_process(Pid::from_child(&launcher), signal).unwrap();
-        let ended = launcher.wait_with_output().unwrap();
-        let err = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(code), "{err}");
+    // Other signals may be ignored by who runs the tests, and so by all that they start.
+    // The other ends well, which does not end the job.
+    let script = "[ $PMI_RANK = 1 ] && trap 'exit 0' TERM; echo $$; \
+                  [ $PMI_RANK = 0 ] && kill -STOP $$; while :; do read x < /proc/version; done";
+    let mut command = shell(2, &[], script);
+    let mut launcher = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(launcher.stdout.take().unwrap());
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        pids.push(line.trim().parse().unwrap());
     }
+    while !pids.iter().any(is_stopped) {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_child(&launcher), Signal::TERM).unwrap();
+    let ended = launcher.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(143), "{err}");
 }
 
 /// `script` has a terminal, and a session whose foreground group the launcher is of.

@@ -65,7 +65,7 @@ pub struct Connection {
     attempt: u32,
     state: State,
     /// How often the message that `state` waits with was sent.
-    tries: u8,
+    tries: u16,
     /// It was `Ready` with this life of the peer.
     met: bool,
     /// Draining: nothing of ours is under way any more.

@@ -22,7 +22,7 @@ pub(crate) struct Parcels {
     /// No answer came in time.
     probing: bool,
     deadline: Option<u64>,
-    tries: u8,
+    tries: u16,
     /// The number that is to come from the peer next.
     expected: u32,
     /// What was said since the peer was last worth a connection.

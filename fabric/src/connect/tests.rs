@@ -448,7 +448,27 @@ fn act(connection: &mut Connection, local: &Local, event: Event, now: u64) -> Ve
 
 #[test]
 fn a_peer_that_never_answers_is_unreachable_after_thirty_seconds() {
-    let (mut connection, local) = (Connection::new(1), local(0));
+    let (tries, seconds) = never_answered(local(0));
+    assert_eq!(tries, 64);
+    assert!((22..=30).contains(&seconds), "{seconds} s");
+}
+
+#[test]
+fn a_peer_that_never_answers_is_waited_for_as_long_as_asked_for() {
+    for patience in [1, 20, 100, 600] {
+        let mut local = local(0);
+        local.limits = local.limits.patient(patience * 1_000_000_000_000);
+        let (tries, seconds) = never_answered(local);
+        assert!(tries >= 64 && seconds >= patience, "{seconds} s");
+        assert!(seconds <= 30.max(patience * 4 / 3 + 1), "{seconds} s");
+    }
+    let ages = Limits::default().patient(u64::MAX);
+    assert_eq!(ages.tries_max, u16::MAX);
+}
+
+/// Tries and seconds until the peer counts as unreachable.
+fn never_answered(local: Local) -> (u32, u64) {
+    let mut connection = Connection::new(1);
     act(&mut connection, &local, Event::Connect, 0);
     let (mut now, mut tries) = (0, 1);
     let ended = loop {
@@ -463,11 +483,10 @@ fn a_peer_that_never_answers_is_unreachable_after_thirty_seconds() {
         tries += 1;
     };
     assert!(ended.contains(&Action::Fail(Why::Unreachable)), "{ended:?}");
-    assert_eq!((tries, connection.state()), (64, State::Failed));
-    let seconds = now / 1_000_000_000_000;
-    assert!((22..=30).contains(&seconds), "{seconds} s");
+    assert_eq!(connection.state(), State::Failed);
     let late = act(&mut connection, &local, Event::Connect, now);
     assert_eq!(late, [Action::Fail(Why::Down)]);
+    (tries, now / 1_000_000_000_000)
 }
 
 #[test]

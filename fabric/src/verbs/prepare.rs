@@ -207,7 +207,7 @@ impl Prepared {
         let pds: Vec<_> = rails.iter().map(|rail| Arc::clone(&rail.own.pd)).collect();
         let queues: Vec<_> = pds.iter().zip(&sends).collect();
         let outbox = Outbox::new(&queues, rooms.sends, &config)?;
-        let seed = u64::from(self.address.qkey) << 32 | u64::from(config.rank);
+        let local = local(&config, &self.address);
         let core = Core {
             links: (0..config.ranks).map(|_| None).collect(),
             datagrams,
@@ -241,8 +241,8 @@ impl Prepared {
             talks: Talks::of(scheme),
             unheard: Unheard::default(),
             unsaid: VecDeque::new(),
-            local: local(config.rank, self.address.incarnation, seed),
-            random: Random::new(seed),
+            local,
+            random: Random::new(local.seed),
             sleep,
             moved: false,
             refused: false,
@@ -366,11 +366,14 @@ fn ports_behind(doors: &[Option<Doors>]) -> Vec<Box<[Far]>> {
 }
 
 /// What all connections of this rank have in common.
-fn local(rank: u32, incarnation: u32, seed: u64) -> connect::Local {
+fn local(config: &VerbsConfig, address: &Address) -> connect::Local {
+    let (rank, incarnation) = (config.rank, address.incarnation);
+    let patience = config.patience.as_nanos() * 1000;
+    let patience = u64::try_from(patience).unwrap_or(u64::MAX);
     connect::Local {
         end: connect::End { rank, incarnation },
-        limits: connect::Limits::default(),
-        seed,
+        limits: connect::Limits::default().patient(patience),
+        seed: u64::from(address.qkey) << 32 | u64::from(rank),
     }
 }
 
