@@ -23,7 +23,8 @@ use rustix::{
 use super::{
     Wake,
     board::{Board, PeerState},
-    proc, spare,
+    proc,
+    spare::{self, Spare},
 };
 use crate::{
     counters::Counters,
@@ -36,6 +37,8 @@ pub(super) struct Bell {
     word: FutexWord,
     /// Both ends of the pipe, when that is how this rank is woken.
     pipe: Option<(Arc<OwnedFd>, OwnedFd)>,
+    /// For peers that are woken through theirs.
+    _spare: Option<Arc<Spare>>,
     barrier: bool,
     armed: bool,
 }
@@ -47,13 +50,13 @@ impl Bell {
             Wake::Fd => {
                 let (read, write) =
                     rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-                spare::keep();
                 Some((Arc::new(read), write))
             }
         };
         let barrier = membarrier(MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED);
         Ok(Self {
             word: board.bell(rank),
+            _spare: pipe.is_some().then(spare::keep),
             pipe,
             barrier,
             armed: false,

@@ -3,36 +3,44 @@
 use std::{
     fs::File,
     os::fd::OwnedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-/// One for the pipe, and one to see whose it is.
-type Spare = [OwnedFd; 2];
+/// One for the pipe, and one to see whose it is; nothing where they could not be had again.
+#[derive(Debug)]
+pub(super) struct Spare(Mutex<Option<[OwnedFd; 2]>>);
 
-static SPARE: Mutex<Option<Spare>> = Mutex::new(None);
+/// Those of this process, as long as somebody keeps them.
+static KEPT: Mutex<Weak<Spare>> = Mutex::new(Weak::new());
 
-/// Has them ready, from now on.
-pub(super) fn keep() {
-    let spare = &mut *place();
-    if spare.is_none() {
-        *spare = open();
+/// Has them ready for as long as this is kept.
+pub(super) fn keep() -> Arc<Spare> {
+    let mut kept = lock(&KEPT);
+    if let Some(spare) = kept.upgrade() {
+        return spare;
     }
+    let spare = Arc::new(Spare(Mutex::new(open())));
+    *kept = Arc::downgrade(&spare);
+    spare
 }
 
 /// Does what needs two more descriptors, and closes them again.
 pub(super) fn instead<R>(work: impl FnOnce() -> R) -> R {
-    let spare = &mut *place();
-    drop(spare.take());
+    let Some(spare) = lock(&KEPT).upgrade() else {
+        return work();
+    };
+    let mut place = lock(&spare.0);
+    drop(place.take());
     let done = work();
-    *spare = open();
+    *place = open();
     done
 }
 
-fn open() -> Option<Spare> {
+fn open() -> Option<[OwnedFd; 2]> {
     let one = || File::open("/dev/null").ok().map(OwnedFd::from);
     Some([one()?, one()?])
 }
 
-fn place() -> MutexGuard<'static, Option<Spare>> {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
