@@ -2,12 +2,16 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     process::{Pid, PidfdFlags, pidfd_open},
+    time::{ClockId, Timespec, clock_gettime},
 };
 
 use crate::driver::Failure;
@@ -16,21 +20,29 @@ use crate::driver::Failure;
 ///
 /// Holding one does not keep the pid from being reused, but tells that it cannot have been yet.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct Life(
     /// `None` for our own process, and where there was no descriptor for another: then nothing tells.
-    pidfd: Option<Arc<OwnedFd>>,
+    Option<Arc<Watched>>,
+);
+
+#[derive(Debug)]
+struct Watched {
+    pidfd: OwnedFd,
+    /// When it was seen alive last, in milliseconds of the system's clock.
+    seen: AtomicU64,
 }
 
 impl Life {
-    pub(super) const UNTOLD: Self = Self { pidfd: None };
+    pub(super) const UNTOLD: Self = Self(None);
 
     pub(super) fn open(pid: Pid) -> rustix::io::Result<Self> {
-        let pidfd = Some(Arc::new(pidfd_open(pid, PidfdFlags::empty())?));
-        Ok(Self { pidfd })
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        let seen = AtomicU64::new(0);
+        Ok(Self(Some(Arc::new(Watched { pidfd, seen }))))
     }
 
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
-        self.pidfd.as_deref()
+        self.0.as_deref().map(|watched| &watched.pidfd)
     }
 
     /// Makes a call that reads from the process by its pid: what came from another one, which has got the pid meanwhile, is
@@ -43,10 +55,7 @@ impl Life {
         outcome
     }
 
-    /// Makes a call that writes to the process by its pid, if it lives.
-    ///
-    /// Between the look and the call, in a microsecond, it would have to die, be waited for, and its pid come round again. The
-    /// kernel gives pids in turn, so that takes as many new processes as there are pids; and it has no such call by pidfd.
+    /// Makes a call that writes to the process by its pid, if it lives: the kernel has no such call by pidfd.
     pub(super) fn write<T>(&self, call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
         if self.is_over() {
             return Err(Failure::PeerDown);
@@ -54,20 +63,42 @@ impl Life {
         call()
     }
 
-    /// Readable is a pidfd from the death on, before anybody has waited for the process.
+    /// Whether it has died so long ago that its pid may be another's: pids are given in turn, so that takes as many new processes
+    /// as there are pids. Who was seen alive a moment ago need not be looked at, which costs a system call.
     fn is_over(&self) -> bool {
-        let Some(pidfd) = &self.pidfd else {
+        let Some(watched) = self.0.as_deref() else {
             return false;
         };
-        let mut polled = [PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
-        matches!(poll(&mut polled, Some(&NOW)), Ok(1..))
+        let now = milliseconds();
+        if now.saturating_sub(watched.seen.load(Relaxed)) < MOMENT_MS {
+            return false;
+        }
+        // Readable is a pidfd from the death on, before anybody has waited for the process.
+        let mut polled = [PollFd::from_borrowed_fd(
+            watched.pidfd.as_fd(),
+            PollFlags::IN,
+        )];
+        let over = matches!(poll(&mut polled, Some(&NOW)), Ok(1..));
+        if !over {
+            watched.seen.store(now, Relaxed);
+        }
+        over
     }
 }
+
+/// Far less than 32 768 processes take to come and go.
+const MOMENT_MS: u64 = 10;
 
 const NOW: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
+
+fn milliseconds() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    let part = |part: i64, of: i64| u64::try_from(part / of).unwrap_or_default();
+    part(now.tv_sec, 1) * 1000 + part(now.tv_nsec, 1_000_000)
+}
 
 #[cfg(test)]
 mod tests {
@@ -90,9 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_by_the_pid_of_the_dead() {
+    fn who_lives_is_read_and_written() {
         let (mut child, life) = child();
         assert!(matches!(life.write(|| Ok(7)), Ok(7)));
+        assert!(matches!(life.read(|| Ok(8)), Ok(8)));
+        end(&mut child);
+    }
+
+    #[test]
+    fn nothing_is_written_by_the_pid_of_the_dead() {
+        let (mut child, life) = child();
         end(&mut child);
         let called = Cell::new(false);
         let outcome = life.write(|| {
@@ -105,7 +143,6 @@ mod tests {
     #[test]
     fn what_was_read_while_the_process_died_does_not_count() {
         let (mut child, life) = child();
-        assert!(matches!(life.read(|| Ok(7)), Ok(7)));
         let outcome = life.read(|| {
             end(&mut child);
             Ok(7)
