@@ -35,6 +35,14 @@ impl Timer {
         Arc::clone(&self.fd)
     }
 
+    /// As [`set`](Self::set), unless it will be, or is, readable before that.
+    pub(crate) fn set_if_earlier(&mut self, at: u64) -> io::Result<()> {
+        if self.set.is_some_and(|set| set <= at) {
+            return Ok(());
+        }
+        self.set(Some(at))
+    }
+
     /// Makes the descriptor readable from this time on, or never.
     pub(crate) fn set(&mut self, at: Option<u64>) -> io::Result<()> {
         if self.set == at && at.is_none_or(|at| at > self.now()) {

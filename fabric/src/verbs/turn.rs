@@ -108,9 +108,10 @@ impl Core {
 
     /// What was posted while somebody sleeps may have to be said again sooner than that one knew of.
     pub(super) fn keep_alarm(&mut self) {
-        if self.sleep.slept {
-            let next = self.next_retry();
-            let set = self.sleep.timer.set(next);
+        if self.sleep.slept
+            && let Some(next) = self.next_retry()
+        {
+            let set = self.sleep.timer.set_if_earlier(next);
             debug_assert!(set.is_ok(), "an alarm can be set");
         }
     }
