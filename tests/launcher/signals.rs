@@ -19,18 +19,9 @@ use crate::{
 fn a_job_stops_and_goes_on_with_its_launcher() {
     let mut command = shell(2, &[], "echo $$; while :; do :; done");
     command.process_group(0); // that of a job of a shell
-    let mut launcher = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(launcher.stdout.take().unwrap());
-    let mut pids = vec![launcher.id()];
-    for _ in 0..2 {
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        pids.push(line.trim().parse().unwrap());
-    }
+    let (mut launcher, mut lines) = spawned(command);
+    let mut pids = pids(&mut lines, 2);
+    pids.push(launcher.id());
     let pid = Pid::from_child(&launcher);
     for _ in 0..2 {
         kill_process(pid, Signal::TSTP).unwrap();
@@ -44,6 +35,12 @@ fn a_job_stops_and_goes_on_with_its_launcher() {
     }
     kill_process(pid, Signal::TERM).unwrap();
     assert_eq!(launcher.wait().unwrap().code(), Some(143));
+}
+
+/// The lines that ranks have written, which are the numbers of their processes.
+fn pids(lines: &mut impl BufRead, ranks: usize) -> Vec<u32> {
+    let lines = lines.lines().take(ranks);
+    lines.map(|line| line.unwrap().parse().unwrap()).collect()
 }
 
 fn is_stopped(pid: &u32) -> bool {
@@ -74,14 +71,20 @@ fn no_signal_stays_blocked_in_a_rank() {
     assert!(job.out.contains("0000000000000000"), "{}", job.out);
 }
 
-/// A launcher whose ranks have written a line each, and the rest of their output.
-fn running(mut command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
+/// A launcher, and the output of its ranks.
+fn spawned(mut command: Command) -> (Child, BufReader<impl Read>) {
     let mut child = command
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    (child, lines)
+}
+
+/// A launcher whose ranks have written a line each, and the rest of their output.
+fn running(command: Command, ranks: usize) -> (Child, BufReader<impl Read>) {
+    let (child, mut lines) = spawned(command);
     for _ in 0..ranks {
         lines.read_line(&mut String::new()).unwrap();
     }
@@ -116,19 +119,8 @@ fn one_signal_ends_a_job_with_a_rank_that_is_stopped() {
     // The other ends well, which does not end the job.
     let script = "[ $PMI_RANK = 1 ] && trap 'exit 0' TERM; echo $$; \
                   [ $PMI_RANK = 0 ] && kill -STOP $$; while :; do read x < /proc/version; done";
-    let mut command = shell(2, &[], script);
-    let mut launcher = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(launcher.stdout.take().unwrap());
-    let mut pids = Vec::new();
-    for _ in 0..2 {
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        pids.push(line.trim().parse().unwrap());
-    }
+    let (launcher, mut lines) = spawned(shell(2, &[], script));
+    let pids = pids(&mut lines, 2);
     while !pids.iter().any(is_stopped) {
         std::thread::yield_now();
     }

@@ -119,8 +119,7 @@ impl Messages {
         let index = self.next();
         self.free.pop();
         if let Body::Offered(offered) = &message.body {
-            let key = (message.envelope.source, offered.sender);
-            self.long().offers.insert(key, index);
+            self.note_offer(message.envelope.source, offered.sender, index);
         }
         self.slots[index as usize] = Some(message);
         index
@@ -130,8 +129,12 @@ impl Messages {
     pub(crate) fn make_offer(&mut self, index: u32, offered: Offered) {
         let message = self.get(index);
         message.body = Body::Offered(offered);
-        let key = (message.envelope.source, offered.sender);
-        self.long().offers.insert(key, index);
+        let source = message.envelope.source;
+        self.note_offer(source, offered.sender, index);
+    }
+
+    fn note_offer(&mut self, source: u32, sender: OpId, index: u32) {
+        self.long().offers.insert((source, sender), index);
     }
 
     fn long(&mut self) -> &mut Long {

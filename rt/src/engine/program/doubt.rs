@@ -108,24 +108,19 @@ impl Core {
             let Some(run) = self.programs.get(index).filter(|run| run.failed.is_none()) else {
                 continue;
             };
-            let asked_before = std::mem::replace(&mut run.asked, true);
-            if asked_before {
+            let header = Ask::new(Kind::Ask, run.key(), run.sig());
+            if std::mem::replace(&mut run.asked, true) {
                 if let Some(stranger) = self.never_comes(index) {
                     self.fail_mismatched(index, stranger);
                     asked = true;
                     continue;
                 }
-                let news = self.believe_through(index);
-                asked |= news;
+                asked |= self.believe_through(index);
                 if once {
                     continue;
                 }
             }
             asked |= !peers.is_empty();
-            let Some(run) = self.programs.get(index) else {
-                continue;
-            };
-            let header = Ask::new(Kind::Ask, run.key(), run.sig());
             for rank in peers {
                 if self.peers.down(rank).is_none() {
                     self.peers.control(rank, &header);
