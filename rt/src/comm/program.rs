@@ -181,7 +181,8 @@ impl Comm {
             Executor::Lists => true,
             Executor::Messages | Executor::Host => false,
         };
-        let buffers = Pair::new(input, output, &collective.program);
+        let by_lists = lists && !waits;
+        let buffers = Pair::new(input, output, &collective.program, by_lists);
         let call = RunCall {
             ctx: self.id() + 1,
             tag,
@@ -191,7 +192,7 @@ impl Comm {
             program: collective.program,
             reducer: collective.reducer,
             refused,
-            offload: lists && !waits,
+            offload: by_lists,
             by_blocks: collective.by_blocks,
         };
         let mut op = ProgramOp {

@@ -97,10 +97,9 @@ impl Held {
         );
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let buf = unsafe { value.as_mut() };
-        let (elems, len) = (NonNull::from(buf.elems()).cast(), buf.elems().len());
+        self.bare = !has_values(buf);
         // SAFETY: the engine copies whole messages of the element's type to it, which are initialised.
         let spare = unsafe { buf.spare() };
-        self.bare = spare.len() > len || NonNull::from(&mut *spare).cast::<u8>() != elems;
         Area {
             len: size_of_val(spare),
             start: NonNull::from(spare).cast(),
@@ -110,7 +109,11 @@ impl Held {
     /// Takes the two buffers of a program, and says where they are *after* the move.
     pub(super) fn hold_pair<I: SendBuf, O: RecvBuf>(
         &mut self,
-        Pair { input, output }: Pair<I, O>,
+        Pair {
+            input,
+            output,
+            bare,
+        }: Pair<I, O>,
     ) -> [Area; 2] {
         let table = const {
             &Table {
@@ -119,9 +122,16 @@ impl Held {
             }
         };
         let mut pair = self.hold((input, output), table);
+        self.bare = bare;
         // SAFETY: `hold` returned the address of the live value it stored, and nobody else has it.
         let (input, output) = unsafe { pair.as_mut() };
         areas_of(input, output)
+    }
+
+    /// Has an operation use room that is held elsewhere.
+    pub(super) fn borrow(&mut self, area: Area, bare: bool) -> Area {
+        self.bare = bare;
+        area
     }
 
     /// Holds something else than a buffer, to be dropped with the buffers.
@@ -219,15 +229,23 @@ impl Held {
 pub(crate) struct Pair<I, O> {
     input: I,
     output: O,
+    /// There may be no values in the output yet.
+    bare: bool,
 }
 
 impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
-    /// Where the output has no values yet, they are zero from here on, unless the program [fills](Program::fills_output) it.
-    pub(crate) fn new(input: I, mut output: O, program: &Program) -> Self {
-        if !program.fills_output() {
+    /// Where the output has no values yet, they are zero from here on, unless the program [fills](Program::fills_output) it
+    /// and this rank sees each message come: `by_lists` peers put, and count what they have put, by themselves.
+    pub(crate) fn new(input: I, mut output: O, program: &Program, by_lists: bool) -> Self {
+        let bare = program.fills_output() && !by_lists && !has_values(&mut output);
+        if !bare {
             blank(&mut output);
         }
-        Self { input, output }
+        Self {
+            input,
+            output,
+            bare,
+        }
     }
 
     /// Where they are now.
@@ -237,7 +255,9 @@ impl<I: SendBuf, O: RecvBuf> Pair<I, O> {
 
     /// Gives them back; the program has filled so many bytes of the output.
     pub(crate) fn into_filled(self, bytes: usize) -> (I, O) {
-        let Self { input, mut output } = self;
+        let Self {
+            input, mut output, ..
+        } = self;
         let len = bytes.checked_div(size_of::<O::Elem>()).unwrap_or(0);
         // SAFETY: the room of a program that is over has values: those it had, zeros, or what the program wrote.
         unsafe { output.set_filled(len) };
@@ -274,14 +294,19 @@ impl Drop for Held {
 
 /// Gives values to room that has none yet.
 pub(super) fn blank<B: RecvBuf>(buf: &mut B) {
-    let elems = NonNull::from(buf.elems()).cast::<u8>();
-    let len = buf.elems().len();
-    // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
-    let spare = unsafe { buf.spare() };
-    let has_values = NonNull::from(&mut *spare).cast() == elems && spare.len() <= len;
-    if !has_values {
+    if !has_values(buf) {
+        // SAFETY: only zeros are written to it here, which are a value of every `Wire` type.
+        let spare = unsafe { buf.spare() };
         spare.fill_with(|| MaybeUninit::new(bytemuck::Zeroable::zeroed()));
     }
+}
+
+/// Whether all of the room that a buffer shows has values.
+fn has_values<B: RecvBuf>(buf: &mut B) -> bool {
+    let (elems, len) = (NonNull::from(buf.elems()).cast::<u8>(), buf.elems().len());
+    // SAFETY: nothing is written to it here.
+    let spare = unsafe { buf.spare() };
+    spare.len() <= len && NonNull::from(spare).cast() == elems
 }
 
 const fn fits<B>() -> bool {
@@ -318,7 +343,28 @@ unsafe fn grow<T>(room: *mut u8, bytes: usize) -> Option<Area> {
 
 #[cfg(test)]
 mod tests {
-    use super::Held;
+    use super::{Held, Pair};
+    use crate::offload::{Action, Buffer, Builder, Lens};
+
+    #[test]
+    fn output_has_values_where_peers_put_and_count_by_themselves() {
+        let lens = Lens {
+            input: 0,
+            output: 9,
+            scratch: 0,
+        };
+        let mut builder = Builder::new::<u8>(2, lens);
+        let into = Buffer::Output.span(0, 9);
+        builder.push(Action::Recv { from: 1, into }, &[]).unwrap();
+        let program = builder.finish();
+        let bare = |output, by_lists| Pair::new([0; 0], output, &program, by_lists).bare;
+        assert!(bare(Vec::with_capacity(9), false));
+        assert!(!bare(Vec::with_capacity(9), true) && !bare(vec![1; 9], false));
+        let mut output = vec![3_u8; 9];
+        output.clear();
+        let (_, output) = Pair::new([0; 0], output, &program, true).into_filled(9);
+        assert_eq!(output, [0; 9]);
+    }
 
     #[test]
     fn room_is_bare_where_there_may_be_no_values() {

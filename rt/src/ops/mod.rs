@@ -111,9 +111,11 @@ impl Ops {
         Ticket::new(self.make(about, Life::REMOTE, |held| held.hold_recv(buf)))
     }
 
-    /// A message of a program, in memory that the program keeps until it is complete and released.
-    pub(crate) fn lend(&mut self, about: About, area: Area) -> OpId {
-        let op = self.make(about, Life::Queued, |_| area);
+    /// A message of a program, in memory that the program keeps until it is complete and released: its scratch, or the
+    /// `buffers` that it holds.
+    pub(crate) fn lend(&mut self, about: About, area: Area, buffers: OpId) -> OpId {
+        let bare = self.live(buffers).lacks_values();
+        let op = self.make(about, Life::Queued, |held| held.borrow(area, bare));
         self.live(op).part = true;
         op
     }

@@ -234,6 +234,11 @@ impl Slot {
         inside
     }
 
+    /// Whether there may be room in its buffer that has no values yet.
+    pub(super) fn lacks_values(&self) -> bool {
+        self.held.is_bare()
+    }
+
     /// Gives values to room that has none: a peer that is to put there only says that it has.
     pub(crate) fn blank(&mut self, room: Range<usize>) {
         let Range { start, end } = room;
@@ -242,7 +247,7 @@ impl Slot {
             "{start}..{end} of a buffer of {} bytes",
             self.area.len
         );
-        if self.held.is_bare() {
+        if self.lacks_values() {
             // SAFETY: inside the area of the buffer that this slot holds.
             let first = unsafe { self.area.start.add(start) };
             // SAFETY: as above, and lent to nobody yet.

@@ -163,7 +163,7 @@ impl Core {
     /// An operation for a message in a program's memory.
     pub(super) fn lend(&mut self, index: u32, run: &mut Run, at: usize, about: About) -> OpId {
         let area = run.memory.area(&run.row(at));
-        let op = self.ops.lend(about, area);
+        let op = self.ops.lend(about, area, run.buffers);
         let step = u32::try_from(at).expect("a program has less than 2^32 steps");
         self.programs.part(op, Part { run: index, step });
         run.flies(at, By::Op(op));

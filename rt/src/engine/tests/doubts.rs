@@ -60,7 +60,7 @@ fn call((tag, sig): (u32, u64), (from, size): (usize, u32)) -> (RunCall, Pair<Ve
         offload: false,
         by_blocks: false,
     };
-    let buffers = Pair::new(Vec::new(), vec![0; 1], &call.program);
+    let buffers = Pair::new(Vec::new(), vec![0; 1], &call.program, false);
     (call, buffers)
 }
 
@@ -232,7 +232,7 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
         for tag in 0..passed {
             let (call, _) = call((tag, 1), (0, 2));
             let nothing = Builder::new::<u64>(2, Lens::default()).finish();
-            let buffers = Pair::new(Vec::<u64>::new(), Vec::<u64>::new(), &nothing);
+            let buffers = Pair::new(Vec::<u64>::new(), Vec::<u64>::new(), &nothing, false);
             let program = Arc::new(nothing);
             let tickets = world.engines[1].run(RunCall { program, ..call }, buffers, None);
             world.run_for(TICK);

@@ -7,10 +7,11 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use bytemuck::Zeroable;
+use bytemuck::{Zeroable, bytes_of};
 use ripstop_fabric::{
     driver::{
-        Armed, Caps, Command, Driver, Failure, LocalRange, Post, Progress, Sink, Token, WaitOn,
+        Armed, Caps, Command, Driver, Failure, LocalRange, Payload, Peer, Post, Progress, Sink,
+        Token, WaitOn,
     },
     loopback::{self, Loopback},
     memory::{Region, RemoteRegion},
@@ -24,7 +25,7 @@ use crate::{
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens},
-    ops::Pair,
+    ops::{Life, Pair},
     proto::{
         path::Paths,
         wire::{self, Abort, Base, Kind},
@@ -259,7 +260,12 @@ fn call(rank: usize) -> RunCall {
 
 fn buffers(rank: usize) -> Pair<Vec<u64>, Vec<u64>> {
     let (input, output) = [(BLOCK, 0), (0, BLOCK)][rank];
-    Pair::new(vec![1; input / 8], vec![0; output / 8], &call(rank).program)
+    Pair::new(
+        vec![1; input / 8],
+        vec![0; output / 8],
+        &call(rank).program,
+        true,
+    )
 }
 
 #[test]
@@ -352,6 +358,35 @@ fn a_program_for_whose_memory_there_is_no_key_says_what_to_do() {
         words.contains("64 bytes") && words.contains("RIPSTOP_COLLECTIVES=messages"),
         "{words}"
     );
+}
+
+#[test]
+fn a_put_that_is_only_claimed_leaves_the_output_with_values() {
+    let mut world = loopback::world(2); // the other one lives
+    let inner = world.swap_remove(1);
+    let mut engine = over(Adapter::new(1, inner, &Broken::default()));
+    let call = RunCall {
+        offload: false,
+        ..call(1)
+    };
+    let mut output = vec![3_u64; BLOCK / 8];
+    output.clear(); // nothing of it is seen from here on
+    let buffers = Pair::new(Vec::<u64>::new(), output, &call.program, false);
+    let ticket = engine.run(call, buffers, None);
+    let mut offer = wire::Offer::zeroed();
+    offer.base = Base::new(Kind::Offer);
+    (offer.ctx, offer.sig) = (CTX + 1, 5);
+    (offer.total, offer.modes) = (BLOCK as u64, wire::MODE_PUT);
+    let nothing = Payload::from_slice(&[]);
+    engine.core.message(Peer(0), bytes_of(&offer), nothing);
+    engine.turn(Time::default());
+    let is_invited = |life: &Life| matches!(life, Life::Landing(landing) if landing.invited);
+    let invited = engine.core.ops.which(|slot| is_invited(&slot.life));
+    let claim = wire::About::new(Kind::Landed, invited[0], wire::OK);
+    engine.core.message(Peer(0), bytes_of(&claim), nothing);
+    engine.turn(Time::default());
+    let (outcome, _, output, _) = engine.core.take_run(&ticket).expect("it is over");
+    assert!(outcome.is_ok() && output == vec![0; BLOCK / 8]);
 }
 
 /// Why a program fails on the second rank.

@@ -93,7 +93,7 @@ fn begin_this(world: &mut World, rank: usize, tag: u32, block: usize, program: P
         by_blocks: false,
     };
     let (input, output) = (vec![rank as u64; block], vec![9; size * block]);
-    let buffers = Pair::new(input, output, &call.program);
+    let buffers = Pair::new(input, output, &call.program, false);
     world.engines[rank].run(call, buffers, None)
 }
 
@@ -268,7 +268,7 @@ fn collectives_before_one_that_fails_go_on_and_later_ones_end() {
         offload: false,
         by_blocks: false,
     };
-    let buffers = Pair::new(vec![2], Vec::new(), &call.program);
+    let buffers = Pair::new(vec![2], Vec::new(), &call.program, false);
     let bad: RunTicket<Vec<u64>, Vec<u64>> = world.engines[2].run(call, buffers, None);
     world.run_for(100 * TICK);
     let (outcome, _) = take(&mut world, 2, &bad);
