@@ -313,12 +313,34 @@ fn who_waits_for_a_rank_that_has_dropped_the_communicator_is_told_whoever_carrie
     }
 }
 
+/// It waits for nothing but that somebody gets what it offers.
+#[test]
+fn a_root_whose_message_a_rank_does_not_get_that_has_dropped_the_communicator_is_told() {
+    let told = each((2, 32), async move |world| {
+        let other = world.dup().await.unwrap();
+        if world.rank() == 1 {
+            drop(other);
+            world.recv::<u8>(0, 1).await.unwrap();
+            return None;
+        }
+        let failed = other.bcast(0, vec![1_u8; 1 << 20]).await.unwrap_err();
+        world.send(1, 1, [0_u8]).await.unwrap();
+        Some(failed.error.kind)
+    });
+    for (executor, results) in told {
+        let kind = results.into_iter().flatten().flatten().next();
+        let named = matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 }));
+        assert!(named, "{executor}: {kind:?}");
+    }
+}
+
 #[test]
 fn ranks_that_leave_with_collectives_of_different_communicators_end_whoever_carries_them_on() {
     each((2, 32), async |world| {
         let comms = [world.dup().await.unwrap(), world.dup().await.unwrap()];
-        let mine = &comms[world.rank()];
+        let (me, mine) = (world.rank(), &comms[world.rank()]);
         drop(mine.all_to_all(vec![1_u64; 600]));
+        drop(mine.bcast(me, vec![1_u64; 1 << 17]));
     });
 }
 

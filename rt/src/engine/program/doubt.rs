@@ -3,7 +3,8 @@
 //! Ranks that call different collectives may send each other nothing: two that take each other for the root wait for ever. So
 //! before a rank goes to sleep on a program, it sets a timer, and when that is due it asks those whom its programs wait for. A
 //! rank that runs another collective in this place says so as in any mismatch. One that is through with this one answers that it
-//! is: what it sent has come before the answer, in order, so whoever still waits for something from it has called another one.
+//! is: what it sent, and its word for what it has received, have come before the answer, in order, so whoever still waits for
+//! something from it, or has something for it, has called another one.
 //! So does one that has let go of the communicator, or leaves. What goes by task lists is counted by adapters, in no order with
 //! messages: there such an answer only counts if the same is lacking when it is time to ask again.
 //!
@@ -14,9 +15,12 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{News, calls::Why, run::By};
 use crate::{
     clock::Time,
-    engine::{Core, sleeper},
+    engine::{Core, message::Body, sleeper},
     ops::Life,
-    proto::wire::{Ask, Kind},
+    proto::{
+        matching::Want,
+        wire::{Ask, Kind},
+    },
     reactor::TimerId,
 };
 
@@ -140,7 +144,7 @@ impl Core {
         may_ask
     }
 
-    /// From whom nothing has come of what the program waits for.
+    /// From whom nothing has come of what the program waits for, and who has not begun to receive what it sends.
     fn awaited_by(&mut self, index: u32) -> BTreeSet<u32> {
         let run = self.programs.runs[index as usize].as_deref();
         if let Some(run) = run.filter(|run| run.listed.is_some()) {
@@ -151,9 +155,8 @@ impl Core {
             By::Wait(peer) => Some(peer),
             By::Op(op) => {
                 let slot = self.ops.live(op);
-                slot.about
-                    .peer
-                    .filter(|_| matches!(slot.life, Life::Posted(_)))
+                let waits = matches!(slot.life, Life::Posted(_) | Life::Offered);
+                slot.about.peer.filter(|_| waits)
             }
             By::Job => None,
         };
@@ -183,7 +186,7 @@ impl Core {
                     self.revoke((header.ctx, first), why);
                 }
                 // Whether it was the same one is not known any more, and who waits for a message need not hear it.
-                None if self.never_begins(key) => {
+                None if self.never_begins(key, rank) => {
                     self.peers
                         .control(rank, &Ask::new(Kind::Over, key, header.sig));
                 }
@@ -195,11 +198,22 @@ impl Core {
     /// Whether this rank is past a collective that is not under way, or begins none of its communicator any more. Who asked
     /// before that asks again in a while: a rank that lets go of a communicator because it fails is to be known as failed. So is
     /// one that has finished, unless it cannot go before its own sends are received.
-    fn never_begins(&self, key: (u32, u32)) -> bool {
+    fn never_begins(&mut self, key: (u32, u32), rank: u32) -> bool {
         let sends = || !self.ops.which(|slot| slot.life.is_sending()).is_empty();
-        let stays = || self.leaving || self.closing && sends();
-        let is_past = || stays() || self.programs.calls.is_long_over(key);
-        self.has_left(key.0 & !1) || self.promised == 0 && is_past()
+        let stays = self.leaving || self.closing && sends();
+        let is_past = stays || self.programs.calls.is_long_over(key) && !self.is_offered(key, rank);
+        self.has_left(key.0 & !1) || self.promised == 0 && is_past
+    }
+
+    /// Whether a message of this peer may still be got for a collective that only its future knows of.
+    fn is_offered(&mut self, (ctx, tag): (u32, u32), rank: u32) -> bool {
+        let want = Want {
+            ctx,
+            source: Some(rank),
+            tag: Some(tag),
+        };
+        let found = self.matching.peek(want);
+        found.is_some_and(|found| matches!(self.messages.get(found.message).body, Body::Offered(_)))
     }
 
     /// A peer is through with a collective: with another one, or with this one, and so it has sent all that it ever sends. What

@@ -33,6 +33,23 @@ fn wait_for(from: usize, size: usize) -> Program {
     builder.finish()
 }
 
+/// Has a long message for another one, and waits for nothing.
+fn send_to(to: usize, size: usize) -> Program {
+    let lens = Lens {
+        input: LONG * 8,
+        output: 0,
+        scratch: 0,
+    };
+    let mut builder = Builder::new::<u64>(size, lens);
+    let from = Buffer::Input.span(0, LONG * 8);
+    let send = Action::Send { to, from };
+    builder.push(send, &[]).expect("it fits");
+    builder.finish()
+}
+
+/// Elements of a message that is offered.
+const LONG: usize = 1 << 16;
+
 /// A world in which a driver keeps messages in order, and communicators are known.
 fn world(ranks: u32) -> World {
     let net = Net {
@@ -162,28 +179,56 @@ fn a_question_is_still_there_when_somebody_has_looked_whether_a_collective_is_ov
 
 #[test]
 fn who_waits_for_a_rank_that_has_let_go_of_the_communicator_hears_of_it() {
-    let mut world = world(2);
-    for engine in &mut world.engines {
-        for ctx in [OTHERS - 1, OTHERS] {
-            engine.core.join_group(ctx, &Group::First(2));
+    for sends in [false, true] {
+        let mut world = world(2);
+        for engine in &mut world.engines {
+            for ctx in [OTHERS - 1, OTHERS] {
+                engine.core.join_group(ctx, &Group::First(2));
+            }
         }
+        for ctx in [OTHERS - 1, OTHERS] {
+            world.engines[1].core.leave_group(ctx);
+        }
+        let (mut call, _) = call((3, 1), (1, 2));
+        call.ctx = OTHERS;
+        let mut buffers = Pair::new(Vec::new(), vec![0; 1], &call.program, false);
+        if sends {
+            call.program = Arc::new(send_to(1, 2));
+            buffers = Pair::new(vec![1; LONG], Vec::new(), &call.program, false);
+        }
+        let waits = world.engines[0].run(call, buffers, None);
+        world.run_for(10 * TICK);
+        assert!(ended(&mut world, 0, &waits).is_none());
+        assert!(world.engines[0].core.ask_in_vain(false));
+        world.run_for(10 * TICK);
+        let kind = ended(&mut world, 0, &waits);
+        assert!(
+            matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
+            "{sends}: {kind:?}"
+        );
     }
-    for ctx in [OTHERS - 1, OTHERS] {
-        world.engines[1].core.leave_group(ctx);
-    }
-    let (call, buffers) = call((3, 1), (1, 2));
-    let call = RunCall {
-        ctx: OTHERS,
-        ..call
-    };
-    let waits = world.engines[0].run(call, buffers, None);
+}
+
+/// Their sends keep them, and neither begins another collective.
+#[test]
+fn ranks_that_leave_with_a_message_for_each_other_hear_of_it() {
+    let mut world = world(2);
+    let both = [0, 1].map(|on| {
+        let (mut call, _) = call((3, on as u64), (1 - on, 2));
+        call.program = Arc::new(send_to(1 - on, 2));
+        let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &call.program, false);
+        let tag = 3 + u32::try_from(on).expect("few");
+        let tickets = world.engines[on].run(RunCall { tag, ..call }, buffers, None);
+        world.engines[on].begin_close();
+        tickets
+    });
+    world.run_for(10 * TICK);
     assert!(world.engines[0].core.ask_in_vain(false));
     world.run_for(10 * TICK);
-    let kind = ended(&mut world, 0, &waits);
-    assert!(
-        matches!(kind, Some(ErrorKind::Mismatch { rank: 0, other: 1 })),
-        "{kind:?}"
-    );
+    for (rank, tickets) in both.iter().enumerate() {
+        let kind = ended(&mut world, rank, tickets);
+        assert!(kind.is_some(), "rank {rank} waits");
+    }
 }
 
 /// Its future is dropped, or its task: it goes on, and begins no other.
@@ -249,4 +294,25 @@ fn who_asks_for_a_collective_hears_that_it_is_over_however_long_ago() {
             kind => panic!("after {passed}: {kind:?}"),
         }
     }
+}
+
+/// The future of one of those that are long over may still get it.
+#[test]
+fn who_offers_a_message_for_a_collective_long_ago_is_not_told_that_it_is_over() {
+    let mut world = world(2);
+    for tag in 1..1_000 {
+        let (mut call, _) = call((tag, 1), (0, 2));
+        call.program = Arc::new(Builder::new::<u64>(2, Lens::default()).finish());
+        let buffers = Pair::new([0_u64; 0], [0_u64; 0], &call.program, false);
+        let _over = world.engines[1].run(call, buffers, None);
+        world.run_for(TICK);
+    }
+    let (mut offers, _) = call((0, 1), (1, 2));
+    offers.program = Arc::new(send_to(1, 2));
+    let buffers = Pair::new(vec![1_u64; LONG], Vec::<u64>::new(), &offers.program, false);
+    let offers = world.engines[0].run(offers, buffers, None);
+    world.run_for(10 * TICK);
+    assert!(world.engines[0].core.ask_in_vain(false));
+    world.run_for(10 * TICK);
+    assert!(ended(&mut world, 0, &offers).is_none());
 }

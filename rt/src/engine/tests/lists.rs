@@ -90,7 +90,7 @@ impl Adapter {
             let _wake = when.counter.add(missing);
         }
         let nothing: Landing = Zeroable::zeroed();
-        region.write(*offset, bytemuck::bytes_of(&nothing));
+        region.write(*offset, bytes_of(&nothing));
         self.told.push_back((token, Failure::Unmatched));
     }
 }
