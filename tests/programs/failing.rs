@@ -426,3 +426,22 @@ fn a_rank_that_finishes_instead_ends_it_on_all_others() {
         );
     });
 }
+
+#[test]
+fn a_world_on_which_a_collective_has_failed_stays_revoked_when_its_last_handle_goes() {
+    ranks::run(2, &[], |runtime| {
+        let world = runtime.world();
+        let me = world.rank();
+        runtime.block_on(async {
+            // Two ranks that take each other for the root.
+            assert!(bcast(&world, 1 - me).await.is_err());
+        });
+        drop(world);
+        let again = runtime.world();
+        runtime.block_on(async {
+            let failed = barrier(&again).await.map(drop).unwrap_err().error.kind;
+            assert!(matches!(failed, ErrorKind::Revoked), "{failed}");
+            talk(&again).await;
+        });
+    });
+}

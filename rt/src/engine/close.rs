@@ -35,7 +35,7 @@ impl Engine {
         for op in core.matching.drain_posted(|_| true) {
             core.land(op, Err(ErrorKind::Closed));
         }
-        for index in core.matching.drain_unexpected(|_| true) {
+        for index in core.matching.drain_unexpected(|_, _| true) {
             let mut message = core.messages.take(index);
             core.discharge(&mut message);
             core.turn_away(message.envelope.source, &message.body.parcel());

@@ -149,8 +149,9 @@ impl Core {
             self.forget_programs(ctx);
             self.leave_agreements(ctx);
             if self.is_deaf(ctx) {
-                self.forget_messages(|its| its == ctx);
+                self.forget_messages(|envelope, _| envelope.ctx == ctx);
             }
+            self.forget_left(ctx);
         }
     }
 

@@ -14,8 +14,8 @@ use crate::{
 /// of two.
 const OVER_MAX: usize = 256;
 
-/// Revoked communicators that this rank is not in, or not yet. The oldest are forgotten.
-const UNKNOWN_MAX: usize = 1 << 10;
+/// Revoked communicators that this rank has left: others may still ask why. The oldest are forgotten.
+const LEFT_MAX: usize = 1 << 10;
 
 /// Places of displaced ones that may be those of communicators which are gone: the more, the rarer they are looked through.
 const DISPLACED_MAX: usize = 64;
@@ -42,8 +42,8 @@ pub(super) struct Calls {
     pub(super) agreeing: Vec<Key>,
     /// By context, those that are revoked.
     revoked: BTreeMap<u32, Revoked>,
-    /// Those of them that this rank was not in when it heard of it, the oldest first.
-    unknown: VecDeque<u32>,
+    /// Those of them that this rank has left, the oldest first.
+    left: VecDeque<u32>,
 }
 
 /// A communicator on which collectives fail.
@@ -92,7 +92,7 @@ impl Calls {
             asked: VecDeque::new(),
             agreeing: Vec::new(),
             revoked: BTreeMap::new(),
-            unknown: VecDeque::new(),
+            left: VecDeque::new(),
         }
     }
 
@@ -126,6 +126,15 @@ impl Calls {
     pub(super) fn running(&self, key: Key) -> Option<Running> {
         let at = self.running.binary_search_by_key(&key, |(key, _)| *key);
         at.ok().map(|at| self.running[at].1)
+    }
+
+    /// The numbers of those that are under way in this context.
+    pub(super) fn running_of(&self, ctx: u32) -> Vec<u32> {
+        let running = self.running.iter().map(|(key, _)| *key);
+        running
+            .filter(|(of, _)| *of == ctx)
+            .map(|(_, tag)| tag)
+            .collect()
     }
 
     /// Whether it is over, as far as that is still known.
@@ -210,10 +219,15 @@ impl Calls {
         }
     }
 
+    /// Whether any message may be stored for a collective.
+    pub(super) fn any_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
     /// Whether a message may be stored for it.
     #[inline]
     pub(super) fn may_be_early(&self, key: Key) -> bool {
-        !self.early.is_empty()
+        self.any_early()
             && self
                 .early
                 .binary_search_by_key(&key, |(key, _)| *key)
@@ -250,13 +264,9 @@ impl Calls {
         !mem::replace(&mut revoked.void, true)
     }
 
-    pub(super) fn is_void(&self, ctx: u32) -> bool {
-        self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
-    }
-
     #[inline]
-    pub(super) fn any_void(&self) -> bool {
-        self.void().next().is_some()
+    pub(super) fn is_void(&self, ctx: u32) -> bool {
+        self.any_revoked() && self.revoked.get(&ctx).is_some_and(|revoked| revoked.void)
     }
 
     /// Contexts in which nothing is under way any more.
@@ -302,20 +312,6 @@ impl Calls {
         }
     }
 
-    /// A communicator that this rank is not in is about to be revoked. Returns one for which there is no room any more, unless
-    /// this rank is in it by now.
-    pub(super) fn is_unknown(&mut self, ctx: u32) -> Option<u32> {
-        if self.unknown.contains(&ctx) {
-            return None;
-        }
-        self.unknown.push_back(ctx);
-        if self.unknown.len() > UNKNOWN_MAX {
-            self.unknown.pop_front()
-        } else {
-            None
-        }
-    }
-
     pub(super) fn revoked_from(&self, ctx: u32) -> Option<(u32, Why)> {
         self.revoked.get(&ctx)?.from
     }
@@ -333,18 +329,26 @@ impl Calls {
         }
     }
 
-    /// A communicator is gone, as those are for which `has_left` says yes.
+    /// A communicator is gone, as those are for which `has_left` says yes. Whether it was revoked is still known for a while.
     pub(super) fn forget(&mut self, ctx: u32, has_left: impl Fn(u32) -> bool) {
-        // There may be another handle of the world later.
-        let void = ctx <= 1 && self.is_void(ctx);
-        self.revoked.remove(&ctx);
         // Its last collectives still have places, and are displaced later.
         if self.displaced.len() >= DISPLACED_MAX {
             self.displaced.retain(|its, _| !has_left(*its));
         }
-        self.unknown.retain(|its| *its != ctx);
-        if void {
-            self.make_void(ctx);
+        self.note_left(ctx);
+    }
+
+    /// As [`forget`](Self::forget), for one that may have been revoked since.
+    pub(super) fn note_left(&mut self, ctx: u32) {
+        // There may be another handle of the world later.
+        if ctx <= 1 || !self.revoked.contains_key(&ctx) || self.left.contains(&ctx) {
+            return;
+        }
+        self.left.push_back(ctx);
+        if self.left.len() > LEFT_MAX
+            && let Some(oldest) = self.left.pop_front()
+        {
+            self.revoked.remove(&oldest);
         }
     }
 }
@@ -423,7 +427,7 @@ impl Why {
 
 #[cfg(test)]
 mod tests {
-    use super::{Calls, DISPLACED_MAX, ErrorKind, OVER_MAX, Why};
+    use super::{Calls, DISPLACED_MAX, ErrorKind, LEFT_MAX, OVER_MAX, Why};
 
     #[test]
     fn a_revoked_communicator_says_nothing_of_others() {
@@ -508,6 +512,21 @@ mod tests {
             assert!(calls.displaced.len() <= DISPLACED_MAX + 1);
         }
         assert!(calls.is_long_over((1, 0)), "it has not been left");
+    }
+
+    #[test]
+    fn why_a_communicator_was_revoked_is_known_for_a_while_and_of_the_world_for_good() {
+        let mut calls = Calls::new();
+        let all = u32::try_from(LEFT_MAX + 100).unwrap();
+        for ctx in (0..all).map(|nth| 2 * nth + 1) {
+            calls.revoke((ctx, 7), Why::GaveUp(1));
+            calls.forget(ctx, |its| 1 < its && its <= ctx);
+            calls.forget(ctx, |its| 1 < its && its <= ctx);
+            assert!(calls.revoked_kind((ctx, 7)).is_some());
+        }
+        assert!(calls.revoked_kind((1, 8)).is_some());
+        assert!(calls.revoked_kind((3, 8)).is_none(), "it is long gone");
+        assert_eq!(calls.revoked.len(), LEFT_MAX + 1);
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl super::Programs {
     /// Whether nothing may be under way in this context.
     #[inline]
     pub(in crate::engine) fn is_void(&self, ctx: u32) -> bool {
-        self.calls.any_void() && self.calls.is_void(ctx)
+        self.calls.is_void(ctx)
     }
 
     /// Contexts in which nothing is under way any more.
@@ -187,6 +187,9 @@ impl Core {
         if self.programs.calls.running((ctx, tag)).is_some() {
             self.programs.calls.was_told((ctx, tag)); // as soon as it looks
         }
+        if self.has_left(ctx & !1) {
+            self.programs.calls.note_left(ctx);
+        }
         self.spread((ctx, tag), why);
         for index in self.programs.indices() {
             let Some(run) = self.programs.get(index) else {
@@ -209,19 +212,13 @@ impl Core {
             };
             self.land(op, Err(kind));
         }
-        let is_for = |envelope: &Envelope| envelope.ctx == ctx && !is_before(envelope.tag, tag);
-        for index in self.matching.drain_unexpected(is_for) {
-            let mut message = self.messages.take(index);
-            self.was_early(message.envelope);
-            self.discharge(&mut message);
-            self.turn_off(message.envelope, &message.body.parcel());
-        }
+        self.forget_messages(|its, _| its.ctx == ctx && !is_before(its.tag, tag));
     }
 
     /// Tells the neighbours.
     fn spread(&mut self, key: (u32, u32), why: Why) {
         let Some(group) = self.group_of(key.0) else {
-            return; // whoever makes the communicator later hears it from those that have
+            return; // nobody who is in it has to hear it from here
         };
         let header = why.header(key);
         for rank in neighbours(&group, self.programs.me) {
@@ -240,25 +237,20 @@ impl Core {
         Some(run.group().clone())
     }
 
-    /// A peer says that a collective has failed.
+    /// A peer says that a collective has failed. That is believed of members.
     pub(in crate::engine) fn handle_abort(&mut self, rank: u32, header: &Abort) {
-        let member = self.group_of(header.ctx).map(|group| group.contains(rank));
-        let credible = member != Some(false) && !header.ctx.is_multiple_of(2);
         let key = (header.ctx, header.tag);
-        match Why::read(header).filter(|_| credible) {
-            Some(why) => {
-                if member.is_none()
-                    && let Some(oldest) = self.programs.calls.is_unknown(key.0)
-                    && self.group_of(oldest).is_none()
-                {
-                    self.forget_programs(oldest);
-                }
+        let makes_sense = |_: &Why| !header.ctx.is_multiple_of(2);
+        let member = self.group_of(key.0).map(|group| group.contains(rank));
+        match Why::read(header).filter(makes_sense) {
+            Some(_) if member.is_none() => self.hear_early(key.0, rank, Some(*header)),
+            Some(why) if member == Some(true) => {
                 if matches!(why, Why::Finished(who) if who == rank) {
                     self.lose_invited(rank, key);
                 }
                 self.revoke(key, why);
             }
-            None => self.refused += 1,
+            _ => self.refused += 1,
         }
     }
 
@@ -289,7 +281,8 @@ impl Core {
         place: Unexpected,
     ) {
         let key = (envelope.ctx, envelope.tag);
-        if self.programs.calls.revoked_kind(key).is_some() {
+        let in_vain = || matches!(parcel, Parcel::Bytes(_)) && self.is_left(&envelope);
+        if self.programs.calls.revoked_kind(key).is_some() || in_vain() {
             self.matching.withdraw(place);
             return self.turn_off(envelope, parcel);
         }
@@ -306,6 +299,24 @@ impl Core {
                 self.revoke(key, Why::Mismatch(peer.min(me), peer.max(me)));
             }
             None => {}
+        }
+    }
+
+    /// Whether a message is for a collective of a communicator that this rank has dropped, and none that goes on.
+    fn is_left(&self, envelope: &Envelope) -> bool {
+        let running = || self.programs.calls.running((envelope.ctx, envelope.tag));
+        self.has_left(envelope.ctx & !1) && running().is_none()
+    }
+
+    /// This rank has dropped a communicator: what was sent to collectives that it has not begun never gets to one. What is only
+    /// offered stays with its sender, who hears that there is none when it [asks](super::doubt): it may hear why before that.
+    pub(in crate::engine) fn forget_left(&mut self, ctx: u32) {
+        if self.has_left(ctx & !1) && self.programs.calls.any_early() {
+            let running = self.programs.calls.running_of(ctx);
+            self.forget_messages(|envelope, body| {
+                let is_left = envelope.ctx == ctx && !running.contains(&envelope.tag);
+                is_left && !matches!(body, Body::Offered(_))
+            });
         }
     }
 

@@ -14,7 +14,7 @@ use std::{
 use ripstop_fabric::driver::Down;
 
 pub(crate) use self::failures::Following;
-use self::{agreements::Agreements, failures::Follower};
+use self::{agreements::Agreements, failures::Follower, revoke::Early};
 use super::{Core, Engine};
 use crate::group::Group;
 
@@ -31,8 +31,8 @@ struct State {
     /// Streams made so far.
     followings: u32,
     agreements: Agreements,
-    /// Communicators that this rank is not in yet, and who said that they are revoked.
-    early_revokes: VecDeque<(u32, u32)>,
+    /// Of communicators that this rank is not in yet.
+    early: VecDeque<Early>,
 }
 
 impl Recovery {

@@ -4,18 +4,34 @@
 //! neighbours dies, whoever is its neighbour then. So all know after about log₂ size messages in a row, no rank sends more than
 //! twice as many and two for each death, and whoever dies, those that know tell the next ones around the ring.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, VecDeque},
+    mem,
+};
 
 use super::{Core, Engine};
 use crate::{
+    engine::message::Body,
     error::ErrorKind,
     group::Group,
     ops::Slot,
-    proto::{matching::Want, wire::Revoke},
+    proto::{
+        matching::{Envelope, Want},
+        wire::{Abort, Revoke},
+    },
 };
 
-/// Communicators that this rank is not in, or not any more. The oldest are forgotten.
+/// News of communicators that this rank is not in yet. The oldest are forgotten.
 const EARLY_MAX: usize = 1 << 10;
+
+/// News of a communicator that this rank is not in yet, and who said it.
+#[derive(Debug)]
+pub(super) struct Early {
+    ctx: u32,
+    by: u32,
+    /// The collective that failed there. `None`: the application has revoked it.
+    failed: Option<Abort>,
+}
 
 impl Engine {
     /// The application revokes a communicator.
@@ -34,29 +50,41 @@ impl Core {
             _ if !ctx.is_multiple_of(2) => self.refused += 1,
             Some(true) => self.revoke_all(ctx),
             Some(false) => self.refused += 1,
-            None => {
-                let early = &mut self.recovery.state().early_revokes;
-                if !early.contains(&(ctx, rank)) {
-                    if early.len() == EARLY_MAX {
-                        early.pop_front();
-                    }
-                    early.push_back((ctx, rank));
-                }
-            }
+            None => self.hear_early(ctx, rank, None),
         }
+    }
+
+    /// News of a communicator that this rank is not in yet. Whether it believes them turns out when it is.
+    pub(in crate::engine) fn hear_early(&mut self, ctx: u32, by: u32, failed: Option<Abort>) {
+        if self.has_left(ctx & !1) {
+            return;
+        }
+        let early = &mut self.recovery.state().early;
+        let tag = |failed: &Option<Abort>| failed.map(|header| header.tag);
+        let is_old = |it: &Early| it.ctx == ctx && it.by == by && tag(&it.failed) == tag(&failed);
+        if early.iter().any(is_old) {
+            return;
+        }
+        if early.len() == EARLY_MAX {
+            early.pop_front();
+        }
+        early.push_back(Early { ctx, by, failed });
     }
 
     pub(super) fn enter_revoked(&mut self, ctx: u32, group: &Group) {
         let Some(state) = self.recovery.get_mut() else {
             return;
         };
-        let mut revoked = false;
-        state.early_revokes.retain(|&(of, by)| {
-            revoked |= of == ctx && group.contains(by);
-            of != ctx
-        });
-        if revoked {
-            self.revoke_all(ctx);
+        let (news, others) = mem::take(&mut state.early)
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|early| early.ctx == ctx);
+        state.early = others;
+        for Early { by, failed, .. } in news {
+            match failed {
+                _ if !group.contains(by) => {}
+                Some(header) => self.handle_abort(by, &header),
+                None => self.revoke_all(ctx),
+            }
         }
     }
 
@@ -79,15 +107,14 @@ impl Core {
         for op in self.ops.which(sends) {
             self.withdraw(op, ErrorKind::Revoked);
         }
-        self.forget_messages(is_of);
+        self.forget_messages(|envelope, _| is_of(envelope.ctx));
     }
 
-    /// Nobody will receive what is stored for these contexts.
-    pub(in crate::engine) fn forget_messages(&mut self, is_of: impl Fn(u32) -> bool) {
-        for index in self
-            .matching
-            .drain_unexpected(|envelope| is_of(envelope.ctx))
-        {
+    /// Nobody will receive these.
+    pub(in crate::engine) fn forget_messages(&mut self, is_it: impl Fn(&Envelope, &Body) -> bool) {
+        let (matching, messages) = (&mut self.matching, &mut self.messages);
+        let is_it = |envelope: &Envelope, index| is_it(envelope, &messages.get(index).body);
+        for index in matching.drain_unexpected(is_it) {
             let mut message = self.messages.take(index);
             self.was_early(message.envelope);
             self.discharge(&mut message);

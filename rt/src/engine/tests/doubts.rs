@@ -50,17 +50,13 @@ fn send_to(to: usize, size: usize) -> Program {
 /// Elements of a message that is offered.
 const LONG: usize = 1 << 16;
 
-/// A world in which a driver keeps messages in order, and communicators are known.
+/// A world in which a driver keeps messages in order.
 fn world(ranks: u32) -> World {
     let net = Net {
         reliable: true,
         ..Net::default()
     };
-    let mut world = World::new(ranks, net);
-    for engine in &mut world.engines {
-        engine.core.join_group(COLLECTIVES, &Group::First(ranks));
-    }
-    world
+    World::new(ranks, net)
 }
 
 /// Of the first `size` ranks, for one that waits for `from`.

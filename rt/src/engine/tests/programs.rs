@@ -2,13 +2,13 @@
 
 use std::{panic::Location, sync::Arc};
 
-use super::world::{CTX, DETECT, Net, Spoken, TICK, World, failed_rank};
+use super::world::{CTX, DETECT, Net, Spoken, TICK, World, about, failed_rank};
 use crate::{
     engine::{Engine, RunCall, RunTicket},
     error::ErrorKind,
     group::Group,
     offload::{Action, Buffer, Builder, Lens, Program, Reducer, Side, Signature, StepId},
-    ops::{Outcome, Pair},
+    ops::{About, Outcome, Pair},
     proto::wire::{Abort, Base, Kind},
 };
 
@@ -316,9 +316,8 @@ fn one_of_a_runtime_that_ends_is_over_or_keeps_its_memory() {
     }
 }
 
-#[test]
-fn news_of_failures_are_believed_of_members_and_remembered_within_bounds() {
-    let abort = |ctx, why| Abort {
+fn abort(ctx: u32, why: u32) -> Abort {
+    Abort {
         base: Base::new(Kind::Abort),
         ctx,
         tag: 7,
@@ -326,29 +325,28 @@ fn news_of_failures_are_believed_of_members_and_remembered_within_bounds() {
         rank: 2,
         other: 0,
         zero: 0,
-    };
+    }
+}
+
+fn is_revoked(engine: &Engine, ctx: u32) -> bool {
+    engine.core.programs.revoked_kind(ctx, Some(7)).is_some()
+}
+
+#[test]
+fn news_of_failures_are_believed_of_members() {
     let mut world = World::new(3, net(true));
     let engine = &mut world.engines[0];
-    let ctx = CTX + 1;
+    let ctx = CTX + 3;
     engine.core.join_group(ctx, &Group::new(vec![0, 2]));
-    for (from, header) in [(2, abort(CTX, 1)), (2, abort(ctx, 9)), (1, abort(ctx, 1))] {
+    for (from, header) in [
+        (2, abort(ctx - 1, 1)),
+        (2, abort(ctx, 9)),
+        (1, abort(ctx, 1)),
+    ] {
         engine.core.handle_abort(from, &header);
-        assert!(engine.core.programs.revoked_kind(ctx, Some(7)).is_none());
+        assert!(!is_revoked(engine, ctx));
     }
     assert_eq!(engine.core.refused, 3);
-    let revoked = |engine: &Engine, ctx| engine.core.programs.revoked_kind(ctx, Some(7)).is_some();
-    let strange = |nth: u32| 2 * nth + 1001;
-    engine.core.handle_abort(1, &abort(strange(0), 1));
-    engine.core.handle_abort(1, &abort(strange(1), 1));
-    engine.core.join_group(strange(0), &Group::new(vec![0, 1]));
-    (0..100_000).for_each(|nth| engine.core.handle_abort(1, &abort(strange(nth), 1)));
-    assert_eq!(engine.core.refused, 3, "the latest are remembered");
-    assert!(revoked(engine, strange(0)), "this rank is in it by now");
-    let known = (1..100_000).filter(|&nth| revoked(engine, strange(nth)));
-    assert_eq!(
-        known.collect::<Vec<_>>(),
-        (98_976..100_000).collect::<Vec<_>>()
-    );
     engine.core.handle_abort(2, &abort(ctx, 1));
     let kind = engine.core.programs.revoked_kind(ctx, Some(7));
     assert!(
@@ -356,4 +354,69 @@ fn news_of_failures_are_believed_of_members_and_remembered_within_bounds() {
         "{kind:?}"
     );
     assert!(engine.core.programs.revoked_kind(ctx, Some(6)).is_none());
+}
+
+#[test]
+fn news_of_failures_wait_within_bounds_until_this_rank_knows_who_is_a_member() {
+    let mut world = World::new(3, net(true));
+    let engine = &mut world.engines[0];
+    let strange = |nth: u32| 2 * nth + 1001;
+    for nth in 0..100_000 {
+        engine.core.handle_abort(1, &abort(strange(nth), 1));
+    }
+    for (nth, group) in [
+        (0, [0, 1]),
+        (98_975, [0, 1]),
+        (98_976, [0, 1]),
+        (98_977, [0, 2]),
+        (99_999, [0, 1]),
+    ] {
+        let ctx = strange(nth);
+        assert!(!is_revoked(engine, ctx), "this rank is not in it");
+        engine.core.join_group(ctx, &Group::new(group.to_vec()));
+        let believed = nth > 98_975 && group[1] == 1;
+        assert_eq!(is_revoked(engine, ctx), believed, "number {nth}");
+    }
+    assert_eq!(engine.core.refused, 0);
+}
+
+#[test]
+fn what_comes_for_collectives_of_a_dropped_communicator_goes_and_why_it_failed_is_still_said() {
+    for fails in [false, true] {
+        for early in [false, true] {
+            let mut world = World::new(2, net(true));
+            let ctx = CTX + 3;
+            for engine in &mut world.engines {
+                engine.core.join_group(ctx - 1, &Group::First(2));
+                engine.core.join_group(ctx, &Group::First(2));
+            }
+            let send = |world: &mut World| {
+                let about = About {
+                    ctx,
+                    ..about(Some(1), Some(9))
+                };
+                let _ = world.engines[0].send(about, vec![5_u8; 100]);
+                world.run_for(10 * TICK);
+            };
+            if early {
+                send(&mut world);
+                assert_eq!(world.engines[1].core.peers.stored(), 1);
+            }
+            if fails {
+                world.net.cut(1, 0);
+                world.engines[1].core.handle_abort(0, &abort(ctx, 1));
+                world.run_for(10 * TICK);
+                world.net.heal();
+            }
+            world.engines[1].core.leave_group(ctx - 1);
+            world.engines[1].core.leave_group(ctx);
+            if !early {
+                send(&mut world);
+            }
+            world.run_for(10 * TICK);
+            assert_eq!(world.engines[1].core.peers.stored(), 0);
+            let said = is_revoked(&world.engines[0], ctx);
+            assert_eq!(said, fails && !early, "{fails}, {early}");
+        }
+    }
 }

@@ -197,7 +197,7 @@ impl World {
                 net: Arc::clone(&net),
             };
             let mut engine = Engine::new(Box::new(driver), setup);
-            engine.core.join_group(CTX, &Group::First(ranks));
+            engine.join(CTX, &Group::First(ranks));
             engine
         };
         let engines = loopback::world(ranks).into_iter().zip(0..).map(engine);

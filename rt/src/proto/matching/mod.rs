@@ -222,12 +222,15 @@ impl<R: Copy, M: Copy> Matching<R, M> {
     }
 
     /// Takes out every waiting message that `filter` picks, in the order they came.
-    pub(crate) fn drain_unexpected(&mut self, mut filter: impl FnMut(&Envelope) -> bool) -> Vec<M> {
+    pub(crate) fn drain_unexpected(
+        &mut self,
+        mut filter: impl FnMut(&Envelope, M) -> bool,
+    ) -> Vec<M> {
         let mut drained = Vec::new();
         let mut at = self.arrived.head;
         while at != NIL {
             let next = self.messages.next(ARRIVED, at);
-            if filter(&self.messages[at].envelope) {
+            if filter(&self.messages[at].envelope, self.messages[at].message) {
                 drained.push(self.take_message(at).message);
             }
             at = next;

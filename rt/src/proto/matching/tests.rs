@@ -204,7 +204,7 @@ impl Pair {
         let gone: Vec<(u64, Envelope, u32)> = gone;
         let drained = self
             .real
-            .drain_unexpected(|envelope| envelope.source == source);
+            .drain_unexpected(|envelope, _| envelope.source == source);
         assert_eq!(
             drained,
             gone.iter()
@@ -220,7 +220,7 @@ impl Pair {
 
     fn check_empty_leaves_nothing(&mut self) {
         self.real.drain_posted(|_| true);
-        self.real.drain_unexpected(|_| true);
+        self.real.drain_unexpected(|_, _| true);
         assert!(self.real.lists.is_empty(), "lists without entries are kept");
         assert_eq!(self.real.posted, [0; 4]);
     }
